@@ -40,9 +40,9 @@ def as_csv(card: Scorecard) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["group", "n", "system", "metric", "name", "value", "low", "high"])
     for group in card.groups:
-        for system, found in group.systems.items():
+        for system, values in group.systems.items():
             for metric in card.metrics:
-                value = found.get(metric.key)
+                value = values.get(metric.key)
                 cells = ["", "", ""] if value is None else [value.value, value.low, value.high]
                 writer.writerow([group.name, group.n, system, metric.key, metric.label, *cells])
     for finding in card.findings:
@@ -109,7 +109,7 @@ def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
     shown = [metric for metric in card.metrics if metric.key in MAIN]
     for group in card.groups[1:]:
         title = f"{group.name}: {group.rule}"
-        there = [m for m in shown if any(m.key in found for found in group.systems.values())]
+        there = [m for m in shown if any(m.key in values for values in group.systems.values())]
         yield title, _rows(f"{group.name}, n = {group.n}", there, group)
     yield "F1 of each finding", _findings(card)
     if card.comparisons:
@@ -119,7 +119,7 @@ def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
 def _rows(corner: str, metrics: Sequence[MetricName], group: Group) -> list[list[str]]:
     rows = [[corner, *(one_line(name) for name in group.systems)]]
     for metric in metrics:
-        cells = [_cell(found.get(metric.key)) for found in group.systems.values()]
+        cells = [_cell(values.get(metric.key)) for values in group.systems.values()]
         rows.append([metric.label, *cells])
     return rows
 
@@ -142,11 +142,11 @@ def _differences(card: Scorecard, metrics: Sequence[MetricName]) -> list[list[st
     for metric in (m for m in metrics if m.key in compared):
         cells = []
         for comparison in card.comparisons:
-            found = comparison.differences.get(metric.key)
+            of_metric = comparison.differences.get(metric.key)
             text = MISSING
-            if found is not None:
-                text = f"{found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}] "
-                text += f"p {found.p_value:.3f}"
+            if of_metric is not None:
+                text = f"{of_metric.difference:+.3f} [{of_metric.low:+.3f}, {of_metric.high:+.3f}] "
+                text += f"p {of_metric.p_value:.3f}"
             cells.append(text)
         rows.append([metric.label, *cells])
     return rows
