@@ -1,7 +1,8 @@
 """Draw the two pictures of the first page from a finished run: `python -m experiments.draw RUN`.
 
 `case.svg` is a study with its reference and the systems' reports, and an edit; `step.svg` how a
-training step goes, with the rooms that compute it and the run's own seconds.
+training step goes, with the rooms that compute it and the run's own seconds. With `--screens` the
+sections of the run's report page become the pictures of the gallery.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import base64
 import io
+import shutil
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -52,6 +54,8 @@ STATIONS = (
     ("forward", "", "policy/", "shared_prefix logps"),
     ("loss", "recipe", "train/", "policy_loss preference_loss"),
 )
+SECTIONS = ("Results", "Training", "Studies", "Edits")
+"""Sections of a report page that the gallery shows."""
 SHADES = ("#8fc7be", "#f3c77c", "#e9a6a0", "#a9a9e2")
 PHASES = {"rollout": "sampling", "edit": "edits", "reward": "rewards", "update": "update"}
 Run = tuple[str, str]
@@ -63,6 +67,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.draw", description=__doc__)
     parser.add_argument("run", help="directory of a finished run of a demo")
     parser.add_argument("--out", type=Path, default=Path("docs/img"), help="directory (docs/img)")
+    parser.add_argument("--screens", action="store_true", help="photograph report.html too")
     options = parser.parse_args(words)
     run = RunFiles.open(options.run)
     summary = RunSummary.load(run.summary)
@@ -71,6 +76,24 @@ def main(words: Sequence[str] | None = None) -> None:
     for name, text in drawn.items():
         atomic_write(options.out / name, text)
         print(options.out / name)
+    if options.screens:
+        photograph(run.report.resolve(), options.out)
+
+
+def photograph(page: Path, out: Path) -> None:
+    """Save the sections of a report page as pictures, with the Chromium that is installed."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
+        tab = browser.new_page(viewport={"width": 1000, "height": 720})
+        tab.goto(page.as_uri())
+        for name in SECTIONS:
+            tab.locator("h2", has_text=name).evaluate("e => e.scrollIntoView()")
+            path = out / f"report-{name.lower()}.jpg"
+            tab.screenshot(path=path, type="jpeg", quality=50)
+            print(path)
+        browser.close()
 
 
 def case_svg(run: RunFiles, summary: RunSummary) -> str:
