@@ -40,6 +40,11 @@ MAIN = (
     *("sample_f1", *_ENTITIES, "bleu_4", "rouge_l", "cider"),
 )
 """Metrics that are shown of sub-groups and comparisons; the files hold all."""
+FIRST = (
+    *(("micro_f1_13",), ("micro_f1",), ("macro_f1",), ("radgraph_simple", "entity_f1")),
+    *(("bleu_4",), ("rouge_l",)),
+)
+"""The rows at the head of a page: of each choice the first metric that was measured."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from rrgclinical.common.shown import one_line, printable
 from rrgclinical.scorecard.card import Group, Scorecard, SystemReading, Value
-from rrgclinical.scorecard.names import MAIN, MetricName
+from rrgclinical.scorecard.names import FIRST, MAIN, MetricName
 from rrgclinical.scorecard.pairs import Pairs
 
 MISSING = "-"
@@ -100,6 +100,26 @@ def foot(card: Scorecard) -> list[str]:
     lines = [f"{', '.join(named)}: {MISSING}, {reason}" for reason, named in absent.items()]
     lines += [f"{group.name}: {group.rule}, n = {group.n}." for group in card.groups[1:]]
     return [one_line(line) for line in [*lines, *card.notes]]
+
+
+def headline(card: Scorecard) -> str:
+    """Say the systems' micro-F1 over the 13 findings; empty where the truth has none of them."""
+    values = {
+        name: of_system.get(FIRST[0][0]) for name, of_system in card.groups[0].systems.items()
+    }
+    said = [f"{_cell(value)} with {one_line(name)}" for name, value in values.items() if value]
+    if not said:
+        return ""
+    return f"Clinical micro-F1 over 13 findings, {card.studies} studies: {'; '.join(said)}."
+
+
+def first_rows(card: Scorecard) -> list[list[str]]:
+    """Give the table at the head of a page: a header, and a row for each of FIRST."""
+    group = card.groups[0]
+    measured = {key for values in group.systems.values() for key in values}
+    metrics = {metric.key: metric for metric in card.metrics if metric.key in measured}
+    keys = (next((key for key in choice if key in metrics), None) for choice in FIRST)
+    return _rows("metric", [metrics[key] for key in keys if key is not None], group)
 
 
 def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
