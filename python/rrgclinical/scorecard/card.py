@@ -251,10 +251,7 @@ def _findings(
 def _explained(
     comparisons: Sequence[Comparison], truth: np.ndarray, settings: CardSettings
 ) -> list[str]:
-    lines = [
-        "Intervals are over studies, for these reports as they are: what another seed of the same "
-        "training would write is another source of spread, which they leave out."
-    ]
+    lines = ["Intervals resample studies only; variation between training seeds is not included."]
     lines += _undefined(truth, settings.level)
     count = sum(len(c.differences) for c in comparisons)
     if count:
