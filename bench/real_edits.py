@@ -26,7 +26,7 @@ import torch
 
 from rrgclinical import Entities, build_extractor, build_labeller
 from rrgclinical.rules import split_sentences
-from rrgdata import Wanted, load_studies
+from rrgdata import ReadSettings, load_studies
 from rrgkern import (
     EQUAL,
     Edit,
@@ -279,7 +279,7 @@ def main() -> int:
     parser.add_argument("--limit", type=int, help="the first reports only")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    catalogue = load_studies("iu_xray", options.data, Wanted(images="none"))
+    catalogue = load_studies("iu_xray", options.data, ReadSettings(images="none"))
     catalogue.check(options.data)
     studies = catalogue.studies
     result = run([study.report for study in studies["train"] if study.report][: options.limit])

@@ -29,13 +29,14 @@ NOTES = {
 _FENCE = re.compile(r"^(\s*```\w+) (?:no-run|error)$", re.MULTILINE)
 # A function of rrgkern is imported from the top, wherever it is defined; of a loader the page of
 # data layouts shows the module's text alone.
-_NAMED = re.compile(r"^(::: (rrgkern|rrgtrain\.data)\.\S+)$", re.MULTILINE)
+_NAMED = re.compile(r"^(::: (rrgkern|rrgdata)\.\S+)$", re.MULTILINE)
 _OPTIONS = {
     "rrgkern": "{show_root_full_path: false}",
     "rrgdata": "{members: false, show_root_heading: false, show_root_toc_entry: false}",
 }
 _MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _ROWS = re.compile(r"<!-- rows: (\w+) -->")
+_README = re.compile(r"`([\w/]+)/README\.md`")
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -73,6 +74,15 @@ def _with_links(source: str, text: str) -> str:
     return _LINK.sub(link, text)
 
 
+def _to_note(match: re.Match[str]) -> str:
+    """Link the README that a setting names, where it has a page."""
+    for top in ("", "python/", "python/rrgtrain/"):
+        source = f"{top}{match[1]}/README.md"
+        if source in NOTES:
+            return f"[{NOTES[source]}]({note_page(source)})"
+    return match[0]
+
+
 def _settings() -> str:
     """Write every setting of a recipe as one table a section."""
     sys.path[:0] = [str(ROOT), str(ROOT / "python")]
@@ -93,7 +103,7 @@ def _settings() -> str:
         allowed = ", ".join([allowed, *filter(None, bounds)])
         default = json.dumps(setting.default)
         cells = (f"`{setting.key}`", f"`{default}`", allowed, setting.description)
-        safe = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+        safe = (_README.sub(_to_note, c).replace("|", "\\|").replace("<", "&lt;") for c in cells)
         lines.append(f"| {' | '.join(safe)} |")
     return "\n".join(lines) + "\n"
 
@@ -232,7 +242,16 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Draw the rows of the benches; take words that are for the tests off the fences."""
+    """Draw the rows of the benches; take words that are for the tests off the fences.
+
+    The search prefers pages that are written for a reader to notes, and knows no changes.
+    """
+    source = page.file.src_uri
+    if source == note_page("CHANGELOG.md"):
+        page.meta["search"] = {"exclude": True}
+    else:
+        of_reference = source.startswith(("notes", "api/", "settings"))
+        page.meta["search"] = {"boost": 0.5 if of_reference else 2}
     if page.file.src_uri in ("data.md", "api/rrgkern.md"):
         markdown = _NAMED.sub(_shown, markdown)
     return _FENCE.sub(r"\1", _ROWS.sub(_drawn, markdown))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ import yaml
 
 import rrgclinical
 import rrgkern
+from tests.browser import CHROMIUM, QUIET
 from tests.docs.blocks import NOT_RUN, ROOT, blocks_of, pages, violations
 
 needs_mkdocs = pytest.mark.skipif(
@@ -114,15 +116,22 @@ def test_what_fails_when_it_runs_is_found(tmp_path: Path) -> None:
     assert lines[1].startswith("page.md:11: RuntimeError: rrgtrain report nowhere: exit status 2")
 
 
-@needs_mkdocs
-def test_the_site_is_built(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of this tree."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return folder
+
+
+@needs_mkdocs
+def test_the_site_is_built(site: Path) -> None:
     built = {
-        page.relative_to(tmp_path / "site").as_posix(): page.read_text(encoding="utf-8")
-        for page in (tmp_path / "site").rglob("*.html")
+        page.relative_to(site).as_posix(): page.read_text(encoding="utf-8")
+        for page in site.rglob("*.html")
     }
     assert len(built) > 40 and "notes/rrgkern-mccs.html" in built
     asked = {
@@ -141,8 +150,47 @@ def test_the_site_is_built(tmp_path: Path) -> None:
     performance = built["performance.html"]
     assert "rows:" not in performance and "update_step" not in performance
     assert performance.count("<tr>") > 40 or "make bench-peers</code> measures them" in performance
-    index = (tmp_path / "site" / "search" / "search_index.js").read_text(encoding="utf-8")
+    index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
     assert "zero_variance_share" in index
+    entries = json.loads(index[index.index("{") : index.rindex("}") + 1])["docs"]
+    boost = {entry["location"]: entry.get("boost", 1) for entry in entries}
+    assert boost["quick-start.html"] == 2 and boost["notes/rrgkern-mccs.html"] == 0.5
+    assert "notes/CHANGELOG.html" in built and "notes/CHANGELOG.html" not in boost
+    # a setting names the notes of its module by a link
+    assert 'href="notes/rrgkern-edit_plan.html"' in settings and "/README.md" not in settings
+    # of a loader, the page of layouts shows the text and no name of the code
+    assert "rrgdata.sources.own_table" not in re.sub("<[^>]+>", "", built["data.html"])
+
+
+# Blocks, tables and equations that are cut at 1,280 pixels, and a page that is wider.
+_CUT = """() => {
+    const boxes = "pre > code, table, .md-typeset__table, math[display=block]";
+    const cut = [...document.querySelectorAll(boxes)].filter(e => e.scrollWidth > e.clientWidth + 1
+        || e.matches("math") && e.scrollHeight > e.clientHeight + 1).map(e => e.textContent.trim());
+    return document.documentElement.scrollWidth > 1280 ? [...cut, "the page"] : cut;
+}"""
+
+
+@needs_mkdocs
+def test_nothing_is_cut_on_a_laptop(site: Path, tmp_path: Path) -> None:
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="no playwright: pip install -c constraints.txt -e '.[test]'"
+    )
+    if not CHROMIUM.exists():
+        pytest.skip(f"no {CHROMIUM}: apt-get install chromium")
+    pages = sorted(site.rglob("*.html"))
+    wide = '<div class="md-content"><table><td style="white-space:nowrap">' + "wide " * 900
+    (tmp_path / "wide.html").write_text(wide)
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=QUIET)
+        tab = browser.new_page(viewport={"width": 1280, "height": 800})
+        cut = {}
+        for page in [tmp_path / "wide.html", *pages]:
+            tab.goto(page.as_uri())
+            cut[page.name] = [text[:60] for text in tab.evaluate(_CUT)]
+        browser.close()
+    assert cut.pop("wide.html"), "the planted page is found"
+    assert not {name: texts for name, texts in cut.items() if texts}
 
 
 @needs_mkdocs

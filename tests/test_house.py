@@ -99,6 +99,13 @@ def test_a_room_s_own_tests_open_what_is_named_and_others_do_not(tmp_path, monke
     ]
 
 
+def test_a_file_has_no_more_vague_locals_than_it_may(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "VAGUE_LOCALS", {"rrgkern/ops": "api 1 op 1"})
+    plant(tmp_path, {"rrgkern/ops/api.py": "found = 1", "rrgkern/ops/op.py": "found = seen = 1"})
+    (violation,) = rules.words.locals_say_what_they_hold(tmp_path)
+    assert violation == "rrgkern/ops/op.py: 2 locals named found, seen, at most 1"
+
+
 def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_path, monkeypatch):
     plant(tmp_path, {"csrc/ops/ops.h": "//\n" * 401, "bench/other.py": "#\n"})
     monkeypatch.setattr(plan, "UPWARD", {("rrgtrain.policy.study", "rrgtrain.train")})
@@ -111,6 +118,7 @@ def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_p
     monkeypatch.setattr(plan, "DOORS", {"rrgtrain.policy": "study images"})
     monkeypatch.setattr(plan, "OPENED", {"rrgkern.ops": "triton_f"})
     monkeypatch.setattr(plan, "LIMITS", {"first_lines_are_plain": 2})
+    monkeypatch.setattr(plan, "VAGUE_LOCALS", {"python/rrgtrain/policy": "study 1"})
     assert [line.split(",")[0] for line in exceptions.needless(tmp_path)] == [
         "UPWARD: ('rrgtrain.policy.study'",
         "MUTUAL: ('rrgtrain.policy'",
@@ -124,6 +132,7 @@ def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_p
         "DOORS: no other room",
         "OPENED: no test of the room opens rrgkern.ops.triton_f",
         "LIMITS: first_lines_are_plain has 0 violations",
+        "VAGUE_LOCALS: python/rrgtrain/policy/study.py has 0",
     ]
     plant(tmp_path, {"python/rrgtrain/policy/study.py": "import rrgtrain.train"})
     assert not [line for line in exceptions.needless(tmp_path) if line.startswith("UPWARD")]

@@ -31,7 +31,12 @@ def test_the_first_page_is_short() -> None:
     assert len(README.read_text("utf-8").splitlines()) <= 200
 
 
-def test_the_first_screen_installs_and_shows_the_data_flow() -> None:
-    screen = "\n".join(README.read_text("utf-8").splitlines()[:32])
-    for wanted in ("pip install", "make demo", "make test", "study ──▶ prompt ──▶ sample"):
-        assert wanted in screen
+def test_the_first_screens_show_a_case_the_installation_and_the_data_flow() -> None:
+    page = README.read_text("utf-8")
+    screens = "\n".join(page.splitlines()[:50])
+    for words in ("pip install", "make demo", "make test", "--small", "macOS and Windows"):
+        assert words in screens
+    assert "docs/img/case.svg" in "\n".join(page.splitlines()[:8])
+    assert "docs/img/step.svg" in "\n".join(page.splitlines()[:60])
+    for picture in re.findall(r"!\[[^\]]{20,}\]\(([^)]+)\)", page):
+        assert (README.parent / picture).is_file(), picture

@@ -91,13 +91,13 @@ def check_options(owner: str, target: Callable[..., Any], options: Mapping[str, 
     parameters = inspect.signature(target).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
-    known = {n: p for n, p in parameters.items() if p.kind is not p.VAR_POSITIONAL}
-    takes = ", ".join(known) or "no options"
-    if unknown := sorted(set(options) - set(known)):
-        close = difflib.get_close_matches(unknown[0], known, n=1)
+    options_of = {n: p for n, p in parameters.items() if p.kind is not p.VAR_POSITIONAL}
+    takes = ", ".join(options_of) or "no options"
+    if unknown := sorted(set(options) - set(options_of)):
+        close = difflib.get_close_matches(unknown[0], options_of, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise UserError(f"{owner}: unknown option {unknown[0]!r}{hint}; it takes {takes}")
-    needed = [n for n, p in known.items() if p.default is p.empty and n not in options]
+    needed = [n for n, p in options_of.items() if p.default is p.empty and n not in options]
     if needed:
         raise UserError(f"{owner}: option {needed[0]!r} is missing; it takes {takes}")
 

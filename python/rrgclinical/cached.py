@@ -54,59 +54,59 @@ class Cached(Generic[T]):
     def __call__(self, texts: Sequence[str], *, keep: bool = False) -> list[T]:
         """One result per text, in order."""
         with self._lock:
-            found: dict[str, T] = {}
+            values: dict[str, T] = {}
             missing: list[str] = []
             for text in dict.fromkeys(texts):
-                if not self._known(text, found):
+                if not self._known(text, values):
                     missing.append(text)
             if keep:
-                self._keep(missing, found)
+                self._keep(missing, values)
             else:
-                self._read(missing, found)
+                self._read(missing, values)
             self.asked += len(texts)
-            for text, value in found.items():
+            for text, value in values.items():
                 self._recent[text] = value
                 self._recent.move_to_end(text)
             while len(self._recent) > self._capacity:
                 self._recent.popitem(last=False)
-            return [found[text] for text in texts]
+            return [values[text] for text in texts]
 
-    def _known(self, text: str, found: dict[str, T]) -> bool:
+    def _known(self, text: str, values: dict[str, T]) -> bool:
         for held in (self._kept, self._recent):
             if text in held:
-                found[text] = held[text]
+                values[text] = held[text]
                 return True
         payload = self._store.get(text) if self._store is not None else None
         if payload is None or self._decode is None:
             return False
-        found[text] = self._decode(payload, text)
+        values[text] = self._decode(payload, text)
         self.from_disk += 1
         return True
 
-    def _read(self, texts: list[str], found: dict[str, T]) -> None:
+    def _read(self, texts: list[str], values: dict[str, T]) -> None:
         made = self._compute(texts) if texts else []
         if len(made) != len(texts):
             raise ValueError(f"{len(texts)} texts gave {len(made)} results; wanted one each")
         self.computed += len(made)
-        found.update(zip(texts, made, strict=True))
+        values.update(zip(texts, made, strict=True))
 
-    def _keep(self, missing: list[str], found: dict[str, T]) -> None:
+    def _keep(self, missing: list[str], values: dict[str, T]) -> None:
         if self._store is None or self._encode is None:
-            self._read(missing, found)
-            self._kept.update(found)
+            self._read(missing, values)
+            self._kept.update(values)
             return
         store, encode = self._store, self._encode
-        recent = [text for text in found if store.get(text) is None]
+        recent = [text for text in values if store.get(text) is None]
 
         def read(part: list[str]) -> None:
-            unread = [text for text in part if not self._known(text, found)]
-            self._read(unread, found)
+            unread = [text for text in part if not self._known(text, values)]
+            self._read(unread, values)
             for text in unread:
-                store.put(text, encode(found[text]))
+                store.put(text, encode(values[text]))
 
         store.once(missing, read)
         for text in recent:
-            store.put(text, encode(found[text]))
+            store.put(text, encode(values[text]))
 
 
 class CachedLabeller:

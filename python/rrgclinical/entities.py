@@ -116,7 +116,7 @@ class Entities:
         count, reports = len(self.text), len(self.reports)
         if len(self.sentences) != reports:
             raise ValueError(f"sentences of {len(self.sentences)} reports; wanted {reports}")
-        wanted = {
+        shapes = {
             "offsets": ((reports + 1,), np.int64),
             "sentence": ((count,), np.int32),
             "presence": ((count,), np.int8),
@@ -124,17 +124,17 @@ class Entities:
             "key": ((count,), np.int64),
             "span": ((count, 2), np.int32),
         }
-        for name, (shape, dtype) in wanted.items():
+        for name, (shape, dtype) in shapes.items():
             array = getattr(self, name)
             if not isinstance(array, np.ndarray) or array.dtype != dtype:
-                seen = getattr(array, "dtype", type(array).__name__)
-                raise TypeError(f"{name} is {seen}; wanted a numpy {np.dtype(dtype)} array")
+                kind = getattr(array, "dtype", type(array).__name__)
+                raise TypeError(f"{name} is {kind}; wanted a numpy {np.dtype(dtype)} array")
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}; wanted {shape}")
         embedding = self.embedding
         if not isinstance(embedding, np.ndarray) or embedding.dtype != np.float32:
-            seen = getattr(embedding, "dtype", type(embedding).__name__)
-            raise TypeError(f"embedding is {seen}; wanted a numpy float32 array")
+            kind = getattr(embedding, "dtype", type(embedding).__name__)
+            raise TypeError(f"embedding is {kind}; wanted a numpy float32 array")
         if embedding.ndim != 2 or embedding.shape[0] != count:
             raise ValueError(f"embedding has shape {embedding.shape}; wanted ({count}, d)")
         offsets = self.offsets

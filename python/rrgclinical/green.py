@@ -93,8 +93,8 @@ class Green:
         pairs = list(zip(check_reports(reports), check_reports(references), strict=True))
         distinct = list(dict.fromkeys(pairs))
         questions = [Question(self._messages(*pair), parse_judgement) for pair in distinct]
-        found = dict(zip(distinct, self.chat.ask(questions), strict=True))
-        return [found[pair] for pair in pairs]
+        answers = dict(zip(distinct, self.chat.ask(questions), strict=True))
+        return [answers[pair] for pair in pairs]
 
     def score(self, reports: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """float64 `[R]` in [0, 1]."""

@@ -79,13 +79,13 @@ def load_coded_reports(directory: str | Path, split: str) -> CodedReports:
     codes = _codes(root / "mesh_labels_14.csv")
     # R2Gen's ids are "<study>_<image>"; the other two files know the study only.
     ids = [entry["id"].split("_")[0] for name in splits for entry in annotation[name]]
-    kept = [name for name in ids if name in sections and name in codes]
-    if not kept:
+    names = [name for name in ids if name in sections and name in codes]
+    if not names:
         raise UserError(f"no study of split {split!r} in {root} has sections and human codes")
     return CodedReports(
-        ids=kept,
-        reports=[sections[name] for name in kept],
-        truth=np.array([codes[name] for name in kept]),
+        ids=names,
+        reports=[sections[name] for name in names],
+        truth=np.array([codes[name] for name in names]),
     )
 
 
@@ -138,8 +138,8 @@ def uncertain_coded(labels: np.ndarray, truth: np.ndarray) -> dict[str, tuple[in
 def _codes(path: Path) -> dict[str, list[bool]]:
     with path.open(encoding="utf-8", newline="") as lines:
         reader = csv.DictReader(lines)
-        wanted = {"filename", *(name for names in CODED.values() for name in names)}
-        lacking = sorted(wanted - set(reader.fieldnames or ()))
+        columns = {"filename", *(name for names in CODED.values() for name in names)}
+        lacking = sorted(columns - set(reader.fieldnames or ()))
         if lacking:
             raise UserError(f"{path} lacks the columns {', '.join(lacking)}")
         return {

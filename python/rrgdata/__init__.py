@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rrgdata.catalogue import Broken, Catalogue, Wanted
+from rrgdata.catalogue import Broken, Catalogue, ReadSettings
 from rrgdata.load import load_studies
 from rrgdata.sections import ReportSections, cut_sections, read_sections
 from rrgdata.study import ImageRef, Study
@@ -11,9 +11,9 @@ __all__ = [
     "Broken",
     "Catalogue",
     "ImageRef",
+    "ReadSettings",
     "ReportSections",
     "Study",
-    "Wanted",
     "cut_sections",
     "load_studies",
     "read_sections",

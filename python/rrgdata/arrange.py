@@ -16,29 +16,29 @@ from rrgdata.study import Study
 Splits = dict[str, list[Study]]
 
 
-def join_splits(studies: Splits, asked: Mapping[str, str]) -> Splits:
+def join_splits(studies: Splits, parts_of: Mapping[str, str]) -> Splits:
     """The splits, those of `asked` made of several: `{"train": "train+val"}` trains on both.
 
     A split that was taken into another is gone. Raises UserError for a split that the data has
     not, or one that is asked for twice.
     """
     taken: dict[str, str] = {}
-    for name, parts in asked.items():
+    for name, parts in parts_of.items():
         for part in parts.split("+"):
-            given = f"data.splits={{{name}: {parts}}}"
+            setting = f"data.splits={{{name}: {parts}}}"
             if part not in studies:
-                raise UserError(f"{given}: the data has no {part}, it has {', '.join(studies)}")
+                raise UserError(f"{setting}: the data has no {part}, it has {', '.join(studies)}")
             if part in taken:
                 raise UserError(
-                    f"{given}: {part} is in {taken[part]} already; name each split once"
+                    f"{setting}: {part} is in {taken[part]} already; name each split once"
                 )
             taken[part] = name
-    joined = {split: kept for split, kept in studies.items() if split not in taken}
+    joined = {split: of for split, of in studies.items() if split not in taken}
     for part, name in taken.items():
         if name in studies and name not in taken:
             raise UserError(
-                f"data.splits={{{name}: {asked[name]}}} leaves the {name} of the data out; "
-                f"name it too, as in {name}: {name}+{asked[name]}"
+                f"data.splits={{{name}: {parts_of[name]}}} leaves the {name} of the data out; "
+                f"name it too, as in {name}: {name}+{parts_of[name]}"
             )
         joined.setdefault(name, []).extend(replace(s, split=name) for s in studies[part])
     return joined
@@ -46,14 +46,14 @@ def join_splits(studies: Splits, asked: Mapping[str, str]) -> Splits:
 
 def leave_out_crowded(studies: Splits, most: int) -> Splits:
     """The studies with at most `most` images, priors counted; a warning counts the others."""
-    kept = {split: [s for s in of if len(s.images) <= most] for split, of in studies.items()}
-    gone = {split: len(of) - len(kept[split]) for split, of in studies.items()}
+    fitting = {split: [s for s in of if len(s.images) <= most] for split, of in studies.items()}
+    gone = {split: len(of) - len(fitting[split]) for split, of in studies.items()}
     if any(gone.values()):
-        told = ", ".join(f"{split} {n} of {len(studies[split])}" for split, n in gone.items() if n)
+        lost = ", ".join(f"{split} {n} of {len(studies[split])}" for split, n in gone.items() if n)
         warnings.warn(
-            f"data.max_images={most} leaves out studies with more images: {told}", stacklevel=2
+            f"data.max_images={most} leaves out studies with more images: {lost}", stacklevel=2
         )
-    return kept
+    return fitting
 
 
 def longest_text(study: Study) -> tuple[int, str]:
@@ -100,14 +100,14 @@ def leave_out_imageless(studies: Splits, catalogue: Catalogue) -> Splits:
 
 def _without(studies: Splits, defect: Callable[[Study], str], catalogue: Catalogue) -> Splits:
     """Note the studies with a defect as broken; return the others."""
-    kept: Splits = {split: [] for split in studies}
+    remaining: Splits = {split: [] for split in studies}
     for split, of in studies.items():
         for study in of:
             if why := defect(study):
                 catalogue.add_broken(f"study {study.id}", why)
             else:
-                kept[split].append(study)
-    return kept
+                remaining[split].append(study)
+    return remaining
 
 
 def one_image_each(studies: Splits) -> Splits:

@@ -24,7 +24,7 @@ LOOKED_FOR = 20_000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReadSettings:
     """Settings that a loader reads: the `data.*` keys of the same names."""
 
     images: str = "all"
@@ -90,8 +90,8 @@ class Catalogue:
         if study.report is not None and is_nothing(study.report):
             self.read(study.report, "report", where)
             if study.labels is None:
-                seen = f"has an empty report; write one or drop the study: it is {study.report!r}"
-                self.add_broken(where, seen)
+                fault = f"has an empty report; write one or drop the study: it is {study.report!r}"
+                self.add_broken(where, fault)
                 return
             study = replace(study, report=None)
         first = self._places.setdefault(study.id, where)
@@ -153,21 +153,21 @@ class Catalogue:
 
     def lines(self) -> list[str]:
         """Write the counts of studies left out and the notes, a line each."""
-        told = []
+        lines = []
         for rule, count in self.left_out.items():
             of = ", ".join(f"{split} {n}" for split, n in self.left_out_of.get(rule, {}).items())
-            told.append(f"{count} studies {rule} left out" + (f": {of}" if of else ""))
-        return [*told, *self.nothing.lines(), *self.notes]
+            lines.append(f"{count} studies {rule} left out" + (f": {of}" if of else ""))
+        return [*lines, *self.nothing.lines(), *self.notes]
 
     def check(self, root: Path) -> None:
         """Raise UserError where studies are broken: the first three, and how many more."""
         if self.broken:
-            told = "; ".join(f"{b.where} {b.why}" for b in self.broken[:SHOWN])
+            examples = "; ".join(f"{b.where} {b.why}" for b in self.broken[:SHOWN])
             more = len(self.broken) - SHOWN
             rest = f"; and {more} more" if more > 0 else ""
             place = f"{root}: " if root.is_dir() else ""  # a table's rows begin with its name
             path = shlex.quote(str(root))
             raise UserError(
-                f"{place}{told}{rest}. `rrgtrain data check {path}` lists all; "
+                f"{place}{examples}{rest}. `rrgtrain data check {path}` lists all; "
                 "data.skip=true leaves them out"
             )

@@ -22,7 +22,7 @@ from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.shown import one_line
 from rrgclinical.common.table import aligned
 from rrgclinical.labels import OBSERVATIONS
-from rrgdata import Broken, Catalogue, Study, Wanted, load_studies
+from rrgdata import Broken, Catalogue, ReadSettings, Study, load_studies
 from rrgdata.arrange import Splits, leave_out_long
 from rrgdata.images.check import header_notes, image_paths, look_at
 from rrgdata.images.memory import ImageMemory, Verdict
@@ -56,8 +56,8 @@ def check_data_set(
     if out is not None and out.exists():
         raise UserError(f"{out} exists; name another file by --out, or remove it")
     layout = source or guess_source(root)
-    wanted = Wanted(**{f.name: getattr(data, f.name) for f in fields(Wanted)})
-    catalogue = load_studies(layout, root, wanted)
+    settings = ReadSettings(**{f.name: getattr(data, f.name) for f in fields(ReadSettings)})
+    catalogue = load_studies(layout, root, settings)
     if data.longest_text is not None:
         catalogue.studies = leave_out_long(catalogue.studies, data.longest_text, catalogue)
     verdicts = _decoded(catalogue, root, data.body_parts) if images else {}
@@ -127,8 +127,8 @@ def _views(studies: Sequence[Study]) -> list[str]:
     refs = {image.path: image for study in studies for image in study.images}.values()
     views = Counter(image.view or "without a view" for image in refs)
     priors = len({i.path for s in studies for i in s.images if i.prior})
-    told = ", ".join(f"{n:,} {view}" for view, n in views.most_common())
-    return [f"{len(refs):,} files" + (f": {told}; {priors:,} of a prior study" if refs else "")]
+    counts = ", ".join(f"{n:,} {view}" for view, n in views.most_common())
+    return [f"{len(refs):,} files" + (f": {counts}; {priors:,} of a prior study" if refs else "")]
 
 
 def _kinds(verdicts: Mapping[Path, Verdict]) -> Rows:

@@ -53,12 +53,12 @@ class FileMemory:
         by_key = {self._key(path): path for path in paths}
 
         def read(table: sqlite3.Connection) -> dict[Path, tuple[Stamp, str]]:
-            found, keys = {}, iter(by_key)
+            results, keys = {}, iter(by_key)
             while some := list(itertools.islice(keys, _AT_ONCE)):
                 marks = ",".join("?" * len(some))
                 for key, size, time, text in self._rows(table, f"path IN ({marks})", some):
-                    found[by_key[key]] = ((size, time), text)
-            return found
+                    results[by_key[key]] = ((size, time), text)
+            return results
 
         return self._use(read, {}) if self.path.is_file() else {}
 
@@ -71,9 +71,9 @@ class FileMemory:
 
         return self._use(read, []) if self.path.is_file() else []
 
-    def keep(self, found: Iterable[tuple[Path, Stamp, str]]) -> None:
+    def keep(self, results: Iterable[tuple[Path, Stamp, str]]) -> None:
         """Remember texts of files, with the stamps that these had before they were read."""
-        rows = [(self._key(path), *stamp, self._rules, text) for path, stamp, text in found]
+        rows = [(self._key(path), *stamp, self._rules, text) for path, stamp, text in results]
 
         def write(table: sqlite3.Connection) -> None:
             table.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", rows)

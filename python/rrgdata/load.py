@@ -23,11 +23,11 @@ from rrgdata.arrange import (
     leave_out_long,
     one_image_each,
 )
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.phantom import PhantomConfig, write_phantom
 from rrgdata.settings import DataSettings
 
-Loader = Callable[[Path, Wanted, Catalogue], None]
+Loader = Callable[[Path, ReadSettings, Catalogue], None]
 
 SOURCES = {
     "chexpert_plus": "rrgdata.sources.chexpert_plus:load_chexpert_plus",
@@ -52,43 +52,43 @@ LEFT_OUT = "left_out.jsonl"
 """Where a run keeps the broken studies that `data.skip` left out."""
 
 
-def load_studies(source: str, root: str | Path, wanted: Wanted | None = None) -> Catalogue:
+def load_studies(source: str, root: str | Path, settings: ReadSettings | None = None) -> Catalogue:
     """Load a data set by split, in the order of its own files.
 
     source: a name of SOURCES, or a loader of one's own as `package.module:function`, which takes
-        root, wanted and the catalogue to fill.
-    wanted: which images and text are read; see `Wanted`.
+        root, settings and the catalogue to fill.
+    settings: which images and text are read; see `ReadSettings`.
 
     Broken studies are in the catalogue, whose `check` raises for them. Images are not decoded;
     `read_image` does that. Raises UserError, one line, for anything wrong with the arguments or
     with the data set as a whole.
     """
-    wanted = wanted or Wanted()
+    settings = settings or ReadSettings()
     load = _loader(source)
-    if wanted.images not in IMAGES:
-        raise UserError(f"images={wanted.images!r} is unknown; wanted one of {', '.join(IMAGES)}")
-    if wanted.sections not in SECTIONS:
+    if settings.images not in IMAGES:
+        raise UserError(f"images={settings.images!r} is unknown; wanted one of {', '.join(IMAGES)}")
+    if settings.sections not in SECTIONS:
         names = ", ".join(SECTIONS)
-        raise UserError(f"sections={wanted.sections!r} is unknown; wanted one of {names}")
-    if wanted.prior not in PRIORS:
-        raise UserError(f"prior={wanted.prior!r} is unknown; wanted one of {', '.join(PRIORS)}")
+        raise UserError(f"sections={settings.sections!r} is unknown; wanted one of {names}")
+    if settings.prior not in PRIORS:
+        raise UserError(f"prior={settings.prior!r} is unknown; wanted one of {', '.join(PRIORS)}")
     place, own = Path(root), source not in SOURCES
-    if wanted.reports is not None and not own and source not in WITH_REPORTS_APART:
+    if settings.reports is not None and not own and source not in WITH_REPORTS_APART:
         raise UserError(
-            f"data.reports={wanted.reports} is for data.source=mimic_cxr, {source} does not read "
+            f"data.reports={settings.reports} is for data.source=mimic_cxr, {source} does not read "
             "it; take it off"
         )
     if not (place.exists() if own or source in OF_ONE_FILE else place.is_dir()):
-        seen = "is a file" if place.exists() else "does not exist"
+        kind = "is a file" if place.exists() else "does not exist"
         what = "the files" if own or source in OF_ONE_FILE else "the directory"
-        raise UserError(f"{place} {seen}; wanted {what} of the data set, in the layout of {source}")
+        raise UserError(f"{place} {kind}; wanted {what} of the data set, in the layout of {source}")
     catalogue = Catalogue()
     with _uncollected():
-        load(place, wanted, catalogue)
-    if wanted.images == "frontal":
+        load(place, settings, catalogue)
+    if settings.images == "frontal":
         _refuse_unknown_views(catalogue)
     studies = itertools.chain.from_iterable(catalogue.studies.values())
-    if wanted.prior == "last" and not any(i.prior for study in studies for i in study.images):
+    if settings.prior == "last" and not any(i.prior for study in studies for i in study.images):
         catalogue.notes.append(f"data.prior=last adds nothing: no study under {place} has a prior")
     return catalogue
 
@@ -110,7 +110,7 @@ def _loader(source: str) -> Loader:
         f"source {source!r} is unknown; {nearest(source, SOURCES)}wanted one of "
         f"{', '.join(SOURCES)}"
     )
-    mend = "define it as a function of root, wanted and catalogue"
+    mend = "define it as a function of root, settings and catalogue"
     return resolve(SOURCES.get(source, source), f"data.source={source}", unknown, mend)
 
 
@@ -149,8 +149,10 @@ def open_studies(
         raise UserError(f"data.source={data.source} needs data.root=<directory of the dataset>")
     else:
         source, root = data.source, Path(data.root).expanduser()
-    wanted = Wanted(**{field.name: getattr(data, field.name) for field in fields(Wanted)})
-    catalogue = load_studies(source, root, wanted)
+    settings = ReadSettings(
+        **{field.name: getattr(data, field.name) for field in fields(ReadSettings)}
+    )
+    catalogue = load_studies(source, root, settings)
     catalogue.add_broken_images(broken_images or {})
     if not data.skip:
         catalogue.check(root)
@@ -169,7 +171,7 @@ def open_studies(
     if data.each_image:
         studies = one_image_each(studies)
     if data.limit is not None:
-        studies = {split: kept[: data.limit] for split, kept in studies.items()}
+        studies = {split: of_split[: data.limit] for split, of_split in studies.items()}
     check_lengths(studies, data.longest_text)
     return studies
 

@@ -126,7 +126,7 @@ class ReportSections:
     technique: str = ""
     comparison: str = ""
 
-    def report(self, wanted: str) -> str:
+    def report(self, sections: str) -> str:
         """Return the text that `data.sections` asks for.
 
         "" where the report has none of it.
@@ -134,9 +134,9 @@ class ReportSections:
         "findings" and "impression" are the sections of that name. "both" is findings, or where
         there are none the unheaded text, and then the impression.
         """
-        if wanted == "both":
+        if sections == "both":
             return _joined([self.findings or self.unheaded, self.impression])
-        return self.findings if wanted == "findings" else self.impression
+        return self.findings if sections == "findings" else self.impression
 
 
 @lru_cache(4096)

@@ -65,13 +65,13 @@ class Case:
 
     def errors(self, system: str) -> Errors | None:
         """Label errors of a system's report; None where truth or labels are not known."""
-        truth, found = self.truth(system), self.predicted.get(system)
-        if truth is None or found is None:
+        truth, read = self.truth(system), self.predicted.get(system)
+        if truth is None or read is None:
             return None
-        wanted, have = (dict(zip(OBSERVATIONS, _present(x), strict=True)) for x in (truth, found))
+        should, have = (dict(zip(OBSERVATIONS, _present(x), strict=True)) for x in (truth, read))
         return Errors(
-            [name for name in FINDINGS if wanted[name] and not have[name]],
-            [name for name in FINDINGS if have[name] and not wanted[name]],
+            [name for name in FINDINGS if should[name] and not have[name]],
+            [name for name in FINDINGS if have[name] and not should[name]],
         )
 
     def present(self) -> list[str]:

@@ -117,12 +117,12 @@ def _read(name: str, path: Path) -> ComparedRun:
 
 def _settings(path: Path) -> dict[str, str]:
     try:
-        found = OmegaConf.to_container(OmegaConf.load(path))
+        settings = OmegaConf.to_container(OmegaConf.load(path))
     except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
         raise UserError(
             f"{path} cannot be read ({error}); put it back as the run wrote it"
         ) from error
-    return dict(_leaves(found)) if isinstance(found, Mapping) else {}
+    return dict(_leaves(settings)) if isinstance(settings, Mapping) else {}
 
 
 def _leaves(settings: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, str]]:
@@ -170,19 +170,19 @@ def _notes(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def _headline(results: Mapping[str, System]) -> str:
-    found = headline_scores(results)
-    listed = "; ".join(f"{name} {text}" for name, text in found.texts.items())
-    return f"Clinical micro-F1{found.over} at the end: {listed}." if listed else ""
+    scores = headline_scores(results)
+    listed = "; ".join(f"{name} {text}" for name, text in scores.texts.items())
+    return f"Clinical micro-F1{scores.over} at the end: {listed}." if listed else ""
 
 
 def _joined(runs: Sequence[ComparedRun]) -> tuple[list[Case], int]:
     """Join the cases of one study, id and reference alike, and count those that all runs have."""
     joined: dict[tuple[str, str], Case] = {}
-    kept: dict[tuple[str, str], int] = {}
+    places: dict[tuple[str, str], int] = {}
     for run in runs:
         for case in run.source.cases:
             key = (case.sample.id, case.sample.reference)
-            kept[key] = kept.get(key, 0) + 1
+            places[key] = places.get(key, 0) + 1
             before = joined.get(key, Case(replace(case.sample, outputs={}, facts={})))
             pictured = before.sample if before.sample.images else case.sample
             labels = before.sample.labels
@@ -204,6 +204,6 @@ def _joined(runs: Sequence[ComparedRun]) -> tuple[list[Case], int]:
                     **{run.system(n): case.sample.labels for n in case.sample.outputs},
                 },
             )
-    shared = sum(count == len(runs) for count in kept.values())
-    first = sorted(joined, key=lambda key: -kept[key])
+    shared = sum(count == len(runs) for count in places.values())
+    first = sorted(joined, key=lambda key: -places[key])
     return [joined[key] for key in first], shared

@@ -54,16 +54,16 @@ def read_facts(note: Mapping[str, Any], truth: Sequence[int] | None = None) -> F
     """
     truth, verdicts = note.get("truth", truth), []
     for index, label in enumerate(OBSERVATIONS):
-        found = note["labels"].get(label, {})
-        verdict, fact = found.get("verdict", "not mentioned"), found.get("fact") or ""
+        judged = note["labels"].get(label, {})
+        verdict, fact = judged.get("verdict", "not mentioned"), judged.get("fact") or ""
         if truth is None:
-            if found:
+            if judged:
                 verdicts.append(Verdict(label, verdict, "unknown", fact, "free", "", "not judged"))
             continue
-        wanted = ClassId(truth[index])
-        positive = wanted in (ClassId.POSITIVE, ClassId.UNCERTAIN)
+        true_class = ClassId(truth[index])
+        positive = true_class in (ClassId.POSITIVE, ClassId.UNCERTAIN)
         if (verdict, positive) in OUTCOMES:
             kind, symbol, outcome = OUTCOMES[verdict, positive]
-            said = TRUTH[wanted]
+            said = TRUTH[true_class]
             verdicts.append(Verdict(label, verdict, said, fact, kind, symbol, outcome))
     return FactsRead(list(note["facts"]), verdicts)

@@ -136,8 +136,8 @@ def _trained(rows: Rows, stage: str) -> list[str]:
 
 
 def _keys(rows: Rows, phase: str) -> list[str]:
-    found = (k for row in rows if row["phase"] == phase for k in row)
-    return [k for k in dict.fromkeys(found) if k not in ("phase", "step", "time", CHANGED)]
+    keys = (k for row in rows if row["phase"] == phase for k in row)
+    return [k for k in dict.fromkeys(keys) if k not in ("phase", "step", "time", CHANGED)]
 
 
 def _of(title: str, phase: str, phases: Sequence[str]) -> str:

@@ -47,7 +47,7 @@ def write_report(
     edits = [s for s in samples if isinstance(s, EditSample)]
     weighed = [s for s in samples if isinstance(s, WeightSample)]
     scale = heat_scale(weighed)
-    found = build_extractor(extractor) if isinstance(extractor, str) else extractor
+    reader = build_extractor(extractor) if isinstance(extractor, str) else extractor
     source = kept_cases(run, studies, summary.systems)
     figures = training_figures(with_changes(metrics_rows, summary.changes))
     page = rendered(
@@ -62,7 +62,7 @@ def write_report(
         phases=_phases(summary),
         figures=[f for f in figures if not f.flat],
         flat=[f.title.lower() for f in figures if f.flat],
-        cases=case_list(source.cases, list(summary.systems), found, tau, labeller=source.labeller),
+        cases=case_list(source.cases, list(summary.systems), reader, tau, labeller=source.labeller),
         edits=[_edit(e) for e in edits],
         rollouts=last_rollouts(run.steps),
         weighed=[_weighed(s, scale) for s in weighed],
@@ -85,17 +85,17 @@ def _config(path: Path) -> str:
 
 def _headline(summary: RunSummary) -> str:
     """The result in a sentence: micro-F1 of the last system against the one before it."""
-    found = headline_scores(summary.systems)
-    if not found.metrics:
+    scores = headline_scores(summary.systems)
+    if not scores.metrics:
         return ""
-    *earlier, after = found.metrics
+    *earlier, after = scores.metrics
     if not earlier:
-        return f"{after} reaches a clinical micro-F1{found.over} of {found.texts[after]}."
+        return f"{after} reaches a clinical micro-F1{scores.over} of {scores.texts[after]}."
     before = earlier[-1]
-    change = numbers.change(found.metrics[before], found.metrics[after], METRICS[found.key])
+    change = numbers.change(scores.metrics[before], scores.metrics[after], METRICS[scores.key])
     return (
-        f"Clinical micro-F1{found.over} is {found.texts[after]} with {after}, against "
-        f"{found.texts[before]} with {before}: a difference of {change}."
+        f"Clinical micro-F1{scores.over} is {scores.texts[after]} with {after}, against "
+        f"{scores.texts[before]} with {before}: a difference of {change}."
     )
 
 
@@ -121,10 +121,10 @@ def _weighed(sample: WeightSample, scale: HeatScale) -> dict[str, Any]:
 
 
 def _edit(sample: EditSample) -> dict[str, Any]:
-    known = sample.reward_before is not None and sample.reward_after is not None
+    rewarded = sample.reward_before is not None and sample.reward_after is not None
     change = (
         numbers.change(Metric(sample.reward_before), Metric(sample.reward_after), METRICS["reward"])  # type: ignore[arg-type]
-        if known
+        if rewarded
         else ""
     )
     return {
@@ -135,7 +135,7 @@ def _edit(sample: EditSample) -> dict[str, Any]:
             (rule, RULES.get(rule, rule)) for rule in dict.fromkeys(s[0] for s in sample.steps)
         ],
         "reward": (numbers.value(sample.reward_before), numbers.value(sample.reward_after), change),
-        "rewarded": known,
+        "rewarded": rewarded,
     }
 
 

@@ -33,22 +33,22 @@ def mark_reports(
     are supported, spurious when none is, partly in between, neutral without entities or where
     there is no reference to compare with.
     """
-    found, wanted = extractor.extract(reports), extractor.extract(references)
+    of_reports, of_references = extractor.extract(reports), extractor.extract(references)
     marked = []
     for r in range(len(reports)):
         if not references[r].strip():
             marked.append(Marked([(reports[r], NEUTRAL)] if reports[r] else [], []))
             continue
-        ours, theirs = found.of_report(r), wanted.of_report(r)
-        agree = _agree(found, ours, wanted, theirs, tau)
-        kinds = _sentence_marks(found, r, np.logical_or.reduce(agree, axis=1))
-        lacking = _sentence_marks(wanted, r, np.logical_or.reduce(agree, axis=0))
+        ours, theirs = of_reports.of_report(r), of_references.of_report(r)
+        agree = _agree(of_reports, ours, of_references, theirs, tau)
+        kinds = _sentence_marks(of_reports, r, np.logical_or.reduce(agree, axis=1))
+        lacking = _sentence_marks(of_references, r, np.logical_or.reduce(agree, axis=0))
         marked.append(
             Marked(
-                pieces=_pieces(reports[r], found.sentences[r], kinds),
+                pieces=_pieces(reports[r], of_reports.sentences[r], kinds),
                 missing=[
                     references[r][begin:end]
-                    for (begin, end), kind in zip(wanted.sentences[r], lacking, strict=True)
+                    for (begin, end), kind in zip(of_references.sentences[r], lacking, strict=True)
                     if kind in (PARTLY, SPURIOUS)
                 ],
             )

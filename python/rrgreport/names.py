@@ -90,7 +90,7 @@ def metric_name(key: str) -> MetricName:
 
 def in_order(keys: Iterable[str]) -> list[str]:
     """Keys by group, known ones in the order above, others after them as they came."""
-    known = list(METRICS)
+    listed = list(METRICS)
     unique = list(dict.fromkeys(keys))
-    rank = {key: known.index(key) if key in METRICS else len(known) for key in unique}
+    rank = {key: listed.index(key) if key in METRICS else len(listed) for key in unique}
     return sorted(unique, key=lambda k: (GROUPS.index(metric_name(k).group), rank[k]))

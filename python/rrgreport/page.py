@@ -59,5 +59,5 @@ def rendered(package: str, template: str, **shown: Any) -> str:
 
 
 def _file(name: str) -> Markup:
-    found = resources.files("rrgreport") / "templates" / name
-    return Markup(found.read_text(encoding="utf-8"))
+    file = resources.files("rrgreport") / "templates" / name
+    return Markup(file.read_text(encoding="utf-8"))

@@ -23,13 +23,13 @@ def commit() -> str | None:
 
 def versions() -> dict[str, str]:
     """Installed versions by package, Python's included; packages not installed are left out."""
-    found = {"python": platform.python_version()}
+    versions_of = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions_of[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_of
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -15,14 +15,14 @@ from rrgreport.summary import Metric, RunSummary, System
 
 def facts(summary: RunSummary) -> list[tuple[str, str]]:
     """List command, time, commit and versions, those that are known."""
-    known = [
+    present = [
         ("Command", redacted(summary.command)),
         ("Finished", summary.finished),
         ("Wall time", numbers.duration(summary.seconds) if summary.seconds is not None else ""),
         ("Commit", summary.commit or ""),
         ("Versions", ", ".join(f"{k} {v}" for k, v in summary.versions.items())),
     ]
-    return [(name, text) for name, text in known if text]
+    return [(name, text) for name, text in present if text]
 
 
 @dataclass(frozen=True)

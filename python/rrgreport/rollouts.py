@@ -31,10 +31,10 @@ def last_rollouts(steps: Path) -> list[ScoredReport]:
     Raises UserError for a file that is no record.
     """
     # Numbers of six digits, or of more: the longer name is the later step.
-    found = sorted(steps.glob("*.json.gz"), key=lambda path: (len(path.name), path.name))
-    if not found:
+    records = sorted(steps.glob("*.json.gz"), key=lambda path: (len(path.name), path.name))
+    if not records:
         return []
-    record = read_record(found[-1])
+    record = read_record(records[-1])
     if "facts" not in record["notes"]:
         return []
     # Of a group that says one thing eight times, once.

@@ -47,11 +47,11 @@ class RunFiles:
         """Names the files that a run has left here; none where no run was."""
         files = [self.config, self.metrics, self.samples, self.predictions]
         files += [self.summary, self.report]
-        found = [p.name for p in files if p.exists()]
+        names = [p.name for p in files if p.exists()]
         for folder in (self.checkpoints, self.resume):
             if folder.is_dir() and any(folder.iterdir()):
-                found.append(f"{folder.name}/")
-        return found
+                names.append(f"{folder.name}/")
+        return names
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:

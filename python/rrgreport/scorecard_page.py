@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rrgclinical import OBSERVATIONS, to_binary
-from rrgclinical.scorecard import Pairs, Scorecard, SystemReading, foot, tables
+from rrgclinical.scorecard import (
+    Pairs,
+    Scorecard,
+    SystemReading,
+    first_rows,
+    foot,
+    headline,
+    tables,
+)
 from rrgreport.page import rendered
 
 SHOWN = 200
@@ -13,7 +21,10 @@ SHOWN = 200
 
 
 def scorecard_page(card: Scorecard, pairs: Pairs, readings: Mapping[str, SystemReading]) -> str:
-    """Render the page; what is in a report stands there as text, never as markup."""
+    """Render the page: headline, six rows, reports, then all tables and the notes.
+
+    What is in a report stands there as text, never as markup.
+    """
     studies = []
     for i, (key, references) in enumerate(zip(pairs.ids, pairs.references, strict=True)):
         if i == SHOWN:
@@ -26,6 +37,9 @@ def scorecard_page(card: Scorecard, pairs: Pairs, readings: Mapping[str, SystemR
         "rrgreport",
         "scorecard.html.j2",
         title=f"Scorecard of {', '.join(pairs.systems)}",
+        headline=headline(card),
+        first=first_rows(card),
+        intervals=f"{card.settings.level:.0%} bootstrap intervals over studies",
         tables=list(tables(card)),
         foot=foot(card),
         studies=studies,

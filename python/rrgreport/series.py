@@ -58,16 +58,16 @@ def curve(rows: Sequence[Mapping[str, Any]], phase: str, key: str, name: str) ->
     A step logged twice (a resumed run) counts with its last value. The series is cut where what
     the metric depends on has changed, see `with_changes`.
     """
-    found = {
+    points = {
         row["step"]: (float(row[key]), _kind(row, key))
         for row in rows
         if row["phase"] == phase and key in row
     }
-    if not found:
+    if not points:
         return None
-    steps = sorted(found)
-    y = [found[s][0] if math.isfinite(found[s][0]) else math.nan for s in steps]
-    kinds = [found[s][1] for s in steps]
+    steps = sorted(points)
+    y = [points[s][0] if math.isfinite(points[s][0]) else math.nan for s in steps]
+    kinds = [points[s][1] for s in steps]
     cuts = tuple(i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1])
     return Series(name, [float(s) for s in steps], y, sum(math.isnan(v) for v in y), cuts)
 

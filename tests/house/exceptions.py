@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house import figures, plan, rules, tree
+from tests.house import figures, plan, rules, tree, words
 
 # A limit may be so much wider than what is there, so that not every change has to touch the plan.
 SLACK = 0.1
@@ -41,6 +41,7 @@ def needless(root: Path) -> Iterator[str]:
     own = (i.target for i in outside if plan.opens_its_own(i.source.name, i.target))
     yield from _opened(set(own))
     yield from _limits(root)
+    yield from words.needless(root)
 
 
 def _files(root: Path) -> Iterator[str]:

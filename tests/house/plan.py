@@ -189,6 +189,48 @@ NOT_IN_CI = {
     "clean": "removes what was built",
 }
 
+# Names that say how a value came and not what it is, and how many locals of a file still have one.
+VAGUE = {"found", "wanted", "seen", "told", "given", "kept", "known", "asked"}
+VAGUE_LOCALS = {
+    "python/rrgclinical/rules": (
+        "assertion 4 calcified 1 elsewhere 1 exceptions 5 headings 2 labeller 1 lines 1 "
+        "lookaround 1 mention 1 scopes 1 sentences 1 spelling 3 statement 1 trie 2"
+    ),
+    "python/rrgtrain": "config 7 listing 4 recipe_files 2 vllm_worker 3",
+    "python/rrgtrain/algorithms": "base 2 ditpo 1 registry 1 saliency 1",
+    "python/rrgtrain/commands": "started 1",
+    "python/rrgtrain/integrations": "trl 2",
+    "python/rrgtrain/log": "trackers 1",
+    "python/rrgtrain/plan": "cheaper 1 fit 1 memory 4 setup 1 sizes 1 stage 5 work 3",
+    "python/rrgtrain/policy": (
+        "attention 1 chat_template 1 codec 3 files 1 forward 2 load 3 lora 2 network 1 policy 2 "
+        "prompt 2 remembered 4 render 1 shared_prefix 1 skeleton 1 template 1 vision_attention "
+        "1 vision_cache 1 whole 7"
+    ),
+    "python/rrgtrain/ranks": "gathered 4 nodes 2 ranks 1 sharding 2 unread 1",
+    "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 5 terms 6",
+    "python/rrgtrain/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
+    "python/rrgtrain/run": (
+        "alike 1 data 4 generate 4 generated 1 init 4 model_card 9 outcome 2 replay 3 room 1 "
+        "scorecards 5 select_studies 3 session 1 stages 7"
+    ),
+    "python/rrgtrain/select": "training_subset 4",
+    "python/rrgtrain/state": "checkpointer 4 experiment 2 grace 1 rundir 1 store 5 write 5",
+    "python/rrgtrain/train": (
+        "batch 6 best 2 evaluate 1 failure_dump 1 gradients 1 loader 1 optim 1 reference 4 "
+        "resample 2 rl_run 1 sample_collector 2 sampler_gap 1 save_policy 1 target_text 1"
+    ),
+    "python/rrgtrain/util": "host 1",
+    "rrgkern": "dispatch 1 ops 3",
+    "rrgkern/edit_plan": "api 2 pair 3",
+    "rrgkern/entity_match": "api 1",
+    "rrgkern/logps": "op 1",
+    "rrgkern/policy_loss": "inputs 2",
+    "rrgkern/policy_loss/linear": "autograd 2 cpu_kernels 2 forward 3 op 7 triton_kernels 1",
+    "rrgkern/token_weights": "api 1 reference 3",
+    "rrgkern/triton_lib": "softmax_row 2",
+}
+
 # Violations that a rule still allows, by its name. A limit may only fall.
 LIMITS: dict[str, int] = {}
 

@@ -282,6 +282,19 @@ VIOLATIONS = [
         SOUND["CONTRIBUTING.md"].replace("tests/  ", "tests/ recipes/  "),
         "names recipes, which does not exist",
     ),
+    ("locals_say_what_they_hold", "rrgkern/ops/api.py", "found = 1\n", "1 locals named found"),
+    (
+        "locals_say_what_they_hold",
+        "python/rrgdata/load.py",
+        "def f(wanted):\n    for seen in wanted:\n        told, x = seen\n    g = lambda kept: x\n",
+        "python/rrgdata/load.py: 4 locals named kept, seen, told, wanted, at most 0",
+    ),
+    (
+        "locals_say_what_they_hold",
+        "python/rrgtrain/train/loop.py",
+        "with f() as given:\n    x = [asked for asked in given]\nif (known := x): pass\n",
+        "3 locals named asked, given, known",
+    ),
     *TOOLS,
 ]
 
@@ -317,4 +330,6 @@ HARMLESS = [
         "python/rrgtrain/policy/__init__.py",
         "import rrgdata, rrgclinical.labels\nfrom rrgkern import f",
     ),
+    ("locals_say_what_they_hold", "rrgkern/ops/api.py", "x.found, y = f(known=z), unseen"),
+    ("locals_say_what_they_hold", "bench/ops.py", "found = 1"),
 ]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.house import figures, plan, tools, tree
+from tests.house import figures, plan, tools, tree, words
 from tests.house.tree import LIBRARY, PYTHON, Import, files, packages
 
 LIBRARY_IMPORTS = {"torch", "numpy", "tvm_ffi", "triton"}
@@ -345,4 +345,5 @@ RULES: tuple[Rule, ...] = (
     no_paths_of_a_machine,
     the_map_equals_the_disk,
     *tools.RULES,
+    *words.RULES,
 )

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rrgdata import Catalogue, Study, Wanted, load_studies
+from rrgdata import Catalogue, ReadSettings, Study, load_studies
 from rrgtrain.errors import UserError
 
 
 def catalogue_of(source: str, root: Path, **wanted: Any) -> Catalogue:
-    """The catalogue of a data set; `wanted` are fields of `Wanted`."""
-    return load_studies(source, root, Wanted(**wanted))
+    """The catalogue of a data set; `wanted` are fields of `ReadSettings`."""
+    return load_studies(source, root, ReadSettings(**wanted))
 
 
 def studies_under(source: str, root: Path, **wanted: Any) -> dict[str, list[Study]]:

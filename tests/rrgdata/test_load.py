@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rrgdata import Catalogue, ImageRef, Study, Wanted, load_studies
+from rrgdata import Catalogue, ImageRef, ReadSettings, Study, load_studies
 from rrgdata.load import IMAGES, SECTIONS, SOURCES, open_studies
 from rrgtrain.errors import UserError
 from rrgtrain.schema import DataSettings, Recipe
@@ -19,7 +19,7 @@ from tests.rrgtrain.common import recipe
 OWN = "tests.rrgdata.test_load:load_own"
 
 
-def load_own(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def load_own(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """A loader of one's own: a line a study, "-" for a broken one."""
     for number, line in enumerate((root / "own.txt").read_text().splitlines(), 1):
         where = f"own.txt: line {number}"
@@ -30,7 +30,7 @@ def load_own(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             catalogue.leave_out("without a findings section", split="train")
             continue
         view = "" if line == "unknown" else "frontal"
-        images = () if wanted.images == "none" else (ImageRef(root / "1.png", view),)
+        images = () if settings.images == "none" else (ImageRef(root / "1.png", view),)
         catalogue.add(Study(f"s{number}", "train", line, None, images), where)
     catalogue.notes.append("own.txt has no labels")
 
@@ -51,7 +51,7 @@ def test_the_schema_offers_every_source() -> None:
     (source,) = [s for s in settings(Recipe) if s.key == "data.source"]
     assert source.choices is not None and sorted(source.choices) == sorted([*SOURCES, "phantom"])
     hints = typing.get_type_hints(DataSettings)
-    for name in typing.get_type_hints(Wanted):
+    for name in typing.get_type_hints(ReadSettings):
         assert name in hints, f"data.{name} is a setting of loaders that no recipe can give"
     for key, words in (("data.images", IMAGES), ("data.sections", SECTIONS)):
         (setting,) = [s for s in settings(Recipe) if s.key == key]
@@ -76,7 +76,10 @@ def test_a_loader_of_ones_own(tmp_path: Path) -> None:
     [
         ("mimc_cxr", "wanted one of phantom, .*did you mean mimic_cxr"),
         ("absent.module:load", "data.source=absent.module:load: absent.module cannot be imported"),
-        (f"{__name__}:gone", "has no gone; define it as a function of root, wanted and catalogue"),
+        (
+            f"{__name__}:gone",
+            "has no gone; define it as a function of root, settings and catalogue",
+        ),
     ],
 )
 def test_sources_that_are_none(tmp_path: Path, source: str, told: str) -> None:

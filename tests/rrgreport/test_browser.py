@@ -12,12 +12,9 @@ from PIL import Image
 
 from rrgreport import Sample, read_samples, write_samples
 from rrgtrain.cli import main
+from tests.browser import CHROMIUM, QUIET
 from tests.rrgreport.test_compare import labels, plant
 from tests.rrgreport.test_html import EVIL
-
-CHROMIUM = Path("/usr/bin/chromium")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
-QUIET += ["--disable-component-update", "--no-first-run", "--disable-dev-shm-usage"]
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="no playwright: pip install -c constraints.txt -e '.[test]'"

@@ -23,11 +23,11 @@ def parse_json(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
         raise ValueError(f"the key {twice!r} is given twice")
-    return found
+    return members
 
 
 def _refuse(name: str) -> Any:

@@ -138,11 +138,11 @@ class Chat:
         from rrgclinical.chat.transport import Endpoint
 
         limiter = CapacityLimiter(self.settings.concurrency)
-        found: dict[int, T] = {}
+        answers: dict[int, T] = {}
 
         async def one(place: int, question: Question[T]) -> None:
             async with limiter:
-                text, found[place] = await self._one(endpoint, question)
+                text, answers[place] = await self._one(endpoint, question)
             if keep and self._store is not None:
                 self._store.put(self._name(question), text.encode())
 
@@ -153,7 +153,7 @@ class Chat:
                     group.start_soon(one, place, question)
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        return [found[place] for place in range(len(questions))]
+        return [answers[place] for place in range(len(questions))]
 
     async def _one(self, endpoint: Endpoint, question: Question[T]) -> tuple[str, T]:
         """The answer and what is read in it; in another form it is asked for once more."""
@@ -208,11 +208,11 @@ class Chat:
         tokens = (answer.prompt_tokens, answer.completion_tokens) if answer else (0, 0)
         prices = (self.settings.input_price, self.settings.output_price)
         cost = sum(n * price for n, price in zip(tokens, prices, strict=True)) / 1e6
-        told = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "cost": cost}
-        self._count(requests=1, retries=int(number > 1), seconds=seconds, **told)
+        usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "cost": cost}
+        self._count(requests=1, retries=int(number > 1), seconds=seconds, **usage)
         if self._log is not None:
             about = {"time": time.time(), "model": self.settings.model, "try": number}
-            row = {**about, "seconds": round(seconds, 4), **told, "failure": failure}
+            row = {**about, "seconds": round(seconds, 4), **usage, "failure": failure}
             with self._lock, self._log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 

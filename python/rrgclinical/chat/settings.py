@@ -50,8 +50,8 @@ class ChatSettings:
 
     def __post_init__(self) -> None:
         if not _is_address(self.endpoint):
-            wanted = "an address such as http://host:8000/v1"
-            raise UserError(f"endpoint {self.shown!r}; wanted {wanted}")
+            form = "an address such as http://host:8000/v1"
+            raise UserError(f"endpoint {self.shown!r}; wanted {form}")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
             raise UserError(
                 f"endpoint {self.shown}: key_variable is no name of an environment variable; "

@@ -90,21 +90,21 @@ def _read(weights: str | Path | None) -> dict[str, Tensor]:
         ) from error
     state = content.get("model_state_dict") if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
-        seen = f"keys {_some(map(str, content))}" if isinstance(content, dict) else "another object"
-        raise UserError(f"{path} holds {seen}, no `model_state_dict` of tensors; wanted {SOURCE}")
+        held = f"keys {_some(map(str, content))}" if isinstance(content, dict) else "another object"
+        raise UserError(f"{path} holds {held}, no `model_state_dict` of tensors; wanted {SOURCE}")
     return {key.removeprefix("module."): value for key, value in state.items()}
 
 
-def _check(state: dict[str, Tensor], wanted: dict[str, tuple[int, ...]]) -> None:
+def _check(state: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
     state.pop(_IGNORED, None)
     faults = []
-    if missing := [key for key in wanted if key not in state]:
+    if missing := [key for key in shapes if key not in state]:
         faults.append(f"lacks {_some(missing)}")
-    if extra := [key for key in state if key not in wanted]:
+    if extra := [key for key in state if key not in shapes]:
         faults.append(f"holds {_some(extra)} besides")
     shaped = [
         f"{key} {list(state[key].shape)} where {list(shape)} is wanted"
-        for key, shape in wanted.items()
+        for key, shape in shapes.items()
         if key in state and tuple(state[key].shape) != shape
     ]
     if shaped:

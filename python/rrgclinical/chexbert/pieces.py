@@ -123,10 +123,10 @@ def read_vocabulary(name: str | Path | None, size: int) -> dict[str, int]:
 
 def refuse_foreign(vocabulary: Mapping[str, int]) -> None:
     """UserError for a vocabulary that is not bert-base-uncased's, whatever its size."""
-    for token, wanted in BERT_BASE_UNCASED.items():
-        if vocabulary.get(token) != wanted:
-            seen = vocabulary.get(token, "absent")
-            raise UserError(f"{token!r} is {seen} in the vocabulary, not {wanted}: pass {ORIGIN}")
+    for token, place in BERT_BASE_UNCASED.items():
+        if vocabulary.get(token) != place:
+            own = vocabulary.get(token, "absent")
+            raise UserError(f"{token!r} is {own} in the vocabulary, not {place}: pass {ORIGIN}")
 
 
 def _locate(name: str) -> Path:

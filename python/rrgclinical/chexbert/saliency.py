@@ -80,16 +80,16 @@ def token_saliency_weights(
         raise ValueError(f"beta is {beta}, wanted a finite number")
     texts = check_reports(reports)
     _check_spans(texts, token_spans, token_offsets)
-    found = piece_saliency(labeller, texts, reference_labels, uncertain=uncertain)
+    saliency = piece_saliency(labeller, texts, reference_labels, uncertain=uncertain)
     device = token_spans.device
     best = span_max(
-        found.saliency.to(device),
-        found.spans.to(device),
-        found.offsets.to(device),
+        saliency.saliency.to(device),
+        saliency.spans.to(device),
+        saliency.offsets.to(device),
         token_spans,
         token_offsets,
     )
-    past = token_spans[:, 0] >= _limits(found).to(device).repeat_interleave(token_offsets.diff())
+    past = token_spans[:, 0] >= _limits(saliency).to(device).repeat_interleave(token_offsets.diff())
     return TokenSaliency(1 + beta * best, past)
 
 
@@ -156,11 +156,11 @@ def _norms(
     return gradient.to(network.heads.weight.dtype).norm(dim=-1).cpu()
 
 
-def _limits(found: PieceSaliency) -> Tensor:
+def _limits(saliency: PieceSaliency) -> Tensor:
     """[S] int64: the character behind the last piece of a truncated report; of others, no limit."""
-    limits = torch.full(found.truncated.shape, torch.iinfo(torch.int64).max)
-    last = found.offsets[1:] - 1
-    limits[found.truncated] = found.spans[last[found.truncated], 1].long()
+    limits = torch.full(saliency.truncated.shape, torch.iinfo(torch.int64).max)
+    last = saliency.offsets[1:] - 1
+    limits[saliency.truncated] = saliency.spans[last[saliency.truncated], 1].long()
     return limits
 
 

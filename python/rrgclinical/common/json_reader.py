@@ -20,12 +20,12 @@ Pairs = list[tuple[str, Any]]
 
 def parse(
     content: str | bytes,
-    wanted: type = object,
+    kind: type = object,
     *,
     pairs: Callable[[Pairs], Any] | None = None,
     constant: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Parse one JSON value of type `wanted`.
+    """Parse one JSON value of type `kind`.
 
     Bytes are UTF-8, with or without byte order mark.
 
@@ -44,12 +44,12 @@ def parse(
         raise ValueError("JSON nested too deeply") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8") from None
-    if not isinstance(value, wanted):
-        raise ValueError(f"JSON of a {type(value).__name__}, wanted a {wanted.__name__}")
+    if not isinstance(value, kind):
+        raise ValueError(f"JSON of a {type(value).__name__}, wanted a {kind.__name__}")
     return value
 
 
-def read(path: str | Path, wanted: type = object) -> Any:
+def read(path: str | Path, kind: type = object) -> Any:
     """Parse a file as `parse` does; ValueError as there, OSError where it cannot be read."""
     path = Path(path)
     with path.open("rb") as file:
@@ -58,7 +58,7 @@ def read(path: str | Path, wanted: type = object) -> Any:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise ValueError(f"it has more than {LARGEST >> 20} MiB")
-    return parse(content, wanted)
+    return parse(content, kind)
 
 
 def _short(digits: str) -> int:

@@ -73,12 +73,12 @@ class NothingRead:
         if not self.counts:
             return []
         total = sum(markers.total() for markers in self.counts.values())
-        told = []
+        lines = []
         for name, markers in self.counts.items():
             shown = ", ".join(f"{marker!r} {n}" for marker, n in markers.most_common(SHOWN))
             more = f" and {len(markers) - SHOWN} more" if len(markers) > SHOWN else ""
-            told.append(f"{name} {shown}{more}")
+            lines.append(f"{name} {shown}{more}")
         return [
-            f"{total} texts say that nothing is there and are read as empty: {'; '.join(told)}; "
+            f"{total} texts say that nothing is there and are read as empty: {'; '.join(lines)}; "
             f"the first in {self.first}"
         ]

@@ -11,9 +11,9 @@ from typing import Any
 from rrgclinical.common.errors import UserError, cause_line
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Ask "did you mean X? " for the nearest known name, if one is near."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(name, list(names), n=1)
     return f"did you mean {close[0]}? " if close else ""
 
 
@@ -36,11 +36,11 @@ def resolve(
             f"{setting}: {module} cannot be imported ({error}); "
             "repair it, or put its folder on PYTHONPATH"
         ) from error
-    found = getattr(imported, function, None)
-    if not callable(found):
-        seen = "has no" if found is None else "holds no function"
-        raise UserError(f"{setting}: {imported.__file__} {seen} {function}; {mend}")
-    return found
+    value = getattr(imported, function, None)
+    if not callable(value):
+        fault = "has no" if value is None else "holds no function"
+        raise UserError(f"{setting}: {imported.__file__} {fault} {function}; {mend}")
+    return value
 
 
 def choose(
@@ -63,19 +63,19 @@ def choose(
                 f"{setting}={name}: its package offers {installed[name].value}, which cannot be "
                 f"imported ({error}); repair or remove that package"
             ) from error
-    known = [*own, *installed]
-    hint = hint or nearest(name, known)
-    unknown = f"{setting}={name!r} is unknown; {hint}choose {', '.join(known)}"
+    names = [*own, *installed]
+    hint = hint or nearest(name, names)
+    unknown = f"{setting}={name!r} is unknown; {hint}choose {', '.join(names)}"
     return resolve(name, f"{setting}={name}", unknown, mend)
 
 
-def call(function: Callable[..., Any], setting: str, mend: str, *given: Any) -> Any:
-    """Call a function of one's own with `given`; UserError for whatever it raises.
+def call(function: Callable[..., Any], setting: str, mend: str, *arguments: Any) -> Any:
+    """Call a function of one's own with `arguments`; UserError for whatever it raises.
 
     setting, mend: as in `resolve`.
     """
     try:
-        return function(*given)
+        return function(*arguments)
     except UserError:
         raise
     except Exception as error:

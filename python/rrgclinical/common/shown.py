@@ -95,7 +95,7 @@ def shown_url(url: str) -> str:
 
 def redacted(text: str) -> str:
     """Replace the keys of addresses and settings by ***, and what `hide` was told."""
-    text = _ADDRESS.sub(lambda found: _PATH.sub("***", found[0]), hidden(text))
+    text = _ADDRESS.sub(lambda address: _PATH.sub("***", address[0]), hidden(text))
     return _SETTING.sub(r"\1***", _QUERY.sub(r"\1***", _USER.sub("***", text)))
 
 
@@ -109,5 +109,5 @@ def one_line(text: str) -> str:
     return _CONTROLS_AND_BREAKS.sub(_escape, hidden(text))
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()

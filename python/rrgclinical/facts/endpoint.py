@@ -71,15 +71,15 @@ def _facts(value: Any) -> tuple[str, ...]:
 
 def _verdicts(count: int, value: Any) -> tuple[list[int], list[int | None]]:
     """Verdicts and deciding facts of the 13 labels, from the answer on `count` facts."""
-    found = value.get("verdicts") if isinstance(value, dict) else None
-    if not isinstance(found, dict):
+    by_label = value.get("verdicts") if isinstance(value, dict) else None
+    if not isinstance(by_label, dict):
         raise ValueError('wanted {"verdicts": {...}}')
-    if wrong := sorted(set(found) ^ set(LABELS)):
+    if wrong := sorted(set(by_label) ^ set(LABELS)):
         raise ValueError(f"wanted each of the {len(LABELS)} labels and no other, see {wrong[0]}")
     verdicts: list[int] = []
     evidence: list[int | None] = []
     for label in LABELS:
-        entry = found[label] if isinstance(found[label], dict) else {}
+        entry = by_label[label] if isinstance(by_label[label], dict) else {}
         verdict, fact = entry.get("verdict"), entry.get("fact")
         if verdict not in VERDICTS:
             raise ValueError(f"the verdict on {label} is {verdict!r}; wanted {', '.join(VERDICTS)}")

@@ -68,12 +68,12 @@ def fact_scores(
     and not entailed a false negative; true and denied a false positive besides; denying what is
     not true costs nothing. 0/0 is 0. beta above 1 favours recall (OraPO leaves it open).
     """
-    wanted = to_binary(truth).astype(bool)
-    verdicts = np.array([r.verdicts for r in readings], dtype=np.int64).reshape(wanted.shape)
+    positive = to_binary(truth).astype(bool)
+    verdicts = np.array([r.verdicts for r in readings], dtype=np.int64).reshape(positive.shape)
     entailed, denied = verdicts == ENTAILED, verdicts == DENIED
-    hit = (entailed & wanted).sum(1)
-    spurious = (entailed & ~wanted).sum(1) + (denied & wanted).sum(1)
-    missed = (~entailed & wanted).sum(1)
+    hit = (entailed & positive).sum(1)
+    spurious = (entailed & ~positive).sum(1) + (denied & positive).sum(1)
+    missed = (~entailed & positive).sum(1)
     squared = beta * beta
     whole = (1 + squared) * hit + squared * missed + spurious
     return np.divide((1 + squared) * hit, whole, out=np.zeros(len(hit)), where=hit > 0)

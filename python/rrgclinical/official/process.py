@@ -27,16 +27,16 @@ class OracleError(RuntimeError):
 
 
 def oracle_python(python: str | Path | None = None) -> Path:
-    """The interpreter: `python`, RRGKERN_ORACLE_PYTHON, or .venv-oracle beside this source.
+    """The program: `python`, RRGKERN_ORACLE_PYTHON, or .venv-oracle beside this source.
 
     Raises:
         UserError: it is not there; how to get it.
     """
     named = python or os.environ.get(SETTING)
-    found = Path(named).expanduser() if named else _CHECKOUT / ".venv-oracle" / "bin" / "python"
-    if not found.is_file():
-        raise UserError(f"no python at {found}: {_HOW}")
-    return found
+    program = Path(named).expanduser() if named else _CHECKOUT / ".venv-oracle" / "bin" / "python"
+    if not program.is_file():
+        raise UserError(f"no python at {program}: {_HOW}")
+    return program
 
 
 class Worker:
@@ -47,7 +47,7 @@ class Worker:
 
     def __init__(self, python: str | Path | None = None, *, timeout: float = 3600.0) -> None:
         """timeout: seconds that one call may take. UserError when there is no environment."""
-        interpreter = oracle_python(python)
+        program = oracle_python(python)
         self.timeout = timeout
         self._folder = tempfile.TemporaryDirectory(prefix="rrgtrain-oracle-")
         self.folder = Path(self._folder.name)
@@ -61,7 +61,7 @@ class Worker:
         self._process = subprocess.Popen(
             # Isolated: nothing of this process' path, and not this folder, whose modules are
             # named like the packages.
-            [str(interpreter), "-I", str(Path(__file__).with_name("worker.py"))],
+            [str(program), "-I", str(Path(__file__).with_name("worker.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

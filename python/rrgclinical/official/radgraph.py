@@ -60,9 +60,9 @@ class OfficialRadGraph:
         """
         texts = check_reports(reports)
         readable = [text for text in texts if not text or text.strip()]
-        found = iter(self.official(readable))
+        graphs = iter(self.official(readable))
         return [
-            self._graph(text, next(found)) if not text or text.strip() else _NOTHING
+            self._graph(text, next(graphs)) if not text or text.strip() else _NOTHING
             for text in texts
         ]
 

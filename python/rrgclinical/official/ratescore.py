@@ -63,10 +63,10 @@ class OfficialRaTEScore:
 
     def entities(self, reports: Sequence[str]) -> list[list[tuple[str, str]]]:
         """(text, type) of every entity, in the package's order."""
-        found = self.worker.call(
+        entities = self.worker.call(
             "ratescore_entities", model=self._model, reports=check_reports(reports)
         )
-        return [[(text, kind) for text, kind in row] for row in found]
+        return [[(text, kind) for text, kind in row] for row in entities]
 
     def score(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """Score pairs: float64 [R], row r for pair r.
@@ -77,10 +77,10 @@ class OfficialRaTEScore:
         ours, theirs = check_reports(candidates), check_reports(references)
         if len(ours) != len(theirs):
             raise ValueError(f"{len(ours)} candidates with {len(theirs)} references")
-        found = self.worker.call(
+        scores = self.worker.call(
             "ratescore_aligned", model=self._model, candidates=ours, references=theirs
         )
-        return np.array([NEUTRAL if one is None else one for one in found], dtype=np.float64)
+        return np.array([NEUTRAL if one is None else one for one in scores], dtype=np.float64)
 
     def as_called(self, candidates: Sequence[str], references: Sequence[str]) -> list[float]:
         """The package's own list, for timing: shorter where a report has no sentence."""

@@ -32,8 +32,8 @@ def chexbert_load(checkpoint: str) -> int:
     # It loads with strict=False: what is absent stays random without a word.
     state = torch.load(checkpoint, map_location="cpu")["model_state_dict"]
     held = {name.replace("module.", "") for name in state}
-    wanted = scorer.model.state_dict().keys()
-    if differ := sorted((held ^ wanted) - {"bert.embeddings.position_ids"}):
+    names = scorer.model.state_dict().keys()
+    if differ := sorted((held ^ names) - {"bert.embeddings.position_ids"}):
         raise ValueError(f"the checkpoint differs in {len(differ)} keys, {differ[0]} first")
     return keep(scorer)
 
@@ -69,8 +69,8 @@ def radgraph_load(model_type: str, cache: str) -> int:
 
 def radgraph_annotate(model: int, reports: list[str]) -> list[dict[str, Any]]:
     """Its annotation of every report."""
-    found = LOADED[model].radgraph(reports)
-    return [found[str(row)] for row in range(len(reports))]
+    graphs = LOADED[model].radgraph(reports)
+    return [graphs[str(row)] for row in range(len(reports))]
 
 
 def radgraph_f1(model: int, candidates: list[str], references: list[str]) -> list[list[float]]:
@@ -121,10 +121,10 @@ def ratescore_entities(model: int, reports: list[str]) -> list[list[list[str]]]:
     from RaTEScore.score import run_ner
 
     scorer = LOADED[model]
-    found: list[list[list[str]]] = []
+    entities: list[list[list[str]]] = []
     for report, sentences in zip(reports, ratescore_sentences(reports), strict=True):
         if not sentences:
-            found.append([])
+            entities.append([])
             continue
         listed = run_ner(
             [report],
@@ -134,8 +134,8 @@ def ratescore_entities(model: int, reports: list[str]) -> list[list[list[str]]]:
             scorer.device,
             scorer.batch_size,
         )
-        found.append([list(pair) for pair in listed[0]])
-    return found
+        entities.append([list(pair) for pair in listed[0]])
+    return entities
 
 
 def ratescore_scores(model: int, candidates: list[str], references: list[str]) -> list[float]:

@@ -134,14 +134,14 @@ class RadGraph:
         ]
 
     def _tokenize(self, text: str) -> _Report:
-        found = split_words(text, self.model_type) if text else [(EMPTY, 0, 0)]
-        words = [word for word, _, _ in found]
+        split = split_words(text, self.model_type) if text else [(EMPTY, 0, 0)]
+        words = [word for word, _, _ in split]
         pieces = self._pieces([spelling(word) for word in words])
         row = self.shape.segment
         sequence = self._pieces.sequence(list(chain.from_iterable(pieces)), row)
         return _Report(
             words,
-            [(start, end) for _, start, end in found],
+            [(start, end) for _, start, end in split],
             sequence,
             word_places(pieces, read_order(len(sequence), row)),
             -(-len(sequence) // row),
@@ -162,17 +162,17 @@ class RadGraph:
     @torch.inference_mode()
     def _batch(self, batch: list[_Report]) -> list[Graph]:
         words = self.network.embed_words(*self._padded(batch))
-        found = self.network(
+        graphs = self.network(
             words,
             [len(report.words) for report in batch],
             self.shape.max_span_width,
             self.shape.spans_per_word,
         )
         entities: list[list[tuple[int, int, str]]] = [[] for _ in batch]
-        for report, first, last, label in found.entities.tolist():
+        for report, first, last, label in graphs.entities.tolist():
             entities[report].append((first, last, self.ner[label]))
         relations: list[list[tuple[int, int, int, int, str]]] = [[] for _ in batch]
-        for report, *place, label in found.relations.tolist():
+        for report, *place, label in graphs.relations.tolist():
             first, last, other_first, other_last = place
             name = self.relations[label]
             relations[report].append((first, last, other_first, other_last, name))

@@ -162,17 +162,17 @@ def _labels(content: bytes) -> tuple[str, ...]:
     return tuple(lines[:-1] if lines and lines[-1] == "" else lines)
 
 
-def _choose(path: Path, asked: str | None, labels: Labels) -> str:
+def _choose(path: Path, model_type: str | None, labels: Labels) -> str:
     """The dataset to read, whose name is the model type."""
-    found = sorted({name for name, _ in labels})
-    known = [name for name in MODEL_TYPES if {(name, "ner"), (name, "relation")} <= labels.keys()]
-    if asked in known:
-        return asked
-    held = ", ".join(found) or "no label lists"
-    if asked is not None or len(known) != 1:
-        wanted = asked or "one of " + ", ".join(MODEL_TYPES)
-        raise UserError(f"{path} is an archive of {held}, wanted {wanted}; see {SOURCE}")
-    return known[0]
+    models = sorted({name for name, _ in labels})
+    whole = [name for name in MODEL_TYPES if {(name, "ner"), (name, "relation")} <= labels.keys()]
+    if model_type in whole:
+        return model_type
+    held = ", ".join(models) or "no label lists"
+    if model_type is not None or len(whole) != 1:
+        names = model_type or "one of " + ", ".join(MODEL_TYPES)
+        raise UserError(f"{path} is an archive of {held}, wanted {names}; see {SOURCE}")
+    return whole[0]
 
 
 def _shape(path: Path, content: bytes) -> Shape:

@@ -92,7 +92,7 @@ def _layers(own: str, head: Head, layers: str, out: str) -> Iterator[tuple[str, 
     yield f"{own}.out", out
 
 
-def _check(archive: Archive, wanted: dict[str, str], network: RadGraphNetwork) -> None:
+def _check(archive: Archive, own_names: dict[str, str], network: RadGraphNetwork) -> None:
     shapes = {key: tuple(value.shape) for key, value in network.state_dict().items()}
     others = {name for name, _ in archive.sizes} - {archive.model_type}
     unread = _UNREAD + tuple(
@@ -107,18 +107,18 @@ def _check(archive: Archive, wanted: dict[str, str], network: RadGraphNetwork) -
     )
     state = archive.state
     faults = []
-    if absent := [key for key in wanted if key not in state]:
+    if absent := [key for key in own_names if key not in state]:
         faults.append(f"lacks {_some(absent)}")
     extra = [
         key
         for key in state
-        if key not in wanted and not key.startswith(unread) and key != _ENCODER + _BUFFER
+        if key not in own_names and not key.startswith(unread) and key != _ENCODER + _BUFFER
     ]
     if extra:
         faults.append(f"holds {_some(extra)} besides")
     shaped = [
         f"{key} {list(state[key].shape)} where {list(shapes[own])} is wanted"
-        for key, own in wanted.items()
+        for key, own in own_names.items()
         if key in state and tuple(state[key].shape) != shapes[own]
     ]
     if shaped:

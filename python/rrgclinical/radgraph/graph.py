@@ -71,16 +71,18 @@ def build_graph(
     """
     listed = list(entities)
     index = {(first, last): number for number, (first, last, _) in enumerate(listed)}
-    found: dict[tuple[int, int], list[tuple[str, int]]] = {place: [] for place in index}
+    leaving: dict[tuple[int, int], list[tuple[str, int]]] = {place: [] for place in index}
     for first, last, other_first, other_last, label in relations:
         other = index.get((other_first, other_last))
-        if other is not None and (first, last) in found:
-            found[first, last].append((label, other))
+        if other is not None and (first, last) in leaving:
+            leaving[first, last].append((label, other))
     return Graph(
         words=tuple(words),
         spans=tuple(spans),
         entities=tuple(
-            Entity(" ".join(words[first : last + 1]), label, first, last, tuple(found[first, last]))
+            Entity(
+                " ".join(words[first : last + 1]), label, first, last, tuple(leaving[first, last])
+            )
             for first, last, label in listed
         ),
         segments=segments,

@@ -118,9 +118,9 @@ class RadGraphNetwork(nn.Module):
         spans = _enumerate(lengths, begins, max_span_width)
         scores, mentions = self._span_scores(words, spans)
         labels = _best(scores)
-        kept, counts = _prune(mentions, spans, lengths, spans_per_word)
-        candidates = Spans(*(part[kept] for part in spans))
-        i, j, relation, finite = self._pairs(words, candidates, mentions[kept], counts)
+        pruned, counts = _prune(mentions, spans, lengths, spans_per_word)
+        candidates = Spans(*(part[pruned] for part in spans))
+        i, j, relation, finite = self._pairs(words, candidates, mentions[pruned], counts)
         if not (scores.isfinite().all() & mentions.isfinite().all() & finite):
             raise FloatingPointError(
                 "RadGraph's scores are not finite: are the weights damaged, or does the dtype "
@@ -158,7 +158,7 @@ class RadGraphNetwork(nn.Module):
         one, other, both = layer.weight.split(embedded.shape[1], dim=1)
         one_rows = linear(embedded, one, layer.bias)
         other_rows = embedded @ other.T
-        found = [words.new_zeros(0, 3, dtype=torch.int64)]
+        pairs = [words.new_zeros(0, 3, dtype=torch.int64)]
         finite = words.new_ones((), dtype=torch.bool)
         for low, high in _upper_triangles(counts, words.device):
             product = (embedded[low] * embedded[high]) @ both.T
@@ -169,8 +169,8 @@ class RadGraphNetwork(nn.Module):
                 finite &= scores.isfinite().all()
                 label = _best(scores)
                 rows = torch.stack([i, j, label - 1], dim=1)
-                found.append(rows[(label > 0) & counted])
-        rows = torch.cat(found)
+                pairs.append(rows[(label > 0) & counted])
+        rows = torch.cat(pairs)
         order = (rows[:, 0] * len(embedded) + rows[:, 1]).argsort()
         i, j, label = rows[order].unbind(1)
         return i, j, label, finite
@@ -202,16 +202,16 @@ def _prune(
 ) -> tuple[Tensor, list[int]]:
     """The spans whose mention scores are highest, in order of position, and how many a report."""
     # In fp32 like the package, which decides whether a product such as 0.4 * 5 rounds up.
-    asked = (torch.tensor(lengths, dtype=torch.float32) * spans_per_word).ceil().long().tolist()
+    limits = (torch.tensor(lengths, dtype=torch.float32) * spans_per_word).ceil().long().tolist()
     sizes = spans.report.bincount(minlength=len(lengths)).tolist()
-    kept, counts, begin = [], [], 0
-    for size, wanted in zip(sizes, asked, strict=True):
-        count = min(size, max(wanted, 1))
+    chosen, counts, begin = [], [], 0
+    for size, limit in zip(sizes, limits, strict=True):
+        count = min(size, max(limit, 1))
         best = mentions[begin : begin + size].topk(count).indices
-        kept.append(best.sort().values + begin)
+        chosen.append(best.sort().values + begin)
         counts.append(count)
         begin += size
-    return torch.cat(kept), counts
+    return torch.cat(chosen), counts
 
 
 def _upper_triangles(counts: list[int], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:

@@ -22,7 +22,7 @@ def decode_labels(labels: Sequence[str], special: Sequence[bool]) -> list[tuple[
         labels: "B-TYPE", "I-TYPE" or "O" of every token, special tokens included.
         special: True at [CLS] and [SEP], which never hold an entity.
     """
-    found: list[tuple[int, int, str]] = []
+    spans: list[tuple[int, int, str]] = []
     start: int | None = None
     remembers_end = False
     kind = ""
@@ -35,10 +35,10 @@ def decode_labels(labels: Sequence[str], special: Sequence[bool]) -> list[tuple[
         if goes_on:
             continue
         if start is not None:
-            found.append((start, token, kind))
+            spans.append((start, token, kind))
         start, kind, remembers_end = token, label[2:], True
         if following == "O":
             start, remembers_end = None, False
     if start is not None and not remembers_end:
-        found.append((start, len(labels) - 2, kind))
-    return found
+        spans.append((start, len(labels) - 2, kind))
+    return spans

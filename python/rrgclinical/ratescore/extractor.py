@@ -145,12 +145,12 @@ class RaTEExtractor:
         encoded = self._ner_tokens(
             sentences, max_length=_NER_PIECES, truncation=True, return_offsets_mapping=True
         )
-        found: list[list[SentenceEntity]] = [[] for _ in sentences]
+        entities: list[list[SentenceEntity]] = [[] for _ in sentences]
         for rows, states in self._batches(self._ner, self._ner_tokens, encoded["input_ids"]):
             logits = _finite(states.logits, "RaTE-NER's logits")
             labels = logits.argmax(-1).tolist()
             for row, ids in zip(rows, labels, strict=True):
-                found[row] = self._decode(sentences[row], encoded, row, ids)
+                entities[row] = self._decode(sentences[row], encoded, row, ids)
         if not self._told and any(len(ids) == _NER_PIECES for ids in encoded["input_ids"]):
             self._told = True
             _log.warning(
@@ -158,7 +158,7 @@ class RaTEExtractor:
                 "unread, as in the official package (told once)",
                 _NER_PIECES,
             )
-        return found
+        return entities
 
     def _decode(
         self, sentence: str, encoded: dict, row: int, label_ids: list[int]
@@ -167,12 +167,12 @@ class RaTEExtractor:
         offsets = encoded["offset_mapping"][row]
         labels = [self._labels[index] for index in label_ids[: len(tokens)]]
         special = [token in _SPECIALS for token in tokens]
-        found = []
+        entities = []
         for first, last, kind in decode_labels(labels, special):
             text = self._ner_tokens.convert_tokens_to_string(tokens[first : last + 1])
             span = _visible(sentence, offsets[first][0], offsets[last][1])
-            found.append(SentenceEntity(*span, text, KINDS.index(kind)))
-        return found
+            entities.append(SentenceEntity(*span, text, KINDS.index(kind)))
+        return entities
 
     @torch.inference_mode()
     def _embed(self, texts: list[str]) -> list[np.ndarray]:

@@ -38,11 +38,11 @@ def load_ner(path: str | Path | None) -> Loaded:
     """
     loaded = _load("ner", path, NER, AutoModelForTokenClassification)
     labels = set(loaded.network.config.id2label.values())
-    wanted = {f"{mark}-{kind}" for mark in "BI" for kind in TYPES} | {"O"}
-    if labels != wanted:
-        seen = ", ".join(sorted(labels ^ wanted)[:_NAMED])
+    names = {f"{mark}-{kind}" for mark in "BI" for kind in TYPES} | {"O"}
+    if labels != names:
+        differing = ", ".join(sorted(labels ^ names)[:_NAMED])
         raise UserError(
-            f"extractor ratescore: the labels of {path} differ from RaTE-NER's in {seen}; "
+            f"extractor ratescore: the labels of {path} differ from RaTE-NER's in {differing}; "
             f"wanted the model {NER}"
         )
     return loaded

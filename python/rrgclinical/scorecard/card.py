@@ -195,13 +195,13 @@ def _draws(settings: CardSettings) -> dict[str, Any]:
 
 def _values(scores: Scores, settings: CardSettings, truth: np.ndarray) -> dict[str, Value]:
     bounds = intervals(scores, **_draws(settings))
-    found = {name: Value(value, *bounds[name]) for name, value in values(scores).items()}
+    metrics = {name: Value(value, *bounds[name]) for name, value in values(scores).items()}
     if not to_binary(truth)[:, :NO_FINDING].any():
         # no finding to be found: precision and recall are 0 / n and 0 / 0
-        for name in [n for n in found if n.startswith("macro_") or n.endswith(("_13", "_5"))]:
+        for name in [n for n in metrics if n.startswith("macro_") or n.endswith(("_13", "_5"))]:
             if name != "exact_5":
-                del found[name]
-    return found
+                del metrics[name]
+    return metrics
 
 
 def _groups(truth: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
@@ -229,11 +229,11 @@ def _groups(truth: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
 def _findings(
     truth: np.ndarray, readings: Mapping[str, SystemReading], settings: CardSettings
 ) -> list[Finding]:
-    found = {}
+    f1_of = {}
     for system, reading in readings.items():
         scores = finding_scores(reading.labels, truth)
         bounds = intervals(scores, **_draws(settings))
-        found[system] = {n: Value(v, *bounds[n]) for n, v in values(scores).items()}
+        f1_of[system] = {n: Value(v, *bounds[n]) for n, v in values(scores).items()}
     positives = to_binary(truth).sum(0)
     return [
         Finding(
@@ -241,7 +241,7 @@ def _findings(
             int(count),
             {
                 system: {rate: rows[f"{rate}/{name}"] for rate in ("precision", "recall", "f1")}
-                for system, rows in found.items()
+                for system, rows in f1_of.items()
             },
         )
         for name, count in zip(OBSERVATIONS, positives, strict=True)
@@ -251,10 +251,7 @@ def _findings(
 def _explained(
     comparisons: Sequence[Comparison], truth: np.ndarray, settings: CardSettings
 ) -> list[str]:
-    lines = [
-        "Intervals are over studies, for these reports as they are: what another seed of the same "
-        "training would write is another source of spread, which they leave out."
-    ]
+    lines = ["Intervals resample studies only; variation between training seeds is not included."]
     lines += _undefined(truth, settings.level)
     count = sum(len(c.differences) for c in comparisons)
     if count:
@@ -278,7 +275,7 @@ def _undefined(truth: np.ndarray, level: float) -> list[str]:
         return []
     sets = {"14": range(len(OBSERVATIONS)), "13": range(NO_FINDING), "5": CHEXPERT_5}
     lines = []
-    occurs, told = (
+    occurs, predicted = (
         {name: float(positive[:, list(columns)].any(axis).mean()) for name, columns in sets.items()}
         for axis in (0, 1)
     )
@@ -288,10 +285,10 @@ def _undefined(truth: np.ndarray, level: float) -> list[str]:
             f"{absent} of 14 observations are positive in no reference; macro averages count each "
             f"as 0 and are at most {_listed(occurs)}."
         )
-    if min(told.values()) < 1:
+    if min(predicted.values()) < 1:
         lines.append(
             "Sample-wise averages count a reference without any of their labels as 0 and are at "
-            f"most {_listed(told)}."
+            f"most {_listed(predicted)}."
         )
     studies, counts = len(truth), positive.sum(0)
     few = [

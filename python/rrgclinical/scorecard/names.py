@@ -40,6 +40,11 @@ MAIN = (
     *("sample_f1", *_ENTITIES, "bleu_4", "rouge_l", "cider"),
 )
 """Metrics that are shown of sub-groups and comparisons; the files hold all."""
+FIRST = (
+    *(("micro_f1_13",), ("micro_f1",), ("macro_f1",), ("radgraph_simple", "entity_f1")),
+    *(("bleu_4",), ("rouge_l",)),
+)
+"""The rows at the head of a page: of each choice the first metric that was measured."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +61,14 @@ def metric_names(
 ) -> list[MetricName]:
     """Name and order metrics: labels, entities, what a reward measured, then words."""
     reader = _READERS.get(labeller, labeller)
-    known = _label_names(reader)
-    known |= {key: text.format(extractor) for key, text in _ENTITIES.items()}
+    names = _label_names(reader)
+    names |= {key: text.format(extractor) for key, text in _ENTITIES.items()}
     words = {key: f"{text}, {tokenization}" for key, text in _TEXT.items()} | _OWN_WORDS
     unique = list(dict.fromkeys(keys))
-    clinical = [key for key in known if key in unique]
-    clinical += [key for key in unique if key not in known and key not in words]
+    clinical = [key for key in names if key in unique]
+    clinical += [key for key in unique if key not in names and key not in words]
     return [
-        *(MetricName(key, known.get(key, key), CLINICAL) for key in clinical),
+        *(MetricName(key, names.get(key, key), CLINICAL) for key in clinical),
         *(MetricName(key, words[key], TEXT) for key in words if key in unique),
     ]
 

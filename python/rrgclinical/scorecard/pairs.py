@@ -81,17 +81,17 @@ def _by_id(
             )
     assert reports.ids is not None and references.ids is not None
     written = {i: text for i, (text,) in zip(reports.ids, reports.texts, strict=True)}
-    wanted = set(references.ids)
+    ids = set(references.ids)
     lacking = [i for i in references.ids if i not in written]
-    beyond = [i for i in reports.ids if i not in wanted]
-    if len(lacking) == len(wanted):
+    beyond = [i for i in reports.ids if i not in ids]
+    if len(lacking) == len(ids):
         raise UserError(
             f"no id of {reports.path} is in {references.path}: {_named(reports.ids)} against "
             f"{_named(references.ids)}; name the columns with {PREDICTION_ID} and {REFERENCE_ID}"
         )
     if lacking and missing == "stop":
         raise UserError(
-            f"{name}: {len(lacking)} of {len(wanted)} references in {references.path} have no "
+            f"{name}: {len(lacking)} of {len(ids)} references in {references.path} have no "
             f"prediction in {reports.path} ({_named(lacking)}); write them, or count each as an "
             "empty report with eval.missing=empty"
         )
@@ -109,7 +109,7 @@ def _by_id(
         if f"{line}." not in notes:
             notes.append(f"{line}.")
     if lacking:
-        shown = f"{len(lacking)} of {len(wanted)} references have no prediction"
+        shown = f"{len(lacking)} of {len(ids)} references have no prediction"
         notes.append(f"{name}: {shown} and count as empty reports ({_named(lacking)}).")
     if beyond:
         notes.append(

@@ -96,8 +96,8 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
             )
         nothing = NothingRead()
         texts = [[_text(row, text, nothing)] for row in part]
-        told = (*notes, *(f"{name}: {line}." for line in nothing.lines()))
-        systems[name] = Reports(path, ids, texts, None, told, column, named, _listed(rows))
+        lines = (*notes, *(f"{name}: {line}." for line in nothing.lines()))
+        systems[name] = Reports(path, ids, texts, None, lines, column, named, _listed(rows))
     return systems
 
 
@@ -142,24 +142,24 @@ def read_references(
         notes += (f"{line}.",)
     ids, column, named = _ids(path, rows, columns.reference_id or columns.id, REFERENCE_ID)
     nothing = NothingRead()
-    found: dict[str, list[str]] = {}
+    texts_of: dict[str, list[str]] = {}
     labels: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
         key = str(number) if ids is None else ids[number]
-        found.setdefault(key, []).extend(_texts(row, text, nothing) if text else [])
+        texts_of.setdefault(key, []).extend(_texts(row, text, nothing) if text else [])
         if labelled:
             mine = _labels(row, columns.labels)
             if labels.setdefault(key, mine) != mine:
                 raise UserError(
                     f"{row.where}: the labels of id {key!r} differ from its other row's"
                 )
-    array = np.array([labels[key] for key in found], dtype=np.int8) if labelled else None
+    array = np.array([labels[key] for key in texts_of], dtype=np.int8) if labelled else None
     notes += tuple(f"references: {line}." for line in nothing.lines())
-    kept = [_references(texts) for texts in found.values()]
-    if blank := sum(map(_blanks, found.values())):
+    references = [_references(texts) for texts in texts_of.values()]
+    if blank := sum(map(_blanks, texts_of.values())):
         notes += (f"{path}: {blank} blank references, of ids that have others, count for none.",)
-    keys = None if ids is None else list(found)
-    return Reports(path, keys, kept, array, notes, column, named, _listed(rows))
+    keys = None if ids is None else list(texts_of)
+    return Reports(path, keys, references, array, notes, column, named, _listed(rows))
 
 
 def _of_split(path: Path, rows: Sequence[Row], split: str | None) -> list[Row]:
@@ -192,7 +192,7 @@ def _listed(rows: Sequence[Row]) -> str:
 def _column(
     path: Path,
     rows: Sequence[Row],
-    asked: str,
+    chosen: str,
     usual: Sequence[str],
     setting: str,
     *,
@@ -202,14 +202,14 @@ def _column(
 
     first: of several usual ones the first counts; otherwise they are refused.
     """
-    there = _usual(rows, [asked] if asked else usual)
+    there = _usual(rows, [chosen] if chosen else usual)
     if not there:
         names = list(dict.fromkeys(name for row in rows for name in row))
-        near = (difflib.get_close_matches(n, names, n=1) for n in ([asked] if asked else usual))
+        near = (difflib.get_close_matches(n, names, n=1) for n in ([chosen] if chosen else usual))
         nearest = next((match[0] for match in near if match), None)
         hint = f"; did you mean {setting}={nearest}?" if nearest else f"; name it with {setting}"
-        wanted = repr(asked) if asked else " or ".join(map(repr, usual))
-        raise UserError(f"{path} has no column {wanted}; it has {_listed(rows)}{hint}")
+        choices = repr(chosen) if chosen else " or ".join(map(repr, usual))
+        raise UserError(f"{path} has no column {choices}; it has {_listed(rows)}{hint}")
     if len(there) > 1 and not first:
         raise UserError(
             f"{path} has the columns {' and '.join(map(repr, there))}; name one with {setting}"
@@ -221,17 +221,17 @@ def _column(
 
 
 def _ids(
-    path: Path, rows: Sequence[Row], asked: str, setting: str
+    path: Path, rows: Sequence[Row], chosen: str, setting: str
 ) -> tuple[list[str] | None, str, dict[str, dict[str, set[str]]]]:
     """The ids, their column, and what `Reports.named` holds."""
     usual = _usual(rows, IDS)
-    if not asked and not usual:
+    if not chosen and not usual:
         return None, "", {}
-    column = _column(path, rows, asked, IDS, setting, first=True)
+    column = _column(path, rows, chosen, IDS, setting, first=True)
     ids = _whole([_cell(row, column) for row in rows])
     if "" in ids:
         raise UserError(f"{rows[ids.index('')].where} has an empty {column!r}; give it an id")
-    named: dict[str, dict[str, set[str]]] = {name: {} for name in ([] if asked else usual)}
+    named: dict[str, dict[str, set[str]]] = {name: {} for name in ([] if chosen else usual)}
     for name, values in named.items():
         for key, value in zip(ids, _whole([_cell(row, name) for row in rows]), strict=True):
             if value:
@@ -281,9 +281,9 @@ def _texts(row: Row, column: str, nothing: NothingRead) -> list[str]:
     return [_text(cell, column, nothing) for cell in cells]
 
 
-def _has_labels(path: Path, rows: Sequence[Row], asked: str) -> bool:
-    if asked:
-        _column(path, rows, asked, (), "eval.labels_column")
+def _has_labels(path: Path, rows: Sequence[Row], chosen: str) -> bool:
+    if chosen:
+        _column(path, rows, chosen, (), "eval.labels_column")
         return True
     # a row that lacks what others have is refused where it is read
     lacking = [name for name in OBSERVATIONS if not any(name in row for row in rows)]
@@ -306,9 +306,9 @@ def _labels(row: Row, column: str) -> list[int]:
             value = json_reader.parse(value)
         except ValueError as error:
             raise UserError(f"{row.where}: {column!r} is no JSON list ({error})") from error
-    wanted = "14 class ids (0 blank, 1 positive, 2 negative, 3 uncertain) or names of findings"
+    forms = "14 class ids (0 blank, 1 positive, 2 negative, 3 uncertain) or names of findings"
     if not isinstance(value, list):
-        raise UserError(f"{row.where}: {column!r} is {value!r}; wanted a list of {wanted}")
+        raise UserError(f"{row.where}: {column!r} is {value!r}; wanted a list of {forms}")
     if all(isinstance(name, str) for name in value):
         if unknown := [name for name in value if name not in OBSERVATIONS]:
             near = difflib.get_close_matches(unknown[0], OBSERVATIONS, n=1)
@@ -317,7 +317,7 @@ def _labels(row: Row, column: str) -> list[int]:
         return [int(name in value) for name in OBSERVATIONS]
     classes = [int(c) for c in value if type(c) is int and 0 <= c <= 3]
     if len(classes) != len(value) or len(classes) != len(OBSERVATIONS):
-        raise UserError(f"{row.where}: {column!r} is {value}; wanted {wanted}")
+        raise UserError(f"{row.where}: {column!r} is {value}; wanted {forms}")
     return classes
 
 

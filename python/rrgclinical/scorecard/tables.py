@@ -12,7 +12,7 @@ import numpy as np
 
 from rrgclinical.common.shown import one_line, printable
 from rrgclinical.scorecard.card import Group, Scorecard, SystemReading, Value
-from rrgclinical.scorecard.names import MAIN, MetricName
+from rrgclinical.scorecard.names import FIRST, MAIN, MetricName
 from rrgclinical.scorecard.pairs import Pairs
 
 MISSING = "-"
@@ -40,9 +40,9 @@ def as_csv(card: Scorecard) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["group", "n", "system", "metric", "name", "value", "low", "high"])
     for group in card.groups:
-        for system, found in group.systems.items():
+        for system, values in group.systems.items():
             for metric in card.metrics:
-                value = found.get(metric.key)
+                value = values.get(metric.key)
                 cells = ["", "", ""] if value is None else [value.value, value.low, value.high]
                 writer.writerow([group.name, group.n, system, metric.key, metric.label, *cells])
     for finding in card.findings:
@@ -102,6 +102,26 @@ def foot(card: Scorecard) -> list[str]:
     return [one_line(line) for line in [*lines, *card.notes]]
 
 
+def headline(card: Scorecard) -> str:
+    """Say the systems' micro-F1 over the 13 findings; empty where the truth has none of them."""
+    values = {
+        name: of_system.get(FIRST[0][0]) for name, of_system in card.groups[0].systems.items()
+    }
+    said = [f"{_cell(value)} with {one_line(name)}" for name, value in values.items() if value]
+    if not said:
+        return ""
+    return f"Clinical micro-F1 over 13 findings, {card.studies} studies: {'; '.join(said)}."
+
+
+def first_rows(card: Scorecard) -> list[list[str]]:
+    """Give the table at the head of a page: a header, and a row for each of FIRST."""
+    group = card.groups[0]
+    measured = {key for values in group.systems.values() for key in values}
+    metrics = {metric.key: metric for metric in card.metrics if metric.key in measured}
+    keys = (next((key for key in choice if key in metrics), None) for choice in FIRST)
+    return _rows("metric", [metrics[key] for key in keys if key is not None], group)
+
+
 def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
     """Give each table as a title and rows of cells, the first row its header."""
     first = card.groups[0]
@@ -109,7 +129,7 @@ def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
     shown = [metric for metric in card.metrics if metric.key in MAIN]
     for group in card.groups[1:]:
         title = f"{group.name}: {group.rule}"
-        there = [m for m in shown if any(m.key in found for found in group.systems.values())]
+        there = [m for m in shown if any(m.key in values for values in group.systems.values())]
         yield title, _rows(f"{group.name}, n = {group.n}", there, group)
     yield "F1 of each finding", _findings(card)
     if card.comparisons:
@@ -119,7 +139,7 @@ def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
 def _rows(corner: str, metrics: Sequence[MetricName], group: Group) -> list[list[str]]:
     rows = [[corner, *(one_line(name) for name in group.systems)]]
     for metric in metrics:
-        cells = [_cell(found.get(metric.key)) for found in group.systems.values()]
+        cells = [_cell(values.get(metric.key)) for values in group.systems.values()]
         rows.append([metric.label, *cells])
     return rows
 
@@ -142,11 +162,11 @@ def _differences(card: Scorecard, metrics: Sequence[MetricName]) -> list[list[st
     for metric in (m for m in metrics if m.key in compared):
         cells = []
         for comparison in card.comparisons:
-            found = comparison.differences.get(metric.key)
+            of_metric = comparison.differences.get(metric.key)
             text = MISSING
-            if found is not None:
-                text = f"{found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}] "
-                text += f"p {found.p_value:.3f}"
+            if of_metric is not None:
+                text = f"{of_metric.difference:+.3f} [{of_metric.low:+.3f}, {of_metric.high:+.3f}] "
+                text += f"p {of_metric.p_value:.3f}"
             cells.append(text)
         rows.append([metric.label, *cells])
     return rows

@@ -88,11 +88,11 @@ def _words(text: str) -> list[str]:
     lowered = text.lower()
     if lowered.isascii():
         return _ASCII_WORD.findall(lowered)
-    kept = (
+    words = (
         char if unicodedata.category(char)[0] in _LETTERS_NUMBERS_MARKS else " "
         for char in unicodedata.normalize("NFC", lowered)
     )
-    return _UNSPACED.sub(r" \1 ", "".join(kept)).split()
+    return _UNSPACED.sub(r" \1 ", "".join(words)).split()
 
 
 def _f1(report: list[str], reference: list[str]) -> float:

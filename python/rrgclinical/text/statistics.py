@@ -135,8 +135,8 @@ class _Grams:
         first = int(np.searchsorted(keys, size * total))
         own, other = keys[:first], keys[first:]
         at = other // total - size
-        wanted = owner[at] * total + other % total
-        shared = np.flatnonzero(np.isin(wanted, own))
+        owner_keys = owner[at] * total + other % total
+        shared = np.flatnonzero(np.isin(owner_keys, own))
         return cls(
             total=total,
             own_text=own // total,
@@ -145,7 +145,7 @@ class _Grams:
             text=at,
             gram=other % total,
             count=count[first:],
-            own_shared=np.searchsorted(own, wanted[shared]),
+            own_shared=np.searchsorted(own, owner_keys[shared]),
             shared=shared,
         )
 

@@ -38,8 +38,8 @@ def tokens(report: str) -> tuple[str, ...]:
     for start, end in split_sentences(report):
         words.extend(_TREEBANK.tokenize(report[start:end]))
     # "..." and the like go with the stops.
-    kept = (word for word in words if word not in _PUNCTUATION and word.strip("."))
-    return tuple(_BRACKETS.get(word, word.lower()) for word in kept)
+    spoken = (word for word in words if word not in _PUNCTUATION and word.strip("."))
+    return tuple(_BRACKETS.get(word, word.lower()) for word in spoken)
 
 
 def count_ngrams(words: Sequence[str], order: int = ORDER) -> Counter[tuple[str, ...]]:

@@ -82,10 +82,10 @@ def look_at(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for begin in range(0, len(paths), CHUNK):
             chunk = paths[begin : begin + CHUNK]
-            seen = dict(zip(chunk, pool.map(verdict_of, chunk), strict=True))
+            verdicts = dict(zip(chunk, pool.map(verdict_of, chunk), strict=True))
             if memory is not None:
-                memory.keep({p: (s, verdict) for p, (s, verdict) in seen.items() if s is not None})
-            yield from ((path, verdict) for path, (_, verdict) in seen.items())
+                memory.keep({p: (s, v) for p, (s, v) in verdicts.items() if s is not None})
+            yield from ((path, verdict) for path, (_, verdict) in verdicts.items())
 
 
 def header_notes(verdicts: Mapping[Path, Verdict]) -> list[str]:

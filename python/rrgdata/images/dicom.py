@@ -122,13 +122,13 @@ def read_dicom(file: Path, body_parts: Collection[str] = ()) -> DicomImage:
 def _check_grey(dataset: Dataset) -> None:
     frames = int(dataset.get("NumberOfFrames") or 1)
     photometric = str(dataset.get("PhotometricInterpretation") or "").strip()
-    seen = ""
+    fault = ""
     if frames != 1:
-        seen = f"multi-frame DICOM ({frames} frames) is not supported"
+        fault = f"multi-frame DICOM ({frames} frames) is not supported"
     elif photometric not in PHOTOMETRIC:
-        seen = f"the photometric interpretation is {photometric or 'missing'}"
-    if seen:
-        raise UserError(f"{seen}; wanted one frame, {' or '.join(PHOTOMETRIC)}")
+        fault = f"the photometric interpretation is {photometric or 'missing'}"
+    if fault:
+        raise UserError(f"{fault}; wanted one frame, {' or '.join(PHOTOMETRIC)}")
     if lacks := [name for name in NEEDED if dataset.get(name) is None]:
         raise UserError(f"the header lacks {', '.join(lacks)}; export the file again")
     if dataset.SamplesPerPixel != 1:

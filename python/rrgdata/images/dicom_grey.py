@@ -39,10 +39,10 @@ def grey_of(stored: np.ndarray, dataset: Dataset) -> tuple[np.ndarray, tuple[str
     little = dataset.original_encoding[1] is not False
     padding = _padding(stored, dataset)
     values, span = _values(stored, dataset, little)
-    kept = values[~padding] if padding.any() else values
-    low, high = (kept.min(), kept.max()) if kept.size else (0.0, 0.0)
-    size = kept.size
-    del kept
+    inside = values[~padding] if padding.any() else values
+    low, high = (inside.min(), inside.max()) if inside.size else (0.0, 0.0)
+    size = inside.size
+    del inside
     if low == high and size and np.ptp(stored[~padding]):
         raise UserError(
             "the rescale slope or the modality table gives every pixel the same value, though "

@@ -29,13 +29,13 @@ class ImageMemory:
 
     def recall(self, paths: Iterable[Path]) -> dict[Path, Verdict]:
         """Return the verdicts on those of `paths` that have one and are unchanged."""
-        known = self._files.known(paths).items()
-        return {p: _verdict(text) for p, (stamp, text) in known if stamp == stamp_of(p)}
+        verdicts = self._files.known(paths).items()
+        return {p: _verdict(text) for p, (stamp, text) in verdicts if stamp == stamp_of(p)}
 
     def broken(self) -> dict[str, str]:
         """Return the unchanged files that do not decode: why, by absolute path."""
-        told = self._files.matching('"%')
-        return {str(p): json.loads(text) for p, stamp, text in told if stamp == stamp_of(p)}
+        verdicts = self._files.matching('"%')
+        return {str(p): json.loads(text) for p, stamp, text in verdicts if stamp == stamp_of(p)}
 
     def keep(self, verdicts: Mapping[Path, tuple[Stamp, Verdict]]) -> None:
         """Remember verdicts on files, with the stamps they had before they were read."""

@@ -41,7 +41,7 @@ def jpeg_sizes(data: bytes) -> set[Size]:
             sizes.add((0, 0, 0))
         elif kind in SCANS:
             end = begin
-    return sizes | {_size(data, found.end()) for found in _FRAME.finditer(data, end)}
+    return sizes | {_size(data, frame.end()) for frame in _FRAME.finditer(data, end)}
 
 
 def packed_size(segment: bytes, limit: int) -> int:

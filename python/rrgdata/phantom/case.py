@@ -165,8 +165,8 @@ def _draw_names(config: PhantomConfig, rng: np.random.Generator) -> list[str]:
         device = "device" in base and rng.random() < 0.5 * base["device"]
         return ["device"] if device else []
     drawn = {n for n in names if rng.random() < base[n]}
-    for (given, also), p in TOGETHER.items():
-        if given in drawn and also in base and rng.random() < min(0.9, p * config.prevalence):
+    for (cause, also), p in TOGETHER.items():
+        if cause in drawn and also in base and rng.random() < min(0.9, p * config.prevalence):
             drawn.add(also)
     if not drawn - {"device"}:
         weights = np.array([base[n] for n in names if n != "device"])
@@ -190,12 +190,12 @@ def draw_finding(name: str, config: PhantomConfig, rng: np.random.Generator) -> 
         zones = ["upper", "middle", "lower"] if side == "right" else ["upper", "lower"]
         weights = [0.27, 0.2, 0.53] if side == "right" else [0.35, 0.65]
         zone = str(rng.choice(zones, p=weights))
-    known = tuple(FINDINGS)[: config.findings]
+    drawable = tuple(FINDINGS)[: config.findings]
     if name == "consolidation" and rng.random() < 0.45:
         cause, cause_certain = "pneumonia", bool(rng.random() < 0.4)
     elif name == "opacity" and rng.random() < 0.4:
         cause = "pneumonia" if rng.random() < 0.5 else "atelectasis"
-    if cause not in known:
+    if cause not in drawable:
         cause, cause_certain = "", False
     if name == "device":
         kind = str(rng.choice(DEVICES, p=[0.2, 0.22, 0.28, 0.12, 0.18]))

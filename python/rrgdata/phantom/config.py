@@ -89,9 +89,9 @@ class PhantomConfig:
             "paraphrases", 1 <= self.paraphrases <= MAX_PARAPHRASES, f"1 to {MAX_PARAPHRASES}"
         )
 
-    def _check(self, name: str, good: bool, wanted: str) -> None:
+    def _check(self, name: str, good: bool, bound: str) -> None:
         if not good:
-            raise UserError(f"phantom: {name}={getattr(self, name)!r}, wanted {wanted}")
+            raise UserError(f"phantom: {name}={getattr(self, name)!r}, wanted {bound}")
 
     def digest(self) -> str:
         """Names the content: equal configurations of one generator version write equal bytes."""

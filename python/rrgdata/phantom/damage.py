@@ -48,10 +48,10 @@ def damage(
             )
         else:
             findings.append(finding)
-    told = {name for f in findings for name in f.observations()}
+    observations = {name for f in findings for name in f.observations()}
     if LUNG & {f.name for f in findings}:
-        told |= {"Lung Opacity"}
-    return findings, [name for name in negated if name not in told], log
+        observations |= {"Lung Opacity"}
+    return findings, [name for name in negated if name not in observations], log
 
 
 def _garble(
@@ -62,8 +62,8 @@ def _garble(
     config: PhantomConfig,
     rng: np.random.Generator,
 ) -> str:
-    known = tuple(FINDINGS)[: config.findings]
-    absent = [n for n in known if n not in {f.name for f in (*case.findings, *findings)}]
+    drawable = tuple(FINDINGS)[: config.findings]
+    absent = [n for n in drawable if n not in {f.name for f in (*case.findings, *findings)}]
     ways = ["negated"]
     if finding.side in ("left", "right") and finding.zone != "middle":
         ways.append("other side")

@@ -28,11 +28,11 @@ def is_outside(path: str) -> bool:
 
 
 def read_split(
-    path: Path, name_of: Callable[[dict[str, Any]], str | None], wanted: str
+    path: Path, name_of: Callable[[dict[str, Any]], str | None], what: str
 ) -> dict[str, str] | None:
     """Read each study's split from an annotation beside the data; None without one.
 
-    name_of: gives an entry's study, None where it does not name the `wanted`.
+    name_of: gives an entry's study, None where it does not name `what` is read.
     """
     if not path.is_file():
         return None
@@ -44,7 +44,7 @@ def read_split(
             raise UserError(f"{path}: no list {name!r}; wanted R2Gen's layout, train, val and test")
         for study in map(name_of, entries):
             if study is None:
-                raise UserError(f"{path}: an entry of {name} names no {wanted}")
+                raise UserError(f"{path}: an entry of {name} names no {what}")
             if split.setdefault(study, name) != name:
                 raise UserError(f"{path}: {study} is in {split[study]} and {name}; keep it in one")
     return split

@@ -47,7 +47,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.common.errors import UserError
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import only_file
 from rrgdata.sources.annotation import read_split
 from rrgdata.sources.chexpert_labels import STUDY, ImageLabels, read_human
@@ -100,7 +100,7 @@ class _Rows:
         return str(catalogue.read(self.cells.get(name), name, self.where, context=True))
 
 
-def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def load_chexpert_plus(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """Add the studies of CheXpert Plus under `root`.
 
     UserError for a table or label file that cannot be read, and where no patient of the table has
@@ -109,15 +109,15 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
     """
     table = only_file(root, "df_chexpert_plus_*.csv", "; wanted one, CheXpert Plus's table")
     split = read_split(root / "annotation.json", _named, "patient and study in image_path")
-    folders, suffix = ({}, "") if wanted.images == "none" else _folders(root, ("train", "valid"))
-    labels = ImageLabels(root, wanted.sections, catalogue)
+    folders, suffix = ({}, "") if settings.images == "none" else _folders(root, ("train", "valid"))
+    labels = ImageLabels(root, settings.sections, catalogue)
     human, at_odds = read_human(root, ("valid.csv", "val_labels.csv"), catalogue)
     patients: dict[str, list[_Rows]] = {}
     lacking = dict(split or {})
-    for rows in _studies(table, wanted.sections, catalogue):
+    for rows in _studies(table, settings.sections, catalogue):
         lacking.pop(rows.name, None)
         patients.setdefault(rows.folder, []).append(rows)
-    if wanted.images != "none" and not any(folder in folders for folder in patients):
+    if settings.images != "none" and not any(folder in folders for folder in patients):
         raise UserError(
             f"{root} has no folder such as PNG/{next(iter(patients), 'train/patient00001')} for a "
             f"patient of {table.name}; put the images there, or set data.images=none"
@@ -125,7 +125,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
     passed_over: set[str] = set()
     differing = 0
     for folder, studies in patients.items():
-        if wanted.images != "none" and folder not in folders:
+        if settings.images != "none" and folder not in folders:
             for rows in studies:
                 catalogue.leave_out("of patients without a folder of images", split=rows.split)
             continue
@@ -138,7 +138,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
             if rows.name in at_odds:
                 continue
             images = [*_refs(base, rows, suffix)]
-            if wanted.prior == "last":
+            if settings.prior == "last":
                 earlier = _prior(rows, studies, split, passed_over)
                 images += [] if earlier is None else _refs(base, earlier, suffix, prior=True)
             differing += len(rows.texts) > 1
@@ -160,7 +160,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
             add_study(
                 study,
                 rows.where,
-                wanted,
+                settings,
                 catalogue,
                 findings=rows.cells.get("section_findings", ""),
                 impression=rows.cells.get("section_impression", ""),
@@ -174,7 +174,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
         catalogue.leave_out("of annotation.json that have no report here", split=name)
     catalogue.note_passed_over(passed_over)
     if split is None:
-        _add_test_set(root, wanted, catalogue)
+        _add_test_set(root, settings, catalogue)
 
 
 def _studies(table: Path, sections: str, catalogue: Catalogue) -> Iterator[_Rows]:
@@ -251,7 +251,7 @@ def _refs(
 
 def _folders(root: Path, splits: tuple[str, ...]) -> tuple[dict[str, Path], str]:
     """Find the folder of each patient, "train/patient00001", in the format with most of them."""
-    found: dict[str, dict[str, Path]] = {suffix: {} for suffix in FORMATS}
+    folders: dict[str, dict[str, Path]] = {suffix: {} for suffix in FORMATS}
     for base in _bases(root, 2):
         for split in splits:
             if (base / split).is_dir():
@@ -259,9 +259,9 @@ def _folders(root: Path, splits: tuple[str, ...]) -> tuple[dict[str, Path], str]
                 suffix = _format(base / split, names)
                 if suffix is not None:
                     for name in names:
-                        found[suffix].setdefault(f"{split}/{name}", base / split / name)
-    suffix = max(FORMATS, key=lambda name: len(found[name]))
-    return found[suffix], suffix
+                        folders[suffix].setdefault(f"{split}/{name}", base / split / name)
+    suffix = max(FORMATS, key=lambda name: len(folders[name]))
+    return folders[suffix], suffix
 
 
 def _bases(folder: Path, depth: int) -> Iterator[Path]:
@@ -282,21 +282,21 @@ def _format(split: Path, patients: list[str]) -> str | None:
     return None
 
 
-def _add_test_set(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def _add_test_set(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """Add the studies of CheXpert's test set, labels and images without reports."""
     labels, _ = read_human(root, ("groundtruth.csv", "test_labels.csv"), catalogue)
-    folders, suffix = ({}, "") if wanted.images == "none" else _folders(root, ("test",))
+    folders, suffix = ({}, "") if settings.images == "none" else _folders(root, ("test",))
     for name, classes in labels.items():
         patient, study = name.split("/")
         images: list[ImageRef] = []
-        if wanted.images != "none":
+        if settings.images != "none":
             folder = folders.get(f"test/{patient}")
             files = [] if folder is None else sorted((folder / study).glob(f"*{suffix}"))
             images = [ImageRef(f, "lateral" if "lateral" in f.stem else "frontal") for f in files]
         add_study(
             Study(f"{patient}_{study}", "test", None, classes, tuple(images), expert=True),
             f"groundtruth.csv ({name})",
-            wanted,
+            settings,
             catalogue,
         )
 

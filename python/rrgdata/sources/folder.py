@@ -47,8 +47,8 @@ def read_folder(root: str | Path, study: str = "file") -> Folder:
     """
     root = Path(root).expanduser()
     if not root.is_dir():
-        seen = "is a file" if root.exists() else "is no directory"
-        raise UserError(f"{root} {seen}; wanted the directory that the images lie in")
+        state = "is a file" if root.exists() else "is no directory"
+        raise UserError(f"{root} {state}; wanted the directory that the images lie in")
     images: dict[str, list[ImageRef]] = {}
     left_out: Counter[str] = Counter()
     for folder, inner, names in os.walk(root, onerror=_unreadable):
@@ -63,7 +63,7 @@ def read_folder(root: str | Path, study: str = "file") -> Folder:
             images.setdefault(key, []).append(ImageRef(path, _view(path)))
     if not images:
         raise UserError(f"no image below {root}; wanted files named {', '.join(SUFFIXES)}")
-    studies = [Study(key, "", None, None, tuple(found)) for key, found in sorted(images.items())]
+    studies = [Study(key, "", None, None, tuple(views)) for key, views in sorted(images.items())]
     return Folder(root, studies, +left_out)
 
 
@@ -91,8 +91,10 @@ def _is_image(path: Path) -> bool:
 
 def frontal_alone(studies: Sequence[Study], root: Path) -> list[Study]:
     """Return the studies without their lateral images; UserError where none is left."""
-    seen = [replace(s, images=tuple(i for i in s.images if i.view != "lateral")) for s in studies]
-    left = [study for study in seen if study.images]
+    frontal = [
+        replace(s, images=tuple(i for i in s.images if i.view != "lateral")) for s in studies
+    ]
+    left = [study for study in frontal if study.images]
     if not left:
         raise UserError(f"every image below {root} is lateral; say data.images=all to show them")
     return left
@@ -113,8 +115,8 @@ def with_context(folder: Folder, table: str | Path) -> tuple[list[Study], int]:
     for number, key, row in _rows(Path(table).expanduser()):
         place, where = places.get(key), f"{table}: row {number}"
         if place is None:
-            seen = f"{key!r} is no study or image below {folder.root}"
-            raise UserError(f"{where}: {seen}; delete the row")
+            fault = f"{key!r} is no study or image below {folder.root}"
+            raise UserError(f"{where}: {fault}; delete the row")
         if place in sections:
             raise UserError(f"{where}: a second row for {key!r}; leave one of them")
         sections[place] = row
@@ -136,16 +138,18 @@ def _rows(table: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Number, id or path, and sections of each row."""
     columns, broken = read_header(table), Catalogue()
     key = next((name for name in ("id", "path") if name in columns), "")
-    known = [name for name in CONTEXT if name in columns]
-    if not key or not known:
+    names = [name for name in CONTEXT if name in columns]
+    if not key or not names:
         raise UserError(
             f"{table}: the columns are {names_of(columns)}; wanted id or path, and any of "
             f"{', '.join(CONTEXT)}"
         )
     for number, row in read_rows(table, broken):
         where = f"{table.name}: row {number}"
-        told = {name: str(broken.read(row.get(name), name, where, context=True)) for name in known}
-        yield number, str(row.get(key, "")), told
+        context = {
+            name: str(broken.read(row.get(name), name, where, context=True)) for name in names
+        }
+        yield number, str(row.get(key, "")), context
     for line in broken.nothing.lines():
         warnings.warn(line, stacklevel=2)
     if broken.broken:

@@ -72,12 +72,12 @@ def _finished(rows: list[Row], memory: FileMemory, bar: Bar[Path]) -> Iterator[t
 
 
 def _read(
-    paths: list[Path], known: dict[Path, tuple[Stamp, str]], parse: Callable[[Path], Any]
+    paths: list[Path], remembered: dict[Path, tuple[Stamp, str]], parse: Callable[[Path], Any]
 ) -> list[Row]:
     rows = []
     for path in paths:
         stamp = stamp_of(path)  # where it is missing, parse says so
-        before, text = known.get(path, (None, ""))
+        before, text = remembered.get(path, (None, ""))
         old = before == stamp != MISSING
         if not old:
             try:

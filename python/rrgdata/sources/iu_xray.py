@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import (
     SPLITS,
     check_file,
@@ -36,11 +36,11 @@ VIEWS = ("frontal", "lateral", "prior frontal", "prior lateral")
 SECTIONS = ("indication", "technique", "comparison")
 
 
-def load_iu_xray(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def load_iu_xray(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """Read every study under `root`, by split, in the file's order.
 
     Broken studies are noted with split, index and id: missing keys, empty reports, duplicate ids,
-    labels outside 0..3, and, unless `wanted.images` is "none", images that are missing, empty or
+    labels outside 0..3, and, unless `settings.images` is "none", images that are missing, empty or
     outside the root. UserError: files that are not UTF-8 or not JSON, and unknown splits.
     """
     path, annotation = read_annotation(root, "IU X-Ray")
@@ -57,7 +57,7 @@ def load_iu_xray(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         catalogue.studies[split] = []
         for index, entry in enumerate(entries):
             where = f"{path.name}: {split}[{index}]"
-            _Entry(where, base, wanted.images, sections, catalogue).read(split, entry)
+            _Entry(where, base, settings.images, sections, catalogue).read(split, entry)
 
 
 @dataclass
@@ -172,11 +172,11 @@ class _Entry:
         return None
 
     def _context(self, entry: dict[str, Any], name: str) -> dict[str, str]:
-        found = self.sections.get(name.split("_")[0], {})
+        sections = self.sections.get(name.split("_")[0], {})
         out = {}
         for key in SECTIONS:
             value = entry.get(key)
-            value = found.get(key) if value is None else value
+            value = sections.get(key) if value is None else value
             value = self.catalogue.read(value, key, self.where, context=True)
             if not is_text(value):
                 self.wrong.append(f"has {kind_of(value)} as {key}; wanted text")

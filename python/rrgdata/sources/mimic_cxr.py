@@ -39,7 +39,7 @@ from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.rules import sentences
 from rrgdata import sections
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.sections import ReportSections, read_sections
 from rrgdata.sources.index import read_all
 from rrgdata.sources.mimic_files import MimicFiles, patients_of
@@ -73,21 +73,21 @@ class _Exam:
         return self.made
 
 
-def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def load_mimic_cxr(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """Fill the catalogue with the studies under `root`, in the order of the lists.
 
     UserError for a list that is missing, truncated or without a column, and where no report or no
     image is found; a defect of one study goes to the catalogue.
     """
     files = MimicFiles(root)
-    exams = _exams(files, wanted, catalogue)
-    priors = _priors(exams, catalogue) if wanted.prior == "last" else {}
+    exams = _exams(files, settings, catalogue)
+    priors = _priors(exams, catalogue) if settings.prior == "last" else {}
     listed = dict(exams)  # a study with a bad label leaves `exams`, and yet is a prior
     labels, expert = _labels(files, exams, catalogue)
-    reports = files.reports(wanted.reports)
+    reports = files.reports(settings.reports)
     patients = patients_of(reports)
     images, suffix = reports, ""
-    if wanted.images != "none":
+    if settings.images != "none":
         images, suffix = files.images()
         patients &= patients_of(images)
     for exam in exams.values():
@@ -120,15 +120,15 @@ def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             comparison=parts.comparison,
             expert=name in expert,
         )
-        findings = parts.findings or (parts.unheaded if wanted.sections == "both" else "")
-        add_study(study, where, wanted, catalogue, findings=findings, impression=parts.impression)
+        findings = parts.findings or (parts.unheaded if settings.sections == "both" else "")
+        add_study(study, where, settings, catalogue, findings=findings, impression=parts.impression)
     if labels:
         unlabelled = sum(name not in labels for name in named)
         if unlabelled:
             catalogue.notes.append(f"{unlabelled} studies of MIMIC-CXR have no labels")
 
 
-def _exams(files: MimicFiles, wanted: Wanted, catalogue: Catalogue) -> dict[str, _Exam]:
+def _exams(files: MimicFiles, settings: ReadSettings, catalogue: Catalogue) -> dict[str, _Exam]:
     """Read the split and, unless no images are wanted, the metadata."""
     path = files.list_of("split")
     exams: dict[str, _Exam] = {}
@@ -140,8 +140,8 @@ def _exams(files: MimicFiles, wanted: Wanted, catalogue: Catalogue) -> dict[str,
             broken[name] = f"has split {split!r} in {path.name}; wanted {', '.join(SPLITS)}"
         elif exam.split and (exam.split, exam.patient) != (SPLITS[split], patient):
             broken[name] = f"has two splits or patients in {path.name}; keep one"
-    if wanted.images != "none":
-        dated = wanted.prior == "last"
+    if settings.images != "none":
+        dated = settings.prior == "last"
         for name, why in _add_images(exams, files, path.name, dated, catalogue):
             broken.setdefault(name, why)
     patients = {exams[name].patient for name in broken}
@@ -149,7 +149,7 @@ def _exams(files: MimicFiles, wanted: Wanted, catalogue: Catalogue) -> dict[str,
         del exams[name]
         catalogue.add_broken(f"study {name}", why)
     doubtful = sum(exam.patient in patients for exam in exams.values())
-    if doubtful and wanted.prior == "last":
+    if doubtful and settings.prior == "last":
         catalogue.notes.append(
             f"{doubtful} studies have no sure prior, as another study of their patient is broken"
         )
@@ -195,8 +195,8 @@ def _add_images(
             exam.images.append((image, VIEWS.get(view.strip(), "")))
             at = _time(date, time) if dated else None
             if dated and at is None:
-                seen = f"StudyDate {date!r}, StudyTime {time!r}"
-                yield name, f"has {seen}; wanted YYYYMMDD and HHMMSS"
+                fault = f"StudyDate {date!r}, StudyTime {time!r}"
+                yield name, f"has {fault}; wanted YYYYMMDD and HHMMSS"
             elif at is not None and (exam.time is None or at < exam.time):
                 exam.time = at
     for name, exam in exams.items():

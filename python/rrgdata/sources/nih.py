@@ -27,7 +27,7 @@ from pathlib import Path
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.labels import OBSERVATIONS
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SPLITS, first_of, only_file, read_text
 from rrgdata.sources.tables import read_csv
 from rrgdata.study import ImageRef, Study
@@ -52,10 +52,10 @@ NIH_TO_CHEXPERT: dict[str, str | None] = {
 FRONTAL = ("PA", "AP")
 
 
-def load_nih(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def load_nih(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """Read the studies under `root` by split.
 
-    Those whose image is there; all of them with `wanted.images` "none". Broken rows are noted by
+    Those whose image is there; all of them with `settings.images` "none". Broken rows are noted by
     their number (the header is row 1): another length, a label outside NIH's fifteen, No Finding
     beside a finding, an image twice. UserError for a table that is none, and where no image is
     there.
@@ -64,7 +64,7 @@ def load_nih(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     if not path.is_file():
         path = only_file(root, "Data_Entry_2017*.csv", " and no labels.csv; wanted one")
     official = _official_split(root)
-    files = None if wanted.images == "none" else _index(root)
+    files = None if settings.images == "none" else _index(root)
     catalogue.studies.update({split: [] for split in SPLITS})
     absent, total = [], 0
     columns = ("Image Index", "Finding Labels")

@@ -35,7 +35,7 @@ from xml.etree import ElementTree
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.rules import join_lines
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.sources.annotation import read_split
 from rrgdata.sources.tables import add_study, read_csv
 from rrgdata.study import ImageRef, Study
@@ -55,14 +55,14 @@ class _Builder(ElementTree.TreeBuilder):
         raise ValueError("it has a document type (<!DOCTYPE ...>)")
 
 
-def load_open_i(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def load_open_i(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """Add the studies of Open-i's collection under `root`.
 
     UserError where there are no reports, none of the images, or a table that cannot be read. A
     report that is not XML, has a document type or no id, or names an image that is not there, is
     broken.
     """
-    if wanted.prior != "none":
+    if settings.prior != "none":
         raise UserError("Open-i does not tell which studies are one patient's; set data.prior=none")
     reports = _reports(root)
     # R2Gen's ids are "<study>_<image>"
@@ -70,13 +70,13 @@ def load_open_i(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         root / "annotation.json", lambda entry: str(entry.get("id", "")).split("_")[0], "study"
     )
     views = _views(root / "indiana_projections.csv", catalogue)
-    if wanted.images == "frontal" and not views:
+    if settings.images == "frontal" and not views:
         raise UserError(
             f"{root} does not tell which images are frontal; put Kaggle's indiana_projections.csv "
             "there, or set data.images=all"
         )
-    files = {} if wanted.images == "none" else _index(root)
-    if wanted.images != "none" and not files:
+    files = {} if settings.images == "none" else _index(root)
+    if settings.images != "none" and not files:
         raise UserError(
             f"{root} has no images such as NLMCXR_png/CXR1_1_IM-0001-3001.png; unpack them there, "
             "or set data.images=none"
@@ -96,7 +96,7 @@ def load_open_i(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         elif split is not None and name not in split:
             catalogue.leave_out("not in annotation.json")
         else:
-            images = [] if wanted.images == "none" else _images(tree, files, views)
+            images = [] if settings.images == "none" else _images(tree, files, views)
             if None in images:
                 ids = [image.get("id") for image in tree.iter("parentImage")]
                 absent = ids[images.index(None)]
@@ -115,7 +115,7 @@ def load_open_i(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             add_study(
                 study,
                 where,
-                wanted,
+                settings,
                 catalogue,
                 findings=texts.get("FINDINGS", ""),
                 impression=texts.get("IMPRESSION", ""),

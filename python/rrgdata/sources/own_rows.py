@@ -27,8 +27,8 @@ def table_file(root: Path) -> Path:
     tables = sorted(p for p in root.iterdir() if p.suffix.lower() in suffixes and p.is_file())
     if len(tables) != 1:
         have = ", ".join(p.name for p in tables[:3]) + (", ..." if len(tables) > 3 else "")
-        seen = f"{len(tables)} tables ({have})" if tables else "no .csv, .tsv or .jsonl file"
-        raise UserError(f"{root} holds {seen}; name the file of your table as data.root")
+        content = f"{len(tables)} tables ({have})" if tables else "no .csv, .tsv or .jsonl file"
+        raise UserError(f"{root} holds {content}; name the file of your table as data.root")
     return tables[0]
 
 

@@ -35,7 +35,7 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import is_nothing
 from rrgclinical.common.resolve import nearest
 from rrgclinical.labels import OBSERVATIONS
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
 from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file
@@ -61,7 +61,7 @@ SPLIT_NAMES = {"train": "train", "training": "train", "test": "test", "testing":
 SPLIT_NAMES |= dict.fromkeys(("val", "valid", "validate", "validation", "dev"), "val")
 
 
-def load_table(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def load_table(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """Read the table at `root`, a file or a directory that holds one.
 
     UserError for a table that cannot be read, without rows, or without a column that is needed or
@@ -69,9 +69,9 @@ def load_table(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     """
     path = table_file(root)
     header = read_header(path)
-    columns = _columns(path, header, wanted)
+    columns = _columns(path, header, settings)
     labels = _label_columns(path, header, columns, catalogue)
-    reader = _Reader(path, columns, labels, wanted, catalogue)
+    reader = _Reader(path, columns, labels, settings, catalogue)
     reader.check_columns(header)
     number = 1
     for number, row in read_rows(path, catalogue):
@@ -81,14 +81,14 @@ def load_table(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     catalogue.notes += reader.notes()
 
 
-def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
+def _columns(path: Path, header: list[str], settings: ReadSettings) -> dict[str, str]:
     """Find the column of each content that the table has."""
     columns = {}
     for content in CONTENTS:
         name = next((n for n in (content, *ALSO.get(content, ())) if n in header), None)
         if name is not None:
             columns[content] = name
-    for content, name in wanted.columns.items():
+    for content, name in settings.columns.items():
         if content not in CONTENTS:
             raise UserError(
                 f"data.columns names {content!r}; {nearest(content, CONTENTS)}choose from "
@@ -100,7 +100,7 @@ def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
                 f"{_nearest(name, header)!r}, it has {names_of(header)}"
             )
         columns[content] = name
-    if "report" in columns and "report" not in wanted.columns:
+    if "report" in columns and "report" not in settings.columns:
         other = [part for part in ("findings", "impression") if part in columns]
         if other:
             raise UserError(
@@ -113,7 +113,7 @@ def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
     # not needed: a patient beside a split, a section beside the report, what tells of images
     idle = {"patient"} if "split" in columns else set()
     idle |= {"findings", "impression"} if "report" in columns else set()
-    idle |= {"images", "prior", "view"} if wanted.images == "none" else set()
+    idle |= {"images", "prior", "view"} if settings.images == "none" else set()
     near = {c: n for c, n in near.items() if c not in columns and c not in idle}
     if near:
         listed = ", ".join(f"{content}: {name}" for content, name in near.items())
@@ -163,10 +163,10 @@ class _Reader:
         path: Path,
         columns: dict[str, str],
         labels: tuple[str, ...],
-        wanted: Wanted,
+        settings: ReadSettings,
         catalogue: Catalogue,
     ) -> None:
-        self.path, self.columns, self.labels, self.wanted = path, columns, labels, wanted
+        self.path, self.columns, self.labels, self.settings = path, columns, labels, settings
         self.catalogue, self.where = catalogue, ""
         self.splits_of: dict[str, set[str]] = {}
         self.wrong: list[str] = []
@@ -180,7 +180,7 @@ class _Reader:
                 f"{self.path}: no column of reports or labels; {have}; name it, as in "
                 f"data.columns={{report: {_nearest('report', header)}}}"
             )
-        if self.wanted.images != "none" and "images" not in self.columns:
+        if self.settings.images != "none" and "images" not in self.columns:
             raise UserError(
                 f"{self.path}: no column of images; {have}; name it, as in data.columns={{images: "
                 f"{_nearest('images', header)}}}, or set data.images=none"
@@ -209,7 +209,7 @@ class _Reader:
         patient = self._name(row, "patient") if "patient" in self.columns else ""
         split = self._split(row, patient or name)
         labels = self._labels(row)
-        images = self._images(row) if self.wanted.images != "none" else ()
+        images = self._images(row) if self.settings.images != "none" else ()
         indication, technique, comparison = (
             self._text(row, key) for key in ("indication", "technique", "comparison")
         )
@@ -218,7 +218,7 @@ class _Reader:
             self.catalogue.add_broken(where, first_of(self.wrong))
         elif rule:
             self.catalogue.leave_out(rule, split=split)
-        elif self.wanted.images == "frontal" and not images:
+        elif self.settings.images == "frontal" and not images:
             self.catalogue.leave_out("without a frontal image", split=split)
         else:
             study = Study(name, split, report, labels, images, indication, technique, comparison)
@@ -239,8 +239,8 @@ class _Reader:
     def _text(self, row: Row, content: str) -> str:
         value = self._cell(row, content) if content == "split" else self._optional(row, content)
         if not is_text(value) or "\0" in value:
-            seen = "a NUL or no Unicode" if isinstance(value, str) else kind_of(value)
-            self.wrong.append(f"has {seen} as {content}; wanted text")
+            fault = "a NUL or no Unicode" if isinstance(value, str) else kind_of(value)
+            self.wrong.append(f"has {fault} as {content}; wanted text")
             return ""
         return value.strip()
 
@@ -268,14 +268,14 @@ class _Reader:
             report = self._text(row, "report")
         elif sections:
             cut = ReportSections(self._text(row, "findings"), self._text(row, "impression"))
-            report = cut.report(self.wanted.sections)
+            report = cut.report(self.settings.sections)
             if not report:
-                return None, WITHOUT[self.wanted.sections]
+                return None, WITHOUT[self.settings.sections]
         else:
             report = ""
         if not report and labels is None:
-            seen = self._cell(row, "report")
-            self.wrong.append(f"has an empty report, {seen!r}; write one or drop the row")
+            text = self._cell(row, "report")
+            self.wrong.append(f"has an empty report, {text!r}; write one or drop the row")
         return report or None, ""
 
     def _labels(self, row: Row) -> tuple[int, ...] | None:
@@ -312,7 +312,7 @@ class _Reader:
             self.wrong.append("has no image; name one, drop the row or set data.images=none")
             return ()
         views = self._views(row, len(paths))
-        frontal = self.wanted.images == "frontal"
+        frontal = self.settings.images == "frontal"
         refs = [
             ImageRef(self.path.parent / path, view)
             for path, view in zip(paths, views, strict=False)

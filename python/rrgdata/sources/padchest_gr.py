@@ -30,7 +30,7 @@ from typing import Any
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.rules import join_lines
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import only_file, parse_json, read_text
 from rrgdata.sources.tables import add_study, read_csv
 from rrgdata.study import ImageRef, Study
@@ -39,20 +39,20 @@ SPLIT_OF = {"train": "train", "validation": "val", "test": "test"}
 CURRENT, EARLIER = "Padchest_GR_files", "PadChest_GR_progression_prior_studies"
 
 
-def load_padchest_gr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def load_padchest_gr(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """Add the studies of PadChest-GR under `root`.
 
     UserError for a file that is missing or unreadable, for images none of which is there, and for
     data.sections=impression. A study without split, image or sentences is broken.
     """
-    if wanted.sections == "impression":
+    if settings.sections == "impression":
         raise UserError("PadChest-GR has no impressions; set data.sections=findings")
     entries, path = _entries(root)
     table, at_odds = _table(root, catalogue)
     read = [entry for entry in entries if isinstance(entry, dict)]
     split_of = {str(e.get("ImageID")): table.get(str(e.get("StudyID")), ("", ""))[0] for e in read}
     files: dict[str, Path] = {}
-    if wanted.images != "none":
+    if settings.images != "none":
         files = _index(root / CURRENT)
         if not any(image in files for image in split_of):
             raise UserError(
@@ -74,19 +74,19 @@ def load_padchest_gr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         if split not in SPLIT_OF:
             why = f"has split {split!r} in master_table.csv; wanted one of {', '.join(SPLIT_OF)}"
             catalogue.add_broken(where, why)
-        elif wanted.images != "none" and name not in files:
+        elif settings.images != "none" and name not in files:
             catalogue.add_broken(where, f"has image {name!r}, not found in {root / CURRENT}")
         else:
-            refs = [] if wanted.images == "none" else [ImageRef(files[name], "frontal")]
-            if wanted.prior == "last" and split_of.get(prior, split) not in (split, "train"):
+            refs = [] if settings.images == "none" else [ImageRef(files[name], "frontal")]
+            if settings.prior == "last" and split_of.get(prior, split) not in (split, "train"):
                 passed_over.add(prior)
-            elif prior and wanted.prior == "last":
+            elif prior and settings.prior == "last":
                 refs += [ImageRef(files[prior], "", prior=True)] if prior in files else []
                 unread += prior not in files
             study = Study(str(study_id), SPLIT_OF[split], "", None, tuple(refs))
-            add_study(study, where, wanted, catalogue, findings=text)
+            add_study(study, where, settings, catalogue, findings=text)
     catalogue.note_passed_over(passed_over)
-    if unread and wanted.images == "all":
+    if unread and settings.images == "all":
         catalogue.notes.append(
             f"{root / EARLIER} lacks the prior image of {unread} studies: read without it"
         )

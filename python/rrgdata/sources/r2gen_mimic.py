@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.common.errors import UserError
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SPLITS, is_text
 from rrgdata.sources.annotation import is_outside, read_annotation
 from rrgdata.study import ImageRef, Study
 
 
-def load_r2gen_mimic(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def load_r2gen_mimic(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """Fill the catalogue with the entries of the annotation under `root`, in its order.
 
     An entry without id, report or exactly one image, or whose image is missing or outside the
@@ -42,7 +42,7 @@ def load_r2gen_mimic(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         for index, entry in enumerate(entries):
             where = f"{path.name} {split}[{index}]"
             try:
-                study = _study(split, entry, base, wanted, catalogue)
+                study = _study(split, entry, base, settings, catalogue)
             except _Defect as defect:
                 name = entry.get("id") if isinstance(entry, dict) else None
                 catalogue.add_broken(where if name is None else f"{where} ({name})", str(defect))
@@ -54,7 +54,9 @@ class _Defect(Exception):
     """Says what is wrong with an entry."""
 
 
-def _study(split: str, entry: Any, base: Path, wanted: Wanted, catalogue: Catalogue) -> Study:
+def _study(
+    split: str, entry: Any, base: Path, settings: ReadSettings, catalogue: Catalogue
+) -> Study:
     if not isinstance(entry, dict):
         raise _Defect("is no object; wanted one with id, report and image_path")
     name: Any = entry.get("id")
@@ -67,7 +69,7 @@ def _study(split: str, entry: Any, base: Path, wanted: Wanted, catalogue: Catalo
     if not text:
         raise _Defect(f"has an empty report; write one or drop the entry: it is {report!r}")
     refs: tuple[ImageRef, ...] = ()
-    if wanted.images != "none":
+    if settings.images != "none":
         refs = (ImageRef(_image(entry.get("image_path"), base, catalogue), ""),)
     return Study(name, split, report, None, refs)
 

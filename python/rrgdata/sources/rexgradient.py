@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.common.errors import UserError
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import parse_json, read_text
 from rrgdata.sources.tables import add_study
 from rrgdata.study import ImageRef, Study
@@ -42,19 +42,19 @@ VIEWS = dict.fromkeys(
 ) | dict.fromkeys(("LATERAL", "LAT", "LL"), "lateral")
 
 
-def load_rexgradient(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+def load_rexgradient(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
     """Add the studies of ReXGradient-160K under `root`.
 
     UserError where no metadata file is there, one is not JSON, or no patient has a folder in
     deid_png. A study without a list of images, or with one outside deid_png, is broken.
     """
-    if wanted.prior != "none":
+    if settings.prior != "none":
         raise UserError(
             "ReXGradient-160K is read without the order of a patient's studies; set data.prior=none"
         )
     files = _files(root, catalogue)
     patients: set[str] = set()
-    if wanted.images != "none":
+    if settings.images != "none":
         if not (root / "deid_png").is_dir():
             raise UserError(f"{root} has no folder deid_png; {UNPACK}")
         patients = set(os.listdir(root / "deid_png"))
@@ -71,7 +71,7 @@ def load_rexgradient(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             refs = _images(root, entry, where, catalogue)
             if refs is None:
                 continue
-            if wanted.images != "none" and any(r.path.parts[depth] not in patients for r in refs):
+            if settings.images != "none" and any(r.path.parts[depth] not in patients for r in refs):
                 absent[split] += 1
                 continue
             texts = {
@@ -89,7 +89,7 @@ def load_rexgradient(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
                     comparison=texts["Comparison"],
                 ),
                 where,
-                wanted,
+                settings,
                 catalogue,
                 findings=texts["Findings"],
                 impression=texts["Impression"],

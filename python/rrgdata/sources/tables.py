@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.inflate import open_gzip
 from rrgclinical.common.spreadsheets import declared_separator
-from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import is_text, names_of
 from rrgdata.sections import ReportSections
 from rrgdata.study import ImageRef, Study
@@ -135,7 +135,7 @@ def read_csv(
 def add_study(
     study: Study,
     where: str,
-    wanted: Wanted,
+    settings: ReadSettings,
     catalogue: Catalogue,
     *,
     findings: str = "",
@@ -148,21 +148,21 @@ def add_study(
     `report` None and no sections, any other with "". A section that says that nothing is there is
     empty, and counted.
     """
-    if wanted.sections in ("findings", "both"):
+    if settings.sections in ("findings", "both"):
         findings = catalogue.read(findings, "findings", where)
-    if wanted.sections in ("impression", "both"):
+    if settings.sections in ("impression", "both"):
         impression = catalogue.read(impression, "impression", where)
-    report = ReportSections(findings, impression).report(wanted.sections)
-    images = study.images if wanted.images != "none" else ()
-    if wanted.images == "frontal":
+    report = ReportSections(findings, impression).report(settings.sections)
+    images = study.images if settings.images != "none" else ()
+    if settings.images == "frontal":
         images = tuple(image for image in images if image.view == "frontal")
     split, current = study.split, [image for image in images if not image.prior]
     if study.report is not None and not report:
-        catalogue.leave_out(WITHOUT[wanted.sections], split=split)
+        catalogue.leave_out(WITHOUT[settings.sections], split=split)
     elif not is_text(report):
         catalogue.add_broken(where, "has a report that is not Unicode; download the file again")
-    elif wanted.images != "none" and not current:
-        kind = "a frontal" if wanted.images == "frontal" else "an"
+    elif settings.images != "none" and not current:
+        kind = "a frontal" if settings.images == "frontal" else "an"
         catalogue.leave_out(f"without {kind} image", split=split)
     elif not _any_broken(images, where, catalogue):
         catalogue.add(replace(study, report=report or None, images=images), where)

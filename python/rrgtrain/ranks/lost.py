@@ -104,7 +104,7 @@ class Watch:
         return False
 
     def _first(self) -> list[int]:
-        """List those that have ended; one that was there to notice it has only left."""
+        """List ranks that ended on their own, not those that left because another ended."""
         return [r for r in sorted(self.ended) if not self._hear(f"here/{r}")]
 
     def _gone(self) -> list[str]:

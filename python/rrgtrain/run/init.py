@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from rrgclinical.common.files import atomic_write
-from rrgdata import Catalogue, Wanted, load_studies
+from rrgdata import Catalogue, ReadSettings, load_studies
 from rrgdata.sources.guess import guess_source
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
@@ -65,13 +65,13 @@ def _readable(
 
     UserError where it cannot be used.
     """
-    settings: dict[str, Any] = {f.name: getattr(asked, f.name) for f in fields(Wanted)}
+    settings: dict[str, Any] = {f.name: getattr(asked, f.name) for f in fields(ReadSettings)}
     if any(override.startswith("data.images=") for override in overrides):
-        catalogue = load_studies(source, root, Wanted(**settings))
+        catalogue = load_studies(source, root, ReadSettings(**settings))
     else:
         # the text first: what is wrong with it is no matter of images
-        catalogue = load_studies(source, root, Wanted(**{**settings, "images": "none"}))
-        with_images = _with_images(source, root, Wanted(**settings))
+        catalogue = load_studies(source, root, ReadSettings(**{**settings, "images": "none"}))
+        with_images = _with_images(source, root, ReadSettings(**settings))
         if with_images is None:
             settings["images"] = "none"
         catalogue = with_images or catalogue
@@ -87,7 +87,7 @@ def _readable(
     return settings["images"], catalogue
 
 
-def _with_images(source: str, root: Path, wanted: Wanted) -> Catalogue | None:
+def _with_images(source: str, root: Path, wanted: ReadSettings) -> Catalogue | None:
     """Read the data with images; None for a table without a column of them, or an empty one."""
     try:
         catalogue = load_studies(source, root, wanted)

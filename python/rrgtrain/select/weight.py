@@ -26,7 +26,7 @@ def draw_by_rank(scores: torch.Tensor, share: float, seed: int, weight: str) -> 
 
 
 def least_zero_variance(flat: float, studies: int, count: int, weight: str) -> float:
-    """The share of zero-variance groups among `count` drawn, could diversity rank no better.
+    """Return a lower bound of the zero-variance share for a draw of `count`, ranked perfectly.
 
     flat: their share among all `studies`; at best every one of them is ranked last. The value is
     the draw's expectation, with a study's chance taken as 1 - exp(-w·t), t so that the chances add

@@ -30,7 +30,7 @@ _FREE = ("reward.terms", "reward.starts", "reward.options", "log.trackers")
 
 
 def is_fixed(key: str) -> bool:
-    """Tell a dotted key that says which experiment it is."""
+    """Tell whether a setting is one that a resume must not change."""
     return key.startswith(FIXED) and key not in MOVABLE
 
 

@@ -24,7 +24,7 @@ _JUDGED = "eval.limit eval.max_new_tokens eval.truth reward.labeller reward.agai
 
 
 class Best:
-    """The validation that is best by `judged`, see `judged_by`; `restore` puts back its weights.
+    """Remember the best validation, see `judged_by`, and restore its weights.
 
     They are in a checkpoint that stays as long as they are wanted. Outside a run directory, and
     where a checkpoint of format 1 held them, they are copies in memory.
