@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rrgclinical import OBSERVATIONS, to_binary
 from rrgclinical.scorecard import Pairs, Scorecard, SystemReading, foot, tables
+from rrgclinical.severity import in_words
 from rrgreport.page import rendered
 
 SHOWN = 200
@@ -19,7 +20,8 @@ def scorecard_page(card: Scorecard, pairs: Pairs, readings: Mapping[str, SystemR
         if i == SHOWN:
             break
         reports = [
-            (name, texts[i], _positive(readings[name], i)) for name, texts in pairs.systems.items()
+            (name, texts[i], _positive(readings[name], i), _reasons(readings[name], i))
+            for name, texts in pairs.systems.items()
         ]
         studies.append((key, references, reports))
     return rendered(
@@ -31,6 +33,10 @@ def scorecard_page(card: Scorecard, pairs: Pairs, readings: Mapping[str, SystemR
         studies=studies,
         left=len(pairs.ids) - len(studies),
     )
+
+
+def _reasons(reading: SystemReading, row: int) -> str:
+    return in_words(reading.reasons[row]) if reading.reasons else ""
 
 
 def _positive(reading: SystemReading, row: int) -> list[str]:

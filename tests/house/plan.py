@@ -57,7 +57,7 @@ KERNEL_DOORS |= {"csrc_launch", "cpu_from_hidden", "triton_from_hidden", "from_l
 DOORS = {
     "rrgclinical.chexbert": "checkpoint distilled pieces",
     "rrgclinical.radgraph": "archive extractor graph reward words",
-    "rrgclinical.rules": "assertion concepts sentences",
+    "rrgclinical.rules": "assertion attributes concepts details sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgclinical.common": "errors fields files inflate json_reader nothing progress resolve "
     "shown spreadsheets streams table",

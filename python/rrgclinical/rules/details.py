@@ -99,12 +99,15 @@ _Cue = tuple[int, int, float]
 def read_details(sentence: str) -> tuple[Details, ...]:
     """The details of each mention of `read_sentence`, in its order."""
     mentions = read_sentence(sentence)
-    devices, others = [], []
+    devices: list[int] = []
+    others: list[int] = []
     for i, m in enumerate(mentions):
         # a structure, BLANK, has neither
         if m.status == _POSITIVE or m.status == _UNCERTAIN:
             (devices if m.concept in _DEVICES else others).append(i)
-    change, size, tip = ({} for _ in range(3))  # type: dict[int, float]
+    change: dict[int, float] = {}
+    size: dict[int, float] = {}
+    tip: dict[int, float] = {}
     if others:
         lowered = sentence.lower()
         if _STEM_IN.search(lowered):
