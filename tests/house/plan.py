@@ -74,7 +74,8 @@ DOORS = {
     ),
     "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
     "rrgtrain.run": (
-        "alike export generate init outcome replay room scorecards select_studies session stages"
+        "alike export generate init outcome replay room scorecards select_studies session stages "
+        "stress"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rrgclinical.severity.judge import Judgement, denies, weight
+from rrgclinical.severity.judge import Judgement, denies
 from rrgclinical.severity.reading import Reading
 from rrgclinical.severity.table import Significance
 
@@ -61,7 +61,7 @@ def _row(
         (sum(table.weight[one.got[j].concept] >= CRITICAL for j, _, _ in one.extra), 1),
         (sum(w.side == g.side and g.side_said for w, g in sided), len(sided)),
         (sum(w.severity == g.severity for w, g in graded), len(graded)),
-        (sum(denies(report, f, table) and weight(f, table) > 0 for f in one.wanted),
+        (sum(denies(report, f, table, reference) for f in one.wanted),
          len(one.wanted)),
         (sum(g.doubt for _, g in stated), len(stated)),
         (max(0.0, report.repeated - reference.repeated), 1),

@@ -130,8 +130,16 @@ def judge(report: Reading, reference: Reading, table: Significance, *, same: boo
         pairs.append((i, j, -value, cost))
         right -= weights[i] * value
         differ += cost
-    lost = _unpaired(open_wanted, wanted, weights, report, table, denied)
-    extra = _unpaired(open_got, got, claimed, reference, table, denied)
+    lost = [
+        (i, weights[i] * (denied if no else 1.0), no)
+        for i in open_wanted
+        for no in (denies(report, wanted[i], table, reference),)
+    ]
+    extra = [
+        (j, claimed[j] * (denied if no else 1.0), no)
+        for j in open_got
+        for no in (denies(reference, got[j], table, report),)
+    ]
     concepts = {finding.concept for finding in got}
     both = [
         c for c, sides in report.denied.items()
@@ -242,25 +250,15 @@ def _facing(own: Reading, other: Reading) -> list[Finding]:
     return found
 
 
-def _unpaired(
-    places: dict[int, None],
-    findings: list[Finding],
-    weights: list[float],
-    other: Reading,
-    table: Significance,
-    factor: float,
-) -> list[tuple[int, float, bool]]:
-    found = []
-    for place in places:
-        denied = denies(other, findings[place], table)
-        found.append((place, weights[place] * (factor if denied else 1.0), denied))
-    return found
+def denies(reading: Reading, finding: Finding, table: Significance, own: Reading) -> bool:
+    """Tell if a report denies a finding: itself, a wide term for it, or all that is acute.
 
-
-def denies(reading: Reading, finding: Finding, table: Significance) -> bool:
-    """Tell if a report denies a finding: itself, a wide term for it, or all that is acute."""
+    A wide denial that `own`, the finding's report, makes too is no contradiction.
+    """
     concept, side = finding.concept, finding.side
     for other, sides in reading.denied.items():
+        if other != concept and other in own.denied:
+            continue
         if side and side not in sides and 0 not in sides:
             continue
         if table.affinity.get((other, concept), 0.0) >= _WIDE:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ class Significance:
     digest: str
 
 
-@cache
 def load_table(file: str | None = None) -> Significance:
     """Read a table, the packaged one by default.
 
