@@ -34,6 +34,7 @@ from rrgtrain.run.scorecards import run_pairs
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
 from rrgtrain.state.history import as_line
+from rrgtrain.train.axes_watch import alarm_lines
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sample_collector import SampleCollector
@@ -116,6 +117,7 @@ def finish(
             *_other_truths(evaluations),
             *_of_checkpoints(stages, evaluations, read_metrics(run.metrics)),
             *_alike(evaluations),
+            *alarm_lines(read_metrics(run.metrics)),
             *(f"Changed by a resume: {as_line(change)}." for change in changes),
             *(rewards.spending.notes() if rewards else []),
         ],
