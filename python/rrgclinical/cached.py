@@ -171,6 +171,10 @@ def pack_entities(entities: Entities) -> bytes:
         span=entities.span,
         names=np.frombuffer(names, dtype=np.uint8),
         embedding=entities.embedding,
+        doubt=entities.doubt,
+        change=entities.change,
+        size=entities.size,
+        tip=entities.tip,
     )
     return file.getvalue()
 

@@ -25,7 +25,9 @@ PRESENCE_OF_KIND = np.array([1, 0, 1, 0, -1, 1, 1, 0, -1], dtype=np.int8)
 """int8 `[len(KINDS)]`: 1 present (uncertain included), 0 absent, -1 takes no part."""
 
 _UNIT_TOLERANCE = 1e-3
-_PER_ENTITY = ("sentence", "presence", "kind", "key", "span", "embedding")
+_SAID = {"doubt": np.int8, "change": np.int8, "size": np.float32, "tip": np.int8}
+"""Columns that an extractor may leave out: 0 is unsaid."""
+_PER_ENTITY = ("sentence", "presence", "kind", "key", "span", "embedding", *_SAID)
 
 
 class EntityRow(NamedTuple):
@@ -41,6 +43,10 @@ class EntityRow(NamedTuple):
     text: str
     embedding: np.ndarray
     """float32 [d], of unit length."""
+    doubt: int = 0
+    change: int = 0
+    size: float = 0.0
+    tip: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,11 @@ class Entities:
     key [E] int64: equal iff text and type are equal after canonicalisation, also between calls.
     span [E, 2] int32: character span in the report, inside the span of the sentence.
     text: E canonical texts. embedding [E, d] float32: unit rows.
+    doubt [E] int8: 1 where it is only suspected.
+    change [E] int8: 0 unsaid, 1 better, 2 same, 3 worse than before.
+    size [E] float32: mm, 0 unsaid.
+    tip [E] int8: of a device, 0 unsaid, 1 in its place, 2 in a wrong one.
+    An extractor that reads none of the last four leaves them out: all are unsaid.
 
     Raises TypeError or ValueError naming the first field that breaks one of these.
     """
@@ -69,8 +80,15 @@ class Entities:
     span: np.ndarray
     text: list[str]
     embedding: np.ndarray
+    doubt: np.ndarray = None  # type: ignore[assignment]
+    change: np.ndarray = None  # type: ignore[assignment]
+    size: np.ndarray = None  # type: ignore[assignment]
+    tip: np.ndarray = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        for name, dtype in _SAID.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.zeros(len(self.text), dtype))
         self._check_shapes()
         self._check_spans()
         self._check_values()
@@ -86,6 +104,7 @@ class Entities:
         """Put rows, ordered by report, into columns; `width` is the length of an embedding."""
         numbers = np.array([row[:6] for row in rows], dtype=np.int64).reshape(-1, 6)
         report, sentence, start, end, kind, key = numbers.T
+        said = np.array([row[8:] for row in rows], dtype=np.float64).reshape(-1, len(_SAID))
         counts = np.bincount(report, minlength=len(reports))
         embedding = np.zeros((0, width), np.float32)
         return cls(
@@ -99,6 +118,7 @@ class Entities:
             span=np.stack([start, end], axis=1).astype(np.int32),
             text=[row.text for row in rows],
             embedding=np.stack([row.embedding for row in rows]) if rows else embedding,
+            **{name: said[:, k].astype(dtype) for k, (name, dtype) in enumerate(_SAID.items())},
         )
 
     def __len__(self) -> int:
@@ -123,6 +143,7 @@ class Entities:
             "kind": ((count,), np.int8),
             "key": ((count,), np.int64),
             "span": ((count, 2), np.int32),
+            **{name: ((count,), dtype) for name, dtype in _SAID.items()},
         }
         for name, (shape, dtype) in shapes.items():
             array = getattr(self, name)
@@ -174,7 +195,13 @@ class Entities:
             raise ValueError(f"presence holds {np.unique(self.presence)}; wanted -1, 0 or 1")
         if self.kind.min() < 0 or self.kind.max() >= len(KINDS):
             raise ValueError(f"kind holds {np.unique(self.kind)}; wanted 0..{len(KINDS) - 1}")
-        norms = np.linalg.norm(self.embedding.astype(np.float64), axis=1)
+        for name, most in (("doubt", 1), ("change", 3), ("tip", 2)):
+            column = getattr(self, name)
+            if column.min() < 0 or column.max() > most:
+                raise ValueError(f"{name} holds {np.unique(column)}; wanted 0..{most}")
+        if not (np.isfinite(self.size) & (self.size >= 0)).all():
+            raise ValueError(f"size holds {self.size.min()}; wanted mm, 0 where it is unsaid")
+        norms = np.sqrt(np.einsum("ed,ed->e", self.embedding, self.embedding))
         bad = np.flatnonzero(~(np.abs(norms - 1.0) <= _UNIT_TOLERANCE))
         if bad.size:
             raise ValueError(

@@ -14,6 +14,7 @@ from rrgclinical import OBSERVATIONS, ClassId, Extractor, build_labeller
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.labels import to_binary
+from rrgclinical.severity import in_words
 from rrgreport.facts import FactsRead, read_facts
 from rrgreport.marks import Marked, mark_reports
 from rrgreport.run_files import RunFiles
@@ -212,6 +213,7 @@ def _shown(case: Case, systems: Sequence[str], marked: Mapping[str, Marked]) -> 
                 "marked": marked[name],
                 "facts": _facts_read(case, name),
                 "errors": errors[name],
+                "severity": in_words(note) if (note := (sample.severity or {}).get(name)) else "",
             }
             for name in order
         ],

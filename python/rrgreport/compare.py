@@ -183,11 +183,12 @@ def _joined(runs: Sequence[ComparedRun]) -> tuple[list[Case], int]:
         for case in run.source.cases:
             key = (case.sample.id, case.sample.reference)
             places[key] = places.get(key, 0) + 1
-            before = joined.get(key, Case(replace(case.sample, outputs={}, facts={})))
+            before = joined.get(key, Case(replace(case.sample, outputs={}, facts={}, severity={})))
             pictured = before.sample if before.sample.images else case.sample
             labels = before.sample.labels
             named = {run.system(n): text for n, text in case.sample.outputs.items()}
             notes = {run.system(n): note for n, note in (case.sample.facts or {}).items()}
+            weighed = {run.system(n): note for n, note in (case.sample.severity or {}).items()}
             joined[key] = Case(
                 replace(
                     before.sample,
@@ -197,6 +198,7 @@ def _joined(runs: Sequence[ComparedRun]) -> tuple[list[Case], int]:
                     labels=case.sample.labels if labels is None else labels,
                     outputs={**before.sample.outputs, **named},
                     facts={**(before.sample.facts or {}), **notes},
+                    severity={**(before.sample.severity or {}), **weighed},
                 ),
                 {**before.predicted, **{run.system(n): x for n, x in case.predicted.items()}},
                 {

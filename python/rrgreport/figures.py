@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rrgclinical.severity import AXES
 from rrgreport import numbers
 from rrgreport.names import RULES, phase_name
 from rrgreport.series import CHANGED, Series, apart, curve, smoothed, thinned
@@ -88,6 +89,7 @@ def training_figures(rows: Rows) -> list[Figure]:
         )
     figures += [_edits(rows, phase, keys[phase], _of("Edits per step", phase, rl)) for phase in rl]
     figures.append(across("Entropy", rl, "entropy", from_zero=True))
+    figures += [figure for phase in rl for figure in _axes(rows, phase, rl)]
     return [figure for figure in figures if figure is not None]
 
 
@@ -188,6 +190,20 @@ def _weights(rows: Rows, phase: str, keys: Sequence[str], title: str) -> Figure 
     shown = {k: k.removeprefix("token_weight/") for k in keys if k.startswith("token_weight/")}
     shown.pop("token_weight/above_1", None)  # a share, and no weight
     return _lines(title, _parts(rows, phase, shown))
+
+
+def _axes(rows: Rows, phase: str, phases: Sequence[str]) -> list[Figure | None]:
+    """Axes of the validation reports, those that should rise apart from those that should not."""
+    logged = set(_keys(rows, f"{phase}{VALIDATION}"))
+    kinds = (("more is better", 1), ("less is better", -1), ("1 is the references'", 0))
+    figures = []
+    for told, wanted in kinds:
+        named = {f"axis/{key}": text for key, (sign, text) in AXES.items() if sign == wanted}
+        shown = {key: text for key, text in named.items() if key in logged}
+        title = _of(f"Validation axes, {told}", phase, phases)
+        curves = _parts(rows, f"{phase}{VALIDATION}", shown)
+        figures.append(_lines(title, curves, from_zero=True, smooth=False))
+    return figures
 
 
 def _edits(rows: Rows, phase: str, keys: Sequence[str], title: str) -> Figure | None:

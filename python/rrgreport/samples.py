@@ -30,7 +30,8 @@ class Sample:
     `images` are PNG bytes or PIL images, `views` their names in the same order; `outputs` maps
     systems, in the order of the summary, to reports; `labels` are the reference's 14 class ids;
     `facts` maps systems to what FactS read in their report (facts, and verdict and deciding fact
-    of the labels that it mentions), None where FactS was not asked.
+    of the labels that it mentions), None where FactS was not asked; `severity` maps them to what
+    that term's value was made of, None likewise.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Sample:
     views: Sequence[str] = ()
     labels: Sequence[int] | None = None
     facts: Mapping[str, Mapping[str, Any]] | None = None
+    severity: Mapping[str, Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rrgclinical.scorecard import (
     headline,
     tables,
 )
+from rrgclinical.severity import in_words
 from rrgreport.page import rendered
 
 SHOWN = 200
@@ -30,7 +31,8 @@ def scorecard_page(card: Scorecard, pairs: Pairs, readings: Mapping[str, SystemR
         if i == SHOWN:
             break
         reports = [
-            (name, texts[i], _positive(readings[name], i)) for name, texts in pairs.systems.items()
+            (name, texts[i], _positive(readings[name], i), _reasons(readings[name], i))
+            for name, texts in pairs.systems.items()
         ]
         studies.append((key, references, reports))
     return rendered(
@@ -45,6 +47,10 @@ def scorecard_page(card: Scorecard, pairs: Pairs, readings: Mapping[str, SystemR
         studies=studies,
         left=len(pairs.ids) - len(studies),
     )
+
+
+def _reasons(reading: SystemReading, row: int) -> str:
+    return in_words(reading.reasons[row]) if reading.reasons else ""
 
 
 def _positive(reading: SystemReading, row: int) -> list[str]:

@@ -57,7 +57,7 @@ KERNEL_DOORS |= {"csrc_launch", "cpu_from_hidden", "triton_from_hidden", "from_l
 DOORS = {
     "rrgclinical.chexbert": "checkpoint distilled pieces",
     "rrgclinical.radgraph": "archive extractor graph reward words",
-    "rrgclinical.rules": "assertion concepts sentences",
+    "rrgclinical.rules": "assertion attributes concepts details sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgclinical.common": "errors fields files inflate json_reader nothing progress resolve "
     "shown spreadsheets streams table",
@@ -74,7 +74,8 @@ DOORS = {
     ),
     "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
     "rrgtrain.run": (
-        "alike export generate init outcome replay room scorecards select_studies session stages"
+        "alike export generate init outcome replay room scorecards select_studies session stages "
+        "stress"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",

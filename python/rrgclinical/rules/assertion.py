@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.anatomy import Subject
-from rrgclinical.rules.calcified import GRANULOMA, is_calcified_nodule
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.elsewhere import is_elsewhere
@@ -22,6 +21,7 @@ from rrgclinical.rules.lookaround import (
 )
 from rrgclinical.rules.mention import Draft, Mention, Named
 from rrgclinical.rules.scopes import Scopes
+from rrgclinical.rules.told_apart import told_apart
 
 _CACHE_SENTENCES = 1 << 16
 _ATTRIBUTIVE = 2
@@ -89,9 +89,7 @@ class _Reader(Scopes):
         for predicate, source in pending:
             if graded_by(self.events, index, source):
                 status = _weaken(status, predicate)
-        concept: int = role.value
-        if is_calcified_nodule(self.events, index, concept, self.sentence):
-            concept = GRANULOMA
+        concept = told_apart(self.events, index, role.value, self.sentence)
         draft = Draft(concept, status, event.start, event.end)
         draft.attributes.extend(role.attributes)
         if self.after and self.pool and self.pool_end < event.first and self.anchor is not None:

@@ -47,15 +47,28 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             compression fracture|deformity, fracture deformity, fx, broken rib
         """,
     ),
+    # others are found by `told_apart`, among the fractures
+    finding("healed fracture", "bone", SIDED, states="Fracture", phrases="healed fracture"),
+    finding("dislocation", "bone", SIDED, phrases="dislocation, subluxation, dislocated"),
+    finding(
+        "lytic lesion",
+        "bone",
+        SIDED,
+        phrases="""
+            lytic|osteolytic|destructive bone|bony|osseous? lesion|focus|area|process|metastasis,
+            lytic|destructive change, bone|bony|osseous destruction, lytic lucency, osteolysis
+        """,
+    ),
     finding(
         "bone abnormality",
         "bone",
         SIDED,
         phrases="""
-            bony|osseous|skeletal|bone|rib abnormality|lesion|finding|destruction|deformity|injury,
+            bony|osseous|skeletal|bone|rib abnormality|lesion|finding|deformity|injury,
+            skeletal|rib destruction,
             bony|osseous|skeletal thoracic|structural abnormality, deformity,
-            lytic|blastic lesion, bone or? soft? tissue? abnormality, dislocation, osseous change,
-            bony thorax abnormality, sclerotic|destructive bone|bony|osseous? lesion,
+            blastic lesion, bone or? soft? tissue? abnormality, osseous change,
+            bony thorax abnormality, sclerotic bone|bony|osseous? lesion,
             vertebral deformity, wedge deformity,
             musculoskeletal|skeletal|osseous abnormality|findings, deformed rib,
             posttraumatic change|deformity
@@ -105,9 +118,28 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             tortuosity, ectasia, aortic? tortuosity|ectasia|unfolding|uncoiling,
             tortuous|ectatic|unfolded|uncoiled|dilated thoracic|descending|ascending? aorta,
-            aortic aneurysm|dilation|dilatation|enlargement, aneurysm,
+            aortic dilation|dilatation|enlargement,
             tortuous|ectatic and? calcified|atherosclerotic thoracic? aorta,
             calcified|atherosclerotic and? tortuous|ectatic thoracic? aorta
+        """,
+    ),
+    finding(
+        "aortic aneurysm",
+        "aorta",
+        PLAIN,
+        phrases="""
+            aneurysm, aortic|thoracic|arch|descending|ascending? aortic? aneurysm, aneurysmal,
+            aneurysmal dilation|dilatation|enlargement, pseudoaneurysm
+        """,
+    ),
+    finding(
+        "aortic dissection",
+        "aorta",
+        PLAIN,
+        disease=True,
+        phrases="""
+            dissection, aortic dissection, dissecting aorta|aneurysm, dissected aorta,
+            intimal flap, aortic rupture|transection|tear, ruptured aorta
         """,
     ),
     finding(
@@ -165,6 +197,17 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             elevated diaphragm|hemidiaphragm, elevation, eventration, diaphragmatic elevation,
             elevation of the? left|right? diaphragm|hemidiaphragm, hemidiaphragm elevation
+        """,
+    ),
+    finding(
+        "diaphragm rupture",
+        "diaphragm",
+        SIDED,
+        phrases="""
+            diaphragm|diaphragmatic|hemidiaphragm rupture|tear|injury|laceration,
+            diaphragmatic|hemidiaphragmatic rupture, ruptured|torn left|right? diaphragm,
+            ruptured|torn left|right? hemidiaphragm, traumatic diaphragmatic hernia,
+            rupture|tear|laceration of the? left|right? diaphragm|hemidiaphragm
         """,
     ),
     finding(
@@ -279,8 +322,19 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         "foreign body",
         SIDED,
         phrases="""
-            foreign body, radiopaque|metallic|retained foreign body|object, bullet fragment?,
+            foreign body, radiopaque|metallic foreign body|object, bullet fragment?,
             shrapnel, gunshot pellet, metallic|ballistic fragment
+        """,
+    ),
+    finding(
+        "retained object",
+        "foreign body",
+        SIDED,
+        phrases="""
+            retained surgical? foreign? body|object|sponge|needle|instrument|item|material,
+            retained guide? wire|guidewire|guidewires, retained lap|laparotomy sponge|pad,
+            retained catheter|tube|drain|line? fragment, surgical|laparotomy sponge,
+            gossypiboma
         """,
     ),
     finding(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +14,12 @@ from rrgclinical.labels import ClassId
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPTS, LUNG, PLAIN
+from rrgclinical.rules.details import read_details
 from rrgclinical.rules.geometry import dimension, embed
 from rrgclinical.rules.mention import Mention
 from rrgclinical.rules.sentences import split_sentences
 
+_CACHE_SENTENCES = 1 << 16
 _ANATOMY = KINDS.index("ANATOMY")
 
 
@@ -24,7 +27,8 @@ class RulesExtractor:
     """Entities of the rules, with kinds of RaTE-NER and embeddings of `geometry`.
 
     A finding stated or suspected is present; one denied, or implied absent by a normal
-    statement ("heart size is normal"), is absent; a structure named is an ANATOMY.
+    statement ("heart size is normal"), is absent; a structure named is an ANATOMY. Of a finding
+    that is present, doubt, change, size and the place of a device's tip are read too.
     """
 
     def extract(self, reports: Sequence[str]) -> Entities:
@@ -32,12 +36,21 @@ class RulesExtractor:
         texts = check_reports(reports)
         sentences = [split_sentences(text) for text in texts]
         rows = [
-            EntityRow(report, index, start + m.start, start + m.end, *_canonical(*_identity(m)))
+            EntityRow(report, index, start + first, start + last, *read)
             for report, (text, spans) in enumerate(zip(texts, sentences, strict=True))
             for index, (start, end) in enumerate(spans)
-            for m in read_sentence(text[start:end])
+            for first, last, read in _read(text[start:end])
         ]
         return Entities.from_rows(texts, sentences, rows, dimension())
+
+
+@lru_cache(maxsize=_CACHE_SENTENCES)
+def _read(sentence: str) -> tuple[tuple[int, int, tuple[Any, ...]], ...]:
+    """Characters of each mention, and the fields of its row from `kind` on."""
+    return tuple(
+        (m.start, m.end, (*_canonical(*_identity(m)), m.status == ClassId.UNCERTAIN, *said))
+        for m, said in zip(read_sentence(sentence), read_details(sentence), strict=True)
+    )
 
 
 def _identity(mention: Mention) -> tuple[int, int, int, int, int]:

@@ -207,7 +207,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         states="Atelectasis",
         phrases="""
             atelectasis, atelectatic change|opacity|lung|band|disease|density|segment,
-            atelectatic, lung|lobar|lobe|segmental collapse, collapse, collapsed, atelectases,
+            atelectatic, lung|lobe|segmental collapse, collapse, collapsed, atelectases,
             subsegmental|discoid|platelike|linear|streaky|bandlike atelectasis,
             plate like atelectasis, platelike|discoid opacity|density, microatelectasis,
             upper|middle|lower lobe volume loss,
@@ -216,6 +216,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             plate|disc|disk|band like atelectasis, plate|disc|disk like opacity|density
         """,
     ),
+    # others are found by `told_apart`, among the atelectases
+    finding("lobar collapse", "volume", LUNG, states="Atelectasis", phrases="lobar collapse"),
     finding(
         "lucency",
         "lucency",
@@ -331,6 +333,53 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             tuberculosis infection|pneumonia,
             active|old|healed tuberculosis|tb, histoplasmosis, histoplasmosis infection,
             mycobacterial disease|infection
+        """,
+    ),
+    finding(
+        "lung abscess",
+        "airspace",
+        LUNG,
+        disease=True,
+        phrases="""
+            abscess, lung|pulmonary|parenchymal|pleural|mediastinal abscess, abscess cavity,
+            cavitary|cavitating abscess
+        """,
+    ),
+    finding(
+        "pulmonary contusion",
+        "airspace",
+        LUNG,
+        phrases="contusion, lung|pulmonary|parenchymal contusion, contused lung",
+    ),
+    finding(
+        "pulmonary hemorrhage",
+        "airspace",
+        LUNG,
+        phrases="""
+            hemorrhage, haemorrhage, lung|pulmonary|alveolar|parenchymal hemorrhage|haemorrhage,
+            alveolar|pulmonary bleeding, hemorrhagic|haemorrhagic contusion
+        """,
+    ),
+    finding(
+        "acute respiratory distress syndrome",
+        "airspace",
+        PLAIN,
+        disease=True,
+        phrases="""
+            ards, acute|adult respiratory distress syndrome, respiratory distress syndrome,
+            acute lung injury, diffuse alveolar damage, noncardiogenic pulmonary? edema,
+            non cardiogenic pulmonary? edema
+        """,
+    ),
+    finding(
+        "pulmonary embolism",
+        "pulmonary artery",
+        PLAIN,
+        disease=True,
+        phrases="""
+            embolism, embolus, emboli, pulmonary|septic|thrombo|lung embolism|embolus|emboli,
+            thromboembolism, thromboembolic disease, pulmonary thromboembolism|thromboembolus,
+            pulmonary|lung infarct|infarction, hampton|hamptons hump
         """,
     ),
     finding(

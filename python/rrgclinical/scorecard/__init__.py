@@ -11,6 +11,7 @@ from rrgclinical.scorecard.card import (
 )
 from rrgclinical.scorecard.pairs import Pairs, pair_reports
 from rrgclinical.scorecard.read import Columns, Reports, read_predictions, read_references
+from rrgclinical.scorecard.rows import read_rows
 from rrgclinical.scorecard.tables import (
     as_csv,
     as_json,
@@ -41,6 +42,7 @@ __all__ = [
     "pair_reports",
     "read_predictions",
     "read_references",
+    "read_rows",
     "report_rows",
     "scorecard",
     "tables",

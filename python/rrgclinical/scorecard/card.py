@@ -39,12 +39,14 @@ RARE = 0.05
 class SystemReading:
     """One system as it was read: labels int8 `[R, 14]`, scores by name float64 `[R]`.
 
-    text: scores of its words, None where there are no reference reports.
+    text: scores of its words, None where there are no reference reports. reasons: what severity's
+    value of each report was made of, empty where it was not measured.
     """
 
     labels: np.ndarray
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     text: Scores | None = None
+    reasons: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ _SETS = {"": "14", "_13": "13", "_5": "5"}
 _ENTITIES = {
     "entity_f1": "entity F1 ({})",
     "match": "entity match ({})",
+    "severity": "severity (rules; ours, not GREEN or CRIMSON)",
     "radgraph_simple": "RadGraph-F1, simple",
     "radgraph_partial": "RadGraph-F1, partial",
     "radgraph_complete": "RadGraph-F1, complete",

@@ -189,7 +189,8 @@ def report_rows(
     """Write all reports as lines of JSON, one a study and system, for `read_predictions`.
 
     truth: int8 `[R, 14]` class ids, as `labels_true` and `labels_predicted` hold. `scores` has the
-    values of the one report. completions: what a system wrote, where its report is a part of that.
+    values of the one report, `severity` what its value was made of. completions: what a system
+    wrote, where its report is a part of that.
     """
     for name, reports in pairs.systems.items():
         reading, whole = readings[name], (completions or {}).get(name)
@@ -204,6 +205,8 @@ def report_rows(
                 "labels_true": truth[i].tolist(),
                 "scores": {metric: float(column[i]) for metric, column in reading.scores.items()},
             }
+            if reading.reasons:
+                row["severity"] = reading.reasons[i]
             if whole is not None and whole[i] != report:
                 row["completion"] = whole[i]
             yield json.dumps(row, ensure_ascii=False) + "\n"

@@ -19,12 +19,13 @@ from rrgtrain.commands import (
     rl,
     select,
     sft,
+    stress,
 )
 
 COMMANDS = {
     module.COMMAND.name: module.COMMAND
     for module in (
-        *(demo, sft, rl, eval, plan, select, generate, export),
+        *(demo, sft, rl, eval, stress, plan, select, generate, export),
         *(data, data_check, init, report, replay, recipes, keys, doctor),
     )
 }

@@ -19,8 +19,9 @@ _READ = (*_WEIGHTS, ".json", ".jinja", ".txt", ".model")
 def start_files(recipe: Recipe) -> dict[str, str]:
     """Map the files that a run begins from to digests.
 
-    They are those of policy.path, rl.reference and policy.prompt; a key is "policy.path:
-    model.safetensors". Hub names, and a tiny policy, which lies in its run, have none.
+    They are those of policy.path, rl.reference, policy.prompt and severity's table; a key is
+    "policy.path: model.safetensors". Hub names, and a tiny policy, which lies in its run, have
+    none.
     """
     start, reference = recipe.policy.path, recipe.rl.reference
     found = {} if start == TINY else {"policy.path": file_digests(start)}
@@ -31,6 +32,9 @@ def start_files(recipe: Recipe) -> dict[str, str]:
     prompt = Path(recipe.policy.prompt).expanduser()
     if recipe.policy.prompt not in PROMPT_STYLES and prompt.is_file():
         found["policy.prompt"] = {prompt.name: file_digest(prompt)}
+    table = recipe.reward.options.get("severity", {}).get("table")
+    if table and (file := Path(str(table)).expanduser()).is_file():
+        found["reward.options.severity.table"] = {file.name: file_digest(file)}
     return {f"{key}: {name}": d for key, files in found.items() for name, d in files.items()}
 
 

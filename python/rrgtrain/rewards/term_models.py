@@ -45,8 +45,8 @@ class CachedGraphs:
 
 
 def open_model(name: str, settings: RewardSettings) -> Any:
-    """The model of a term: `facts`, `green`, `radgraph`, an official package, or the extractor of
-    that name.
+    """The model of a term: `facts`, `green`, `severity`, `radgraph`, an official package, or the
+    extractor of that name.
 
     It is built with `reward.options.<name>`. UserError for options it cannot take.
     """
@@ -56,6 +56,11 @@ def open_model(name: str, settings: RewardSettings) -> Any:
 
         options = share_of_rank(name, options)
         return build_facts(options, cache=settings.cache, capacity=settings.cache_texts)
+    if name == "severity":
+        from rrgclinical.severity import Severity
+
+        check_options(name, Severity, options)
+        return Severity(**{"capacity": settings.cache_texts, **options})
     if name == "green":
         from rrgclinical.green import build_green
 

@@ -32,6 +32,7 @@ from rrgtrain.rewards.model_terms import (
     radgraph_score,
     rate_score,
 )
+from rrgtrain.rewards.severity_term import severity
 from rrgtrain.rewards.text_terms import bleu, consensus, meteor_score, overlap, rouge
 
 Term = Callable[[RewardBatch], np.ndarray]
@@ -124,6 +125,7 @@ TERMS: dict[str, Term] = {
     "inverse_frequency": inverse_frequency,
     "entity_f1": entity_f1,
     "match": match,
+    "severity": severity,
     "format": layout,
     "bleu1": bleu(1),
     "bleu2": bleu(2),

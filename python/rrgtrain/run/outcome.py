@@ -17,6 +17,7 @@ from rrgclinical.common.shown import redacted
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import bootstrap_intervals, per_label_f1
 from rrgclinical.scorecard import SystemReading, report_rows
+from rrgclinical.severity import CAVEAT
 from rrgdata.images.read import read_image
 from rrgreport import numbers
 from rrgreport.html import write_report
@@ -33,6 +34,7 @@ from rrgtrain.run.scorecards import run_pairs
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
 from rrgtrain.state.history import as_line
+from rrgtrain.train.axes_watch import alarm_lines
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sample_collector import SampleCollector
@@ -115,6 +117,7 @@ def finish(
             *_other_truths(evaluations),
             *_of_checkpoints(stages, evaluations, read_metrics(run.metrics)),
             *_alike(evaluations),
+            *alarm_lines(read_metrics(run.metrics)),
             *(f"Changed by a resume: {as_line(change)}." for change in changes),
             *(rewards.spending.notes() if rewards else []),
         ],
@@ -181,7 +184,8 @@ def _samples(evaluations: Evaluated, recipe: Recipe) -> list[Sample]:
                 indication=study.indication,
                 views=[("prior " if i.prior else "") + (i.view or "image") for i in study.images],
                 labels=first.truth[i].tolist(),
-                facts=_facts(evaluations, i),
+                facts=_noted(evaluations, "facts", i),
+                severity=_noted(evaluations, "severity", i),
             )
         )
     return samples
@@ -190,14 +194,15 @@ def _samples(evaluations: Evaluated, recipe: Recipe) -> list[Sample]:
 def _predictions(recipe: Recipe, evaluations: Evaluated) -> Iterator[str]:
     """All reports of the final evaluations, as `rrgtrain eval --predictions` reads them."""
     for name, (one, _) in evaluations.items():
-        readings = {name: SystemReading(one.predicted, one.rewards)}
+        reasons = one.notes.get("severity", ())
+        readings = {name: SystemReading(one.predicted, one.rewards, reasons=reasons)}
         pairs = run_pairs(recipe, {name: one})
         yield from report_rows(pairs, one.truth, readings, {name: one.reports})
 
 
-def _facts(evaluations: Evaluated, study: int) -> dict[str, Any] | None:
-    """What FactS read in each system's report of a study; None where it was not asked."""
-    read = {name: found.notes.get("facts") for name, (found, _) in evaluations.items()}
+def _noted(evaluations: Evaluated, term: str, study: int) -> dict[str, Any] | None:
+    """What a term noted of each system's report of a study; None where it was not asked."""
+    read = {name: found.notes.get(term) for name, (found, _) in evaluations.items()}
     return {name: notes[study] for name, notes in read.items() if notes} or None
 
 
@@ -257,6 +262,8 @@ def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
         notes.append("Procedural phantoms, not patients: no number here is a clinical result.")
     speed = Speed(stages.session.policy).note() if trained and stages.session.policy else None
     notes += [speed] if speed else []
+    if "severity" in recipe.reward.terms:
+        notes.append(f"{CAVEAT[0].upper()}{CAVEAT[1:]}")
     if recipe.reward.labeller == "rules":
         notes.append("Labels and entities by the rules backend; it is not CheXbert or RadGraph.")
     return notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from rrgclinical.scorecard import (
     report_rows,
     scorecard,
 )
+from rrgclinical.severity import CAVEAT, Judgement, Severity
 from rrgclinical.text import (
     TextScores,
     Tokenization,
@@ -205,6 +207,8 @@ class Judge:
         )
         if named.labeller == "rules":
             said.append("Labels and entities are by rules; they are not CheXbert's or RadGraph's.")
+        if whole:
+            said.append(f"{CAVEAT[0].upper()}{CAVEAT[1:]}")
         said += self.rewards.spending.notes()
         return scorecard(pairs, truth, readings, settings, absent=absent, notes=said), readings
 
@@ -227,6 +231,7 @@ class Judge:
             best = np.full(len(reports), -np.inf)
             np.maximum.at(best, owner, values)
             scores[name] = best
+        reasons = self._reasons(reports, texts, owner) if "severity" in scores else ()
         if self.radcliq is not None and "radcliq" not in absent:
             try:
                 values = self.radcliq.score([reports[i] for i in owner], texts)
@@ -242,7 +247,19 @@ class Judge:
             reports, references, tokenization=self.tokenization, meteor=self.settings.meteor
         )
         absent |= words.missing
-        return SystemReading(labels, scores, words)
+        return SystemReading(labels, scores, words, reasons)
+
+    def _reasons(
+        self, reports: Sequence[str], texts: Sequence[str], owner: np.ndarray
+    ) -> list[Mapping[str, Any]]:
+        """What severity's value of each report was made of, against its best reference."""
+        reader: Severity = self.rewards.model("severity")
+        best: dict[int, Judgement] = {}
+        judged = reader.judge([reports[i] for i in owner], texts)
+        for i, one in zip(owner.tolist(), judged, strict=True):
+            if i not in best or one.score > best[i].score:
+                best[i] = one
+        return [best[i].explain(reader.table) for i in range(len(reports))]
 
 
 def _without(reading: SystemReading, absent: Mapping[str, str]) -> SystemReading:
@@ -280,6 +297,7 @@ def clinical_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]
     absent: dict[str, str] = {}
     if settings.extractor not in ("radgraph", "ratescore"):
         terms += ["entity_f1", "match"]
+    terms.append("severity")
     levels = [f"radgraph_{level}" for level in ("simple", "partial", "complete")]
     if named & {"radgraph", *levels}:
         terms += levels

@@ -27,6 +27,7 @@ from rrgtrain.run.checked import DTYPES, SERVED, check
 from rrgtrain.run.data import Data, open_data, split_of, validation_split
 from rrgtrain.run.room import check_room
 from rrgtrain.schema import Recipe
+from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.evaluate import Evaluation, evaluate, write_reports
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.policy_sampler import PolicySampler
@@ -62,10 +63,11 @@ class Session:
     def split(self, name: str) -> list[Study]:
         return split_of(self.studies, name)
 
-    def validator(self) -> Callable[[], dict[str, float]]:
-        """Greedy evaluation of the validation split, for the loops."""
+    def validator(self, watch: AxesWatch | None = None) -> Callable[[], dict[str, float]]:
+        """Greedy evaluation of the validation split, for the loops; `watch` adds axes."""
         studies = self.split(validation_split(self.studies))[: self.recipe.eval.limit]
-        return lambda: self.evaluate(studies).metrics()
+        measure = watch or Evaluation.metrics
+        return lambda: measure(self.evaluate(studies))
 
 
 def sampler_of(recipe: Recipe, served: Path) -> PolicySampler:

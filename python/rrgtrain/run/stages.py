@@ -31,6 +31,7 @@ from rrgtrain.state.experiment import digest_of, require_settled, settled
 from rrgtrain.state.history import as_line, changes_of, settings_of
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
@@ -181,6 +182,7 @@ class Stages:
         if self.tuned is not None and sharding.is_sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
             policy.model = load_for(recipe, self.tuned, masters=True).model
+        watch = AxesWatch(session.rewards.scored_text)
         kept_steps = recipe.log if ranks.is_main() else LogSettings(records=0)
         with self.checkpointer.running():
             # the run, optimiser included, is gone before the stage is written
@@ -192,12 +194,13 @@ class Stages:
                     recipe,
                     self.algorithm or build_algorithm(recipe),
                     session.rewards,
-                    session.validator(),
+                    session.validator(watch),
                     self.run.checkpoints / name.replace(":", "."),
                     self.log,
                     record=StepRecords(self.run.steps, kept_steps, record),
                     checkpointer=self.checkpointer,
                     sampler=session.sampler,
+                    watch_axes=watch,
                 )
             )
             kept = {**self._state(result), "record": record.state_dict() if record else None}

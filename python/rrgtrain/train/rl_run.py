@@ -27,6 +27,7 @@ from rrgtrain.ranks import ranks, sharding
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
+from rrgtrain.train.axes_watch import AxesWatch, alarm_lines
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import batch_row, zero_variance
 from rrgtrain.train.batch_order import batch_indices, order_of
@@ -90,7 +91,8 @@ class RlRun:
     validate: metrics of the policy on held-out studies. out: directory of the best checkpoint.
     record: sees every batch before its update. checkpointer: makes the run resumable.
     sampler: draws the reports; transformers by default. That of the validations, so that a step's
-    weights are gathered once.
+    weights are gathered once. watch_axes: what `validate` adds axes with, whose past goes into
+    checkpoints.
     """
 
     policy: Policy
@@ -105,6 +107,7 @@ class RlRun:
     record: Recorder | None = None
     checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
     sampler: PolicySampler = field(default_factory=PolicySampler)
+    watch_axes: AxesWatch | None = None
     reference: Reference | None = None
     state: LoopState = field(default_factory=LoopState)
     optimizer: torch.optim.Optimizer = field(init=False)
@@ -161,6 +164,7 @@ class RlRun:
             "algorithm": self.algorithm.state_dict(),
             "record": self.record.state_dict() if self.record else None,
             "order": order_of(self.studies, self.recipe.rl.prompts),
+            "axes": self.watch_axes.state_dict() if self.watch_axes else None,
         }
 
     def load_state_dict(self, saved: State) -> None:
@@ -173,6 +177,8 @@ class RlRun:
         self.algorithm.load_state_dict(saved["algorithm"])
         if self.record:
             self.record.load_state_dict(saved["record"])
+        if self.watch_axes:
+            self.watch_axes.load_state_dict(saved.get("axes") or {})
         self._clock.load(saved["seconds"])
 
     def goes_on(self) -> bool:
@@ -187,6 +193,7 @@ class RlRun:
             with self.checkpointer.interruptible(state.step):
                 values = self.validate()
                 self.log.write(f"{self.algorithm.name}_val", state.step - 1, values)
+                self._tell_alarm(values)
             self._clock.lap("validate")
             value = chosen_value(values, by)
             self._bar.show(**{by: value})
@@ -198,6 +205,11 @@ class RlRun:
         elif state.flat_row and state.flat_row == settings.flat_steps:
             self._tell_flat()
         return not last
+
+    def _tell_alarm(self, values: Mapping[str, float]) -> None:
+        for line in alarm_lines([{**values, "step": self.state.step - 1}]):
+            if ranks.is_main():
+                warnings.warn(line, stacklevel=2)
 
     def _tell_flat(self) -> None:
         settings = self.recipe.rl

@@ -1,0 +1,320 @@
+"""Hold a report's findings against its reference's: right, differing, missed, invented.
+
+With w the weight of a finding and a pair's value = affinity of its concepts * what differences of
+attributes leave of it,
+
+    right  = sum over pairs of w_reference * value
+    differ = sum over pairs of w_reference * (over - value), over = w_report / w_reference in
+             [1, `most overstated`], without a bound for a device called misplaced
+    missed, false = sum of w over findings without a partner, times `denied` where the other denies
+    said   = normal * (unspoken + (1 - unspoken) * weighted share of the reference's denials made)
+    style  = (1 - repeated^2 / 2) / sqrt(max(1, words / (1.5 words_reference + 30))), 0 if empty
+    score  = style * (right + said) / (right + normal + differ + missed + false)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
+from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
+from rrgclinical.rules.details import CHANGES, TIPS
+from rrgclinical.severity.reading import LEFT, RIGHT, WRONG_TIP, Finding, Reading
+from rrgclinical.severity.table import Significance
+
+_SUMMARY = CONCEPT_ID["acute cardiopulmonary abnormality"]
+_WIDE = 0.6
+"""Affinity from which a denial of one finding denies the other."""
+_GRAVE = 0.45
+"""Weight from which "no acute abnormality" denies a finding."""
+_STEPS = {
+    1: "severity one step over",
+    2: "severity two steps over",
+    -1: "severity one step under",
+    -2: "severity two steps under",
+}
+
+
+@dataclass(slots=True)
+class Judgement:
+    """A report beside its reference; `wanted` and `got` are the findings of both.
+
+    score in [0, 1]. right, differ, missed, false, normal, said, style: the parts of the formula.
+    pairs: (place in wanted, place in got, value, cost). lost, extra: (place, cost, denied).
+    both: concepts that the report affirms and denies.
+    """
+
+    score: float
+    right: float
+    differ: float
+    missed: float
+    false: float
+    normal: float
+    said: float
+    style: float
+    wanted: list[Finding]
+    got: list[Finding]
+    pairs: list[tuple[int, int, float, float]]
+    lost: list[tuple[int, float, bool]]
+    extra: list[tuple[int, float, bool]]
+    both: list[int]
+
+    def explain(self, table: Significance) -> dict[str, Any]:
+        """Say in words what was right, missed and invented, which attribute differed, at what cost.
+
+        JSON-able; costs are in weights of the table, parts as in the formula.
+        """
+        right, differs = [], []
+        for i, j, value, cost in self.pairs:
+            wanted, got = self.wanted[i], self.got[j]
+            said = differences(wanted, got)
+            if wanted.concept != got.concept:
+                said = [f"said {CONCEPTS[got.concept].name}", *said]
+            if not said and cost < 1e-9:
+                right.append({"finding": wanted.name(), "weight": _short(weight(wanted, table))})
+                continue
+            differs.append(
+                {"finding": wanted.name(), "differs": said, "left": _short(value),
+                 "cost": _short(cost)}
+            )  # fmt: skip
+        return {
+            "score": _short(self.score),
+            "right": right,
+            "differs": differs,
+            "missed": [_priced(self.wanted[i], cost, no) for i, cost, no in self.lost],
+            "invented": [_priced(self.got[j], cost, no) for j, cost, no in self.extra],
+            "contradicted": [CONCEPTS[concept].name for concept in self.both],
+            "denials": {"said": _short(self.said), "of": _short(self.normal)},
+            "style": _short(self.style),
+        }
+
+
+def weight(finding: Finding, table: Significance) -> float:
+    """Weigh a finding: its tier, graded, suspected or one of two sides."""
+    factors = table.factors
+    value = _base(finding, table)
+    if finding.paired:
+        value *= factors["each of two sides"]
+    return value * factors["suspected"] if finding.doubt else value
+
+
+def _base(finding: Finding, table: Significance) -> float:
+    if finding.tip == WRONG_TIP:
+        return table.misplaced[finding.concept]
+    value = table.weight[finding.concept]
+    if finding.severity:
+        value *= table.factors[SEVERITIES[finding.severity]]
+    if finding.tension:
+        value *= table.factors["tension"]
+    return min(1.0, value)
+
+
+def judge(report: Reading, reference: Reading, table: Significance, *, same: bool) -> Judgement:
+    """Judge a report; `same` says that its text is the reference's."""
+    wanted, got = _facing(reference, report), _facing(report, reference)
+    weights = [weight(finding, table) for finding in wanted]
+    claimed = [weight(finding, table) for finding in got]
+    factors, denied = table.factors, table.factors["denied"]
+    pairs, right, differ = [], 0.0, 0.0
+    open_wanted, open_got = dict.fromkeys(range(len(wanted))), dict.fromkeys(range(len(got)))
+    for value, _, i, j in _candidates(wanted, got, weights, claimed, table):
+        if i not in open_wanted or j not in open_got:
+            continue
+        del open_wanted[i], open_got[j]
+        base = _base(wanted[i], table)
+        over = max(1.0, _base(got[j], table) / base) if base > 0.0 else 1.0
+        if got[j].tip != WRONG_TIP:
+            over = min(factors["most overstated"], over)
+        cost = weights[i] * (max(1.0, over) + value)
+        pairs.append((i, j, -value, cost))
+        right -= weights[i] * value
+        differ += cost
+    lost = [
+        (i, weights[i] * (denied if no else 1.0), no)
+        for i in open_wanted
+        for no in (denies(report, wanted[i], table, reference),)
+    ]
+    extra = [
+        (j, claimed[j] * (denied if no else 1.0), no)
+        for j in open_got
+        for no in (denies(reference, got[j], table, report),)
+    ]
+    concepts = {finding.concept for finding in got}
+    both = [
+        c for c, sides in report.denied.items()
+        if 0 in sides and c in concepts and c not in reference.denied
+    ]  # fmt: skip
+    missed = sum(cost for _, cost, _ in lost)
+    false = sum(cost for _, cost, _ in extra)
+    false += factors["affirmed and denied"] * sum(table.weight[c] for c in both)
+    share = _share_denied(report, reference, concepts, table)
+    if share is None:
+        share = 1.0 if wanted or same else 0.5
+    said = table.normal * (table.unspoken + (1.0 - table.unspoken) * share)
+    if share == 1.0:
+        said = table.normal
+    style = _style(report, reference)
+    whole = right + table.normal + differ + missed + false
+    score = min(1.0, style * (right + said) / whole) if whole > 0.0 else style
+    return Judgement(
+        score, right, differ, missed, false, table.normal, said, style,
+        wanted, got, pairs, lost, extra, both,
+    )  # fmt: skip
+
+
+def differences(wanted: Finding, got: Finding) -> list[str]:
+    """Name the attributes in which two findings differ, as "side right, not left"."""
+    said = []
+    if wanted.side != got.side or wanted.side_said != got.side_said:
+        said.append(_versus("side", _side(got), _side(wanted)))
+    if wanted.zones != got.zones:
+        zones = [" and ".join(ZONES[z] for z in sorted(f.zones)) for f in (got, wanted)]
+        said.append(_versus("zone", *zones))
+    if wanted.severity != got.severity:
+        said.append(_versus("severity", SEVERITIES[got.severity], SEVERITIES[wanted.severity]))
+    if wanted.change != got.change:
+        said.append(_versus("change", CHANGES[got.change], CHANGES[wanted.change]))
+    if wanted.size != got.size:
+        said.append(_versus("size", *(f"{f.size:g} mm" if f.size else "" for f in (got, wanted))))
+    if wanted.tip != got.tip:
+        said.append(_versus("tip", TIPS[got.tip], TIPS[wanted.tip]))
+    if wanted.doubt != got.doubt:
+        said.append("suspected, not stated" if got.doubt else "stated, not suspected")
+    if wanted.tension != got.tension:
+        said.append("tension invented" if got.tension else "tension unsaid")
+    return said
+
+
+def _candidates(
+    wanted: list[Finding],
+    got: list[Finding],
+    weights: list[float],
+    claimed: list[float],
+    table: Significance,
+) -> list[tuple[float, float, int, int]]:
+    """(-value, -lesser weight, places) of every pair with a share in common, best first."""
+    affinity, found = table.affinity, []
+    for i, want in enumerate(wanted):
+        for j, have in enumerate(got):
+            common = affinity.get((want.concept, have.concept), 0.0)
+            if common > 0.0:
+                value = common if want == have else common * _agreement(want, have, table.left)
+                found.append((-value, -min(weights[i], claimed[j]), i, j))
+    found.sort()
+    return found
+
+
+def _agreement(want: Finding, have: Finding, left: Any) -> float:
+    value = 1.0
+    if want.side != have.side and want.side and have.side:
+        value *= left["wrong side"]
+    elif want.side != have.side or want.side_said != have.side_said:
+        value *= left["side unsaid"]
+    if want.zones != have.zones:
+        unsaid = "other zone" if want.zones and have.zones else "zone unsaid"
+        value *= left["zone overlaps" if want.zones & have.zones else unsaid]
+    if want.severity != have.severity:
+        step = _STEPS[have.severity - want.severity] if want.severity and have.severity else ""
+        value *= left[step or "severity unsaid"]
+    if want.change != have.change:
+        apart = "change reversed" if abs(want.change - have.change) == 2 else "change beside"
+        value *= left[apart if want.change and have.change else "change unsaid"]
+    if want.size != have.size:
+        value *= _size_left(want.size, have.size, left)
+    if want.tip != have.tip:
+        missing = "wrong tip unsaid" if WRONG_TIP in (want.tip, have.tip) else "tip unsaid"
+        value *= left["tip wrong" if want.tip and have.tip else missing]
+    if want.tension != have.tension:
+        value *= left["tension"]
+    return value * left["certainty"] if want.doubt != have.doubt else value
+
+
+def _size_left(want: float, have: float, left: Any) -> float:
+    small, large = min(want, have), max(want, have)
+    if not small:
+        return left["size unsaid"]
+    if large <= 1.25 * small:
+        return 1.0
+    return left["size off by a quarter" if large <= 2 * small else "size off by more than double"]
+
+
+def _facing(own: Reading, other: Reading) -> list[Finding]:
+    """The findings; one without a side faces both where the other report names both."""
+    found: list[Finding] = []
+    for (concept, side), finding in own.found.items():
+        if not side and (concept, LEFT) in other.found and (concept, RIGHT) in other.found:
+            found += [finding._replace(side=s, side_said=False, paired=True) for s in (LEFT, RIGHT)]
+        else:
+            found.append(finding)
+    return found
+
+
+def denies(reading: Reading, finding: Finding, table: Significance, own: Reading) -> bool:
+    """Tell if a report denies a finding: itself, a wide term for it, or all that is acute.
+
+    A wide denial that `own`, the finding's report, makes too is no contradiction.
+    """
+    concept, side = finding.concept, finding.side
+    for other, sides in reading.denied.items():
+        if other != concept and other in own.denied:
+            continue
+        if side and side not in sides and 0 not in sides:
+            continue
+        if table.affinity.get((other, concept), 0.0) >= _WIDE:
+            return True
+        if other == _SUMMARY and table.weight[concept] >= _GRAVE:
+            return True
+    return False
+
+
+def _share_denied(
+    report: Reading, reference: Reading, affirmed: set[int], table: Significance
+) -> float | None:
+    """Weighted share of the reference's denials that the report makes; None where it has none."""
+    true = {finding.concept for finding in reference.found.values()}
+    total = made = 0.0
+    for concept in reference.denied:
+        own = table.weight[concept]
+        total += own
+        if concept in affirmed and concept not in true:
+            continue
+        if concept in report.denied:
+            made += own
+            continue
+        best = 0.0
+        for other in report.denied:
+            wide = 0.5 if _SUMMARY in (concept, other) else 0.0
+            best = max(best, table.affinity.get((concept, other), wide))
+        made += own * best
+    if total <= 0.0:
+        return None
+    return 1.0 if made >= total else made / total
+
+
+def _style(report: Reading, reference: Reading) -> float:
+    if not report.words:
+        return 0.0
+    again = max(0.0, report.repeated - reference.repeated)
+    long = report.words / (1.5 * reference.words + 30.0)
+    return (1.0 - 0.5 * again * again) * (long**-0.5 if long > 1.0 else 1.0)
+
+
+def _priced(finding: Finding, cost: float, denied: bool) -> dict[str, Any]:
+    priced = {"finding": finding.name(), "cost": _short(cost)}
+    return {**priced, "denied": True} if denied else priced
+
+
+def _side(finding: Finding) -> str:
+    return SIDES[finding.side] if finding.side_said else ""
+
+
+def _versus(name: str, got: str, wanted: str) -> str:
+    got, wanted = ("" if word == "unsaid" else word for word in (got, wanted))
+    if not got:
+        return f"{name} unsaid, {wanted}"
+    return f"{name} {got}, not {wanted}" if wanted else f"{name} {got}, unsaid there"
+
+
+def _short(value: float) -> float:
+    return round(value, 3)

@@ -1,0 +1,45 @@
+"""Score reports by severity, each distinct text read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rrgclinical.cached import CAPACITY, Cached
+from rrgclinical.severity.judge import Judgement, judge
+from rrgclinical.severity.reading import Reading, read
+from rrgclinical.severity.table import load_table
+
+
+class Severity:
+    """The reward `severity` with one table; see `judge` for the formula.
+
+    table: YAML file of tiers and costs, None the packaged one. capacity: texts kept in memory
+    beside the references. Raises UserError as `load_table`.
+    """
+
+    def __init__(self, table: str | None = None, *, capacity: int = CAPACITY) -> None:
+        self.table = load_table(table)
+        self.results: Cached[Reading] = Cached(
+            lambda texts: [read(text) for text in texts], capacity=capacity
+        )
+
+    def read(self, texts: Sequence[str], *, keep: bool = False) -> list[Reading]:
+        """The reading of each text; those with `keep`, references, stay in memory."""
+        return self.results(texts, keep=keep)
+
+    def judge(
+        self,
+        reports: Sequence[str],
+        references: Sequence[str],
+        readings: Sequence[Reading] | None = None,
+    ) -> list[Judgement]:
+        """Judge each report against its reference; `readings` are the references', if read."""
+        wanted = readings or self.read(references, keep=True)
+        return [
+            judge(got, want, self.table, same=report.split() == reference.split())
+            if not want.found and not want.denied
+            else judge(got, want, self.table, same=False)
+            for got, want, report, reference in zip(
+                self.read(reports), wanted, reports, references, strict=True
+            )
+        ]

@@ -1,0 +1,149 @@
+"""Gather a report's statements into findings, one a side, and denials; each text is read once."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from rrgclinical.labels import ClassId
+from rrgclinical.rules.assertion import read_sentence
+from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
+from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS, LUNG, PLAIN
+from rrgclinical.rules.details import read_details
+from rrgclinical.rules.sentences import split_sentences
+
+LEFT, RIGHT, BOTH = 1, 2, 3
+WRONG_TIP = 2
+_CACHE_SENTENCES = 1 << 16
+_PNEUMOTHORAX = CONCEPT_ID["pneumothorax"]
+_TENSION = re.compile(
+    r"\btension\b|(?:mediastin\w*|midline|trache\w*)\s+(?:structures?\s+)?(?:is\s+|are\s+)?shift",
+    re.IGNORECASE,
+)
+
+
+class Finding(NamedTuple):
+    """A finding that a report affirms or suspects, on one side.
+
+    side, zones, severity: indices into SIDES, ZONES and SEVERITIES. change, size, tip: as in
+    `Entities`. paired: the other side has it too. side_said: False where the other report names
+    both sides and this one none.
+    """
+
+    concept: int
+    side: int
+    doubt: bool
+    zones: frozenset[int] = frozenset()
+    severity: int = 0
+    change: int = 0
+    size: float = 0.0
+    tip: int = 0
+    tension: bool = False
+    paired: bool = False
+    side_said: bool = True
+
+    def name(self) -> str:
+        """The finding in words, as "suspected small left lower pleural effusion"."""
+        zone = " and ".join(ZONES[zone] for zone in sorted(self.zones))
+        words = (SEVERITIES[self.severity], SIDES[self.side], zone, CONCEPTS[self.concept].name)
+        return " ".join(filter(None, ("suspected" if self.doubt else "", *words)))
+
+
+class Reading(NamedTuple):
+    """A text as read: findings by (concept, side), sides denied by concept.
+
+    sentences: how many. repeated: share of them said before. words: how many.
+    """
+
+    found: dict[tuple[int, int], Finding]
+    denied: dict[int, frozenset[int]]
+    repeated: float
+    words: int
+
+
+def read(text: str) -> Reading:
+    """Gather the statements of a report; the same text gives an equal reading."""
+    found: dict[tuple[int, int], Finding] = {}
+    denied: dict[int, frozenset[int]] = {}
+    spans = split_sentences(text)
+    distinct = set()
+    for start, end in spans:
+        sentence = text[start:end]
+        affirmed, negative, plain = _statements(sentence)
+        distinct.add(plain)
+        for finding in affirmed:
+            key = finding[:2]
+            before = found.get(key)
+            found[key] = finding if before is None else _merged(before, finding)
+        for concept, sides in negative:
+            denied[concept] = denied[concept] | sides if concept in denied else sides
+    sided = {key[0] for key in found if key[1]}
+    if sided:
+        _settle(found, sided)
+    repeated = 1.0 - len(distinct) / len(spans) if spans else 0.0
+    return Reading(found, denied, repeated, len(text.split()))
+
+
+@lru_cache(maxsize=_CACHE_SENTENCES)
+def _statements(
+    sentence: str,
+) -> tuple[tuple[Finding, ...], tuple[tuple[int, frozenset[int]], ...], str]:
+    """The findings and denials of a sentence, and its plain text."""
+    affirmed, negative = [], []
+    for mention, said in zip(read_sentence(sentence), read_details(sentence), strict=True):
+        concept = CONCEPTS[mention.concept]
+        if concept.anatomy:
+            continue
+        side = mention.side if concept.layout != PLAIN else 0
+        sides = (LEFT, RIGHT) if side == BOTH else (side,)
+        if mention.status == ClassId.NEGATIVE:
+            negative.append((mention.concept, frozenset(sides)))
+            continue
+        zone = mention.zone if concept.layout == LUNG else 0
+        affirmed += [
+            Finding(
+                mention.concept,
+                side,
+                mention.status == ClassId.UNCERTAIN,
+                frozenset({zone} if zone else ()),
+                mention.severity,
+                *said,
+                mention.concept == _PNEUMOTHORAX and _TENSION.search(sentence) is not None,
+            )
+            for side in sides
+        ]
+    return tuple(affirmed), tuple(negative), " ".join(sentence.strip(" .\n").lower().split())
+
+
+def _merged(first: Finding, second: Finding) -> Finding:
+    """Join two statements of one finding; where they differ the graver, or the first, holds."""
+    return first._replace(
+        doubt=first.doubt and second.doubt,
+        zones=first.zones | second.zones,
+        severity=max(first.severity, second.severity),
+        change=first.change or second.change,
+        size=max(first.size, second.size),
+        tip=max(first.tip, second.tip),
+        tension=first.tension or second.tension,
+    )
+
+
+def _settle(found: dict[tuple[int, int], Finding], sided: set[int]) -> None:
+    """Give to the sides what is said again without one, and mark findings of both sides."""
+    for concept in sorted(sided):
+        again = found.pop((concept, 0), None)
+        sides = [side for side in (LEFT, RIGHT) if (concept, side) in found]
+        for side in sides:
+            finding = found[concept, side]
+            if again is not None:
+                finding = finding._replace(
+                    doubt=finding.doubt and again.doubt,
+                    zones=finding.zones | again.zones,
+                    severity=finding.severity or again.severity,
+                    change=finding.change or again.change,
+                    size=finding.size or again.size,
+                    tip=finding.tip or again.tip,
+                    tension=finding.tension or again.tension,
+                )
+            found[concept, side] = finding._replace(paired=len(sides) == 2)

@@ -1,0 +1,146 @@
+"""Load the table of tiers, weights and costs; a wrong entry is told in one line."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.resolve import nearest
+from rrgclinical.labels import SUPPORT_DEVICES
+from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
+
+DEFAULT = Path(__file__).with_name("significance.yaml")
+DEVICES = frozenset(i for i, c in enumerate(CONCEPTS) if SUPPORT_DEVICES in c.states)
+_FINDINGS = {c.name: i for i, c in enumerate(CONCEPTS) if not c.anatomy}
+_GREATEST_FACTOR = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Significance:
+    """Weights by concept id, and what differences cost.
+
+    weight: of a finding. misplaced: of a device in a wrong place. affinity: (concept, concept) ->
+    share in common, of pairs that have any. left: share that a difference leaves, by its name.
+    factors: by name. normal: weight of all negative statements. unspoken: share of it that is
+    never lost. digest: of the file.
+    """
+
+    weight: Mapping[int, float]
+    misplaced: Mapping[int, float]
+    affinity: Mapping[tuple[int, int], float]
+    left: Mapping[str, float]
+    factors: Mapping[str, float]
+    normal: float
+    unspoken: float
+    digest: str
+
+
+def load_table(file: str | None = None) -> Significance:
+    """Read a table, the packaged one by default.
+
+    Raises UserError for a file that is no table, a finding that is unknown, missing or named twice,
+    and a weight outside its range.
+    """
+    path = Path(file).expanduser() if file else DEFAULT
+    try:
+        content = path.read_bytes()
+        values = yaml.safe_load(content)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; wanted a table as severity's") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        line = str(error).replace("\n", " ")
+        raise UserError(f"{path} is no YAML ({line})") from error
+    return _table(str(path), values, hashlib.sha256(content).hexdigest()[:16])
+
+
+def _table(path: str, values: Any, digest: str) -> Significance:
+    model = yaml.safe_load(DEFAULT.read_bytes())
+    _same_keys(path, "", values, model)
+    for part in ("factors", "left"):
+        _same_keys(path, f"{part}: ", values[part], model[part])
+    top = {"normal": values["normal"], "unspoken": values["unspoken"], "devices": values["devices"]}
+    for shares in (values["tiers"], values["left"], values["misplaced"], top):
+        for name, share in _mapping(path, shares).items():
+            _number(path, str(name), share, 1.0)
+    for name, factor in values["factors"].items():
+        _number(path, name, factor, _GREATEST_FACTOR)
+    factors = {name: float(x) for name, x in values["factors"].items()}
+    misplaced = {k: v for k, v in values["misplaced"].items() if k != "other"}
+    other = float(values["misplaced"].get("other", max(misplaced.values(), default=1.0)))
+    named = {_concept(path, name): float(share) for name, share in misplaced.items()}
+    return Significance(
+        weight=_weights(path, values),
+        misplaced={device: named.get(device, other) for device in DEVICES},
+        affinity=_affinity(path, values["related"], float(values["devices"])),
+        left={name: float(share) for name, share in values["left"].items()},
+        factors=factors,
+        normal=float(values["normal"]),
+        unspoken=float(values["unspoken"]),
+        digest=digest,
+    )
+
+
+def _weights(path: str, values: Mapping[str, Any]) -> dict[int, float]:
+    weights: dict[int, float] = {}
+    for tier, names in _mapping(path, values["findings"]).items():
+        if tier not in values["tiers"]:
+            known = ", ".join(values["tiers"])
+            raise UserError(f"{path}: findings of the tier {tier!r}, but tiers has {known}")
+        if not isinstance(names, list):
+            raise UserError(f"{path}: findings: {tier} is {names!r}; wanted a list of findings")
+        for name in names:
+            concept = _concept(path, name)
+            if concept in weights:
+                raise UserError(f"{path}: the finding {name!r} stands twice; keep one")
+            weights[concept] = float(values["tiers"][tier])
+    missing = [name for name, concept in _FINDINGS.items() if concept not in weights]
+    if missing:
+        raise UserError(f"{path}: no tier has {', '.join(missing)}; put each into one")
+    return weights
+
+
+def _affinity(path: str, related: Any, devices: float) -> dict[tuple[int, int], float]:
+    shares = {(i, j): devices for i in DEVICES for j in DEVICES}
+    shares |= {(concept, concept): 1.0 for concept in _FINDINGS.values()}
+    for entry in related if isinstance(related, list) else [related]:
+        if not isinstance(entry, list) or len(entry) != 3:
+            raise UserError(f"{path}: related has {entry!r}; wanted [finding, finding, share]")
+        first, second = (_concept(path, name) for name in entry[:2])
+        share = _number(path, f"related {entry[0]}, {entry[1]}", entry[2], 1.0)
+        shares[first, second] = shares[second, first] = share
+    return shares
+
+
+def _same_keys(path: str, part: str, values: Any, model: Mapping[str, Any]) -> None:
+    found = _mapping(path, values)
+    for name in found:
+        if name not in model:
+            close = nearest(str(name), model)
+            raise UserError(f"{path}: {part}unknown key {name!r}; {close}it has {', '.join(model)}")
+    if lacking := [name for name in model if name not in found]:
+        raise UserError(f"{path}: {part}{', '.join(lacking)} missing; see the packaged table")
+
+
+def _mapping(path: str, values: Any) -> Mapping[str, Any]:
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: {values!r} stands where names with their values are wanted")
+    return values
+
+
+def _concept(path: str, name: Any) -> int:
+    if name not in _FINDINGS:
+        close = nearest(str(name), _FINDINGS)
+        raise UserError(f"{path}: unknown finding {name!r}; {close}see the packaged table")
+    return CONCEPT_ID[name]
+
+
+def _number(path: str, name: str, value: Any, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise UserError(f"{path}: {name} is {value!r}; wanted a number from 0 to {most:g}")
+    return float(value)

@@ -1,0 +1,38 @@
+"""A stress test for any reward: planted errors, the orders they should keep, and gaming."""
+
+from __future__ import annotations
+
+from rrgclinical.stress.gaming import gaming_rows, is_normal
+from rrgclinical.stress.orders import (
+    CRITICAL_ERRORS,
+    FIRST_OF_MEANING,
+    HARMLESS,
+    ORDERS,
+    Order,
+    Tally,
+    dearer_than_error,
+    means,
+    tally,
+)
+from rrgclinical.stress.pairs import Agreement, Preferences, agreement, read_pairs
+from rrgclinical.stress.planted import Planted, plant
+
+__all__ = [
+    "CRITICAL_ERRORS",
+    "FIRST_OF_MEANING",
+    "HARMLESS",
+    "ORDERS",
+    "Agreement",
+    "Order",
+    "Planted",
+    "Preferences",
+    "Tally",
+    "agreement",
+    "dearer_than_error",
+    "gaming_rows",
+    "is_normal",
+    "means",
+    "plant",
+    "read_pairs",
+    "tally",
+]

@@ -1,0 +1,106 @@
+"""Hold a term against preferences between pairs of reports, as a reader has set them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rrgclinical.common.errors import UserError
+from rrgclinical.scorecard import read_rows
+
+COLUMNS = ("reference", "first", "second", "preferred")
+_WORDS = {"first": 1.0, "second": -1.0, "tie": 0.0, "tied": 0.0, "equal": 0.0}
+_LEVEL = 0.95
+_MOST = 4000
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """N pairs: references, both reports, and `preferred` float64 `[N]`, above 0 for the first."""
+
+    references: list[str]
+    first: list[str]
+    second: list[str]
+    preferred: np.ndarray
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Pairs that a term orders right, wrong, and ties; tau-b with its 95 % interval."""
+
+    right: int
+    wrong: int
+    tied: int
+    tau: float
+    low: float
+    high: float
+
+
+def read_pairs(path: Path) -> Preferences:
+    """Read a file of pairs: CSV, TSV, JSONL or JSON with the columns of COLUMNS.
+
+    `preferred` is first, second or tie, or a number: by how much the first is better. UserError
+    names a row without a preference, and a file without one that is decided.
+    """
+    rows, _ = read_rows(path, split=None)
+    if lacking := [name for name in COLUMNS if name not in rows[0]]:
+        raise UserError(
+            f"{path} has no column {', '.join(lacking)}; wanted {', '.join(COLUMNS)}, its columns "
+            f"are {', '.join(rows[0])}"
+        )
+    if len(rows) > _MOST:
+        raise UserError(f"{path} has {len(rows)} pairs; wanted at most {_MOST}")
+    preferred = [_preference(row.where, row.get(COLUMNS[3])) for row in rows]
+    if not any(preferred):
+        raise UserError(f"{path} has no pair with a preference; all are tied")
+    references, first, second = ([str(row.get(name) or "") for row in rows] for name in COLUMNS[:3])
+    return Preferences(references, first, second, np.array(preferred))
+
+
+def _preference(where: str, cell: object) -> float:
+    word = str(cell if cell is not None else "").strip().lower()
+    if word in _WORDS:
+        return _WORDS[word]
+    try:
+        value = float(word)
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        told = f"is {word!r}" if word else "is missing"
+        raise UserError(f"{where}: preferred {told}; wanted first, second, tie or a number")
+    return value
+
+
+def agreement(
+    preferred: np.ndarray, gaps: np.ndarray, *, resamples: int = 1000, seed: int = 0
+) -> Agreement:
+    """Count pairs with a preference, and take tau-b of all.
+
+    preferred, gaps: float64 `[N]`, by how much the first report is better to the reader and to the
+    term. Which report is called first decides nothing: each pair counts in both directions.
+    """
+    decided = preferred != 0
+    signs = np.sign(preferred[decided]) * np.where(np.abs(gaps) <= 1e-9, 0.0, gaps)[decided]
+    both = np.concatenate([preferred, -preferred]), np.concatenate([gaps, -gaps])
+    x, y = (np.sign(np.subtract.outer(one, one)).astype(np.float32) for one in both)
+    rng, n = np.random.default_rng(seed), len(preferred)
+    drawn = rng.multinomial(n, np.full(n, 1.0 / n), size=resamples)
+    weights = np.concatenate([np.ones((1, n)), drawn]).astype(np.float32)
+    taus = _tau_b(x, y, np.concatenate([weights, weights], axis=1))
+    tail = (1.0 - _LEVEL) / 2.0
+    low, high = np.quantile(taus[1:], [tail, 1.0 - tail])
+    right, wrong = int((signs > 0).sum()), int((signs < 0).sum())
+    tied = len(signs) - right - wrong
+    return Agreement(right, wrong, tied, float(taus[0]), float(low), float(high))
+
+
+def _tau_b(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Kendall's tau-b `[B]` under weights `[B, M]` of M values; 0 where one side has no order."""
+
+    def total(signs: np.ndarray) -> np.ndarray:
+        return np.einsum("bm,bm->b", weights @ signs, weights).astype(np.float64)
+
+    scale = np.sqrt(total(np.abs(x)) * total(np.abs(y)))
+    return np.divide(total(x * y), scale, out=np.zeros(len(weights)), where=scale > 0)

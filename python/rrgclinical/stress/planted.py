@@ -1,0 +1,188 @@
+"""Plant two findings in each report, one critical and one minor, and make one error in them."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rrgclinical.labels import ClassId
+from rrgclinical.rules import split_sentences
+from rrgclinical.rules.assertion import read_sentence
+from rrgclinical.rules.concepts import CONCEPTS
+from rrgclinical.stress import phrases
+from rrgclinical.stress.phrases import CRITICAL, DENIALS, INVENTED, MINOR, MINOR_INVENTED
+
+WORDS = (15, 120)
+"""Words of the reports that findings are planted in."""
+_GRADES = (("small", "moderate", "large"), ("large", "moderate", "small"))
+_SIDES = (("left", "right"), ("right", "left"))
+_REWORDED = (
+    (re.compile(r"^There (?:is|are) no "), "No evidence of "),
+    (re.compile(r"^No evidence of "), "There is no "),
+    (re.compile(r"^No (?!evidence)"), "There is no "),
+    (re.compile(r"\bwithin normal limits\b"), "normal"),
+    (re.compile(r"\bunremarkable\b"), "normal"),
+)
+
+
+@dataclass
+class Planted:
+    """One report with its findings planted: perturbation -> (reference, report)."""
+
+    pairs: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a report, by the rules."""
+    return [text[start:end].strip() for start, end in split_sentences(text)]
+
+
+def named_in(sentence: str, *, affirmed: bool = False) -> set[str]:
+    """The findings of a sentence, all or those that it affirms or suspects."""
+    return {
+        CONCEPTS[m.concept].name
+        for m in read_sentence(sentence)
+        if not CONCEPTS[m.concept].anatomy and not (affirmed and m.status == ClassId.NEGATIVE)
+    }
+
+
+def plant(texts: Sequence[str], studies: int, seed: int = 0) -> list[Planted]:
+    """Perturb at most `studies` of the reports; those too short, long or full are left out."""
+    rng = random.Random(seed)
+    order = list(texts)
+    rng.shuffle(order)
+    planted: list[Planted] = []
+    for text in order:
+        if len(planted) == studies:
+            break
+        if WORDS[0] <= len(text.split()) <= WORDS[1]:
+            one = _planted(sentences_of(text), len(planted), rng)
+            planted += [one] if one is not None else []
+    return planted
+
+
+def _planted(sentences: list[str], number: int, rng: random.Random) -> Planted | None:
+    affirmed = set().union(*(named_in(s, affirmed=True) for s in sentences))
+    able = [name for name, one in CRITICAL.items() if affirmed.isdisjoint(one.near)]
+    critical = rng.choice(able) if able else None
+    minor = next((m for m in rng.sample(list(MINOR), len(MINOR)) if m not in affirmed), None)
+    if critical is None or minor is None:
+        return None
+    out = {critical, minor, *CRITICAL[critical].near}
+    rest = [s for s in sentences if out.isdisjoint(named_in(s))]
+    return _Case(rest, critical, minor, number, rng).planted() if len(rest) >= 2 else None
+
+
+class _Case:
+    """A report being perturbed: its other sentences, and what is planted where."""
+
+    def __init__(
+        self, rest: list[str], critical: str, minor: str, number: int, rng: random.Random
+    ) -> None:
+        self.rest, self.rng = rest, rng
+        self.name, self.critical, self.minor = critical, CRITICAL[critical], MINOR[minor]
+        self.side, self.other = _SIDES[number % 2]
+        self.grades = _GRADES[number // 2 % 2]
+        self.place = number % (len(rest) + 1)
+        self.there = {critical, minor}.union(*(named_in(s) for s in rest))
+
+    def text(
+        self,
+        critical: str | None = None,
+        minor: str | None = None,
+        rest: Sequence[str] | None = None,
+        more: Sequence[str] = (),
+    ) -> str:
+        """The report; "" leaves a planted sentence out."""
+        rest = self.rest if rest is None else rest
+        first = self.said() if critical is None else critical
+        last = self.minor.said if minor is None else minor
+        parts = [*rest[: self.place], first, *rest[self.place :], last, *more]
+        return " ".join(part for part in parts if part)
+
+    def said(self, grade: int = 0, side: str | None = None, form: str = "") -> str:
+        """The critical finding, in words."""
+        words = {"grade": self.grades[grade], "side": self.side if side is None else side}
+        return (form or self.critical.said).format(**words).replace("  ", " ")
+
+    def doubted(self, grade: int = 0) -> str:
+        said = self.said(grade)
+        said = said.replace("There is", "There may be")
+        return said.replace(" is present", " may be present")
+
+    def choose(self, among: dict[str, str]) -> str:
+        near = self.critical.near
+        free = [s for name, s in among.items() if name not in self.there and name not in near]
+        return self.rng.choice(free) if free else ""
+
+    def planted(self) -> Planted:
+        reference = self.text()
+        order = sentences_of(reference)
+        shuffled = order[:]
+        self.rng.shuffle(shuffled)
+        kept = [s for s in self.rest if named_in(s, affirmed=True) or not named_in(s)]
+        invented, little = self.choose(INVENTED), self.choose(MINOR_INVENTED)
+        true = [s for name, s in DENIALS.items() if name not in self.there][:2]
+        dropped_denials = " ".join([self.said(), *kept, self.minor.said])
+        reports = {
+            "unchanged": reference,
+            "sentences in another order": " ".join(shuffled),
+            "reworded": self.text(
+                self.said(form=self.critical.otherwise), rest=[_reworded(s) for s in self.rest]
+            ),
+            "a sentence said twice": f"{reference} {self.rng.choice(order)}",
+            "idle sentences added": self.text(more=self.rng.sample(phrases.IDLE, 2)),
+            "true denials added": self.text(more=true) if true else "",
+            "doubted": self.text(self.doubted()),
+            "severity one step off": self.text(self.said(1)),
+            "severity two steps off": self.text(self.said(2)),
+            "wrong side": self.text(self.said(side=self.other)),
+            "side unsaid": self.text(self.said(side="")),
+            "minor dropped": self.text(minor=""),
+            "critical dropped": self.text(""),
+            "minor denied": self.text(minor=self.minor.denied),
+            "critical denied": self.text(self.critical.denied),
+            "minor invented": self.text(more=[little]) if little else "",
+            "critical invented": self.text(more=[invented]) if invented else "",
+            "related finding instead": self.text(self.said(form=self.critical.relative)),
+            "unrelated finding instead": self.text(invented) if invented else "",
+            "denials dropped": dropped_denials if len(kept) < len(self.rest) else "",
+            "wrong side and minor dropped": self.text(self.said(side=self.other), ""),
+            "critical dropped and invented": self.text("", more=[invented]) if invented else "",
+            "severity two steps off and doubted": self.text(self.doubted(2)),
+            "normal template": phrases.TEMPLATE,
+            "all findings": phrases.ALL_FINDINGS,
+        }
+        pairs = {name: (reference, text) for name, text in reports.items() if text}
+        pairs["empty"] = (reference, "")
+        return Planted(pairs | self._of_change() | self._of_tube())
+
+    def _of_change(self) -> dict[str, tuple[str, str]]:
+        told = [f"{self.said()[:-1]}, {how}" for how in phrases.CHANGE]
+        reference = self.text(told[0])
+        return {
+            "change told": (reference, reference),
+            "change unsaid": (reference, self.text()),
+            "change reversed": (reference, self.text(told[1])),
+        }
+
+    def _of_tube(self) -> dict[str, tuple[str, str]]:
+        if "endotracheal tube" in self.there:
+            return {}
+        right, unsaid, wrong = (self.text(more=[sentence]) for sentence in phrases.TUBE)
+        return {
+            "tip told": (right, right),
+            "tip unsaid": (right, unsaid),
+            "tip called wrong": (right, wrong),
+            "wrong tip unsaid": (wrong, unsaid),
+            "wrong tip called right": (wrong, right),
+        }
+
+
+def _reworded(sentence: str) -> str:
+    for pattern, by in _REWORDED:
+        if pattern.search(sentence):
+            return pattern.sub(by, sentence, count=1)
+    return sentence

@@ -1,0 +1,192 @@
+"""The reward `severity`: its bounds, its orders on planted errors, its reasons, its table."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from rrgclinical.common.errors import UserError
+from rrgclinical.severity import AXES, Severity, axes, in_words
+from rrgclinical.stress import ORDERS, dearer_than_error, gaming_rows, plant, tally
+from rrgdata.phantom import PhantomConfig, sample_case, write_report
+
+ROOT = Path(__file__).resolve().parents[3]
+IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
+PACKAGED = ROOT / "python" / "rrgclinical" / "severity" / "significance.yaml"
+READER = Severity()
+
+
+def score(report: str, reference: str) -> float:
+    return READER.judge([report], [reference])[0].score
+
+
+def reports() -> list[str]:
+    """Of IU X-Ray where it is, else of phantoms."""
+    if IU_XRAY.is_dir():
+        annotation = json.loads((IU_XRAY / "annotation.json").read_text())
+        return [row["report"] for row in annotation["val"] if "XXXX" not in row["report"]]
+    config = PhantomConfig()
+    cases = [sample_case(config, (0, 0, number)) for number in range(200)]
+    return [write_report(case, case.findings, case.negated, config) for case in cases]
+
+
+TEXTS = reports()
+
+
+def test_the_reference_earns_1_an_empty_report_0_and_every_value_lies_between():
+    assert {one.score for one in READER.judge(TEXTS, TEXTS)} == {1.0}
+    odd = ["Comparison is made.", "Effusion. No effusion.", "x"]
+    assert {one.score for one in READER.judge(odd, odd)} == {1.0}
+    assert {one.score for one in READER.judge([""] * len(TEXTS), TEXTS)} == {0.0}
+    others = [one.score for one in READER.judge([*TEXTS[1:], TEXTS[0]], TEXTS)]
+    assert min(others) >= 0.0 and max(others) <= 1.0
+    again = [one.score for one in Severity().judge([*TEXTS[1:], TEXTS[0]], TEXTS)]
+    assert others == again
+    assert 0.0 < score("y", "x") < 1.0
+
+
+def test_the_orders_are_kept_on_planted_errors():
+    planted = plant(TEXTS, 80, seed=1)
+    assert len(planted) == 80
+    values = []
+    for one in planted:
+        pairs = list(one.pairs.values())
+        judged = READER.judge([report for _, report in pairs], [wanted for wanted, _ in pairs])
+        values.append({name: j.score for name, j in zip(one.pairs, judged, strict=True)})
+    short = {}
+    for order in ORDERS:
+        found = tally(order, values)
+        if found.right < 0.99 or found.n < 20:
+            short[order.text] = found
+    assert not short and len(ORDERS) == 18
+    assert dearer_than_error(values) == []
+
+
+def test_each_error_costs_what_the_table_says():
+    reference = "Small left pleural effusion. No pneumothorax."
+    left = READER.table.left
+    weighed = 0.45 * 0.7
+    for report, kept in (
+        ("Small right pleural effusion. No pneumothorax.", left["wrong side"]),
+        ("Small pleural effusion. No pneumothorax.", left["side unsaid"]),
+        ("Possible small left pleural effusion. No pneumothorax.", left["certainty"]),
+    ):
+        wanted = (weighed * kept + 0.25) / (weighed + 0.25)
+        assert score(report, reference) == pytest.approx(wanted), report
+    invented = score("Small left pleural effusion. Right pneumothorax.", reference)
+    # the one denial is not made, and the invented finding is denied there
+    assert invented == pytest.approx((weighed + 0.25 * 0.2) / (weighed + 0.25 + 1.25))
+
+
+def test_one_invented_finding_beats_four():
+    reference = "Large left pleural effusion."
+    four = ["Free air.", "Pulmonary edema.", "Lung mass.", "Right pneumothorax."]
+    values = [score(" ".join(four[:n]), reference) for n in range(1, 5)]
+    assert values == sorted(values, reverse=True) and len(set(values)) == 4
+
+
+def test_gaming_does_not_pay():
+    texts = TEXTS[:60]
+    values = {
+        name: float(np.mean([one.score for one in READER.judge(rows, texts)]))
+        for name, rows in gaming_rows(texts).items()
+    }
+    assert values["empty"] == 0.0
+    assert values["all findings named"] < 0.1 and values["all findings named possible"] < 0.1
+    assert values["reference 5 times"] < 0.7 and values["reference and more denials"] < 0.8
+    assert values["every finding hedged"] < 1.0
+
+
+def test_reasons_name_right_differing_missed_and_invented():
+    reference = "Small left pleural effusion. Mild cardiomegaly. Right pneumothorax. No edema."
+    report = "Large left pleural effusion. Mild cardiomegaly. No pneumothorax. Free air. Edema."
+    judged = READER.judge([report], [reference])[0]
+    note = judged.explain(READER.table)
+    assert [one["finding"] for one in note["right"]] == ["small cardiomegaly"]
+    (differing,) = note["differs"]
+    assert differing["differs"] == ["severity large, not small"] and differing["cost"] > 0
+    assert note["missed"] == [{"finding": "right pneumothorax", "cost": 1.25, "denied": True}]
+    assert [(x["finding"], x.get("denied", False)) for x in note["invented"]] == [
+        ("free air", False), ("edema", True)]  # fmt: skip
+    costs = sum(x["cost"] for part in ("differs", "missed", "invented") for x in note[part])
+    assert costs == pytest.approx(judged.differ + judged.missed + judged.false, abs=0.003)
+    line = in_words(json.loads(json.dumps(note)))
+    for word in ("missed: right pneumothorax", "invented: free air", "severity large, not small"):
+        assert word in line
+
+
+def test_axes_count_what_they_say():
+    reference = "Small left pleural effusion. Pneumonia. Cardiomegaly. Osteopenia."
+    report = "Large right pleural effusion. Possible pneumonia. No cardiomegaly. Pneumothorax."
+    report += " Osteopenia. Osteopenia."
+    judged = READER.judge([report], [reference])
+    counted = axes(judged, READER.read([report]), READER.read([reference]), READER.table)
+    rates = {name: float(a[0] / max(1, b[0])) for name, (a, b) in counted.items()}
+    assert list(rates) == list(AXES)
+    assert rates["critical_found"] == 1.0 and rates["critical_invented"] == 1.0
+    assert rates["side_right"] == 0.0 and rates["severity_right"] == 0.0
+    assert rates["denied_though_there"] == 0.25 and rates["hedged"] == pytest.approx(1 / 3)
+    assert rates["repeated"] == pytest.approx(1 / 6)
+    assert rates["length_ratio"] == pytest.approx(len(report.split()) / len(reference.split()))
+
+
+def edited(tmp_path: Path, change) -> str:
+    values = yaml.safe_load(PACKAGED.read_text())
+    change(values)
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return str(path)
+
+
+def test_a_table_of_ones_own_is_used_and_has_another_digest(tmp_path):
+    def graver(values):
+        values["tiers"]["minor"] = 1.0
+
+    own = Severity(edited(tmp_path, graver))
+    reference, report = "Cardiomegaly. Edema.", "Edema."
+    assert own.judge([report], [reference])[0].score < score(report, reference)
+    assert own.table.digest != READER.table.digest
+
+
+def test_a_wrong_table_is_one_line(tmp_path):
+    def unknown(values):
+        values["findings"]["minor"].append("cardiomegalia")
+
+    def heavy(values):
+        values["tiers"]["urgent"] = 1.5
+
+    def twice(values):
+        values["findings"]["minor"].append("edema")
+
+    def lacking(values):
+        values["findings"]["urgent"].remove("pneumothorax")
+
+    def misspelt(values):
+        values["left"]["wrong sid"] = values["left"].pop("wrong side")
+
+    def no_pair(values):
+        values["related"].append(["edema", 0.3])
+
+    def word(values):
+        values["normal"] = "much"
+
+    cases = {
+        unknown: "unknown finding 'cardiomegalia'; did you mean cardiomegaly",
+        heavy: "urgent is 1.5; wanted a number from 0 to 1",
+        twice: "'edema' stands twice",
+        lacking: "no tier has pneumothorax",
+        misspelt: "unknown key 'wrong sid'",
+        no_pair: "wanted .finding, finding, share",
+        word: "normal is 'much'",
+    }
+    for change, line in cases.items():
+        with pytest.raises(UserError, match=line) as told:
+            Severity(edited(tmp_path, change))
+        assert "\n" not in str(told.value)
+    with pytest.raises(UserError, match="No such file"):
+        Severity(str(tmp_path / "none.yaml"))
