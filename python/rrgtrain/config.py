@@ -86,17 +86,18 @@ def load_config(
     for override in overrides:
         _apply(schema, written, _override(schema, override), places)
     resolved = _resolved(schema, written, places)
-    for loc, number, wanted in _odd_numbers(resolved):
-        key = ".".join(part for part in loc if isinstance(part, str))
-        seen = _interpolation(written, loc) or number
-        raise UserError(f"{_place(schema, loc, places)}: {key} is {seen}; wanted {wanted}")
+    odd = next(_odd_numbers(resolved), None)
     try:
+        if odd and isinstance(odd[1], float):
+            raise _no_number(schema, odd, written, places)
         # as JSON: strict in types, and a mapping becomes a section all the same
         built = TypeAdapter(schema).validate_json(json.dumps(resolved), strict=True)
     except ValidationError as error:
         raise _refused(schema, error, written, places) from None
     except UserError as error:
         raise UserError(hidden(str(error))) from None
+    if odd:
+        raise _no_number(schema, odd, written, places)
     # Not a field: what was written is no setting, and two recipes of equal values are equal.
     vars(built)[_WRITTEN] = written, resolved
     _hide_values(written, resolved)
@@ -314,15 +315,25 @@ def _parts(schema: Any, key: str) -> list[str]:
     return parts
 
 
-def _odd_numbers(tree: Any, loc: _Loc = ()) -> Iterator[tuple[_Loc, Any, str]]:
-    """Find numbers that no setting takes: their place in the tree, the number, what is wanted."""
+def _odd_numbers(tree: Any, loc: _Loc = ()) -> Iterator[tuple[_Loc, float]]:
+    """Find numbers that no setting takes, and where in the tree they are."""
     if isinstance(tree, dict | list):
         for part, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
             yield from _odd_numbers(item, (*loc, part))
-    elif isinstance(tree, float) and not math.isfinite(tree):
-        yield loc, tree, "a finite number"
-    elif isinstance(tree, int) and not -(2**63) <= tree < 2**63:
-        yield loc, tree, "a whole number of at most 64 bits"
+    elif isinstance(tree, float | int):
+        fits = -(2**63) <= tree < 2**63 if isinstance(tree, int) else math.isfinite(tree)
+        if not fits:
+            yield loc, tree
+
+
+def _no_number(
+    schema: Any, odd: tuple[_Loc, float], written: Any, places: Mapping[str, str]
+) -> UserError:
+    loc, number = odd
+    key = ".".join(part for part in loc if isinstance(part, str))
+    seen = f"{_place(schema, loc, places)}: {key} is {_interpolation(written, loc) or number}"
+    whole = "a whole number of at most 64 bits"
+    return UserError(f"{seen}; wanted {whole if isinstance(number, int) else 'a finite number'}")
 
 
 def _place(schema: Any, loc: _Loc, places: Mapping[str, str]) -> str:
