@@ -61,7 +61,7 @@ def base_of(start: str, work: Path) -> str:
         did not write is its own base, an adapter's is what the adapter names.
 
     Raises:
-        UserError: a checkpoint of the trainer that does not say, as those of before this was kept.
+        UserError: a checkpoint of the trainer that does not say.
     """
     base = known_base(start, work)
     if base is None:

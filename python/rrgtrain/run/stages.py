@@ -246,8 +246,6 @@ class Stages:
         return {**dataclasses.asdict(result), "best": str(best)}
 
     def _result(self, kind: type[Result], state: State) -> Result:
-        # runs of before eval.best_by
-        state = {"best_value": state.get("best_f1"), **state}
         fields: dict[str, Any] = {f.name: state[f.name] for f in dataclasses.fields(kind)}
         return kind(**{**fields, "best": self.run.path / state["best"]})
 

@@ -165,11 +165,10 @@ class RlRun:
 
     def load_state_dict(self, saved: State) -> None:
         """Puts back what `state_dict` gave."""
-        known = [f.name for f in dataclasses.fields(LoopState) if f.name in saved]
-        self.state = LoopState(**{name: saved[name] for name in known})
+        self.state = LoopState(**{f.name: saved[f.name] for f in dataclasses.fields(LoopState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])
-        order_of(self.studies, self.recipe.rl.prompts, saved.get("order"))
+        order_of(self.studies, self.recipe.rl.prompts, saved["order"])
         self.algorithm.load_state_dict(saved["algorithm"])
         if self.record:
             self.record.load_state_dict(saved["record"])
