@@ -126,7 +126,9 @@ class RlRun:
         scale = self.recipe.scale
         sharding.setup(scale.mode, self.policy, self.reference, shard=scale.shard)
         self.optimizer = optimizer_of(self.policy.model, settings)
-        self.watch = SamplerWatch(self.policy, self.algorithm, self.recipe)
+        self.watch = SamplerWatch(
+            self.policy, self.algorithm, self.recipe.rl, self.recipe.rollout.max_gap
+        )
         self._best = Best(self.policy, judged_by(self.recipe), self.checkpointer)
         self._clock, self._speed = Stopwatch(PHASES), Speed(self.policy)
         saved = self.checkpointer.begin(self.algorithm.name, self.state_dict)
