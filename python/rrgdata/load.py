@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import atomic_write
@@ -24,8 +25,10 @@ from rrgdata.arrange import (
     one_image_each,
 )
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.phantom import PhantomConfig, write_phantom
-from rrgdata.settings import DataSettings
+
+if TYPE_CHECKING:
+    from rrgdata.phantom import PhantomConfig
+    from rrgdata.settings import DataSettings
 
 Loader = Callable[[Path, ReadSettings, Catalogue], None]
 
@@ -144,7 +147,7 @@ def open_studies(
     if data.limit is not None and data.limit < 1:
         raise UserError(f"data.limit={data.limit}; give at least 1, or null for all studies")
     if data.source == "phantom":
-        source, root = "iu_xray", _drawn(PhantomConfig(**vars(data.phantom)), data, work)
+        source, root = "iu_xray", _drawn(data.phantom, data, work)
     elif data.root is None:
         raise UserError(f"data.source={data.source} needs data.root=<directory of the dataset>")
     else:
@@ -193,6 +196,8 @@ def remembered_root(data: DataSettings) -> Path | None:
 
 
 def _drawn(config: PhantomConfig, data: DataSettings, work: Path) -> Path:
+    from rrgdata.phantom import write_phantom  # drawing is slow to import, and mostly not wanted
+
     root = phantom_root(data, work)
     if holds_files(root):
         write_phantom(config, root)  # nothing is written if they are the same phantoms

@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, make_dataclass
-from typing import get_type_hints
+from typing import Annotated, Literal
 
-from rrgclinical.common.fields import at_least, descriptions, one_of
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from rrgclinical.common.fields import SETTINGS
 from rrgdata.phantom import PhantomConfig
 
 
-def _phantom() -> type:
-    """Make the recipe's view of `PhantomConfig`: the same fields, open to overrides."""
-    hints, texts = get_type_hints(PhantomConfig), descriptions(PhantomConfig)
-    return make_dataclass(
-        "Phantom",
-        [
-            (f.name, hints[f.name], field(default=f.default, metadata={"text": texts[f.name]}))
-            for f in fields(PhantomConfig)
-        ],
-    )
-
-
-Phantom = _phantom()
-
-
-@dataclass
+@dataclass(config=SETTINGS)
 class DataSettings:
     """Choose the studies, and which of them are trained on."""
 
-    source: str = one_of(
-        "phantom",
-        "chexpert_plus",
-        "iu_xray",
-        "mimic_cxr",
-        "nih",
-        "open_i",
-        "padchest_gr",
-        "r2gen_mimic",
-        "rexgradient",
-        "table",
-        own=True,
-    )
+    source: (
+        Literal[
+            "phantom",
+            "chexpert_plus",
+            "iu_xray",
+            "mimic_cxr",
+            "nih",
+            "open_i",
+            "padchest_gr",
+            "r2gen_mimic",
+            "rexgradient",
+            "table",
+        ]
+        | Annotated[str, Field(pattern=":")]
+    ) = "phantom"
     """Data set, by the layout of its files (`rrgdata/README.md`), procedural phantoms, or a loader
     of your own as `package.module:function`."""
     root: str | None = None
@@ -49,18 +38,18 @@ class DataSettings:
     reports: str | None = None
     """Directory of the report texts where they are not beneath `data.root`: MIMIC-CXR's, when it is
     downloaded apart from MIMIC-CXR-JPG."""
-    images: str = one_of("all", "frontal", "none")
+    images: Literal["all", "frontal", "none"] = "all"
     """Views that are read: all, the frontal ones, or none for reports alone."""
-    sections: str = one_of("findings", "impression", "both")
+    sections: Literal["findings", "impression", "both"] = "findings"
     """Text that is the report where a data set keeps the sections apart; both puts the findings
     first. Studies without it are left out and counted."""
-    prior: str = one_of("none", "last")
+    prior: Literal["none", "last"] = "none"
     """Images of an earlier study that are added to each study, where their order is known
     (mimic_cxr, chexpert_plus, padchest_gr): none, or those of the patient's latest one before."""
-    columns: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = Field(default_factory=dict)
     """Columns of your own table, by content: `{report: findings_text, images: png}`; the contents
     are in `rrgdata/README.md`."""
-    body_parts: list[str] = field(default_factory=list)
+    body_parts: list[str] = Field(default_factory=list)
     """Further values of a DICOM header's BodyPartExamined that pass, as `[BUST, RIPPEN]`, beside
     those that name the chest; case, accents and separators do not count."""
     skip: bool = False
@@ -68,14 +57,14 @@ class DataSettings:
     image is known to be broken from `rrgtrain data check`, or from the sample of 256 that a run
     decodes first; any other stops the run when it is read, which can then be resumed: without the
     study, the later batches are drawn anew."""
-    splits: dict[str, str] = field(default_factory=dict)
+    splits: dict[str, str] = Field(default_factory=dict)
     """Splits made of others: `{train: train+val}` trains on both, and a checkpoint can then be
     chosen by training studies alone."""
-    max_images: int | None = at_least(None, 1)
+    max_images: int | None = Field(default=None, ge=1)
     """Largest number of images of a study; studies with more are left out, null keeps all."""
     each_image: bool = False
     """Make every image a sample of its own with the report of its study (MRG-R1)."""
-    longest_text: int | None = at_least(20_000, 1)
+    longest_text: int | None = Field(default=20_000, ge=1)
     """Characters of a report or section beyond which a study is refused, since a text of megabytes
     takes all memory; null refuses none."""
     limit: int | None = None
@@ -88,13 +77,13 @@ class DataSettings:
     agreeing: bool = False
     """Keep for reinforcement learning the training studies whose report says what their labels say:
     positive or uncertain against neither, read by `reward.labeller`."""
-    workers: int = at_least(0, 0)
+    workers: int = Field(default=0, ge=0)
     """Processes that read images ahead of their use, for each process of the trainer; 0 reads them
     in the trainer's own."""
-    read_ahead: int = at_least(32, 1)
+    read_ahead: int = Field(default=32, ge=1)
     """Studies whose images the workers read ahead; one with three images of EditGRPO's size takes
     27 MB."""
-    cache_mib: int = at_least(256, 0)
+    cache_mib: int = Field(default=256, ge=0)
     """Mebibytes of encoded images that a process keeps, those it meets first."""
-    phantom: Phantom = field(default_factory=Phantom)  # type: ignore[valid-type]
+    phantom: PhantomConfig = Field(default_factory=PhantomConfig)
     """Procedural radiographs with reports and labels, for `data.source=phantom`."""

@@ -140,7 +140,7 @@ def _edit(sample: EditSample) -> dict[str, Any]:
 
 
 def unrecorded(rows: Sequence[Mapping[str, Any]], samples: Sequence[AnySample]) -> list[str]:
-    """Name, a line each, what a run of an older version did unrecorded."""
+    """Name, a line each, what a run did and kept no example of."""
     keys = {key for row in rows for key in row}
     studies = [s for s in samples if isinstance(s, Sample)]
     lines = []
@@ -150,8 +150,6 @@ def unrecorded(rows: Sequence[Mapping[str, Any]], samples: Sequence[AnySample]) 
         lines.append("Tokens were weighed, but this run kept no report with its weights.")
     if "reward/facts" in keys and studies and not any(s.facts for s in studies):
         lines.append("FactS was a reward, but this run kept no facts and verdicts of its studies.")
-    if "zero_variance" in keys and "zero_reward" not in keys:
-        lines.append("How many reports earned nothing was not recorded by this run.")
     return lines
 
 

@@ -12,10 +12,9 @@ names the place and the nearest valid spelling.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import difflib
-import functools
+import json
 import math
 import os
 import re
@@ -25,17 +24,26 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationValidationError, OmegaConfBaseException, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import hidden, hide, redacted
 from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import find_recipe, read_recipe
-from rrgtrain.schema.keys import arms, describe_kind, hints_of, is_flat, key_names, kind_at
+from rrgtrain.schema.keys import (
+    arms,
+    describe_kind,
+    hints_of,
+    is_flat,
+    key_names,
+    kind_at,
+    settings,
+)
 from rrgtrain.util.plain_yaml import Plain, read_yaml, value_of
 
 T = TypeVar("T")
+# the way to a value: keys and, in a list, numbers
+_Loc = tuple[str | int, ...]
 _WRITTEN = "_written"
 
 
@@ -62,43 +70,38 @@ def load_config(
     stand, for messages.
 
     `recipe` is a name under `recipes/`, a path, several of them joined by `+` (the last one wins),
-    or None for the defaults alone. Schema fields may declare `metadata={"choices": [...]}`,
-    `{"min": ...}` and `{"max": ...}`.
+    or None for the defaults alone. The schema is of pydantic's dataclasses, whose fields are
+    `Literal` or have bounds in `Field(ge=..., le=...)`.
 
     Raises `UserError` for an unknown recipe, broken YAML, an unknown key, a value of the wrong
     type, outside its choices or outside its bounds.
     """
-    config = _defaults_of(schema)
+    written = dataclasses.asdict(schema())  # type: ignore[call-overload]
     places: dict[str, str] = {}
     for key, value in (defaults or {}).items():
-        _apply(schema, config, _Setting(key, value, origin), places)
+        _apply(schema, written, _Setting(key, value, origin), places)
     for path, tree, lines in _chain(_named(recipe)) if recipe is not None else []:
         for key, value in _settings(schema, tree, ""):
-            setting = _Setting(key, value, f"{path}:{lines[key]}")
-            _apply(schema, config, setting, places)
+            _apply(schema, written, _Setting(key, value, f"{path}:{lines[key]}"), places)
     for override in overrides:
-        _apply(schema, config, _override(schema, override), places)
-    written = OmegaConf.to_container(config)
-    _hide_variables(written)
+        _apply(schema, written, _override(schema, override), places)
+    resolved = _resolved(schema, written, places)
+    odd = next(_odd_numbers(resolved), None)
     try:
-        built = OmegaConf.to_object(config)
-    except OmegaConfBaseException as error:
-        raise _unresolved(schema, error, written, places) from None
-    for key, value, field in _leaves(built):
-        place = places.get(key, f"{schema.__name__} (default)")
-        _check_allowed(key, value, field.metadata, place, _at(written, key))
+        if odd and isinstance(odd[1], float):
+            raise _no_number(schema, odd, written, places)
+        # as JSON: strict in types, and a mapping becomes a section all the same
+        built = TypeAdapter(schema).validate_json(json.dumps(resolved), strict=True)
+    except ValidationError as error:
+        raise _refused(schema, error, written, places) from None
+    except UserError as error:
+        raise UserError(hidden(str(error))) from None
+    if odd:
+        raise _no_number(schema, odd, written, places)
     # Not a field: what was written is no setting, and two recipes of equal values are equal.
-    vars(built)[_WRITTEN] = written, OmegaConf.to_container(config, resolve=True)
-    _hide_values(*vars(built)[_WRITTEN])
+    vars(built)[_WRITTEN] = written, resolved
+    _hide_values(written, resolved)
     return typing.cast(T, built)
-
-
-_structured = functools.cache(OmegaConf.structured)
-
-
-def _defaults_of(schema: Any) -> DictConfig:
-    """Copy a schema's defaults: it takes OmegaConf five times as long to read them."""
-    return copy.deepcopy(_structured(schema))
 
 
 def dump_config(cfg: Any, path: str | Path, comments: Sequence[str] = ()) -> None:
@@ -109,7 +112,9 @@ def dump_config(cfg: Any, path: str | Path, comments: Sequence[str] = ()) -> Non
     A file with a key that was typed, as in an address, is for its owner alone to read: a resume
     needs the key, so that it cannot be left out.
     """
-    values = OmegaConf.to_container(OmegaConf.structured(cfg))
+    from omegaconf import OmegaConf
+
+    values = dataclasses.asdict(cfg)
     written, resolved = vars(cfg).get(_WRITTEN, (None, None))
     text = OmegaConf.to_yaml(OmegaConf.create(_as_written(values, written, resolved)))
     text = "".join(f"# {line}\n" for line in comments) + text
@@ -148,17 +153,23 @@ def _hide_values(written: Any, resolved: Any) -> None:
             _hide_values(*pair)
 
 
-def _unresolved(
-    schema: Any, error: OmegaConfBaseException, written: Any, places: Mapping[str, str]
-) -> UserError:
-    """Word what `${...}` came to, without its value."""
-    key = error.full_key or "the recipe"
-    place, seen = places.get(key, "recipe"), _at(written, key)
-    if not isinstance(error, ValidationError | InterpolationValidationError):
+def _resolved(schema: Any, written: Any, places: Mapping[str, str]) -> Any:
+    """Put what `${...}` stands for in its place; UserError, without its value, where it cannot."""
+    if "${" not in json.dumps(written):
+        return written
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    _hide_variables(written)
+    try:
+        resolved = OmegaConf.to_container(OmegaConf.create(written), resolve=True)
+    except OmegaConfBaseException as error:
+        key = error.full_key or "the recipe"
         mend = "give it a value, or point ${...} at a key that exists"
-        return UserError(f"{place}: {key}: {hidden(_first_line(error))}; {mend}")
-    wanted = describe_kind(kind_at(schema, key, place))
-    return UserError(f"{place}: {key} is {seen}, which stands for something else than {wanted}")
+        raise UserError(
+            f"{places.get(key, 'recipe')}: {key}: {hidden(_first_line(error))}; {mend}"
+        ) from None
+    return _typed(schema, resolved)
 
 
 def _as_written(value: Any, written: Any, resolved: Any) -> Any:
@@ -243,28 +254,22 @@ def _typed(kind: Any, value: Any) -> Any:
     """
     args = typing.get_args(kind)
     if isinstance(value, Mapping):
+        hints = hints_of(kind) if dataclasses.is_dataclass(kind) else {}
         inner = args[1] if typing.get_origin(kind) is dict else Any
-        return {str(name): _typed(inner, item) for name, item in value.items()}
+        return {str(name): _typed(hints.get(name, inner), item) for name, item in value.items()}
     if isinstance(value, list):
         inner = args[0] if typing.get_origin(kind) in (list, tuple) else Any
         return [_typed(inner, item) for item in value]
-    if isinstance(value, Plain):
-        said = value_of(value)
-        return str(value) if said is not None and str in arms(kind) else said
-    if isinstance(value, str) and {int, float} & set(arms(kind)):
-        said = value_of(Plain(value))
-        return said if type(said) in (int, float) else value
-    return value
-
-
-def _no_number(kind: Any, value: Any) -> str | None:
-    """Find a text where the type wants a number, which OmegaConf may read as another one."""
-    args = typing.get_args(kind)
-    if isinstance(value, list | dict) and typing.get_origin(kind) in (list, tuple, dict):
-        inner, items = (args[1], value.values()) if isinstance(value, dict) else (args[0], value)
-        return next(filter(None, (_no_number(inner, item) for item in items)), None)
-    number = {int, float} & set(arms(kind))
-    return value if number and isinstance(value, str) and "${" not in value else None
+    if not isinstance(value, str):
+        return value
+    said = value_of(Plain(value))
+    if str in arms(kind):
+        return None if said is None and isinstance(value, Plain) else str(value)
+    if bool in arms(kind) and said in (0, 1):
+        return bool(said)
+    if type(said) in (int, float) and {int, float} & set(arms(kind)):
+        return said if type(said) is float or int in arms(kind) else float(value)
+    return said if isinstance(value, Plain) else value
 
 
 def _settings(schema: Any, tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -279,7 +284,8 @@ def _settings(schema: Any, tree: Mapping[str, Any], prefix: str) -> Iterator[tup
             yield key, value
 
 
-def _apply(schema: Any, config: DictConfig, setting: _Setting, places: dict[str, str]) -> None:
+def _apply(schema: Any, tree: Any, setting: _Setting, places: dict[str, str]) -> None:
+    """Write a setting into the tree, and where it stands into `places`."""
     kind = kind_at(schema, setting.key, setting.place)
     if dataclasses.is_dataclass(kind):
         if not isinstance(setting.value, Mapping):
@@ -288,32 +294,98 @@ def _apply(schema: Any, config: DictConfig, setting: _Setting, places: dict[str,
                 f"set one of its keys: {', '.join(key_names(kind, setting.key))}"
             )
         for key, value in _settings(kind, setting.value, f"{setting.key}."):
-            _apply(schema, config, _Setting(key, value, setting.place), places)
+            _apply(schema, tree, _Setting(key, value, setting.place), places)
         return
-    setting = dataclasses.replace(setting, value=_typed(kind, setting.value))
-    odd = _no_number(kind, setting.value)
-    if odd is not None:
-        raise _wrong_type(setting, kind, odd)
-    if isinstance(setting.value, bool) and bool not in arms(kind) and float in arms(kind):
-        # OmegaConf would take true as 1.0.
-        raise _wrong_type(setting, kind)
-    owner, name = _owner(schema, setting.key)
-    try:
-        if name:
-            # the whole key would be split at the name's own dots
-            OmegaConf.update(config, owner, {name: setting.value}, merge=True)
-        else:
-            OmegaConf.update(config, setting.key, setting.value, merge=False)
-    except OmegaConfBaseException as error:
-        raise _wrong_type(setting, kind) from error
+    *above, name = _parts(schema, setting.key)
+    for part in above:
+        if not isinstance(tree.get(part), dict):
+            tree[part] = {}
+        tree = tree[part]
+    tree[name] = _typed(kind, setting.value)
     places[setting.key] = setting.place
 
 
-def _wrong_type(setting: _Setting, kind: Any, odd: str = "") -> UserError:
+def _parts(schema: Any, key: str) -> list[str]:
+    """Split a dotted key; the name of an entry of a flat mapping may hold dots itself."""
+    kind, parts = schema, key.split(".")
+    for depth, part in enumerate(parts):
+        if is_flat(kind):
+            return [*parts[:depth], ".".join(parts[depth:])]
+        kind = hints_of(kind).get(part) if dataclasses.is_dataclass(kind) else None
+    return parts
+
+
+def _odd_numbers(tree: Any, loc: _Loc = ()) -> Iterator[tuple[_Loc, float]]:
+    """Find numbers that no setting takes, and where in the tree they are."""
+    if isinstance(tree, dict | list):
+        for part, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _odd_numbers(item, (*loc, part))
+    elif isinstance(tree, float | int):
+        fits = -(2**63) <= tree < 2**63 if isinstance(tree, int) else math.isfinite(tree)
+        if not fits:
+            yield loc, tree
+
+
+def _no_number(
+    schema: Any, odd: tuple[_Loc, float], written: Any, places: Mapping[str, str]
+) -> UserError:
+    loc, number = odd
+    key = ".".join(part for part in loc if isinstance(part, str))
+    seen = f"{_place(schema, loc, places)}: {key} is {_interpolation(written, loc) or number}"
+    whole = "a whole number of at most 64 bits"
+    return UserError(f"{seen}; wanted {whole if isinstance(number, int) else 'a finite number'}")
+
+
+def _place(schema: Any, loc: _Loc, places: Mapping[str, str]) -> str:
+    keys = (".".join(map(str, loc[:end])) for end in range(len(loc), 0, -1))
+    return next((places[key] for key in keys if key in places), f"{schema.__name__} (default)")
+
+
+def _interpolation(written: Any, loc: _Loc) -> str:
+    """Return the `${...}` that was written there, or for what is around it; "" where none was."""
+    for part in loc:
+        if not isinstance(written, dict | list):
+            break
+        written = written[part]  # type: ignore[index]
+    return written if isinstance(written, str) and "${" in written else ""
+
+
+def _refused(
+    schema: Any, error: ValidationError, written: Any, places: Mapping[str, str]
+) -> UserError:
+    """Word the first of pydantic's errors: what was written where, and what is wanted."""
+    first = error.errors(include_url=False)[0]
+    loc, value, known = first["loc"], first["input"], {s.key: s for s in settings(schema)}
+    # what was set: within it are items of a list and parts of a union
+    ends = range(len(loc), 0, -1)
+    end = next(e for e in ends if ".".join(map(str, loc[:e])) in {**places, **known})
+    key = ".".join(map(str, loc[:end]))
+    place, kind = _place(schema, loc, places), kind_at(schema, key, "")
+    setting, text = known.get(key), _interpolation(written, loc)
+    seen = f"{place}: {key} is {text or redacted(repr(value))}"
+    if first["type"] in ("greater_than_equal", "less_than_equal"):
+        bounds = {**first["ctx"], **({"ge": setting.min, "le": setting.max} if setting else {})}
+        signs = {">=": bounds.get("ge"), "<=": bounds.get("le")}
+        listed = " and ".join(f"{sign} {b}" for sign, b in signs.items() if b is not None)
+        return UserError(f"{seen}; wanted a value {listed}")
+    if setting and setting.choices and isinstance(value, str):
+        # of an interpolation neither the value nor what is near to it
+        close = [] if text else difflib.get_close_matches(value, setting.choices, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return UserError(f"{seen}; wanted one of {', '.join(setting.choices)}{hint}")
+    if text:
+        return UserError(f"{seen}, which stands for something else than {describe_kind(kind)}")
+    for part in loc[:end]:
+        written = written[part]
+    return _wrong_type(_Setting(key, written, place), kind, value)
+
+
+def _wrong_type(setting: _Setting, kind: Any, inner: Any) -> UserError:
+    """Word a value of another type; `inner` is the part of it that is wrong."""
     name = type(setting.value).__name__
     seen = "null" if setting.value is None else f"{redacted(repr(setting.value))} ({name})"
     mend = ""
-    if any(letter.isdigit() for letter in odd):
+    if isinstance(inner, str) and any(letter.isdigit() for letter in inner):
         mend = ", in decimal digits, without leading zeros, underscores or colons"
     elif setting.value is None and str in arms(kind):
         mend = f"; write {setting.key}='\"null\"' where the word is meant"
@@ -321,66 +393,6 @@ def _wrong_type(setting: _Setting, kind: Any, odd: str = "") -> UserError:
         mend = "; put it in quotes"
     wanted = describe_kind(kind)
     return UserError(f"{setting.place}: {setting.key} is {seen}; wanted {wanted}{mend}")
-
-
-def _owner(schema: Any, key: str) -> tuple[str, str]:
-    """Split an entry of a flat mapping into mapping and name, which may hold dots; else "", ""."""
-    kind: Any = schema
-    parts = key.split(".")
-    for depth, part in enumerate(parts):
-        if is_flat(kind):
-            return ".".join(parts[:depth]), ".".join(parts[depth:])
-        hints = hints_of(kind) if dataclasses.is_dataclass(kind) else {}
-        kind = hints.get(part)
-    return "", ""
-
-
-def _leaves(built: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any]]]:
-    for field in dataclasses.fields(built):
-        value = getattr(built, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from _leaves(value, f"{prefix}{field.name}.")
-        else:
-            yield f"{prefix}{field.name}", value, field
-
-
-def _check_allowed(
-    key: str, value: Any, allowed: Mapping[str, Any], place: str, written: Any
-) -> None:
-    """Raise UserError, which shows what was written, for a value that is not allowed."""
-    if value is None:
-        return
-    if isinstance(value, list | tuple):
-        each = written if isinstance(written, list) else [written] * len(value)
-        for item, one in zip(value, each, strict=True):
-            _check_allowed(key, item, allowed, place, one)
-        return
-    if isinstance(value, dict):
-        for name, item in value.items():
-            one = written.get(name) if isinstance(written, dict) else written
-            _check_allowed(f"{key}.{name}", item, {}, place, one)
-        return
-    seen = written if isinstance(written, str) and "${" in written else redacted(repr(value))
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{place}: {key} is {seen}; wanted a finite number")
-    choices = allowed.get("choices")
-    own = allowed.get("own", False) and ":" in str(value)
-    if choices is not None and value not in choices and not own:
-        if seen is written:
-            # neither the value nor what is near to it
-            listed = ", ".join(map(str, choices))
-            raise UserError(f"{place}: {key} is {seen}; wanted one of {listed}")
-        close = difflib.get_close_matches(str(value), [str(c) for c in choices], n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise UserError(
-            f"{place}: {key} is {seen}; wanted one of {', '.join(map(str, choices))}{hint}"
-        )
-    low, high = allowed.get("min"), allowed.get("max")
-    if (low is not None and value < low) or (high is not None and value > high):
-        bounds = [f">= {low}"] * (low is not None) + [f"<= {high}"] * (high is not None)
-        raise UserError(f"{place}: {key} is {seen}; wanted a value {' and '.join(bounds)}")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise UserError(f"{place}: {key} is {seen}; wanted a whole number of at most 64 bits")
 
 
 def _first_line(error: Exception) -> str:

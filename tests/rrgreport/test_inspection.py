@@ -222,16 +222,15 @@ def test_mean_and_largest_weight_are_curves() -> None:
     assert [name for _, name, _ in found.legend] == ["mean", "max"]
 
 
-def test_an_old_run_says_what_it_lacks(tmp_path: Path) -> None:
+def test_a_run_says_what_it_kept_no_example_of(tmp_path: Path) -> None:
     given = rows(**{"edits/a": 1.0, "token_weight/mean": 1.0, "reward/facts": 0.5})
     study = Sample("s", [], "r.", {"OraPO": "x."})
     lines = unrecorded(given, [study])
-    assert [line.split(",")[0] for line in lines[:3]] == [
+    assert [line.split(",")[0] for line in lines] == [
         "Edits were made",
         "Tokens were weighed",
         "FactS was a reward",
     ]
-    assert "earned nothing was not recorded" in lines[3] and len(lines) == 4
     text = page(tmp_path, given, [study]).text
     assert all(line in text for line in lines)
 

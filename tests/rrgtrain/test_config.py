@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
@@ -20,12 +22,12 @@ from tests.rrgtrain.recipes.loaded import loaded
 
 @dataclass
 class Optimiser:
-    lr: float = field(default=1e-3, metadata={"min": 0.0})
-    steps: int = field(default=10, metadata={"min": 1, "max": 1000})
-    schedule: str = field(default="constant", metadata={"choices": ["constant", "cosine"]})
+    lr: float = Field(default=1e-3, ge=0.0)
+    steps: int = Field(default=10, ge=1, le=1000)
+    schedule: Literal["constant", "cosine"] = "constant"
     nesterov: bool = False
     clip: float | None = None
-    betas: tuple[float, ...] = field(default=(0.9, 0.99), metadata={"min": 0.0, "max": 1.0})
+    betas: tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...] = (0.9, 0.99)
 
 
 @dataclass
@@ -37,9 +39,9 @@ class Edit:
 class Tiny:
     seed: int = 0
     name: str = "run"
-    optimiser: Optimiser = field(default_factory=Optimiser)
-    edit: Edit = field(default_factory=Edit)
-    terms: dict[str, float] = field(default_factory=lambda: {"match": 1.0, "label": 1.0})
+    optimiser: Optimiser = Field(default_factory=Optimiser)
+    edit: Edit = Field(default_factory=Edit)
+    terms: dict[str, float] = Field(default_factory=lambda: {"match": 1.0, "label": 1.0})
 
 
 def write(folder: Path, name: str, text: str) -> Path:

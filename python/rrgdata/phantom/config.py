@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+
+from pydantic.dataclasses import dataclass
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.fields import SETTINGS
 
 MAX_PARAPHRASES = 12
 MAX_FINDINGS = 13
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=SETTINGS)
 class PhantomConfig:
     """Choose what to draw and how to write about it.
 

@@ -111,11 +111,11 @@ def with_reference(group: Group, reencode: Reencode, origin: str, *, scored: boo
     return group.with_members([Member(ids, report, origin, scored=scored)])
 
 
-def refuse_blocks(recipe: Recipe, why: str) -> None:
+def refuse_blocks(blocks: str, why: str) -> None:
     """Raise UserError where reports stand in blocks, which the references do not have."""
-    if recipe.reward.blocks != "none":
+    if blocks != "none":
         raise UserError(
-            f"reward.blocks={recipe.reward.blocks} scores the report between its tags, and {why}; "
+            f"reward.blocks={blocks} scores the report between its tags, and {why}; "
             "use reward.blocks=none with a policy that writes plain reports, or rl.algorithm=grpo"
         )
 

@@ -33,7 +33,7 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
     if settings.kind in ("tfidf", "both"):
         terms.append(lambda groups: tfidf(groups, settings.alpha))
     if settings.kind in ("saliency", "both"):
-        saliency = Saliency(recipe)
+        saliency = Saliency(settings, recipe.reward, recipe.seed)
         terms.append(saliency)
 
         def prepare(context: Context) -> None:

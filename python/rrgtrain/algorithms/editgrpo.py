@@ -30,13 +30,14 @@ from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.labellers import open_extractor
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import EditSettings, Recipe
 
 
 def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) -> Algorithm:
     """EditGRPO; UserError for a group that cannot be paired or edits that make no sense."""
     own: Complete
-    refuse_blocks(recipe, "EditGRPO edits the whole text, tags too, towards references without any")
+    why = "EditGRPO edits the whole text, tags too, towards references without any"
+    refuse_blocks(recipe.reward.blocks, why)
     if recipe.edit.level == "paragraph":
         sampled, own = inner.sampled - 1, whole_reference
     else:
@@ -51,7 +52,7 @@ def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) 
             edit_reports([], [], [], extractor, recipe.edit)
         except ValueError as error:
             raise UserError(f"edit: {error}") from error
-        sampled, own = inner.sampled // 2, edits(recipe, extractor)
+        sampled, own = inner.sampled // 2, edits(recipe.edit, recipe.seed, extractor)
 
     def check(studies: Sequence[Study]) -> None:
         inner.check(studies)
@@ -80,7 +81,7 @@ def whole_reference(groups: list[Group], step: int, reencode: Reencode) -> Compl
     return completed, {"edits/paragraph": float(len(groups))}
 
 
-def edits(recipe: Recipe, extractor: Extractor) -> Complete:
+def edits(settings: EditSettings, seed: int, extractor: Extractor) -> Complete:
     """Completes groups with the edits of their sampled members; logs the edits by rule."""
 
     def complete(groups: list[Group], step: int, reencode: Reencode) -> Completed:
@@ -89,8 +90,8 @@ def edits(recipe: Recipe, extractor: Extractor) -> Complete:
             for k, member in _sampled(group):
                 reports.append(member.text if member.finished else whole_sentences(member.text))
                 references.append(group.study.report or "")
-                seeds.append(philox_seed(recipe.seed, step, group.index, k))
-        edited = iter(edit_reports(reports, references, seeds, extractor, recipe.edit))
+                seeds.append(philox_seed(seed, step, group.index, k))
+        edited = iter(edit_reports(reports, references, seeds, extractor, settings))
         completed = []
         counts: Counter[str] = Counter()
         texts = iter(reports)

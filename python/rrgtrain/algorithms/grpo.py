@@ -21,8 +21,3 @@ def build(recipe: Recipe) -> Algorithm:
         advantages=mean_centred(recipe.rl.std),
         loss=loss_of(recipe),
     )
-
-
-def identity(recipe: Recipe, inner: Algorithm) -> Algorithm:
-    """The layer that adds nothing."""
-    return inner

@@ -47,7 +47,7 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
             f"rl.resample={recipe.rl.resample} leaves out the groups that earn nothing, from which "
             "OraPO's oracle teaches; use rl.resample=0"
         )
-    refuse_blocks(recipe, "OraPO's oracle is a reference, without any")
+    refuse_blocks(recipe.reward.blocks, "OraPO's oracle is a reference, without any")
     rates = ZeroRate(settings.momentum, batch=settings.smooth == "batch")
     return replace(
         inner,

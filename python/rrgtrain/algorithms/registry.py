@@ -17,8 +17,8 @@ ENTRY_POINTS = "rrgtrain.algorithms"
 _MEND = "define it as a function of the recipe"
 
 LAYERS: dict[str, Layer] = {
-    "grpo": grpo.identity,
-    "dr_grpo": grpo.identity,
+    "grpo": lambda recipe, inner: inner,
+    "dr_grpo": lambda recipe, inner: inner,
     "editgrpo": editgrpo.build,
     "ditpo": ditpo.build,
     "orapo": orapo.build,
@@ -43,11 +43,11 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
         )
     algorithm = grpo.build(recipe)
     for name in names:
-        algorithm = _layer(name, recipe)(recipe, algorithm)
+        algorithm = _layer(name)(recipe, algorithm)
     return replace(algorithm, name=recipe.rl.algorithm) if len(names) > 1 else algorithm
 
 
-def _layer(name: str, recipe: Recipe) -> Layer:
+def _layer(name: str) -> Layer:
     hint = "GSPO is grpo with rl.ratio_level=sequence; " if name.lower() == "gspo" else ""
     layer = choose(name, "rl.algorithm", LAYERS, ENTRY_POINTS, _MEND, hint)
     return layer if name in LAYERS else _checked(name, layer)

@@ -17,7 +17,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.labellers import open_labeller
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import RewardSettings, TokenWeightSettings
 
 DISTILLED = "distilled"
 
@@ -29,18 +29,16 @@ class Saliency:
     the groups that it has drawn, and all get the weights of all.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
-        settings = recipe.token_weights
-        self._settings, self._seed = settings, recipe.seed
-        self._against = recipe.reward.against
-        name = settings.labeller or recipe.reward.labeller
+    def __init__(self, settings: TokenWeightSettings, reward: RewardSettings, seed: int) -> None:
+        self._settings, self._seed, self._against = settings, seed, reward.against
+        name = settings.labeller or reward.labeller
         self._network: CheXbertLabeller | None = None
         self._codec: ReportCodec | None = None
         self._truth: dict[str, np.ndarray] = {}
         if name == DISTILLED:
-            self._reader = open_labeller(recipe.reward)
+            self._reader = open_labeller(reward)
             return
-        reader = open_labeller(recipe.reward, name)
+        reader = open_labeller(reward, name)
         if not isinstance(reader.labeller, CheXbertLabeller):
             raise UserError(
                 f"token_weights.labeller={name} has no gradient to weigh tokens by; use chexbert, "

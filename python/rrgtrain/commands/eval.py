@@ -65,7 +65,7 @@ def score(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     with Stages.open(recipe, out) as stages:
         name = Path(os.path.abspath(recipe.policy.path)).name
         if ranks.is_main():
-            judge = Judge(recipe, stages.session.rewards)
+            judge = Judge(recipe.eval, stages.session.rewards)
         written = stages.evaluate(name)
         summary = finish(stages, f"evaluation of {name}", {name: (written, None)})
         stages.session.rewards.spending.leave_to_main()

@@ -56,7 +56,7 @@ def misfits(setup: Setup, plans: Sequence[StagePlan], host: Host) -> list[Misfit
     """Compare the plans with the device's memory, the node's and the disk's."""
     lines: list[Misfit] = []
     for plan in plans:
-        idle = idle_ranks(setup.recipe, plan.stage, setup.ranks)
+        idle = idle_ranks(setup.recipe.sft if plan.stage == "sft" else setup.recipe.rl, setup.ranks)
         lines += [Misfit(idle, refused=False)] if idle else []
         share: list[Misfit] = []
         rooms = []

@@ -115,15 +115,10 @@ class Setup:
         )
 
 
-def compares(recipe: Recipe) -> bool:
-    """Tell if the algorithm's preference needs a reference whatever `rl.beta` is."""
-    return "orapo" in recipe.rl.algorithm.split("+") and recipe.oracle.loss == "dpo"
-
-
-def stage_of(name: str, recipe: Recipe) -> str:
+def stage_of(name: str, algorithm: str) -> str:
     """Tell the stage that a recipe is for: "sft" by its name, else "rl".
 
     `orapo_sft` is reinforcement learning with a cross-entropy of its oracle.
     """
     named = all(re.fullmatch(r"(.*_)?sft", Path(part).stem) for part in name.split("+"))
-    return "sft" if named and "orapo" not in recipe.rl.algorithm.split("+") else "rl"
+    return "sft" if named and "orapo" not in algorithm.split("+") else "rl"

@@ -15,7 +15,7 @@ from rrgtrain.plan.memory import (
     state_bytes,
     update_peak,
 )
-from rrgtrain.plan.setup import AT_MOST, Part, Setup, compares
+from rrgtrain.plan.setup import AT_MOST, Part, Setup
 from rrgtrain.plan.sizes import TOWER, Weight, elements
 from rrgtrain.plan.work import phase_seconds, step_seconds
 from rrgtrain.plan.workload import Lengths, Workload, lengths_of, workload_of
@@ -86,12 +86,14 @@ class StagePlan:
 def plan_stage(setup: Setup, stage: str) -> StagePlan:
     """Plan one stage, "sft" or "rl"."""
     recipe, sizes, ranks = setup.recipe, setup.sizes, setup.ranks
-    lengths = lengths_of(recipe, sizes)
+    lengths = lengths_of(recipe.data, recipe.policy, recipe.rl.max_new_tokens, sizes)
     work = workload_of(recipe, sizes, stage, ranks, lengths)
     weights, mode, shards = setup.weights(stage), setup.mode(stage), setup.shards
     optimizer = recipe.rl.optimizer if stage == "rl" else "adamw"
     state = state_bytes(weights, compute=setup.compute, ranks=shards, optimizer=optimizer)
-    reference = stage == "rl" and (recipe.rl.beta > 0 or compares(recipe))
+    # OraPO's preference compares with a reference whatever `rl.beta` is
+    prefers = "orapo" in recipe.rl.algorithm.split("+") and recipe.oracle.loss == "dpo"
+    reference = stage == "rl" and (recipe.rl.beta > 0 or prefers)
     seconds = phase_seconds(setup, weights, work, mode, reference=reference)
     everywhere = replace(work.step, groups=work.prompts)
     tokens = {

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 from rrgtrain.plan.sizes import Sizes, pixel_bounds
-from rrgtrain.schema import DataSettings, Recipe
+from rrgtrain.schema import DataSettings, EditSettings, PolicySettings, Recipe, RlSettings
 
 # Assumed lengths, of MIMIC-CXR where nothing else is said; none was measured by this project.
 PROMPT_TEXT = {"short": 40, "editgrpo": 150, "think": 200}
@@ -100,20 +99,19 @@ class Workload:
         return self.micro.groups == self.step.groups
 
 
-def lengths_of(recipe: Recipe, sizes: Sizes) -> Lengths:
-    """Choose a study's lengths, by recipe and assumptions."""
-    data, policy = recipe.data, recipe.policy
+def lengths_of(data: DataSettings, policy: PolicySettings, longest: int, sizes: Sizes) -> Lengths:
+    """Choose a study's lengths, by settings and assumptions; a report has at most `longest`."""
     images = 0 if data.images == "none" or sizes.vision is None else images_of(data)
     patches = 0
     if images and sizes.vision is not None:
         side = sizes.vision.patch * sizes.vision.merge
         low, high = pixel_bounds(policy)
-        area = phantom_pixels(recipe) if data.source == "phantom" else RADIOGRAPH_PIXELS
+        area = data.phantom.size**2 if data.source == "phantom" else RADIOGRAPH_PIXELS
         pixels = min(max(area, low), high)
         # the sides are cut to whole tokens
         patches = max(1, pixels // side**2) * sizes.image_tokens
     text = PROMPT_TEXT.get(policy.prompt, PROMPT_TEXT["editgrpo"])
-    return Lengths(images, patches, text, min(REPORT_TOKENS, recipe.rl.max_new_tokens))
+    return Lengths(images, patches, text, min(REPORT_TOKENS, longest))
 
 
 def images_of(data: DataSettings) -> int:
@@ -123,8 +121,9 @@ def images_of(data: DataSettings) -> int:
     """
     if data.each_image:
         return 1
-    frontal, phantom = data.images == "frontal", cast(Any, data.phantom)
-    own, earlier = 1 if frontal or data.source == "nih" else IMAGES, 1
+    frontal, phantom = data.images == "frontal", data.phantom
+    own: float = 1 if frontal or data.source == "nih" else IMAGES
+    earlier: float = 1
     if data.source == "phantom":
         own, earlier = 1 + phantom.lateral * (not frontal), phantom.prior
     elif data.prior != "last" or data.source in WITHOUT_PRIORS:
@@ -137,7 +136,7 @@ def workload_of(recipe: Recipe, sizes: Sizes, stage: str, ranks: int, at: Length
     """Return the work of the rank with most groups."""
     prompt = at.text + at.images * at.patches // sizes.image_tokens
     rl = recipe.rl
-    sampled, members = members_of(recipe) if stage == "rl" else (0, 1)
+    sampled, members = members_of(rl, recipe.edit) if stage == "rl" else (0, 1)
     batch = rl.prompts if stage == "rl" else recipe.sft.batch
     groups = -(-batch // ranks)
     budget = rl.token_budget if stage == "rl" else recipe.sft.token_budget
@@ -158,14 +157,8 @@ def workload_of(recipe: Recipe, sizes: Sizes, stage: str, ranks: int, at: Length
         at.images,
         recipe.eval.batch,
         batch,
-        phantom_pixels(recipe) / RADIOGRAPH_PIXELS if recipe.data.source == "phantom" else 1.0,
+        recipe.data.phantom.size**2 / RADIOGRAPH_PIXELS if recipe.data.source == "phantom" else 1.0,
     )
-
-
-def phantom_pixels(recipe: Recipe) -> int:
-    """Return the area of a phantom's image."""
-    phantom: Any = recipe.data.phantom
-    return int(phantom.size) ** 2
 
 
 def _fitting(packed: Packed, groups: int, budget: int | None) -> int:
@@ -174,12 +167,12 @@ def _fitting(packed: Packed, groups: int, budget: int | None) -> int:
     return groups if budget is None else min(groups, max(1, budget // size))
 
 
-def members_of(recipe: Recipe) -> tuple[int, int]:
+def members_of(rl: RlSettings, edit: EditSettings) -> tuple[int, int]:
     """Return the reports of a group that are sampled, and all that the update computes."""
-    rl, algorithms = recipe.rl, recipe.rl.algorithm.split("+")
+    algorithms = rl.algorithm.split("+")
     sampled = members = rl.group
     if "editgrpo" in algorithms:
-        paragraph = recipe.edit.level == "paragraph"
+        paragraph = edit.level == "paragraph"
         sampled = rl.group - 1 if paragraph else rl.group // 2
     if "orapo" in algorithms:
         members += 1

@@ -7,11 +7,11 @@ weights; `eval`, `rl` and `select` find it in `rrgtrain.json`.
 from __future__ import annotations
 
 import json
-import operator
 import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ OF_GENERATE = ("policy.prompt", "reward.blocks", "data.images")
 def remember(recipe: Recipe, directory: Path) -> None:
     """Write what `recipe` says of KEYS, and the policy's base, into a checkpoint directory."""
     drawn = recipe.data.source == "phantom"
-    values = {k: _value(recipe, k) for k in KEYS if drawn or not k.startswith(PHANTOM)}
+    values = {k: attrgetter(k)(recipe) for k in KEYS if drawn or not k.startswith(PHANTOM)}
     for key in PLACES:
         if values[key] is not None:
             values[key] = str(Path(values[key]).expanduser().resolve())
@@ -61,7 +61,7 @@ def base_of(start: str, work: Path) -> str:
         did not write is its own base, an adapter's is what the adapter names.
 
     Raises:
-        UserError: a checkpoint of the trainer that does not say, as those of before this was kept.
+        UserError: a checkpoint of the trainer that does not say.
     """
     base = known_base(start, work)
     if base is None:
@@ -129,8 +129,8 @@ def as_trained(
         # what is said of another data set means nothing
         kept = {k: v for k, v in kept.items() if k == "data.source" or not k.startswith("data.")}
         recipe = load({k: v for k, v in kept.items() if k != "data.source"})
-    taken = [k for k, v in kept.items() if _value(recipe, k) == v != _value(plain, k)]
-    other = [k for k, v in kept.items() if _value(recipe, k) != v and k not in PLACES]
+    taken = [k for k, v in kept.items() if attrgetter(k)(recipe) == v != attrgetter(k)(plain)]
+    other = [k for k, v in kept.items() if attrgetter(k)(recipe) != v and k not in PLACES]
     drawn = [k for k in other if k.startswith(PHANTOM)]
     if taken and os.environ.get("RANK", "0") == "0":
         listed = ", ".join(f"{key}={kept[key]}" for key in taken)
@@ -138,12 +138,8 @@ def as_trained(
     # phantoms of another kind differ in much, and are told in one line
     for keys in [*([k] for k in other if k not in drawn), *([drawn] if drawn else [])]:
         before = ", ".join(f"{key}={kept[key]}" for key in keys)
-        now = ", ".join(f"{key}={_value(recipe, key)}" for key in keys)
+        now = ", ".join(f"{key}={attrgetter(key)(recipe)}" for key in keys)
         warnings.warn(
             f"{checkpoint} was trained with {before}, and is used with {now}", stacklevel=2
         )
     return recipe
-
-
-def _value(recipe: Recipe, key: str) -> Any:
-    return operator.attrgetter(key)(recipe)

@@ -7,11 +7,10 @@
 In a process of its own, without torchrun, there is one rank, and every function returns at once.
 
 Ranks speak only by exchanges: each rank gives a value, or the error that it has met, and gets what
-all gave. All ranks make the same exchanges in the same order; an error is sent in place of the next value and
-raised on every rank. Collectives on tensors know nothing of errors: what
-may fail is done before an exchange, and the collectives after it. An error between the collectives
-of a forward and its backward (`inseparable`) cannot be told; the process ends, which the others
-notice.
+all gave. All ranks make the same exchanges in the same order; an error is sent in place of the next
+value and raised on every rank. Collectives on tensors know nothing of errors: what may fail is done
+before an exchange, and the collectives after it. An error between the collectives of a forward and
+its backward (`inseparable`) cannot be told; the process ends, which the others notice.
 """
 
 from __future__ import annotations

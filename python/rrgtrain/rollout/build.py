@@ -13,7 +13,7 @@ from rrgtrain.rollout.transformers_engine import TransformersEngine
 from rrgtrain.rollout.vllm_engine import VllmEngine, require_vllm
 from rrgtrain.rollout.vllm_server import VllmServerEngine
 from rrgtrain.rollout.weights import require_pushable
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import Recipe, RolloutSettings
 
 Build = Callable[[Recipe, Policy, Path], RolloutEngine]
 # Packages that offer an engine name its function under this group of entry points.
@@ -21,12 +21,11 @@ ENTRY_POINTS = "rrgtrain.engines"
 _MEND = "define it as a function of the recipe, the policy and a directory"
 
 
-def require_engine(recipe: Recipe, directory: Path) -> None:
+def require_engine(settings: RolloutSettings, directory: Path) -> None:
     """Raise UserError where the engine of `rollout.engine` is not available.
 
     Called before anything is trained, since fine-tuning may come before the first rollout.
     """
-    settings = recipe.rollout
     find_engine(settings.engine)
     if settings.engine == "vllm":
         require_vllm()
@@ -43,7 +42,7 @@ def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngi
     name = recipe.rollout.engine
     build = find_engine(name)
     if name in ENGINES:
-        return build(recipe, policy, directory)
+        return ENGINES[name](recipe.rollout, policy, directory)
     engine = call(build, f"rollout.engine={name}", _MEND, recipe, policy, directory)
     if not isinstance(engine, RolloutEngine):
         raise UserError(
@@ -59,13 +58,12 @@ def find_engine(name: str) -> Build:
     return build
 
 
-def _transformers(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
+def _transformers(settings: RolloutSettings, policy: Policy, directory: Path) -> RolloutEngine:
     return TransformersEngine()
 
 
-def _vllm(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
+def _vllm(settings: RolloutSettings, policy: Policy, directory: Path) -> RolloutEngine:
     require_pushable(policy)  # the ranks gather together while they push
-    settings = recipe.rollout
     return VllmEngine(
         policy,
         directory,
@@ -76,13 +74,13 @@ def _vllm(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
     )
 
 
-def _vllm_server(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
+def _vllm_server(settings: RolloutSettings, policy: Policy, directory: Path) -> RolloutEngine:
     require_pushable(policy)
-    settings, adapter = recipe.rollout, recipe.rollout.lora == "adapter"
+    adapter = settings.lora == "adapter"
     return VllmServerEngine(settings.url, directory, wait=settings.wait, adapter=adapter)
 
 
-ENGINES: dict[str, Build] = {
+ENGINES: dict[str, Callable[[RolloutSettings, Policy, Path], RolloutEngine]] = {
     "transformers": _transformers,
     "vllm": _vllm,
     "vllm_server": _vllm_server,

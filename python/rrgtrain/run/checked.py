@@ -18,7 +18,7 @@ from rrgtrain.policy.tiny import TinyConfig
 from rrgtrain.ranks import nodes
 from rrgtrain.rewards.model_files import check_model_files
 from rrgtrain.rollout import require_engine
-from rrgtrain.schema import PROMPT_STYLES, Recipe, SftSettings
+from rrgtrain.schema import PROMPT_STYLES, Recipe, RolloutSettings, SftSettings
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit
 from rrgtrain.train.reference import check_reference
@@ -61,9 +61,9 @@ def check(recipe: Recipe, out: Path, *, sft: bool = False, rl: bool = False) -> 
         lengths["rl.max_new_tokens"] = recipe.rl.max_new_tokens
         if recipe.policy.attn == "flex" and nodes.own_device(recipe.policy.device) == "cpu":
             raise UserError("policy.attn=flex has no backward on a CPU; use policy.attn=auto")
-    require_sampling(recipe, out / SERVED, lengths)
+    require_sampling(recipe.rollout, out / SERVED, lengths)
     if rl:
-        check_reference(recipe, out)
+        check_reference(recipe.rl.reference, recipe.policy.path, out)
     return Checked(recipe, config, sft, algorithm)
 
 
@@ -115,17 +115,18 @@ def _check_tuning(sft: SftSettings) -> None:
     check_template(sft.template)
 
 
-def require_sampling(recipe: Recipe, directory: Path, lengths: Mapping[str, int]) -> None:
+def require_sampling(
+    settings: RolloutSettings, directory: Path, lengths: Mapping[str, int]
+) -> None:
     """Raise UserError where the engine of `rollout.engine` is not there, or has no room.
 
     directory: as in `build_engine`. lengths: the settings that say how long a report may become,
     and what they say. Called before images are read: prompts come on top, and are measured later.
     """
-    settings = recipe.rollout
     for name, length in lengths.items():
         if settings.engine == "vllm" and length >= settings.max_model_len:
             raise UserError(
                 f"{name}={length} leaves no room for a prompt in rollout.max_model_len="
                 f"{settings.max_model_len}; lower the first or raise the second"
             )
-    require_engine(recipe, directory)
+    require_engine(settings, directory)

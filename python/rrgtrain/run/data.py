@@ -58,7 +58,7 @@ def open_data(checked: Checked, work: Path) -> Data:
             train = studies["train"] = with_findings(train, recipe.sft.template, labeller)
         rewards.fit(train)
         rewards.count_corpus()
-        chosen = training_subset(recipe, train, labeller) if checked.algorithm else train
+        chosen = training_subset(data, recipe.seed, train, labeller) if checked.algorithm else train
         used = check_data(checked, studies, rewards, chosen=chosen)
         if checked.config is not None and not sees_images(checked.config):
             refuse_images(used, ARCHITECTURES[checked.config.model_type])

@@ -96,7 +96,9 @@ def generate_reports(recipe: Recipe, wish: Wish) -> int:
         UserError: bad input, or, when all else is written, images that cannot be read.
     """
     folder, studies, origin = ranks.from_main(lambda: _look(recipe, wish))
-    require_sampling(recipe, _served(wish.out), {"eval.max_new_tokens": recipe.eval.max_new_tokens})
+    require_sampling(
+        recipe.rollout, _served(wish.out), {"eval.max_new_tokens": recipe.eval.max_new_tokens}
+    )
     with GeneratedFile(wish.out, origin) if ranks.is_main() else nullcontext() as file:
         done = ranks.from_main(lambda: set(file.done) if file is not None else set())
         missing = [study for study in studies if study.id not in done]
@@ -130,7 +132,12 @@ def _look(recipe: Recipe, wish: Wish) -> tuple[Folder, Sequence[Study], dict[str
         studies = frontal_alone(studies, folder.root)
         left_out = f"{views['lateral']} lateral images are left out"
         _say(f"data.images=frontal: {left_out}, {views['']} that tell no view are shown")
-    _check(recipe, studies)
+    if recipe.policy.path == TINY:
+        raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
+    check_prompt(recipe.policy.prompt, PROMPT_STYLES)
+    config = check_policy(recipe)
+    if recipe.data.images != "none" and not sees_images(config):
+        refuse_images(studies, ARCHITECTURES[config.model_type])
     _say(WARNING)
     if recipe.data.images == "none":
         _say("data.images=none: the policy sees no image, and writes of the --context alone")
@@ -160,15 +167,6 @@ def _check_done(file: GeneratedFile, studies: Sequence[Study], root: Path) -> No
             f"{len(changed)} reports in {file.path} were written of other images (the first: "
             f"{changed[0]}); name another file by --out, or put the images back"
         )
-
-
-def _check(recipe: Recipe, studies: Sequence[Study]) -> None:
-    if recipe.policy.path == TINY:
-        raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
-    check_prompt(recipe.policy.prompt, PROMPT_STYLES)
-    config = check_policy(recipe)
-    if recipe.data.images != "none" and not sees_images(config):
-        refuse_images(studies, ARCHITECTURES[config.model_type])
 
 
 def _origin(recipe: Recipe, wish: Wish) -> dict[str, Any]:
@@ -222,7 +220,7 @@ def _write(
 
     Of several ranks, each writes batches, and rank 0, which has the file, writes them down.
     """
-    policy = load_for(recipe, recipe.policy.path, masters=False)
+    policy = load_for(recipe.policy, recipe.policy.path, masters=False)
     policy.model.eval()
     size, errors, notes = recipe.eval.batch, 0, Counter[str]()
     chunks = [studies[begin : begin + size] for begin in range(0, len(studies), size)]
@@ -319,22 +317,9 @@ def _write_chunk(
         prompt = prompt_of(policy, seen, decoded.pixels, style=recipe.policy.prompt)
         ready.append((study, prompt, decoded))
     studies = [study for study, _, _ in ready]
-    request = _request(recipe, studies, [prompt for _, prompt, _ in ready])
-    blocks = recipe.reward.blocks
-    reports = write_batch(policy, studies, request, sample)
-    for (study, _, decoded), (text, finished) in zip(ready, reports, strict=True):
-        fields = {"report": report_of(text, blocks), "finished": finished}
-        fields = fields if blocks == "none" else {**fields, "text": text}
-        found[study.id] = Written(decoded.described, fields, decoded.notes)
-    return [(study, found[study.id]) for study in order]
-
-
-def _request(
-    recipe: Recipe, studies: Sequence[Study], prompts: Sequence[EncodedPrompt]
-) -> SamplingRequest:
     draw = recipe.generate
-    return SamplingRequest(
-        prompts,
+    request = SamplingRequest(
+        [prompt for _, prompt, _ in ready],
         group=1,
         max_new_tokens=recipe.eval.max_new_tokens,
         # by the study's id: a report is the same whatever stands beside it, and after a stop
@@ -343,6 +328,13 @@ def _request(
         top_p=draw.top_p if draw.temperature else 1.0,
         greedy=not draw.temperature,
     )
+    blocks = recipe.reward.blocks
+    reports = write_batch(policy, studies, request, sample)
+    for (study, _, decoded), (text, finished) in zip(ready, reports, strict=True):
+        fields = {"report": report_of(text, blocks), "finished": finished}
+        fields = fields if blocks == "none" else {**fields, "text": text}
+        found[study.id] = Written(decoded.described, fields, decoded.notes)
+    return [(study, found[study.id]) for study in order]
 
 
 def _seed(seed: int, study: str) -> int:

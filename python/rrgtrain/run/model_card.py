@@ -130,7 +130,7 @@ def _recipe(run: RunDir, stage: str) -> str:
 
 
 def _at(settings: Any, key: str) -> Any:
-    """The setting at a dotted key; None where a run of before it was there."""
+    """The setting at a dotted key, None where there is none."""
     for part in key.split("."):
         settings = settings.get(part) if isinstance(settings, dict) else None
     return settings

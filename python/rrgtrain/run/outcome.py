@@ -32,7 +32,6 @@ from rrgtrain.rewards.spending import COSTS
 from rrgtrain.run.data import validation_split
 from rrgtrain.run.scorecards import run_pairs
 from rrgtrain.run.stages import Stages
-from rrgtrain.schema import Recipe
 from rrgtrain.state.history import as_line
 from rrgtrain.train.axes_watch import alarm_lines
 from rrgtrain.train.evaluate import Evaluation
@@ -128,9 +127,9 @@ def finish(
         versions=versions(),
         changes=changes,
     )
-    samples: list[AnySample] = [*_samples(evaluations, recipe)]
+    samples: list[AnySample] = [*_samples(evaluations, recipe.eval.samples, recipe.data.body_parts)]
     samples += kept.samples() if kept else []
-    atomic_write(run.predictions, "".join(_predictions(recipe, evaluations)))
+    atomic_write(run.predictions, "".join(_predictions(recipe.reward.blocks, evaluations)))
     # In this order: a run with a summary lacks nothing but the page that is drawn from it.
     write_samples(run.samples, samples)
     summary.save(run.summary)
@@ -161,14 +160,13 @@ def draw(run: RunFiles, summary: RunSummary, out: Path | None = None) -> None:
     write_report(run, summary, read_metrics(run.metrics), samples, out or run.report)
 
 
-def _samples(evaluations: Evaluated, recipe: Recipe) -> list[Sample]:
+def _samples(evaluations: Evaluated, count: int, accepted: list[str]) -> list[Sample]:
     """The studies whose label errors changed most between the first and the last system."""
     names = list(evaluations)
     first, last = evaluations[names[0]][0], evaluations[names[-1]][0]
     change = (first.predicted != first.truth).sum(1) - (last.predicted != last.truth).sum(1)
     # half of them got better, half got worse: a page of successes alone would mislead
     order = change.argsort(kind="stable")
-    count, accepted = recipe.eval.samples, recipe.data.body_parts
     half = count // 2
     chosen = [*order[::-1][: count - half], *order[:half]]
     samples = []
@@ -191,12 +189,12 @@ def _samples(evaluations: Evaluated, recipe: Recipe) -> list[Sample]:
     return samples
 
 
-def _predictions(recipe: Recipe, evaluations: Evaluated) -> Iterator[str]:
+def _predictions(blocks: str, evaluations: Evaluated) -> Iterator[str]:
     """All reports of the final evaluations, as `rrgtrain eval --predictions` reads them."""
     for name, (one, _) in evaluations.items():
         reasons = one.notes.get("severity", ())
         readings = {name: SystemReading(one.predicted, one.rewards, reasons=reasons)}
-        pairs = run_pairs(recipe, {name: one})
+        pairs = run_pairs(blocks, {name: one})
         yield from report_rows(pairs, one.truth, readings, {name: one.reports})
 
 

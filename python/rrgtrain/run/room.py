@@ -11,7 +11,7 @@ import torch
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import nodes, ranks
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import Recipe, RlSettings, SftSettings
 from rrgtrain.util.host import memory_of_host, room_on_disk
 
 GIB = 1 << 30
@@ -56,23 +56,26 @@ def check_room(
         )
     if recipe.plan.refuse and lines:
         raise UserError(lines[-1])
-    lines += [line for stage in stages if (line := idle_ranks(recipe, stage, ranks.size()))]
+    lines += [
+        line for stage in stages if (line := idle_ranks(getattr(recipe, stage), ranks.size()))
+    ]
     for line in lines if ranks.is_main() else []:
         warnings.warn(line, stacklevel=2)
 
 
-def idle_ranks(recipe: Recipe, stage: str, processes: int) -> str:
+def idle_ranks(settings: SftSettings | RlSettings, processes: int) -> str:
     """Count in a line the ranks without a group; "" where each has one."""
-    counts = {"sft.batch": recipe.sft.batch}
-    if stage == "rl":
-        rl = recipe.rl
-        counts = {"rl.prompts": rl.prompts, "rl.minibatch": rl.minibatch or rl.prompts}
+    if isinstance(settings, SftSettings):
+        counts = {"sft.batch": settings.batch}
+    else:
+        prompts = settings.prompts
+        counts = {"rl.prompts": prompts, "rl.minibatch": settings.minibatch or prompts}
     key, count = min(counts.items(), key=lambda each: each[1])
     if count >= processes:
         return ""
     return (
         f"{key}={count} on {processes} processes leaves {processes - count} of them idle in "
-        f"{stage}: {count} GPUs are of use; start {count}, or raise {key}"
+        f"{key.partition('.')[0]}: {count} GPUs are of use; start {count}, or raise {key}"
     )
 
 

@@ -81,7 +81,7 @@ def evaluate_files(
     )
     # a file holds reports, not completions
     reward = dataclasses.replace(recipe.reward, blocks="none")
-    judge = Judge(recipe, RewardService(reward))
+    judge = Judge(settings, RewardService(reward))
     truth, note = judge.truth(pairs)
     card, readings = judge.card(pairs, truth, [note])
     if out is not None:
@@ -96,7 +96,7 @@ def evaluate_files(
 def score_run(judge: Judge, evaluations: Mapping[str, Evaluation], out: Path) -> Scorecard:
     """Write the scorecard of what checkpoints wrote: tables, page and all reports, to `out`."""
     first = next(iter(evaluations.values()))
-    truth, pairs = first.truth, run_pairs(judge.recipe, evaluations)
+    truth, pairs = first.truth, run_pairs(judge.rewards.settings.blocks, evaluations)
     read = truth_is_read(first.studies, judge.rewards.settings, judge.settings.truth)
     card, readings = judge.card(pairs, truth, [judge.read_truth if read else GIVEN_TRUTH])
     kept = {
@@ -108,14 +108,14 @@ def score_run(judge: Judge, evaluations: Mapping[str, Evaluation], out: Path) ->
     return card
 
 
-def run_pairs(recipe: Recipe, evaluations: Mapping[str, Evaluation]) -> Pairs:
+def run_pairs(blocks: str, evaluations: Mapping[str, Evaluation]) -> Pairs:
     """Put what policies wrote beside the studies' reports: the scored part of each completion."""
     studies = next(iter(evaluations.values())).studies
     return Pairs(
         [study.id for study in studies],
         [[] if study.report is None else [study.report] for study in studies],
         {
-            name: [report_of(text, recipe.reward.blocks) for text in one.reports]
+            name: [report_of(text, blocks) for text in one.reports]
             for name, one in evaluations.items()
         },
     )
@@ -124,14 +124,14 @@ def run_pairs(recipe: Recipe, evaluations: Mapping[str, Evaluation]) -> Pairs:
 class Judge:
     """Read reports with the models of a reward, and score them with `eval`'s settings."""
 
-    def __init__(self, recipe: Recipe, rewards: RewardService) -> None:
+    def __init__(self, settings: EvalSettings, rewards: RewardService) -> None:
         """Raise UserError where a model that is named lacks its file, or words cannot be made."""
-        self.recipe, self.settings, self.rewards = recipe, recipe.eval, rewards
+        self.settings, self.rewards = settings, rewards
         self.tokenization: Tokenization = build_tokenization(
-            recipe.eval.tokenization,
-            dataset=recipe.eval.cleaning,
-            max_seq_length=recipe.eval.max_seq_length,
-            vocabulary=_vocabulary(recipe.eval),
+            settings.tokenization,
+            dataset=settings.cleaning,
+            max_seq_length=settings.max_seq_length,
+            vocabulary=_vocabulary(settings),
         )
         self.terms, self.absent = clinical_terms(rewards.settings)
         models = {"radgraph_simple": "radgraph", "ratescore": "ratescore"}

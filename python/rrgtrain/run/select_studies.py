@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -40,7 +40,7 @@ from rrgtrain.run.session import (
     start_policy,
 )
 from rrgtrain.run.stages import SPENT
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import Recipe, SelectSettings
 from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, print_statistics, table_7
 from rrgtrain.select.subset import Subset
@@ -75,19 +75,21 @@ def select(recipe: Recipe, out: Path) -> Subset:
         if ranks.is_main():
             begun = _begun(recipe, out)
             run = RunDir.create(out, resume=begun)
-            _keep_start(recipe, out / START, begun=begun)
+            _keep_start(start_files(recipe), out / START, begun=begun)
     with run:
         rewards.spending.keep_in(out / SPENT)
         if recipe.select.method == "diversity":
             lengths = {"rl.max_new_tokens": recipe.rl.max_new_tokens}
-            require_sampling(recipe, out / SERVED, lengths)
+            require_sampling(recipe.rollout, out / SERVED, lengths)
         with held_back():
             studies = read_studies(recipe.data, out)
-            train = training_subset(recipe, split_of(studies, "train"), rewards.labeller)
+            train = training_subset(
+                recipe.data, recipe.seed, split_of(studies, "train"), rewards.labeller
+            )
         if ranks.is_main():
             dump_config(recipe, run.config)
         if recipe.select.method == "random":
-            subset = _random(recipe, train)
+            subset = _random(recipe.select, recipe.seed, train)
         else:
             if ranks.is_main():
                 check_images(train, remembered_root(recipe.data), recipe.data.body_parts)
@@ -97,7 +99,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
 
             def draw() -> Subset:
                 assert records is not None, "rank 0 has them"
-                return _diverse(recipe, train, records)
+                return _diverse(recipe.select, recipe.seed, train, records)
 
             subset = ranks.from_main(draw)
         if ranks.is_main():
@@ -123,9 +125,8 @@ def _begun(recipe: Recipe, out: Path) -> bool:
     return True
 
 
-def _keep_start(recipe: Recipe, path: Path, *, begun: bool) -> None:
+def _keep_start(files: Mapping[str, str], path: Path, *, begun: bool) -> None:
     """Write what the files of the checkpoint are, or compare: samples are of one policy."""
-    files = start_files(recipe)
     if begun and path.is_file():
         require_same_start(_started_from(path), files)
     else:
@@ -139,20 +140,20 @@ def _started_from(path: Path) -> dict[str, str]:
         raise UserError(f"{path} is no list of files ({error}); delete {path.parent}") from error
 
 
-def _random(recipe: Recipe, train: Sequence[Study]) -> Subset:
-    settings = recipe.select
-    chosen = random_draw(len(train), max(1, round(settings.share * len(train))), recipe.seed)
-    return Subset("random", settings.share, recipe.seed, [train[i].id for i in chosen])
+def _random(settings: SelectSettings, seed: int, train: Sequence[Study]) -> Subset:
+    chosen = random_draw(len(train), max(1, round(settings.share * len(train))), seed)
+    return Subset("random", settings.share, seed, [train[i].id for i in chosen])
 
 
-def _diverse(recipe: Recipe, train: Sequence[Study], records: Records) -> Subset:
+def _diverse(
+    settings: SelectSettings, seed: int, train: Sequence[Study], records: Records
+) -> Subset:
     names = [study.id for study in train]
     scores = diagnostic_diversity(torch.as_tensor(records.labels(names)).bool())
-    settings = recipe.select
-    chosen = draw_by_rank(scores, settings.share, recipe.seed, settings.weight)
+    chosen = draw_by_rank(scores, settings.share, seed, settings.weight)
     draws = {
         "all": np.arange(len(names)),
-        "random": random_draw(len(names), len(chosen), recipe.seed),
+        "random": random_draw(len(names), len(chosen), seed),
         "selected": chosen,
     }
     rows = table_7(draws, scores.numpy(), records.rewards(names))
@@ -163,7 +164,7 @@ def _diverse(recipe: Recipe, train: Sequence[Study], records: Records) -> Subset
     return Subset(
         "diversity",
         settings.share,
-        recipe.seed,
+        seed,
         [names[i] for i in chosen],
         dict(zip(names, scores.tolist(), strict=True)),
         rows,
@@ -193,12 +194,12 @@ def _sample(
     size = recipe.select.batch
     chunks = [missing[begin : begin + size] for begin in range(0, len(missing), size)]
     ahead = prompts.ahead([train[i] for i in chunk] for chunk in ranks.shard(chunks))
-    sampler = sampler_of(recipe, out / SERVED)
+    sampler, draw = sampler_of(recipe, out / SERVED), (recipe.seed, recipe.rl.max_new_tokens)
     try:
         with closing(sampler), closing(ahead), sampler.weights(policy) as sample, bar:
 
             def read(chunk: Sequence[int]) -> list[Record]:
-                rollouts = sample(_request(recipe, next(ahead), chunk))
+                rollouts = sample(_request(recipe.select, next(ahead), chunk, draw))
                 reports = [[policy.codec.decode(r.ids) for r in group] for group in rollouts]
                 return _read([train[i] for i in chunk], reports, rewards)
 
@@ -212,20 +213,24 @@ def _sample(
 
 
 def _request(
-    recipe: Recipe, prompts: Sequence[EncodedPrompt], chunk: Sequence[int]
+    settings: SelectSettings,
+    prompts: Sequence[EncodedPrompt],
+    chunk: Sequence[int],
+    draw: tuple[int, int],
 ) -> SamplingRequest:
     """K nucleus samples of each study; a study's draws depend on run, study and place alone.
 
-    Members count up from their group's first seed, as a vLLM server draws them.
+    Members count up from their group's first seed, as a vLLM server draws them. draw: the run's
+    seed and the largest length.
     """
-    settings = recipe.select
-    firsts = [philox_seed(recipe.seed, STEP, i, 0) >> 1 for i in chunk]
+    seed, longest = draw
+    firsts = [philox_seed(seed, STEP, i, 0) >> 1 for i in chunk]
     return SamplingRequest(
         prompts,
         group=settings.samples,
         temperature=settings.temperature,
         top_p=settings.top_p,
-        max_new_tokens=recipe.rl.max_new_tokens,
+        max_new_tokens=longest,
         seeds=[[first + k for k in range(settings.samples)] for first in firsts],
     )
 

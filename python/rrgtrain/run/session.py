@@ -26,7 +26,7 @@ from rrgtrain.rollout import build_engine
 from rrgtrain.run.checked import DTYPES, SERVED, check
 from rrgtrain.run.data import Data, open_data, split_of, validation_split
 from rrgtrain.run.room import check_room
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.evaluate import Evaluation, evaluate, write_reports
 from rrgtrain.train.loader import PromptLoader
@@ -92,14 +92,12 @@ def start_policy(
     style = recipe.policy.prompt
     if recipe.policy.path != "tiny" or (resume and kept.is_dir()):
         path = str(kept) if recipe.policy.path == "tiny" else recipe.policy.path
-        policy = load_for(recipe, path, masters=masters)
+        policy = load_for(recipe.policy, path, masters=masters)
         return policy, PromptLoader(policy, style, recipe.data)
     with atomic_directory(kept) as partial:
         # The warm-up stands in for a tower's pretraining: it comes before any freezing and any
         # choice of dtype.
-        plain = replace(
-            recipe, policy=replace(recipe.policy, dtype="float32", vision_attn="packed")
-        )
+        plain = replace(recipe.policy, dtype="float32", vision_attn="packed")
         train = studies.get("train") or []
         texts = [study.report for study in train if study.report]
         texts += [prompt_text(study, style=style) for study in train]
@@ -111,17 +109,16 @@ def start_policy(
         warm_up_vision(policy, prompts, train, recipe.policy, batch=recipe.sft.batch)
         policy.save(partial)
     # Read back from where it stays: as a resume will, and a policy knows where it came from.
-    prompts.policy = load_for(recipe, str(kept), masters=masters)
+    prompts.policy = load_for(recipe.policy, str(kept), masters=masters)
     return prompts.policy, prompts
 
 
-def load_for(recipe: Recipe, path: str | Path, *, masters: bool) -> Policy:
-    """The policy at `path` as the recipe wants it; `masters`: to be trained, see `load_policy`."""
-    settings = recipe.policy
+def load_for(settings: PolicySettings, path: str | Path, *, masters: bool) -> Policy:
+    """The policy at `path` as the settings want it; `masters`: to be trained, see `load_policy`."""
     policy = load_policy(
         path,
         dtype=DTYPES[settings.dtype],
-        device=nodes.own_device(recipe.policy.device),
+        device=nodes.own_device(settings.device),
         freeze_vision=settings.freeze_vision,
         gradient_checkpointing=settings.gradient_checkpointing,
         attn=settings.attn,

@@ -143,7 +143,7 @@ class Stages:
             if self.checkpointer.within is not None:
                 # A later loop goes on; its reference is the policy that it started from.
                 kept = self._result(SftResult, found).best
-                started = load_for(self.session.recipe, kept, masters=True)
+                started = load_for(self.session.recipe.policy, kept, masters=True)
                 if sharding.is_sharded(self.session.policy):
                     self.session.policy.model = started.model
                 else:
@@ -181,7 +181,7 @@ class Stages:
         recipe, policy = session.recipe, session.policy
         if self.tuned is not None and sharding.is_sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
-            policy.model = load_for(recipe, self.tuned, masters=True).model
+            policy.model = load_for(recipe.policy, self.tuned, masters=True).model
         watch = AxesWatch(session.rewards.scored_text)
         kept_steps = recipe.log if ranks.is_main() else LogSettings(records=0)
         with self.checkpointer.running():
@@ -249,8 +249,6 @@ class Stages:
         return {**dataclasses.asdict(result), "best": str(best)}
 
     def _result(self, kind: type[Result], state: State) -> Result:
-        # runs of before eval.best_by
-        state = {"best_value": state.get("best_f1"), **state}
         fields: dict[str, Any] = {f.name: state[f.name] for f in dataclasses.fields(kind)}
         return kind(**{**fields, "best": self.run.path / state["best"]})
 

@@ -6,9 +6,10 @@ beneath a field describes it, and `rrgtrain keys` prints it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
-from rrgclinical.common.fields import at_least
+from rrgclinical.common.fields import SETTINGS
 from rrgdata.settings import DataSettings
 from rrgtrain.schema.methods import (
     EditSettings,
@@ -55,47 +56,47 @@ __all__ = [
 ]
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class Recipe:
     """Describe one experiment, from data to report."""
 
     # numpy and PyTorch take seeds of 64 bits, and a rank adds its number to this one
-    seed: int = at_least(0, 0, 2**63 - 1)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
     """Seed of sampling and of the order of studies; `policy.seed` and `data.phantom.seed` are
     others."""
     deterministic: bool = False
     """Refuse every operation of PyTorch that may differ between two runs."""
-    data: DataSettings = field(default_factory=DataSettings)
+    data: DataSettings = Field(default_factory=DataSettings)
     """The studies, and which of them are trained on."""
-    policy: PolicySettings = field(default_factory=PolicySettings)
+    policy: PolicySettings = Field(default_factory=PolicySettings)
     """The model that writes reports."""
-    sft: SftSettings = field(default_factory=SftSettings)
+    sft: SftSettings = Field(default_factory=SftSettings)
     """Supervised fine-tuning: cross-entropy on the findings."""
-    rl: RlSettings = field(default_factory=RlSettings)
+    rl: RlSettings = Field(default_factory=RlSettings)
     """Reinforcement learning: algorithm, loss and optimiser."""
-    rollout: RolloutSettings = field(default_factory=RolloutSettings)
+    rollout: RolloutSettings = Field(default_factory=RolloutSettings)
     """The engine that samples reports."""
-    edit: EditSettings = field(default_factory=EditSettings)
+    edit: EditSettings = Field(default_factory=EditSettings)
     """EditGRPO's post-rollout edit."""
-    token_weights: TokenWeightSettings = field(default_factory=TokenWeightSettings)
+    token_weights: TokenWeightSettings = Field(default_factory=TokenWeightSettings)
     """DiTPO's factor of each token's advantage (DEER)."""
-    oracle: OracleSettings = field(default_factory=OracleSettings)
+    oracle: OracleSettings = Field(default_factory=OracleSettings)
     """OraPO's reference report as a preferred sample."""
-    select: SelectSettings = field(default_factory=SelectSettings)
+    select: SelectSettings = Field(default_factory=SelectSettings)
     """The share of the training studies that `rrgtrain select` draws (DEER)."""
-    reward: RewardSettings = field(default_factory=RewardSettings)
+    reward: RewardSettings = Field(default_factory=RewardSettings)
     """The terms of the reward, and the models that they read reports with."""
-    eval: EvalSettings = field(default_factory=EvalSettings)
+    eval: EvalSettings = Field(default_factory=EvalSettings)
     """Greedy reports of held-out studies, scored."""
-    generate: GenerateSettings = field(default_factory=GenerateSettings)
+    generate: GenerateSettings = Field(default_factory=GenerateSettings)
     """Reports of images without references."""
-    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
     """Checkpoints that `--resume` goes on from; they change nothing in what is learned."""
-    plan: PlanSettings = field(default_factory=PlanSettings)
+    plan: PlanSettings = Field(default_factory=PlanSettings)
     """The estimate that a run begins with."""
-    state: StateSettings = field(default_factory=StateSettings)
+    state: StateSettings = Field(default_factory=StateSettings)
     """Stops by a signal."""
-    scale: ScaleSettings = field(default_factory=ScaleSettings)
+    scale: ScaleSettings = Field(default_factory=ScaleSettings)
     """Distribution over the processes of torchrun, one a GPU."""
-    log: LogSettings = field(default_factory=LogSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
     """Records and trackers beside metrics.jsonl and TensorBoard."""

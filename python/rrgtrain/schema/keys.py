@@ -8,17 +8,22 @@ import functools
 import types
 import typing
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
-from rrgclinical.common.fields import descriptions
+from pydantic.fields import FieldInfo
+
 from rrgtrain.errors import UserError
-
-_hints = functools.cache(typing.get_type_hints)
 
 
 def hints_of(schema: Any) -> dict[str, Any]:
-    """Read the declared types of a dataclass, once; not to be changed."""
+    """Read the types of a dataclass's settings, once; not to be changed. A choice is a text."""
     return _hints(schema)
+
+
+@functools.cache
+def _hints(schema: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(schema)
+    return {name: str if _choices(kind) else kind for name, kind in hints.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,23 +43,28 @@ class Setting:
 
 def settings(schema: Any, prefix: str = "") -> Iterator[Setting]:
     """List the settings of a dataclass, sections entered, in the order of their fields."""
-    hints, texts = hints_of(schema), descriptions(schema)
-    for field in dataclasses.fields(schema):
-        kind, key = hints[field.name], f"{prefix}{field.name}"
+    fields: dict[str, FieldInfo] = schema.__pydantic_fields__
+    for name, field in fields.items():
+        kind, key = hints_of(schema)[name], f"{prefix}{name}"
         if dataclasses.is_dataclass(kind):
             yield from settings(kind, f"{key}.")
             continue
-        factory, allowed = field.default_factory, field.metadata
         yield Setting(
             key,
             describe_kind(kind),
-            field.default if factory is dataclasses.MISSING else factory(),
-            tuple(allowed["choices"]) if "choices" in allowed else None,
-            allowed.get("min"),
-            allowed.get("max"),
-            texts.get(field.name, ""),
+            field.get_default(call_default_factory=True),
+            _choices(field.annotation),
+            next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), None),
+            next((bound.le for bound in field.metadata if hasattr(bound, "le")), None),
+            " ".join((field.description or "").split()),
             typing.get_origin(kind) is dict,
         )
+
+
+def _choices(kind: Any) -> tuple[str, ...] | None:
+    """Find the words of a `Literal`, which may stand in a union."""
+    words = (typing.get_args(arm) for arm in arms(kind) if typing.get_origin(arm) is Literal)
+    return next(words, None)
 
 
 def kind_at(schema: Any, key: str, place: str) -> Any:

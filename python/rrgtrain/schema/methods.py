@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-from rrgclinical.common.fields import at_least, one_of
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from rrgclinical.common.fields import SETTINGS
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class EditSettings:
     """Edit sampled reports towards the reference after the rollout (EditGRPO)."""
 
-    tau: float = at_least(0.6, -1.0, 1.0)
+    tau: float = Field(default=0.6, ge=-1.0, le=1.0)
     """Cosine above which two entities are the same; below 0.97 (EditGRPO: 0.6)."""
     tau_replace: float | None = None
     """Mean best cosine from which rule (b) replaces a sentence, -1 to 1; null is `edit.tau`."""
     max_edits: int | None = 1
     """Edits of a report; null edits until no rule fits."""
-    rule: str = one_of("paper", "released")
+    rule: Literal["paper", "released"] = "paper"
     """Rules of the paper's section 2, or the one edit of the authors' released code."""
     conflict_requires_spurious: bool = True
     """Let rule (a) replace only where an entity is in no reference sentence; false takes it by the
     letter, and edits even some correct reports (`rrgkern/edit_plan/README.md`)."""
-    level: str = one_of("sentence", "paragraph")
+    level: Literal["sentence", "paragraph"] = "sentence"
     """Edit sentences, or put the whole reference into each group and edit nothing (table 1,
     para)."""
-    match: str = one_of("cosine", "exact")
+    match: Literal["cosine", "exact"] = "cosine"
     """Match entities by cosine, or by equal text alone (table 4)."""
     extractor: str | None = None
     """Extractor of the entities; null is `reward.extractor`."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class TokenWeightSettings:
     """Weigh each token's advantage (DiTPO, DEER)."""
 
-    kind: str = one_of("saliency", "tfidf", "both")
+    kind: Literal["saliency", "tfidf", "both"] = "saliency"
     """Weights by the labeller's gradient, by TF-IDF over the group, or by both."""
-    alpha: float = at_least(4.0, 0.0)
+    alpha: float = Field(default=4.0, ge=0.0)
     """Scale of TF-IDF (eqs. 7 and 8)."""
-    beta: float = at_least(1.0, 0.0)
+    beta: float = Field(default=1.0, ge=0.0)
     """Scale of the saliency (eqs. 9 to 12)."""
     uncertain: bool = True
     """Count uncertain beside positive logits; false takes the gradient of the positive ones alone,
@@ -47,31 +50,31 @@ class TokenWeightSettings:
     labeller: str | None = None
     """Labeller of the saliency; `distilled` learns a small CheXbert from the training reports, null
     is `reward.labeller`."""
-    distil_steps: int = at_least(400, 1)
+    distil_steps: int = Field(default=400, ge=1)
     """Steps in which the distilled labeller learns."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class OracleSettings:
     """Prefer the reference report where sampled ones earn nothing (OraPO).
 
     Its weight is w = clip(low + (high - low) * zero_rate**sharpness, low, high).
     """
 
-    loss: str = one_of("dpo", "sft")
+    loss: Literal["dpo", "sft"] = "dpo"
     """Loss of the reference report: preference (DPO), or its cross-entropy (table 4, row 5)."""
-    low: float = at_least(0.05, 0.0, 1.0)
+    low: float = Field(default=0.05, ge=0.0, le=1.0)
     """Smallest weight w of that loss (eq. 10)."""
-    high: float = at_least(0.15, 0.0, 1.0)
+    high: float = Field(default=0.15, ge=0.0, le=1.0)
     """Largest weight w of that loss (eq. 10)."""
-    sharpness: float = at_least(2.0, 0.0)
+    sharpness: float = Field(default=2.0, ge=0.0)
     """Exponent of the zero-reward rate in w (eq. 10)."""
-    momentum: float = at_least(0.5, 0.0, 1.0)
+    momentum: float = Field(default=0.5, ge=0.0, le=1.0)
     """Smoothing of the zero-reward rate from step to step (eq. 9)."""
-    smooth: str = one_of("prompt", "batch")
+    smooth: Literal["prompt", "batch"] = "prompt"
     """Unit of that smoothing: each prompt, or the whole batch; a prompt that is seen once is never
     smoothed."""
-    tau: float = at_least(1.0, 1e-6)
+    tau: float = Field(default=1.0, ge=1e-6)
     """Temperature of DPO, which the paper does not print: with log-probabilities per token, the 0.1
     that is usual for sums leaves the oracle nearly without effect."""
     length_normalized: bool = True
@@ -81,24 +84,24 @@ class OracleSettings:
     included, both with respect to the log-probabilities of the tokens."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class SelectSettings:
     """Draw a share of the training studies with `rrgtrain select`."""
 
-    method: str = one_of("diversity", "random")
+    method: Literal["diversity", "random"] = "diversity"
     """DDSampling (DEER), which ranks studies by how much the labels of their sampled reports
     differ, or a draw at random."""
-    weight: str = one_of("log_rank", "rank", "top")
+    weight: Literal["log_rank", "rank", "top"] = "log_rank"
     """Weight of a rank in the draw: 1 / ln(rank + 1) as eq. 5 has it, 1 / rank, or the top share.
     Eq. 5 is nearly flat: of 270,790 studies with 35.5 % zero-variance groups a fifth drawn by a
     perfect ranking has 33.2 %."""
-    share: float = at_least(0.2, 1e-6, 1.0)
+    share: float = Field(default=0.2, ge=1e-6, le=1.0)
     """Share of the training studies that is drawn."""
-    samples: int = at_least(10, 2)
+    samples: int = Field(default=10, ge=2)
     """Sampled reports of each study."""
-    top_p: float = at_least(0.95, 1e-6, 1.0)
+    top_p: float = Field(default=0.95, ge=1e-6, le=1.0)
     """Probability mass of nucleus sampling."""
-    temperature: float = at_least(1.0, 1e-3)
+    temperature: float = Field(default=1.0, ge=1e-3)
     """Sampling temperature."""
-    batch: int = at_least(32, 1)
+    batch: int = Field(default=32, ge=1)
     """Studies that are sampled at a time."""

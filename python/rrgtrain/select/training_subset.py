@@ -12,12 +12,14 @@ from rrgclinical.labels import to_binary
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import DataSettings
 from rrgtrain.select.balance import balanced
 from rrgtrain.select.subset import Subset
 
 
-def training_subset(recipe: Recipe, train: list[Study], labeller: Labeller) -> list[Study]:
+def training_subset(
+    data: DataSettings, seed: int, train: list[Study], labeller: Labeller
+) -> list[Study]:
     """Those of `train` in `data.subset`, of these what agrees, of these `data.balanced` evenly.
 
     Labels to balance are the studies' own, or what `labeller` reads in the reports; agreement needs
@@ -25,7 +27,6 @@ def training_subset(recipe: Recipe, train: list[Study], labeller: Labeller) -> l
     UserError for a subset of other data, a number that cannot be drawn, or studies that lack what
     is compared.
     """
-    data = recipe.data
     if data.subset is not None:
         train = _listed(Subset.load(data.subset), train, data.subset)
     if data.agreeing:
@@ -38,7 +39,7 @@ def training_subset(recipe: Recipe, train: list[Study], labeller: Labeller) -> l
                 "give a number from 1 to that, or null for all"
             )
         positive = to_binary(labels_of(train, labeller)).astype(bool)
-        train = [train[i] for i in balanced(positive, data.balanced, recipe.seed)]
+        train = [train[i] for i in balanced(positive, data.balanced, seed)]
     return train
 
 

@@ -131,7 +131,7 @@ class Checkpointer(NullCheckpointer):
         if found is None:
             return None
         self._put_back(found)
-        self._tagged, self._kept_steps = found.about.get("tagged", []), found.about["step"]
+        self._tagged, self._kept_steps = found.about["tagged"], found.about["step"]
         return found.read("loop", like=self._like())["loop"]
 
     @contextmanager

@@ -22,9 +22,8 @@ MOVABLE = (
     *("data.root", "data.workers", "data.read_ahead", "data.cache_mib"),
     *("policy.path", "policy.device", "policy.vision_cache_mib"),
 )
-# Begins a checkpoint's entries for the files that the run began from; those before had one for the
-# prompt's alone.
-_BEGUN_FROM, _PROMPT_FILE = "begun from ", "policy.prompt (file)"
+# Begins a checkpoint's entries for the files that the run began from.
+_BEGUN_FROM = "begun from "
 # Mappings whose entries a resume may add or replace.
 _FREE = ("reward.terms", "reward.starts", "reward.options", "log.trackers")
 
@@ -64,12 +63,10 @@ def require_settled(run: RunDir, recipe: Recipe, files: Mapping[str, str]) -> No
 
     A setting is missing in it, as in a file that was cut short, or a fixed one has another value in
     `recipe`, which was read from it, or one of `files`, which the run began from, has changed.
-    Checkpoints of earlier versions say nothing of it.
     """
     begun = dict(CheckpointStore(run.resume, 1).about().get("settings", {}))
     start = {key: begun.pop(key) for key in list(begun) if key.startswith(_BEGUN_FROM)}
     require_same_start({k.removeprefix(_BEGUN_FROM): v for k, v in start.items()}, files)
-    begun.pop(_PROMPT_FILE, None)
     now = settled(recipe, files)
     written = {key for key, _ in leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
     told = "put it back as the run wrote it, or start a new run (settings go behind --resume)"

@@ -26,8 +26,8 @@ _JUDGED = "eval.limit eval.max_new_tokens eval.truth reward.labeller reward.agai
 class Best:
     """Remember the best validation, see `judged_by`, and restore its weights.
 
-    They are in a checkpoint that stays as long as they are wanted. Outside a run directory, and
-    where a checkpoint of format 1 held them, they are copies in memory.
+    They are in a checkpoint that stays as long as they are wanted. Outside a run directory
+    they are copies in memory.
     """
 
     def __init__(self, policy: Policy, judged: Judged, checkpointer: NullCheckpointer) -> None:
@@ -55,16 +55,9 @@ class Best:
         Values of another metric, or of other reports or terms, are not comparable: `value` is then
         minus infinity, with a warning, and the kept weights stay until the next validation.
         """
-        # Checkpoints of before eval.best_by chose by micro-F1 and say so by the name of the value;
-        # later ones said the metric alone.
-        by = state.get("by", "micro_f1")
-        before = json.loads(by) if by.startswith("{") else {BY: by}
+        before = json.loads(state["by"])
         changed = [k for k, v in before.items() if self.judged.get(k) != v]
-        self.value = state["value"] if "value" in state else state["f1"]
-        # runs of before the start was judged have 0 where nothing was
-        self.step = NEVER if state["step"] == 0 and math.isinf(self.value) else state["step"]
-        copies = state["copies"] if "copies" in state else {self.step: state["kept"]}
-        self._copies = dict(copies)
+        self.value, self.step, self._copies = state["value"], state["step"], dict(state["copies"])
         self._require(self.step)
         if changed:
             self.value = -math.inf
@@ -137,8 +130,6 @@ class BeforeConvergence(Best):
         self._plateau = state.get("plateau", self.value)
         last = state.get("last", [self.step, self.value])
         self._last = None if last is None else (last[0], last[1])
-        if last is not None and len(last) == 3:  # with its weights, in format 1
-            self._copies[last[0]] = last[2]
         if self._last is not None:
             self._require(self._last[0])
 

@@ -62,8 +62,7 @@ class Evaluation:
     def from_state(cls, studies: Sequence[Study], state: dict[str, Any]) -> Evaluation:
         """Restore the output of `state_dict`, for those of its studies that are in `studies`."""
         by_id = {study.id: study for study in studies}
-        # a state of before the ids were kept is of the first studies
-        ids = state.get("ids", [study.id for study in studies[: len(state["reports"])]])
+        ids = state["ids"]
         rows = [row for row, name in enumerate(ids) if name in by_id]
         return cls(
             [by_id[ids[row]] for row in rows],
@@ -71,8 +70,8 @@ class Evaluation:
             state["predicted"].numpy()[rows],
             state["truth"].numpy()[rows],
             {name: value.numpy()[rows] for name, value in state["rewards"].items()},
-            {name: [notes[row] for row in rows] for name, notes in state.get("notes", {}).items()},
-            [state["cut"][row] for row in rows] if state.get("cut") else [],
+            {name: [notes[row] for row in rows] for name, notes in state["notes"].items()},
+            [state["cut"][row] for row in rows] if state["cut"] else [],
         )
 
     def metrics(self) -> dict[str, float]:
@@ -204,6 +203,8 @@ def _whole(studies: list[Study], parts: list[dict[str, Any]]) -> Evaluation:
 
     names, noted = parts[0]["rewards"], parts[0]["notes"]
     state = {
+        "ids": [study.id for study in studies],
+        "cut": [],
         "reports": ranks.unshard([part["reports"] for part in parts]),
         "predicted": merged([part["predicted"] for part in parts]),
         "truth": merged([part["truth"] for part in parts]),

@@ -63,15 +63,15 @@ def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
     )
 
 
-def check_reference(recipe: Recipe, work: Path) -> None:
-    """UserError where `rl.reference` names no checkpoint of the right kind; nothing is loaded.
+def check_reference(asked: str, start: str, work: Path) -> None:
+    """UserError where `asked`, `rl.reference`, names no checkpoint of the right kind.
 
-    work: the directory of the run, in which a tiny policy's base will lie.
+    Nothing is loaded. start: `policy.path`. work: the directory of the run, where a tiny policy's
+    base will lie.
     """
-    asked = recipe.rl.reference
     if asked == "base":
-        asked = base_of(recipe.policy.path, work)
-        if recipe.policy.path == TINY:
+        asked = base_of(start, work)
+        if start == TINY:
             return
     if asked != "start":
         read_config(asked)

@@ -129,7 +129,9 @@ class RlRun:
         scale = self.recipe.scale
         sharding.setup(scale.mode, self.policy, self.reference, shard=scale.shard)
         self.optimizer = optimizer_of(self.policy.model, settings)
-        self.watch = SamplerWatch(self.policy, self.algorithm, self.recipe)
+        self.watch = SamplerWatch(
+            self.policy, self.algorithm, self.recipe.rl, self.recipe.rollout.max_gap
+        )
         self._best = Best(self.policy, judged_by(self.recipe), self.checkpointer)
         self._clock, self._speed = Stopwatch(PHASES), Speed(self.policy)
         saved = self.checkpointer.begin(self.algorithm.name, self.state_dict)
@@ -169,11 +171,10 @@ class RlRun:
 
     def load_state_dict(self, saved: State) -> None:
         """Puts back what `state_dict` gave."""
-        known = [f.name for f in dataclasses.fields(LoopState) if f.name in saved]
-        self.state = LoopState(**{name: saved[name] for name in known})
+        self.state = LoopState(**{f.name: saved[f.name] for f in dataclasses.fields(LoopState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])
-        order_of(self.studies, self.recipe.rl.prompts, saved.get("order"))
+        order_of(self.studies, self.recipe.rl.prompts, saved["order"])
         self.algorithm.load_state_dict(saved["algorithm"])
         if self.record:
             self.record.load_state_dict(saved["record"])

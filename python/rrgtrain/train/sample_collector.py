@@ -47,9 +47,9 @@ class SampleCollector:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` gave; a run of an older version kept no weights."""
+        """Puts back what `state_dict` gave."""
         self.kept_edits = [EditSample(**sample) for sample in state["kept"]]
-        self.kept_weights = [WeightSample(**sample) for sample in state.get("weights", [])]
+        self.kept_weights = [WeightSample(**sample) for sample in state["weights"]]
 
     def _look_for_edits(self, record: StepRecord) -> None:
         groups, rewards, begin = record.batch.groups, record.batch.rewards, 0

@@ -19,7 +19,7 @@ from rrgtrain.algorithms.group import Member, members
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.gradients import Computed, with_rollout_logps
 from rrgtrain.train.micro_batch import with_images
@@ -80,11 +80,12 @@ class SamplerWatch:
     compares_updates: whether the log-probabilities of an update serve, without dropout.
     """
 
-    def __init__(self, policy: Policy, algorithm: Algorithm, recipe: Recipe) -> None:
+    def __init__(
+        self, policy: Policy, algorithm: Algorithm, settings: RlSettings, max_gap: float | None
+    ) -> None:
         """The limit is `rollout.max_gap`, else what is `ROUNDING` in the policy's dtype."""
-        self._policy, self._algorithm, self._settings = policy, algorithm, recipe.rl
-        given = recipe.rollout.max_gap
-        self._limit = ROUNDING[policy.dtype] if given is None else given
+        self._policy, self._algorithm, self._settings = policy, algorithm, settings
+        self._limit = ROUNDING[policy.dtype] if max_gap is None else max_gap
         self.compares_updates = not any(
             isinstance(module, torch.nn.Dropout) and module.p > 0
             for module in policy.model.modules()

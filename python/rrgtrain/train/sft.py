@@ -234,12 +234,10 @@ class SftRun:
 
     def load_state_dict(self, saved: State) -> None:
         """Puts back what `state_dict` gave."""
-        # checkpoints of before eval.best_by
-        saved.setdefault("plateau", saved.get("plateau_f1"))
         self.state = SftState(**{f.name: saved[f.name] for f in dataclasses.fields(SftState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])
-        order_of(self.studies, self.recipe.sft.batch, saved.get("order"))
+        order_of(self.studies, self.recipe.sft.batch, saved["order"])
         if math.isinf(self._best.value):  # chosen by another metric
             self.state.plateau = -math.inf
         self._clock.load(saved["seconds"])

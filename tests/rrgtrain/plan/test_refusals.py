@@ -54,7 +54,7 @@ def sizes(plan: StagePlan, place: str, phase: str) -> dict[str, int]:
 def test_the_stage_follows_the_recipe(
     name: str, stage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert stage_of(name, load_config(Recipe, name, [])) == stage
+    assert stage_of(name, load_config(Recipe, name, []).rl.algorithm) == stage
     assert main(["plan", name, "--gpu-memory", "500"]) == 0
     assert f"\n{stage}: " in capsys.readouterr().out
 

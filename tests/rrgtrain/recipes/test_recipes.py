@@ -52,7 +52,11 @@ def trained(recipe: Recipe, out: Path, *, sft: bool) -> list[dict]:
     rewards = RewardService(recipe.reward)
     rewards.fit(given["train"])
     algorithm = None if sft else build_algorithm(recipe)
-    chosen = given["train"] if sft else training_subset(recipe, given["train"], rewards.labeller)
+    chosen = (
+        given["train"]
+        if sft
+        else training_subset(recipe.data, recipe.seed, given["train"], rewards.labeller)
+    )
     checked = Checked(recipe, sft=sft, algorithm=algorithm)
     check_data(checked, given, rewards, chosen=chosen)
 

@@ -51,7 +51,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_an_engine_of_ones_own_samples(own: str, tmp_path: Path) -> None:
     policy, words = tiny_policy(), recipe(f"rollout.engine={own}:build")
-    require_engine(words, tmp_path)
+    require_engine(words.rollout, tmp_path)
     engine: Any = build_engine(words, policy, tmp_path)
     request = SamplingRequest(
         [prompt(policy, "s", 1)], group=2, max_new_tokens=4, seeds=[[1, 2]], temperature=1.0

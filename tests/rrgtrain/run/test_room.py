@@ -77,10 +77,10 @@ def test_an_estimate_warns(bytes_free: SimpleNamespace) -> None:
 
 
 def test_ranks_without_a_group_are_counted() -> None:
-    assert room.idle_ranks(recipe("rl.prompts=3"), "rl", 3) == ""
-    line = room.idle_ranks(recipe("rl.prompts=4", "rl.minibatch=2"), "rl", 3)
+    assert room.idle_ranks(recipe("rl.prompts=3").rl, 3) == ""
+    line = room.idle_ranks(recipe("rl.prompts=4", "rl.minibatch=2").rl, 3)
     assert line.startswith("rl.minibatch=2 on 3 processes leaves 1 of them idle in rl")
-    assert "sft.batch=1" in room.idle_ranks(recipe("sft.batch=1"), "sft", 2)
+    assert "sft.batch=1" in room.idle_ranks(recipe("sft.batch=1").sft, 2)
 
 
 @pytest.mark.parametrize("verb", ["sft", "demo"])

@@ -400,7 +400,7 @@ def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
     inside = [study.report or "" for study in given[:3]]
     written = [f"<think>So.</think><report>{text}</report>" for text in inside]
     evaluation = score([*written, "no block"], given, rewards)
-    card = score_run(Judge(recipe, rewards), {"GRPO": evaluation}, Path())
+    card = score_run(Judge(recipe.eval, rewards), {"GRPO": evaluation}, Path())
     assert card.systems == ["GRPO", TEMPLATE]
     found = card.groups[0].systems["GRPO"]
     wanted = label_report(evaluation.predicted, evaluation.truth)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rrgclinical import build_labeller
+from rrgclinical import Labeller, build_labeller
 from rrgclinical.labels import OBSERVATIONS
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
+from rrgtrain.schema import Recipe
 from rrgtrain.select import training_subset
 from rrgtrain.select.subset import Subset
 from tests.rrgtrain.common import recipe, studies
@@ -24,27 +26,31 @@ def written(path: Path, *chosen: str) -> str:
     return f"data.subset={path}"
 
 
+def subset_of(asked: Recipe, given: list[Study], labeller: Labeller) -> list[Study]:
+    return training_subset(asked.data, asked.seed, given, labeller)
+
+
 def test_nothing_asked_for_is_all() -> None:
-    assert training_subset(recipe(), studies(7), RULES) == studies(7)
+    assert subset_of(recipe(), studies(7), RULES) == studies(7)
 
 
 def test_a_subset_keeps_the_order_of_the_data(tmp_path: Path) -> None:
     asked = written(tmp_path / "subset.json", "train-5", "train-1")
-    found = training_subset(recipe(asked), studies(7), RULES)
+    found = subset_of(recipe(asked), studies(7), RULES)
     assert [study.id for study in found] == ["train-1", "train-5"]
     folder = recipe(f"data.subset={tmp_path}")
-    assert training_subset(folder, studies(7), RULES) == found, "its directory will do"
+    assert subset_of(folder, studies(7), RULES) == found, "its directory will do"
 
 
 def test_balanced_studies_by_own_labels_or_by_reports() -> None:
     given = studies(12)
-    by_label = training_subset(recipe("data.balanced=5"), given, RULES)
+    by_label = subset_of(recipe("data.balanced=5"), given, RULES)
     assert len(by_label) == 5 and all(study in given for study in by_label)
     bare = [replace(study, labels=None) for study in given]
-    assert [s.id for s in training_subset(recipe("data.balanced=5"), bare, RULES)] == [
+    assert [s.id for s in subset_of(recipe("data.balanced=5"), bare, RULES)] == [
         s.id for s in by_label
     ]
-    assert training_subset(recipe("data.balanced=5", "seed=9"), given, RULES) != by_label
+    assert subset_of(recipe("data.balanced=5", "seed=9"), given, RULES) != by_label
 
 
 def test_nodes_with_other_subsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,16 +64,16 @@ def test_nodes_with_other_subsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ranks, "gather", gather)
     for number, names in enumerate((("train-1", "train-3"), ("train-3", "train-1"))):
         asked = recipe(written(tmp_path / f"{number}.json", *names))
-        assert len(training_subset(asked, studies(7), RULES)) == 2
+        assert len(subset_of(asked, studies(7), RULES)) == 2
     asked = recipe(written(tmp_path / "other.json", "train-1", "train-2"))
     with pytest.raises(UserError, match=r"names other studies on one node .* the same file"):
-        training_subset(asked, studies(7), RULES)
+        subset_of(asked, studies(7), RULES)
 
 
 def test_a_subset_of_other_data(tmp_path: Path) -> None:
     asked = written(tmp_path / "s.json", "train-1", "elsewhere")
     with pytest.raises(UserError, match=r"names study elsewhere, which is not among the 7") as e:
-        training_subset(recipe(asked), studies(7), RULES)
+        subset_of(recipe(asked), studies(7), RULES)
     assert "\n" not in str(e.value)
 
 
@@ -85,30 +91,30 @@ def test_what_is_no_subset_is_refused(content: str | None, told: str, tmp_path: 
     if content is not None:
         path.write_text(content)
     with pytest.raises(UserError, match=told):
-        training_subset(recipe(f"data.subset={path}"), studies(3), RULES)
+        subset_of(recipe(f"data.subset={path}"), studies(3), RULES)
 
 
 @pytest.mark.parametrize("count", [0, 8])
 def test_more_than_there_are(count: int) -> None:
     told = f"data.balanced={count}, but there are 7 training studies"
     with pytest.raises(UserError, match=told):
-        training_subset(recipe(f"data.balanced={count}"), studies(7), RULES)
+        subset_of(recipe(f"data.balanced={count}"), studies(7), RULES)
 
 
 @pytest.mark.parametrize("bare", [None, "", " "])
 def test_a_study_without_findings_is_in_no_balanced_draw(bare: str | None) -> None:
     given = [replace(s, report=bare) if i % 3 == 0 else s for i, s in enumerate(studies(9))]
     with pytest.warns(UserWarning, match="data.balanced leaves out 3 of 9 training studies"):
-        found = training_subset(recipe("data.balanced=6"), given, RULES)
+        found = subset_of(recipe("data.balanced=6"), given, RULES)
     assert [s.id for s in found] == [s.id for s in given if s.report and s.report.strip()]
     labels_alone = [replace(s, report=None) for s in studies(9)]
-    assert len(training_subset(recipe("data.balanced=6"), labels_alone, RULES)) == 6
+    assert len(subset_of(recipe("data.balanced=6"), labels_alone, RULES)) == 6
 
 
 def test_no_labels_and_no_report() -> None:
     bare = [replace(study, labels=None, report=None) for study in studies(3)]
     with pytest.raises(UserError, match="study train-0 has neither labels nor a report"):
-        training_subset(recipe("data.balanced=2"), bare, RULES)
+        subset_of(recipe("data.balanced=2"), bare, RULES)
 
 
 def test_reports_that_say_what_their_labels_say() -> None:
@@ -118,11 +124,11 @@ def test_reports_that_say_what_their_labels_say() -> None:
     spoilt = [*given[:2], silent, wrong, *given[4:]]
     told = RULES.label([silent.report or "", wrong.report or ""]).tolist()
     assert told != [list(given[2].labels or ()), list(given[3].labels or ())]
-    found = training_subset(recipe("data.agreeing=true"), spoilt, RULES)
+    found = subset_of(recipe("data.agreeing=true"), spoilt, RULES)
     assert [s.id for s in found] == [s.id for s in given if s.id not in ("train-2", "train-3")]
-    assert training_subset(recipe("data.agreeing=true"), given, RULES) == given
-    both = training_subset(recipe("data.agreeing=true", "data.balanced=4"), spoilt, RULES)
-    assert both == training_subset(recipe("data.balanced=4"), found, RULES)
+    assert subset_of(recipe("data.agreeing=true"), given, RULES) == given
+    both = subset_of(recipe("data.agreeing=true", "data.balanced=4"), spoilt, RULES)
+    assert both == subset_of(recipe("data.balanced=4"), found, RULES)
 
 
 def test_a_negative_label_agrees_with_silence_and_an_uncertain_one_with_a_positive() -> None:
@@ -132,7 +138,7 @@ def test_a_negative_label_agrees_with_silence_and_an_uncertain_one_with_a_positi
     labels[OBSERVATIONS.index("Pleural Effusion")] = 1
     labels[OBSERVATIONS.index("Edema")] = 2
     study = replace(one, report=report, labels=tuple(labels))
-    assert training_subset(recipe("data.agreeing=true"), [study], RULES) == [study]
+    assert subset_of(recipe("data.agreeing=true"), [study], RULES) == [study]
 
 
 @pytest.mark.parametrize("lost", ["labels", "report"])
@@ -141,10 +147,10 @@ def test_agreement_needs_both(lost: str) -> None:
     bare = [*given[:2], replace(given[2], **{lost: None}), given[3]]
     told = "data.agreeing compares reports with labels, but study train-2 lacks one of them"
     with pytest.raises(UserError, match=told):
-        training_subset(recipe("data.agreeing=true"), bare, RULES)
+        subset_of(recipe("data.agreeing=true"), bare, RULES)
 
 
 def test_nothing_agrees() -> None:
     swapped = [replace(s, report="Displaced right rib fracture.") for s in studies(3)]
     with pytest.raises(UserError, match="none of 3 reports states the labels of its study"):
-        training_subset(recipe("data.agreeing=true"), swapped, RULES)
+        subset_of(recipe("data.agreeing=true"), swapped, RULES)

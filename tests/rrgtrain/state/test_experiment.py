@@ -103,10 +103,6 @@ def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> No
     # that it is gone is told by whoever reads it
     prompt.unlink()
     require_settled(run, read(run), start_files(recipe))
-    # checkpoints of before all files were compared
-    before = {**settled(recipe, {}), "policy.prompt (file)": "0"}
-    SavingStore(tmp_path / "resume", 1).save("rl-2", {}, {"settings": before})
-    require_settled(run, read(run), {})
 
 
 def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:

@@ -182,6 +182,3 @@ def test_remembered_reports_find_their_studies_by_id() -> None:
     np.testing.assert_array_equal(kept.truth, whole.truth[[0, 2, 3]])
     np.testing.assert_array_equal(kept.rewards["total"], whole.rewards["total"][[0, 2, 3]])
     assert kept.notes["facts"] == [whole.notes["facts"][i] for i in (0, 2, 3)]
-    # a state of before the ids were kept is of the first studies
-    old = {name: value for name, value in whole.state_dict().items() if name != "ids"}
-    assert Evaluation.from_state([*given, *studies(1, "other")], old).studies == given

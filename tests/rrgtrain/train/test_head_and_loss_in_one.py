@@ -144,7 +144,7 @@ def test_an_update_takes_both_in_one_where_no_log_probability_is_read(
     groups, values = batch(policy)
     algorithm = build_algorithm(cfg)
     run = run_of(policy, PromptLoader(policy, "short"), [], cfg, algorithm=algorithm)
-    run.watch = SamplerWatch(policy, algorithm, cfg)
+    run.watch = SamplerWatch(policy, algorithm, cfg.rl, cfg.rollout.max_gap)
     run.optimizer = adamw(policy.model, 1e-3, 0.0)
     doors = Doors(monkeypatch)
     groups = sampled_elsewhere(groups)

@@ -117,7 +117,10 @@ def reads_of(*overrides: str, oracle: bool = False) -> tuple[list[str], dict[str
         )
     algorithm = build_algorithm(cfg)
     run = run_of(policy, PromptLoader(policy, "short"), [], cfg, algorithm=algorithm)
-    run.reference, run.watch = reference, SamplerWatch(policy, algorithm, cfg)
+    run.reference, run.watch = (
+        reference,
+        SamplerWatch(policy, algorithm, cfg.rl, cfg.rollout.max_gap),
+    )
     run.optimizer = adamw(policy.model, 1e-3, 0.0)
     whole = Batch.of(groups, objective, cfg.rl)
     with pretended(policy) as device:

@@ -172,7 +172,7 @@ def test_base_is_what_fine_tuning_started_from(tmp_path: Path) -> None:
     start = logps(policy)
     for asked, path in (("base", second), (str(tmp_path / "model"), second), ("base", first)):
         cfg = recipe(f"policy.path={path}", f"rl.reference={asked}")
-        check_reference(cfg, tmp_path / "c")
+        check_reference(cfg.rl.reference, cfg.policy.path, tmp_path / "c")
         reference = named_reference(policy, cfg, tmp_path / "c")
         torch.testing.assert_close(
             reference_logps(reference), logps(load_policy(tmp_path / "model"))
@@ -227,12 +227,12 @@ def test_a_reference_that_cannot_be(tmp_path: Path) -> None:
     (first / FILE).write_text("{}")
     told = f"nothing in {first} says what it was trained from; name that checkpoint"
     with pytest.raises(UserError, match=told):
-        check_reference(recipe(f"policy.path={first}", "rl.reference=base"), tmp_path)
+        check_reference("base", str(first), tmp_path)
     second = run_of(tmp_path / "b", tiny_policy(), str(first))  # training on is no error
     with pytest.raises(UserError, match=f"nothing in {second} says"):
         base_of(str(second), tmp_path)
     with pytest.raises(UserError, match="no such directory: ./nothing"):
-        check_reference(recipe("rl.reference=./nothing"), tmp_path)
+        check_reference("./nothing", "tiny", tmp_path)
     text_policy().save(tmp_path / "text")
     with pytest.raises(UserError, match="has another vocabulary or input than the policy"):
         named_reference(tiny_policy(), recipe(f"rl.reference={tmp_path / 'text'}"), tmp_path)

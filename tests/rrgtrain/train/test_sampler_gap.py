@@ -295,7 +295,7 @@ def drawn(policy: Policy, cfg: Recipe, shift: float = 0.0) -> list[Group]:
 def watched(cfg: Recipe, shift: float, advantage: float) -> tuple[dict[str, float], list]:
     """The row of a batch whose members all have this advantage, and what the update has seen."""
     policy, algorithm = tiny_policy(), build_algorithm(cfg)
-    watch = SamplerWatch(policy, algorithm, cfg)
+    watch = SamplerWatch(policy, algorithm, cfg.rl, cfg.rollout.max_gap)
     groups = drawn(policy, cfg, shift)
     given = torch.full((len(members(groups)),), advantage)
     computed = accumulate(policy, None, groups, given, algorithm.loss, cfg.rl).computed

@@ -78,7 +78,7 @@ def run(policy: Policy, cfg: Recipe, reference: Reference | None = None) -> dict
     groups, values = batch(policy)
     algorithm = build_algorithm(cfg)
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=cfg.rl.lr)
-    watch = SamplerWatch(policy, algorithm, cfg)
+    watch = SamplerWatch(policy, algorithm, cfg.rl, cfg.rollout.max_gap)
     of_run = run_of(policy, PromptLoader(policy, "short"), [], cfg, algorithm=algorithm)
     of_run.reference, of_run.optimizer, of_run.watch = reference, optimizer, watch
     return update(of_run, Batch.of(groups, values, cfg.rl), 0.01, (0, 1))[0]
