@@ -28,8 +28,9 @@ from rrgdata.images.read import area_of, read_with_facts
 from rrgdata.sources.folder import Folder, frontal_alone, read_folder, with_context
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
+from rrgtrain.policy.backbone import sees_images
 from rrgtrain.policy.files import file_digest, file_digests
-from rrgtrain.policy.network import ARCHITECTURES, sees_images
+from rrgtrain.policy.kinds import architecture
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import (
     EncodedPrompt,
@@ -168,7 +169,7 @@ def _check(recipe: Recipe, studies: Sequence[Study]) -> None:
     check_prompt(recipe.policy.prompt, PROMPT_STYLES)
     config = check_policy(recipe)
     if recipe.data.images != "none" and not sees_images(config):
-        refuse_images(studies, ARCHITECTURES[config.model_type])
+        refuse_images(studies, str(architecture(config)))
 
 
 def _origin(recipe: Recipe, wish: Wish) -> dict[str, Any]:
