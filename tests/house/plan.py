@@ -69,8 +69,8 @@ DOORS = {
     "rrgtrain.integrations": "trl trl_rewards",
     "rrgtrain.log": "logs trackers",
     "rrgtrain.policy": (
-        "attention codec files forward load lora network policy prompt remembered shared_prefix "
-        "template tiny trainable vision_cache"
+        "attention backbone codec families files forward kinds load lora own_forward policy probe "
+        "prompt remembered shared_prefix template tiny trainable vision_cache"
     ),
     "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
     "rrgtrain.run": (
@@ -111,7 +111,7 @@ OPENED = {
     "rrgdata.sources": "index nih tables",
     "rrgtrain.ranks": "lost",
     "rrgtrain.plan": "machine memory",
-    "rrgtrain.policy": "chat_template packed_windows vision_attention",
+    "rrgtrain.policy": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
     "rrgtrain.rollout": "sampler vllm_prompts",
     "rrgtrain.run": "checked data",
     "rrgtrain.state": "rng",
@@ -140,7 +140,7 @@ SAME_NAME: set[str] = set()
 LONG_SIGNATURES = {
     "rrgclinical.rules.concept:finding",
     "rrgtrain.integrations.trl:SharedPrefix._get_per_token_logps_and_entropies",
-    "rrgtrain.policy.attention:_attention",
+    "rrgtrain.policy.attention:_attention_of.attention",
     "rrgtrain.policy.load:load_policy",
 }
 

@@ -18,7 +18,7 @@ from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.forward import hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
@@ -89,7 +89,7 @@ def recomputed(
     policy = replace(policy, left_out=policy.never_sampled)
     with torch.no_grad():
         hidden, batch = hidden_states(policy, prompts, [[r.ids for r in g] for g in rollouts])
-        weight, bias = head(policy)
+        weight, bias, _ = policy.head()
         return linear_token_logps(
             hidden, weight, batch.targets, bias=bias, temperature=temperature
         ).logps

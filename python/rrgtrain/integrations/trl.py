@@ -56,11 +56,16 @@ class SharedPrefix:
             )
         model = accelerator.unwrap_model(model)
         rows = len(input_ids)
-        images = _images(rows, pixel_values, image_grid_thw, num_images)
+        beside = {"pixel_values": pixel_values, "image_grid_thw": image_grid_thw, **others}
+        given = {k: v for k, v in beside.items() if isinstance(v, Tensor)}
+        of_tokens = {k: v for k, v in given.items() if v.shape == input_ids.shape}
+        images = _images(rows, {k: v for k, v in given.items() if k not in of_tokens}, num_images)
         split = input_ids.shape[1] - logits_to_keep
         kept = attention_mask.bool()
         prompts = [input_ids[r, :split][kept[r, :split]] for r in range(rows)]
         completions = [input_ids[r, split:][kept[r, split:]] for r in range(rows)]
+        for r, row in enumerate(images):
+            row |= {k: v[r, :split][kept[r, :split]] for k, v in of_tokens.items()}
         groups = _groups(prompts, images)
         with accelerator.autocast():
             found = shared_prefix_logps(
@@ -90,16 +95,25 @@ class SharedPrefix:
 
 
 def _images(
-    rows: int, pixels: Tensor | None, grids: Tensor | None, counts: list[int] | None
+    rows: int, given: dict[str, Tensor], counts: list[int] | None
 ) -> list[dict[str, Tensor]]:
-    """Of each row, what its prompt has beside its ids."""
-    if pixels is None or grids is None or counts is None:
+    """Of each row, what its prompt has of images: each argument cut where its row's images end."""
+    if not given:
         return [{} for _ in range(rows)]
-    own_grids = grids.split(counts)
-    own_pixels = pixels.split([int(g.prod(1).sum()) for g in own_grids])
+    if counts is None:
+        raise ValueError(f"{', '.join(given)} without num_images: tell how many images a row has")
+    parts: dict[str, tuple[Tensor, ...]] = {}
+    for name, values in given.items():
+        sizes = counts
+        if name == "pixel_values" and (grid := given.get("image_grid_thw")) is not None:
+            sizes = [int(own.prod(1).sum()) for own in grid.split(counts)]
+        elif len(values) == rows:
+            sizes = [1] * rows
+        if sum(sizes) != len(values):
+            raise ValueError(f"{name} of {len(values)} entries for {sum(sizes)}: one an image")
+        parts[name] = values.split(sizes)
     return [
-        {"pixel_values": p, "image_grid_thw": g} if len(g) else {}
-        for p, g in zip(own_pixels, own_grids, strict=True)
+        {name: part[r] for name, part in parts.items()} if counts[r] else {} for r in range(rows)
     ]
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.common import json_reader
+from rrgtrain.errors import UserError
+from rrgtrain.policy.families import family_of
 from rrgtrain.policy.load import PREPROCESSOR, base_of_adapter, fetch, read_config
 from rrgtrain.policy.tiny import MERGE, PATCH, SPECIAL_TOKENS, TinyConfig, model_config
 from rrgtrain.schema import LoraSettings, PolicySettings
@@ -246,8 +248,12 @@ def sizes_of(policy: PolicySettings) -> Sizes:
         return tiny_sizes(policy)
     if policy.path in KNOWN:
         return Sizes.of_config(KNOWN[policy.path])
-    config = read_config(policy.path).to_dict()
-    return fetch(policy.path, lambda: Sizes.of_config(config), "the sizes of ")
+    config = read_config(policy.path)
+    if not family_of(config).packed:
+        raise UserError(
+            f"the sizes of a {config.model_type} are not known: plan counts Qwen2.5-VL and Qwen2"
+        )
+    return fetch(policy.path, lambda: Sizes.of_config(config.to_dict()), "the sizes of ")
 
 
 def pixel_bounds(policy: PolicySettings) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The policy: a Qwen2.5-VL or Qwen2, its prompts, report codec and shared-prefix forward."""
+"""The policy: a backbone, its prompts, report codec and shared-prefix forward."""
 
 from rrgtrain.policy.packed_windows import PACKED_WINDOWS
 from rrgtrain.policy.shared_prefix import SharedPrefixLogps, shared_prefix_logps

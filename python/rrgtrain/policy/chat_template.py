@@ -77,17 +77,33 @@ _render = _Renderer()
 atexit.register(_render.close)
 
 
-def render_turn(tokenizer: Any, content: Any) -> str:
+def render_turn(tokenizer: Any, content: Any, answer: str | None = None) -> str:
     """Render a user's message and the beginning of the answer, as `apply_chat_template` does.
 
-    content: text, or a list of parts as chat templates take them. Raises ValueError for a template
-    that fails, takes more memory or time than any needs, or writes more than it was given.
+    content: text, or a list of parts as chat templates take them. answer: the assistant's, whole,
+    with what closes it. Raises ValueError for a template that fails, takes more memory or time than
+    any needs, or writes more than it was given.
     """
+    messages = [{"role": "user", "content": content}]
+    if answer is not None:
+        messages.append({"role": "assistant", "content": answer})
     values = {
         **{name: str(token) for name, token in tokenizer.special_tokens_map.items()},
-        "messages": [{"role": "user", "content": content}],
+        "messages": messages,
         "tools": None,
         "documents": None,
-        "add_generation_prompt": True,
+        "add_generation_prompt": answer is None,
     }
     return _render(tokenizer.get_chat_template(), values)
+
+
+def end_of_turn(tokenizer: Any) -> int | None:
+    """Find the special token that the chat template writes behind an assistant's text.
+
+    None where it writes none, or takes no answer. Raises ValueError as `render_turn`.
+    """
+    said = "The heart is normal."
+    _, found, behind = render_turn(tokenizer, "Report.", said).rpartition(said)
+    special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ids = tokenizer(behind, add_special_tokens=False)["input_ids"] if found else []
+    return next((i for i in ids if i in special), None)

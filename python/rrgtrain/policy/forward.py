@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rrgkern import (
-    SharedPrefixBatch,
-    attention_layout,
-    gather_rows,
-    pack_shared_prefix,
-    shared_prefix_attention,
-    shared_prefix_block_mask,
-    shared_prefix_flex_attention,
-)
-from rrgtrain.policy.attention import Attend, require_attention
-from rrgtrain.policy.network import Network
+from rrgkern import SharedPrefixBatch, gather_rows, linear_token_logps, pack_shared_prefix
+from rrgtrain.errors import UserError
+from rrgtrain.policy.attention import require_attention
+from rrgtrain.policy.backbone import Backbone
+from rrgtrain.policy.cache import cache_hidden
+from rrgtrain.policy.fast_attention import FLEX_BLOCK, fast_attention
+from rrgtrain.policy.own_forward import nothing, refuse_stale, unshared_hidden
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.policy.row import row_hidden
 from rrgtrain.ranks import sharding
 
-VisionCache = MutableMapping[str, Tensor]
+VisionCache = MutableMapping[str, Any]
 
-FLEX_BLOCK = 128
+WAYS = {"row": row_hidden, "cache": cache_hidden, "none": unshared_hidden}
 
 
 def hidden_states(
-    network: Network,
+    network: Backbone,
     prompts: Sequence[EncodedPrompt],
     suffixes: Sequence[Sequence[Tensor]],
     *,
@@ -38,21 +36,63 @@ def hidden_states(
     """Compute the last hidden state wherever a scored token is predicted, without the head.
 
     Args:
-        network: its `model`'s mode and grad settings are left as they are.
-        prompts: B encoded prompts, each run once: one pass of the vision tower, one of the text.
+        network: its `model`'s mode and grad settings are left as they are; `way` says how a
+            prompt is shared.
+        prompts: B encoded prompts, each run once where it is shared.
         suffixes: for each prompt the G_b >= 0 members, int64 [T] ids, end of turn included.
         token_budget: tokens per row, see `pack_shared_prefix`. By default all groups share a row,
             which needs no padding; with dense attention each has its own.
-        vision_cache: embeddings by `EncodedPrompt.key`; only with a frozen vision tower. The
+        vision_cache: features by `EncodedPrompt.key`; only with a frozen vision tower. The
             caller keeps it as long as the tower does not change.
 
     Returns:
-        hidden [N, H] in the model's dtype, and the batch with `targets` [N] and `offsets`
-        [S + 1], on the network's device.
+        hidden [N, H] in the model's dtype, as `Backbone.head` takes them, and the batch with
+        `targets` [N] and `offsets` [S + 1], on the network's device.
 
     Raises:
         ValueError: see `pack_shared_prefix`; a cache with a vision tower that trains.
     """
+    _refuse_longer(network, prompts, suffixes)
+    if network.is_packed:
+        return _packed(network, prompts, suffixes, token_budget, vision_cache)
+    if vision_cache is not None:
+        network = replace(network, vision_cache=vision_cache)
+    refuse_stale(network, network.vision_cache)
+    ids = [prompt.input_ids for prompt in prompts]
+    budget = _row(network, prompts, suffixes) if token_budget is None else token_budget
+    batch = pack_shared_prefix(ids, suffixes, token_budget=budget)
+    parts: dict[int, Tensor] = {}
+    for row in batch.row_of_group.unique().tolist():
+        groups = (batch.row_of_group == row).nonzero()[:, 0].tolist()
+        some = [prompts[b] for b in groups], [[*suffixes[b]] for b in groups]
+        parts |= zip(groups, WAYS[network.way](network, *some), strict=True)
+    hidden = torch.cat([parts[b] for b in range(len(prompts))] or [nothing(network)])
+    return hidden if network.scale == 1 else hidden * network.scale, batch.to(network.device)
+
+
+def _refuse_longer(
+    network: Backbone, prompts: Sequence[EncodedPrompt], suffixes: Sequence[Sequence[Tensor]]
+) -> None:
+    known = network.probed_tokens
+    if known is None:
+        return
+    members = (max(map(len, group), default=0) for group in suffixes)
+    sizes = (len(p.input_ids) + n for p, n in zip(prompts, members, strict=False))
+    if (longest := max(sizes, default=0)) > known:
+        raise UserError(
+            f"a prompt with its report has {longest} tokens, and sharing was probed up to {known}, "
+            "within the model's window; shorten the prompts, or use policy.sharing=none"
+        )
+
+
+def _packed(
+    network: Backbone,
+    prompts: Sequence[EncodedPrompt],
+    suffixes: Sequence[Sequence[Tensor]],
+    token_budget: int | None,
+    vision_cache: VisionCache | None,
+) -> tuple[Tensor, SharedPrefixBatch]:
+    """Call the decoder with embeddings, positions and attention of our own, see `hidden_states`."""
     require_attention(network.text_config)
     packed = pack_shared_prefix(
         [prompt.input_ids for prompt in prompts],
@@ -66,8 +106,7 @@ def hidden_states(
     image_places = image_index(prompts, packed.start_of_group.tolist())
     batch = packed.to(network.device)
     if batch.targets.numel() == 0:
-        width = network.embedding_shape[1]
-        return torch.zeros(0, width, dtype=network.dtype, device=network.device), batch
+        return nothing(network), batch
     embeddings = embed(
         network, batch.input_ids, image_places, vision_embeddings(network, prompts, vision_cache)
     )
@@ -89,7 +128,7 @@ def hidden_states(
 
 
 def _attention(
-    network: Network, packed: SharedPrefixBatch, batch: SharedPrefixBatch, dtype: torch.dtype
+    network: Backbone, packed: SharedPrefixBatch, batch: SharedPrefixBatch, dtype: torch.dtype
 ) -> dict[str, Any]:
     """The language model's arguments that make it attend as `batch`, `packed` on its device."""
     rows = packed.row_of_group
@@ -98,27 +137,12 @@ def _attention(
         return {"attention_mask": {"full_attention": None}}
     if network.shared_attention == "dense":
         return {"attention_mask": {"full_attention": batch.attention_mask(dtype)}}
-    return {"attention_mask": {"full_attention": None}, "attend": _attend(network, packed, batch)}
-
-
-def _attend(network: Network, packed: SharedPrefixBatch, batch: SharedPrefixBatch) -> Attend:
-    if network.shared_attention == "flex":
-        mask = shared_prefix_block_mask(batch, block_size=FLEX_BLOCK)
-
-        def flex(_: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-            return shared_prefix_flex_attention(query, key, value, mask, scale=scale)
-
-        return flex
-    layout = attention_layout(packed).to(network.device)
-
-    def blocks(_: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        return shared_prefix_attention(query, key, value, layout, scale=scale)
-
-    return blocks
+    attend = fast_attention(network, packed, batch)
+    return {"attention_mask": {"full_attention": None}, "attend": attend}
 
 
 def _row(
-    network: Network, prompts: Sequence[EncodedPrompt], suffixes: Sequence[Sequence[Tensor]]
+    network: Backbone, prompts: Sequence[EncodedPrompt], suffixes: Sequence[Sequence[Tensor]]
 ) -> int | None:
     """Tokens of a row that holds every group; None for a group a row."""
     if network.shared_attention == "dense" or all(len(members) <= 1 for members in suffixes):
@@ -126,27 +150,17 @@ def _row(
     return sum(len(p.input_ids) for p in prompts) + sum(len(s) for m in suffixes for s in m)
 
 
-def head(network: Network) -> tuple[Tensor, Tensor | None]:
-    """Weight [V, H] and bias ([V] or None) that turn hidden states into logits.
-
-    Raises ValueError for a head with an adapter or of quantised weights.
-    """
-    module = network.backbone.lm_head
-    if not isinstance(module, torch.nn.Linear) or not module.weight.is_floating_point():
-        raise ValueError(
-            f"the head is a {type(module).__name__}, which is more than one weight matrix: leave "
-            "lm_head without adapter and quantisation"
-        )
-    if not network.left_out:
-        return module.weight, module.bias
-    weight = module.weight
-    bias = torch.zeros_like(weight[:, 0]) if module.bias is None else module.bias.detach().clone()
-    bias[list(network.left_out)] = -torch.inf
-    return weight, bias
+def head_logps(
+    network: Backbone, hidden: Tensor, targets: Tensor, temperature: float = 1.0
+) -> Tensor:
+    """Log-probs fp32 [N] of `targets` under the model's logits, divided by `temperature`."""
+    weight, bias, softcap = network.head()
+    options = {"bias": bias, "softcap": softcap, "temperature": temperature}
+    return linear_token_logps(hidden, weight, targets, **options).logps  # type: ignore[arg-type]
 
 
 def vision_embeddings(
-    network: Network, prompts: Sequence[EncodedPrompt], cache: VisionCache | None = None
+    network: Backbone, prompts: Sequence[EncodedPrompt], cache: VisionCache | None = None
 ) -> Tensor | None:
     """Image tokens of all prompts in order, [tokens, H]; None without images.
 
@@ -154,11 +168,7 @@ def vision_embeddings(
     hold.
     """
     cache = network.vision_cache if cache is None else cache
-    if cache is not None and not network.vision_frozen:
-        raise ValueError(
-            "a vision cache with a vision tower that trains would go stale: freeze the tower "
-            "(freeze_vision=True) or pass no cache"
-        )
+    refuse_stale(network, cache)
     with_images = [p for p in prompts if p.pixel_values is not None]
     if not with_images:
         return None
@@ -167,7 +177,7 @@ def vision_embeddings(
     return torch.cat([_cached(network, prompt, cache) for prompt in with_images])
 
 
-def _cached(network: Network, prompt: EncodedPrompt, cache: VisionCache) -> Tensor:
+def _cached(network: Backbone, prompt: EncodedPrompt, cache: VisionCache) -> Tensor:
     found = cache.get(prompt.key)
     if found is None:
         # Alone: in company its last bits would depend on what the cache happened to lack.
@@ -176,7 +186,7 @@ def _cached(network: Network, prompt: EncodedPrompt, cache: VisionCache) -> Tens
     return found
 
 
-def _run_tower(network: Network, prompts: Sequence[EncodedPrompt]) -> list[Tensor]:
+def _run_tower(network: Backbone, prompts: Sequence[EncodedPrompt]) -> list[Tensor]:
     tower = network.visual
     pinned = [p.pixel_values for p in prompts if p.pixel_values is not None]
     # each as it is: what the CPU concatenates or converts is pageable, and its copy waited for
@@ -200,7 +210,7 @@ def image_index(prompts: Sequence[EncodedPrompt], starts: Sequence[int]) -> Tens
     return torch.cat(places) if places else torch.zeros(0, dtype=torch.int64)
 
 
-def embed(network: Network, input_ids: Tensor, places: Tensor, images: Tensor | None) -> Tensor:
+def embed(network: Backbone, input_ids: Tensor, places: Tensor, images: Tensor | None) -> Tensor:
     """Token embeddings [R, L, H] with `images` [tokens, H] put at the flat `places` [tokens]."""
     embeddings = network.language_model.embed_tokens(input_ids)
     if images is None:

@@ -10,12 +10,16 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, Qwen2VLImageProcessorPil
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
 
 from rrgclinical.common import json_reader
 from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
-from rrgtrain.policy.attention import ATTENTION
-from rrgtrain.policy.network import ARCHITECTURES, SHARED_ATTENTION, cannot_share, sees_images
+from rrgtrain.policy.attention import use_rows
+from rrgtrain.policy.backbone import SHARED_ATTENTION, sees_images
+from rrgtrain.policy.chat_template import end_of_turn
+from rrgtrain.policy.families import family_of
+from rrgtrain.policy.kinds import architecture, refuse_other_kinds
 from rrgtrain.policy.packed_windows import PACKED_WINDOWS
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.skeleton import load_skeleton
@@ -46,7 +50,7 @@ def load_policy(
     masters: bool = False,
     unread: bool = False,
 ) -> Policy:
-    """Loads a Qwen2.5-VL or Qwen2 checkpoint with its tokenizer and, if any, image processor.
+    """Loads a checkpoint of transformers with its tokenizer and, if any, image processor.
 
     A directory with a LoRA adapter is loaded onto the base that the adapter names, and trains on.
 
@@ -74,7 +78,6 @@ def load_policy(
         raise UserError(f"policy.attn={attn}; use one of {', '.join(SHARED_ATTENTION)}")
     dtype = _dtype(dtype)
     require_dtype(device, dtype)
-    tower = vision_attention(vision_attn, device, dtype)
     if (Path(name) / "adapter_config.json").is_file():
         policy = load_policy(
             base_of_adapter(name),
@@ -87,7 +90,7 @@ def load_policy(
         )
         policy.model = load_adapter(name, policy.model)
         check_finite(name, dict(policy.model.named_parameters()))
-        if policy.visual is not None and (Path(name) / PREPROCESSOR).is_file():
+        if policy.sees_images and (Path(name) / PREPROCESSOR).is_file():
             # with the bounds of images that the adapter was trained with
             policy.image_processor = _image_processor(name, policy.config)
         return policy
@@ -96,18 +99,19 @@ def load_policy(
     tokenizer: Any = fetch(
         name, lambda: AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     )
+    family = family_of(config)
     image_processor: Any = None
-    attention: Any = ATTENTION
+    options: dict[str, Any] = {}
+    tower = vision_attention(vision_attn, device, dtype, windows=family.windows)
     if sees_images(config):
         image_processor = _image_processor(name, config)
-        # Set when loaded: transformers would look on its hub for a kernel of this name.
-        within = "sdpa" if tower == PACKED_WINDOWS else tower
-        attention = {"text_config": ATTENTION, "vision_config": within}
+        if tower not in ("sdpa", PACKED_WINDOWS):
+            options["attn_implementation"] = {"vision_config": tower}
     load = partial(
-        getattr(transformers, ARCHITECTURES[config.model_type]).from_pretrained,
+        getattr(transformers, str(architecture(config))).from_pretrained,
         config=config,
         dtype=loaded,
-        attn_implementation=attention,
+        **options,
     )
     with no_progress_bars() if unread or _is_small(name) else nullcontext():
         model = load_skeleton(name, load, loaded, device) if unread else None
@@ -115,7 +119,8 @@ def load_policy(
             model = load_model(name, partial(load, name, device_map=_straight_to(device)))
             model.to(device)
             check_finite(name, dict(model.named_parameters()))
-    tied = model.lm_head.weight is model.get_input_embeddings().weight
+    use_rows(model)
+    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     # The files may hold a head of their own whatever config.json says, and the hub's flat one says
     # it once: vLLM would believe either part.
     for part in (model.config, model.config.get_text_config()):
@@ -124,34 +129,51 @@ def load_policy(
     if tower == PACKED_WINDOWS and sees_images(config):
         model.set_attn_implementation({"vision_config": PACKED_WINDOWS})
     if gradient_checkpointing:
-        # Renamed in transformers 5.23; the older name still works there, with a warning.
-        enable = getattr(model, "activation_checkpointing_enable", None)
-        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        checkpoint_layers(model)
     model.eval()
-    end_of_turn = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    pad_id = tokenizer.pad_token_id
-    if end_of_turn is None or pad_id is None:
+    listed = _listed_ends(model)
+    closing = fetch(name, lambda: end_of_turn(tokenizer), "the chat template of ")
+    closing = next(iter(listed), None) if closing is None else closing
+    if closing is None:
         raise UserError(
-            f"the tokenizer of {name} lacks <|im_end|> or a pad token; use the one that "
-            f"{type(model).__name__} comes with"
+            f"neither the chat template of {name} nor its generation_config.json says what ends a "
+            f"turn; use the tokenizer that {type(model).__name__} comes with"
         )
+    pad_id = closing if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     policy = Policy(
         model=model,
         tokenizer=tokenizer,
         image_processor=image_processor,
         device=torch.device(device),
-        eos_ids=_eos_ids(model, end_of_turn),
-        end_of_turn=end_of_turn,
+        eos_ids=tuple(dict.fromkeys([closing, *listed])),
+        end_of_turn=closing,
         pad_id=pad_id,
         attn=attn,
         compute_dtype=dtype,
     )
     model.generation_config = policy.generation_config
-    if freeze_vision and policy.visual is not None:
-        policy.visual.requires_grad_(False)
-        for parameter in policy.visual.parameters():
-            parameter.data = parameter.data.to(dtype)
+    for _, parameter in policy.eyes() if freeze_vision else []:
+        parameter.requires_grad_(False)
+        parameter.data = parameter.data.to(dtype)
     return policy
+
+
+def checkpoint_layers(model: Any) -> None:
+    """Let each layer be computed again in the backward pass."""
+    # Renamed in transformers 5.23; the older name still works there, with a warning.
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+
+
+def _refuse_layout(name: str, config: Any) -> None:
+    """UserError for a family whose images the loader does not prepare."""
+    pil = (IMAGE_PROCESSOR_MAPPING_NAMES.get(config.model_type) or {}).get("pil")
+    if pil != Qwen2VLImageProcessorPil.__name__:
+        raise UserError(
+            f"{name}: the images of a {config.model_type} are prepared by {pil or 'torchvision'}, "
+            "which the trainer's loader does not feed yet; name a Qwen2-VL, 2.5-VL, 3-VL or 3.5, "
+            "or call shared_prefix_logps in a loop of your own"
+        )
 
 
 def _image_processor(name: str, config: Any) -> Any:
@@ -223,20 +245,26 @@ def _refuse_missing(name: str) -> None:
 
 
 def _refuse_foreign(name: str, config: Any) -> None:
-    wanted = ARCHITECTURES.get(config.model_type, "")
+    wanted = architecture(config)
     seen = getattr(config, "architectures", None) or [wanted or config.model_type]
     if not isinstance(seen, list) or not all(isinstance(one, str) for one in seen):
         raise UserError(f"{name}: config.json has architectures {seen!r}; wanted a list of names")
-    if wanted not in seen:
-        # a name that is supported, of another type
-        kind = "" if set(seen).isdisjoint(ARCHITECTURES.values()) else "model_type "
-        named = config.model_type if kind else ", ".join(seen)
+    if wanted is None:
         raise UserError(
-            f"{name}: {kind}{named} is not supported yet: the shared-prefix forward is only "
-            f"tested for {' and '.join(ARCHITECTURES.values())}"
+            f"{name}: a {config.model_type} predicts no next token; name a language model, or one "
+            "that sees images too"
         )
-    if reason := cannot_share(config):
-        raise UserError(f"{name} cannot be trained with a shared prefix: {reason}")
+    if wanted not in seen:
+        raise UserError(
+            f"{name}: config.json names {', '.join(seen)}, and a {config.model_type} that writes "
+            f"text is a {wanted}; name such a checkpoint"
+        )
+    try:
+        refuse_other_kinds(config)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from None
+    if sees_images(config):
+        _refuse_layout(name, config)
 
 
 def base_of_adapter(adapter: str) -> str:
@@ -267,7 +295,7 @@ def _is_small(name: str) -> bool:
     return path.is_dir() and sum(f.stat().st_size for f in path.glob("*.safetensors")) < 2**28
 
 
-def _eos_ids(model: Any, end_of_turn: int) -> tuple[int, ...]:
+def _listed_ends(model: Any) -> list[int]:
     listed = model.generation_config.eos_token_id
     ids = [] if listed is None else listed if isinstance(listed, list) else [listed]
     if not all(type(token) is int for token in ids):
@@ -275,4 +303,4 @@ def _eos_ids(model: Any, end_of_turn: int) -> tuple[int, ...]:
             f"{model.name_or_path}: generation_config.json has eos_token_id {listed!r}; wanted a "
             "token id or a list of them"
         )
-    return tuple(dict.fromkeys([end_of_turn, *ids]))
+    return ids

@@ -1,4 +1,4 @@
-"""LoRA on the language model's attention and MLP projections (MRG-R1, Hu et al. 2022)."""
+"""LoRA on the projections of the language model's layers (MRG-R1, Hu et al. 2022)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ from peft import LoraConfig, get_peft_model
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import LoraSettings
-
-PROJECTIONS = (
-    r"model\.(language_model\.)?layers\.\d+\."
-    r"(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"
-)
 
 
 def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
@@ -48,7 +43,7 @@ def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]
         lora_dropout=settings.dropout,
-        target_modules=PROJECTIONS,
+        target_modules=policy.family.lora_targets(policy.backbone),
         task_type="CAUSAL_LM",
     )
     with torch.random.fork_rng(devices=[]):

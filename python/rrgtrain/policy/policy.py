@@ -1,4 +1,4 @@
-"""`Policy`: a Qwen2.5-VL or Qwen2 with what reads its input, as the trainer handles it."""
+"""`Policy`: a backbone with what reads its input, as the trainer handles it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from transformers import GenerationConfig
 
 from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
+from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.codec import ReportCodec
-from rrgtrain.policy.network import Network
 
 # Names of special tokens and of a configuration's ids that stand for what the model is shown.
-_SHOWN = re.compile(r"image|video|vision", re.IGNORECASE)
+_SHOWN = re.compile(r"image|img|video|vision|^boi_|^eoi_", re.IGNORECASE)
 
 
 @dataclass(kw_only=True)
-class Policy(Network):
-    """A Qwen2.5-VL, or a Qwen2 for text alone, in `model`.
+class Policy(Backbone):
+    """A backbone with its tokenizer and, where it sees images, its image processor.
 
     image_processor: None in a policy of text alone. eos_ids: every token that ends a report when
     sampled; end_of_turn: the one that training appends to a report.
@@ -45,7 +45,9 @@ class Policy(Network):
         The model's own forward would take one for an image that is not there. They are those that
         the configuration names, and the tokenizer's special tokens of such names.
         """
-        named = {k: v for k, v in vars(self.config).items() if k.endswith("_token_id")}
+        named = {
+            k: v for k, v in vars(self.config).items() if k.endswith(("_token_id", "_token_index"))
+        }
         found = {v for k, v in named.items() if _SHOWN.search(k) and isinstance(v, int)}
         tokens = self.tokenizer.added_tokens_decoder.items()
         found |= {i for i, t in tokens if t.special and _SHOWN.search(t.content)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
+from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.chat_template import render_turn
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.template import check_prompt, filled
@@ -37,23 +38,70 @@ class Pixels:
         return Pixels(self.pixel_values.pin_memory(), self.image_grid_thw)
 
 
+# Arguments of a forward that are neither ids, nor the model's view of a whole row.
+_NO_IMAGE = ("input_ids", "attention_mask")
+
+
 @dataclass(frozen=True)
 class EncodedPrompt:
     """One prompt of P tokens.
 
-    input_ids int64 [P]; positions int64 [3, P], of a model of text alone [1, P];
-    mm_token_type_ids int64 [P], 1 on image tokens; pixel_values fp32 [patches, values per patch]
-    and image_grid_thw int64 [images, 3], both None without images; key: names the images in a
+    inputs: the forward's arguments as a processor gives them for one prompt: input_ids int64
+    [1, P]; where the model wants them others of that shape, such as mm_token_type_ids; and those
+    of the images. positions int64 [A, P], A = 3 with mRoPE, else 1; key: names the images in a
     cache of vision embeddings; text: what the user's turn says after the images.
     """
 
-    input_ids: Tensor
+    inputs: Mapping[str, Tensor]
     positions: Tensor
-    pixel_values: Tensor | None
-    image_grid_thw: Tensor | None
-    mm_token_type_ids: Tensor
     key: str = ""
     text: str = ""
+
+    @property
+    def input_ids(self) -> Tensor:
+        return self.inputs["input_ids"][0]
+
+    @property
+    def per_token(self) -> dict[str, Tensor]:
+        """The arguments with a value for each token, [1, P], without the ids."""
+        shape = self.inputs["input_ids"].shape
+        named = {k: v for k, v in self.inputs.items() if k.endswith("_ids") and v.shape == shape}
+        return {k: v for k, v in named.items() if k != "input_ids"}
+
+    @property
+    def images(self) -> dict[str, Tensor]:
+        """The arguments that tell of images; empty without any."""
+        if "pixel_values" not in self.inputs:
+            return {}
+        others = (*_NO_IMAGE, *self.per_token)
+        return {k: v for k, v in self.inputs.items() if k not in others}
+
+    @property
+    def pixel_values(self) -> Tensor | None:
+        return self.inputs.get("pixel_values")
+
+    @property
+    def image_grid_thw(self) -> Tensor | None:
+        return self.inputs.get("image_grid_thw")
+
+    @property
+    def mm_token_type_ids(self) -> Tensor:
+        """int64 [P], 1 on image tokens."""
+        found = self.inputs.get("mm_token_type_ids")
+        return torch.zeros_like(self.input_ids) if found is None else found[0]
+
+    def with_pixels(self, pixel_values: Tensor | None) -> EncodedPrompt:
+        """Put other pixels in place of its own; None leaves none, though it had images."""
+        inputs = {k: v for k, v in self.inputs.items() if k != "pixel_values"}
+        if pixel_values is not None:
+            inputs["pixel_values"] = pixel_values
+        return replace(self, inputs=inputs)
+
+    def first_token(self) -> EncodedPrompt:
+        """Cut the prompt to its first token, without images."""
+        cut = {k: v[:, :1] * 0 for k, v in self.per_token.items()}
+        inputs = {"input_ids": self.inputs["input_ids"][:, :1], **cut}
+        return replace(self, inputs=inputs, positions=self.positions[:, :1])
 
 
 def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
@@ -116,7 +164,7 @@ def encode_prompt(
 
     images: RGB pictures, one per `study.images`, in that order.
     """
-    if policy.visual is None:
+    if not policy.sees_images:
         refuse_images([study], type(policy.backbone).__name__)
     pixels = encode_pixels(policy.image_processor, images) if images else None
     return prompt_of(policy, study, pixels, style=style)
@@ -137,7 +185,7 @@ def prompt_of(
         UserError: another number of images than the study has, a chat template that does not
             place them, or a policy that cannot see any.
     """
-    if policy.visual is None:
+    if not policy.sees_images:
         refuse_images([study], type(policy.backbone).__name__)
     count = 0 if pixels is None else len(pixels.image_grid_thw)
     if count != len(study.images):
@@ -167,17 +215,20 @@ def prompt_of(
         grid = pixels.image_grid_thw
         tokens = iter((grid.prod(1) // policy.image_processor.merge_size**2).tolist())
         ids = [t for i in ids for t in ([i] * next(tokens) if i == image_id else [i])]
-    input_ids = torch.tensor(ids, dtype=torch.int64)
-    positions, is_image = policy.places(input_ids, grid)
-    return EncodedPrompt(
-        input_ids=input_ids,
-        positions=positions,
-        pixel_values=None if pixels is None else pixels.pixel_values,
-        image_grid_thw=grid,
-        mm_token_type_ids=is_image,
-        key=study.id,
-        text=text,
-    )
+    input_ids = torch.tensor(ids, dtype=torch.int64)[None]
+    inputs = {"input_ids": input_ids}
+    if policy.sees_images:
+        inputs["mm_token_type_ids"] = torch.tensor([[int(i == image_id) for i in ids]])
+    if pixels is not None:
+        inputs |= {"pixel_values": pixels.pixel_values, "image_grid_thw": pixels.image_grid_thw}
+    return placed(policy, inputs, key=study.id, text=text)
+
+
+def placed(
+    backbone: Backbone, inputs: Mapping[str, Tensor], *, key: str = "", text: str = ""
+) -> EncodedPrompt:
+    """Find the positions of a prompt whose inputs a processor gave, on the CPU."""
+    return EncodedPrompt(inputs, backbone.family.positions(backbone.backbone, inputs), key, text)
 
 
 def refuse_images(studies: Iterable[Study], architecture: str) -> None:
@@ -186,7 +237,7 @@ def refuse_images(studies: Iterable[Study], architecture: str) -> None:
         if study.images:
             raise UserError(
                 f"study {study.id} has {len(study.images)} image(s), but a {architecture} reads "
-                "text alone; pass data.images=none, or name a Qwen2.5-VL as policy.path"
+                "text alone; pass data.images=none, or name a model that sees as policy.path"
             )
 
 

@@ -5,40 +5,43 @@ The model is one of transformers, loaded as ever; nothing of the trainer is need
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from rrgkern import linear_token_logps
-from rrgtrain.policy.attention import ATTENTION
-from rrgtrain.policy.forward import VisionCache, head, hidden_states
-from rrgtrain.policy.network import (
-    ARCHITECTURES,
-    SHARED_ATTENTION,
-    Network,
-    cannot_share,
-    sees_images,
-)
-from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.policy.attention import use_rows
+from rrgtrain.policy.backbone import SHARED_ATTENTION, SHARINGS, Backbone
+from rrgtrain.policy.forward import VisionCache, hidden_states
+from rrgtrain.policy.kinds import refuse_other_kinds
+from rrgtrain.policy.probe import Probed, probe
+from rrgtrain.policy.prompt import EncodedPrompt, placed
 
-# What a processor returns; mm_token_type_ids are found again from the ids.
-OF_PROMPT = (
-    "input_ids",
-    "attention_mask",
-    "pixel_values",
-    "image_grid_thw",
-    "mm_token_type_ids",
-    "key",
-)
+OF_PROMPT = ("input_ids", "attention_mask", "pixel_values")
+
+
+_PROBED: WeakKeyDictionary[nn.Module, dict[Any, Probed]] = WeakKeyDictionary()
+
+
+class Options(NamedTuple):
+    """Name the attention and the way that are asked for."""
+
+    attn: str
+    sharing: str
 
 
 class SharedPrefixLogps(NamedTuple):
     """Log-probs of N tokens of S completions, in order, on the model's device.
 
     logps and entropy fp32 [N] (entropy None unless asked for); targets int64 [N];
-    offsets int64 [S + 1] and group_offsets int64 [B + 1], as rrgkern's losses take them.
+    offsets int64 [S + 1] and group_offsets int64 [B + 1], as rrgkern's losses take them;
+    sharing: the way that prompts were shared, "row", "cache" or "none".
     """
 
     logps: Tensor
@@ -46,6 +49,7 @@ class SharedPrefixLogps(NamedTuple):
     targets: Tensor
     offsets: Tensor
     group_offsets: Tensor
+    sharing: str
 
 
 def shared_prefix_logps(
@@ -58,6 +62,7 @@ def shared_prefix_logps(
     token_budget: int | None = None,
     attn: str = "auto",
     vision_cache: VisionCache | None = None,
+    sharing: str = "auto",
 ) -> SharedPrefixLogps:
     """Log-probs of every completion token, each prompt and its images computed once per group.
 
@@ -65,26 +70,28 @@ def shared_prefix_logps(
     rounding (and to LoRA's dropout, whose mask a group's prompt shares).
 
     Args:
-        model: Qwen2_5_VLForConditionalGeneration or Qwen2ForCausalLM, or a PEFT model around one;
-            its mode, gradients and gradient checkpointing are used as they are. Its attention
-            must be "sdpa"; it is set to one that is SDPA too wherever no prefix is shared.
+        model: a model of transformers that predicts tokens, or a PEFT model around one; its mode,
+            gradients and gradient checkpointing are used as they are. Its attention must be "sdpa"
+            or "eager"; it is set to one that is the same wherever no prefix is shared. The first
+            call for a model probes how its prompts can be shared, and says so on standard error.
         prompts: for each of B groups what a processor returns for its one prompt: `input_ids`
-            int [P] or [1, P], image tokens expanded; `attention_mask` if it was padded;
-            `pixel_values` and `image_grid_thw` where it has images; and, for `vision_cache`, a
-            string `key` that names them.
+            int [P] or [1, P], image tokens expanded; `attention_mask` if it was padded; the other
+            arguments of the forward, such as `pixel_values`, for its images; and, for
+            `vision_cache`, a string `key` that names them.
         completions: for each group its G_b >= 0 completions, int64 [T] ids, every one scored.
         temperature: divides the logits.
         entropy: also the entropy of every token's distribution, differentiable.
         token_budget: tokens per row; all groups share one row by default.
-        attn: see `Network`.
-        vision_cache: image embeddings by `key`, for a vision tower that is frozen.
+        attn: see `Backbone`.
+        vision_cache: image features by `key`, for a vision tower that is frozen.
 
     Raises:
         ValueError: a model that cannot share a prompt, with the reason; prompts and completions
             that do not fit; see also `pack_shared_prefix`.
     """
-    network = _network(model, attn)
-    encoded = [_encoded(network, p, b, vision_cache is not None) for b, p in enumerate(prompts)]
+    network = _backbone(model, prompts, Options(attn, sharing))
+    cached = vision_cache is not None
+    encoded = [_encoded(network, p, b, cached=cached) for b, p in enumerate(prompts)]
     hidden, batch = hidden_states(
         network,
         encoded,
@@ -92,66 +99,88 @@ def shared_prefix_logps(
         token_budget=token_budget,
         vision_cache=vision_cache,
     )
-    weight, bias = head(network)
+    weight, bias, softcap = network.head()
     out = linear_token_logps(
-        hidden, weight, batch.targets, bias=bias, temperature=temperature, entropy=entropy
+        *(hidden, weight, batch.targets),
+        bias=bias,
+        softcap=softcap,
+        temperature=temperature,
+        entropy=entropy,
     )
     return SharedPrefixLogps(
-        out.logps, out.entropy, batch.targets, batch.offsets, batch.group_offsets
+        out.logps, out.entropy, batch.targets, batch.offsets, batch.group_offsets, network.way
     )
 
 
-def _network(model: nn.Module, attn: str) -> Network:
-    if attn not in SHARED_ATTENTION:
-        raise ValueError(f"attn={attn!r}: use one of {', '.join(SHARED_ATTENTION)}")
+def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: Options) -> Backbone:
+    if options.attn not in SHARED_ATTENTION:
+        raise ValueError(f"attn={options.attn!r}: use one of {', '.join(SHARED_ATTENTION)}")
+    if options.sharing not in ("auto", *SHARINGS):
+        raise ValueError(f"sharing={options.sharing!r}: use one of auto, {', '.join(SHARINGS)}")
     adapters: Any = getattr(model, "peft_config", {})
     if any(config.is_prompt_learning for config in adapters.values()):
         raise ValueError("prompt-learning adapters prepend tokens of their own: use LoRA")
-    backbone: Any = model.get_base_model() if adapters else model  # type: ignore[operator]
-    if type(backbone).__name__ not in ARCHITECTURES.values():
+    inner: Any = model.get_base_model() if adapters else model  # type: ignore[operator]
+    if not isinstance(inner, PreTrainedModel) or inner.get_output_embeddings() is None:
         raise ValueError(
-            f"a {type(backbone).__name__} cannot share prefixes: wanted a "
-            f"{' or a '.join(ARCHITECTURES.values())} itself, or a PEFT model around one (under "
+            f"a {type(inner).__name__} cannot share prefixes: wanted a model of transformers with "
+            "a head that predicts tokens, or a PEFT model around one (under "
             "DistributedDataParallel, wrap a module whose forward calls this function)"
         )
-    if reason := cannot_share(backbone.config):
-        raise ValueError(f"this {type(backbone).__name__} cannot share prefixes: {reason}")
-    text = backbone.config.get_text_config()
-    if text._attn_implementation == "sdpa":
-        # For good: a backward pass with gradient checkpointing looks it up once more.
-        within = {"text_config": ATTENTION} if sees_images(backbone.config) else ATTENTION
-        backbone.set_attn_implementation(within)
-    elif text._attn_implementation != ATTENTION:
-        raise ValueError(
-            f"the model's attention is {text._attn_implementation!r}: load it with "
-            "attn_implementation='sdpa'"
-        )
-    device = backbone.get_input_embeddings().weight.device
-    return Network(model=model, device=device, pad_id=0, attn=attn)
+    refuse_other_kinds(inner.config)
+    use_rows(inner)
+    embedding: Any = inner.get_input_embeddings()
+    found = Backbone(model=model, device=embedding.weight.device, pad_id=0, attn=options.attn)
+    found.head()  # which has its own reasons to refuse
+    known = _PROBED.setdefault(model, {})
+    key = (options, _trains(model))
+    if key not in known:
+        examples = [_encoded(found, p, b, cached=False) for b, p in enumerate(prompts)]
+        counts = {len(e.images.get("pixel_values", ())): e for e in examples if len(e.input_ids)}
+        known[key] = probe(found, [*counts.values()][:2], options.sharing)
+        print(f"rrgtrain: {known[key].line(type(inner).__name__)}", file=sys.stderr)
+    known[key].applied(found)
+    return found
+
+
+def _trains(model: nn.Module) -> tuple[bool, ...]:
+    """What the probe's outcome may depend on, beside the model and the options."""
+    checkpointed = any(getattr(m, "gradient_checkpointing", False) for m in model.modules())
+    frozen = not all(p.requires_grad for p in model.parameters())
+    return checkpointed, frozen
 
 
 def _encoded(
-    network: Network, prompt: Mapping[str, Any], number: int, cached: bool
+    backbone: Backbone, prompt: Mapping[str, Any], number: int, *, cached: bool
 ) -> EncodedPrompt:
-    if unknown := sorted(prompt.keys() - set(OF_PROMPT)):
-        raise ValueError(f"prompt {number} has {', '.join(unknown)}: give {', '.join(OF_PROMPT)}")
-    given = torch.as_tensor(prompt["input_ids"]).cpu()
-    ids = given.squeeze(0) if given.dim() == 2 else given
-    if ids.dim() != 1:
-        raise ValueError(
-            f"prompt {number}: input_ids of shape {tuple(given.shape)}: give one prompt, [P] or "
-            "[1, P]"
-        )
-    if (mask := prompt.get("attention_mask")) is not None:
-        ids = ids[torch.as_tensor(mask).cpu().view_as(ids).bool()]
-    pixels, grid = prompt.get("pixel_values"), prompt.get("image_grid_thw")
-    if (pixels is None) != (grid is None):
-        raise ValueError(f"prompt {number}: give both pixel_values and image_grid_thw, or neither")
-    if pixels is not None and network.visual is None:
+    takes = inspect.signature(backbone.backbone.forward).parameters
+    of_prompt = [k for k in (*OF_PROMPT, *takes) if k in prompt or k in OF_PROMPT[:2]]
+    unknown = {k for k in prompt.keys() - {*of_prompt, "key"} if prompt[k] is not None}
+    unknown |= {k for k in prompt if "video" in k or "audio" in k}
+    if prompt.get("pixel_values") is not None and not backbone.sees_images:
         raise ValueError(f"prompt {number} has images, and the model has no vision tower")
-    if pixels is not None and cached and not prompt.get("key"):
+    if unknown:
+        given = ", ".join(sorted(unknown))
+        raise ValueError(f"prompt {number} has {given}: give input_ids, attention_mask and images")
+    given_ids = torch.as_tensor(prompt["input_ids"]).cpu()
+    ids = given_ids[None] if given_ids.dim() == 1 else given_ids
+    if ids.dim() != 2 or len(ids) != 1:
+        raise ValueError(
+            f"prompt {number}: input_ids of shape {tuple(given_ids.shape)}: give one prompt, [P] "
+            "or [1, P]"
+        )
+    inputs = {k: prompt[k] for k in of_prompt if prompt.get(k) is not None} | {"input_ids": ids}
+    inputs = {k: v if k == "pixel_values" else torch.as_tensor(v).cpu() for k, v in inputs.items()}
+    inputs = {k: v.view(1, -1) if v.numel() == ids.numel() else v for k, v in inputs.items()}
+    if (mask := inputs.pop("attention_mask", None)) is not None:
+        kept, shape = mask.bool()[0], ids.shape
+        inputs = {k: v[:, kept] if v.shape == shape else v for k, v in inputs.items()}
+    inputs["input_ids"] = inputs["input_ids"].long()
+    if "image_grid_thw" in takes and ("pixel_values" in inputs) != ("image_grid_thw" in inputs):
+        raise ValueError(f"prompt {number}: give both pixel_values and image_grid_thw, or neither")
+    if "pixel_values" in inputs and cached and not prompt.get("key"):
         raise ValueError(f"prompt {number} has images without a key: the cache keeps them by it")
-    ids = ids.long()
-    grid = None if grid is None else grid.cpu()
-    positions, is_image = network.places(ids, grid)
-    return EncodedPrompt(ids, positions, pixels, grid, is_image, key=prompt.get("key", ""))
+    if "mm_token_type_ids" in takes:
+        is_image = inputs["input_ids"] == backbone.image_token_id
+        inputs["mm_token_type_ids"] = is_image.long()
+    return placed(backbone, inputs, key=prompt.get("key", ""))

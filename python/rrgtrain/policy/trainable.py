@@ -19,12 +19,12 @@ def training_only(policy: Policy, part: str) -> Iterator[None]:
     if part == "all":
         yield
         return
-    if policy.visual is None:
+    if not policy.sees_images:
         raise UserError(
             f"sft.train=vision, but a {type(policy.backbone).__name__} has no vision tower; use "
             "sft.train=all"
         )
-    inside = {id(p) for p in policy.visual.parameters()}
+    inside = {id(p) for _, p in policy.eyes()}
     frozen = [p for p in policy.model.parameters() if p.requires_grad and id(p) not in inside]
     if policy.vision_frozen:
         raise UserError(

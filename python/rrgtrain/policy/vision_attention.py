@@ -19,14 +19,19 @@ FLASH = "flash_attention_2"
 CHOICES = ("auto", "packed", "sdpa", FLASH)
 
 
-def vision_attention(asked: str, device: torch.device | str, dtype: torch.dtype) -> str:
+def vision_attention(
+    asked: str, device: torch.device | str, dtype: torch.dtype, *, windows: bool = True
+) -> str:
     """Name the tower's attention for transformers: "sdpa", "flash_attention_2" or PACKED_WINDOWS.
 
-    "auto" is flash-attn wherever it can run, and "packed" elsewhere. Raises UserError, with the
-    reason, where flash-attn is asked for and cannot run.
+    "auto" is flash-attn wherever it can run, and "packed" elsewhere. A tower without `windows` has
+    nothing to pack and gains nothing by flash-attn: "auto" and "packed" are "sdpa" for it. Raises
+    UserError, with the reason, where flash-attn is asked for and cannot run.
     """
     if asked not in CHOICES:
         raise UserError(f"policy.vision_attn={asked}; use one of {', '.join(CHOICES)}")
+    if not windows and asked != FLASH:
+        return "sdpa"
     if asked in ("packed", "sdpa"):
         return PACKED_WINDOWS if asked == "packed" else asked
     missing = _missing(torch.device(device), dtype)

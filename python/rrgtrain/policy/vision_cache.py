@@ -1,38 +1,41 @@
-"""Embeddings of images that a frozen vision tower need not compute twice."""
+"""Features of images that a frozen vision tower need not compute twice."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, MutableMapping
+from typing import Any
 
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 
-class VisionCache(MutableMapping[str, Tensor]):
-    """Embeddings by study in at most `capacity` bytes; the least recently used go first.
+class VisionCache(MutableMapping[str, Any]):
+    """Features by study in at most `capacity` bytes; the least recently used go first.
 
-    One that alone is larger than the capacity is not kept.
+    They are a tensor or what a family makes of several. One that alone is larger than the capacity
+    is not kept.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.bytes = capacity, 0
-        self._kept: OrderedDict[str, Tensor] = OrderedDict()
+        self._kept: OrderedDict[str, Any] = OrderedDict()
 
-    def __getitem__(self, key: str) -> Tensor:
+    def __getitem__(self, key: str) -> Any:
         found = self._kept[key]
         self._kept.move_to_end(key)
         return found
 
-    def __setitem__(self, key: str, embedding: Tensor) -> None:
+    def __setitem__(self, key: str, features: Any) -> None:
         if key in self._kept:
             del self[key]
-        size = _bytes(embedding)
+        size = _bytes(features)
         if size > self.capacity:
             return
         while self.bytes + size > self.capacity:
             del self[next(iter(self._kept))]
         # A view would keep the storage of everything computed beside it.
-        self._kept[key] = embedding.clone()
+        self._kept[key] = tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, features)
         self.bytes += size
 
     def __delitem__(self, key: str) -> None:
@@ -45,5 +48,6 @@ class VisionCache(MutableMapping[str, Tensor]):
         return len(self._kept)
 
 
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _bytes(features: Any) -> int:
+    tensors = [leaf for leaf in tree_leaves(features) if isinstance(leaf, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

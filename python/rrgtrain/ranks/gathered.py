@@ -26,8 +26,7 @@ class Holder(Protocol):
 
     @property
     def model(self) -> Any: ...
-    @property
-    def visual(self) -> Any: ...
+    def eyes(self) -> list[tuple[str, nn.Parameter]]: ...
     @property
     def dtype(self) -> torch.dtype: ...
 
@@ -41,8 +40,8 @@ def gathered(policy: Holder, *, tower: bool = False) -> nn.Module:
     found, whole = policy.model.__dict__.get(_COPY, (None, False))
     if found is None or not (whole or tower):
         drop(policy)
-        part = policy.visual if tower else policy.model
-        found = _copy(policy, set() if part is None else set(part.parameters()))
+        part = {p for _, p in policy.eyes()} if tower else {*policy.model.parameters()}
+        found = _copy(policy, part)
         object.__setattr__(policy.model, _COPY, (found, not tower))
     copied: nn.Module = found
     return copied

@@ -44,8 +44,7 @@ class Shardable(Protocol):
     def model(self) -> Any: ...
     @property
     def language_model(self) -> Any: ...
-    @property
-    def visual(self) -> Any: ...
+    def eyes(self) -> list[tuple[str, nn.Parameter]]: ...
     @property
     def dtype(self) -> torch.dtype: ...
     @property
@@ -130,10 +129,10 @@ def forward(policy: Shardable, compute: Callable[[], Tensor], *, images: bool) -
     root = _root(policy)
     if root is None:
         return compute()
-    tower = None if images else policy.visual
+    idle = [] if images else _seeing(policy)
     ranks.barrier()
     with ranks.inseparable():
-        out = root(compute, lambda: _trained(tower) if tower is not None else [])
+        out = root(compute, lambda: idle)
     if not torch.is_grad_enabled():
         root.reshard()  # which is otherwise the backward's work
     return out
@@ -162,10 +161,10 @@ def drop_unused_gradients(policy: Shardable, *, images: bool) -> None:
 
     images: True where this rank's forwards have run the vision tower.
     """
-    if not is_sharded(policy) or policy.visual is None:
+    if not is_sharded(policy) or not policy.eyes():
         return
     if not any(ranks.gather(images)):
-        for parameter in _trained(policy.visual):
+        for parameter in _seeing(policy):
             parameter.grad = None
 
 
@@ -347,6 +346,11 @@ def _units(root: _Root) -> list[Any]:
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in module.parameters() if p.requires_grad]
+
+
+def _seeing(policy: Shardable) -> list[nn.Parameter]:
+    """What trains of the vision tower and its projector."""
+    return [p for _, p in policy.eyes() if p.requires_grad]
 
 
 def _named(policy: Shardable) -> dict[str, Tensor]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from rrgtrain.policy.attention import require_attention
-from rrgtrain.policy.forward import embed, head, image_index, vision_embeddings
+from rrgtrain.policy.forward import embed, image_index, vision_embeddings
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout.any_family import FamilyDecoder
 from rrgtrain.rollout.cache import GroupCache
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.sampler import likeliest, sample, uniforms
@@ -48,6 +51,9 @@ def generate(policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
     require_attention(policy.text_config)
     if not request.prompts:
         return []
+    if len(request.prompts) > 1 and not policy.family.joins:
+        alone = [request.one(b) for b in range(len(request.prompts))]
+        return [group for single in alone for group in generate(policy, single)]
     temperature = request.temperature
     was_training = policy.model.training
     policy.model.eval()
@@ -68,13 +74,13 @@ def generate(policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         policy.model.train(was_training)
 
 
-class _DecodeLoop:
-    """Decode state: `rows` [n] are the members still in the batch, among B * group."""
+class PackedDecoder:
+    """The decode state of a packed family: keys and values of a prompt stand once."""
 
-    def __init__(self, policy: Policy, request: SamplingRequest) -> None:
-        prompts, group, count = request.prompts, request.group, len(request.prompts)
+    def __init__(self, policy: Policy, prompts: list[EncodedPrompt], group: int) -> None:
+        count = len(prompts)
         device = policy.device
-        self.policy, self.request = policy, request
+        self.policy = policy
         lengths = torch.tensor([len(p.input_ids) for p in prompts])
         longest = int(lengths.max())
         ids = torch.full((count, longest), policy.pad_id)
@@ -84,9 +90,7 @@ class _DecodeLoop:
             ids[b, : lengths[b]] = prompt.input_ids
             positions[:, b, : lengths[b]] = prompt.positions
         places = image_index(prompts, [b * longest for b in range(count)])
-        embeddings = embed(
-            policy, ids.to(device), places, vision_embeddings(policy, prompts, request.vision_cache)
-        )
+        embeddings = embed(policy, ids.to(device), places, vision_embeddings(policy, prompts))
         padding = torch.arange(longest) >= lengths[:, None]
         self.cache = GroupCache(padding.to(device), group)
         # Padding is on the right, so plain causal attention never lets a prompt see it.
@@ -101,37 +105,14 @@ class _DecodeLoop:
         self.hidden = last.repeat_interleave(group, 0)
         after = torch.stack([p.positions.max() + 1 for p in prompts])
         self.next_position = after.to(device).repeat_interleave(group)
-        self.rows = torch.arange(count * group, device=device)
 
-    def run(self, draw: Draw) -> list[list[Rollout]]:
-        device = self.policy.device
-        max_new_tokens, total = self.request.max_new_tokens, len(self.rows)
-        ids = torch.full((total, max_new_tokens), self.policy.pad_id, device=device)
-        logps = torch.zeros(total, max_new_tokens, device=device)
-        ends = torch.tensor(self.policy.eos_ids, device=device)
-        live = torch.ones(total, dtype=torch.bool, device=device)
-        # In fp32 even for a bf16 model: rounded logits would not give the log-probs of training.
-        wide = torch.promote_types(self.hidden.dtype, torch.float32)
-        weight, bias = head(self.policy)
-        weight, bias = weight.to(wide), None if bias is None else bias.to(wide)
-        for t in range(max_new_tokens):
-            logits = torch.nn.functional.linear(self.hidden.to(wide), weight, bias)
-            token, logp = draw(logits, self.rows, t)
-            # Rows that have finished but not left the batch yet write behind their end.
-            ids[self.rows, t], logps[self.rows, t] = token, logp
-            live = live & ~torch.isin(token, ends)
-            left = int(live.sum())
-            if left == 0 or t + 1 == max_new_tokens:
-                break
-            if left < COMPACT_BELOW * len(self.rows):
-                rows = live.nonzero().squeeze(1)
-                self.cache.select(rows)
-                self.rows, self.next_position = self.rows[rows], self.next_position[rows]
-                token, live = token[rows], live[rows]
-            self._step(token, t)
-        return self._collect(ids.cpu(), logps.cpu(), ends.cpu())
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows alone."""
+        self.cache.select(rows)
+        self.next_position = self.next_position[rows]
 
-    def _step(self, token: Tensor, t: int) -> None:
+    def step(self, token: Tensor, t: int) -> None:
+        """Take the tokens [n] of step `t`."""
         model = self.policy.language_model
         self.hidden = model(
             inputs_embeds=model.embed_tokens(token)[:, None],
@@ -143,6 +124,47 @@ class _DecodeLoop:
             attend=self.cache.attend,
         ).last_hidden_state[:, 0]
         self.cache.advance()
+
+
+class _DecodeLoop:
+    """Decode state: `rows` [n] are the members still in the batch, among B * group."""
+
+    def __init__(self, policy: Policy, request: SamplingRequest) -> None:
+        if request.vision_cache is not None:
+            policy = replace(policy, vision_cache=request.vision_cache)
+        kind = PackedDecoder if policy.decodes_packed else FamilyDecoder
+        self.policy, self.request = policy, request
+        self.decoder = kind(policy, [*request.prompts], request.group)
+        self.rows = torch.arange(len(request.prompts) * request.group, device=policy.device)
+
+    def run(self, draw: Draw) -> list[list[Rollout]]:
+        device = self.policy.device
+        max_new_tokens, total = self.request.max_new_tokens, len(self.rows)
+        ids = torch.full((total, max_new_tokens), self.policy.pad_id, device=device)
+        logps = torch.zeros(total, max_new_tokens, device=device)
+        ends = torch.tensor(self.policy.eos_ids, device=device)
+        live = torch.ones(total, dtype=torch.bool, device=device)
+        # In fp32 even for a bf16 model: rounded logits would not give the log-probs of training.
+        wide = torch.promote_types(self.decoder.hidden.dtype, torch.float32)
+        weight, bias, softcap = self.policy.head()
+        weight, bias = weight.to(wide), None if bias is None else bias.to(wide)
+        for t in range(max_new_tokens):
+            logits = torch.nn.functional.linear(self.decoder.hidden.to(wide), weight, bias)
+            if softcap is not None:
+                logits = softcap * torch.tanh(logits / softcap)
+            token, logp = draw(logits, self.rows, t)
+            # Rows that have finished but not left the batch yet write behind their end.
+            ids[self.rows, t], logps[self.rows, t] = token, logp
+            live = live & ~torch.isin(token, ends)
+            left = int(live.sum())
+            if left == 0 or t + 1 == max_new_tokens:
+                break
+            if left < COMPACT_BELOW * len(self.rows):
+                rows = live.nonzero().squeeze(1)
+                self.decoder.select(rows)
+                self.rows, token, live = self.rows[rows], token[rows], live[rows]
+            self.decoder.step(token, t)
+        return self._collect(ids.cpu(), logps.cpu(), ends.cpu())
 
     def _collect(self, ids: Tensor, logps: Tensor, ends: Tensor) -> list[list[Rollout]]:
         is_end = torch.isin(ids, ends)

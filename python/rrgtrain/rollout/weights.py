@@ -142,7 +142,7 @@ def takes_adapter(policy: Policy) -> bool:
     config = adapter_config(policy)
     if not config:
         return False
-    tower = _tower(policy) or "\0"
+    tower = _tower(policy)
     adapted = [name for name in _state(policy.backbone) if ".lora_" in name]
     reasons = [
         name
@@ -184,7 +184,7 @@ def _served(policy: Policy) -> set[str]:
     return {
         name.replace(".base_layer.", ".")
         for name in _state(policy.backbone).keys() - _tied(policy)
-        if ".lora_" not in name and not (tower and name.startswith(tower))
+        if ".lora_" not in name and not name.startswith(tower)
     }
 
 
@@ -211,12 +211,18 @@ def _fused(name: str) -> str:
     return name.rsplit(".", 2)[0]
 
 
-def _tower(policy: Policy) -> str:
-    """The prefix of the vision tower's names, empty without one."""
-    tower = policy.visual
-    if tower is None:
-        return ""
-    return next(f"{n}." for n, module in policy.backbone.named_modules() if module is tower)
+def _tower(policy: Policy) -> tuple[str, ...]:
+    """Begin the names of vision tower and projector: the modules with nothing else inside."""
+    eyes = [name for name, _ in policy.eyes()]
+    others = {name for name, _ in policy.backbone.named_parameters()} - {*eyes}
+    shared = {above for name in others for above in _above(name)}
+    return tuple({next(a for a in _above(name) if a not in shared) for name in eyes})
+
+
+def _above(name: str) -> list[str]:
+    """The modules around a parameter, the outermost first, each with its dot; then itself."""
+    parts = name.split(".")
+    return [*(".".join(parts[:k]) + "." for k in range(1, len(parts))), name]
 
 
 def _tensors(policy: Policy, own: Collection[str], *, merged: bool) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ import torch
 
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.errors import UserError
+from rrgtrain.policy.families import family_of
 from rrgtrain.policy.load import read_config, require_dtype
 from rrgtrain.policy.template import check_prompt
 from rrgtrain.policy.tiny import TinyConfig
@@ -90,7 +91,13 @@ def check_policy(recipe: Recipe) -> Any:
     if recipe.policy.path == "tiny":
         TinyConfig.of(recipe.policy)
         return None
-    return read_config(recipe.policy.path)
+    config = read_config(recipe.policy.path)
+    if recipe.rollout.engine.startswith("vllm") and not family_of(config).packed:
+        raise UserError(
+            f"rollout.engine={recipe.rollout.engine} serves Qwen2.5-VL and Qwen2, and policy.path "
+            f"is a {config.model_type}; use rollout.engine=transformers"
+        )
+    return config
 
 
 def check_settings(recipe: Recipe, *, sft: bool, rl: bool) -> None:

@@ -14,7 +14,8 @@ from rrgdata.load import holds_files, open_studies, phantom_root, remembered_roo
 from rrgdata.settings import DataSettings
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
-from rrgtrain.policy.network import ARCHITECTURES, sees_images
+from rrgtrain.policy.backbone import sees_images
+from rrgtrain.policy.kinds import architecture
 from rrgtrain.policy.prompt import refuse_images
 from rrgtrain.ranks import nodes, ranks
 from rrgtrain.rewards import RewardService
@@ -61,7 +62,7 @@ def open_data(checked: Checked, work: Path) -> Data:
         chosen = training_subset(data, recipe.seed, train, labeller) if checked.algorithm else train
         used = check_data(checked, studies, rewards, chosen=chosen)
         if checked.config is not None and not sees_images(checked.config):
-            refuse_images(used, ARCHITECTURES[checked.config.model_type])
+            refuse_images(used, str(architecture(checked.config)))
         if not fresh and ranks.is_main():
             check_images(used, remembered_root(data), data.body_parts)
     return Data(checked, studies, rewards, chosen)

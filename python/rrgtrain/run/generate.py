@@ -28,8 +28,9 @@ from rrgdata.images.read import area_of, read_with_facts
 from rrgdata.sources.folder import Folder, frontal_alone, read_folder, with_context
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
+from rrgtrain.policy.backbone import sees_images
 from rrgtrain.policy.files import file_digest, file_digests
-from rrgtrain.policy.network import ARCHITECTURES, sees_images
+from rrgtrain.policy.kinds import architecture
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import (
     EncodedPrompt,
@@ -137,7 +138,7 @@ def _look(recipe: Recipe, wish: Wish) -> tuple[Folder, Sequence[Study], dict[str
     check_prompt(recipe.policy.prompt, PROMPT_STYLES)
     config = check_policy(recipe)
     if recipe.data.images != "none" and not sees_images(config):
-        refuse_images(studies, ARCHITECTURES[config.model_type])
+        refuse_images(studies, str(architecture(config)))
     _say(WARNING)
     if recipe.data.images == "none":
         _say("data.images=none: the policy sees no image, and writes of the --context alone")

@@ -60,7 +60,7 @@ def model_card(checkpoint: str, policy: Policy, dtype: str, *, adapter: bool) ->
         "license": "other",
         "license_name": "terms-of-base-model-and-data",
         "library_name": "peft" if adapter else "transformers",
-        "pipeline_tag": "text-generation" if policy.visual is None else "image-text-to-text",
+        "pipeline_tag": "image-text-to-text" if policy.sees_images else "text-generation",
         **({"base_model": named} if named and named != checkpoint else {}),
         "language": ["en"],
         "tags": ["radiology", "chest-x-ray", "report-generation", "rrgkern", "research-only"],
@@ -103,7 +103,7 @@ def _use(policy: Policy, known: Mapping[str, Any], dtype: str, *, adapter: bool)
     style = known.get("policy.prompt", "editgrpo")
     told = "The prompt of the user's turn is in rrgtrain.json (`policy.prompt`)."
     if style in PROMPT_STYLES:
-        views = () if policy.visual is None else (ImageRef(Path("image"), "frontal"),)
+        views = (ImageRef(Path("image"), "frontal"),) if policy.sees_images else ()
         text = prompt_text(Study("", "", None, None, views), style=style)
         told = f"The user's turn of a study without indication, after its image:\n\n```text\n{text}"
         told += "\n```"

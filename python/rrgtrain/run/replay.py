@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rrgkern import linear_token_logps
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.forward import head_logps, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.session import Session, session_of
@@ -67,18 +66,17 @@ def _computed(session: Session, members: list[dict[str, Any]], temperature: floa
     policy.model.train()
     with _first_bad_module(policy) as seen:
         hidden, batch = hidden_states(policy, prompts, [[m["ids"]] for m in members])
-    weight, bias = head(policy)
-    out = linear_token_logps(hidden, weight, batch.targets, bias=bias, temperature=temperature)
+    logps = head_logps(policy, hidden, batch.targets, temperature)
     if seen:
         yield f"forward: {seen[0]} is the first module whose output is not finite"
     bounds = batch.offsets.tolist()
     for m, a, b in zip(members, bounds, bounds[1:], strict=False):
-        part = out.logps[a:b]
+        part = logps[a:b]
         if not bool(torch.isfinite(part).all()):
             yield f"log-probabilities: not finite in a report of {m['study']} ({m['origin']})"
-    out.logps.mean().backward()
+    logps.mean().backward()
     grads = {n: p.grad for n, p in policy.model.named_parameters() if p.grad is not None}
-    yield _told("log-probabilities", {"log-probabilities": out.logps.detach()})
+    yield _told("log-probabilities", {"log-probabilities": logps.detach()})
     yield _told("gradient of their mean", grads)
 
 

@@ -26,6 +26,7 @@ from rrgtrain.rollout import build_engine
 from rrgtrain.run.checked import DTYPES, SERVED, check
 from rrgtrain.run.data import Data, open_data, split_of, validation_split
 from rrgtrain.run.room import check_room
+from rrgtrain.run.sharing import decide_sharing
 from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.evaluate import Evaluation, evaluate, write_reports
@@ -104,7 +105,8 @@ def start_policy(
         policy = load_for(
             plain, build_tiny(TinyConfig.of(recipe.policy), texts, partial), masters=False
         )
-        policy.visual.requires_grad_(True)
+        for _, parameter in policy.eyes():
+            parameter.requires_grad_(True)
         prompts = PromptLoader(policy, style, recipe.data)
         warm_up_vision(policy, prompts, train, recipe.policy, batch=recipe.sft.batch)
         policy.save(partial)
@@ -145,6 +147,8 @@ def open_session(data: Data, work: Path, *, resume: bool = False) -> Session:
             recipe, data.studies, work, resume=there, masters=bool(checked.stages)
         )
     add_lora(policy, recipe.policy.lora, recipe.policy.seed)
+    if checked.stages:
+        decide_sharing(policy, recipe.policy, work)
     check_room(recipe, policy, checked.stages, work, resume=resume)
     sharding.read(policy, recipe.scale.shard)
     if policy.vision_frozen and recipe.policy.vision_cache_mib:

@@ -30,8 +30,8 @@ class PolicySettings:
     """Choose the model that writes reports."""
 
     path: str = "tiny"
-    """Checkpoint directory or hub name of a Qwen2.5-VL, or of a Qwen2 for data without images;
-    `tiny` builds a Qwen2.5-VL from the data."""
+    """Checkpoint directory or hub name of a model that sees images, or of one of text for data
+    without images; `tiny` builds a Qwen2.5-VL from the data."""
     width: int = Field(default=128, ge=16)
     """Hidden size of the tiny policy, a multiple of 64."""
     layers: int = Field(default=3, ge=1)
@@ -68,6 +68,9 @@ class PolicySettings:
     """Device of the model; `auto` is CUDA where there is a GPU."""
     attn: Literal["auto", "blocks", "flex", "dense"] = "auto"
     """Attention over a shared prefix, see `policy/README.md`."""
+    sharing: Literal["auto", "row", "cache", "none"] = "auto"
+    """How a group shares its prompt: in one packed row, by a prefix cache, or not at all; `auto`
+    takes the first that a probe finds exact for the model."""
     vision_attn: Literal["auto", "packed", "sdpa", "flash_attention_2"] = "auto"
     """Attention of the vision tower: `packed` takes a layer's windows together, `sdpa` one by one;
     `auto` is flash-attn where it is installed and can run, else `packed`."""

@@ -357,4 +357,4 @@ def _owned(groups: list[Group]) -> list[Group]:
 
 
 def _without_pixels(groups: list[Group]) -> list[Group]:
-    return [replace(g, prompt=replace(g.prompt, pixel_values=None)) for g in groups]
+    return [replace(g, prompt=g.prompt.with_pixels(None)) for g in groups]

@@ -19,14 +19,13 @@ from rrgkern import (
     PolicyLossOutput,
     PreferencePairs,
     linear_policy_loss,
-    linear_token_logps,
     policy_loss,
     preference_loss,
 )
 from rrgtrain.algorithms.group import Group
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.errors import NotFinite
-from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.forward import head_logps, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import RlSettings
@@ -251,7 +250,7 @@ def is_loss_of_frozen_head(policy: Policy, objective: Objective) -> bool:
     """Tell whether the objective is the policy loss alone, through a frozen head.
 
     Then `linear_policy_loss` takes two products with the head's weight for three."""
-    head = policy.backbone.lm_head
+    head = policy.backbone.get_output_embeddings()
     frozen = not any(p.requires_grad for p in head.parameters())
     alone = objective.preference is None and objective.likelihood is None
     return frozen and alone
@@ -266,12 +265,13 @@ def _loss_of_hidden(
     def compute() -> Tensor:
         members = [[m.ids for m in g.members] for g in micro.groups]
         hidden, packed = hidden_states(policy, prompts, members)
-        weight, bias = head(policy)
+        head = policy.head()
         wide = torch.empty(0, device=hidden.device, dtype=_wide(hidden.dtype))
         result = linear_policy_loss(
-            *(hidden, weight, packed.targets),
+            *(hidden, head.weight, packed.targets),
             offsets=packed.offsets,
-            bias=bias,
+            bias=head.bias,
+            softcap=head.softcap,
             temperature=settings.temperature,
             spec=loss,
             **_policy_inputs(micro, wide),
@@ -345,9 +345,6 @@ def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[T
             policy, prompts, [[m.ids for m in g.members] for g in groups]
         )
         offsets.append(packed.offsets)
-        weight, bias = head(policy)
-        return linear_token_logps(
-            hidden, weight, packed.targets, bias=bias, temperature=temperature
-        ).logps
+        return head_logps(policy, hidden, packed.targets, temperature)
 
     return sharding.forward(policy, compute, images=with_images(prompts)), offsets[0]

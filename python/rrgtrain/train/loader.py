@@ -13,7 +13,6 @@ import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import islice, tee
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,7 +107,7 @@ class PromptLoader:
                 values = pixels.pixel_values
                 if values.is_shared():  # a worker's: it would fill /dev/shm
                     values = values.clone()
-                self._stored[study.id] = replace(prompt, pixel_values=values)
+                self._stored[study.id] = prompt.with_pixels(values)
         return prompt
 
     def _read_ahead(

@@ -90,24 +90,12 @@ def within_budget(items: Sequence[T], sizes: Sequence[int], budget: int | None) 
     return chunks
 
 
-def idle_prompt(prompt: EncodedPrompt) -> EncodedPrompt:
-    """The first token of the prompt, without images."""
-    return replace(
-        prompt,
-        input_ids=prompt.input_ids[:1],
-        positions=prompt.positions[:, :1],
-        mm_token_type_ids=prompt.mm_token_type_ids[:1] * 0,
-        pixel_values=None,
-        image_grid_thw=None,
-    )
-
-
 def idle_micro_batch(groups: Sequence[Group]) -> MicroBatch:
     """One token of a prompt and one of a member, of which no row counts."""
     smallest = [
         replace(
             group,
-            prompt=idle_prompt(group.prompt),
+            prompt=group.prompt.first_token(),
             members=(replace(group.members[0], ids=group.members[0].ids[:1]),),
         )
         for group in groups[:1]

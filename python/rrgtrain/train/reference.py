@@ -98,7 +98,7 @@ def named_reference(policy: Policy, recipe: Recipe, work: Path) -> Reference:
         vision_attn=recipe.policy.vision_attn,
         unread=ranks.size() > 1,
     )
-    same_eyes = (other.visual is None) == (policy.visual is None)
+    same_eyes = other.sees_images == policy.sees_images
     if not same_eyes or other.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise UserError(
             f"rl.reference={asked}: {path} has another vocabulary or input than the policy, so "

@@ -14,10 +14,9 @@ import torch
 
 from rrgclinical.common.progress import Bar, progress
 from rrgdata.study import Study
-from rrgkern import linear_token_logps
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.forward import head_logps, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.ranks import ranks, sharding
@@ -29,7 +28,7 @@ from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.failure_dump import describe_references
 from rrgtrain.train.host_read import read_at_once
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.micro_batch import idle_prompt, with_images, within_budget
+from rrgtrain.train.micro_batch import with_images, within_budget
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate
 from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.save_policy import save_policy
@@ -106,7 +105,7 @@ def sft_gradients(
             encoded, written = zip(*chunk, strict=True)
             loss, _ = sft_loss(policy, encoded, written, settings.template, tokens)
         else:
-            idle = idle_prompt(prompts[0])
+            idle = prompts[0].first_token()
             loss = 0.0 * _logps(policy, [idle], [idle.input_ids]).sum()
         losses.append(loss.detach())
         # A tower that trains alone has no part in studies without images; shards take part always.
@@ -146,8 +145,7 @@ def _logps(
 
     def compute() -> torch.Tensor:
         hidden, batch = hidden_states(policy, prompts, [[target] for target in targets])
-        weight, bias = head(policy)
-        return linear_token_logps(hidden, weight, batch.targets, bias=bias).logps
+        return head_logps(policy, hidden, batch.targets)
 
     return sharding.forward(policy, compute, images=with_images(prompts))
 

@@ -47,7 +47,7 @@ def update_flops(policy: Policy, tokens: int, scored: int, *, reference: bool) -
     products inside attention are left out, so a utilisation from this is a lower bound.
     """
     body = policy.language_model.layers
-    head = policy.backbone.lm_head.weight
+    head = policy.backbone.get_output_embeddings().weight
     flops = tokens * sum(p.numel() for p in body.parameters()) * _per_parameter(body)
     flops += scored * head.numel() * (6.0 if head.requires_grad else 4.0)
     if reference:

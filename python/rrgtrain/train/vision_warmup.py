@@ -46,7 +46,7 @@ def warm_up_vision(
         torch.manual_seed(settings.seed)
         head = torch.nn.Linear(policy.embedding_shape[1], len(OBSERVATIONS))
     head.to(policy.device)
-    parameters = [*policy.visual.parameters(), *head.parameters()]
+    parameters = [*(p for _, p in policy.eyes()), *head.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=settings.warmup_lr)
     loss = torch.tensor(float("nan"))
     policy.model.train()

@@ -9,7 +9,7 @@ import peft
 import pytest
 import torch
 
-from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.forward import hidden_states
 from rrgtrain.policy.load import Policy, load_policy
 from tests.rrgkern.shared_prefix.eager_flex import uncompiled
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_directory, tiny_policy
@@ -20,7 +20,7 @@ def shared(policy: Policy, groups: list[Group], **options: object) -> torch.Tens
     hidden, batch = hidden_states(
         policy, [p for p, _ in groups], [members for _, members in groups], **options
     )
-    weight, bias = head(policy)
+    weight, bias, _ = policy.head()
     logits = torch.nn.functional.linear(hidden, weight, bias)
     return logits.log_softmax(-1).gather(1, batch.targets[:, None]).squeeze(1)
 

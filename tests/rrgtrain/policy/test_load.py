@@ -158,18 +158,16 @@ def test_a_user_reads_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "cannot load nobody/nothing" in told("nobody/nothing")
     assert "network" in told("nobody/nothing")
 
-    llama = tmp_path / "llama"
-    llama.mkdir()
-    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
-    (llama / "config.json").write_text(json.dumps(config))
-    line = told(llama)
-    assert f"{llama}: LlamaForCausalLM is not supported yet" in line
-    assert "tested for Qwen2_5_VLForConditionalGeneration and Qwen2ForCausalLM" in line
-    # of the family, but with another head: it would be loaded with a random one
-    (llama / "config.json").write_text(
-        json.dumps({"model_type": "qwen2", "architectures": ["Qwen2ForRewardModel"]})
-    )
-    assert "Qwen2ForRewardModel is not supported yet" in told(llama)
+    other = tmp_path / "other"
+    other.mkdir()
+    for kind, names, message in (
+        # of the family, but with another head: it would be loaded with a random one
+        ("qwen2", ["Qwen2ForRewardModel"], "names Qwen2ForRewardModel, and a qwen2 that writes"),
+        ("vit", ["ViTModel"], "a vit predicts no next token; name a lang"),
+        ("mllama", ["MllamaForConditionalGeneration"], "a mllama reads images by cross-attention"),
+    ):
+        (other / "config.json").write_text(json.dumps({"model_type": kind, "architectures": names}))
+        assert message in told(other)
 
     broken = tmp_path / "broken"
     shutil.copytree(tiny_directory(), broken)

@@ -9,7 +9,7 @@ import torch
 
 from rrgdata.study import ImageRef, Study
 from rrgtrain.errors import UserError
-from rrgtrain.policy.network import mrope_positions
+from rrgtrain.policy.families.qwen2_5_vl import mrope_positions
 from rrgtrain.policy.prompt import encode_prompt, prompt_text
 from rrgtrain.schema import PROMPT_STYLES
 from tests.rrgtrain.policy.common import prompt, study, tiny_policy

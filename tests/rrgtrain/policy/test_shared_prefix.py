@@ -175,20 +175,31 @@ def refused(model: Any, **options: Any) -> str:
 
 
 def test_a_model_that_cannot_share_is_refused_with_the_reason() -> None:
-    llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(**TEXT))
-    assert "a LlamaForCausalLM cannot share prefixes: wanted a Qwen2_5_VL" in refused(llama)
     assert "a Qwen2Model cannot share" in refused(qwen2().model)
     assert "a Parallel cannot share" in refused(type("Parallel", (torch.nn.Module,), {})())
-    window = qwen2(use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    assert "this Qwen2ForCausalLM cannot share prefixes: it uses sliding-wi" in refused(window)
-    assert "set attention_dropout to 0" in refused(qwen2(attention_dropout=0.1))
-    eager = qwen2_5_vl(torch.float32, "eager")
-    assert "the model's attention is 'eager': load it with attn_implementation" in refused(eager)
+    t5 = transformers.T5Config(d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    assert "a t5 is an encoder-decoder" in refused(transformers.T5ForConditionalGeneration(t5))
+    flex = qwen2(torch.float32)
+    flex.config._attn_implementation = "flex_attention"
+    assert "the model's attention is 'flex_attention': load it with attn_imp" in refused(flex)
+    assert "sharing='rows': use one of auto, row, cache, none" in refused(qwen2(), sharing="rows")
     config = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
     assert "use LoRA" in refused(peft.get_peft_model(qwen2(torch.float32), config))
     head = peft.LoraConfig(r=2, target_modules=["lm_head"], task_type="CAUSAL_LM")
     assert "the head is a Linear" in refused(peft.get_peft_model(qwen2(torch.float32), head))
     assert "attn='flash': use one of auto, blocks, flex, dense" in refused(qwen2(), attn="flash")
+
+
+def test_windows_and_another_attention_are_the_models_own() -> None:
+    window = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+    eager = qwen2()
+    eager.set_attn_implementation("eager")
+    for model, close in ((qwen2(**window), 1e-10), (eager, 1e-6)):  # its softmax is in fp32
+        groups = groups_for([0, 0])
+        groups.append((groups[0][0], groups[0][1][:1]))  # alone, it has no mask elsewhere
+        for each in (groups, groups[2:]):
+            found = shared(model, each).logps
+            assert (found - unshared(model, each)).abs().max() < close
 
 
 def test_prompts_that_do_not_fit_are_told() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 
 from rrgkern import linear_token_logps
 from rrgtrain.errors import UserError
-from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.forward import hidden_states
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
@@ -36,7 +35,7 @@ def logps_of(policy: Policy, groups: list[Group], **options: object) -> torch.Te
     """As the trainer's update computes them."""
     prompts, members = zip(*groups, strict=True)
     hidden, batch = hidden_states(policy, prompts, members, **options)  # type: ignore[arg-type]
-    weight, bias = head(policy)
+    weight, bias, _ = policy.head()
     return linear_token_logps(hidden, weight, batch.targets, bias=bias).logps
 
 
@@ -118,7 +117,7 @@ def test_a_prompt_is_read_once_for_its_group_and_log_probs_are_the_updates(
     assert len({len(r.ids) for r in flat}) > 3
     with torch.no_grad():
         hidden, batch = hidden_states(policy, prompts, [[r.ids for r in g] for g in made])
-        logps = torch.log_softmax(hidden @ head(policy)[0].T / 0.8, -1)
+        logps = torch.log_softmax(hidden @ policy.head().weight.T / 0.8, -1)
     wanted = logps.gather(1, batch.targets[:, None]).squeeze(1).float()
     torch.testing.assert_close(torch.cat([r.logps for r in flat]), wanted, rtol=1e-6, atol=1e-6)
 
@@ -153,7 +152,7 @@ def test_a_saved_adapter_is_loaded_onto_its_base(tmp_path: Path) -> None:
         assert not torch.equal(logits, load_policy(text_directory()).model(ids).logits)
 
 
-def test_what_it_cannot_do_is_told_in_one_line(tmp_path: Path) -> None:
+def test_what_it_cannot_do_is_told_in_one_line() -> None:
     policy = text_policy()
     told = r"study s has 2 image\(s\), but a Qwen2ForCausalLM reads text alone; pass data.images=no"
     with pytest.raises(UserError, match=told):
@@ -162,10 +161,3 @@ def test_what_it_cannot_do_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=told), training_only(policy, "vision"):
         pass
     bound_images(policy, 784, 3136)  # a recipe's bounds say nothing where there are no images
-    window = tmp_path / "window"
-    policy.save(window)
-    config = json.loads((window / "config.json").read_text())
-    config |= {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8}
-    (window / "config.json").write_text(json.dumps(config | {"use_sliding_window": True}))
-    with pytest.raises(UserError, match="it uses sliding-window attention; set use_sliding_win"):
-        load_policy(window)

@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.policy.prompt import EncodedPrompt, placed
 from rrgtrain.rollout import Rollout, SamplingRequest, generate
 from rrgtrain.vllm_worker import PushedWeights
 
@@ -193,14 +193,14 @@ class Served:
         image_id = self.policy.image_token_id
         ids = self.policy.tokenizer(rendered)["input_ids"]
         expanded = [t for i in ids for t in ([i] * next(sizes) if i == image_id else [i])]
-        tokens = torch.tensor(expanded)
+        tokens = torch.tensor([expanded])
         grids = [_tensor(i["image_embeds"]["image_grid_thw"]) for i in images]
         grid = torch.stack(grids) if grids else None
-        positions, marks = self.policy.places(tokens, grid)
+        inputs = {"input_ids": tokens, "mm_token_type_ids": (tokens == image_id).long()}
         if grid is None:
-            return EncodedPrompt(tokens, positions, None, None, marks), {}
-        seen = EncodedPrompt(tokens, positions, torch.zeros(1), grid, marks, key="given")
-        return seen, {"given": torch.cat(embeddings)}
+            return placed(self.policy, inputs), {}
+        inputs |= {"image_grid_thw": grid, "pixel_values": torch.zeros(1)}
+        return placed(self.policy, inputs, key="given"), {"given": torch.cat(embeddings)}
 
 
 def _tensor(text: str) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rrgkern import linear_token_logps
-from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.forward import hidden_states
 from rrgtrain.policy.load import Policy, load_policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rollout import Rollout, SamplingRequest, generate
@@ -42,7 +42,7 @@ def recomputed(
 ) -> torch.Tensor:
     with torch.no_grad():
         hidden, batch = hidden_states(policy, prompts, [[r.ids for r in g] for g in rollouts])
-        weight, bias = head(policy)
+        weight, bias, _ = policy.head()
         return linear_token_logps(
             hidden, weight, batch.targets, bias=bias, temperature=temperature
         ).logps
@@ -96,7 +96,7 @@ def test_logps_equal_the_training_forward(temperature: float) -> None:
     assert ours.dtype == torch.float32
     with torch.no_grad():
         hidden, batch = hidden_states(policy, prompts, [[r.ids for r in g] for g in rollouts])
-        logps = torch.log_softmax(hidden @ head(policy)[0].T / temperature, -1)
+        logps = torch.log_softmax(hidden @ policy.head().weight.T / temperature, -1)
     theirs = logps.gather(1, batch.targets[:, None]).squeeze(1).float()
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 

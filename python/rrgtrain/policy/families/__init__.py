@@ -1,0 +1,20 @@
+"""One module a model type, for what a family does otherwise than `Family`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from rrgtrain.policy.families.family import Family
+
+__all__ = ["Family", "family_of"]
+
+
+def family_of(config: Any) -> Family:
+    """Return the family of the configuration's `model_type`; most need none of their own."""
+    name = str(config.model_type)
+    if not name.isidentifier() or find_spec(f"{__name__}.{name}") is None:
+        return Family()
+    found: Family = import_module(f"{__name__}.{name}").FAMILY
+    return found

@@ -1,0 +1,126 @@
+"""Decide how a run shares its prompts, once and for all ranks."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from rrgclinical.common import json_reader
+from rrgclinical.common.files import atomic_write
+from rrgdata.study import ImageRef, Study
+from rrgtrain.errors import UserError
+from rrgtrain.policy.attention import use_rows
+from rrgtrain.policy.backbone import Backbone
+from rrgtrain.policy.load import checkpoint_layers
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.probe import NAMES, NoWay, Probed, probe
+from rrgtrain.policy.prompt import EncodedPrompt, encode_prompt
+from rrgtrain.ranks import ranks, unread
+from rrgtrain.schema import PolicySettings
+
+FILE = "sharing.json"
+# Layers of the copy that is probed while weights are still in their files, two periods at least.
+LAYERS = 8
+
+
+def decide_sharing(policy: Policy, settings: PolicySettings, work: Path) -> None:
+    """Probe the policy before it is sharded, and set the way of its forwards.
+
+    A resumed run goes the way it went before, kept in `work`, or says why not. The tiny policy is
+    of one model, whose way the tests hold. Raises UserError where `policy.sharing` names a way that
+    is not exact, or none is.
+    """
+    if settings.path == "tiny" and settings.sharing in ("auto", "row"):
+        return
+    with ranks.propagate_errors():
+        found = ranks.from_main(lambda: _found(policy, settings, work / FILE))
+    if found.way != "row" and ranks.size() > 1:
+        raise UserError(
+            f"this model shares prompts by {NAMES[found.way]}, so that ranks would call its layers "
+            "unequally often, and sharded layers wait for each other; use one process"
+        )
+    found.applied(policy)
+
+
+def _found(policy: Policy, settings: PolicySettings, file: Path) -> Probed:
+    name = type(policy.backbone).__name__
+    before = _kept(file)
+    asked = settings.sharing
+    try:
+        subject = _stand_in(policy) if unread.is_marked(policy.model) else policy
+        examples = _examples(policy)
+        found = None
+        if asked == "auto" and before is not None:
+            try:
+                found = probe(subject, examples, before.way)
+            except NoWay as error:
+                print(f"rrgtrain: not as before the resume: {error}", file=sys.stderr)
+        found = found or probe(subject, examples, asked)
+    except NoWay as error:
+        raise UserError(str(error)) from error
+    print(f"rrgtrain: {found.line(name)}", file=sys.stderr)
+    if before is not None and found.way != before.way:
+        kind = f"policy.sharing={asked}" if asked != "auto" else "what is installed has changed"
+        print(
+            f"rrgtrain: the run shared prompts by {NAMES[before.way]} so far ({kind})",
+            file=sys.stderr,
+        )
+    atomic_write(file, json.dumps(dataclasses.asdict(found), indent=1) + "\n")
+    return found
+
+
+def _kept(file: Path) -> Probed | None:
+    if not file.is_file():
+        return None
+    values: dict[str, Any] = json_reader.read(file, dict)
+    known = {field.name for field in dataclasses.fields(Probed)}
+    if values.keys() != known or values["way"] not in NAMES:
+        raise UserError(f"{file} is not what a run has written; delete it")
+    return Probed(**{**values, "refused": tuple(values["refused"])})
+
+
+def _examples(policy: Policy) -> list[EncodedPrompt]:
+    """Prompts of studies with two images and with one; of text alone where it sees none."""
+    counts = (2, 1) if policy.sees_images else (0, 0)
+    draw = np.random.default_rng(0)
+    found = []
+    for number, count in enumerate(counts):
+        views = tuple(ImageRef(Path(f"{k}.png"), "frontal") for k in range(count))
+        asked = "Cough and fever for two days." if number else "Chest pain."
+        study = Study(f"probe-{number}", "train", None, None, views, indication=asked)
+        pixels = draw.integers(0, 255, (count, 84, 112, 3), dtype=np.uint8)
+        found.append(encode_prompt(policy, study, [Image.fromarray(p) for p in pixels]))
+    return found
+
+
+def _stand_in(policy: Policy) -> Backbone:
+    """A policy of the same configuration with few layers and random weights, its own being unread.
+
+    What trains and what is frozen is as in the policy.
+    """
+    own = policy.backbone
+    config = copy.deepcopy(own.config)
+    text = config.get_text_config()
+    kinds = list(getattr(text, "layer_types", None) or ())
+    period = next((p for p in range(1, len(kinds)) if kinds[p:] == kinds[:-p]), 1)
+    text.num_hidden_layers = min(text.num_hidden_layers, max(LAYERS, 2 * period))
+    if kinds:
+        text.layer_types = kinds[: text.num_hidden_layers]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = type(own)(config).to(policy.device)
+    use_rows(model)
+    trained = {name for name, p in own.named_parameters() if p.requires_grad}
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in trained)
+    if getattr(policy.language_model.layers[0], "gradient_checkpointing", False):
+        checkpoint_layers(model)
+    return Backbone(model=model, device=policy.device, pad_id=policy.pad_id, attn=policy.attn)

@@ -1,0 +1,32 @@
+"""Fine-tuning and reinforcement learning of families other than the tiny policy's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.rrgtrain.common import ALL_STUDIES, phantoms
+from tests.rrgtrain.policy.checkpoints import checkpoint
+from tests.rrgtrain.runs import command, rows
+
+DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
+SHORT = [
+    *("eval.max_new_tokens=6", "eval.bootstrap=20", "eval.samples=2", "eval.limit=2"),
+    *("sft.steps=1", "sft.batch=2", "sft.eval_every=1", "sft.warmup=0", "rl.eval_every=1"),
+    *("rl.steps=1", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=6", "rl.beta=0.01"),
+    "checkpoint.steps=1",
+]
+
+
+@pytest.mark.parametrize(("name", "way"), [("qwen3_vl", "row"), ("qwen3_5", "cache")])
+def test_both_loops_share_prompts_with_images_as_the_probe_found(
+    name: str, way: str, tmp_path: Path
+) -> None:
+    words = ["demo", "--out", "run", f"policy.path={checkpoint(name)}", *DATA, *SHORT]
+    done = command(*words, cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert json.loads((tmp_path / "run/sharing.json").read_text())["way"] == way
+    assert done.err.count("prompts are shared by") == 1
+    assert {row["phase"] for row in rows(tmp_path / "run")} >= {"sft", "editgrpo"}
