@@ -115,7 +115,7 @@ OPENED = {
     "rrgtrain.rollout": "sampler vllm_prompts",
     "rrgtrain.run": "checked data",
     "rrgtrain.state": "rng",
-    "rrgtrain.train": "batch best gradients host_read resample sampler_gap update",
+    "rrgtrain.train": "batch best gradients resample sampler_gap update",
 }
 
 # Folders in tests/ that are not called as the room they test.

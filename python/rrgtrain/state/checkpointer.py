@@ -28,12 +28,12 @@ from rrgtrain.ranks import ranks
 from rrgtrain.ranks.sharding import Shardable, load_weights
 from rrgtrain.schema import CheckpointSettings, StateSettings
 from rrgtrain.state.failure import first_line, keep_batch, keep_trace
-from rrgtrain.state.grace import refusal
 from rrgtrain.state.null_checkpointer import MetricsLog, NullCheckpointer, State
 from rrgtrain.state.rng import random_states, set_random_states
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import Checkpoint, CheckpointStore, load_checkpoint
 from rrgtrain.state.tree import PerRank, size_of
+from rrgtrain.state.write import refusal
 from rrgtrain.util.stop import stopping
 
 

@@ -7,7 +7,7 @@ of the whole batch, and losses and gradients add up to what one process has.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,6 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.host_read import read_at_once
 from rrgtrain.train.loss_metrics import LossMetrics
 from rrgtrain.train.micro_batch import MicroBatch, idle_micro_batch, with_images
 from rrgtrain.train.reference import computing
@@ -348,3 +347,17 @@ def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[T
         return head_logps(policy, hidden, packed.targets, temperature)
 
     return sharding.forward(policy, compute, images=with_images(prompts)), offsets[0]
+
+
+def read_at_once(*lists: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Copy the floating-point tensors of all lists to the host in one transfer.
+
+    A read waits until the device has done all that it was given, and then the device waits for the
+    host: so the numbers of a step are read together. Shapes stay; values come in the widest dtype
+    among them, in which each is exact.
+    """
+    flat = [tensor.detach().flatten() for each in lists for tensor in each]
+    if not flat:
+        return [[] for _ in lists]
+    parts = iter(torch.cat(flat).cpu().split([len(values) for values in flat]))
+    return [[next(parts).view(tensor.shape) for tensor in each] for each in lists]

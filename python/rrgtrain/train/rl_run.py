@@ -33,7 +33,6 @@ from rrgtrain.train.batch_metrics import batch_row, zero_variance
 from rrgtrain.train.batch_order import batch_indices, order_of
 from rrgtrain.train.best import Best, judged_by
 from rrgtrain.train.evaluate import chosen_value
-from rrgtrain.train.failure_dump import describe_groups
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.policy_sampler import PolicySampler
@@ -347,3 +346,22 @@ def require_reports(algorithm: Algorithm, studies: Sequence[Study]) -> None:
             f"rl.algorithm={algorithm.name} works towards reference reports, but study {bare} has "
             "none; use rl.algorithm=dr_grpo with reward.against=labels, as the recipe nih does"
         )
+
+
+def describe_groups(groups: list[Group], batch: Batch | None = None) -> dict[str, Any]:
+    """Describe the members of all groups in their order, for `rrgtrain replay`.
+
+    With the batch that they are, also the rewards of those that are scored, and advantages [S] or
+    [N]."""
+    known = {}
+    if batch is not None:
+        known["rewards"] = batch.rewards[batch.scored]
+        known["advantages"] = batch.objective.advantages
+    return {
+        **known,
+        "members": [
+            {"study": group.study.id, "ids": m.ids, "origin": m.origin}
+            for group in groups
+            for m in group.members
+        ],
+    }

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -25,8 +26,7 @@ from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch_order import batch_indices, order_of
 from rrgtrain.train.best import chosen_of, judged_by
 from rrgtrain.train.evaluate import chosen_value
-from rrgtrain.train.failure_dump import describe_references
-from rrgtrain.train.host_read import read_at_once
+from rrgtrain.train.gradients import read_at_once
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.micro_batch import with_images, within_budget
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate
@@ -156,6 +156,22 @@ def with_reports(studies: Sequence[Study]) -> list[Study]:
     if not usable:
         raise UserError("no training study has a report; supervised fine-tuning needs references")
     return usable
+
+
+def describe_references(
+    policy: Policy, studies: Sequence[Study], template: str = PLAIN
+) -> dict[str, Any]:
+    """The references that fine-tuning learns from, for `rrgtrain replay`."""
+    return {
+        "members": [
+            {
+                "study": s.id,
+                "ids": policy.codec.encode(target_text(s, template)),
+                "origin": "reference",
+            }
+            for s in studies
+        ]
+    }
 
 
 @dataclass

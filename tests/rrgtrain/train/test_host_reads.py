@@ -20,7 +20,7 @@ from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.errors import NotFinite
 from rrgtrain.policy.policy import Policy
 from rrgtrain.train import Batch, SamplerWatch
-from rrgtrain.train.host_read import read_at_once
+from rrgtrain.train.gradients import read_at_once
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of
