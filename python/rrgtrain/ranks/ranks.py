@@ -7,11 +7,10 @@
 In a process of its own, without torchrun, there is one rank, and every function returns at once.
 
 Ranks speak only by exchanges: each rank gives a value, or the error that it has met, and gets what
-all gave. All ranks make the same exchanges in the same order; an error is sent in place of the next value and
-raised on every rank. Collectives on tensors know nothing of errors: what
-may fail is done before an exchange, and the collectives after it. An error between the collectives
-of a forward and its backward (`inseparable`) cannot be told; the process ends, which the others
-notice.
+all gave. All ranks make the same exchanges in the same order; an error is sent in place of the next
+value and raised on every rank. Collectives on tensors know nothing of errors: what may fail is done
+before an exchange, and the collectives after it. An error between the collectives of a forward and
+its backward (`inseparable`) cannot be told; the process ends, which the others notice.
 """
 
 from __future__ import annotations
@@ -282,7 +281,7 @@ def refuse(line: str) -> None:
         arrival.refuse(line)
 
 
-def speaks() -> bool:
+def prints_last_line() -> bool:
     """Tell whether this rank prints the last line.
 
     Rank 0 does; once it is gone, the next one."""
@@ -290,10 +289,10 @@ def speaks() -> bool:
         return True
     if _watch is None:  # one a node: they have not met
         return _broken and os.environ.get("LOCAL_RANK") == "0"
-    return _broken and _watch.speaks()
+    return _broken and _watch.prints_last_line()
 
 
-def go_on_by(advice: Callable[[], str]) -> None:
+def set_resume_hint(advice: Callable[[], str]) -> None:
     """Say how the run is resumed.
 
     A rank that is stuck when another one is gone prints it."""
