@@ -1,8 +1,9 @@
-"""Draw the two pictures of the first page from a finished run: `python -m experiments.draw RUN`.
+"""Draw the first page's pictures from a finished run.
 
-`case.svg` is a study with its reference and the systems' reports, and an edit; `step.svg` how a
-training step goes, with the rooms that compute it and the run's own seconds. With `--screens` the
-sections of the run's report page become the pictures of the gallery.
+Use: `python -m experiments.draw RUN`. `case.svg` is a study with its reference and the systems'
+reports, and an edit; `step.svg` how a training step goes, with the rooms that compute it and the
+run's own seconds. With `--screens` the sections of the run's report page become the pictures of the
+gallery.
 """
 
 from __future__ import annotations

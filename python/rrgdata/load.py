@@ -167,7 +167,7 @@ def open_studies(
     if data.skip and not any(studies.values()):
         catalogue.check(root)  # nothing is left of it
     if not quiet:
-        _tell(catalogue, work)
+        _warn_left_out(catalogue, work)
     studies = join_splits(studies, data.splits)
     if data.max_images is not None:
         studies = leave_out_crowded(studies, data.max_images)
@@ -208,7 +208,7 @@ def _drawn(config: PhantomConfig, data: DataSettings, work: Path) -> Path:
     return root
 
 
-def _tell(catalogue: Catalogue, work: Path) -> None:
+def _warn_left_out(catalogue: Catalogue, work: Path) -> None:
     for line in catalogue.lines():
         warnings.warn(line, stacklevel=2)
     if catalogue.broken:

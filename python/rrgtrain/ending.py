@@ -31,7 +31,7 @@ def reported(command: Callable[[], int], *, ends_process: bool) -> int:
     try:
         with lasting_output(), warnings.catch_warnings(), stopping.installed():
             warnings.showwarning = _one_line
-            return _told(command)
+            return _with_last_line(command)
     except KeyboardInterrupt:
         # the second one, which came while the first was told
         return INTERRUPTED
@@ -43,11 +43,11 @@ def reported(command: Callable[[], int], *, ends_process: bool) -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _told(command: Callable[[], int]) -> int:
+def _with_last_line(command: Callable[[], int]) -> int:
     try:
         return command()
     except Stopped as stopped:
-        _tell(str(stopped), stopped)
+        _print_last_line(str(stopped), stopped)
         return stopped.status
     except Exception as error:
         # any other is a bug, whose traceback is wanted
@@ -56,10 +56,10 @@ def _told(command: Callable[[], int]) -> int:
             raise
         if (ranks := _ranks()) is not None:
             ranks.refuse(one_line(line))
-        _tell(line, error)
+        _print_last_line(line, error)
         return 2
     except KeyboardInterrupt as interrupt:
-        _tell("interrupted", interrupt)
+        _print_last_line("interrupted", interrupt)
         return INTERRUPTED
     finally:
         if (ranks := _ranks()) is not None:
@@ -71,12 +71,12 @@ def _ranks() -> Any:
     return sys.modules.get("rrgtrain.ranks.ranks")
 
 
-def _tell(line: str, error: BaseException) -> None:
+def _print_last_line(line: str, error: BaseException) -> None:
     """Print the line once: rank 0 tells what all ranks know."""
     ranks = _ranks()
     if os.environ.get("RANK", "0") == "0":
         print(f"rrgtrain: {one_line(line)}", file=sys.stderr)
-    elif ranks is not None and ranks.speaks():
+    elif ranks is not None and ranks.prints_last_line():
         print(f"rrgtrain: rank {ranks.rank()}: {one_line(line)}", file=sys.stderr)
 
 

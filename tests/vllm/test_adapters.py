@@ -75,7 +75,7 @@ def test_a_server_follows_the_adapter(server: Server, tmp_path: Path) -> None:
         warnings.filterwarnings("error", message=".*takes no adapter")
         engine = VllmServerEngine(server.url, tmp_path / "a", wait=240.0)
         followed(engine, policy)
-    assert engine._outbox is not None and engine._outbox.adapter
+    assert engine._sender is not None and engine._sender.adapter
     # the next run has the same adapter, and a rank more than the server has room for
     again = VllmServerEngine(server.url, tmp_path / "b", wait=240.0)
     with sampling(again, policy, 0):
@@ -95,10 +95,10 @@ def test_the_gap_in_bf16_as_an_adapter_and_merged(
     engine = VllmEngine(policy, tmp_path, max_model_len=LENGTH, memory=0.1)
     prompts, gaps = prompts_of(policy), {}
     asked = SamplingRequest(prompts, group=8, max_new_tokens=STEPS, seeds=seeds_for(4, 8))
-    outbox = type(engine._outbox)
+    sender = type(engine._sender)
     for adapter in (True, False):
         # requests that name no adapter go past those layers
-        engine._lora, engine._outbox, engine._pushed = adapter, outbox(adapter=adapter), None
+        engine._lora, engine._sender, engine._pushed = adapter, sender(adapter=adapter), None
         with sampling(engine, policy, int(adapter)):
             rollouts = engine.generate(policy, asked)
         seen = torch.cat([r.logps for g in rollouts for r in g])

@@ -103,7 +103,7 @@ def test_an_adapter_goes_over(engine: RolloutEngine) -> None:
     if isinstance(engine, VllmServerEngine):
         engine._adapter = False  # this server takes none; merged it goes
     else:
-        engine._lora = engine._outbox.adapter = False
+        engine._lora = engine._sender.adapter = False
     engine.update(policy)
     asked = request_of(policy, greedy=True)
     assert tokens(engine.generate(policy, asked)) == tokens(generate(policy, asked))

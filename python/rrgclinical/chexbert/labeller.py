@@ -83,7 +83,7 @@ class CheXbertLabeller:
         self.network = network.to(self.device)
         self.tokenize = ReportTokenizer(vocabulary, shape.max_position_embeddings)
         self._settings = (dtype, sorted(vocabulary.items()))
-        self._told = False
+        self._warned = False
 
     @cached_property
     def fingerprint(self) -> str:
@@ -104,8 +104,8 @@ class CheXbertLabeller:
         logits = self._logits(pieces)[row]
         labels = logits.argmax(-1).to(torch.int8).numpy()
         truncated = np.array([one.truncated for one in pieces], dtype=bool)[row]
-        if truncated.any() and not self._told:
-            self._told = True
+        if truncated.any() and not self._warned:
+            self._warned = True
             _log.warning(
                 "%d of %d reports exceed the %d word pieces that CheXbert reads; what follows "
                 "goes unread, as in the official package (told once)",

@@ -87,7 +87,7 @@ class RadGraph:
         self.case = case
         self._pieces = WordTokenizer(source, weights == "hub")
         self._dtype = dtype
-        self._told = False
+        self._warned = False
 
     @cached_property
     def fingerprint(self) -> str:
@@ -111,7 +111,7 @@ class RadGraph:
         distinct = {text: self._tokenize(text) for text in texts}
         read = list(distinct.values())
         graphs = self._read(read)
-        self._tell(read)
+        self._warn_folded(read)
         of_text = dict(zip(distinct, graphs, strict=True))
         return [of_text[text] for text in texts]
 
@@ -209,10 +209,10 @@ class RadGraph:
             torch.tensor(begins, dtype=torch.int64, device=self.device),
         )
 
-    def _tell(self, reports: list[_Report]) -> None:
+    def _warn_folded(self, reports: list[_Report]) -> None:
         folded = sum(report.rows > 1 for report in reports)
-        if folded and not self._told:
-            self._told = True
+        if folded and not self._warned:
+            self._warned = True
             _log.warning(
                 "%d of %d reports exceed the %d pieces that RadGraph reads at once; they are read "
                 "in parts that do not see each other, as in the official package (told once)",

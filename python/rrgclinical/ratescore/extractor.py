@@ -82,7 +82,7 @@ class RaTEExtractor:
         self._settings = (dtype, sentences)
         names = self._ner.config.id2label
         self._labels = [names[index] for index in range(len(names))]
-        self._told = False
+        self._warned = False
         self._read: Cached[list[SentenceEntity]] = Cached(self._read_sentences, capacity=_HELD)
         self._embedded: Cached[np.ndarray] = Cached(self._embed, capacity=_HELD)
 
@@ -151,8 +151,8 @@ class RaTEExtractor:
             labels = logits.argmax(-1).tolist()
             for row, ids in zip(rows, labels, strict=True):
                 entities[row] = self._decode(sentences[row], encoded, row, ids)
-        if not self._told and any(len(ids) == _NER_PIECES for ids in encoded["input_ids"]):
-            self._told = True
+        if not self._warned and any(len(ids) == _NER_PIECES for ids in encoded["input_ids"]):
+            self._warned = True
             _log.warning(
                 "a sentence fills the %d pieces that RaTE-NER reads; what follows in it goes "
                 "unread, as in the official package (told once)",

@@ -103,7 +103,7 @@ def foot(card: Scorecard) -> list[str]:
 
 
 def headline(card: Scorecard) -> str:
-    """Say the systems' micro-F1 over the 13 findings; empty where the truth has none of them."""
+    """Say the systems' micro-F1 over 13 findings, "" where the truth has none."""
     values = {
         name: of_system.get(FIRST[0][0]) for name, of_system in card.groups[0].systems.items()
     }
@@ -114,7 +114,7 @@ def headline(card: Scorecard) -> str:
 
 
 def first_rows(card: Scorecard) -> list[list[str]]:
-    """Give the table at the head of a page: a header, and a row for each of FIRST."""
+    """Give the table at the head of a page, a row for each of FIRST."""
     group = card.groups[0]
     measured = {key for values in group.systems.values() for key in values}
     metrics = {metric.key: metric for metric in card.metrics if metric.key in measured}

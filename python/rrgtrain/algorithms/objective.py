@@ -43,8 +43,8 @@ class Objective:
     group_weight: [B] factor of each group's policy loss, KL included. None: 1.
     preference: adds its loss; needs a reference model.
     likelihood: [S] weight of each member's mean cross-entropy. None: 0.
-    measured_apart: whether ∂loss/∂logp of preference and likelihood is compared with that of the
-        policy loss, for the log.
+    logs_gradient_ratio: compare ∂loss/∂logp of preference and likelihood with that of the policy
+        loss, for the log.
     metrics: numbers for the log.
     """
 
@@ -54,5 +54,5 @@ class Objective:
     group_weight: Tensor | None = None
     preference: Preference | None = None
     likelihood: Tensor | None = None
-    measured_apart: bool = False
+    logs_gradient_ratio: bool = False
     metrics: Mapping[str, float] = field(default_factory=dict)

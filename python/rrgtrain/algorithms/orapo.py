@@ -76,7 +76,7 @@ def mixed(inner: Advantages, settings: OracleSettings, rates: ZeroRate) -> Advan
         mixture = replace(
             objective,
             group_weight=(1.0 - weight) * outer,
-            measured_apart=settings.log_ratio,
+            logs_gradient_ratio=settings.log_ratio,
             metrics={
                 **objective.metrics,
                 "oracle/zero_rate": sum(shares) / len(shares),

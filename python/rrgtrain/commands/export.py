@@ -20,8 +20,8 @@ def _words(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from rrgtrain.run.export import Export, export_checkpoint
 
-    wish = Export(options.checkpoint, options.out, options.dtype, options.merge)
-    print(f"export: {export_checkpoint(wish)}")
+    request = Export(options.checkpoint, options.out, options.dtype, options.merge)
+    print(f"export: {export_checkpoint(request)}")
     return 0
 
 

@@ -44,11 +44,13 @@ def _run(options: argparse.Namespace) -> int:
     from rrgtrain.commands.started import run_on_ranks
     from rrgtrain.policy.remembered import OF_GENERATE
     from rrgtrain.ranks import ranks
-    from rrgtrain.run.generate import Wish, generate_reports
+    from rrgtrain.run.generate import GenerateRequest, generate_reports
 
     def write(recipe: Recipe, out: Path, *, resume: bool) -> None:
         with ranks.propagate_errors():
-            generate_reports(recipe, Wish(options.folder, out, options.study, options.context))
+            generate_reports(
+                recipe, GenerateRequest(options.folder, out, options.study, options.context)
+            )
 
     return run_on_ranks(COMMAND, options, write, remembered=OF_GENERATE)
 

@@ -18,7 +18,7 @@ from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
 from rrgtrain.policy.remembered import FILE, KEYS, as_trained
 from rrgtrain.ranks import ranks
-from rrgtrain.run.alike import require_alike
+from rrgtrain.run.alike import require_equal_start
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed
 from rrgtrain.state.rundir import RunDir
@@ -59,9 +59,9 @@ def run_on_ranks(
         # nothing is trained: whoever torchrun has started takes part, each with a whole policy
         mode = "fsdp2" if ranks.processes() > 1 else "none"
     with ranks.opened(mode, recipe.scale.timeout, cuda=cuda):
-        ranks.go_on_by(lambda: how_to_go_on(command, out))
+        ranks.set_resume_hint(lambda: how_to_go_on(command, out))
         with ranks.propagate_errors():
-            require_alike(recipe)
+            require_equal_start(recipe)
         with ranks.propagate_errors():
             again = resumed is not None or ranks.from_main(
                 lambda: command.resumable and _is_begun(options.out, recipe)

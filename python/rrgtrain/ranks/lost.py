@@ -55,7 +55,7 @@ class Watch:
     how_to_go_on: Callable[[], str] = lambda: "resume from the last checkpoint"
     """Advice at the end of the last line, where the main thread does not come to it."""
     ended: dict[int, str] = field(default_factory=dict)
-    _told: threading.Event = field(default_factory=threading.Event)
+    _reported: threading.Event = field(default_factory=threading.Event)
     _closed: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
@@ -71,7 +71,7 @@ class Watch:
 
         Waits up to `ROLL_CALL` seconds for the others to say that they are there.
         """
-        self._told.set()
+        self._reported.set()
         self._say(f"here/{self.rank}", "1")
         others = [r for r in range(len(self.peers)) if r != self.rank]
         silent, until = others, time.monotonic() + ROLL_CALL
@@ -86,7 +86,7 @@ class Watch:
             return "; ".join(self._line(r, waited) for r in silent)
         return "; ".join(self._gone())
 
-    def speaks(self) -> bool:
+    def prints_last_line(self) -> bool:
         """Tell whether no rank before this one is there to print the last line.
 
         Waits up to `ROLL_CALL` seconds for those that have not ended to say that they are.
@@ -148,10 +148,10 @@ class Watch:
         self._say("ended", "1")
 
     def _last_word(self) -> None:
-        if self._told.is_set() or self._closed.is_set():
+        if self._reported.is_set() or self._closed.is_set():
             return
         self._say(f"here/{self.rank}", "1")
-        if self.speaks():
+        if self.prints_last_line():
             line = f"another rank is gone ({'; '.join(self._gone())}), and this one waits for it"
             print(f"rrgtrain: {line}; {self.how_to_go_on()}", file=sys.stderr, flush=True)
         os._exit(75)

@@ -281,7 +281,7 @@ def refuse(line: str) -> None:
         arrival.refuse(line)
 
 
-def speaks() -> bool:
+def prints_last_line() -> bool:
     """Tell whether this rank prints the last line.
 
     Rank 0 does; once it is gone, the next one."""
@@ -289,10 +289,10 @@ def speaks() -> bool:
         return True
     if _watch is None:  # one a node: they have not met
         return _broken and os.environ.get("LOCAL_RANK") == "0"
-    return _broken and _watch.speaks()
+    return _broken and _watch.prints_last_line()
 
 
-def go_on_by(advice: Callable[[], str]) -> None:
+def set_resume_hint(advice: Callable[[], str]) -> None:
     """Say how the run is resumed.
 
     A rank that is stuck when another one is gone prints it."""

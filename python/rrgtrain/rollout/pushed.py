@@ -44,7 +44,7 @@ def require_taken(
     return Pushed(pushed.step, pushed.digest, held)
 
 
-def require_alike(pushed: Pushed, sampler: str) -> None:
+def require_equal_weights(pushed: Pushed, sampler: str) -> None:
     """Raise UserError where the ranks' own samplers hold different weights; all ranks call it."""
     digests = ranks.gather(pushed.digest)
     odd = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)

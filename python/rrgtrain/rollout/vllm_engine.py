@@ -20,9 +20,9 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
-from rrgtrain.rollout.pushed import Pushed, require_alike, require_kept, require_taken
+from rrgtrain.rollout.pushed import Pushed, require_equal_weights, require_kept, require_taken
 from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments, vllm_prompts
-from rrgtrain.rollout.weights import Outbox, adapter_config, lora_room, takes_adapter
+from rrgtrain.rollout.weights import WeightSender, adapter_config, lora_room, takes_adapter
 from rrgtrain.vllm_worker import ADAPTER, ADAPTER_CONFIG, ADAPTER_ID, PushedWeights
 
 EXTENSION = f"{PushedWeights.__module__}.{PushedWeights.__qualname__}"
@@ -83,7 +83,7 @@ class VllmEngine:
         self._step: int | None = None
         self._batch = 0
         self._lora = adapter and takes_adapter(policy)
-        self._outbox = Outbox(adapter=self._lora)
+        self._sender = WeightSender(adapter=self._lora)
         options: dict[str, Any] = {}
         if self._lora:
             options = {"enable_lora": True, "max_lora_rank": lora_room(policy), "max_loras": 1}
@@ -125,11 +125,11 @@ class VllmEngine:
             try:
                 reports = self._push(policy, step or 0)
             except BaseException:
-                self._outbox.whole = True  # the engine may hold a part of it
+                self._sender.whole = True  # the engine may hold a part of it
                 raise
-        pushed = Pushed(step or 0, self._outbox.digest.value)
+        pushed = Pushed(step or 0, self._sender.digest.value)
         self._pushed = require_taken(pushed, reports, self._pushed, SAMPLER)
-        require_alike(self._pushed, SAMPLER)
+        require_equal_weights(self._pushed, SAMPLER)
         # The workers drop their caches with a reload; the scheduler has to learn of it.
         self._llm.llm_engine.reset_encoder_cache()
         self._llm.reset_prefix_cache()
@@ -138,15 +138,15 @@ class VllmEngine:
 
     def _push(self, policy: Policy, step: int) -> list[dict[str, Any]]:
         reports = []
-        if self._outbox.sends_base(policy) or not self._lora:
-            whole = self._outbox.whole
-            tensors = self._outbox.base(policy)
+        if self._sender.sends_base(policy) or not self._lora:
+            whole = self._sender.whole
+            tensors = self._sender.base(policy)
             told = {"step": step, "tensors": tensors, "whole": whole}
             reports = self._llm.collective_rpc("take_weights", kwargs=told)
             deque(tensors, maxlen=0)  # it is to have read all of them; the digest tells
         if self._lora:
             told = {"step": step, "config": adapter_config(policy)}
-            told["tensors"] = self._outbox.lora(policy)
+            told["tensors"] = self._sender.lora(policy)
             reports = self._llm.collective_rpc("take_adapter", kwargs=told)
         return list(reports)
 
@@ -206,9 +206,9 @@ class VllmEngine:
         # a rank without prompts has woken its weights alone
         if not self._sleeps or "weights" in self._asleep:
             return
-        self._llm.sleep(level=2 if self._outbox.everything else 1)
+        self._llm.sleep(level=2 if self._sender.everything else 1)
         self._asleep = {"weights", "kv_cache"}
-        if self._outbox.everything:
+        if self._sender.everything:
             self._step = None
 
     def close(self) -> None:

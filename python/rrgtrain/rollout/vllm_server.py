@@ -35,7 +35,7 @@ from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.vllm_engine import EXTENSION, save_adapter, save_configuration, write_tensors
 from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments, vllm_prompts
-from rrgtrain.rollout.weights import Outbox, lora_room, takes_adapter
+from rrgtrain.rollout.weights import WeightSender, lora_room, takes_adapter
 from rrgtrain.util.stop import stopping
 from rrgtrain.vllm_worker import TRAINED, WEIGHTS
 
@@ -102,8 +102,8 @@ class VllmServerEngine:
         self._concurrency, self._timeout, self._wait = concurrency, timeout, wait
         self._pushed: Pushed | None = None
         self._step: int | None = None
-        self._outbox: Outbox | None = None
-        self._told, self._adapter = False, adapter
+        self._sender: WeightSender | None = None
+        self._sent, self._adapter = False, adapter
         self._takes_adapters = False
         self._whole(self._try)
 
@@ -112,27 +112,27 @@ class VllmServerEngine:
         if self._pushed is not None and step is not None and step == self._step:
             return self._pushed
         self._step = None
-        before, outbox = self._pushed, self._outbox
-        if outbox is None:
-            outbox = self._outbox = Outbox(adapter=self._sends_adapter(policy))
-        sends, whole = outbox.sends_base(policy), outbox.whole
+        before, sender = self._pushed, self._sender
+        if sender is None:
+            sender = self._sender = WeightSender(adapter=self._sends_adapter(policy))
+        sends, whole = sender.sends_base(policy), sender.whole
         with ranks.inseparable():  # a signal between two parts would leave the others waiting
-            tensors = {n: t.cpu() for n, t in outbox.base(policy) if ranks.is_main()}
-            lora = outbox.lora(policy) if outbox.adapter else {}
+            tensors = {n: t.cpu() for n, t in sender.base(policy) if ranks.is_main()}
+            lora = sender.lora(policy) if sender.adapter else {}
         pushed: Pushed | None = None
         if ranks.is_main():
             if before is None:
                 save_configuration(policy, self._directory)
-            if sends or not outbox.adapter:
+            if sends or not sender.adapter:
                 write_tensors(tensors, self._directory / (WEIGHTS if whole else TRAINED))
             if whole:
                 (self._directory / TRAINED).unlink(missing_ok=True)
-            if outbox.adapter:
+            if sender.adapter:
                 save_adapter(policy, self._directory / SERVED_ADAPTER, lora)
-            self._pushed, self._told = Pushed(step or 0, outbox.digest.value), False
-            self._whole(lambda: self._tell(before))
+            self._pushed, self._sent = Pushed(step or 0, sender.digest.value), False
+            self._whole(lambda: self._have_taken(before))
             pushed = self._pushed
-        self._pushed, self._told, self._step = ranks.broadcast_from_main(pushed), True, step
+        self._pushed, self._sent, self._step = ranks.broadcast_from_main(pushed), True, step
         return self._pushed
 
     def _try(self) -> None:
@@ -163,26 +163,26 @@ class VllmServerEngine:
             )
         return self._takes_adapters
 
-    def _tell(self, before: Pushed | None = None) -> None:
+    def _have_taken(self, before: Pushed | None = None) -> None:
         """The weights in the directory, unless the server has them or there are none yet.
 
         before: what was pushed to the same server before them.
         """
-        if self._told or self._pushed is None:
+        if self._sent or self._pushed is None:
             return
         told: dict[str, Any] = {"step": self._pushed.step, "directory": str(self._directory)}
-        reports = [] if before is None else self._tell_changes(told)
+        reports = [] if before is None else self._send_changes(told)
         if any(report["digest"] != self._pushed.digest for report in reports) or not reports:
             # It has started anew, or samples for others too: it lacks what does not train.
             reports = self._workers("take_weights", **told)
-            reports = self._tell_changes(told) or reports
+            reports = self._send_changes(told) or reports
         self._pushed = require_taken(self._pushed, reports, before, self._name)
         # The workers drop their caches with a reload; the scheduler has to learn of it.
         self._post("/reset_encoder_cache", None)
         self._post("/reset_prefix_cache", None)
-        self._told = True
+        self._sent = True
 
-    def _tell_changes(self, told: dict[str, Any]) -> list[dict[str, Any]]:
+    def _send_changes(self, told: dict[str, Any]) -> list[dict[str, Any]]:
         """What the workers report of all pushed since the whole; empty where nothing was."""
         reports = []
         if (self._directory / TRAINED).exists():
@@ -212,7 +212,7 @@ class VllmServerEngine:
 
     def _served_adapter(self) -> str | None:
         """The model that requests ask for, other than the base."""
-        if self._pushed is None or self._outbox is None or not self._outbox.adapter:
+        if self._pushed is None or self._sender is None or not self._sender.adapter:
             return None
         return f"{SERVED}{self._pushed.digest}"
 
@@ -254,7 +254,7 @@ class VllmServerEngine:
             return members * (request.group // drawn)
 
         def batch() -> list[list[Rollout]]:
-            self._tell()
+            self._have_taken()
             with ThreadPoolExecutor(self._concurrency) as pool:
                 futures = [pool.submit(one, b) for b in range(len(encoded))]
                 try:
@@ -281,7 +281,7 @@ class VllmServerEngine:
             try:
                 return work()
             except _Gone as gone:
-                self._told, reason = False, str(gone)
+                self._sent, reason = False, str(gone)
         raise UserError(
             f"vLLM at {self._shown} went away {TRIES} times in one batch ({reason}); look at its "
             "log, then resume"

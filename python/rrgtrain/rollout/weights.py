@@ -27,7 +27,7 @@ _WRAPPED = "base_model.model."
 
 
 @dataclass
-class Outbox:
+class WeightSender:
     """Send a sampler all it needs at first, then what trains.
 
     adapter: a LoRA goes as itself; else it is merged into copies of what it adapts. The vision

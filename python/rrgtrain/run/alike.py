@@ -29,7 +29,7 @@ from rrgtrain.state.experiment import MOVABLE, digest_of, leaves
 _PACKAGES = ("torch", "transformers", "peft", "numpy")
 
 
-def require_alike(recipe: Recipe) -> None:
+def require_equal_start(recipe: Recipe) -> None:
     """Raise UserError where ranks have other settings, code or checkpoints to begin from.
 
     All ranks call it at once.

@@ -44,8 +44,8 @@ class Export:
     merge: bool = False
 
 
-def export_checkpoint(wish: Export) -> Path:
-    """Write the checkpoint to `wish.out`, whole or not at all, and return that directory.
+def export_checkpoint(request: Export) -> Path:
+    """Write the checkpoint to `request.out`, whole or not at all, and return that directory.
 
     Weights are rounded once, from fp32, and have the hub's names. Beside them lie tokenizer, chat
     template, image processor, a generation configuration under which nothing but greedy decoding
@@ -55,29 +55,31 @@ def export_checkpoint(wish: Export) -> Path:
         UserError: no checkpoint, a directory that is there, nothing to merge, or a disk that
             does not take it.
     """
-    if wish.out.exists() or wish.out.is_symlink():
-        raise UserError(f"--out {wish.out} is there already; name a directory that is not")
-    if wish.checkpoint == TINY:
+    if request.out.exists() or request.out.is_symlink():
+        raise UserError(f"--out {request.out} is there already; name a directory that is not")
+    if request.checkpoint == TINY:
         raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
-    adapter = (Path(wish.checkpoint).expanduser() / "adapter_config.json").is_file()
-    if wish.merge and not adapter:
-        raise UserError(f"{wish.checkpoint} has no adapter to merge; leave --merge out")
-    start = str(Path(wish.checkpoint).expanduser()) if adapter else wish.checkpoint
+    adapter = (Path(request.checkpoint).expanduser() / "adapter_config.json").is_file()
+    if request.merge and not adapter:
+        raise UserError(f"{request.checkpoint} has no adapter to merge; leave --merge out")
+    start = str(Path(request.checkpoint).expanduser()) if adapter else request.checkpoint
     policy = load_policy(start)
-    if wish.merge:
+    if request.merge:
         _merge(policy, start)
-    policy.model.to(DTYPES[wish.dtype])
+    policy.model.to(DTYPES[request.dtype])
     try:
-        _remove_left(wish.out)
-        with atomic_directory(wish.out) as partial, _held(partial):
+        _remove_left(request.out)
+        with atomic_directory(request.out) as partial, _held(partial):
             _write(policy, partial)
-            _tell(start, partial)
-            card = model_card(start, policy, wish.dtype, adapter=adapter and not wish.merge)
+            _write_trained_for(start, partial)
+            card = model_card(start, policy, request.dtype, adapter=adapter and not request.merge)
             (partial / "README.md").write_text(card, encoding="utf-8")
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"--out {wish.out} cannot be written: {reason}; nothing is left") from error
-    return wish.out
+        raise UserError(
+            f"--out {request.out} cannot be written: {reason}; nothing is left"
+        ) from error
+    return request.out
 
 
 def _merge(policy: Policy, name: str) -> None:
@@ -126,7 +128,7 @@ def _remove_left(out: Path) -> None:
                     shutil.rmtree(part, ignore_errors=True)
 
 
-def _tell(checkpoint: str, directory: Path) -> None:
+def _write_trained_for(checkpoint: str, directory: Path) -> None:
     """Write what the policy was trained for, without places of this machine."""
     values = {k: v for k, v in remembered(checkpoint).items() if k not in PLACES}
     base = known_base(checkpoint)

@@ -79,7 +79,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Wish:
+class GenerateRequest:
     """The words of the command beside the recipe."""
 
     folder: Path
@@ -90,43 +90,45 @@ class Wish:
     """CSV of indications, see `with_context`."""
 
 
-def generate_reports(recipe: Recipe, wish: Wish) -> int:
-    """Write the reports that `wish.out` lacks and return their number.
+def generate_reports(recipe: Recipe, request: GenerateRequest) -> int:
+    """Write the reports that `request.out` lacks and return their number.
 
     Raises:
         UserError: bad input, or, when all else is written, images that cannot be read.
     """
-    folder, studies, origin = ranks.from_main(lambda: _look(recipe, wish))
+    folder, studies, origin = ranks.from_main(lambda: _look(recipe, request))
     require_sampling(
-        recipe.rollout, _served(wish.out), {"eval.max_new_tokens": recipe.eval.max_new_tokens}
+        recipe.rollout, _served(request.out), {"eval.max_new_tokens": recipe.eval.max_new_tokens}
     )
-    with GeneratedFile(wish.out, origin) if ranks.is_main() else nullcontext() as file:
+    with GeneratedFile(request.out, origin) if ranks.is_main() else nullcontext() as file:
         done = ranks.from_main(lambda: set(file.done) if file is not None else set())
         missing = [study for study in studies if study.id not in done]
         if file is not None:
             _check_done(file, studies, folder.root)
-            _errors_of(wish.out).unlink(missing_ok=True)
+            _errors_of(request.out).unlink(missing_ok=True)
         ranks.barrier()
         errors = (
-            _write(recipe, wish.out, missing, folder.root, file, len(studies)) if missing else 0
+            _write(recipe, request.out, missing, folder.root, file, len(studies)) if missing else 0
         )
         if file is not None:
             written = len(missing) - errors
-            print(f"reports: {wish.out} ({written} written, {len(studies)} studies)")
+            print(f"reports: {request.out} ({written} written, {len(studies)} studies)")
     if errors:
         raise UserError(
             f"{errors} of {len(studies)} studies have no report: their images cannot be read, see "
-            f"{_errors_of(wish.out)}; mend them, and give the same command again"
+            f"{_errors_of(request.out)}; mend them, and give the same command again"
         )
     return len(missing)
 
 
-def _look(recipe: Recipe, wish: Wish) -> tuple[Folder, Sequence[Study], dict[str, Any]]:
+def _look(
+    recipe: Recipe, request: GenerateRequest
+) -> tuple[Folder, Sequence[Study], dict[str, Any]]:
     """List the folder, its studies with their context, and what all their lines will hold."""
-    folder = read_folder(wish.folder, wish.study)
+    folder = read_folder(request.folder, request.study)
     studies, told = folder.studies, 0
-    if wish.context is not None:
-        studies, told = with_context(folder, wish.context)
+    if request.context is not None:
+        studies, told = with_context(folder, request.context)
         check_lengths({"": studies}, recipe.data.longest_text)
     if recipe.data.images == "frontal":
         views = Counter(image.view for study in studies for image in study.images)
@@ -145,9 +147,9 @@ def _look(recipe: Recipe, wish: Wish) -> tuple[Folder, Sequence[Study], dict[str
     if folder.left_out:
         listed = ", ".join(f"{count} {kind}" for kind, count in folder.left_out.items())
         _say(f"left out below {folder.root}: {listed}")
-    if wish.context is not None:
-        _say(f"{wish.context} tells of {told} of {len(studies)} studies")
-    return folder, studies, _origin(recipe, wish)
+    if request.context is not None:
+        _say(f"{request.context} tells of {told} of {len(studies)} studies")
+    return folder, studies, _origin(recipe, request)
 
 
 def _check_done(file: GeneratedFile, studies: Sequence[Study], root: Path) -> None:
@@ -170,16 +172,16 @@ def _check_done(file: GeneratedFile, studies: Sequence[Study], root: Path) -> No
         )
 
 
-def _origin(recipe: Recipe, wish: Wish) -> dict[str, Any]:
+def _origin(recipe: Recipe, request: GenerateRequest) -> dict[str, Any]:
     """What must be equal for two calls to write into one file."""
     policy, draw = recipe.policy, recipe.generate
     prompt = Path(policy.prompt).expanduser()
     settings = {
-        "folder": str(wish.folder.expanduser().resolve()),
-        "study": wish.study,
+        "folder": str(request.folder.expanduser().resolve()),
+        "study": request.study,
         "policy.prompt": hidden(policy.prompt),
         "prompt_file": "" if policy.prompt in PROMPT_STYLES else file_digest(prompt),
-        "context": "" if wish.context is None else file_digest(wish.context.expanduser()),
+        "context": "" if request.context is None else file_digest(request.context.expanduser()),
         "policy.dtype": policy.dtype,
         "policy.min_pixels": policy.min_pixels,
         "policy.max_pixels": policy.max_pixels,

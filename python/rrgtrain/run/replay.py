@@ -44,10 +44,10 @@ def replay_batch(directory: Path) -> Iterator[str]:
     load_weights(session.policy, kept["weights"])
     batch = kept["batch"]
     yield f"{kept['stage']}, step {kept['step']}: {len(batch['members'])} reports"
-    yield _told("weights", dict(kept["weights"]))
+    yield _finite_line("weights", dict(kept["weights"]))
     for name in ("rewards", "advantages"):
         if name in batch:
-            yield _told(name, {name: batch[name]})
+            yield _finite_line(name, {name: batch[name]})
     yield from _computed(session, batch["members"], recipe.rl.temperature)
 
 
@@ -76,8 +76,8 @@ def _computed(session: Session, members: list[dict[str, Any]], temperature: floa
             yield f"log-probabilities: not finite in a report of {m['study']} ({m['origin']})"
     logps.mean().backward()
     grads = {n: p.grad for n, p in policy.model.named_parameters() if p.grad is not None}
-    yield _told("log-probabilities", {"log-probabilities": logps.detach()})
-    yield _told("gradient of their mean", grads)
+    yield _finite_line("log-probabilities", {"log-probabilities": logps.detach()})
+    yield _finite_line("gradient of their mean", grads)
 
 
 def _check_ids(ids: Tensor, vocabulary: int, place: str) -> None:
@@ -113,7 +113,7 @@ def _first_bad_module(policy: Policy) -> Iterator[list[str]]:
             handle.remove()
 
 
-def _told(what: str, tensors: dict[str, torch.Tensor]) -> str:
+def _finite_line(what: str, tensors: dict[str, torch.Tensor]) -> str:
     bad = [n for n, t in tensors.items() if not bool(torch.isfinite(t).all())]
     if bad:
         return f"{what}: not finite in {len(bad)} of {len(tensors)}, first {bad[0]}"

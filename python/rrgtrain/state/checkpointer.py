@@ -108,7 +108,7 @@ class Checkpointer(NullCheckpointer):
                 yield
             except Exception as error:
                 ended = self._between(error)
-                self._settle(ended)
+                self._finish_writing(ended)
                 raise ended from ended.__cause__
         stopping.check()  # for one that came after the last step
         ranks.barrier()
@@ -154,7 +154,7 @@ class Checkpointer(NullCheckpointer):
             yield
         self._whole = step, False
 
-    def border(self) -> None:
+    def check_stop(self) -> None:
         # The other ranks hear of an error at their next exchange, and none of them comes from here
         # to a change of weights without one.
         if self._store.failed:
@@ -267,7 +267,7 @@ class Checkpointer(NullCheckpointer):
         self.wait()
         about = {name: self._before[name] for name in ("verb", "stage", "step")}
         about |= {"settings": self.settings, "values": self.values, "changes": [*self.changes]}
-        with self._told():
+        with self._naming_last_checkpoint():
             self._log.sync()
             self._store.begin(label, self._before, about, self._tagged)
         self._begun, self._kept_steps = self._taken, self._before["step"]
@@ -280,11 +280,11 @@ class Checkpointer(NullCheckpointer):
 
     def wait(self) -> None:
         """Return when the checkpoint that was begun is whole; _NoCheckpoint where it cannot be."""
-        with self._told():
+        with self._naming_last_checkpoint():
             self._store.wait()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _naming_last_checkpoint(self) -> Iterator[None]:
         try:
             with ranks.propagate_errors():
                 yield
@@ -295,12 +295,12 @@ class Checkpointer(NullCheckpointer):
                 f"{_last_of(names)}; make room"
             ) from error
 
-    def _settle(self, error: Exception) -> None:
+    def _finish_writing(self, error: Exception) -> None:
         """Let the checkpoint be finished that was begun before `error` ended the run."""
         try:
             # where a rank is lost its end is an error, which comes at once
             alone = ranks.size() == 1
-            self._store.settle(10.0 if ranks.broken() else None if alone else ranks.timeout())
+            self._store.wait_alone(10.0 if ranks.broken() else None if alone else ranks.timeout())
         except Exception as other:
             error.add_note(f"the checkpoint that was being written failed too: {other}")
 

@@ -61,7 +61,7 @@ class NullCheckpointer:
         """Work after `step` steps that leaves the state alone and may be cut off."""
         yield
 
-    def border(self) -> None:
+    def check_stop(self) -> None:
         """End a phase of a step; raise Stopped where a signal asks for it.
 
         No weight must have changed in this step: it is taken again after a resume.

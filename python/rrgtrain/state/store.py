@@ -168,9 +168,9 @@ class CheckpointStore:
         # the threads would wait for a rank that does not answer as long as for a slow disk
         while self._write is not None and not all(ranks.gather(self._write.join(_POLL))):
             pass
-        self.settle(None)
+        self.wait_alone(None)
 
-    def settle(self, timeout: float | None) -> None:
+    def wait_alone(self, timeout: float | None) -> None:
         """Do as `wait`, on this rank alone and for `timeout` seconds at most."""
         if self._write is None:
             return

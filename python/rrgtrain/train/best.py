@@ -16,7 +16,7 @@ from rrgtrain.state.experiment import digest_of, leaves
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
 
 Judged = dict[str, Any]
-"""What the value of a validation depends on: settings and their values, see `judged_by`."""
+"""What the value of a validation depends on: settings and their values, see `judged_settings`."""
 BY = "eval.best_by"
 NEVER = -1
 """Step of the best validation where there was none."""
@@ -24,7 +24,7 @@ _JUDGED = "eval.limit eval.max_new_tokens eval.truth reward.labeller reward.agai
 
 
 class Best:
-    """Remember the best validation, see `judged_by`, and restore its weights.
+    """Remember the best validation, see `judged_settings`, and restore its weights.
 
     They are in a checkpoint that stays as long as they are wanted. Outside a run directory
     they are copies in memory.
@@ -137,7 +137,7 @@ class BeforeConvergence(Best):
         return {self.step, self._last[0]} if self._last else {self.step}
 
 
-def judged_by(recipe: Recipe) -> Judged:
+def judged_settings(recipe: Recipe) -> Judged:
     """Read what the values of validations depend on."""
     keys, options = f"{BY} {_JUDGED}".split(), recipe.reward.options
     if recipe.eval.best_by.startswith("reward"):
@@ -152,7 +152,7 @@ def judged_by(recipe: Recipe) -> Judged:
 def chosen_of(
     policy: Policy, settings: SftSettings, judged: Judged, checkpointer: NullCheckpointer
 ) -> Best:
-    """Return the keeper of the checkpoint that `sft.choose` asks for, see `judged_by`."""
+    """Return the keeper of the checkpoint that `sft.choose` asks for, see `judged_settings`."""
     if settings.choose == "before_convergence":
         return BeforeConvergence(policy, judged, checkpointer, settings.min_delta)
     return Best(policy, judged, checkpointer)

@@ -61,7 +61,7 @@ class Accumulated:
 
     losses: one of each of this rank's forwards. micros: those that have members, with
     policy_metrics and logps, their log-probabilities (of none, or of all). preferences: losses and
-    metrics of those that have pairs. squares: of those that are `measured_apart`, see
+    metrics of those that have pairs. squares: of those that are `logs_gradient_ratio`, see
     `_squared_slopes`.
     """
 
@@ -192,7 +192,7 @@ def _add_losses(
     preferred, injected = _injected_losses(logps, offsets, micro, done.objective)
     if preferred:
         done.preferences.append(preferred)
-    if done.objective.measured_apart:
+    if done.objective.logs_gradient_ratio:
         done.squares.append(torch.stack([_squared_slopes(p, logps) for p in (injected, [own])]))
     return sum(injected, own)
 

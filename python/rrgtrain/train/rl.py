@@ -29,7 +29,7 @@ def train_rl(run: RlRun) -> RlResult:
     trainer's.
     """
     with run.started():
-        while run.goes_on():  # validates where that is due
+        while run.has_steps_left():  # validates where that is due
             with run.step() as step:  # a checkpoint first, where one is due
                 _train_step(run, step)
     return run.finish()
@@ -56,7 +56,7 @@ def _draw(run: RlRun, step: int, again: int = 0) -> Batch:
     with run.phase("rollout"):
         references = run.read_references(indices)
         prompts = run.own_prompts(indices) if again else next(run.prompts_ahead)
-        run.checkpointer.border()
+        run.checkpointer.check_stop()
         sampled = sample_groups(run, indices, prompts, step, again)
     with run.phase("reward"):
         references.result()

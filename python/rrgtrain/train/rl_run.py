@@ -31,7 +31,7 @@ from rrgtrain.train.axes_watch import AxesWatch, alarm_lines
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import batch_row, zero_variance
 from rrgtrain.train.batch_order import batch_indices, order_of
-from rrgtrain.train.best import Best, judged_by
+from rrgtrain.train.best import Best, judged_settings
 from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
@@ -131,7 +131,7 @@ class RlRun:
         self.watch = SamplerWatch(
             self.policy, self.algorithm, self.recipe.rl, self.recipe.rollout.max_gap
         )
-        self._best = Best(self.policy, judged_by(self.recipe), self.checkpointer)
+        self._best = Best(self.policy, judged_settings(self.recipe), self.checkpointer)
         self._clock, self._speed = Stopwatch(PHASES), Speed(self.policy)
         saved = self.checkpointer.begin(self.algorithm.name, self.state_dict)
         if saved is not None:
@@ -181,7 +181,7 @@ class RlRun:
             self.watch_axes.load_state_dict(saved.get("axes") or {})
         self._clock.load(saved["seconds"])
 
-    def goes_on(self) -> bool:
+    def has_steps_left(self) -> bool:
         """Validates where that is due, the start included; False when all steps are done.
 
         Raises Stopped where `rl.on_flat` stops a run that learns nothing.
@@ -248,7 +248,7 @@ class RlRun:
         yield
         self._spent[name] = self._spent.get(name, 0.0) + self._clock.lap(name)
         if name != "update":  # the step is done but for its row
-            self.checkpointer.border()
+            self.checkpointer.check_stop()
 
     def read_references(self, indices: Sequence[int]) -> Future[None]:
         """Lets the rewards read this rank's references while reports are sampled."""

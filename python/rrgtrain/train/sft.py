@@ -24,7 +24,7 @@ from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch_order import batch_indices, order_of
-from rrgtrain.train.best import chosen_of, judged_by
+from rrgtrain.train.best import chosen_of, judged_settings
 from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.gradients import read_at_once
 from rrgtrain.train.loader import PromptLoader
@@ -218,7 +218,9 @@ class SftRun:
         scale = self.recipe.scale
         sharding.setup(scale.mode, self.policy, shard=scale.shard)
         self.optimizer = adamw(self.policy.model, settings.lr, settings.weight_decay)
-        self._best = chosen_of(self.policy, settings, judged_by(self.recipe), self.checkpointer)
+        self._best = chosen_of(
+            self.policy, settings, judged_settings(self.recipe), self.checkpointer
+        )
         self._clock = Stopwatch(("train", "validate"))
         saved = self.checkpointer.begin("sft", self.state_dict)
         if saved is not None:
@@ -261,7 +263,7 @@ class SftRun:
         """The peak learning rate after the drops that were made."""
         return self.recipe.sft.lr * self.recipe.sft.drop_factor**self.state.drops
 
-    def goes_on(self) -> bool:
+    def has_steps_left(self) -> bool:
         """Validates where that is due; False when the training has come to its end."""
         settings, state = self.recipe.sft, self.state
         late = settings.wall_seconds is not None and self._clock.total > settings.wall_seconds
@@ -288,7 +290,7 @@ class SftRun:
                 partial(describe_references, self.policy, studies, settings.template)
             )
             prompts = next(self._ahead)
-            checkpointer.border()
+            checkpointer.check_stop()
             losses, tokens = sft_gradients(self.policy, prompts, studies, settings)
             clipped = clip_gradients(self.policy.model.parameters(), settings.clip)
             loss, norm = read_losses(losses, clipped, step)
@@ -354,6 +356,6 @@ def train_sft(run: SftRun) -> SftResult:
     left. The policy ends with that checkpoint's weights.
     """
     with run.started():
-        while run.goes_on():
+        while run.has_steps_left():
             run.train_step()
     return run.finish()

@@ -137,7 +137,7 @@ def test_the_ratio_is_that_of_the_slopes_of_each_part(loss: str, budget: int) ->
             parameter.mul_(1.05)
     rewards = spread(groups, torch.tensor([0.3, 0.0, 0.9, 0.2, 0.7]).numpy())
     whole = as_objective(algorithm.advantages(groups, rewards))
-    assert whole.measured_apart
+    assert whole.logs_gradient_ratio
     calls = (policy, reference, groups, whole, algorithm.loss, cfg.rl)
     of_policy, of_oracle = plain_parts(rollout_logps(*calls), cfg)
     found = accumulate(*calls)
@@ -145,7 +145,7 @@ def test_the_ratio_is_that_of_the_slopes_of_each_part(loss: str, budget: int) ->
     assert found.metrics["oracle/gradient_ratio"] == pytest.approx(wanted, rel=1e-7)
     # what is learned is what it was, to the bit
     measured = gradients(policy)
-    calls = (policy, reference, groups, replace(whole, measured_apart=False), *calls[4:])
+    calls = (policy, reference, groups, replace(whole, logs_gradient_ratio=False), *calls[4:])
     plain = accumulate(*calls)
     assert "oracle/gradient_ratio" not in plain.metrics
     assert (plain.loss, plain.tokens) == (found.loss, found.tokens)

@@ -89,7 +89,7 @@ def objective_of(groups: list[Group], case: Case) -> Objective:
     starts = torch.tensor([0, *(len(g.members) for g in groups)]).cumsum(0)[1:-1]
     weight = torch.linspace(0.1, 0.3, len(starts))
     pairs = PreferencePairs(starts, starts + 1, weight)
-    return Objective(advantages, preference=Preference(pairs), measured_apart=True)
+    return Objective(advantages, preference=Preference(pairs), logs_gradient_ratio=True)
 
 
 def computed(policy: Policy, reference: Policy | None, groups: list[Group], case: Case) -> Found:

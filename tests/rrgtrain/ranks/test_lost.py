@@ -85,20 +85,20 @@ def test_other_code_or_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {k: v for k, v in settings.items() if k not in alike.MOVABLE}
     gathered(monkeypatch, ("there", settings, {**alike.code(), "torch": "2.0.0"}, {}))
     with pytest.raises(UserError, match=r"rank 1 on there runs torch 2\.0\.0 \(rank 0: "):
-        alike.require_alike(recipe())
+        alike.require_equal_start(recipe())
     gathered(monkeypatch, ("there", settings, alike.code(), {}))
-    alike.require_alike(recipe("data.root=elsewhere"))
+    alike.require_equal_start(recipe("data.root=elsewhere"))
     with pytest.raises(UserError, match="was started with another rl.group than rank 0"):
-        alike.require_alike(recipe("rl.group=2"))
+        alike.require_equal_start(recipe("rl.group=2"))
     files = {"policy.path: config.json": "1", "policy.path: model.safetensors": "2"}
     monkeypatch.setattr(alike, "start_files", lambda recipe: files)
     for there in (files, {}):  # the same, or the name of a hub
         gathered(monkeypatch, ("there", settings, alike.code(), there))
-        alike.require_alike(recipe())
+        alike.require_equal_start(recipe())
     for there in ({**files, "policy.path: model.safetensors": "3"}, dict([*files.items()][:1])):
         gathered(monkeypatch, ("there", settings, alike.code(), there))
         with pytest.raises(UserError, match=r"other files than rank 0 \(policy.path: model.safe"):
-            alike.require_alike(recipe())
+            alike.require_equal_start(recipe())
 
     def read(rows: list[Study]) -> dict[str, tuple[int, str]]:
         return {"train": (len(rows), alike._studies_digest(rows))}
@@ -135,14 +135,14 @@ def test_a_rank_lets_those_before_it_speak(monkeypatch: pytest.MonkeyPatch) -> N
     watch = Watch(2, [own_peer()] * 4, store)
     late = threading.Timer(0.3, store.set, ("here/1", "1"))
     late.start()
-    assert not watch.speaks(), "rank 1 notices a moment later"
+    assert not watch.prints_last_line(), "rank 1 notices a moment later"
     late.join()
     gone = Watch(2, [own_peer()] * 4, HashStore(), ended=dict.fromkeys((0, 1), "ended"))
     with monkeypatch.context() as at_once:
         at_once.setattr(lost.time, "sleep", lambda _: pytest.fail("it waits for those that ended"))
-        assert gone.speaks()
+        assert gone.prints_last_line()
     monkeypatch.setattr(lost, "ROLL_CALL", 0.2)
-    assert Watch(2, [own_peer()] * 4, HashStore()).speaks(), "nobody before it answers"
+    assert Watch(2, [own_peer()] * 4, HashStore()).prints_last_line(), "nobody before it answers"
 
 
 def test_a_restart_by_torchrun_hears_nothing_of_the_attempt_before(tmp_path: Path) -> None:

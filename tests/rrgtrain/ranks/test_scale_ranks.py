@@ -70,7 +70,7 @@ def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights(
 ) -> None:
     engine = VllmServerEngine.__new__(VllmServerEngine)
     engine._directory, engine._name = tmp_path, "vLLM"
-    engine._outbox, engine._adapter, engine._pushed = None, False, None
+    engine._sender, engine._adapter, engine._pushed = None, False, None
     posted: list[tuple[str, Any]] = []
     report = {"step": 4, "digest": "0a", "held": "0b"}
 
@@ -82,10 +82,10 @@ def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights(
     monkeypatch.setattr(ranks, "is_main", lambda: False)
     monkeypatch.setattr(ranks, "broadcast_from_main", lambda _: Pushed(4, "0a", ("0b",)))
     assert engine.update(tiny_policy(), 4) == Pushed(4, "0a", ("0b",))
-    engine._tell()
+    engine._have_taken()
     assert posted == [] and not list(tmp_path.iterdir())
-    engine._told = False  # it does not answer any more
-    engine._tell()
+    engine._sent = False  # it does not answer any more
+    engine._have_taken()
     assert posted[0][0] == "/collective_rpc"
     assert posted[0][1] == {
         "method": "take_weights",

@@ -14,7 +14,7 @@ from rrgdata.images.in_flight import InFlight
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run import generate as generate_module
-from rrgtrain.run.generate import Wish, generate_reports
+from rrgtrain.run.generate import GenerateRequest, generate_reports
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -49,5 +49,6 @@ def test_images_are_decoded_while_there_is_room_for_their_pixels(
     table.write_text("path,indication\n1.png," + "fever " * 4000 + "\n")
     with pytest.raises(UserError, match="its indication has 23,999 characters, more than"):
         generate_reports(
-            recipe(f"policy.path={checkpoint}"), Wish(root, tmp_path / "b.jsonl", context=table)
+            recipe(f"policy.path={checkpoint}"),
+            GenerateRequest(root, tmp_path / "b.jsonl", context=table),
         )

@@ -72,8 +72,8 @@ def write_failure(home: Path) -> None:
             gate.set()
             while checkpointer.writing:
                 time.sleep(0.01)
-            checkpointer.border()
-        checkpointer.border()
+            checkpointer.check_stop()
+        checkpointer.check_stop()
         gate.set()
         assert ranks.gather(1) == [1, 1], "what rank 0 gives at its end"
     FileSystemWriter.write_data = real  # type: ignore[method-assign]

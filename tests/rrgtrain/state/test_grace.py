@@ -29,9 +29,9 @@ def stopped_at(loop: Loop) -> str:
 def stop_at_border(loop: Loop) -> None:
     with loop.checkpointer.running(), loop.checkpointer.step(loop.at):
         torch.rand(3)  # the step has drawn, and nothing more
-        loop.checkpointer.border()
+        loop.checkpointer.check_stop()
         signal.raise_signal(signal.SIGTERM)
-        loop.checkpointer.border()
+        loop.checkpointer.check_stop()
         loop.weight.data.add_(1000.0)
 
 

@@ -18,7 +18,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import EvalSettings, Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.best import BeforeConvergence, Best, chosen_of, judged_by
+from rrgtrain.train.best import BeforeConvergence, Best, chosen_of, judged_settings
 from rrgtrain.train.sft import SftRun, train_sft
 from tests.rrgtrain.common import policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
@@ -116,21 +116,22 @@ def test_a_value_of_another_metric_is_not_compared(kind: str) -> None:
 def test_validations_of_other_reports_are_not_compared() -> None:
     """0.62 of the first 32 studies may be more than any value of all of them."""
     short, whole = recipe("eval.limit=32"), recipe("eval.limit=64", "reward.terms.words=1")
-    first = offered(Best(tiny_policy(), judged_by(short), NullCheckpointer()), [0.62])
-    later = Best(tiny_policy(), judged_by(whole), NullCheckpointer())
+    first = offered(Best(tiny_policy(), judged_settings(short), NullCheckpointer()), [0.62])
+    later = Best(tiny_policy(), judged_settings(whole), NullCheckpointer())
     with pytest.warns(UserWarning, match=r"validations with eval.limit=32 \(now 64\); they are"):
         later.load_state_dict(first.state_dict())
     assert offered(later, [0.5], first=4).value == 0.5 and restored(later) == 4.0
     # the terms of the reward move no F1, but a reward
     same = Best(
         tiny_policy(),
-        judged_by(recipe("eval.limit=32", "reward.terms.words=1")),
+        judged_settings(recipe("eval.limit=32", "reward.terms.words=1")),
         NullCheckpointer(),
     )
     same.load_state_dict(first.state_dict())
     assert same.value == 0.62
     judged = [
-        judged_by(recipe("eval.best_by=reward", *more)) for more in ([], ["reward.margin=0.5"])
+        judged_settings(recipe("eval.best_by=reward", *more))
+        for more in ([], ["reward.margin=0.5"])
     ]
     assert judged[0] != judged[1] and json.loads(json.dumps(judged[0])) == judged[0]
 

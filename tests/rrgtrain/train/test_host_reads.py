@@ -113,7 +113,7 @@ def reads_of(*overrides: str, oracle: bool = False) -> tuple[list[str], dict[str
         pairs = PreferencePairs(firsts, firsts + 1, torch.linspace(0.1, 0.4, len(firsts)))
         likelihood = torch.linspace(0.0, 0.1, len(values))
         objective = Objective(
-            values, preference=Preference(pairs), likelihood=likelihood, measured_apart=True
+            values, preference=Preference(pairs), likelihood=likelihood, logs_gradient_ratio=True
         )
     algorithm = build_algorithm(cfg)
     run = run_of(policy, PromptLoader(policy, "short"), [], cfg, algorithm=algorithm)
