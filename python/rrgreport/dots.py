@@ -1,4 +1,4 @@
-"""Draw mean values as rows of dots, one a term, in an SVG that stands alone."""
+"""Draw mean values as rows of dots in an SVG that stands alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _LEFT, _WIDE, _ROW, _TOP = 250, 480, 18, 62
 
 
 def dot_rows(title: str, values: Mapping[str, Mapping[str, float]]) -> str:
-    """Draw `values`, term -> row -> value; the axis reaches from the least, or 0, to 1 or more."""
+    """Draw values by term and row, a dot each.
+
+    The axis reaches from the least, or 0, to 1 or more.
+    """
     rows = list(dict.fromkeys(row for term in values.values() for row in term))
     every = [value for term in values.values() for value in term.values()]
     low, high = min(0.0, *every), max(1.0, *every)

@@ -83,7 +83,7 @@ DOORS = {
         "checkpointer experiment history null_checkpointer rundir store tree unfinished"
     ),
     "rrgtrain.train": (
-        "batch_order evaluate loader optim policy_sampler reference rl rl_run sft speed "
+        "axes_watch batch_order evaluate loader optim policy_sampler reference rl rl_run sft speed "
         "sample_collector step_record target_text vision_warmup"
     ),
     "rrgtrain.util": "host plain_yaml processes stop stopwatch",

@@ -1,4 +1,4 @@
-"""Read what a sentence says of a finding beside its place: change, size, tip of a device."""
+"""Read change, size and the tip of a device from a sentence."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ _GOOD_TIP = re.compile(
 
 
 class Details(NamedTuple):
-    """What is said of one mention: indices into CHANGES and TIPS, size in mm, 0 where unsaid."""
+    """Hold what is said of one mention.
+
+    change, tip: indices into CHANGES and TIPS. size: mm, 0 where unsaid.
+    """
 
     change: int = 0
     size: float = 0.0

@@ -1,4 +1,4 @@
-"""A reward that orders errors by what they would mean for the patient; no model, no network.
+"""Order errors of a report by what they would mean for the patient.
 
 Its weights are ours, no radiologist has set them; it is not GREEN and not CRIMSON.
 """
@@ -6,9 +6,9 @@ Its weights are ours, no radiologist has set them; it is not GREEN and not CRIMS
 from __future__ import annotations
 
 from rrgclinical.severity.axes import AXES, axes
-from rrgclinical.severity.judge import Judgement, judge
+from rrgclinical.severity.judge import SeverityJudgement, judge
 from rrgclinical.severity.reader import Severity
-from rrgclinical.severity.reading import Finding, Reading, read
+from rrgclinical.severity.reading import ReportReading, SidedFinding, read
 from rrgclinical.severity.table import Significance, load_table
 from rrgclinical.severity.words import in_words
 
@@ -19,10 +19,10 @@ CAVEAT = (
 __all__ = [
     "AXES",
     "CAVEAT",
-    "Finding",
-    "Judgement",
-    "Reading",
+    "ReportReading",
     "Severity",
+    "SeverityJudgement",
+    "SidedFinding",
     "Significance",
     "axes",
     "in_words",

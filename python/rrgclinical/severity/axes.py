@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rrgclinical.severity.judge import Judgement, denies
-from rrgclinical.severity.reading import Reading
+from rrgclinical.severity.judge import SeverityJudgement, denies
+from rrgclinical.severity.reading import ReportReading
 from rrgclinical.severity.table import Significance
 
 CRITICAL = 0.45
@@ -26,14 +26,14 @@ AXES = {
 
 
 def axes(
-    judgements: Sequence[Judgement],
-    reports: Sequence[Reading],
-    references: Sequence[Reading],
+    judgements: Sequence[SeverityJudgement],
+    reports: Sequence[ReportReading],
+    references: Sequence[ReportReading],
     table: Significance,
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Count each axis: (counts, out of) float64 `[R]` by name; the axis is their ratio of sums.
+    """Count each axis: (counts, out of), float64 `[R]`, by name.
 
-    A share of none (no finding with a side) has 0 out of 0.
+    The axis is the ratio of their sums. A share of none (no finding with a side) has 0 out of 0.
     """
     rows = [
         _row(one, got, want, table)
@@ -44,7 +44,7 @@ def axes(
 
 
 def _row(
-    one: Judgement, report: Reading, reference: Reading, table: Significance
+    one: SeverityJudgement, report: ReportReading, reference: ReportReading, table: Significance
 ) -> list[tuple[float, float]]:
     critical = [i for i, f in enumerate(one.wanted) if table.weight[f.concept] >= CRITICAL]
     alike = [

@@ -20,7 +20,7 @@ from typing import Any
 from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
 from rrgclinical.rules.details import CHANGES, TIPS
-from rrgclinical.severity.reading import LEFT, RIGHT, WRONG_TIP, Finding, Reading
+from rrgclinical.severity.reading import LEFT, RIGHT, WRONG_TIP, ReportReading, SidedFinding
 from rrgclinical.severity.table import Significance
 
 _SUMMARY = CONCEPT_ID["acute cardiopulmonary abnormality"]
@@ -37,7 +37,7 @@ _STEPS = {
 
 
 @dataclass(slots=True)
-class Judgement:
+class SeverityJudgement:
     """A report beside its reference; `wanted` and `got` are the findings of both.
 
     score in [0, 1]. right, differ, missed, false, normal, said, style: the parts of the formula.
@@ -53,8 +53,8 @@ class Judgement:
     normal: float
     said: float
     style: float
-    wanted: list[Finding]
-    got: list[Finding]
+    wanted: list[SidedFinding]
+    got: list[SidedFinding]
     pairs: list[tuple[int, int, float, float]]
     lost: list[tuple[int, float, bool]]
     extra: list[tuple[int, float, bool]]
@@ -90,7 +90,7 @@ class Judgement:
         }
 
 
-def weight(finding: Finding, table: Significance) -> float:
+def weight(finding: SidedFinding, table: Significance) -> float:
     """Weigh a finding: its tier, graded, suspected or one of two sides."""
     factors = table.factors
     value = _base(finding, table)
@@ -99,7 +99,7 @@ def weight(finding: Finding, table: Significance) -> float:
     return value * factors["suspected"] if finding.doubt else value
 
 
-def _base(finding: Finding, table: Significance) -> float:
+def _base(finding: SidedFinding, table: Significance) -> float:
     if finding.tip == WRONG_TIP:
         return table.misplaced[finding.concept]
     value = table.weight[finding.concept]
@@ -110,7 +110,9 @@ def _base(finding: Finding, table: Significance) -> float:
     return min(1.0, value)
 
 
-def judge(report: Reading, reference: Reading, table: Significance, *, same: bool) -> Judgement:
+def judge(
+    report: ReportReading, reference: ReportReading, table: Significance, *, same: bool
+) -> SeverityJudgement:
     """Judge a report; `same` says that its text is the reference's."""
     wanted, got = _facing(reference, report), _facing(report, reference)
     weights = [weight(finding, table) for finding in wanted]
@@ -157,13 +159,13 @@ def judge(report: Reading, reference: Reading, table: Significance, *, same: boo
     style = _style(report, reference)
     whole = right + table.normal + differ + missed + false
     score = min(1.0, style * (right + said) / whole) if whole > 0.0 else style
-    return Judgement(
+    return SeverityJudgement(
         score, right, differ, missed, false, table.normal, said, style,
         wanted, got, pairs, lost, extra, both,
     )  # fmt: skip
 
 
-def differences(wanted: Finding, got: Finding) -> list[str]:
+def differences(wanted: SidedFinding, got: SidedFinding) -> list[str]:
     """Name the attributes in which two findings differ, as "side right, not left"."""
     said = []
     if wanted.side != got.side or wanted.side_said != got.side_said:
@@ -187,8 +189,8 @@ def differences(wanted: Finding, got: Finding) -> list[str]:
 
 
 def _candidates(
-    wanted: list[Finding],
-    got: list[Finding],
+    wanted: list[SidedFinding],
+    got: list[SidedFinding],
     weights: list[float],
     claimed: list[float],
     table: Significance,
@@ -205,7 +207,7 @@ def _candidates(
     return found
 
 
-def _agreement(want: Finding, have: Finding, left: Any) -> float:
+def _agreement(want: SidedFinding, have: SidedFinding, left: Any) -> float:
     value = 1.0
     if want.side != have.side and want.side and have.side:
         value *= left["wrong side"]
@@ -239,9 +241,9 @@ def _size_left(want: float, have: float, left: Any) -> float:
     return left["size off by a quarter" if large <= 2 * small else "size off by more than double"]
 
 
-def _facing(own: Reading, other: Reading) -> list[Finding]:
+def _facing(own: ReportReading, other: ReportReading) -> list[SidedFinding]:
     """The findings; one without a side faces both where the other report names both."""
-    found: list[Finding] = []
+    found: list[SidedFinding] = []
     for (concept, side), finding in own.found.items():
         if not side and (concept, LEFT) in other.found and (concept, RIGHT) in other.found:
             found += [finding._replace(side=s, side_said=False, paired=True) for s in (LEFT, RIGHT)]
@@ -250,10 +252,13 @@ def _facing(own: Reading, other: Reading) -> list[Finding]:
     return found
 
 
-def denies(reading: Reading, finding: Finding, table: Significance, own: Reading) -> bool:
-    """Tell if a report denies a finding: itself, a wide term for it, or all that is acute.
+def denies(
+    reading: ReportReading, finding: SidedFinding, table: Significance, own: ReportReading
+) -> bool:
+    """Tell if a report denies a finding.
 
-    A wide denial that `own`, the finding's report, makes too is no contradiction.
+    It denies the finding itself, a wide term for it, or all that is acute. A wide denial that
+    `own`, the finding's report, makes too is no contradiction.
     """
     concept, side = finding.concept, finding.side
     for other, sides in reading.denied.items():
@@ -269,7 +274,7 @@ def denies(reading: Reading, finding: Finding, table: Significance, own: Reading
 
 
 def _share_denied(
-    report: Reading, reference: Reading, affirmed: set[int], table: Significance
+    report: ReportReading, reference: ReportReading, affirmed: set[int], table: Significance
 ) -> float | None:
     """Weighted share of the reference's denials that the report makes; None where it has none."""
     true = {finding.concept for finding in reference.found.values()}
@@ -292,7 +297,7 @@ def _share_denied(
     return 1.0 if made >= total else made / total
 
 
-def _style(report: Reading, reference: Reading) -> float:
+def _style(report: ReportReading, reference: ReportReading) -> float:
     if not report.words:
         return 0.0
     again = max(0.0, report.repeated - reference.repeated)
@@ -300,12 +305,12 @@ def _style(report: Reading, reference: Reading) -> float:
     return (1.0 - 0.5 * again * again) * (long**-0.5 if long > 1.0 else 1.0)
 
 
-def _priced(finding: Finding, cost: float, denied: bool) -> dict[str, Any]:
+def _priced(finding: SidedFinding, cost: float, denied: bool) -> dict[str, Any]:
     priced = {"finding": finding.name(), "cost": _short(cost)}
     return {**priced, "denied": True} if denied else priced
 
 
-def _side(finding: Finding) -> str:
+def _side(finding: SidedFinding) -> str:
     return SIDES[finding.side] if finding.side_said else ""
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rrgclinical.cached import CAPACITY, Cached
-from rrgclinical.severity.judge import Judgement, judge
-from rrgclinical.severity.reading import Reading, read
+from rrgclinical.severity.judge import SeverityJudgement, judge
+from rrgclinical.severity.reading import ReportReading, read
 from rrgclinical.severity.table import load_table
 
 
@@ -19,11 +19,11 @@ class Severity:
 
     def __init__(self, table: str | None = None, *, capacity: int = CAPACITY) -> None:
         self.table = load_table(table)
-        self.results: Cached[Reading] = Cached(
+        self.results: Cached[ReportReading] = Cached(
             lambda texts: [read(text) for text in texts], capacity=capacity
         )
 
-    def read(self, texts: Sequence[str], *, keep: bool = False) -> list[Reading]:
+    def read(self, texts: Sequence[str], *, keep: bool = False) -> list[ReportReading]:
         """The reading of each text; those with `keep`, references, stay in memory."""
         return self.results(texts, keep=keep)
 
@@ -31,8 +31,8 @@ class Severity:
         self,
         reports: Sequence[str],
         references: Sequence[str],
-        readings: Sequence[Reading] | None = None,
-    ) -> list[Judgement]:
+        readings: Sequence[ReportReading] | None = None,
+    ) -> list[SeverityJudgement]:
         """Judge each report against its reference; `readings` are the references', if read."""
         wanted = readings or self.read(references, keep=True)
         return [

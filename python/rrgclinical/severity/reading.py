@@ -1,4 +1,4 @@
-"""Gather a report's statements into findings, one a side, and denials; each text is read once."""
+"""Gather a report's statements into findings, one a side, and denials."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TENSION = re.compile(
 )
 
 
-class Finding(NamedTuple):
+class SidedFinding(NamedTuple):
     """A finding that a report affirms or suspects, on one side.
 
     side, zones, severity: indices into SIDES, ZONES and SEVERITIES. change, size, tip: as in
@@ -50,21 +50,21 @@ class Finding(NamedTuple):
         return " ".join(filter(None, ("suspected" if self.doubt else "", *words)))
 
 
-class Reading(NamedTuple):
+class ReportReading(NamedTuple):
     """A text as read: findings by (concept, side), sides denied by concept.
 
     sentences: how many. repeated: share of them said before. words: how many.
     """
 
-    found: dict[tuple[int, int], Finding]
+    found: dict[tuple[int, int], SidedFinding]
     denied: dict[int, frozenset[int]]
     repeated: float
     words: int
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> ReportReading:
     """Gather the statements of a report; the same text gives an equal reading."""
-    found: dict[tuple[int, int], Finding] = {}
+    found: dict[tuple[int, int], SidedFinding] = {}
     denied: dict[int, frozenset[int]] = {}
     spans = split_sentences(text)
     distinct = set()
@@ -82,13 +82,13 @@ def read(text: str) -> Reading:
     if sided:
         _settle(found, sided)
     repeated = 1.0 - len(distinct) / len(spans) if spans else 0.0
-    return Reading(found, denied, repeated, len(text.split()))
+    return ReportReading(found, denied, repeated, len(text.split()))
 
 
 @lru_cache(maxsize=_CACHE_SENTENCES)
 def _statements(
     sentence: str,
-) -> tuple[tuple[Finding, ...], tuple[tuple[int, frozenset[int]], ...], str]:
+) -> tuple[tuple[SidedFinding, ...], tuple[tuple[int, frozenset[int]], ...], str]:
     """The findings and denials of a sentence, and its plain text."""
     affirmed, negative = [], []
     for mention, said in zip(read_sentence(sentence), read_details(sentence), strict=True):
@@ -102,7 +102,7 @@ def _statements(
             continue
         zone = mention.zone if concept.layout == LUNG else 0
         affirmed += [
-            Finding(
+            SidedFinding(
                 mention.concept,
                 side,
                 mention.status == ClassId.UNCERTAIN,
@@ -116,7 +116,7 @@ def _statements(
     return tuple(affirmed), tuple(negative), " ".join(sentence.strip(" .\n").lower().split())
 
 
-def _merged(first: Finding, second: Finding) -> Finding:
+def _merged(first: SidedFinding, second: SidedFinding) -> SidedFinding:
     """Join two statements of one finding; where they differ the graver, or the first, holds."""
     return first._replace(
         doubt=first.doubt and second.doubt,
@@ -129,7 +129,7 @@ def _merged(first: Finding, second: Finding) -> Finding:
     )
 
 
-def _settle(found: dict[tuple[int, int], Finding], sided: set[int]) -> None:
+def _settle(found: dict[tuple[int, int], SidedFinding], sided: set[int]) -> None:
     """Give to the sides what is said again without one, and mark findings of both sides."""
     for concept in sorted(sided):
         again = found.pop((concept, 0), None)

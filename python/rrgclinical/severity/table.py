@@ -1,4 +1,4 @@
-"""Load the table of tiers, weights and costs; a wrong entry is told in one line."""
+"""Load the table of tiers, weights and costs."""
 
 from __future__ import annotations
 

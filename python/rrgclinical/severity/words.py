@@ -7,7 +7,7 @@ from typing import Any
 
 
 def in_words(note: Mapping[str, Any]) -> str:
-    """Write `Judgement.explain` as a line: right, differing, missed, invented, with the costs."""
+    """Write a note of `SeverityJudgement.explain` as a line, costs included."""
     parts = [f"severity {note['score']:.3f}"]
     right = [one["finding"] for one in note["right"]]
     parts += [f"right: {', '.join(right)}"] if right else []

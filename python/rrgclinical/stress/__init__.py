@@ -14,7 +14,7 @@ from rrgclinical.stress.orders import (
     means,
     tally,
 )
-from rrgclinical.stress.pairs import Agreement, Preferences, agreement, read_pairs
+from rrgclinical.stress.pairs import PairAgreement, Preferences, agreement, read_pairs
 from rrgclinical.stress.planted import Planted, plant
 
 __all__ = [
@@ -22,8 +22,8 @@ __all__ = [
     "FIRST_OF_MEANING",
     "HARMLESS",
     "ORDERS",
-    "Agreement",
     "Order",
+    "PairAgreement",
     "Planted",
     "Preferences",
     "Tally",

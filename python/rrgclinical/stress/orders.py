@@ -1,4 +1,4 @@
-"""Orders that a reward should keep, written before any reward was looked at, and their tally."""
+"""List the orders that a reward should keep, and tally them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Preferences:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class PairAgreement:
     """Pairs that a term orders right, wrong, and ties; tau-b with its 95 % interval."""
 
     right: int
@@ -75,7 +75,7 @@ def _preference(where: str, cell: object) -> float:
 
 def agreement(
     preferred: np.ndarray, gaps: np.ndarray, *, resamples: int = 1000, seed: int = 0
-) -> Agreement:
+) -> PairAgreement:
     """Count pairs with a preference, and take tau-b of all.
 
     preferred, gaps: float64 `[N]`, by how much the first report is better to the reader and to the
@@ -93,7 +93,7 @@ def agreement(
     low, high = np.quantile(taus[1:], [tail, 1.0 - tail])
     right, wrong = int((signs > 0).sum()), int((signs < 0).sum())
     tied = len(signs) - right - wrong
-    return Agreement(right, wrong, tied, float(taus[0]), float(low), float(high))
+    return PairAgreement(right, wrong, tied, float(taus[0]), float(low), float(high))
 
 
 def _tau_b(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:

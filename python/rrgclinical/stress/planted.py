@@ -1,4 +1,4 @@
-"""Plant two findings in each report, one critical and one minor, and make one error in them."""
+"""Plant a critical and a minor finding in each report, and make errors in them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def named_in(sentence: str, *, affirmed: bool = False) -> set[str]:
 
 
 def plant(texts: Sequence[str], studies: int, seed: int = 0) -> list[Planted]:
-    """Perturb at most `studies` of the reports; those too short, long or full are left out."""
+    """Perturb at most `studies` of the reports.
+
+    Those that are too short, too long, or full are left out.
+    """
     rng = random.Random(seed)
     order = list(texts)
     rng.shuffle(order)

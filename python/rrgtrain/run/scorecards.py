@@ -29,7 +29,7 @@ from rrgclinical.scorecard import (
     report_rows,
     scorecard,
 )
-from rrgclinical.severity import CAVEAT, Judgement, Severity
+from rrgclinical.severity import CAVEAT, Severity, SeverityJudgement
 from rrgclinical.text import (
     TextScores,
     Tokenization,
@@ -254,7 +254,7 @@ class Judge:
     ) -> list[Mapping[str, Any]]:
         """What severity's value of each report was made of, against its best reference."""
         reader: Severity = self.rewards.model("severity")
-        best: dict[int, Judgement] = {}
+        best: dict[int, SeverityJudgement] = {}
         judged = reader.judge([reports[i] for i in owner], texts)
         for i, one in zip(owner.tolist(), judged, strict=True):
             if i not in best or one.score > best[i].score:

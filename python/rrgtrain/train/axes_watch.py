@@ -1,4 +1,4 @@
-"""Watch eight axes of the validation reports, and tell when the reward rises at their cost."""
+"""Watch axes of validation reports, and tell when the reward rises at their cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Validated:
 
 
 class AxesWatch:
-    """Adds the axes of each evaluation to its metrics, and an alarm where one is due.
+    """Add axes to the metrics of each evaluation, and an alarm.
 
     Rows get `axis/NAME`, and beside a rising reward `alarm/NAME`, by how much the axis changed;
     `alarm/reward` is the reward's gain. Studies without a reference have no axes.
@@ -85,9 +85,10 @@ class AxesWatch:
 
 
 def alarm(past: Sequence[Validated]) -> dict[str, float]:
-    """Changes over `past` by name, where the reward rose and an axis fell, each beyond `ERRORS`.
+    """Give the changes over `past` where the reward rose and an axis fell.
 
-    Empty otherwise, with fewer than `SPAN` validations, and where they are of other studies.
+    Each beyond `ERRORS`. Empty otherwise, with fewer than `SPAN` validations, and where they are of
+    other studies.
     """
     if len(past) < SPAN or len({len(one.reward) for one in past}) > 1:
         return {}

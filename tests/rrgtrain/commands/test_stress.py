@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import csv
 
-import numpy as np
-import pytest
-
-from rrgclinical.stress import agreement
 from rrgtrain.cli import main
 
 FEW = ["--studies", "20", "data.phantom.train=120"]
@@ -72,20 +68,3 @@ def test_own_pairs(tmp_path, capsys):
     ):
         assert main(["stress", "--against", pairs_file(tmp_path, preferred), *words]) == 2
         assert line in capsys.readouterr().err
-
-
-def test_tau_b_counts_each_pair_in_both_directions():
-    rng = np.random.default_rng(0)
-    preferred = rng.normal(size=40)
-    perfect = agreement(preferred, 3 * preferred, resamples=50)
-    assert (perfect.right, perfect.wrong, perfect.tied) == (40, 0, 0)
-    assert perfect.tau == pytest.approx(1.0) and perfect.low == pytest.approx(1.0)
-    opposed = agreement(preferred, -preferred, resamples=50)
-    assert opposed.tau == pytest.approx(-1.0) and opposed.wrong == 40
-    noise = agreement(preferred, rng.normal(size=40), resamples=200)
-    assert noise.low < 0.2 and noise.low < noise.tau < noise.high
-    # by hand: values 1, -1, 1, -1 against 1, -1, -1, 1 have as many pairs in order as against it
-    assert agreement(np.array([1.0, 1.0]), np.array([1.0, -1.0])).tau == pytest.approx(0.0)
-    flipped = agreement(-preferred, -np.abs(preferred) * np.sign(preferred), resamples=50)
-    assert flipped.tau == pytest.approx(1.0)
-    assert agreement(np.array([1.0, -1.0]), np.zeros(2)).tied == 2

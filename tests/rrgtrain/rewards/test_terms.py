@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rrgclinical import severity
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.study import Study
-from rrgtrain.errors import UserError
+from rrgtrain.errors import RewardError, UserError
+from rrgtrain.policy.files import start_files
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import RewardSettings
+from rrgtrain.schema import Recipe, RewardSettings
+from rrgtrain.state.experiment import require_same_start
 from tests.rrgclinical.paraphrases import few_paraphrases, short_package
 
 __all__ = ["few_paraphrases", "short_package"]
+
+
+SIGNIFICANCE = Path(severity.__file__).with_name("significance.yaml")
 
 
 def labels(**classes: int) -> tuple[int, ...]:
@@ -252,3 +259,27 @@ def test_both_blank_is_an_option_of_mccs() -> None:
     pairs = [("", labels()), ("Edema.", labels())]
     assert values("mccs", pairs, against="labels").tolist() == [0.0, 0.0]
     assert values("mccs", pairs, against="labels", both_blank=1.0).tolist() == [1.0, 0.0]
+
+
+def test_severity_takes_a_table_and_keeps_its_reasons(tmp_path):
+    packaged = SIGNIFICANCE.read_text()
+    own = tmp_path / "own.yaml"
+    own.write_text(packaged.replace("wrong side: 0.4", "wrong side: 0.1"))
+    pair = (["Small right effusion."], ["Small left effusion."])
+    plain = RewardService(RewardSettings(terms={"severity": 1.0}))(*pair)
+    recipe = Recipe()
+    recipe.reward.terms = {"severity": 1.0}
+    recipe.reward.options = {"severity": {"table": str(own)}}
+    harder = RewardService(recipe.reward)(*pair)
+    assert 0 < harder["severity"][0] < plain["severity"][0] < 1
+    (note,) = plain.notes["severity"]
+    assert note["differs"][0]["differs"] == ["side right, not left"]
+    # the run keeps the digest of the file that it began with
+    before = start_files(recipe)
+    assert list(before) == ["reward.options.severity.table: own.yaml"]
+    own.write_text(packaged.replace("wrong side: 0.4", "wrong side: 0.2"))
+    with pytest.raises(UserError, match="is not the file that the run began from"):
+        require_same_start(before, start_files(recipe))
+    own.write_text(packaged.replace("urgent: 1.0", "urgent: 1.2"))
+    with pytest.raises(RewardError, match=r"urgent is 1.2; wanted a number from 0 to 1"):
+        RewardService(recipe.reward)(*pair)
