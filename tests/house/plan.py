@@ -113,7 +113,7 @@ OPENED = {
     "rrgtrain.plan": "machine memory",
     "rrgtrain.policy": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
     "rrgtrain.rollout": "sampler vllm_prompts",
-    "rrgtrain.run": "checked data",
+    "rrgtrain.run": "checked data sharing",
     "rrgtrain.state": "rng",
     "rrgtrain.train": "batch best gradients resample sampler_gap update",
 }
