@@ -16,7 +16,7 @@ from rrgtrain.errors import UserError
 
 
 def hints_of(schema: Any) -> dict[str, Any]:
-    """Read the types of a dataclass's settings; a choice is a text. Not to be changed."""
+    """Read the types of a dataclass's settings (a shared dict); a choice is a text."""
     return _hints(schema)
 
 
