@@ -129,10 +129,9 @@ def forward(policy: Shardable, compute: Callable[[], Tensor], *, images: bool) -
     root = _root(policy)
     if root is None:
         return compute()
-    idle = [] if images else _seeing(policy)
     ranks.barrier()
     with ranks.inseparable():
-        out = root(compute, lambda: idle)
+        out = root(compute, lambda: [] if images else _seeing(policy))
     if not torch.is_grad_enabled():
         root.reshard()  # which is otherwise the backward's work
     return out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import sys
@@ -107,7 +106,8 @@ def _stand_in(policy: Policy) -> Backbone:
     What trains and what is frozen is as in the policy.
     """
     own = policy.backbone
-    config = copy.deepcopy(own.config)
+    # without the attention that it runs with, which no model may be built with
+    config = type(own.config).from_dict(own.config.to_dict())
     text = config.get_text_config()
     kinds = list(getattr(text, "layer_types", None) or ())
     period = next((p for p in range(1, len(kinds)) if kinds[p:] == kinds[:-p]), 1)

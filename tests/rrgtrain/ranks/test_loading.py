@@ -115,7 +115,8 @@ def test_a_run_on_a_spoilt_checkpoint_leaves_nothing(tmp_path: Path) -> None:
     tensors(lambda state: state[IN_FILE][0].fill_(torch.nan))(policy)
     words = [word if word != "tiny" else str(policy) for word in RUN]
     done = on_ranks(*words, "scale.mode=fsdp2", cwd=tmp_path)
-    assert [d.status for d in done] == [2, 2]
-    (line,) = [line for line in done[0].err.splitlines() if line.startswith("rrgtrain: ")]
+    assert [d.status for d in done] == [2, 2], done[0].err
+    shared, line = [line for line in done[0].err.splitlines() if line.startswith("rrgtrain: ")]
+    assert "prompts are shared by a packed row" in shared
     assert "holds NaN or infinity; copy the checkpoint again" in line and done[1].err == ""
     assert not (tmp_path / "run" / "config.yaml").exists()

@@ -16,6 +16,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.run.sharing import FILE, decide_sharing
 from rrgtrain.schema import PolicySettings
 from tests.rrgtrain.policy.checkpoints import checkpoint
+from tests.rrgtrain.policy.common import tiny_directory
 
 
 def opened(name: str, **options: Any) -> Policy:
@@ -59,6 +60,9 @@ def test_a_resume_goes_the_same_way_or_says_why_not(
 def test_weights_that_are_unread_are_stood_in_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tiny = load_policy(tiny_directory(), masters=True, unread=True)  # its tower packs windows
+    decide_sharing(tiny, PolicySettings(path=str(tiny_directory())), tmp_path)
+    assert tiny.is_packed
     policy = opened("qwen3_vl", masters=True, unread=True, gradient_checkpointing=True)
     assert all(p.is_meta for p in policy.model.parameters())
     decide_sharing(policy, settings("qwen3_vl"), tmp_path)
