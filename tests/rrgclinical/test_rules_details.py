@@ -64,6 +64,7 @@ No change in the right effusion. | 2,0,0
 Decreased lung volumes. | 0,0,0
 Partially resolved edema. | 1,0,0
 Mass in the left upper lobe measuring 3 x 2 cm, 1.5 cm from the hilum. | 0,30,0
+A nodule 3 cm from the hilum. | 0,0,0
 A 5 mm nodule and a 12-mm nodule. | 0,5,0 0,12,0
 Endotracheal tube tip is 4 cm above the carina. | 0,0,1
 Endotracheal tube tip is in the right mainstem bronchus. | 0,0,2

@@ -84,10 +84,16 @@ def test_each_error_costs_what_the_table_says():
 
 
 def test_one_invented_finding_beats_four():
-    reference = "Large left pleural effusion."
+    reference = "Large left pleural effusion. No fracture."
     four = ["Free air.", "Pulmonary edema.", "Lung mass.", "Right pneumothorax."]
     values = [score(" ".join(four[:n]), reference) for n in range(1, 5)]
     assert values == sorted(values, reverse=True) and len(set(values)) == 4
+
+
+def test_a_denial_costs_although_the_reference_denies_all_that_is_acute():
+    reference = "No acute cardiopulmonary abnormality. Right pneumothorax."
+    dropped = "No acute cardiopulmonary abnormality."
+    assert score(f"{dropped} No pneumothorax.", reference) < score(dropped, reference)
 
 
 def test_gaming_does_not_pay():
