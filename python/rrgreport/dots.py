@@ -33,13 +33,13 @@ def dot_rows(title: str, values: Mapping[str, Mapping[str, float]]) -> str:
         y = _TOP + _ROW * number
         parts.append(_text(_LEFT - 10, y + 4, row, "end"))
         parts.append(f'<line x1="{_LEFT}" x2="{_LEFT + _WIDE}" y1="{y}" y2="{y}" stroke="#ddd"/>')
-        for place, (term, found) in enumerate(values.items()):
-            if row in found:
+        for place, (term, means) in enumerate(values.items()):
+            if row in means:
                 colour = _COLOURS[place % len(_COLOURS)]
-                told = f"<title>{escape(term)}: {found[row]:.3f}</title>"
+                title = f"<title>{escape(term)}: {means[row]:.3f}</title>"
                 parts.append(
-                    f'<circle cx="{x(found[row]):.1f}" cy="{y}" r="4" fill="{colour}" '
-                    f'fill-opacity=".8">{told}</circle>'
+                    f'<circle cx="{x(means[row]):.1f}" cy="{y}" r="4" fill="{colour}" '
+                    f'fill-opacity=".8">{title}</circle>'
                 )
     for value in (low, (low + high) / 2, high):
         parts.append(_text(x(value), height - 8, f"{value:.2g}", "middle"))

@@ -197,10 +197,10 @@ def _axes(rows: Rows, phase: str, phases: Sequence[str]) -> list[Figure | None]:
     logged = set(_keys(rows, f"{phase}{VALIDATION}"))
     kinds = (("more is better", 1), ("less is better", -1), ("1 is the references'", 0))
     figures = []
-    for told, wanted in kinds:
-        named = {f"axis/{key}": text for key, (sign, text) in AXES.items() if sign == wanted}
+    for direction, rises in kinds:
+        named = {f"axis/{key}": text for key, (sign, text) in AXES.items() if sign == rises}
         shown = {key: text for key, text in named.items() if key in logged}
-        title = _of(f"Validation axes, {told}", phase, phases)
+        title = _of(f"Validation axes, {direction}", phase, phases)
         curves = _parts(rows, f"{phase}{VALIDATION}", shown)
         figures.append(_lines(title, curves, from_zero=True, smooth=False))
     return figures

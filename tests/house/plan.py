@@ -155,7 +155,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 23_274}
+PACKAGE_LINES = {"rrgtrain": 25_285}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}
@@ -204,8 +204,8 @@ VAGUE_LOCALS = {
     "python/rrgtrain/log": "trackers 1",
     "python/rrgtrain/plan": "cheaper 1 fit 1 memory 4 setup 1 sizes 1 stage 5 work 3",
     "python/rrgtrain/policy": (
-        "attention 1 chat_template 1 codec 3 files 1 forward 2 load 3 lora 2 network 1 policy 2 "
-        "prompt 2 remembered 4 render 1 shared_prefix 1 skeleton 1 template 1 vision_attention "
+        "chat_template 1 codec 3 files 1 load 3 lora 2 policy 2 "
+        "prompt 2 remembered 4 render 1 skeleton 1 template 1 vision_attention "
         "1 vision_cache 1 whole 7"
     ),
     "python/rrgtrain/ranks": "gathered 4 nodes 2 ranks 1 sharding 2 unread 1",
@@ -216,10 +216,10 @@ VAGUE_LOCALS = {
         "scorecards 5 select_studies 3 session 1 stages 7"
     ),
     "python/rrgtrain/select": "training_subset 4",
-    "python/rrgtrain/state": "checkpointer 4 experiment 2 grace 1 rundir 1 store 5 write 5",
+    "python/rrgtrain/state": "checkpointer 4 experiment 2 rundir 1 store 5 write 5",
     "python/rrgtrain/train": (
-        "batch 6 best 2 evaluate 1 failure_dump 1 gradients 1 loader 1 optim 1 reference 4 "
-        "resample 2 rl_run 1 sample_collector 2 sampler_gap 1 save_policy 1 target_text 1"
+        "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "
+        "resample 2 rl_run 1 sample_collector 2 save_policy 1 target_text 1"
     ),
     "python/rrgtrain/util": "host 1",
     "rrgkern": "dispatch 1 ops 3",

@@ -141,9 +141,9 @@ def _given(
     values: dict[int, float] = {}
     for start, _, value in cues:
         own = sum(bound <= start for bound in bounds)
-        told = [i for i in among if part[i] == own]
-        told = told or [i for i in among if mentions[i].start < start][-1:] or [among[0]]
-        for i in told:
+        placed = [i for i in among if part[i] == own]
+        placed = placed or [i for i in among if mentions[i].start < start][-1:] or [among[0]]
+        for i in placed:
             values[i] = max(value, values.get(i, 0.0))
     return values
 
@@ -160,12 +160,12 @@ def _changes(sentence: str, mentions: Sequence[Mention]) -> list[_Cue]:
 
 
 def _sizes(sentence: str) -> list[_Cue]:
-    found = []
+    distances = []
     for m in _SIZE.finditer(sentence):
         if _DISTANCE.match(sentence, m.end()) is None:
             number = max(float(x) for x in m.group(1, 2, 3) if x)
-            found.append((m.start(), m.end(), number * (10 if m[4][0] in "cC" else 1)))
-    return found
+            distances.append((m.start(), m.end(), number * (10 if m[4][0] in "cC" else 1)))
+    return distances
 
 
 def _tips(sentence: str, *, paced: bool) -> list[_Cue]:

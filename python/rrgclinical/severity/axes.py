@@ -46,11 +46,11 @@ def axes(
 def _row(
     one: SeverityJudgement, report: ReportReading, reference: ReportReading, table: Significance
 ) -> list[tuple[float, float]]:
-    critical = [i for i, f in enumerate(one.wanted) if table.weight[f.concept] >= CRITICAL]
+    critical = [i for i, f in enumerate(one.truth) if table.weight[f.concept] >= CRITICAL]
     alike = [
-        (one.wanted[i], one.got[j])
+        (one.truth[i], one.got[j])
         for i, j, value, _ in one.pairs
-        if one.wanted[i].concept == one.got[j].concept
+        if one.truth[i].concept == one.got[j].concept
     ]
     paired = {i for i, _, _, _ in one.pairs}
     sided = [(w, g) for w, g in alike if w.side and w.side_said]
@@ -61,8 +61,8 @@ def _row(
         (sum(table.weight[one.got[j].concept] >= CRITICAL for j, _, _ in one.extra), 1),
         (sum(w.side == g.side and g.side_said for w, g in sided), len(sided)),
         (sum(w.severity == g.severity for w, g in graded), len(graded)),
-        (sum(denies(report, f, table, reference) for f in one.wanted),
-         len(one.wanted)),
+        (sum(denies(report, f, table, reference) for f in one.truth),
+         len(one.truth)),
         (sum(g.doubt for _, g in stated), len(stated)),
         (max(0.0, report.repeated - reference.repeated), 1),
         (report.words, max(1, reference.words)),

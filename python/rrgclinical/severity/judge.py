@@ -38,10 +38,10 @@ _STEPS = {
 
 @dataclass(slots=True)
 class SeverityJudgement:
-    """A report beside its reference; `wanted` and `got` are the findings of both.
+    """A report beside its reference; `truth` and `got` are the findings of both.
 
     score in [0, 1]. right, differ, missed, false, normal, said, style: the parts of the formula.
-    pairs: (place in wanted, place in got, value, cost). lost, extra: (place, cost, denied).
+    pairs: (place in truth, place in got, value, cost). lost, extra: (place, cost, denied).
     both: concepts that the report affirms and denies.
     """
 
@@ -53,7 +53,7 @@ class SeverityJudgement:
     normal: float
     said: float
     style: float
-    wanted: list[SidedFinding]
+    truth: list[SidedFinding]
     got: list[SidedFinding]
     pairs: list[tuple[int, int, float, float]]
     lost: list[tuple[int, float, bool]]
@@ -67,22 +67,22 @@ class SeverityJudgement:
         """
         right, differs = [], []
         for i, j, value, cost in self.pairs:
-            wanted, got = self.wanted[i], self.got[j]
-            said = differences(wanted, got)
-            if wanted.concept != got.concept:
+            truth, got = self.truth[i], self.got[j]
+            said = differences(truth, got)
+            if truth.concept != got.concept:
                 said = [f"said {CONCEPTS[got.concept].name}", *said]
             if not said and cost < 1e-9:
-                right.append({"finding": wanted.name(), "weight": _short(weight(wanted, table))})
+                right.append({"finding": truth.name(), "weight": _short(weight(truth, table))})
                 continue
             differs.append(
-                {"finding": wanted.name(), "differs": said, "left": _short(value),
+                {"finding": truth.name(), "differs": said, "left": _short(value),
                  "cost": _short(cost)}
             )  # fmt: skip
         return {
             "score": _short(self.score),
             "right": right,
             "differs": differs,
-            "missed": [_priced(self.wanted[i], cost, no) for i, cost, no in self.lost],
+            "missed": [_priced(self.truth[i], cost, no) for i, cost, no in self.lost],
             "invented": [_priced(self.got[j], cost, no) for j, cost, no in self.extra],
             "contradicted": [CONCEPTS[concept].name for concept in self.both],
             "denials": {"said": _short(self.said), "of": _short(self.normal)},
@@ -114,17 +114,17 @@ def judge(
     report: ReportReading, reference: ReportReading, table: Significance, *, same: bool
 ) -> SeverityJudgement:
     """Judge a report; `same` says that its text is the reference's."""
-    wanted, got = _facing(reference, report), _facing(report, reference)
-    weights = [weight(finding, table) for finding in wanted]
+    truth, got = _facing(reference, report), _facing(report, reference)
+    weights = [weight(finding, table) for finding in truth]
     claimed = [weight(finding, table) for finding in got]
     factors, denied = table.factors, table.factors["denied"]
     pairs, right, differ = [], 0.0, 0.0
-    open_wanted, open_got = dict.fromkeys(range(len(wanted))), dict.fromkeys(range(len(got)))
-    for value, _, i, j in _candidates(wanted, got, weights, claimed, table):
-        if i not in open_wanted or j not in open_got:
+    open_truth, open_got = dict.fromkeys(range(len(truth))), dict.fromkeys(range(len(got)))
+    for value, _, i, j in _candidates(truth, got, weights, claimed, table):
+        if i not in open_truth or j not in open_got:
             continue
-        del open_wanted[i], open_got[j]
-        base = _base(wanted[i], table)
+        del open_truth[i], open_got[j]
+        base = _base(truth[i], table)
         over = max(1.0, _base(got[j], table) / base) if base > 0.0 else 1.0
         if got[j].tip != WRONG_TIP:
             over = min(factors["most overstated"], over)
@@ -134,8 +134,8 @@ def judge(
         differ += cost
     lost = [
         (i, weights[i] * (denied if no else 1.0), no)
-        for i in open_wanted
-        for no in (denies(report, wanted[i], table, reference),)
+        for i in open_truth
+        for no in (denies(report, truth[i], table, reference),)
     ]
     extra = [
         (j, claimed[j] * (denied if no else 1.0), no)
@@ -152,7 +152,7 @@ def judge(
     false += factors["affirmed and denied"] * sum(table.weight[c] for c in both)
     share = _share_denied(report, reference, concepts, table)
     if share is None:
-        share = 1.0 if wanted or same else 0.5
+        share = 1.0 if truth or same else 0.5
     said = table.normal * (table.unspoken + (1.0 - table.unspoken) * share)
     if share == 1.0:
         said = table.normal
@@ -161,50 +161,50 @@ def judge(
     score = min(1.0, style * (right + said) / whole) if whole > 0.0 else style
     return SeverityJudgement(
         score, right, differ, missed, false, table.normal, said, style,
-        wanted, got, pairs, lost, extra, both,
+        truth, got, pairs, lost, extra, both,
     )  # fmt: skip
 
 
-def differences(wanted: SidedFinding, got: SidedFinding) -> list[str]:
+def differences(truth: SidedFinding, got: SidedFinding) -> list[str]:
     """Name the attributes in which two findings differ, as "side right, not left"."""
     said = []
-    if wanted.side != got.side or wanted.side_said != got.side_said:
-        said.append(_versus("side", _side(got), _side(wanted)))
-    if wanted.zones != got.zones:
-        zones = [" and ".join(ZONES[z] for z in sorted(f.zones)) for f in (got, wanted)]
+    if truth.side != got.side or truth.side_said != got.side_said:
+        said.append(_versus("side", _side(got), _side(truth)))
+    if truth.zones != got.zones:
+        zones = [" and ".join(ZONES[z] for z in sorted(f.zones)) for f in (got, truth)]
         said.append(_versus("zone", *zones))
-    if wanted.severity != got.severity:
-        said.append(_versus("severity", SEVERITIES[got.severity], SEVERITIES[wanted.severity]))
-    if wanted.change != got.change:
-        said.append(_versus("change", CHANGES[got.change], CHANGES[wanted.change]))
-    if wanted.size != got.size:
-        said.append(_versus("size", *(f"{f.size:g} mm" if f.size else "" for f in (got, wanted))))
-    if wanted.tip != got.tip:
-        said.append(_versus("tip", TIPS[got.tip], TIPS[wanted.tip]))
-    if wanted.doubt != got.doubt:
+    if truth.severity != got.severity:
+        said.append(_versus("severity", SEVERITIES[got.severity], SEVERITIES[truth.severity]))
+    if truth.change != got.change:
+        said.append(_versus("change", CHANGES[got.change], CHANGES[truth.change]))
+    if truth.size != got.size:
+        said.append(_versus("size", *(f"{f.size:g} mm" if f.size else "" for f in (got, truth))))
+    if truth.tip != got.tip:
+        said.append(_versus("tip", TIPS[got.tip], TIPS[truth.tip]))
+    if truth.doubt != got.doubt:
         said.append("suspected, not stated" if got.doubt else "stated, not suspected")
-    if wanted.tension != got.tension:
+    if truth.tension != got.tension:
         said.append("tension invented" if got.tension else "tension unsaid")
     return said
 
 
 def _candidates(
-    wanted: list[SidedFinding],
+    truth: list[SidedFinding],
     got: list[SidedFinding],
     weights: list[float],
     claimed: list[float],
     table: Significance,
 ) -> list[tuple[float, float, int, int]]:
     """(-value, -lesser weight, places) of every pair with a share in common, best first."""
-    affinity, found = table.affinity, []
-    for i, want in enumerate(wanted):
+    affinity, pairings = table.affinity, []
+    for i, want in enumerate(truth):
         for j, have in enumerate(got):
             common = affinity.get((want.concept, have.concept), 0.0)
             if common > 0.0:
                 value = common if want == have else common * _agreement(want, have, table.left)
-                found.append((-value, -min(weights[i], claimed[j]), i, j))
-    found.sort()
-    return found
+                pairings.append((-value, -min(weights[i], claimed[j]), i, j))
+    pairings.sort()
+    return pairings
 
 
 def _agreement(want: SidedFinding, have: SidedFinding, left: Any) -> float:
@@ -243,13 +243,13 @@ def _size_left(want: float, have: float, left: Any) -> float:
 
 def _facing(own: ReportReading, other: ReportReading) -> list[SidedFinding]:
     """The findings; one without a side faces both where the other report names both."""
-    found: list[SidedFinding] = []
-    for (concept, side), finding in own.found.items():
-        if not side and (concept, LEFT) in other.found and (concept, RIGHT) in other.found:
-            found += [finding._replace(side=s, side_said=False, paired=True) for s in (LEFT, RIGHT)]
+    sided: list[SidedFinding] = []
+    for (concept, side), finding in own.present.items():
+        if not side and (concept, LEFT) in other.present and (concept, RIGHT) in other.present:
+            sided += [finding._replace(side=s, side_said=False, paired=True) for s in (LEFT, RIGHT)]
         else:
-            found.append(finding)
-    return found
+            sided.append(finding)
+    return sided
 
 
 def denies(
@@ -277,7 +277,7 @@ def _share_denied(
     report: ReportReading, reference: ReportReading, affirmed: set[int], table: Significance
 ) -> float | None:
     """Weighted share of the reference's denials that the report makes; None where it has none."""
-    true = {finding.concept for finding in reference.found.values()}
+    true = {finding.concept for finding in reference.present.values()}
     total = made = 0.0
     for concept in reference.denied:
         own = table.weight[concept]
@@ -314,11 +314,11 @@ def _side(finding: SidedFinding) -> str:
     return SIDES[finding.side] if finding.side_said else ""
 
 
-def _versus(name: str, got: str, wanted: str) -> str:
-    got, wanted = ("" if word == "unsaid" else word for word in (got, wanted))
+def _versus(name: str, got: str, truth: str) -> str:
+    got, truth = ("" if word == "unsaid" else word for word in (got, truth))
     if not got:
-        return f"{name} unsaid, {wanted}"
-    return f"{name} {got}, not {wanted}" if wanted else f"{name} {got}, unsaid there"
+        return f"{name} unsaid, {truth}"
+    return f"{name} {got}, not {truth}" if truth else f"{name} {got}, unsaid there"
 
 
 def _short(value: float) -> float:

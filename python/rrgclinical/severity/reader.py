@@ -34,12 +34,12 @@ class Severity:
         readings: Sequence[ReportReading] | None = None,
     ) -> list[SeverityJudgement]:
         """Judge each report against its reference; `readings` are the references', if read."""
-        wanted = readings or self.read(references, keep=True)
+        truth = readings or self.read(references, keep=True)
         return [
             judge(got, want, self.table, same=report.split() == reference.split())
-            if not want.found and not want.denied
+            if not want.present and not want.denied
             else judge(got, want, self.table, same=False)
             for got, want, report, reference in zip(
-                self.read(reports), wanted, reports, references, strict=True
+                self.read(reports), truth, reports, references, strict=True
             )
         ]

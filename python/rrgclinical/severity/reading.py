@@ -56,7 +56,7 @@ class ReportReading(NamedTuple):
     sentences: how many. repeated: share of them said before. words: how many.
     """
 
-    found: dict[tuple[int, int], SidedFinding]
+    present: dict[tuple[int, int], SidedFinding]
     denied: dict[int, frozenset[int]]
     repeated: float
     words: int
@@ -64,7 +64,7 @@ class ReportReading(NamedTuple):
 
 def read(text: str) -> ReportReading:
     """Gather the statements of a report; the same text gives an equal reading."""
-    found: dict[tuple[int, int], SidedFinding] = {}
+    present: dict[tuple[int, int], SidedFinding] = {}
     denied: dict[int, frozenset[int]] = {}
     spans = split_sentences(text)
     distinct = set()
@@ -74,15 +74,15 @@ def read(text: str) -> ReportReading:
         distinct.add(plain)
         for finding in affirmed:
             key = finding[:2]
-            before = found.get(key)
-            found[key] = finding if before is None else _merged(before, finding)
+            before = present.get(key)
+            present[key] = finding if before is None else _merged(before, finding)
         for concept, sides in negative:
             denied[concept] = denied[concept] | sides if concept in denied else sides
-    sided = {key[0] for key in found if key[1]}
+    sided = {key[0] for key in present if key[1]}
     if sided:
-        _settle(found, sided)
+        _settle(present, sided)
     repeated = 1.0 - len(distinct) / len(spans) if spans else 0.0
-    return ReportReading(found, denied, repeated, len(text.split()))
+    return ReportReading(present, denied, repeated, len(text.split()))
 
 
 @lru_cache(maxsize=_CACHE_SENTENCES)
@@ -129,13 +129,13 @@ def _merged(first: SidedFinding, second: SidedFinding) -> SidedFinding:
     )
 
 
-def _settle(found: dict[tuple[int, int], SidedFinding], sided: set[int]) -> None:
+def _settle(present: dict[tuple[int, int], SidedFinding], sided: set[int]) -> None:
     """Give to the sides what is said again without one, and mark findings of both sides."""
     for concept in sorted(sided):
-        again = found.pop((concept, 0), None)
-        sides = [side for side in (LEFT, RIGHT) if (concept, side) in found]
+        again = present.pop((concept, 0), None)
+        sides = [side for side in (LEFT, RIGHT) if (concept, side) in present]
         for side in sides:
-            finding = found[concept, side]
+            finding = present[concept, side]
             if again is not None:
                 finding = finding._replace(
                     doubt=finding.doubt and again.doubt,
@@ -146,4 +146,4 @@ def _settle(found: dict[tuple[int, int], SidedFinding], sided: set[int]) -> None
                     tip=finding.tip or again.tip,
                     tension=finding.tension or again.tension,
                 )
-            found[concept, side] = finding._replace(paired=len(sides) == 2)
+            present[concept, side] = finding._replace(paired=len(sides) == 2)

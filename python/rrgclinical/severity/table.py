@@ -90,8 +90,8 @@ def _weights(path: str, values: Mapping[str, Any]) -> dict[int, float]:
     weights: dict[int, float] = {}
     for tier, names in _mapping(path, values["findings"]).items():
         if tier not in values["tiers"]:
-            known = ", ".join(values["tiers"])
-            raise UserError(f"{path}: findings of the tier {tier!r}, but tiers has {known}")
+            names = ", ".join(values["tiers"])
+            raise UserError(f"{path}: findings of the tier {tier!r}, but tiers has {names}")
         if not isinstance(names, list):
             raise UserError(f"{path}: findings: {tier} is {names!r}; wanted a list of findings")
         for name in names:
@@ -118,12 +118,12 @@ def _affinity(path: str, related: Any, devices: float) -> dict[tuple[int, int], 
 
 
 def _same_keys(path: str, part: str, values: Any, model: Mapping[str, Any]) -> None:
-    found = _mapping(path, values)
-    for name in found:
+    entries = _mapping(path, values)
+    for name in entries:
         if name not in model:
             close = nearest(str(name), model)
             raise UserError(f"{path}: {part}unknown key {name!r}; {close}it has {', '.join(model)}")
-    if lacking := [name for name in model if name not in found]:
+    if lacking := [name for name in model if name not in entries]:
         raise UserError(f"{path}: {part}{', '.join(lacking)} missing; see the packaged table")
 
 

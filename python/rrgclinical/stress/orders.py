@@ -182,16 +182,16 @@ def tally(order: Order, values: Sequence[Mapping[str, float]]) -> Tally:
 def means(values: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, int]]:
     """Mean value of each perturbation, and of how many reports."""
     names = dict.fromkeys(name for one in values for name in one)
-    found = {name: [one[name] for one in values if name in one] for name in names}
-    return {name: (float(np.mean(column)), len(column)) for name, column in found.items()}
+    columns = {name: [one[name] for one in values if name in one] for name in names}
+    return {name: (float(np.mean(column)), len(column)) for name, column in columns.items()}
 
 
 def dearer_than_error(values: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
     """Harmless changes that cost more, on average over the same reports, than a critical error."""
-    found = []
+    dearer = []
     for harmless in HARMLESS:
         for error in CRITICAL_ERRORS:
             gaps = [one[harmless] - one[error] for one in values if {harmless, error} <= set(one)]
             if gaps and float(np.mean(gaps)) < -EXACT:
-                found.append((harmless, error))
-    return found
+                dearer.append((harmless, error))
+    return dearer

@@ -68,8 +68,8 @@ def _preference(where: str, cell: object) -> float:
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
-        told = f"is {word!r}" if word else "is missing"
-        raise UserError(f"{where}: preferred {told}; wanted first, second, tie or a number")
+        problem = f"is {word!r}" if word else "is missing"
+        raise UserError(f"{where}: preferred {problem}; wanted first, second, tie or a number")
     return value
 
 

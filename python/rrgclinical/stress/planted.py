@@ -125,10 +125,10 @@ class _Case:
         order = sentences_of(reference)
         shuffled = order[:]
         self.rng.shuffle(shuffled)
-        kept = [s for s in self.rest if named_in(s, affirmed=True) or not named_in(s)]
+        others = [s for s in self.rest if named_in(s, affirmed=True) or not named_in(s)]
         invented, little = self.choose(INVENTED), self.choose(MINOR_INVENTED)
         true = [s for name, s in DENIALS.items() if name not in self.there][:2]
-        dropped_denials = " ".join([self.said(), *kept, self.minor.said])
+        dropped_denials = " ".join([self.said(), *others, self.minor.said])
         reports = {
             "unchanged": reference,
             "sentences in another order": " ".join(shuffled),
@@ -151,7 +151,7 @@ class _Case:
             "critical invented": self.text(more=[invented]) if invented else "",
             "related finding instead": self.text(self.said(form=self.critical.relative)),
             "unrelated finding instead": self.text(invented) if invented else "",
-            "denials dropped": dropped_denials if len(kept) < len(self.rest) else "",
+            "denials dropped": dropped_denials if len(others) < len(self.rest) else "",
             "wrong side and minor dropped": self.text(self.said(side=self.other), ""),
             "critical dropped and invented": self.text("", more=[invented]) if invented else "",
             "severity two steps off and doubted": self.text(self.doubted(2)),
@@ -163,12 +163,12 @@ class _Case:
         return Planted(pairs | self._of_change() | self._of_tube())
 
     def _of_change(self) -> dict[str, tuple[str, str]]:
-        told = [f"{self.said()[:-1]}, {how}" for how in phrases.CHANGE]
-        reference = self.text(told[0])
+        changed = [f"{self.said()[:-1]}, {how}" for how in phrases.CHANGE]
+        reference = self.text(changed[0])
         return {
             "change told": (reference, reference),
             "change unsaid": (reference, self.text()),
-            "change reversed": (reference, self.text(told[1])),
+            "change reversed": (reference, self.text(changed[1])),
         }
 
     def _of_tube(self) -> dict[str, tuple[str, str]]:

@@ -38,10 +38,10 @@ def _run(options: argparse.Namespace) -> int:
     from rrgtrain.schema import Recipe
 
     recipe = load_config(Recipe, options.recipe, options.overrides)
-    told = StressOptions(
+    choices = StressOptions(
         options.studies, options.reports, options.against, options.svg, options.strict
     )
-    return stress(recipe, told)
+    return stress(recipe, choices)
 
 
 COMMAND = Command(

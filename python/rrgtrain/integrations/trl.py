@@ -57,9 +57,9 @@ class SharedPrefix:
         model = accelerator.unwrap_model(model)
         rows = len(input_ids)
         beside = {"pixel_values": pixel_values, "image_grid_thw": image_grid_thw, **others}
-        given = {k: v for k, v in beside.items() if isinstance(v, Tensor)}
-        of_tokens = {k: v for k, v in given.items() if v.shape == input_ids.shape}
-        images = _images(rows, {k: v for k, v in given.items() if k not in of_tokens}, num_images)
+        tensors = {k: v for k, v in beside.items() if isinstance(v, Tensor)}
+        of_tokens = {k: v for k, v in tensors.items() if v.shape == input_ids.shape}
+        images = _images(rows, {k: v for k, v in tensors.items() if k not in of_tokens}, num_images)
         split = input_ids.shape[1] - logits_to_keep
         kept = attention_mask.bool()
         prompts = [input_ids[r, :split][kept[r, :split]] for r in range(rows)]
@@ -95,17 +95,17 @@ class SharedPrefix:
 
 
 def _images(
-    rows: int, given: dict[str, Tensor], counts: list[int] | None
+    rows: int, tensors: dict[str, Tensor], counts: list[int] | None
 ) -> list[dict[str, Tensor]]:
     """Of each row, what its prompt has of images: each argument cut where its row's images end."""
-    if not given:
+    if not tensors:
         return [{} for _ in range(rows)]
     if counts is None:
-        raise ValueError(f"{', '.join(given)} without num_images: tell how many images a row has")
+        raise ValueError(f"{', '.join(tensors)} without num_images: tell how many images a row has")
     parts: dict[str, tuple[Tensor, ...]] = {}
-    for name, values in given.items():
+    for name, values in tensors.items():
         sizes = counts
-        if name == "pixel_values" and (grid := given.get("image_grid_thw")) is not None:
+        if name == "pixel_values" and (grid := tensors.get("image_grid_thw")) is not None:
             sizes = [int(own.prod(1).sum()) for own in grid.split(counts)]
         elif len(values) == rows:
             sizes = [1] * rows

@@ -108,9 +108,9 @@ def _mask_of(base: str) -> Callable[..., Any]:
         layout = _LAYOUT.get()
         if layout is None:
             return make(mask_function=mask_function, **options)
-        kept = {k: v for k, v in options.items() if k not in of_row}
-        kept |= {"mask_function": mask_function, "batch_size": 1}
-        return Row(layout, make, mask_function, kept)
+        others = {k: v for k, v in options.items() if k not in of_row}
+        others |= {"mask_function": mask_function, "batch_size": 1}
+        return Row(layout, make, mask_function, others)
 
     return mask
 
@@ -135,10 +135,10 @@ def _attention_of(base: str) -> Callable[..., tuple[Tensor, Any]]:
             return out.transpose(1, 2).contiguous(), None
         own = ALL_ATTENTION_FUNCTIONS.get(base) or _eager(module)
         if row is None:
-            found: tuple[Tensor, Any] = own(
+            attended: tuple[Tensor, Any] = own(
                 module, query, key, value, attention_mask, scaling=scaling, **options
             )
-            return found
+            return attended
 
         def call(*qkv: Tensor, mask: Any) -> Tensor:
             result: Tensor = own(module, *qkv, mask, scaling=scaling, **options)[0]
@@ -190,20 +190,21 @@ def _is_plain(options: dict[str, Any]) -> bool:
 def _eager(module: nn.Module) -> Callable[..., Any]:
     """The attention in Python that stands in the model's own file."""
     for kind in type(module).__mro__:
-        found = getattr(sys.modules[kind.__module__], "eager_attention_forward", None)
-        if found is not None:
-            own: Callable[..., Any] = found
+        eager = getattr(sys.modules[kind.__module__], "eager_attention_forward", None)
+        if eager is not None:
+            own: Callable[..., Any] = eager
             return own
     raise ValueError(f"{type(module).__name__} has no attention of its own to fall back on")
 
 
 def require_attention(text_config: Any) -> None:
     """Raises ValueError for a language model that would drop `attend` without a word."""
-    found = text_config._attn_implementation
-    if found not in BENEATH.values():
+    implementation = text_config._attn_implementation
+    if implementation not in BENEATH.values():
         raise ValueError(
-            f"the language model's attention is {found!r}, wanted {ATTENTION!r}: load it with "
-            f"load_policy, or call model.set_attn_implementation({{'text_config': {ATTENTION!r}}})"
+            f"the language model's attention is {implementation!r}, wanted {ATTENTION!r}: "
+            "load it with load_policy, or call "
+            f"model.set_attn_implementation({{'text_config': {ATTENTION!r}}})"
         )
 
 

@@ -93,8 +93,8 @@ class Backbone:
             return []
         model = self.backbone
         others = (self.language_model, model.get_output_embeddings(), model.get_input_embeddings())
-        known = {id(p) for module in others for p in module.parameters()}
-        return [(n, p) for n, p in model.named_parameters() if id(p) not in known]
+        elsewhere = {id(p) for module in others for p in module.parameters()}
+        return [(n, p) for n, p in model.named_parameters() if id(p) not in elsewhere]
 
     def head(self) -> Head:
         """The model's own head.
@@ -142,8 +142,8 @@ class Backbone:
     @property
     def image_token_id(self) -> int | None:
         """The id of an image's tokens; None in a model of text alone."""
-        found: int | None = getattr(self.config, "image_token_id", None)
-        return getattr(self.config, "image_token_index", None) if found is None else found
+        token: int | None = getattr(self.config, "image_token_id", None)
+        return getattr(self.config, "image_token_index", None) if token is None else token
 
     @property
     def dtype(self) -> torch.dtype:

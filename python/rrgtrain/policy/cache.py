@@ -41,8 +41,8 @@ class _Past(DynamicCache):
         return self.past if window is None else min(self.past, window - 1)
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        kept = self.kept(layer_idx)
-        return kept + query_length, self.past - kept
+        tokens = self.kept(layer_idx)
+        return tokens + query_length, self.past - tokens
 
 
 class PromptStates(_Past):
@@ -102,8 +102,8 @@ class Behind(_Past):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        kept = self.kept(layer_idx)
-        before = (s[:, :, s.shape[2] - kept :] for s in self.recorder.pairs[layer_idx])
+        tokens = self.kept(layer_idx)
+        before = (s[:, :, s.shape[2] - tokens :] for s in self.recorder.pairs[layer_idx])
         both = zip(before, (key_states, value_states), strict=True)
         key, value = (torch.cat([self._each(past), own], 2) for past, own in both)
         return key, value
@@ -115,8 +115,8 @@ class Behind(_Past):
         return self._each(self.recorder.conv[layer_idx, state_idx])
 
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
-        found = self.recorder.recurrent.get((layer_idx, state_idx))
-        return None if found is None else self._each(found)
+        state = self.recorder.recurrent.get((layer_idx, state_idx))
+        return None if state is None else self._each(state)
 
     def update_conv_state(
         self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, **_: Any

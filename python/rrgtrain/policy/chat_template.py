@@ -103,7 +103,7 @@ def end_of_turn(tokenizer: Any) -> int | None:
     None where it writes none, or takes no answer. Raises ValueError as `render_turn`.
     """
     said = "The heart is normal."
-    _, found, behind = render_turn(tokenizer, "Report.", said).rpartition(said)
+    _, separator, behind = render_turn(tokenizer, "Report.", said).rpartition(said)
     special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-    ids = tokenizer(behind, add_special_tokens=False)["input_ids"] if found else []
+    ids = tokenizer(behind, add_special_tokens=False)["input_ids"] if separator else []
     return next((i for i in ids if i in special), None)

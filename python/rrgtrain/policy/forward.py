@@ -73,14 +73,14 @@ def hidden_states(
 def _refuse_longer(
     network: Backbone, prompts: Sequence[EncodedPrompt], suffixes: Sequence[Sequence[Tensor]]
 ) -> None:
-    known = network.probed_tokens
-    if known is None:
+    limit = network.probed_tokens
+    if limit is None:
         return
     members = (max(map(len, group), default=0) for group in suffixes)
     sizes = (len(p.input_ids) + n for p, n in zip(prompts, members, strict=False))
-    if (longest := max(sizes, default=0)) > known:
+    if (longest := max(sizes, default=0)) > limit:
         raise UserError(
-            f"a prompt with its report has {longest} tokens, and sharing was probed up to {known}, "
+            f"a prompt with its report has {longest} tokens, and sharing was probed up to {limit}, "
             "within the model's window; shorten the prompts, or use policy.sharing=none"
         )
 
@@ -178,12 +178,12 @@ def vision_embeddings(
 
 
 def _cached(network: Backbone, prompt: EncodedPrompt, cache: VisionCache) -> Tensor:
-    found = cache.get(prompt.key)
-    if found is None:
+    features = cache.get(prompt.key)
+    if features is None:
         # Alone: in company its last bits would depend on what the cache happened to lack.
-        found = _run_tower(network, [prompt])[0].detach()
-        cache[prompt.key] = found
-    return found
+        features = _run_tower(network, [prompt])[0].detach()
+        cache[prompt.key] = features
+    return features
 
 
 def _run_tower(network: Backbone, prompts: Sequence[EncodedPrompt]) -> list[Tensor]:

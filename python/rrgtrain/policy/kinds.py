@@ -13,9 +13,9 @@ from transformers.models.auto.modeling_auto import (
 def architecture(config: Any) -> str | None:
     """Name the class that transformers' auto classes load, the one for images first."""
     for names in (MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
-        found = names.get(config.model_type)
-        if found is not None:
-            return found if isinstance(found, str) else str(found[0])
+        names_of_kind = names.get(config.model_type)
+        if names_of_kind is not None:
+            return names_of_kind if isinstance(names_of_kind, str) else str(names_of_kind[0])
     return None
 
 

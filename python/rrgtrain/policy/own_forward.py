@@ -14,10 +14,10 @@ from rrgtrain.policy.prompt import EncodedPrompt
 
 def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
     """Return the head's input [R, L, H]; the hooks of FSDP, DDP and PEFT run."""
-    found: list[Tensor] = []
+    inputs_of_head: list[Tensor] = []
 
     def take(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
-        found.append(args[0])
+        inputs_of_head.append(args[0])
         return (args[0][:, :0],)
 
     handle = backbone.backbone.get_output_embeddings().register_forward_pre_hook(take)
@@ -25,7 +25,7 @@ def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
         backbone.model(**{"use_cache": False, **inputs})
     finally:
         handle.remove()
-    return found[0]
+    return inputs_of_head[0]
 
 
 def with_tokens(backbone: Backbone, prompt: EncodedPrompt, member: Tensor) -> dict[str, Any]:
@@ -56,13 +56,13 @@ def features(backbone: Backbone, prompt: EncodedPrompt) -> Any:
     """Compute the features of a prompt's images, or take them from the cache."""
     cache = backbone.vision_cache
     refuse_stale(backbone, cache)
-    found = None if cache is None else cache.get(prompt.key)
-    if found is None:
-        found = backbone.family.features(backbone.backbone, pixels(backbone, prompt))
+    own = None if cache is None else cache.get(prompt.key)
+    if own is None:
+        own = backbone.family.features(backbone.backbone, pixels(backbone, prompt))
         if cache is not None:
-            found = tree_map(lambda t: t.detach() if torch.is_tensor(t) else t, found)
-            cache[prompt.key] = found
-    return found
+            own = tree_map(lambda t: t.detach() if torch.is_tensor(t) else t, own)
+            cache[prompt.key] = own
+    return own
 
 
 def as_arguments(backbone: Backbone, prompts: list[EncodedPrompt]) -> dict[str, Any]:
@@ -73,23 +73,23 @@ def as_arguments(backbone: Backbone, prompts: list[EncodedPrompt]) -> dict[str, 
     if not backbone.family.joins:
         (prompt,) = shown
         return pixels(backbone, prompt)
-    found = backbone.family.join([features(backbone, p) for p in shown])
-    return {"mm_encoder_outputs": {"image": found}}
+    joined = backbone.family.join([features(backbone, p) for p in shown])
+    return {"mm_encoder_outputs": {"image": joined}}
 
 
 def unshared_hidden(
     backbone: Backbone, prompts: list[EncodedPrompt], suffixes: list[list[Tensor]]
 ) -> list[Tensor]:
     """Hidden states [N_b, H] of each group, each member with its whole prompt."""
-    found = []
+    groups = []
     for prompt, members in zip(prompts, suffixes, strict=True):
         begin, parts = len(prompt.input_ids) - 1, []
         for member in members:
             if len(member):
                 hidden = last_hidden(backbone, **with_tokens(backbone, prompt, member))
                 parts.append(hidden[0, begin:-1])
-        found.append(torch.cat(parts) if parts else nothing(backbone))
-    return found
+        groups.append(torch.cat(parts) if parts else nothing(backbone))
+    return groups
 
 
 def nothing(backbone: Backbone) -> Tensor:

@@ -84,19 +84,19 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
         weights = _weights(plain)
         own = _own(plain, pairs, weights)
         for way, attn in tried:
-            seen = replace(plain, sharing=way, attn=attn)
+            candidate = replace(plain, sharing=way, attn=attn)
             try:
-                found = _shared(seen, pairs, weights)
+                shared = _shared(candidate, pairs, weights)
             except Exception as error:  # whatever a foreign forward raises
                 lines = str(error).splitlines() or [""]
                 refused.append(f"{_named(way, attn)}: {type(error).__name__}: {lines[0][:100]}")
                 continue
-            far = _differences(found, own)
+            far = _differences(shared, own)
             if far[0] <= LOGPS and far[1] <= GRADIENTS:
                 limit = tokens if way != "none" else None
                 return Probed(way, attn, *far, tuple(refused), limit)
-            told = f"log-probs differ by {far[0]:.1g}, gradients by {far[1]:.1g}"
-            refused.append(f"{_named(way, attn)}: {told}")
+            gaps = f"log-probs differ by {far[0]:.1g}, gradients by {far[1]:.1g}"
+            refused.append(f"{_named(way, attn)}: {gaps}")
     name = type(backbone.backbone).__name__
     if sharing in ("auto", "none"):
         raise NoWay(
@@ -160,16 +160,16 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _wide(model: nn.Module) -> Iterator[None]:
     """Parameters in fp32 inside, or wider where one is; in bf16 a mistake hides in rounding."""
-    found = [(p, p.data) for p in model.parameters()]
+    before = [(p, p.data) for p in model.parameters()]
     wide = torch.float32
-    for parameter, _ in found:
+    for parameter, _ in before:
         wide = torch.promote_types(wide, parameter.dtype)
     try:
-        for parameter, data in found:
+        for parameter, data in before:
             parameter.data = data.to(wide)
         yield
     finally:
-        for parameter, data in found:
+        for parameter, data in before:
             parameter.data = data
 
 
@@ -278,13 +278,13 @@ def _own(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
     spread = iter(_spread(pairs))
     for prompt, members in pairs:
         for ids in members:
-            kept = {"logits_to_keep": len(ids) + 1} if keeps else {}
+            logits_kept = {"logits_to_keep": len(ids) + 1} if keeps else {}
             inputs = with_tokens(backbone, prompt, ids)
-            logits = model(**inputs, **kept, use_cache=False).logits[0, -len(ids) - 1 : -1]
+            logits = model(**inputs, **logits_kept, use_cache=False).logits[0, -len(ids) - 1 : -1]
             chosen = ids.to(logits.device)[:, None]
-            found = logits.log_softmax(-1).gather(-1, chosen)[:, 0]
-            logps.append(found.detach())
-            for k, part in enumerate(_gradients(found, next(spread), weights)):
+            chosen_logps = logits.log_softmax(-1).gather(-1, chosen)[:, 0]
+            logps.append(chosen_logps.detach())
+            for k, part in enumerate(_gradients(chosen_logps, next(spread), weights)):
                 before = total[k]
                 total[k] = part if before is None or part is None else before + part
                 total[k] = before if part is None else total[k]
@@ -312,12 +312,12 @@ def _gradients(logps: Tensor, spread: Tensor, weights: list[nn.Parameter]) -> li
     return list(torch.autograd.grad(loss, weights, allow_unused=True))
 
 
-def _differences(found: Seen, own: Seen) -> tuple[float, float]:
+def _differences(shared: Seen, own: Seen) -> tuple[float, float]:
     """The largest of log-probs, and of gradients relative to the largest entry of each."""
-    logps = (found[0] - own[0]).abs().max()
+    logps = (shared[0] - own[0]).abs().max()
     top = max((g.abs().max().item() for g in own[1] if g is not None), default=0.0)
     far = [torch.zeros(())]
-    for ours, theirs in zip(found[1], own[1], strict=True):
+    for ours, theirs in zip(shared[1], own[1], strict=True):
         if ours is None or theirs is None:
             other = ours if theirs is None else theirs
             far.append(torch.zeros(()) if other is None else (other != 0).any().cpu().float())

@@ -87,8 +87,8 @@ class EncodedPrompt:
     @property
     def mm_token_type_ids(self) -> Tensor:
         """int64 [P], 1 on image tokens."""
-        found = self.inputs.get("mm_token_type_ids")
-        return torch.zeros_like(self.input_ids) if found is None else found[0]
+        types = self.inputs.get("mm_token_type_ids")
+        return torch.zeros_like(self.input_ids) if types is None else types[0]
 
     def with_pixels(self, pixel_values: Tensor | None) -> EncodedPrompt:
         """Put other pixels in place of its own; None leaves none, though it had images."""

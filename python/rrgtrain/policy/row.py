@@ -58,10 +58,10 @@ def _groups(prompts: list[EncodedPrompt], suffixes: list[list[Tensor]]) -> tuple
 
 def _of_tokens(batch: SharedPrefixBatch, prompts: list[EncodedPrompt]) -> dict[str, Any]:
     """The other arguments of each token, [1, L]: the prompts' own, and 0 in members."""
-    found = {}
+    rows = {}
     for name in prompts[0].per_token:
         values = torch.cat([p.per_token[name][0] for p in prompts]).to(batch.input_ids.device)
         row = torch.zeros_like(batch.input_ids, dtype=values.dtype)
         row[(batch.member < 0) & (batch.group >= 0)] = values
-        found[name] = row
-    return found
+        rows[name] = row
+    return rows

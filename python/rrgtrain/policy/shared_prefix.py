@@ -130,17 +130,17 @@ def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: O
     refuse_other_kinds(inner.config)
     use_rows(inner)
     embedding: Any = inner.get_input_embeddings()
-    found = Backbone(model=model, device=embedding.weight.device, pad_id=0, attn=options.attn)
-    found.head()  # which has its own reasons to refuse
-    known = _PROBED.setdefault(model, {})
+    backbone = Backbone(model=model, device=embedding.weight.device, pad_id=0, attn=options.attn)
+    backbone.head()  # which has its own reasons to refuse
+    probed = _PROBED.setdefault(model, {})
     key = (options, _trains(model))
-    if key not in known:
-        examples = [_encoded(found, p, b, cached=False) for b, p in enumerate(prompts)]
+    if key not in probed:
+        examples = [_encoded(backbone, p, b, cached=False) for b, p in enumerate(prompts)]
         counts = {len(e.images.get("pixel_values", ())): e for e in examples if len(e.input_ids)}
-        known[key] = probe(found, [*counts.values()][:2], options.sharing)
-        print(f"rrgtrain: {known[key].line(type(inner).__name__)}", file=sys.stderr)
-    known[key].applied(found)
-    return found
+        probed[key] = probe(backbone, [*counts.values()][:2], options.sharing)
+        print(f"rrgtrain: {probed[key].line(type(inner).__name__)}", file=sys.stderr)
+    probed[key].applied(backbone)
+    return backbone
 
 
 def _trains(model: nn.Module) -> tuple[bool, ...]:
@@ -160,8 +160,8 @@ def _encoded(
     if prompt.get("pixel_values") is not None and not backbone.sees_images:
         raise ValueError(f"prompt {number} has images, and the model has no vision tower")
     if unknown:
-        given = ", ".join(sorted(unknown))
-        raise ValueError(f"prompt {number} has {given}: give input_ids, attention_mask and images")
+        names = ", ".join(sorted(unknown))
+        raise ValueError(f"prompt {number} has {names}: give input_ids, attention_mask and images")
     given_ids = torch.as_tensor(prompt["input_ids"]).cpu()
     ids = given_ids[None] if given_ids.dim() == 1 else given_ids
     if ids.dim() != 2 or len(ids) != 1:
@@ -173,8 +173,8 @@ def _encoded(
     inputs = {k: v if k == "pixel_values" else torch.as_tensor(v).cpu() for k, v in inputs.items()}
     inputs = {k: v.view(1, -1) if v.numel() == ids.numel() else v for k, v in inputs.items()}
     if (mask := inputs.pop("attention_mask", None)) is not None:
-        kept, shape = mask.bool()[0], ids.shape
-        inputs = {k: v[:, kept] if v.shape == shape else v for k, v in inputs.items()}
+        real, shape = mask.bool()[0], ids.shape
+        inputs = {k: v[:, real] if v.shape == shape else v for k, v in inputs.items()}
     inputs["input_ids"] = inputs["input_ids"].long()
     if "image_grid_thw" in takes and ("pixel_values" in inputs) != ("image_grid_thw" in inputs):
         raise ValueError(f"prompt {number}: give both pixel_values and image_grid_thw, or neither")

@@ -15,11 +15,11 @@ def severity(batch: RewardBatch) -> np.ndarray:
     invented, and what it cost, is kept as notes.
     """
     reader = batch.open("severity")
-    wanted = batch.of_references(
+    references = batch.of_references(
         "severity of references", lambda other: reader.read(other.references, keep=True)
     )
     judged = batch.once(
-        "severity read", lambda: reader.judge(batch.reports, batch.references, wanted)
+        "severity read", lambda: reader.judge(batch.reports, batch.references, references)
     )
     batch.notes["severity"] = [one.explain(reader.table) for one in judged]
     return np.array([one.score for one in judged], dtype=np.float64)

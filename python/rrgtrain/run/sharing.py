@@ -40,48 +40,48 @@ def decide_sharing(policy: Policy, settings: PolicySettings, work: Path) -> None
     if settings.path == "tiny" and settings.sharing in ("auto", "row"):
         return
     with ranks.propagate_errors():
-        found = ranks.from_main(lambda: _found(policy, settings, work / FILE))
-    if found.way != "row" and ranks.size() > 1:
+        probed = ranks.from_main(lambda: _found(policy, settings, work / FILE))
+    if probed.way != "row" and ranks.size() > 1:
         raise UserError(
-            f"this model shares prompts by {NAMES[found.way]}, so that ranks would call its layers "
-            "unequally often, and sharded layers wait for each other; use one process"
+            f"this model shares prompts by {NAMES[probed.way]}, so that ranks would call its "
+            "layers unequally often, and sharded layers wait for each other; use one process"
         )
-    found.applied(policy)
+    probed.applied(policy)
 
 
 def _found(policy: Policy, settings: PolicySettings, file: Path) -> Probed:
     name = type(policy.backbone).__name__
     before = _kept(file)
-    asked = settings.sharing
+    sharing = settings.sharing
     try:
         subject = _stand_in(policy) if unread.is_marked(policy.model) else policy
         examples = _examples(policy)
-        found = None
-        if asked == "auto" and before is not None:
+        probed = None
+        if sharing == "auto" and before is not None:
             try:
-                found = probe(subject, examples, before.way)
+                probed = probe(subject, examples, before.way)
             except NoWay as error:
                 print(f"rrgtrain: not as before the resume: {error}", file=sys.stderr)
-        found = found or probe(subject, examples, asked)
+        probed = probed or probe(subject, examples, sharing)
     except NoWay as error:
         raise UserError(str(error)) from error
-    print(f"rrgtrain: {found.line(name)}", file=sys.stderr)
-    if before is not None and found.way != before.way:
-        kind = f"policy.sharing={asked}" if asked != "auto" else "what is installed has changed"
+    print(f"rrgtrain: {probed.line(name)}", file=sys.stderr)
+    if before is not None and probed.way != before.way:
+        kind = f"policy.sharing={sharing}" if sharing != "auto" else "what is installed has changed"
         print(
             f"rrgtrain: the run shared prompts by {NAMES[before.way]} so far ({kind})",
             file=sys.stderr,
         )
-    atomic_write(file, json.dumps(dataclasses.asdict(found), indent=1) + "\n")
-    return found
+    atomic_write(file, json.dumps(dataclasses.asdict(probed), indent=1) + "\n")
+    return probed
 
 
 def _kept(file: Path) -> Probed | None:
     if not file.is_file():
         return None
     values: dict[str, Any] = json_reader.read(file, dict)
-    known = {field.name for field in dataclasses.fields(Probed)}
-    if values.keys() != known or values["way"] not in NAMES:
+    fields = {field.name for field in dataclasses.fields(Probed)}
+    if values.keys() != fields or values["way"] not in NAMES:
         raise UserError(f"{file} is not what a run has written; delete it")
     return Probed(**{**values, "refused": tuple(values["refused"])})
 
@@ -90,14 +90,14 @@ def _examples(policy: Policy) -> list[EncodedPrompt]:
     """Prompts of studies with two images and with one; of text alone where it sees none."""
     counts = (2, 1) if policy.sees_images else (0, 0)
     draw = np.random.default_rng(0)
-    found = []
+    prompts = []
     for number, count in enumerate(counts):
         views = tuple(ImageRef(Path(f"{k}.png"), "frontal") for k in range(count))
-        asked = "Cough and fever for two days." if number else "Chest pain."
-        study = Study(f"probe-{number}", "train", None, None, views, indication=asked)
+        indication = "Cough and fever for two days." if number else "Chest pain."
+        study = Study(f"probe-{number}", "train", None, None, views, indication=indication)
         pixels = draw.integers(0, 255, (count, 84, 112, 3), dtype=np.uint8)
-        found.append(encode_prompt(policy, study, [Image.fromarray(p) for p in pixels]))
-    return found
+        prompts.append(encode_prompt(policy, study, [Image.fromarray(p) for p in pixels]))
+    return prompts
 
 
 def _stand_in(policy: Policy) -> Backbone:

@@ -90,18 +90,18 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
 def _texts(recipe: Recipe, reports: Path | None) -> list[str]:
     """Reports to plant errors in: of a file, of phantoms, or of the recipe's data."""
     if reports is not None:
-        found = [text for texts in read_references(reports, split=recipe.eval.split).texts
-                 for text in texts]  # fmt: skip
+        columns = read_references(reports, split=recipe.eval.split).texts
+        texts = [text for column in columns for text in column]
     elif recipe.data.source == "phantom":
-        found = _of_phantoms(recipe.data)
+        texts = _of_phantoms(recipe.data)
     else:
         with tempfile.TemporaryDirectory() as work:
             studies = split_of(read_studies(recipe.data, Path(work)), recipe.eval.split)
-        found = [study.report or "" for study in studies]
-    found = [text for text in found if text.strip()]
-    if not found:
+        texts = [study.report or "" for study in studies]
+    texts = [text for text in texts if text.strip()]
+    if not texts:
         raise UserError("there is no report to plant errors in; give some by --reports FILE")
-    return found
+    return texts
 
 
 def _of_phantoms(data: DataSettings) -> list[str]:
@@ -133,16 +133,16 @@ def _print_means(values: Mapping[str, list[dict[str, float]]]) -> None:
     rows = next(iter(each.values()))
     _table(
         ["perturbation", "n", *values],
-        ([name, str(n), *(f"{found[name][0]:.3f}" for found in each.values())]
+        ([name, str(n), *(f"{means[name][0]:.3f}" for means in each.values())]
          for name, (_, n) in rows.items()),
     )  # fmt: skip
 
 
 def _print_orders(values: Mapping[str, list[dict[str, float]]]) -> None:
     tallies = {term: [tally(order, of) for order in ORDERS] for term, of in values.items()}
-    told = next(iter(tallies.values()))
+    first = next(iter(tallies.values()))
     rows = [
-        [f"{k + 1} {order.text}", str(told[k].n),
+        [f"{k + 1} {order.text}", str(first[k].n),
          *(_shares(of[k].right, of[k].tied, of[k].wrong) for of in tallies.values())]
         for k, order in enumerate(ORDERS)
     ]  # fmt: skip
@@ -167,8 +167,8 @@ def _print_gaming(rewards: RewardService, terms: Sequence[str], texts: Sequence[
         cells = ["/".join(f"{scored[term][members].mean():.2f}" for _, members in groups)
                  for term in terms]  # fmt: skip
         rows.append([name, *cells])
-    told = " / ".join(f"{members.sum()} {name}" for name, members in groups)
-    _table([f"report, on {told} references", *terms], rows)
+    counts = " / ".join(f"{members.sum()} {name}" for name, members in groups)
+    _table([f"report, on {counts} references", *terms], rows)
 
 
 def _print_agreement(rewards: RewardService, terms: Sequence[str], path: Path) -> None:
@@ -187,10 +187,10 @@ def _print_agreement(rewards: RewardService, terms: Sequence[str], path: Path) -
 
 
 def _verdict(values: Mapping[str, list[dict[str, float]]], *, strict: bool) -> int:
-    dearer = {term: found for term, of in values.items() if (found := dearer_than_error(of))}
-    for term, found in dearer.items():
-        told = "; ".join(f"{harmless!r} costs more than {error!r}" for harmless, error in found)
-        print(f"{term}: {told}")
+    dearer = {term: pairs for term, of in values.items() if (pairs := dearer_than_error(of))}
+    for term, pairs in dearer.items():
+        costs = "; ".join(f"{harmless!r} costs more than {error!r}" for harmless, error in pairs)
+        print(f"{term}: {costs}")
     return int(strict and bool(dearer))
 
 

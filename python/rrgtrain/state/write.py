@@ -149,10 +149,10 @@ class Write:
     def _fill(self, partial: Path) -> None:
         """Fill rank 0's directory `partial`, each rank its part."""
         partial = self._gather(partial)[0]
-        seen = self._gather(partial.is_dir())
-        if not all(seen):
+        sees = self._gather(partial.is_dir())
+        if not all(sees):
             # DCP would make one of its own for its part
-            reason = f"rank {seen.index(False)} does not see this directory, and all must share it"
+            reason = f"rank {sees.index(False)} does not see this directory, and all must share it"
             raise OSError(errno.ENOENT, reason, str(partial))
         writer, metadata = _Writer(partial), Metadata({})
         skeleton = io.BytesIO()

@@ -47,19 +47,19 @@ class AxesWatch:
         """The metrics of an evaluation; the latest `SPAN` are kept."""
         rows = evaluation.metrics()
         references = [study.report for study in evaluation.studies]
-        known = [text for text in references if text is not None]
-        if not known or len(known) < len(references):
+        truth = [text for text in references if text is not None]
+        if not truth or len(truth) < len(references):
             return rows
-        counts = self._counts(self._scored_text(evaluation.reports), known)
-        found = {f"{AXIS}{name}": rate for name, of in counts.items() if (rate := _rate(of)) >= 0}
+        counts = self._counts(self._scored_text(evaluation.reports), truth)
+        rates = {f"{AXIS}{name}": rate for name, of in counts.items() if (rate := _rate(of)) >= 0}
         self._past = [*self._past[1 - SPAN :], Validated(evaluation.rewards["total"], counts)]
-        return {**rows, **found, **alarm(self._past)}
+        return {**rows, **rates, **alarm(self._past)}
 
     def _counts(self, reports: Sequence[str], references: Sequence[str]) -> Counts:
         reader = self._reader
-        wanted = reader.read(references, keep=True)
-        judged = reader.judge(reports, references, wanted)
-        return axes(judged, reader.read(reports), wanted, reader.table)
+        truth = reader.read(references, keep=True)
+        judged = reader.judge(reports, references, truth)
+        return axes(judged, reader.read(reports), truth, reader.table)
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -110,7 +110,7 @@ def alarm_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         if (gain := row.get(f"{ALARM}reward")) is None:
             continue
-        told = [
+        falls = [
             f"{text} {'fell' if row[key] < 0 else 'rose'} by {abs(row[key]):.2f} to "
             f"{row[f'{AXIS}{name}']:.2f}"
             for name, (_, text) in AXES.items()
@@ -118,7 +118,7 @@ def alarm_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         ]
         lines.append(
             f"After step {int(row['step']) + 1} the reward had risen by {gain:.3f} over {SPAN} "
-            f"validations, while {', '.join(told)}: read reports before the reward is trusted."
+            f"validations, while {', '.join(falls)}: read reports before the reward is trusted."
         )
     return lines
 

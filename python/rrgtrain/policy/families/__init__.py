@@ -16,5 +16,5 @@ def family_of(config: Any) -> Family:
     name = str(config.model_type)
     if not name.isidentifier() or find_spec(f"{__name__}.{name}") is None:
         return Family()
-    found: Family = import_module(f"{__name__}.{name}").FAMILY
-    return found
+    family: Family = import_module(f"{__name__}.{name}").FAMILY
+    return family

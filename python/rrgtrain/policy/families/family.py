@@ -49,8 +49,8 @@ class Family:
         if find is None:
             return torch.arange(ids.shape[1])[None]
         takes = inspect.signature(find).parameters
-        found: Tensor = find(**{k: v for k, v in inputs.items() if k in takes})[0]
-        return found[:, 0].cpu()
+        positions: Tensor = find(**{k: v for k, v in inputs.items() if k in takes})[0]
+        return positions[:, 0].cpu()
 
     def features(self, model: Any, images: Mapping[str, Tensor]) -> Any:
         """Run tower and projector over the images of one prompt.
@@ -60,8 +60,8 @@ class Family:
         takes = inspect.signature(model.get_image_features).parameters
         chosen = {k: v for k, v in images.items() if k in takes}
         output = model.get_image_features(**chosen, return_dict=True)
-        kept = {name: getattr(output, name, None) for name in _FEATURES}  # not the tower's states
-        return type(output)(**{name: value for name, value in kept.items() if value is not None})
+        values = {name: getattr(output, name, None) for name in _FEATURES}  # not the tower's states
+        return type(output)(**{name: value for name, value in values.items() if value is not None})
 
     def join(self, features: Sequence[Any]) -> Any:
         """Join the features of several prompts to those of a row."""
