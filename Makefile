@@ -19,6 +19,7 @@
 # Check for hours
 #   make ptx                   compiled kernels executed without a GPU, at more sizes, each barrier removed
 #   make mutants               planted faults, each seen by the test that is named for it
+#   make families              23 families of backbones: each way, mode and image count
 #   make chaos                 kill -9 at 40 moments, lost ranks, full disks; each run resumed to the same bits
 #   make parity-full           the official packages with encoders of the real size
 #
@@ -33,6 +34,7 @@
 # Experiments
 #   make replicate             the papers' claims in miniature; ARGS=--list says what is run
 #   make learning              EditGRPO against its start, SFT and Dr. GRPO, three seeds
+#   make draw RUN=runs/demo    the first page's pictures, from a finished demo
 #   make masking               DEER's table 6: ARGS="paper/deer --from CHECKPOINT data.root=DIR"
 #
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
@@ -49,10 +51,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking clean
+.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking draw families clean
 
 help:
-	@sed -n '2,38s/^# \{0,1\}//p' Makefile
+	@sed -n '2,40s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -148,6 +150,10 @@ ptx: $(VENV)/.installed-dev
 	$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) \
 		-k "not chunked_cpu and not compiled_cpu and not opcheck and not real_vocabularies and not compile"
 
+# Tiny random models; `make test` has one mode a family.
+families: $(VENV)/.installed-dev
+	RRGTRAIN_FAMILIES=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgtrain/policy/test_families.py
+
 # Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
 # Then RANK_MOMENTS runs of two nodes that lose a rank, a rank's answers, or its worker; full disks;
 # clocks that jump, an engine or an endpoint that dies, a worker killed for memory.
@@ -172,6 +178,9 @@ tokenizers: $(VENV)/.installed-dev
 # Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
 replicate learning masking: $(VENV)/.installed
 	$(PY) -m experiments.$@ $(ARGS)
+
+draw: $(VENV)/.installed-dev
+	$(PY) -m experiments.draw $(or $(RUN),runs/demo) --screens
 
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it
 # adds 600 MB, and $(VENV) keeps the versions that the library is tested with.

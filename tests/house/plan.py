@@ -187,6 +187,8 @@ NOT_IN_CI = {
     "replicate": "an experiment, hours; tests/experiments runs each job at the size of a test",
     "learning": "an experiment, hours; tests/experiments/test_learning.py runs its parts",
     "masking": "an experiment on somebody's checkpoint; tests/experiments runs it",
+    "families": "the whole product; tests/rrgtrain/policy/test_families.py has one mode a family",
+    "draw": "pictures of a finished run; tests/experiments/test_draw.py draws from a tiny one",
     "clean": "removes what was built",
 }
 
