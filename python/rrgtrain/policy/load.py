@@ -36,6 +36,8 @@ from rrgtrain.policy.whole import (
 __all__ = ["Policy", "fetch", "load_policy", "read_config"]
 
 PREPROCESSOR = "preprocessor_config.json"
+# Models take the features of images, `mm_encoder_outputs`.
+TAKES_FEATURES = (5, 23)
 
 
 def load_policy(
@@ -173,6 +175,13 @@ def _refuse_layout(name: str, config: Any) -> None:
             f"{name}: the images of a {config.model_type} are prepared by {pil or 'torchvision'}, "
             "which the trainer's loader does not feed yet; name a Qwen2-VL, 2.5-VL, 3-VL or 3.5, "
             "or call shared_prefix_logps in a loop of your own"
+        )
+    installed = transformers.__version__
+    numbers = tuple(int(part) for part in installed.split(".")[:2])
+    if not family_of(config).packed and numbers < TAKES_FEATURES:
+        raise UserError(
+            f"{name}: the images of a {config.model_type} are computed once for a group, which "
+            f"needs transformers {'.'.join(map(str, TAKES_FEATURES))}; {installed} is installed"
         )
 
 

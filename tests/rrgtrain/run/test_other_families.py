@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rrgtrain.errors import UserError
+from rrgtrain.policy import load
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.policy.checkpoints import checkpoint
 from tests.rrgtrain.runs import command, rows
@@ -30,3 +32,10 @@ def test_both_loops_share_prompts_with_images_as_the_probe_found(
     assert json.loads((tmp_path / "run/sharing.json").read_text())["way"] == way
     assert done.err.count("prompts are shared by") == 1
     assert {row["phase"] for row in rows(tmp_path / "run")} >= {"sft", "editgrpo"}
+
+
+def test_transformers_that_takes_no_features_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.__version__", "5.19.0")
+    with pytest.raises(UserError, match=r"qwen3_vl .* needs transformers 5\.23; 5\.19\.0 is"):
+        load.read_config(str(checkpoint("qwen3_vl")))
+    load.read_config(str(checkpoint("qwen3")))
