@@ -38,6 +38,8 @@ COMMANDS = {
     "clinical": "make oracle && RRGKERN_ROWS=cpu-clinical RRGKERN_BENCH_FULL=1 .venv/bin/python -m "
     "pytest -q --benchmark-quiet bench/clinical.py",
 }
+# Their rows are drawn by docs/performance.md.
+FILES = ("cpu-peers", "cpu-clinical", "nvidia-h100-80gb-hbm3")
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -156,9 +158,7 @@ def _git(root: Path, *arguments: str) -> str:
 def kept_rows() -> list[dict[str, Any]]:
     """Read the rows that docs/performance.md draws as long as they are fresh."""
     results = ROOT / "bench" / "results"
-    return [
-        row for name in ("cpu-peers", "cpu-clinical") for row in newest(results / f"{name}.jsonl")
-    ]
+    return [row for name in FILES for row in newest(results / f"{name}.jsonl")]
 
 
 if __name__ == "__main__":

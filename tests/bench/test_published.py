@@ -142,16 +142,11 @@ def test_the_first_page_quotes_rows_of_the_gpu() -> None:
 
 
 def every(name: str) -> list[dict]:
-    wanted = {
-        "update_step": ("cpu", "bench", "update_step"),
-        "clinical": ("cpu", "bench", "clinical"),
-        "peers": ("cpu", "room", None),
-        "gpu": ("nvidia-h100-80gb-hbm3", "p50_ms", None),
-        "gpu_step": ("nvidia-h100-80gb-hbm3", "seconds/update", None),
-    }
-    device, key, value = wanted[name]
-    of_device = [row for row in kept_rows() if row["device"] == device]
-    return [row for row in of_device if key in row and value in (None, row[key])]
+    from docs import hooks
+
+    file, field = hooks.FILES[name]
+    rows = published.newest(ROOT / "bench" / "results" / f"{file}.jsonl")
+    return [row for row in rows if row.get(field)]
 
 
 def test_the_code_of_every_row_is_there() -> None:

@@ -6,6 +6,8 @@ import base64
 import io
 import re
 import shlex
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,16 @@ def test_the_pages_that_it_names_are_there() -> None:
     assert pages and all((ROOT / page).exists() for page in pages), pages
 
 
+@pytest.fixture
+def _interrupts() -> Iterator[None]:
+    """nbclient leaves Python's own handler of SIGINT, whichever stood before."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_interrupts")
 def test_it_runs_and_ends_with_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIRST_HOUR", shlex.join(TINY_RUN))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

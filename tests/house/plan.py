@@ -155,7 +155,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 25_285}
+PACKAGE_LINES = {"rrgtrain": 25_301}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}
@@ -218,7 +218,7 @@ VAGUE_LOCALS = {
         "scorecards 5 select_studies 3 session 1 stages 7"
     ),
     "python/rrgtrain/select": "training_subset 4",
-    "python/rrgtrain/state": "checkpointer 4 experiment 2 rundir 1 store 5 write 5",
+    "python/rrgtrain/state": "checkpointer 4 experiment 1 rundir 1 store 5 write 5",
     "python/rrgtrain/train": (
         "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "
         "resample 2 rl_run 1 sample_collector 2 save_policy 1 target_text 1"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rrgdata import load
+from rrgdata import phantom
 from rrgtrain import cli
 from rrgtrain.errors import UserError
 from tests.rrgtrain.common import phantoms
@@ -177,12 +177,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def stop(*_: object, **__: object) -> None:
         raise UserError(WENT_ON)
 
-    write = load.write_phantom
+    write = phantom.write_phantom
 
     def write_phantom(config: Any, out: Path, **more: Any) -> Any:
         return write(config, out, **more) if out.exists() else stop()
 
-    monkeypatch.setattr("rrgdata.load.write_phantom", write_phantom)
+    monkeypatch.setattr("rrgdata.phantom.write_phantom", write_phantom)
     monkeypatch.setattr("rrgtrain.run.session.write_reports", stop)
     monkeypatch.setattr("rrgtrain.run.stages.train_sft", stop)
     monkeypatch.setattr("rrgtrain.run.stages.train_rl", stop)

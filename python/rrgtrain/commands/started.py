@@ -20,7 +20,7 @@ from rrgtrain.policy.remembered import FILE, KEYS, as_trained
 from rrgtrain.ranks import ranks
 from rrgtrain.run.alike import require_equal_start
 from rrgtrain.schema import Recipe
-from rrgtrain.state.experiment import is_fixed
+from rrgtrain.state.experiment import is_fixed, require_whole
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.util.stop import stopping
 
@@ -124,6 +124,7 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
     if run.report.is_file():
         raise UserError(f"the run in {path} has ended; its report is {run.report}")
     recipe = load_config(Recipe, run.config, overrides)
+    require_whole(run)  # before its values are believed
     fixed = [o for o in overrides if is_fixed(o.partition("=")[0])]
     if fixed:
         raise UserError(

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from rrgkern import SharedPrefixBatch, gather_rows, linear_token_logps, pack_shared_prefix
 from rrgtrain.errors import UserError
-from rrgtrain.policy.attention import require_attention
 from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.cache import cache_hidden
 from rrgtrain.policy.fast_attention import FLEX_BLOCK, fast_attention
@@ -93,7 +92,6 @@ def _packed(
     vision_cache: VisionCache | None,
 ) -> tuple[Tensor, SharedPrefixBatch]:
     """Call the decoder with embeddings, positions and attention of our own, see `hidden_states`."""
-    require_attention(network.text_config)
     packed = pack_shared_prefix(
         [prompt.input_ids for prompt in prompts],
         suffixes,

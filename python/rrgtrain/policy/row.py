@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import SharedPrefixBatch, gather_rows, pack_shared_prefix
-from rrgtrain.policy.attention import RowGroup, RowLayout, laid_out
+from rrgtrain.policy.attention import RowGroup, RowLayout, laid_out, require_attention
 from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.fast_attention import FLEX_BLOCK, fast_attention
 from rrgtrain.policy.own_forward import as_arguments, last_hidden
@@ -19,6 +19,7 @@ def row_hidden(
     backbone: Backbone, prompts: list[EncodedPrompt], suffixes: list[list[Tensor]]
 ) -> list[Tensor]:
     """Hidden states [N_b, H] that predict the tokens of each group's members, from one row."""
+    require_attention(backbone.text_config)  # another one would read members as one text
     if not backbone.family.joins and len(prompts) > 1:
         alone = zip(prompts, suffixes, strict=True)
         return [row_hidden(backbone, [p], [members])[0] for p, members in alone]

@@ -67,7 +67,7 @@ class Session:
     def validator(self, watch: AxesWatch | None = None) -> Callable[[], dict[str, float]]:
         """Greedy evaluation of the validation split, for the loops; `watch` adds axes."""
         studies = self.split(validation_split(self.studies))[: self.recipe.eval.limit]
-        measure = watch or Evaluation.metrics
+        measure = watch or (lambda evaluation: evaluation.metrics())
         return lambda: measure(self.evaluate(studies))
 
 

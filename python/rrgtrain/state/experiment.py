@@ -58,23 +58,31 @@ def require_same_start(before: Mapping[str, str], now: Mapping[str, str]) -> Non
             )
 
 
+_MEND = "put it back as the run wrote it, or start a new run (settings go behind --resume)"
+
+
+def require_whole(run: RunDir) -> None:
+    """Raise UserError where config.yaml lacks a setting, as a file that was cut short does."""
+    begun = CheckpointStore(run.resume, 1).about().get("settings", {})
+    written = {key for key, _ in leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
+    for key in begun:
+        if key not in written and not key.startswith(_BEGUN_FROM):
+            raise UserError(f"{run.config} lacks {key}: it was cut short or changed; {_MEND}")
+
+
 def require_settled(run: RunDir, recipe: Recipe, files: Mapping[str, str]) -> None:
     """Raise UserError where config.yaml is not what the newest checkpoint was written with.
 
-    A setting is missing in it, as in a file that was cut short, or a fixed one has another value in
-    `recipe`, which was read from it, or one of `files`, which the run began from, has changed.
+    A fixed setting has another value in `recipe`, which was read from it, or one of `files`, which
+    the run began from, has changed.
     """
     begun = dict(CheckpointStore(run.resume, 1).about().get("settings", {}))
     start = {key: begun.pop(key) for key in list(begun) if key.startswith(_BEGUN_FROM)}
     require_same_start({k.removeprefix(_BEGUN_FROM): v for k, v in start.items()}, files)
     now = settled(recipe, files)
-    written = {key for key, _ in leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
-    told = "put it back as the run wrote it, or start a new run (settings go behind --resume)"
     for key, digest in begun.items():
-        if key not in written:
-            raise UserError(f"{run.config} lacks {key}: it was cut short or changed; {told}")
         if digest and now.get(key, digest) != digest:
-            raise UserError(f"{run.config} has another {key} than the run's checkpoint; {told}")
+            raise UserError(f"{run.config} has another {key} than the run's checkpoint; {_MEND}")
 
 
 def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -129,8 +129,6 @@ def test_a_resumed_run_keeps_the_same(cut: int) -> None:
         if step == cut - 1:
             later.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert [s.step for s in whole.samples()] == [s.step for s in later.samples()]
-    later.load_state_dict({"kept": []})
-    assert later.samples() == [], "a run of an older version kept no weights"
 
 
 def test_pieces_join_to_the_text_and_share_characters() -> None:

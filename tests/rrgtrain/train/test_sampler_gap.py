@@ -218,7 +218,9 @@ def test_a_fault_stops_the_run_before_it_learns(
         smaller = {p.key: p for p in map(PromptLoader(other, "short"), given) if p.key}
         fault["sees"] = lambda prompt: smaller.get(prompt.key, prompt)
     if fault.get("sees") == "other tokens":
-        fault["sees"] = lambda prompt: replace(prompt, input_ids=prompt.input_ids.roll(1))
+        fault["sees"] = lambda prompt: replace(
+            prompt, inputs={**prompt.inputs, "input_ids": prompt.inputs["input_ids"].roll(1, -1)}
+        )
         given = [replace(study, images=()) for study in given]
     engine, noting = Elsewhere(policy, **fault), Noting(policy)
     with pytest.raises(UserError, match="more than rollout.max_gap=.*; likely ") as stopped:

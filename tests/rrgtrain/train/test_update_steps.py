@@ -12,6 +12,7 @@ from rrgkern import PreferencePairs
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.policy import forward as forward_module
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import SamplerWatch
@@ -57,7 +58,7 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, policy: Policy) -> None:
         self.policy, self.of_policy, self.of_reference, self.rows = policy, 0, 0, 0
-        forward, head = gradients_module._forward, gradients_module.linear_token_logps
+        forward, head = gradients_module._forward, forward_module.linear_token_logps
 
         def counted(asked: Policy, groups: list[Group], temperature: float) -> tuple:
             if asked is policy:
@@ -71,7 +72,7 @@ class Passes:
             return head(hidden, *args, **options)
 
         monkeypatch.setattr(gradients_module, "_forward", counted)
-        monkeypatch.setattr(gradients_module, "linear_token_logps", counted_head)
+        monkeypatch.setattr(forward_module, "linear_token_logps", counted_head)
 
 
 def run(policy: Policy, cfg: Recipe, reference: Reference | None = None) -> dict[str, float]:
