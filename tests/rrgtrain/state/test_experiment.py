@@ -10,7 +10,7 @@ from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import start_files
 from rrgtrain.schema import Recipe
-from rrgtrain.state.experiment import require_settled, settled
+from rrgtrain.state.experiment import require_settled, require_whole, settled
 from rrgtrain.state.rundir import RunDir
 from tests.rrgtrain.state.saving import SavingStore
 
@@ -36,6 +36,7 @@ def test_what_may_move_or_change_is_believed(run: RunDir) -> None:
     again = read(run, *moved)
     require_settled(run, again, FILES)
     dump_config(again, run.config)
+    require_whole(run)
     require_settled(run, read(run), FILES)
 
 
@@ -46,7 +47,8 @@ def test_a_file_cut_short_is_refused(run: RunDir) -> None:
         run.config.write_text(whole[: end + 1])
         told = r"config.yaml( lacks [\w.]+: it was cut short|:\d+: [\w.]+ is (a section, not|null))"
         with pytest.raises(UserError, match=told):
-            require_settled(run, read(run), FILES)
+            read(run)
+            require_whole(run)
 
 
 @pytest.mark.parametrize(
