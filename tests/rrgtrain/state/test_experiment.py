@@ -30,6 +30,11 @@ def read(run: RunDir, *overrides: str) -> Recipe:
     return load_config(Recipe, run.config, list(overrides))
 
 
+def resumed(run: RunDir) -> None:
+    read(run)
+    require_whole(run)
+
+
 def test_what_may_move_or_change_is_believed(run: RunDir) -> None:
     require_settled(run, read(run), FILES)
     moved = ["data.root=there", "policy.device=cpu", "rl.lr=0.5", "reward.terms.words=1"]
@@ -47,8 +52,7 @@ def test_a_file_cut_short_is_refused(run: RunDir) -> None:
         run.config.write_text(whole[: end + 1])
         told = r"config.yaml( lacks [\w.]+: it was cut short|:\d+: [\w.]+ is (a section, not|null))"
         with pytest.raises(UserError, match=told):
-            read(run)
-            require_whole(run)
+            resumed(run)
 
 
 @pytest.mark.parametrize(
