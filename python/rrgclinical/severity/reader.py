@@ -35,11 +35,12 @@ class Severity:
     ) -> list[SeverityJudgement]:
         """Judge each report against its reference; `readings` are the references', if read."""
         truth = readings or self.read(references, keep=True)
-        return [
-            judge(got, want, self.table, same=report.split() == reference.split())
-            if not want.present and not want.denied
-            else judge(got, want, self.table, same=False)
-            for got, want, report, reference in zip(
-                self.read(reports), truth, reports, references, strict=True
-            )
-        ]
+        judgements = []
+        for got, want, report, reference in zip(
+            self.read(reports), truth, reports, references, strict=True
+        ):
+            # texts are compared only where nothing is read in the reference
+            empty = not want.present and not want.denied
+            same = empty and report.split() == reference.split()
+            judgements.append(judge(got, want, self.table, same=same))
+        return judgements

@@ -53,7 +53,7 @@ class SidedFinding(NamedTuple):
 class ReportReading(NamedTuple):
     """A text as read: findings by (concept, side), sides denied by concept.
 
-    sentences: how many. repeated: share of them said before. words: how many.
+    repeated: share of the sentences that were said before. words: how many.
     """
 
     present: dict[tuple[int, int], SidedFinding]

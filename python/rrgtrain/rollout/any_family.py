@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
 
-from rrgtrain.policy.own_forward import as_arguments, last_hidden
+from rrgtrain.policy.own_forward import as_arguments, last_hidden, refuse_stale
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 
@@ -23,6 +23,7 @@ class FamilyDecoder:
     """Hold the decode state of a batch: `hidden` [n, H] of the rows left."""
 
     def __init__(self, policy: Policy, prompts: list[EncodedPrompt], group: int) -> None:
+        refuse_stale(policy, policy.vision_cache)
         self.policy = policy
         device, longest = policy.device, max(len(p.input_ids) for p in prompts)
 

@@ -25,8 +25,9 @@ Counts = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 @dataclasses.dataclass(frozen=True)
 class Validated:
-    """One validation: reward float64 `[R]`, and (counts, out of) of each axis, both `[R]`."""
+    """One validation of R `studies`: reward float64 `[R]`, (counts, out of) of each axis `[R]`."""
 
+    studies: tuple[str, ...]
     reward: np.ndarray
     counts: Counts
 
@@ -52,7 +53,9 @@ class AxesWatch:
             return rows
         counts = self._counts(self._scored_text(evaluation.reports), truth)
         rates = {f"{AXIS}{name}": rate for name, of in counts.items() if (rate := _rate(of)) >= 0}
-        self._past = [*self._past[1 - SPAN :], Validated(evaluation.rewards["total"], counts)]
+        ids = tuple(study.id for study in evaluation.studies)
+        latest = Validated(ids, evaluation.rewards["total"], counts)
+        self._past = [*self._past[1 - SPAN :], latest]
         return {**rows, **rates, **alarm(self._past)}
 
     def _counts(self, reports: Sequence[str], references: Sequence[str]) -> Counts:
@@ -66,6 +69,7 @@ class AxesWatch:
         return {
             "past": [
                 {
+                    "studies": list(one.studies),
                     "reward": torch.as_tensor(one.reward),
                     "counts": {n: torch.as_tensor(np.stack(of)) for n, of in one.counts.items()},
                 }
@@ -74,13 +78,14 @@ class AxesWatch:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Puts back what `state_dict` gave; a run of before has none."""
+        """Puts back what `state_dict` gave."""
         self._past = [
             Validated(
+                tuple(one["studies"]),
                 one["reward"].numpy(),
                 {name: tuple(of.numpy()) for name, of in one["counts"].items()},
             )
-            for one in saved.get("past", [])
+            for one in saved["past"]
         ]
 
 
@@ -90,7 +95,7 @@ def alarm(past: Sequence[Validated]) -> dict[str, float]:
     Each beyond `ERRORS`. Empty otherwise, with fewer than `SPAN` validations, and where they are of
     other studies.
     """
-    if len(past) < SPAN or len({len(one.reward) for one in past}) > 1:
+    if len(past) < SPAN or len({one.studies for one in past}) > 1:
         return {}
     first, last = past[-SPAN], past[-1]
     rise = last.reward - first.reward

@@ -178,7 +178,7 @@ class RlRun:
         if self.record:
             self.record.load_state_dict(saved["record"])
         if self.watch_axes:
-            self.watch_axes.load_state_dict(saved.get("axes") or {})
+            self.watch_axes.load_state_dict(saved["axes"])
         self._clock.load(saved["seconds"])
 
     def has_steps_left(self) -> bool:

@@ -202,6 +202,20 @@ def test_windows_and_another_attention_are_the_models_own() -> None:
             assert (found - unshared(model, each)).abs().max() < close
 
 
+def test_images_are_probed_though_text_came_first(capsys: pytest.CaptureFixture[str]) -> None:
+    model, groups = qwen2_5_vl(torch.float32), groups_for([0, 1])
+    for each in (groups[:1], groups, groups[:1], groups[1:]):
+        shared(model, each)
+    assert capsys.readouterr().err.count("prompts are shared by a packed row") == 2
+
+
+def test_no_prompt_has_no_log_probs_and_an_empty_one_is_told() -> None:
+    model = qwen2()
+    assert shared_prefix_logps(model, [], []).logps.shape == (0,)
+    with pytest.raises(ValueError, match="group 0 has an empty prefix"):
+        shared_prefix_logps(model, [{"input_ids": torch.zeros(0).long()}], [[torch.ones(2).long()]])
+
+
 def test_prompts_that_do_not_fit_are_told() -> None:
     model, (group, *_) = qwen2_5_vl(torch.float32), groups_for([1])
     whole, members = processed(group[0]), [group[1]]

@@ -107,15 +107,17 @@ def test_no_alarm_without_a_rise_or_over_other_studies():
     assert rows[-1]["reward"] < rows[0]["reward"]
     assert not [key for row in rows for key in row if "alarm/" in key]
 
-    def one(reward, found, n=20):
+    def one(reward, found, n=20, first=0):
         counts = {name: (np.full(n, 0.5), np.ones(n)) for name in rows_of(rows[0])}
         counts["critical_found"] = (np.full(n, found), np.ones(n))
-        return Validated(np.full(n, reward), counts)
+        studies = tuple(map(str, range(first, first + n)))
+        return Validated(studies, np.full(n, reward), counts)
 
     assert alarm([one(0.1, 0.9), one(0.2, 0.5)]) == {}
     gamed = [one(0.1, 0.9), one(0.2, 0.5), one(0.3, 0.4)]
     assert alarm(gamed) == pytest.approx({"alarm/reward": 0.2, "alarm/critical_found": -0.5})
     assert alarm([*gamed[:2], one(0.3, 0.4, n=19)]) == {}
+    assert alarm([*gamed[:2], one(0.3, 0.4, first=1)]) == {}
     assert alarm([one(0.1, 0.9), one(0.2, 0.1), one(0.3, 0.9)]) == {}
     # a change within two standard errors is none
     noisy = one(0.3, 0.4)

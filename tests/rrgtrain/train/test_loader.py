@@ -270,7 +270,7 @@ def test_memory_is_flat_in_the_number_of_studies() -> None:
         early, late = map(int, done.stdout.split())
         return late / early
 
-    assert growth(8) < 1.05
+    assert growth(8) < 1.011  # 5 % in the 450 steps that it once ran
     assert growth(10_000) > 1.05
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -13,7 +14,11 @@ __all__ = ["Family", "family_of"]
 
 def family_of(config: Any) -> Family:
     """Return the family of the configuration's `model_type`; most need none of their own."""
-    name = str(config.model_type)
+    return _named(str(config.model_type))
+
+
+@functools.cache
+def _named(name: str) -> Family:
     if not name.isidentifier() or find_spec(f"{__name__}.{name}") is None:
         return Family()
     family: Family = import_module(f"{__name__}.{name}").FAMILY
