@@ -53,7 +53,7 @@ def _longer(recipe: Recipe) -> float:
 
 
 def _sizes(recipe: Recipe) -> PhantomConfig:
-    return PhantomConfig(**vars(recipe.data.phantom))
+    return recipe.data.phantom
 
 
 def _data(recipe: Recipe) -> float:

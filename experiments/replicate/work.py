@@ -21,7 +21,7 @@ from experiments.replicate.measures import (
 from experiments.replicate.results import Result, begin, end
 from experiments.replicate.zero_rate import ZeroRecorder
 from rrgclinical.common.progress import Bar, progress
-from rrgdata.phantom import PhantomConfig, write_phantom
+from rrgdata.phantom import write_phantom
 from rrgreport.provenance import commit
 from rrgtrain.run.select_studies import RECORDS, random_draw, select
 from rrgtrain.run.session import session_of
@@ -48,7 +48,7 @@ def work(task: Task) -> None:
 
 
 def _data(task: Task, recipe: Recipe) -> Measured:
-    config = PhantomConfig(**vars(recipe.data.phantom))
+    config = recipe.data.phantom
     bar: Bar[int] = progress(config.train + config.val + config.test, "phantom")
     with bar:
         write_phantom(config, task.directory, progress=bar.advance)

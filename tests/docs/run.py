@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rrgdata.phantom import PhantomConfig, write_phantom
+from rrgdata.phantom import write_phantom
 from rrgtrain.cli import main
 from tests.docs.blocks import Block, blocks_of, commands
 from tests.rrgtrain.common import PHANTOM
@@ -80,7 +80,7 @@ def run(of_pages: list[Path]) -> list[str]:
     with TemporaryDirectory() as folder:
         shared, before = Path(folder) / "shared", os.getcwd()
         if any("DIR" in b.text for p in of_pages for b in blocks_of(p) if b.flag != "no-run"):
-            write_phantom(PhantomConfig(**vars(PHANTOM)), shared / "data")
+            write_phantom(PHANTOM, shared / "data")
         for number, page in enumerate(of_pages):
             begin, place = time.perf_counter(), Path(folder) / str(number)
             place.mkdir()

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from rrgclinical.common.shown import one_line, printable
+from rrgclinical.common.table import aligned
 from rrgclinical.scorecard.card import Group, Scorecard, SystemReading, Value
 from rrgclinical.scorecard.names import FIRST, MAIN, MetricName
 from rrgclinical.scorecard.pairs import Pairs
@@ -58,14 +59,7 @@ def as_text(card: Scorecard) -> str:
     level = 100 * card.settings.level
     lines = [f"{card.studies} studies; {level:g} % bootstrap intervals", ""]
     for _, rows in tables(card):
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        for row in rows:
-            cells = [
-                cell.ljust(width) if i == 0 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            lines.append("  ".join(cells).rstrip())
-        lines.append("")
+        lines += [*aligned(rows), ""]
     return "\n".join([*lines, *foot(card)]) + "\n"
 
 

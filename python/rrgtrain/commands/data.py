@@ -26,13 +26,13 @@ def _run(options: argparse.Namespace) -> int:
 def draw(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Generate the phantoms of a recipe, without a run."""
     from rrgclinical.common.progress import Bar, progress
-    from rrgdata.phantom import PhantomConfig, write_phantom
+    from rrgdata.phantom import write_phantom
 
     if recipe.data.source != "phantom":
         raise UserError(
             f"data.source={recipe.data.source} is read, not written; name a recipe of phantoms"
         )
-    config = PhantomConfig(**vars(recipe.data.phantom))
+    config = recipe.data.phantom
     bar: Bar[int] = progress(config.train + config.val + config.test, "phantom")
     with bar:
         print(write_phantom(config, out, progress=bar.advance))

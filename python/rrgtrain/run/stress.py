@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rrgclinical.common.files import atomic_write
+from rrgclinical.common.table import aligned
 from rrgclinical.scorecard import read_references
 from rrgclinical.severity import CAVEAT
 from rrgclinical.stress import (
@@ -24,7 +25,7 @@ from rrgclinical.stress import (
     read_pairs,
     tally,
 )
-from rrgdata.phantom import PhantomConfig, sample_case, write_report
+from rrgdata.phantom import sample_case, write_report
 from rrgdata.settings import DataSettings
 from rrgreport.dots import dot_rows
 from rrgtrain.errors import RewardError, UserError
@@ -106,7 +107,7 @@ def _texts(recipe: Recipe, reports: Path | None) -> list[str]:
 
 def _of_phantoms(data: DataSettings) -> list[str]:
     """Reports of phantoms, which need no image."""
-    config = PhantomConfig(**vars(data.phantom))
+    config = data.phantom
     cases = [sample_case(config, (config.seed, 0, number)) for number in range(config.train)]
     return [write_report(case, case.findings, case.negated, config) for case in cases]
 
@@ -199,9 +200,4 @@ def _shares(right: float, tied: float, wrong: float) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    lines = [list(header), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    for line in lines:
-        cells = [c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)]
-        print("  ".join([line[0].ljust(widths[0]), *cells]).rstrip())
-    print()
+    print("\n".join([*aligned([header, *rows]), ""]))
