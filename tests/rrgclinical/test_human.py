@@ -106,7 +106,7 @@ def test_command(directory, capsys):
 
 
 @pytest.mark.realdata
-@pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no IU X-Ray at {IU_XRAY}; set RRG_DATA")
+@pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no real data at {IU_XRAY}; set RRG_DATA")
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_rules_agree_with_the_curators_of_iu_xray(split):
     coded = load_coded_reports(IU_XRAY, split)
@@ -116,7 +116,7 @@ def test_rules_agree_with_the_curators_of_iu_xray(split):
 
 
 @pytest.mark.realdata
-@pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no IU X-Ray at {IU_XRAY}; set RRG_DATA")
+@pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no real data at {IU_XRAY}; set RRG_DATA")
 def test_no_common_observation_is_read_badly():
     coded = load_coded_reports(IU_XRAY, "train+val")
     found = agreement(build_labeller("rules").label(coded.reports), coded.truth, resamples=2)

@@ -94,7 +94,9 @@ def reports() -> list[str]:
     return found[:COUNT]
 
 
-needs_data = pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no IU X-Ray at {IU_XRAY}")
+needs_data = pytest.mark.skipif(
+    not IU_XRAY.is_dir(), reason=f"no real data at {IU_XRAY}; set RRG_DATA"
+)
 
 
 @pytest.mark.realdata
