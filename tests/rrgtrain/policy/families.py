@@ -342,11 +342,11 @@ def build(name: str, dtype: torch.dtype = torch.float64, **text: Any) -> Any:
     return model
 
 
-def backbone(model: Any, **options: Any) -> Backbone:
-    """The model as the forwards take it, on the CPU."""
+def backbone(model: Any, device: str = "cpu", **options: Any) -> Backbone:
+    """The model as the forwards take it, on the device where it is."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     use_rows(inner)
-    return Backbone(model=model, device=torch.device("cpu"), pad_id=0, **options)
+    return Backbone(model=model, device=torch.device(device), pad_id=0, **options)
 
 
 def prompt(of: Backbone, name: str, images: int, text: int, seed: int = 0) -> EncodedPrompt:
