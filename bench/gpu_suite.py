@@ -1,7 +1,7 @@
 """Everything that needs a GPU: `make gpu`, or `python bench/gpu_suite.py [--part N] [ROOM ...]`.
 
-    part 1   the tests of the rooms with Triton kernels, without Triton's interpreter, and the probe
-             of the trainer's backbones
+    part 1   the tests of the rooms with Triton kernels, without Triton's interpreter, and those
+             of the trainer that need a GPU: the probe of backbones, rollouts by CUDA graphs
     part 2   the benches of those rooms and against the peers, and the verdict on bench/targets.py
     part 3   csrc compiled for this GPU, its tests, a profile of the head's modes, counters of
              policy_loss_from_logits's kernel (ncu), csrc's benches, its tests under
@@ -154,7 +154,9 @@ def test_triton(suite: Suite, rooms: list[str]) -> None:
         chosen = () if suite.dry else ("-m", "gpu or not slow")
         suite.tests(f"{room}: tests", *chosen, f"tests/rrgkern/{room}")
     if not suite.dry:
-        suite.tests("backbones: probe", "-m", "gpu", "tests/rrgtrain/policy/test_families_gpu.py")
+        suite.tests(
+            "trainer: tests", "-m", "gpu", "tests/rrgtrain/policy", "tests/rrgtrain/rollout"
+        )
 
 
 def measure(suite: Suite, benches: list[str], run: str) -> bool:

@@ -22,6 +22,8 @@ from rrgtrain.policy.prompt import EncodedPrompt
 class FamilyDecoder:
     """Hold the decode state of a batch: `hidden` [n, H] of the rows left."""
 
+    compact_below = 0.75
+
     def __init__(self, policy: Policy, prompts: list[EncodedPrompt], group: int) -> None:
         refuse_stale(policy, policy.vision_cache)
         self.policy = policy
@@ -62,10 +64,11 @@ class FamilyDecoder:
         self.cache.reorder_cache(rows)
         self.mask, self.next_position = self.mask[rows], self.next_position[rows]
 
-    def step(self, token: Tensor, t: int) -> None:
-        """Take the tokens [n] of step `t`."""
+    def step(self, token: Tensor) -> None:
+        """Take the tokens [n] of the next step."""
         self.mask = pad(self.mask, (0, 1), value=1)
-        places = (self.next_position + t)[:, None]
+        places = self.next_position[:, None]
+        self.next_position = self.next_position + 1
         hidden = last_hidden(
             self.policy,
             input_ids=token[:, None],

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers.cache_utils import Cache
 
 
@@ -18,14 +19,23 @@ class GroupCache(Cache):
     A step reads each prompt once for all its members, where a cache copied per member reads it
     once for each. `transformers` appends by concatenation, which copies everything for every
     token; here room grows by `chunk` places and a step writes its own place only.
+
+    A step is `reserve`, the model's forward with `attend`, and `advance`. With `whole_room` a
+    forward reads all places and hides those to come: it then asks the host for nothing, and is the
+    same work at every step until the buffers change, so a CUDA graph can repeat it.
     """
 
-    def __init__(self, hidden_prefix: Tensor, group: int, *, chunk: int = 64) -> None:
+    def __init__(
+        self, hidden_prefix: Tensor, group: int, *, chunk: int = 64, whole_room: bool = False
+    ) -> None:
         """hidden_prefix bool [B, P], True on padding; group: members per prompt, row r belonging
         to prompt r // group."""
         super().__init__(layers=[])
         self._chunk = chunk
+        self._whole_room = whole_room
         self._length = 0
+        # That of the next token, on the device.
+        self._place = torch.zeros(1, dtype=torch.int64, device=hidden_prefix.device)
         self._prefix: list[tuple[Tensor, Tensor]] = []
         self._own: list[tuple[Tensor, Tensor]] = []
         prompts = hidden_prefix.shape[0]
@@ -45,17 +55,28 @@ class GroupCache(Cache):
         if layer_idx == len(self._prefix):
             self._prefix.append((_wide(key_states), _wide(value_states)))
             heads, width = key_states.shape[1], key_states.shape[3]
-            room = key_states.new_empty(len(self._prompt), heads, self._chunk, width)
-            self._own.append((room, torch.empty_like(room)))
+            # zeros: a weight of 0 for a place to come must not meet a NaN
+            room = key_states.new_zeros(len(self._prompt), heads, self._chunk, width)
+            self._own.append((room, torch.zeros_like(room)))
             return key_states, value_states
         keys, values = self._own[layer_idx]
-        if self._length == keys.shape[2]:
-            grown = keys.new_empty(*keys.shape[:2], self._chunk, keys.shape[3])
-            keys, values = torch.cat([keys, grown], 2), torch.cat([values, grown], 2)
-            self._own[layer_idx] = keys, values
-        keys[:, :, self._length] = key_states[:, :, 0]
-        values[:, :, self._length] = value_states[:, :, 0]
+        keys.index_copy_(2, self._place, key_states)
+        values.index_copy_(2, self._place, value_states)
         return key_states, value_states
+
+    def reserve(self) -> bool:
+        """Make room for the next token of each row.
+
+        Returns True where the buffers are new ones.
+        """
+        self._length += 1
+        if self._length <= self._own[0][0].shape[2]:
+            return False
+        self._own = [
+            (pad(keys, (0, 0, 0, self._chunk)), pad(values, (0, 0, 0, self._chunk)))
+            for keys, values in self._own
+        ]
+        return True
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Attend from each row's new token [rows, heads, 1, width] to its context.
@@ -65,7 +86,8 @@ class GroupCache(Cache):
         """
         rows, heads, _one, width = query.shape
         key_heads = key.shape[1]
-        own_keys, own_values = (_wide(t[:, :, : self._length + 1]) for t in self._own[layer])
+        read = self._own[layer][0].shape[2] if self._whole_room else self._length
+        own_keys, own_values = (_wide(t[:, :, :read]) for t in self._own[layer])
         keys, values = self._prefix[layer]
         length = keys.shape[2]
         scaled = _wide(query).view(rows, key_heads, heads // key_heads, width) * scale
@@ -73,15 +95,19 @@ class GroupCache(Cache):
         scores = self._side_by_side(scaled) @ keys.transpose(2, 3)
         if self._penalty is not None:
             scores = scores + self._penalty
-        scores = torch.cat([self._per_row(scores, rows), scaled @ own_keys.transpose(2, 3)], -1)
+        own = scaled @ own_keys.transpose(2, 3)
+        if self._whole_room:
+            to_come = torch.arange(read, device=own.device) > self._place
+            own = own.masked_fill(to_come, torch.finfo(own.dtype).min)
+        scores = torch.cat([self._per_row(scores, rows), own], -1)
         weights = scores.softmax(-1)
         of_prompt = self._side_by_side(weights[..., :length]) @ values
         out = self._per_row(of_prompt, rows) + weights[..., length:] @ own_values
         return out.reshape(rows, heads, 1, width).to(query.dtype)
 
     def advance(self) -> None:
-        """Counts the place that every layer has just stored."""
-        self._length += 1
+        """Go on to the next place, once every layer has stored its own."""
+        self._place += 1
 
     def select(self, rows: Tensor) -> None:
         """Keeps `rows` int64 [n] in ascending order, and the prompts that they belong to."""

@@ -15,10 +15,14 @@ from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rollout.any_family import FamilyDecoder
 from rrgtrain.rollout.cache import GroupCache
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
+from rrgtrain.rollout.repeated import RepeatedStep
 from rrgtrain.rollout.sampler import likeliest, sample, uniforms
 
-# Finished rows are dropped once fewer than this share is left: dropping copies the cache.
-COMPACT_BELOW = 0.75
+# Finished rows are dropped once fewer than this share is left: dropping copies the cache, and where
+# steps are graphs they are captured anew.
+COMPACT_BELOW = {False: 0.75, True: 0.5}
+# Places by which the room of members' tokens grows, likewise.
+CHUNK = {False: 64, True: 128}
 
 # logits [n, V], rows [n] among all members, step -> ids [n], log-probs [n]
 Draw = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
@@ -74,6 +78,11 @@ def generate(policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         policy.model.train(was_training)
 
 
+def repeats(device: torch.device) -> bool:
+    """Tell if steps of decoding are CUDA graphs."""
+    return device.type == "cuda"
+
+
 class PackedDecoder:
     """The decode state of a packed family: keys and values of a prompt stand once."""
 
@@ -92,7 +101,10 @@ class PackedDecoder:
         places = image_index(prompts, [b * longest for b in range(count)])
         embeddings = embed(policy, ids.to(device), places, vision_embeddings(policy, prompts))
         padding = torch.arange(longest) >= lengths[:, None]
-        self.cache = GroupCache(padding.to(device), group)
+        graphs = repeats(device)
+        self.repeated = RepeatedStep(self._forward) if graphs else None
+        self.cache = GroupCache(padding.to(device), group, chunk=CHUNK[graphs], whole_room=graphs)
+        self.compact_below = COMPACT_BELOW[graphs]
         # Padding is on the right, so plain causal attention never lets a prompt see it.
         states = policy.language_model(
             inputs_embeds=embeddings,
@@ -110,20 +122,30 @@ class PackedDecoder:
         """Keep these rows alone."""
         self.cache.select(rows)
         self.next_position = self.next_position[rows]
+        if self.repeated:
+            self.repeated.forget()
 
-    def step(self, token: Tensor, t: int) -> None:
-        """Take the tokens [n] of step `t`."""
+    def step(self, token: Tensor) -> None:
+        """Take the tokens [n] of the next step."""
+        if self.cache.reserve() and self.repeated:
+            self.repeated.forget()
+        self.hidden = (self.repeated or self._forward)(token)
+
+    def _forward(self, token: Tensor) -> Tensor:
+        """Compute the hidden states [n, H] behind the tokens [n]; asks the host for nothing."""
         model = self.policy.language_model
-        self.hidden = model(
+        hidden: Tensor = model(
             inputs_embeds=model.embed_tokens(token)[:, None],
             # text counts up on all axes alike
-            position_ids=(self.next_position + t)[:, None],
+            position_ids=self.next_position[:, None],
             attention_mask={"full_attention": None},
             past_key_values=self.cache,
             use_cache=True,
             attend=self.cache.attend,
         ).last_hidden_state[:, 0]
         self.cache.advance()
+        self.next_position += 1
+        return hidden
 
 
 class _DecodeLoop:
@@ -144,14 +166,9 @@ class _DecodeLoop:
         logps = torch.zeros(total, max_new_tokens, device=device)
         ends = torch.tensor(self.policy.eos_ids, device=device)
         live = torch.ones(total, dtype=torch.bool, device=device)
-        # In fp32 even for a bf16 model: rounded logits would not give the log-probs of training.
-        wide = torch.promote_types(self.decoder.hidden.dtype, torch.float32)
-        weight, bias, softcap = self.policy.head()
-        weight, bias = weight.to(wide), None if bias is None else bias.to(wide)
+        project = _head_of(self.policy)
         for t in range(max_new_tokens):
-            logits = torch.nn.functional.linear(self.decoder.hidden.to(wide), weight, bias)
-            if softcap is not None:
-                logits = softcap * torch.tanh(logits / softcap)
+            logits = project(self.decoder.hidden)
             token, logp = draw(logits, self.rows, t)
             # Rows that have finished but not left the batch yet write behind their end.
             ids[self.rows, t], logps[self.rows, t] = token, logp
@@ -159,11 +176,11 @@ class _DecodeLoop:
             left = int(live.sum())
             if left == 0 or t + 1 == max_new_tokens:
                 break
-            if left < COMPACT_BELOW * len(self.rows):
+            if left < self.decoder.compact_below * len(self.rows):
                 rows = live.nonzero().squeeze(1)
                 self.decoder.select(rows)
                 self.rows, token, live = self.rows[rows], token[rows], live[rows]
-            self.decoder.step(token, t)
+            self.decoder.step(token)
         return self._collect(ids.cpu(), logps.cpu(), ends.cpu())
 
     def _collect(self, ids: Tensor, logps: Tensor, ends: Tensor) -> list[list[Rollout]]:
@@ -175,3 +192,26 @@ class _DecodeLoop:
             for r, (n, done) in enumerate(zip(lengths.tolist(), finished.tolist(), strict=True))
         ]
         return self.request.grouped(rollouts)
+
+
+def _head_of(policy: Policy) -> Callable[[Tensor], Tensor]:
+    """Return the map from hidden states [n, H] to logits [n, V], in fp32 even for a bf16 model.
+
+    Rounded logits would not give the log-probs of training.
+    """
+    weight, bias, softcap = policy.head()
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    # tensor cores add 16-bit products up in fp32; a CPU has no such product
+    mixed = weight.is_cuda and weight.dtype != wide
+    weight = weight if mixed else weight.to(wide)
+    bias = None if bias is None else bias.to(wide)
+
+    def project(hidden: Tensor) -> Tensor:
+        if mixed and hidden.dtype == weight.dtype:
+            logits = torch.mm(hidden, weight.T, out_dtype=wide)
+        else:
+            logits = hidden.to(wide) @ weight.T.to(wide)
+        logits = logits if bias is None else logits + bias
+        return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+
+    return project

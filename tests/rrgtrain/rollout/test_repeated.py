@@ -1,0 +1,110 @@
+"""Steps of decoding that are repeated give what steps that are computed anew give.
+
+A CUDA graph reads and writes the addresses that it was captured with. `Addresses` stands in for it
+without a GPU: it computes, and holds every repetition to the addresses of the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rrgtrain.rollout import Rollout, SamplingRequest, generate, transformers_engine
+from rrgtrain.rollout.repeated import RepeatedStep
+from rrgtrain.rollout.transformers_engine import PackedDecoder
+from tests.rrgtrain.rollout.test_transformers_engine import ending_policy, prompts_of, seeds_for
+
+STEPS = 40
+
+
+class Addresses:
+    """Repeat a decoder's step; `captures` counts the steps after which buffers were other ones."""
+
+    captures = 0
+
+    def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
+        self.compute, self.at = compute, None
+        decoder: Any = compute
+        self.decoder: PackedDecoder = decoder.__self__
+
+    def forget(self) -> None:
+        self.at = None
+
+    def __call__(self, token: Tensor) -> Tensor:
+        cache: Any = self.decoder.cache
+        buffers = [t for pair in cache._own + cache._prefix for t in pair]
+        buffers += [cache._place, cache._prompt, self.decoder.next_position]
+        buffers += [t for t in (cache._slot, cache._penalty) if t is not None]
+        at = [(t.data_ptr(), t.shape) for t in buffers]
+        type(self).captures += self.at is None
+        assert self.at in (None, at), "a graph would read memory that was given back"
+        self.at = at
+        return self.compute(token)
+
+
+def sampled(greedy: bool, device: str = "cpu") -> list[Rollout]:
+    policy = ending_policy(device=device)
+    request = SamplingRequest(
+        prompts_of(policy), group=5, max_new_tokens=STEPS, seeds=seeds_for(4, 5), greedy=greedy
+    )
+    return [rollout for group in generate(policy, request) for rollout in group]
+
+
+def alike(one: list[Rollout], other: list[Rollout]) -> None:
+    for left, right in zip(one, other, strict=True):
+        assert torch.equal(left.ids, right.ids) and left.finished == right.finished
+        torch.testing.assert_close(left.logps, right.logps, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_a_repeated_step_reads_the_buffers_that_are_there(
+    monkeypatch: pytest.MonkeyPatch, greedy: bool
+) -> None:
+    anew = sampled(greedy)
+    lengths = {len(r.ids) for r in anew}
+    assert len(lengths) > 3, lengths  # rows leave at different steps
+    monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
+    monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
+    # grows and compacts within these reports
+    monkeypatch.setattr(transformers_engine, "CHUNK", {True: 16})
+    monkeypatch.setattr(Addresses, "captures", 0)
+    alike(sampled(greedy), anew)
+    assert Addresses.captures > 3
+
+
+def test_the_second_call_is_captured_and_later_ones_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    class Graph:
+        def replay(self) -> None:
+            calls.append("replay")
+
+    step = RepeatedStep(lambda tensor: calls.append("computed") or tensor)  # type: ignore[func-returns-value]
+    monkeypatch.setattr(step, "_captured", lambda tensor: calls.append("captured") or Graph())
+    for _ in range(3):
+        step(torch.zeros(0))
+    step.forget()
+    step(torch.zeros(0))
+    assert calls == ["computed", "captured", "replay", "replay", "computed"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("greedy", [False, True])
+def test_a_graph_gives_what_the_model_gives(monkeypatch: pytest.MonkeyPatch, greedy: bool) -> None:
+    graphs = []
+    captured = RepeatedStep._captured
+
+    def count(self: RepeatedStep, tensor: Tensor) -> torch.cuda.CUDAGraph:
+        graphs.append(tensor)
+        return captured(self, tensor)
+
+    monkeypatch.setattr(RepeatedStep, "_captured", count)
+    monkeypatch.setattr(transformers_engine, "CHUNK", {True: 16, False: 64})
+    repeated = sampled(greedy, "cuda")
+    assert len(graphs) > 2
+    monkeypatch.setattr(transformers_engine, "repeats", lambda device: False)
+    alike(repeated, sampled(greedy, "cuda"))
