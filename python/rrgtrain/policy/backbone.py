@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rrgtrain.policy.attention import ATTENTION
 from rrgtrain.policy.families import Family, family_of
+from rrgtrain.ranks.layout import Layout
 
 SHARED_ATTENTION = ("auto", "blocks", "flex", "dense")
 SHARINGS = ("row", "cache", "none")
@@ -37,7 +38,8 @@ class Backbone:
     by `EncodedPrompt.key`, for a vision tower that is frozen; compute_dtype: that of the forward
     where the parameters are masters in another, None where it is theirs; left_out: ids without a
     share in the softmax, as in what a server draws from; sharing: one of SHARINGS, and
-    probed_tokens: the longest sequence for which it is known to be exact, both from the probe.
+    probed_tokens: the longest sequence for which it is known to be exact, both from the probe;
+    layout: how the model's weights lie, in common with other policies of the same model.
 
     What `attn` does with a shared prefix: "blocks" computes the visible blocks with SDPA, "flex"
     with FlexAttention (its backward needs a GPU), "dense" all that the model's own mask covers;
@@ -53,6 +55,7 @@ class Backbone:
     left_out: tuple[int, ...] = ()
     sharing: str | None = None
     probed_tokens: int | None = None
+    layout: Layout = field(default_factory=Layout)
 
     @property
     def backbone(self) -> Any:

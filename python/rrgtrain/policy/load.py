@@ -32,6 +32,7 @@ from rrgtrain.policy.whole import (
     load_adapter,
     load_model,
 )
+from rrgtrain.ranks.layout import Layout
 
 __all__ = ["Policy", "fetch", "load_policy", "read_config"]
 
@@ -116,7 +117,7 @@ def load_policy(
         **options,
     )
     with no_progress_bars() if unread or _is_small(name) else nullcontext():
-        model = load_skeleton(name, load, loaded, device) if unread else None
+        model, fill = load_skeleton(name, load, loaded, device) if unread else (None, None)
         if model is None:
             model = load_model(name, partial(load, name, device_map=_straight_to(device)))
             model.to(device)
@@ -152,6 +153,7 @@ def load_policy(
         pad_id=pad_id,
         attn=attn,
         compute_dtype=dtype,
+        layout=Layout(fill=fill),
     )
     model.generation_config = policy.generation_config
     for _, parameter in policy.eyes() if freeze_vision else []:

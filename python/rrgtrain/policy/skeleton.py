@@ -22,6 +22,7 @@ from transformers.utils.hub import get_checkpoint_shard_files
 
 from rrgtrain.policy.whole import check_finite, fetch, load_model
 from rrgtrain.ranks import gathered, unread
+from rrgtrain.ranks.layout import Fill
 
 BLOCK_BYTES = 1 << 26
 """A tensor is read in rows of about as much, so that none stands in memory in two dtypes."""
@@ -29,13 +30,13 @@ BLOCK_BYTES = 1 << 26
 
 def load_skeleton(
     name: str, load: Callable[..., Any], dtype: torch.dtype, device: torch.device | str
-) -> Any:
+) -> tuple[Any, Fill | None]:
     """Build the model with parameters on the meta device and buffers on `device`.
 
-    load: `from_pretrained` with all but the name. `sharding.setup` reads the weights. Returns None,
-    and warns, where tensors cannot be read one by one: another format, one that transformers
-    changes while it loads, or a head that config.json ties and that differs from the embedding.
-    Raises UserError as `load_model`.
+    load: `from_pretrained` with all but the name. Returns the model and how its weights are read,
+    which `sharding.setup` does. Returns (None, None), and warns, where tensors cannot be read one
+    by one: another format, one that transformers changes while it loads, or a head that
+    config.json ties and that differs from the embedding. Raises UserError as `load_model`.
     """
     files = fetch(name, lambda: _safetensors(name))
     shapes = fetch(name, lambda: {k: s for file in files for k, s in _shapes(file).items()})
@@ -51,13 +52,12 @@ def load_skeleton(
             "model while it starts; save them as safetensors by save_pretrained",
             stacklevel=2,
         )
-        return None
+        return None, None
     model.config.name_or_path = model.name_or_path = name
     if any((Path(file).parent / "generation_config.json").is_file() for file in files):
         model.generation_config = fetch(name, lambda: GenerationConfig.from_pretrained(name))
     _empty(model, device)
-    unread.mark(model, unread.from_main(_reader(name, keys, where)))
-    return model
+    return model, unread.from_main(_reader(name, keys, where))
 
 
 def _reader(

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rrgtrain.ranks import ranks
-
-_PLAIN, _COPY = "_rrgtrain_plain", "_rrgtrain_copy"
+from rrgtrain.ranks.layout import Layout
 
 
 class Holder(Protocol):
@@ -29,6 +28,8 @@ class Holder(Protocol):
     def eyes(self) -> list[tuple[str, nn.Parameter]]: ...
     @property
     def dtype(self) -> torch.dtype: ...
+    @property
+    def layout(self) -> Layout: ...
 
 
 @torch.no_grad()
@@ -37,32 +38,28 @@ def gathered(policy: Holder, *, tower: bool = False) -> nn.Module:
 
     tower: the vision tower's weights are enough.
     """
-    found, whole = policy.model.__dict__.get(_COPY, (None, False))
-    if found is None or not (whole or tower):
+    copied, whole = policy.layout.copied
+    if copied is None or not (whole or tower):
         drop(policy)
         part = {p for _, p in policy.eyes()} if tower else {*policy.model.parameters()}
-        found = _copy(policy, part)
-        object.__setattr__(policy.model, _COPY, (found, not tower))
-    copied: nn.Module = found
+        copied = _copy(policy, part)
+        policy.layout.copied = copied, not tower
     return copied
 
 
 def drop(policy: Holder) -> None:
     """Free the copy: weights are about to change, or its memory is wanted."""
-    before, _ = policy.model.__dict__.pop(_COPY, (None, False))
+    before, _ = policy.layout.copied
+    policy.layout.copied = None, False
     if before is not None and before is not policy.model:
         for module, name in places(before):
             setattr(module, name, None)
 
 
-def keep_plain(model: nn.Module) -> None:
-    """Keep the modules of a model that will be sharded, without weights, for its copies."""
-    object.__setattr__(model, _PLAIN, _without_weights(model))
-
-
 def unread_copy(policy: Holder) -> nn.Module:
     """Copy the modules of a sharded policy; `sharding.setup` fills them, in `policy.dtype`."""
-    model: nn.Module = _without_weights(policy.model.__dict__[_PLAIN])
+    assert policy.layout.plain is not None, "the policy is not sharded"
+    model = without_weights(policy.layout.plain)
     meta: dict[int, nn.Parameter] = {}
     for name, parameter in policy.model.named_parameters(remove_duplicate=False):
         if id(parameter) not in meta:
@@ -80,11 +77,11 @@ def _copy(policy: Holder, wanted: set[nn.Parameter]) -> nn.Module:
         for name, parameter in model.named_parameters(remove_duplicate=False)
         if parameter in wanted
     }
-    plain: nn.Module | None = model.__dict__.get(_PLAIN)
+    plain = policy.layout.plain
     if plain is None:
         if all(p.dtype == policy.dtype for p in weights.values()):
             return model
-        plain = _without_weights(model)
+        plain = without_weights(model)
     ranks.barrier()
     whole: dict[int, nn.Parameter] = {}
     with ranks.inseparable():
@@ -103,8 +100,8 @@ def _whole(value: Any) -> Tensor:
     return found
 
 
-def _without_weights(model: nn.Module) -> nn.Module:
-    """The same modules with buffers in common and no parameter."""
+def without_weights(model: nn.Module) -> nn.Module:
+    """Copy the modules, with buffers in common and no parameter."""
     held: dict[int, Any] = {id(b): b for b in model.buffers()}
     for parameter in model.parameters():
         held[id(parameter)] = nn.Parameter(torch.empty(0), requires_grad=False)

@@ -31,10 +31,9 @@ from torch import Tensor, nn
 
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import gathered, nodes, ranks, unread
+from rrgtrain.ranks.layout import Layout
 
 T = TypeVar("T")
-
-_ROOT = "_rrgtrain_root"
 
 
 class Shardable(Protocol):
@@ -49,6 +48,8 @@ class Shardable(Protocol):
     def dtype(self) -> torch.dtype: ...
     @property
     def device(self) -> torch.device: ...
+    @property
+    def layout(self) -> Layout: ...
 
 
 class _Root(nn.Module):
@@ -86,7 +87,7 @@ def setup(mode: str, *policies: Shardable | None, shard: int | None = None) -> N
 
     shard: how many ranks share one copy of the weights (`scale.shard`, see `nodes.shard_size`).
     A policy that an optimiser trains is set up before the optimiser is made; one that has been
-    set up stays as it is. Of one whose weights are unread (`unread.mark`) a rank reads its part.
+    set up stays as it is. Of one whose weights are unread (`Layout.fill`) a rank reads its part.
     """
     models = {id(p.model): p for p in policies if p is not None and not is_sharded(p)}
     if mode == "none":
@@ -97,7 +98,7 @@ def setup(mode: str, *policies: Shardable | None, shard: int | None = None) -> N
         return
     together = nodes.shard_size(shard)
     for policy in models.values():
-        if not unread.is_marked(policy.model):
+        if not policy.layout.unread:
             for parameter in _trained(policy.model):
                 dist.broadcast(parameter.detach(), 0)
         _shard(policy, together)
@@ -105,20 +106,18 @@ def setup(mode: str, *policies: Shardable | None, shard: int | None = None) -> N
 
 def read(policy: Shardable, shard: int | None) -> None:
     """Shard a policy whose weights are unread, and read them; leave other ones."""
-    if unread.is_marked(policy.model):
+    if policy.layout.unread:
         setup("fsdp2", policy, shard=shard)
 
 
 def is_sharded(policy: Shardable) -> bool:
     """True where `fully_shard` holds the policy's weights, each rank its part of them."""
-    return _root(policy) is not None
+    return policy.layout.root is not None
 
 
-def frozen_copy(policy: Shardable) -> nn.Module:
+def frozen_copy(policy: Shardable) -> tuple[nn.Module, Layout]:
     """Copy a sharded policy's model as it is, in `policy.dtype`; `setup` gives it its shards."""
-    model = gathered.unread_copy(policy)
-    unread.mark(model, unread.from_shards(policy.model))
-    return model
+    return gathered.unread_copy(policy), Layout(fill=unread.from_shards(policy.model))
 
 
 def forward(policy: Shardable, compute: Callable[[], Tensor], *, images: bool) -> Tensor:
@@ -126,7 +125,7 @@ def forward(policy: Shardable, compute: Callable[[], Tensor], *, images: bool) -
 
     images: whether it runs the vision tower.
     """
-    root = _root(policy)
+    root = policy.layout.root
     if root is None:
         return compute()
     ranks.barrier()
@@ -174,7 +173,7 @@ def gather_in_turn(policy: Shardable) -> Iterator[frozenset[str]]:
     A decoder layer is a part, so a rank holds one layer at a time, and the root with embedding,
     head and tower is the last. All ranks go through it together and to its end.
     """
-    root = _root(policy)
+    root = policy.layout.root
     if root is None:
         with _cast(policy):
             yield frozenset(_named(policy))
@@ -287,10 +286,10 @@ def _shard(policy: Shardable, together: int) -> None:
     """`fully_shard`, one copy of the weights over `together` ranks."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    alone, fill = ranks.size() == 1, unread.take(policy.model)
+    alone, layout = ranks.size() == 1, policy.layout
     gathered.drop(policy)
-    gathered.keep_plain(policy.model)
-    root = _Root(policy.model)
+    layout.plain = gathered.without_weights(policy.model)
+    root: Any = _Root(policy.model)
     options: dict[str, Any] = {
         "mesh": nodes.mesh(policy.device.type, together),
         "mp_policy": MixedPrecisionPolicy(
@@ -308,13 +307,14 @@ def _shard(policy: Shardable, together: int) -> None:
     for layer in policy.language_model.layers:
         fully_shard(layer, **options)
     fully_shard(root, **options)
-    if fill is not None:
-        unread.fill_shards(policy.model, fill, policy.device)
+    if layout.fill is not None:
+        unread.fill_shards(policy.model, layout.fill, policy.device)
+        layout.fill = None
     for unit in _units(root):
         # The loss of a rank is its part of the sum over all ranks; nothing is averaged.
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)
-    object.__setattr__(policy.model, _ROOT, root)
+    layout.root = root
     with torch.no_grad():
         # The first forward of all decides which module is the root.
         root(lambda: None, list)
@@ -333,10 +333,6 @@ def _cast(policy: Shardable) -> Iterator[None]:
     finally:
         for parameter, master in masters:
             parameter.data = master
-
-
-def _root(policy: Shardable) -> Any:
-    return policy.model.__dict__.get(_ROOT)
 
 
 def _units(root: _Root) -> list[Any]:

@@ -1,6 +1,6 @@
 """Fill the shards of a model that was built without weights.
 
-    unread.mark(model, fill)            its parameters are on the meta device
+    policy.layout.fill = fill           the model's parameters are on the meta device
     sharding.setup(mode, policy)        shards them, then `fill(name, shard)` for each
 
 `from_main` makes such a `fill` of what rank 0 reads: a rank holds its shards and one whole tensor
@@ -17,27 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rrgtrain.ranks import gathered, ranks
-
-Fill = Callable[[str, Any], None]
-"""Write the values of the parameter of this name into its empty DTensor."""
-
-_FILL = "_rrgtrain_fill"
-
-
-def mark(model: nn.Module, fill: Fill) -> None:
-    """Say how a model on the meta device is filled once it is sharded."""
-    object.__setattr__(model, _FILL, fill)
-
-
-def is_marked(model: nn.Module) -> bool:
-    """Tell whether the model's weights are still to be read."""
-    return _FILL in model.__dict__
-
-
-def take(model: nn.Module) -> Fill | None:
-    """Return the model's `fill`, which it has no more; None where its weights are there."""
-    found: Fill | None = model.__dict__.pop(_FILL, None)
-    return found
+from rrgtrain.ranks.layout import Fill
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.ranks import gathered
+from rrgtrain.ranks.layout import Layout
 from rrgtrain.rollout.pushed import Pushed
 
 T = TypeVar("T")
@@ -157,6 +158,6 @@ def whole_policy(policy: Policy, *, tower: bool = False) -> Policy:
     model = gathered.gathered(policy, tower=tower)
     if model is policy.model:
         return policy
-    found = replace(policy, model=model, compute_dtype=policy.dtype)
+    found = replace(policy, model=model, compute_dtype=policy.dtype, layout=Layout())
     found.__dict__["codec"] = policy.codec
     return found

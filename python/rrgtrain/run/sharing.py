@@ -22,7 +22,7 @@ from rrgtrain.policy.load import checkpoint_layers
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.probe import NAMES, NoWay, Probed, probe
 from rrgtrain.policy.prompt import EncodedPrompt, encode_prompt
-from rrgtrain.ranks import ranks, unread
+from rrgtrain.ranks import ranks
 from rrgtrain.schema import PolicySettings
 
 FILE = "sharing.json"
@@ -54,7 +54,7 @@ def _found(policy: Policy, settings: PolicySettings, file: Path) -> Probed:
     before = _kept(file)
     sharing = settings.sharing
     try:
-        subject = _stand_in(policy) if unread.is_marked(policy.model) else policy
+        subject = _stand_in(policy) if policy.layout.unread else policy
         examples = _examples(policy)
         probed = None
         if sharing == "auto" and before is not None:

@@ -24,6 +24,7 @@ from rrgtrain.policy.load import load_policy, read_config
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.remembered import TINY, base_of
 from rrgtrain.ranks import ranks, sharding
+from rrgtrain.ranks.layout import Layout
 from rrgtrain.schema import Recipe
 
 START = "rrgtrain_start"
@@ -46,10 +47,12 @@ def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
     """
     model = policy.model
     if sharding.is_sharded(policy):
-        return _view(policy, sharding.frozen_copy(policy))
+        model, layout = sharding.frozen_copy(policy)
+        return _view(policy, model, layout=layout)
     if not isinstance(model, PeftModel):
         held = {id(p): _held(p, policy.dtype, shares) for p in model.parameters()}
-        return _view(policy, copy.deepcopy(model, held).requires_grad_(False).eval())
+        frozen = copy.deepcopy(model, held).requires_grad_(False).eval()
+        return _view(policy, frozen, layout=Layout())
     if _is_base(model):
         return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))
     own = model.active_adapter
@@ -105,7 +108,8 @@ def named_reference(policy: Policy, recipe: Recipe, work: Path) -> Reference:
             "their log-probabilities cannot be compared; name a checkpoint of the same family"
         )
     # its tower may be another, and the policy's cache holds what the policy's has seen
-    return _view(policy, other.model.requires_grad_(False).eval(), vision_cache=None)
+    model = other.model.requires_grad_(False).eval()
+    return _view(policy, model, vision_cache=None, layout=other.layout)
 
 
 def _stands_on(model: Any, path: str) -> bool:

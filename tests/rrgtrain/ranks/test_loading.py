@@ -13,7 +13,6 @@ import torch
 
 from rrgtrain.plan import Setup, machine_of, plan_stage
 from rrgtrain.policy.load import load_policy
-from rrgtrain.ranks import unread
 from rrgtrain.rollout import checkpoint_tensors
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.policy.common import text_directory, tiny_directory
@@ -100,7 +99,7 @@ def test_a_head_is_tied_where_it_is_the_embedding(tmp_path: Path, factor: float)
     warned = pytest.warns(UserWarning, match="read one by one") if factor != 1.0 else nullcontext()
     with warned:
         policy = load_policy(path, unread=True)
-    assert unread.is_marked(policy.model) == (factor == 1.0)
+    assert policy.layout.unread == (factor == 1.0)
     head, embedding = policy.backbone.lm_head.weight, policy.language_model.embed_tokens.weight
     assert (head is embedding) == (factor == 1.0)
     if factor != 1.0:

@@ -1,0 +1,32 @@
+"""How the weights of a model lie: read or not, whole or in shards, with a copy or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+Fill = Callable[[str, Any], None]
+"""Write the values of the parameter of this name into its empty DTensor."""
+
+
+@dataclass
+class Layout:
+    """Hold the state of a model's weights; policies of one model have one layout.
+
+    fill: given while the weights are unread, `sharding.setup` takes it; root: the module that
+    `fully_shard` holds, and plain: the modules without weights, of which copies are made, both
+    once the weights are sharded; copied: the copy of `gathered`, and whether it is of all weights.
+    """
+
+    fill: Fill | None = None
+    root: Any = None
+    plain: nn.Module | None = None
+    copied: tuple[nn.Module | None, bool] = (None, False)
+
+    @property
+    def unread(self) -> bool:
+        """Tell whether the weights are still to be read."""
+        return self.fill is not None
