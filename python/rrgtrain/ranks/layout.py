@@ -1,4 +1,4 @@
-"""How the weights of a model lie: read or not, whole or in shards, with a copy or without."""
+"""Hold how the weights of a model lie: read or not, whole or in shards."""
 
 from __future__ import annotations
 

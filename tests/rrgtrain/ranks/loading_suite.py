@@ -15,7 +15,6 @@ import torch
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import Policy, load_policy
 from rrgtrain.ranks import ranks, sharding, unread
-from rrgtrain.ranks.layout import Fill
 from rrgtrain.train.reference import reference_of
 from tests.rrgtrain.plan.tracker import LiveBytes
 
@@ -91,7 +90,7 @@ def loaded(path: str, options: dict[str, Any]) -> Loaded:
         fill_shards(*words)
         found.filled = tracker.peak
 
-    def counted(read: Callable[[str, torch.Tensor], None]) -> Fill:
+    def counted(read: Callable[[str, torch.Tensor], None]) -> Any:
         def counting(name: str, out: torch.Tensor) -> None:
             found.reads += 1
             read(name, out)
