@@ -65,7 +65,7 @@ DOORS = {
     "rrgdata.phantom": "write",
     "rrgdata.sources": "folder guess published",
     "rrgtrain.commands": "command started",
-    "rrgtrain.ranks": "gathered nodes ranks sharding unread",
+    "rrgtrain.ranks": "gathered layout nodes ranks sharding unread",
     "rrgtrain.integrations": "trl trl_rewards",
     "rrgtrain.log": "logs trackers",
     "rrgtrain.policy": (
