@@ -1,4 +1,4 @@
-"""List the jobs of a fold and the claims in their order: data, and nothing that runs."""
+"""List the jobs of a fold and the claims in their order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ JUDGED_FOLDS = tuple(fold for fold in range(FOLDS) if fold != DEVELOPMENT)
 
 @dataclass(frozen=True)
 class Arm(Job):
-    """A job of a fold; `data` names the job whose studies it reads, `settings` go upon its recipe.
+    """Describe a job of a fold.
 
-    kind "data" draws `evidence` and builds the policy of random weights that "sft" without a start
-    begins from.
+    `data` names the job whose studies it reads, `settings` go upon its recipe. One of kind "data"
+    draws `evidence` and builds the policy that "sft" without a start begins from.
     """
 
     data: str = "data"
@@ -91,7 +91,7 @@ ARMS: dict[str, Arm] = {arm.name: arm for arm in _LISTED}
 
 
 @dataclass(frozen=True)
-class Check:
+class Comparison:
     """`first` minus `second` in `measure` on `population`, judged by `kind`.
 
     "more" and "less" want a difference of at least `least` in that direction; "kept" wants
@@ -116,7 +116,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Claim:
+class Hypothesis:
     """A hypothesis with its checks; `beside` are arms that are shown and not judged.
 
     A claim without checks is measured only.
@@ -125,7 +125,7 @@ class Claim:
     name: str
     paper: str
     says: str
-    checks: tuple[Check, ...] = ()
+    checks: tuple[Comparison, ...] = ()
     beside: tuple[str, ...] = ()
     folds: tuple[int, ...] = JUDGED_FOLDS
 
@@ -151,12 +151,12 @@ _POINTS |= {"zero_groups": 0.02, "zero_variance": 0.01}
 """Smallest effects of interest."""
 
 
-def _check(first: str, kind: str, second: str, measure: str, population: str = "all") -> Check:
-    return Check(first, kind, second, measure, population, _POINTS[measure])
+def _check(first: str, kind: str, second: str, measure: str, population: str = "all") -> Comparison:
+    return Comparison(first, kind, second, measure, population, _POINTS[measure])
 
 
-CLAIMS: tuple[Claim, ...] = (
-    Claim(
+CLAIMS: tuple[Hypothesis, ...] = (
+    Hypothesis(
         "rl",
         "EditGRPO, table 1; DEER, table 1",
         "Reinforcement learning (the best arm beforehand: EditGRPO) is above SFT and above SFT "
@@ -167,7 +167,7 @@ CLAIMS: tuple[Claim, ...] = (
             _check("editgrpo", "more", "sft_continued", MACRO, "abnormal"),
         ),
     ),
-    Claim(
+    Hypothesis(
         "edits",
         "EditGRPO, tables 1 and 4",
         "Edits are above Dr. GRPO, and edits of sentences above the whole reference as a member.",
@@ -178,7 +178,7 @@ CLAIMS: tuple[Claim, ...] = (
         ),
         ("grpo",),
     ),
-    Claim(
+    Hypothesis(
         "oracle",
         "OraPO, figure 2 and table 4",
         "From a start that sees nothing the oracle leaves fewer groups that earn nothing, and 400 "
@@ -190,7 +190,7 @@ CLAIMS: tuple[Claim, ...] = (
         ),
         ("oracle_01", "oracle_2"),
     ),
-    Claim(
+    Hypothesis(
         "ditpo",
         "DEER, tables 1, 4 and 5",
         "DiTPO is above GRPO, gradient weights above TF-IDF; BLEU-2 in the last phase raises "
@@ -202,7 +202,7 @@ CLAIMS: tuple[Claim, ...] = (
             _check("deer", "kept", "deer_f1", "sample_f1", "abnormal"),
         ),
     ),
-    Claim(
+    Hypothesis(
         "mccs",
         "MRG-R1, table II",
         "From one start MCCS is above text overlap, and above CE-F1.",
@@ -211,14 +211,14 @@ CLAIMS: tuple[Claim, ...] = (
             _check("mrg_r1_mccs", "more", "mrg_r1_ce_f1", F1),
         ),
     ),
-    Claim(
+    Hypothesis(
         "ddsampling",
         "DEER, table 7",
         "A fifth drawn by eq. 5 has fewer zero-variance groups than one drawn at random; `rank`, "
         "`top` and the bound of eq. 5 stand beside it.",
         (_check("select:log_rank", "less", "select:random", "zero_variance"),),
     ),
-    Claim(
+    Hypothesis(
         "facts",
         "OraPO, table 4",
         "FactS is above the share of labels predicted right, as reward.",
@@ -227,7 +227,7 @@ CLAIMS: tuple[Claim, ...] = (
             _check("facts", "more", "accuracy", MACRO),
         ),
     ),
-    Claim(
+    Hypothesis(
         "severity",
         "none: a reward of ours",
         "From one start the severity reward is above the papers' reward.",
@@ -236,7 +236,7 @@ CLAIMS: tuple[Claim, ...] = (
             _check("editgrpo_severity", "more", "editgrpo", F1, "abnormal"),
         ),
     ),
-    Claim(
+    Hypothesis(
         "mechanism",
         "EditGRPO, section 2",
         "What edits do: gradient by place, entropy, length, gains by rule. Not judged.",
@@ -251,7 +251,7 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 def with_needs(names: Iterable[str]) -> list[str]:
-    """The jobs and all that they need, in the order of the table; UserError for an unknown one."""
+    """List the jobs and their needs in the table's order; UserError for an unknown one."""
     needed: set[str] = set()
 
     def add(name: str) -> None:
@@ -266,8 +266,8 @@ def with_needs(names: Iterable[str]) -> list[str]:
     return [name for name in ARMS if name in needed]
 
 
-def claims_of(names: Iterable[str] | None) -> list[Claim]:
-    """The claims of these names in their order, all without names; UserError for an unknown one."""
+def claims_of(names: Iterable[str] | None) -> list[Hypothesis]:
+    """List the claims of these names, or all; UserError for an unknown one."""
     asked_for = list(names or [claim.name for claim in CLAIMS])
     for name in asked_for:
         if name not in {claim.name for claim in CLAIMS}:

@@ -1,4 +1,4 @@
-"""Do what the command line asks for: an estimate, jobs in slices, one job, or a report."""
+"""Do what the command line asks for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.iu_evidence.arms import ARMS, JUDGED_FOLDS, Claim, claims_of, with_needs
+from experiments.iu_evidence.arms import ARMS, JUDGED_FOLDS, Hypothesis, claims_of, with_needs
 from experiments.iu_evidence.cost import planned, seconds_of
 from experiments.iu_evidence.data import DEVELOPMENT, FOLDS
 from experiments.iu_evidence.report import results_of, told
@@ -74,11 +74,13 @@ def run(options: argparse.Namespace) -> None:
     print("\n".join(reported(claims, out, folds)))
 
 
-def reported(claims: Sequence[Claim], out: Path, folds: Sequence[int]) -> list[str]:
+def reported(claims: Sequence[Hypothesis], out: Path, folds: Sequence[int]) -> list[str]:
     """The report of the claims from the results beneath `out`, with what is of development."""
     lines = ["# The papers' claims on IU X-Ray through noisy evidence", ""]
     if DEVELOPMENT in folds:
         lines += [f"Fold {DEVELOPMENT} is of development: nothing here is a verdict.", ""]
+    count = sum(len(claim.checks) for claim in claims)
+    lines += [f"{count} checks, without a correction for their number.", ""]
     for claim in claims:
         own = [fold for fold in claim.folds if fold in folds] or list(folds)
         lines += [*told(claim, results_of(claim, out, own, quick=False)), ""]
@@ -86,7 +88,7 @@ def reported(claims: Sequence[Claim], out: Path, folds: Sequence[int]) -> list[s
 
 
 def _tasks(
-    options: argparse.Namespace, claims: Sequence[Claim], folds: Sequence[int], out: Path
+    options: argparse.Namespace, claims: Sequence[Hypothesis], folds: Sequence[int], out: Path
 ) -> list[FoldTask]:
     if options.quick or options.arms:
         names = with_needs(options.arms or QUICK_ARMS)
@@ -102,7 +104,7 @@ def _tasks(
 
 
 def _estimate(
-    rows: Sequence[tuple[Claim, float, bool]],
+    rows: Sequence[tuple[Hypothesis, float, bool]],
     tasks: Sequence[FoldTask],
     options: argparse.Namespace,
 ) -> list[str]:

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.iu_evidence.arms import DATA, SELECT, SFT, Claim
+from experiments.iu_evidence.arms import DATA, SELECT, SFT, Hypothesis
 from experiments.iu_evidence.tasks import FoldTask, tasks_of
 from rrgtrain.schema import Recipe
 
@@ -55,8 +55,10 @@ def _rl(recipe: Recipe) -> float:
     return learned + rl.steps * step + A_GREEDY_REPORT * VALIDATION * validations
 
 
-def planned(claims: Sequence[Claim], out: Path, budget: float) -> list[tuple[Claim, float, bool]]:
-    """Each claim in its order, the seconds it adds to those before, and whether it fits.
+def planned(
+    claims: Sequence[Hypothesis], out: Path, budget: float
+) -> list[tuple[Hypothesis, float, bool]]:
+    """Tell of each claim the seconds that it adds, and whether it fits.
 
     A claim that does not fit is left out, and the next one is tried.
     """

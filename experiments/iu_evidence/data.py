@@ -1,4 +1,4 @@
-"""Turn the reports of IU X-Ray into studies whose prompt holds noisy evidence of each finding.
+"""Turn reports of IU X-Ray into studies whose prompts hold noisy evidence.
 
 For each of the 13 findings a score s = d·y + N(0, 1) is drawn, y being what the labeller reads in
 the report, and its level, one of five, stands in the prompt as a word of two letters: `aw` is
@@ -42,7 +42,7 @@ _FINDING_LETTERS, _LEVEL_LETTERS = "abcdefghijklm", "vwxyz"
 
 @dataclass(frozen=True)
 class Evidence:
-    """How the prompts of a data set are drawn; `shuffled` gives training studies another's."""
+    """Settings of the draw of prompts; `shuffled` gives training studies another's."""
 
     auc: float = 0.85
     draws: int = 6
@@ -60,9 +60,9 @@ class Reports:
 
 
 def read_reports(root: Path, limit: int | None = None) -> Reports:
-    """Read all studies of all splits, in the order of their names, with labels and human codes.
+    """Read the studies of all splits with labels and human codes.
 
-    `limit` keeps the first of them.
+    They are in the order of their names; `limit` keeps the first of them.
 
     UserError where a file of the data set is missing or a study has no human code.
     """
@@ -111,7 +111,7 @@ def shares(distance: float) -> np.ndarray:
 
 
 def auc_of(shares: np.ndarray) -> float:
-    """Area under the ROC curve of levels with these shares [2, L]; a tie counts half."""
+    """Compute the area under the ROC curve of shares [2, L]; ties count half."""
     without, with_finding = shares
     return float(with_finding @ (np.cumsum(without) - without / 2))
 

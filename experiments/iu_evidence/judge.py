@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.iu_evidence.arms import Check
+from experiments.iu_evidence.arms import Comparison
 from experiments.iu_evidence.data import FINDINGS
 from experiments.replicate.measures import Ratios, mean_of
 from experiments.replicate.results import Result
@@ -86,7 +86,7 @@ def _micro(p: np.ndarray, t: np.ndarray) -> Ratios:
 
 
 def pooled(parts: Sequence[Ratios], weights: Sequence[np.ndarray] | None = None) -> np.ndarray:
-    """The measure over the units of all folds: float64 [B] under weights [B, U] of each fold."""
+    """Pool a measure over folds: float64 [B] under weights [B, U] of each."""
     drawn = weights or [np.ones((1, part.units)) for part in parts]
     top = sum(w @ part.top for w, part in zip(drawn, parts, strict=True))
     bottom = sum(w @ part.bottom for w, part in zip(drawn, parts, strict=True))
@@ -144,8 +144,8 @@ def verdict(outcomes: Sequence[str]) -> str:
     return UNDECIDED if UNDECIDED in outcomes else HOLDS
 
 
-def checked(check: Check, results: Mapping[str, Sequence[Result]]) -> tuple[Difference, str]:
-    """The difference of a check over the results of its arms, a list a fold, and its outcome."""
+def checked(check: Comparison, results: Mapping[str, Sequence[Result]]) -> tuple[Difference, str]:
+    """Compute a check's difference and outcome from its arms' results, one a fold."""
     sides = []
     for row in (check.first, check.second):
         arm, _, part = row.partition(":")

@@ -1,4 +1,4 @@
-"""Measure what edits do in a step: where their gradient lies, and what each rule gains.
+"""Measure where the gradient of edits lies, and what each rule gains.
 
 Members of a group that share a prefix share its gradient: at one (prefix, token) the coefficients
 of ∂loss/∂log p add up, so a report and its edit cancel before the first change as far as their

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.iu_evidence.arms import ARMS, RL, SELECT, SFT, Claim
+from experiments.iu_evidence.arms import ARMS, RL, SELECT, SFT, Hypothesis
 from experiments.iu_evidence.judge import (
     POPULATIONS,
     Difference,
@@ -25,12 +26,16 @@ from rrgtrain.errors import UserError
 
 NOT_RUN = "not run"
 COLUMNS = ("f1_13", "macro_14", "micro_5", "mesh", "bleu4", "unheard", "words")
+LABELS = ("f1_13", "macro_14", "micro_5", "recall_13", "precision_13", "sample_f1")
+"""Measures of labels, which the human codes judge second."""
 Results = Mapping[str, Sequence[Result]]
 """By arm, one result a fold, in the order of the folds."""
 
 
-def results_of(claim: Claim, out: Path, folds: Sequence[int], *, quick: bool) -> Results | None:
-    """Read the results of a claim's arms; None where one is missing, which is "not run".
+def results_of(
+    claim: Hypothesis, out: Path, folds: Sequence[int], *, quick: bool
+) -> Results | None:
+    """Read the results of a claim's arms; None where one is missing.
 
     UserError where arms of a fold were trained from different trainings of one start.
     """
@@ -44,7 +49,7 @@ def results_of(claim: Claim, out: Path, folds: Sequence[int], *, quick: bool) ->
 
 
 def digest_of(result: Result) -> str:
-    """16 hex digits of what a start wrote: a start that is trained anew may be another."""
+    """Digest what a start wrote: one that is trained anew may be another."""
     text = json.dumps(result.facts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -64,7 +69,7 @@ def _require_one_start(results: Mapping[str, Result], fold: int) -> None:
             )
 
 
-def told(claim: Claim, results: Results | None) -> list[str]:
+def told(claim: Hypothesis, results: Results | None) -> list[str]:
     """A claim with its verdict, tables and checks; "not run" where a result is missing."""
     lines = [f"## {claim.name} ({claim.paper})", "", claim.says, ""]
     if results is None:
@@ -74,6 +79,9 @@ def told(claim: Claim, results: Results | None) -> list[str]:
         between, outcome = checked(check, results)
         outcomes.append(outcome)
         checks.append(f"- {check.text}: {spoken(between)}: {outcome}")
+        if check.measure in LABELS:
+            human, _ = checked(replace(check, measure="mesh"), results)
+            checks.append(f"  - by the human codes: {spoken(human)}")
     lines += [f"Verdict: {verdict(outcomes)}.", ""]
     judged = [n for n in results if ARMS[n].kind in (SFT, RL)]
     for population in POPULATIONS if judged else ():

@@ -1,8 +1,8 @@
-"""Run one job in this process, and leave its result as JSON that holds no report and no clock.
+"""Run one job in this process, and leave its result as JSON.
 
-A job that a slice or a kill has ended goes on from its checkpoint to the same JSON. Reports stay in
-the run's directory: the data's licence keeps what may repeat it out of the repository. What a job
-cost stands beside, in NAME.seconds.json.
+It holds no report and no clock. A job that a slice or a kill has ended goes on from its checkpoint
+to the same JSON. Reports stay in the run's directory: the data's licence keeps what may repeat it
+out of the repository. What a job cost stands beside, in NAME.seconds.json.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WEIGHTS = ("log_rank", "rank", "top")
 
 
 def work(task: FoldTask, root: Path, device: Device) -> None:
-    """Run the job, or go on with it, and leave its result; Stopped with all kept."""
+    """Run the job, or go on with it; Stopped with all kept."""
     begin(task)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     recipe = task.recipe()
@@ -180,7 +180,7 @@ _KINDS = {SFT: _sft, RL: _rl, SELECT: _select}
 
 
 def child(task: Task, words: list[str]) -> Process:
-    """Start the job as a command on one thread, `words` after its own, its output in its log."""
+    """Start the job as a command on one thread; `words` follow its own."""
     own = ["--job", task.job.name, "--folds", str(task.seed), "--out", str(task.out), *words]
     own += ["--quick"] if task.quick else []
     task.home.mkdir(parents=True, exist_ok=True)

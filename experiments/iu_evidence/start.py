@@ -1,4 +1,4 @@
-"""Build the policy that a fold starts from: a Qwen2 of text alone, 5 to 6 million parameters."""
+"""Build a Qwen2 of text alone, 5 to 6 million parameters, from random weights."""
 
 from __future__ import annotations
 

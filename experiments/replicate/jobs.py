@@ -150,7 +150,7 @@ class Task:
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """What the result depends on that is no setting of the recipe."""
+        """Name all the result depends on that is no setting of the recipe."""
         return {}
 
     @property

@@ -24,6 +24,7 @@ from rrgtrain.policy.load import load_policy
 from rrgtrain.train import rl as rl_module
 from rrgtrain.util.stop import stopping
 from tests.experiments.iu_evidence.common import iu_directory
+from tests.experiments.replicate.test_runner import Played
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +167,28 @@ def test_the_small_form_runs_its_jobs_in_this_process(
     words = ["--quick", "--data", str(home / "iu"), "--out", str(home / "out")]
     assert main(words) == 0
     assert "claims nothing" in capsys.readouterr().out
+
+
+def test_the_command_runs_estimates_and_keeps_what_has_finished(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def in_this_process(task: FoldTask, words: list[str]) -> Played:
+        assert words == ["--data", str(home / "iu"), "--device", "cpu", "--slice", "480.0"]
+        return Played(lambda: work(task, home / "iu", "cpu") or 0)
+
+    monkeypatch.setattr(command, "child", in_this_process)
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results")
+    words = ["--arms", "data", "--folds", "0", "1", "--data", str(home / "iu")]
+    words += ["--out", str(tmp_path / "out"), "--claims", "rl"]
+    assert main([*words, "--estimate"]) == 0
+    assert "2 jobs to run, 0 finished before: about 24 s" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "Verdict: not run." in text and "3 checks" in text
+    results = tmp_path / "results"
+    kept = sorted(str(path.relative_to(results)) for path in results.rglob("*.json"))
+    assert kept == ["dev/fold0/data.json", "judged/fold1/data.json"]

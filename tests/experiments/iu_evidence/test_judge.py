@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.iu_evidence.arms import ARMS, CLAIMS, Check, claims_of, with_needs
+from experiments.iu_evidence.arms import ARMS, CLAIMS, Comparison, Hypothesis, claims_of, with_needs
 from experiments.iu_evidence.judge import (
     ABNORMAL,
     ALL,
@@ -19,6 +19,7 @@ from experiments.iu_evidence.judge import (
     measured,
     verdict,
 )
+from experiments.iu_evidence.report import told
 from experiments.replicate.measures import mean_of
 from rrgclinical.metrics import label_report
 from rrgtrain.errors import UserError
@@ -93,10 +94,24 @@ def test_measures_are_those_of_the_library() -> None:
 def test_a_check_takes_its_arms_in_their_order() -> None:
     truth = np.tile(np.eye(14, dtype=np.int8)[:13], (20, 1))
     results = {"a": [planted(truth, truth)] * 2, "b": [planted(truth * 0, truth)] * 2}
-    more = Check("a", "more", "b", "f1_13", ALL, 0.02)
+    more = Comparison("a", "more", "b", "f1_13", ALL, 0.02)
     between, outcome = checked(more, results)
     assert between.value == 1.0 and outcome == HOLDS
-    assert checked(Check("b", "more", "a", "f1_13", ALL, 0.02), results)[1] == FAILS
+    assert checked(Comparison("b", "more", "a", "f1_13", ALL, 0.02), results)[1] == FAILS
+
+
+def test_the_report_has_both_judges_of_a_check() -> None:
+    truth = np.tile(np.eye(14, dtype=np.int8)[:13], (20, 1))
+    results = {"grpo": [planted(truth, truth)] * 4, "dr_grpo": [planted(truth * 0, truth)] * 4}
+    check = Comparison("grpo", "more", "dr_grpo", "f1_13", ALL, 0.02)
+    lines = told(Hypothesis("edits", "a table", "A sentence.", (check,)), results)
+    assert "Verdict: holds." in lines
+    (judged,) = [n for n, line in enumerate(lines) if line.startswith("- grpo is above dr_grpo")]
+    assert lines[judged].endswith("+100.0 +100.0 +100.0 +100.0: holds")
+    assert lines[judged + 1].startswith("  - by the human codes: +100.0 [+100.0, +100.0]")
+    rows = [line.split() for line in lines if line.startswith("grpo ")]
+    assert [row[1:8] for row in rows] == [["1.000", "0.929", "1.000", "1.000", "0.100", "0.250",
+                                           "30.0"]] * 2  # fmt: skip
 
 
 def test_claims_name_what_there_is() -> None:
