@@ -149,6 +149,11 @@ class Task:
         return "+".join(map(_findable, named))
 
     @property
+    def conditions(self) -> dict[str, Any]:
+        """Name all the result depends on that is no setting of the recipe."""
+        return {}
+
+    @property
     def settings(self) -> list[str]:
         """Seeds, data, and what stands in the table for the small size."""
         found = [f"seed={self.seed}", f"policy.seed={self.seed}", f"data.phantom.seed={self.seed}"]
@@ -197,7 +202,8 @@ def _findable(part: str) -> str:
 @functools.cache
 def _identity(task: Task) -> str:
     needs = {name: digest(identity(task.other(name))) for name in task.job.needs}
-    return json.dumps({**settings_and_versions(task.recipe()), "needs": needs}, sort_keys=True)
+    own = {**settings_and_versions(task.recipe()), **task.conditions}
+    return json.dumps({**own, "needs": needs}, sort_keys=True)
 
 
 def settings_and_versions(recipe: Recipe) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from experiments.replicate.cost import seconds_of
 from experiments.replicate.jobs import Task
@@ -56,16 +56,19 @@ def run_tasks(
     *,
     pause: float = PAUSE,
     tell: Callable[[str], None] = print,
+    estimate: Callable[[Any], float] | None = None,
 ) -> None:
     """Runs every task without a result, those they need first.
+
+    estimate: seconds of a task; `cost.seconds_of` by default.
 
     Raises UserError for a job that fails, or that a slice brings no further; Stopped when this
     process is asked to end, after its children have. What has finished stays in either case.
     """
     waiting = [task for task in tasks if not finished(task)]
     running: list[_Running] = []
-    costs = {task: seconds_of(task) for task in waiting}
-    bar: Bar[int] = progress(round(sum(costs.values())), "replicate, estimated seconds")
+    costs = {task: (estimate or seconds_of)(task) for task in waiting}
+    bar: Bar[int] = progress(round(sum(costs.values())), "estimated seconds")
     with bar:
         try:
             while waiting or running:

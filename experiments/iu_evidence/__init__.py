@@ -1,0 +1,1 @@
+"""The papers' claims on real reports of IU X-Ray, read through noisy evidence."""

@@ -1,0 +1,196 @@
+"""Run one job in this process, and leave its result as JSON.
+
+It holds no report and no clock. A job that a slice or a kill has ended goes on from its checkpoint
+to the same JSON. Reports stay in the run's directory: the data's licence keeps what may repeat it
+out of the repository. What a job cost stands beside, in NAME.seconds.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from experiments.iu_evidence.arms import DATA, RL, SELECT, SFT
+from experiments.iu_evidence.data import QUICK_STUDIES, read_reports, write_fold
+from experiments.iu_evidence.mechanism import EditRecorder
+from experiments.iu_evidence.report import digest_of
+from experiments.iu_evidence.start import build_start
+from experiments.iu_evidence.tasks import FoldTask
+from experiments.replicate.jobs import Task, identity
+from experiments.replicate.results import Result, begin, end
+from experiments.replicate.runner import Process
+from rrgclinical.common import json_reader
+from rrgclinical.common.files import atomic_write
+from rrgclinical.rules.sentences import split_sentences
+from rrgdata.study import Study
+from rrgkern import diagnostic_diversity
+from rrgreport.provenance import commit
+from rrgtrain.policy.prompt import prompt_text
+from rrgtrain.run.select_studies import RECORDS, random_draw, select
+from rrgtrain.run.stages import Stages
+from rrgtrain.schema import Recipe
+from rrgtrain.select.records import Records
+from rrgtrain.select.weight import draw_by_rank, least_zero_variance
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.evaluate import Evaluation
+
+Facts = dict[str, Any]
+Device = Literal["cpu", "cuda"]
+CURVES = ("entropy", "report_tokens", "zero_variance", "zero_groups", "zero_reward")
+"""What the log's rows of a reinforcement learning keep, step by step."""
+WEIGHTS = ("log_rank", "rank", "top")
+
+
+def work(task: FoldTask, root: Path, device: Device) -> None:
+    """Run the job, or go on with it; Stopped with all kept."""
+    begin(task)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    recipe = task.recipe()
+    # no part of the identity: a result of a GPU stands beside one of a CPU, and says so
+    recipe = replace(recipe, policy=replace(recipe.policy, device=device))
+    facts = _data(task, root) if task.job.kind == DATA else _KINDS[task.job.kind](task, recipe)
+    if task.job.start:
+        facts["start"] = digest_of(Result.load(task.other(task.job.start).result))
+    end(task, Result(identity(task), task.command, commit(), {}, {"device": device, **facts}))
+    shutil.rmtree(RunDir(task.directory).resume, ignore_errors=True)
+
+
+def _data(task: FoldTask, root: Path) -> Facts:
+    reports = read_reports(root, QUICK_STUDIES if task.quick else None)
+    sizes = write_fold(reports, task.seed, task.job.evidence, task.directory)
+    entries = json_reader.read(task.directory / "annotation.json", dict)["train"]
+    texts = [entry["report"] for entry in entries]
+    texts += [prompt_text(_as_prompted(entry), style="short") for entry in entries]
+    build_start(task.size, texts, task.directory / "start")
+    return sizes
+
+
+def _as_prompted(entry: dict[str, str]) -> Study:
+    return Study(entry["id"], "train", None, None, (), indication=entry["indication"])
+
+
+def _sft(task: FoldTask, recipe: Recipe) -> Facts:
+    with Stages.open(recipe, task.directory, sft=True, verb="sft", resume=_begun(task)) as stages:
+        trained = stages.sft(until_plateau=not task.job.start)
+        evaluation = stages.evaluate("test")
+        _keep_seconds(task, trained.seconds)
+        steps = {"steps": trained.steps, "best_step": trained.best_step}
+        return {**steps, **_curves(task, "sft", ("loss",)), **_judged(task, stages, evaluation)}
+
+
+def _rl(task: FoldTask, recipe: Recipe) -> Facts:
+    recorder = EditRecorder()
+    with Stages.open(recipe, task.directory, rl=True, verb="rl", resume=_begun(task)) as stages:
+        trained = stages.rl(recorder)
+        evaluation = stages.evaluate("test")
+        _keep_seconds(task, trained.seconds)
+        steps = {
+            "studies": len(stages.session.chosen),
+            "steps": trained.steps,
+            "best_step": trained.best_step,
+            "rollouts": trained.rollouts,
+            "edits": trained.edits,
+        }
+        curves = _curves(task, recipe.rl.algorithm, CURVES)
+        return {**steps, **curves, **recorder.summary(), **_judged(task, stages, evaluation)}
+
+
+def _begun(task: FoldTask) -> bool:
+    return bool(RunDir(task.directory).contents())
+
+
+def _keep_seconds(task: FoldTask, seconds: float) -> None:
+    atomic_write(task.home / f"{task.job.name}.seconds.json", json.dumps({"seconds": seconds}))
+
+
+def _curves(task: FoldTask, phase: str, names: tuple[str, ...]) -> Facts:
+    """Read the logged rows of a phase: a list a name, one number a step."""
+    lines = RunDir(task.directory).metrics.read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["phase"] == phase]
+    present = [name for name in names if rows and name in rows[0]]
+    return {"curves": {name: [round(row[name], 6) for row in rows] for name in present}}
+
+
+def _judged(task: FoldTask, stages: Stages, evaluation: Evaluation) -> Facts:
+    """Of each held-out study: labels, truth, human codes, and counts of its report's language."""
+    # Imported here: nltk takes a second.
+    from rrgclinical.text import sentence_bleu
+
+    codes = json_reader.read(task.home / task.job.data / "codes.json", dict)["codes"]
+    heard = {s for study in stages.session.split("train") for s in sentences(study.report or "")}
+    written = [sentences(report) for report in evaluation.reports]
+    references = [study.report or "" for study in evaluation.studies]
+    bleu = sentence_bleu(evaluation.reports, references, 4)[:, 3]
+    names = [study.id for study in evaluation.studies]
+    return {
+        "ids": names,
+        "predicted": _rows(evaluation.predicted),
+        "truth": _rows(evaluation.truth),
+        "codes": [codes[name] for name in names],
+        "bleu4": [round(float(value), 6) for value in bleu],
+        "words": [len(report.split()) for report in evaluation.reports],
+        "sentences": [len(own) for own in written],
+        "unheard": [sum(s not in heard for s in own) for own in written],
+        "distinct": len(set(evaluation.reports)),
+        "parameters": sum(p.numel() for p in stages.session.policy.model.parameters()),
+    }
+
+
+def sentences(report: str) -> list[str]:
+    """Split a report."""
+    return [report[begin:end] for begin, end in split_sentences(report)]
+
+
+def _rows(labels: np.ndarray) -> list[str]:
+    return ["".join(str(int(label)) for label in row) for row in labels]
+
+
+def _select(task: FoldTask, recipe: Recipe) -> Facts:
+    """Of each training study: whether its samples earn alike, and which draws take it."""
+    subset = select(recipe, task.directory)
+    records, names = Records(task.directory / RECORDS), list(subset.scores)
+    rewards = records.rewards(names)
+    if rewards is None:
+        raise ValueError("studies without reports; wanted something to be rewarded by")
+    flat = (rewards == rewards[:, :1]).all(1)
+    scores = diagnostic_diversity(torch.as_tensor(records.labels(names)).bool())
+    count, share = len(subset.chosen), recipe.select.share
+    chosen = {name: draw_by_rank(scores, share, recipe.seed, name) for name in WEIGHTS}
+    chosen |= {"random": random_draw(len(names), count, recipe.seed), "all": np.arange(len(names))}
+    of_draw = {name: np.isin(np.arange(len(names)), rows) for name, rows in chosen.items()}
+    mean = float(flat.mean())
+    return {
+        "ids": names,
+        "flat": "".join(str(int(value)) for value in flat),
+        "draws": {k: "".join(str(int(v)) for v in rows) for k, rows in of_draw.items()},
+        "bounds": {name: least_zero_variance(mean, len(names), count, name) for name in WEIGHTS},
+    }
+
+
+_KINDS = {SFT: _sft, RL: _rl, SELECT: _select}
+
+
+def child(task: Task, words: list[str]) -> Process:
+    """Start the job as a command on one thread; `words` follow its own."""
+    own = ["--job", task.job.name, "--folds", str(task.seed), "--out", str(task.out), *words]
+    own += ["--quick"] if task.quick else []
+    task.home.mkdir(parents=True, exist_ok=True)
+    with task.log.open("a") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "experiments.iu_evidence", *own],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            # Ctrl-C is for the parent, which passes it on once
+            start_new_session=True,
+        )

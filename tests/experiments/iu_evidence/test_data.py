@@ -1,0 +1,139 @@
+"""Evidence by construction and by drawing, folds, and what an entry may say."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.iu_evidence.data import (
+    FINDINGS,
+    FOLDS,
+    LEVELS,
+    Evidence,
+    Reports,
+    auc_of,
+    distance_of,
+    fold_of,
+    fold_studies,
+    levels,
+    patient,
+    read_reports,
+    shares,
+    words_of,
+)
+from rrgtrain.errors import UserError
+from tests.experiments.iu_evidence.common import iu_directory
+
+ROOT = Path(__file__).resolve().parents[3]
+IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
+
+
+def drawn_auc(drawn: np.ndarray, present: np.ndarray) -> float:
+    """By counting pairs, ties half: nothing of the construction."""
+    positive, negative = drawn[present], drawn[~present]
+    above = (positive[:, None] > negative).mean() + (positive[:, None] == negative).mean() / 2
+    return float(above)
+
+
+def made_up(studies: int) -> Reports:
+    rng = np.random.default_rng(1)
+    truth = (rng.random((studies, 14)) < 0.3).astype(np.int8)
+    ids = [f"CXR{number}_IM-{number:04}" for number in range(studies)]
+    return Reports(ids, ["Text."] * studies, truth, np.zeros((studies, 8), bool))
+
+
+@pytest.mark.parametrize("auc", [0.65, 0.85, 1.0])
+def test_the_levels_have_the_auc_asked_for(auc: float) -> None:
+    reports = made_up(2000)
+    present = reports.truth[:, FINDINGS].astype(bool)
+    drawn = levels(reports.ids, present, auc, draw=0)
+    assert drawn_auc(drawn.ravel()[:8000], present.ravel()[:8000]) == pytest.approx(auc, abs=0.01)
+    if auc < 1:
+        assert auc_of(shares(distance_of(auc))) == pytest.approx(auc, abs=1e-9)
+        assert set(np.unique(drawn)) == set(range(LEVELS)), "every level occurs"
+        assert np.array_equal(drawn, levels(reports.ids, present, auc, draw=0))
+        assert not np.array_equal(drawn, levels(reports.ids, present, auc, draw=1))
+
+
+def test_an_auc_that_is_none_is_refused() -> None:
+    for auc in (0.4, 1.1):
+        with pytest.raises(UserError, match="give one of 0.5"):
+            distance_of(auc)
+
+
+def test_folds_hold_whole_patients_and_nearly_as_many() -> None:
+    ids = [f"CXR{n}_IM-{k}" for n in range(100) for k in range(1 + n % 2)]
+    folds = fold_of(ids)
+    of_patient: dict[str, set[int]] = {}
+    for name, fold in zip(ids, folds, strict=True):
+        of_patient.setdefault(patient(name), set()).add(int(fold))
+    assert all(len(folds) == 1 for folds in of_patient.values())
+    sizes = np.bincount([next(iter(f)) for f in of_patient.values()], minlength=FOLDS)
+    assert sizes.max() - sizes.min() <= 1
+    assert np.array_equal(fold_of(ids[::-1])[::-1], folds), "the order of the file does not count"
+
+
+def test_a_fold_keeps_train_validation_and_test_apart() -> None:
+    reports, tested = made_up(100), []
+    for fold in range(FOLDS):
+        studies = fold_studies(reports, fold, Evidence(draws=2))
+        people = {name: {patient(e["id"]) for e in entries} for name, entries in studies.items()}
+        assert not people["train"] & people["val"] and not people["test"] & people["val"]
+        assert not people["test"] & people["train"]
+        assert set().union(*people.values()) == {patient(name) for name in reports.ids}
+        names = [e["id"] for entries in studies.values() for e in entries]
+        assert len(set(names)) == len(names) and len(studies["train"]) == 2 * len(people["train"])
+        tested += sorted(people["test"])
+    assert sorted(tested) == sorted(map(patient, reports.ids)), "each is held out once"
+
+
+def test_evidence_of_held_out_studies_is_that_of_every_other_data_set() -> None:
+    reports = made_up(60)
+    plain = fold_studies(reports, 1, Evidence())
+    once, mixed = (
+        fold_studies(reports, 1, e) for e in (Evidence(draws=1), Evidence(shuffled=True))
+    )
+    for name in ("val", "test"):
+        assert plain[name] == once[name] == mixed[name]
+    assert plain["train"][: len(once["train"])] == once["train"]
+    by_id = {e["id"]: e for e in plain["train"]}
+    moved = [e["indication"] != by_id[e["id"]]["indication"] for e in mixed["train"]]
+    assert np.mean(moved) > 0.9, "shuffled: the evidence of another study"
+    for k in range(1, 7):
+        own = [sorted(e["indication"] for e in d["train"] if e["id"].endswith(f"_k{k}"))
+               for d in (plain, mixed)]  # fmt: skip
+        assert len(own[0]) == len(own[1])
+
+
+def test_words_name_finding_and_level() -> None:
+    assert words_of(np.arange(13) % 5) == "av bw cx dy ez fv gw hx iy jz kv lw mx"
+
+
+def test_files_are_read_whole_and_what_lacks_is_told(tmp_path: Path) -> None:
+    root = iu_directory(tmp_path / "iu", 12)
+    reports = read_reports(root)
+    assert len(reports.ids) == 12 and reports.codes.shape == (12, 8) and reports.codes.any()
+    assert read_reports(root, 5).ids == reports.ids[:5]
+    with pytest.raises(UserError, match="no IU X-Ray reports at .*--data"):
+        read_reports(tmp_path)
+    rows = (root / "mesh_labels_14.csv").read_text().splitlines()
+    (root / "mesh_labels_14.csv").write_text("\n".join(rows[:-1]))
+    with pytest.raises(UserError, match="1 of 12 studies have no human code"):
+        read_reports(root)
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no real data at {IU_XRAY}; set RRG_DATA")
+def test_the_real_studies_carry_evidence_of_the_auc_asked_for() -> None:
+    reports = read_reports(IU_XRAY)
+    assert len(reports.ids) == 2365
+    studies = fold_studies(reports, 0, Evidence())
+    row = {name: truth for name, truth in zip(reports.ids, reports.truth, strict=True)}
+    entries = studies["train"][: len(studies["train"]) // 2]
+    drawn = np.array([["vwxyz".index(w[1]) for w in e["indication"].split()] for e in entries])
+    truth = np.array([row[e["id"].rsplit("_k", 1)[0]] for e in entries])[:, FINDINGS]
+    present = np.isin(truth, (1, 3))
+    assert drawn_auc(drawn.ravel(), present.ravel()) == pytest.approx(0.85, abs=0.01)

@@ -1,0 +1,194 @@
+"""Jobs at the smallest size, in this process: a result, its resume, the budget, the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from experiments.iu_evidence import command
+from experiments.iu_evidence.__main__ import main
+from experiments.iu_evidence.arms import ARMS, CLAIMS
+from experiments.iu_evidence.cost import planned, seconds_of
+from experiments.iu_evidence.mechanism import EditRecorder, places
+from experiments.iu_evidence.report import results_of, told
+from experiments.iu_evidence.run import work
+from experiments.iu_evidence.start import Size, build_start
+from experiments.iu_evidence.tasks import FoldTask
+from experiments.replicate.results import Result, finished
+from rrgtrain.errors import Stopped, UserError
+from rrgtrain.policy.load import load_policy
+from rrgtrain.train import rl as rl_module
+from rrgtrain.util.stop import stopping
+from tests.experiments.iu_evidence.common import iu_directory
+from tests.experiments.replicate.test_runner import Played
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fold whose data, start and EditGRPO have run."""
+    home = tmp_path_factory.mktemp("evidence")
+    root = iu_directory(home / "iu")
+    for name in ("data", "start", "editgrpo"):
+        work(FoldTask(ARMS[name], 0, home / "out", True), root, "cpu")
+    return home
+
+
+def test_a_result_holds_counts_of_each_held_out_study_and_no_report(home: Path) -> None:
+    result = Result.load(FoldTask(ARMS["editgrpo"], 0, home / "out", True).result)
+    facts = result.facts
+    held_out = json.loads((home / "out/fold0/data/annotation.json").read_text())["test"]
+    assert facts["ids"] == [entry["id"] for entry in held_out]
+    for key in ("predicted", "truth", "codes", "bleu4", "words", "sentences", "unheard"):
+        assert len(facts[key]) == len(held_out), key
+    assert facts["steps"] == len(facts["curves"]["entropy"]) == 2
+    assert sum(facts["gradient_share"].values()) == pytest.approx(1, abs=1e-5)
+    assert sum(row["edits"] for row in facts["gains"].values()) > 0
+    assert not any(entry["report"] in json.dumps(facts) for entry in held_out)
+    assert not (home / "out/fold0/editgrpo/resume").exists()
+
+
+def test_a_job_that_was_stopped_gives_the_same_json(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = FoldTask(ARMS["editgrpo"], 0, home / "out", True)
+    whole = task.result.read_bytes()
+    task.result.rename(home / "aside.json")
+    task.directory.rename(home / "aside")
+    real, calls = rl_module.sample_groups, []
+
+    def stopped(*args, **options):
+        calls.append(args[3])
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return real(*args, **options)
+
+    monkeypatch.setattr(rl_module, "sample_groups", stopped)
+    with stopping.installed(), pytest.raises(Stopped):
+        work(task, home / "iu", "cpu")
+    assert not finished(task)
+    with stopping.installed():
+        work(task, home / "iu", "cpu")
+    assert calls == [0, 1, 1]
+    assert task.result.read_bytes() == whole
+
+
+def test_arms_of_different_trainings_of_a_start_are_not_compared(
+    home: Path, tmp_path: Path
+) -> None:
+    claim = dataclasses.replace(CLAIMS[0], checks=(), beside=("start", "editgrpo"), folds=(0,))
+    results = results_of(claim, home / "out", (0,), quick=True)
+    assert results is not None and "Verdict: measured" in "\n".join(told(claim, results))
+    assert "Verdict: not run." in told(claim, results_of(claim, tmp_path, (0,), quick=True))[-1]
+    folder = tmp_path / "fold0"
+    folder.mkdir()
+    for name in ("start", "editgrpo"):
+        content = json.loads((home / f"out/fold0/{name}.json").read_text())
+        content["facts"]["steps"] += name == "start"
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="fold 0: .*come from different trainings of start"):
+        results_of(claim, tmp_path, (0,), quick=True)
+
+
+def test_every_job_has_a_recipe_and_an_estimate() -> None:
+    lost = []
+    for name in ARMS:
+        task = FoldTask(ARMS[name], 1, Path("out"))
+        recipe = task.recipe()
+        if seconds_of(task) <= 0 or (ARMS[name].kind != "data" and recipe.data.images != "none"):
+            lost.append(name)
+        recipe = FoldTask(ARMS[name], 1, Path("out"), True).recipe()
+        lost += [name] if max(recipe.rl.steps, recipe.sft.steps) > 2 else []
+    assert not lost
+    common = {FoldTask(ARMS[n], 1, Path("o")).recipe().eval.best_by for n in ARMS if n != "blind"}
+    assert common == {"micro_f1_13"}, "one judge chooses every arm's checkpoint"
+
+
+def test_claims_are_paid_for_in_their_order_and_a_shared_job_once() -> None:
+    rows = planned(CLAIMS, Path("out"), 14 * 3600)
+    assert sum(added for _, added, fits in rows if fits) <= 14 * 3600
+    fits = {claim.name: fits for claim, _, fits in rows}
+    assert fits["rl"] and fits["edits"] and not all(fits.values())
+    alone = planned(CLAIMS[1:2], Path("out"), 14 * 3600)[0][1]
+    assert rows[1][1] < alone, "the start is paid for by the first claim"
+    assert not any(fits for _, _, fits in planned(CLAIMS[:3], Path("out"), 60))
+
+
+def test_the_policy_has_five_to_six_million_parameters(tmp_path: Path) -> None:
+    directory = build_start(Size(), ["A report.", "INDICATION: aw bx"], tmp_path / "start")
+    policy = load_policy(directory)
+    # these texts teach the tokenizer few of its 2,000 entries, of 256 parameters each
+    entries = 2000 - len(policy.tokenizer)
+    count = sum(p.numel() for p in policy.model.parameters()) + 256 * entries
+    assert 5e6 < count < 6e6
+
+
+def test_places_of_a_change() -> None:
+    cases = {
+        ((1, 2, 9, 4), (1, 2, 3, 4)): (2, 3),
+        ((1, 2, 3), (1, 2, 9, 3)): (2, 2),
+        ((1, 2, 7, 8, 3), (1, 2, 3)): (2, 4),
+        ((1, 1, 1), (1, 1)): (2, 3),
+    }
+    assert {case: places(*case) for case in cases} == cases
+    recorder = EditRecorder()
+    recorder.shares, recorder.gains = [{"before": 0.5, "at": 0.5, "behind": 0.0}], {"a": [1.0]}
+    again = EditRecorder()
+    again.load_state_dict(json.loads(json.dumps(recorder.state_dict())))
+    assert again.summary() == recorder.summary()
+
+
+def test_the_command_line_tells_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = (
+        (["--folds", "5"], "--folds 5; give folds of 0 to 4"),
+        (["--workers", "0"], "--workers 0; give at least 1"),
+        (["--claims", "edit"], "claim edit is unknown; claims are: rl"),
+        (["--job", "grpo"], "--job grpo is of one fold"),
+        (["--job", "grpo", "--folds", "1", "--out", str(tmp_path)], "needs data, which has not"),
+        (["--data", str(tmp_path), "--out", str(tmp_path)], "no IU X-Ray reports at"),
+    )
+    wrong = []
+    for words, line in cases:
+        status = main(words)
+        if status != 2 or line not in capsys.readouterr().err:
+            wrong.append(words)
+    assert not wrong
+
+
+def test_the_small_form_runs_its_jobs_in_this_process(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "QUICK_ARMS", ("editgrpo",))
+    words = ["--quick", "--data", str(home / "iu"), "--out", str(home / "out")]
+    assert main(words) == 0
+    assert "claims nothing" in capsys.readouterr().out
+
+
+def test_the_command_runs_estimates_and_keeps_what_has_finished(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def in_this_process(task: FoldTask, words: list[str]) -> Played:
+        assert words == ["--data", str(home / "iu"), "--device", "cpu", "--slice", "480.0"]
+        return Played(lambda: work(task, home / "iu", "cpu") or 0)
+
+    monkeypatch.setattr(command, "child", in_this_process)
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results")
+    words = ["--arms", "data", "--folds", "0", "1", "--data", str(home / "iu")]
+    words += ["--out", str(tmp_path / "out"), "--claims", "rl"]
+    assert main([*words, "--estimate"]) == 0
+    assert "2 jobs to run, 0 finished before: about 24 s" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "Verdict: not run." in text and "3 checks" in text
+    results = tmp_path / "results"
+    kept = sorted(str(path.relative_to(results)) for path in results.rglob("*.json"))
+    assert kept == ["dev/fold0/data.json", "judged/fold1/data.json"]
