@@ -14,8 +14,8 @@ from rrgkern.logps.head import (
     NeedsGrad,
     Tiles,
     Tiling,
+    masked_forward,
     tiled_backward,
-    tiled_forward,
 )
 from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackwardInto
 from rrgkern.logps.online_softmax import SoftmaxStats, stats_dtype
@@ -34,7 +34,7 @@ def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head
 def fwd(tiles: Tiles, *inputs: Any) -> SoftmaxStats:
     """Body of `rrgkern::linear_token_logps_fwd`."""
     x = FromHidden(*inputs)
-    return tiled_forward(x.hidden, x.targets, head_of(x), x.entropy, tiles)
+    return masked_forward(x, head_of(x), tiles)
 
 
 def bwd(tiles: Tiles, *inputs: Any) -> Gradients:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.logps.inputs import check_targets
+from rrgkern.logps.inputs import FromHidden, check_targets
 from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats, stats_dtype
 
 
@@ -147,6 +147,18 @@ class BackwardRows(NamedTuple):
         """Select rows."""
         stats, coefficients = self.stats.rows(rows), self.coefficients.rows(rows)
         return BackwardRows(self.hidden[rows], self.targets[rows], stats, coefficients)
+
+
+def masked_forward(x: FromHidden, head: Head, tiles: Tiles) -> SoftmaxStats:
+    """`tiled_forward` of the rows that `x.keep` keeps: the others cost nothing, and hold 0.
+
+    The sizes of the products must be known on the host: with a mask a GPU is waited for, once.
+    """
+    if x.keep is None:
+        return tiled_forward(x.hidden, x.targets, head, x.entropy, tiles)
+    rows = x.keep.nonzero()[:, 0]
+    stats = tiled_forward(x.hidden[rows], x.targets[rows], head, x.entropy, tiles)
+    return stats.scattered(rows, len(x.keep), x.entropy)
 
 
 def tiled_forward(

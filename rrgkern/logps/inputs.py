@@ -14,12 +14,16 @@ from rrgkern.overwritten import check_not_overwritten
 
 
 class FromLogits(NamedTuple):
-    """Arguments of the forward from logits [N, V] or [B, L, V], targets [N]."""
+    """Arguments of the forward from logits [N, V] or [B, L, V], targets [N].
+
+    Rows outside of `keep` [N] bool are not read, and their results are 0.
+    """
 
     logits: Tensor
     targets: Tensor
     temperature: float
     entropy: bool
+    keep: Tensor | None = None
 
 
 class FromLogitsBackward(NamedTuple):
@@ -35,7 +39,7 @@ class FromLogitsBackward(NamedTuple):
 class FromHidden(NamedTuple):
     """Arguments of the forward from hidden [N, H], weight [V, H], bias [V], targets [N].
 
-    `softcap` is 0 for none.
+    `softcap` is 0 for none; `keep` as in `FromLogits`.
     """
 
     hidden: Tensor
@@ -45,6 +49,7 @@ class FromHidden(NamedTuple):
     temperature: float
     softcap: float
     entropy: bool
+    keep: Tensor | None = None
 
 
 class FromHiddenBackward(NamedTuple):
@@ -193,7 +198,7 @@ def check_targets(targets: Tensor, vocabulary: int, keep: Tensor | None = None) 
             row = int(rows[0])
             raise IndexError(
                 f"targets[{row}] is {int(targets[row])} ({len(rows)} such rows), wanted 0 to "
-                f"{vocabulary - 1}: drop ignored tokens (-100) before the call"
+                f"{vocabulary - 1}: leave ignored tokens (-100) out by mask"
             )
     else:
         torch._assert_async(

@@ -54,18 +54,25 @@ def token_logps_reference_backward(
 
 def softmax_stats_reference(x: FromLogits) -> SoftmaxStats:
     """Compute results and what the backward needs of each row of logits."""
-    logits = x.logits.reshape(len(x.targets), x.logits.shape[-1])
-    check_targets(x.targets, logits.shape[1])
-    logps, entropy = token_logps_reference(logits, x.targets, x.temperature)
+    logits, targets = x.logits.reshape(len(x.targets), x.logits.shape[-1]), x.targets
+    check_targets(targets, logits.shape[1], x.keep)
+    if x.keep is not None:
+        logits, targets = logits[x.keep], targets[x.keep]
+    logps, entropy = token_logps_reference(logits, targets, x.temperature)
     lognorm = _scaled(logits, x.temperature).logsumexp(1)
     shift = logits.to(lognorm.dtype).amax(1)
-    return SoftmaxStats(logps, entropy if x.entropy else entropy.new_empty(0), shift, lognorm)
+    stats = SoftmaxStats(logps, entropy if x.entropy else entropy.new_empty(0), shift, lognorm)
+    if x.keep is None:
+        return stats
+    return stats.scattered(x.keep.nonzero()[:, 0], len(x.keep), x.entropy)
 
 
 def softmax_backward_reference(x: FromLogitsBackward) -> Tensor:
     """Gradient of the logits, in their shape."""
     logits = x.logits.reshape(len(x.targets), x.logits.shape[-1])
-    gradient = token_logps_reference_backward(*x.coefficients, logits, x.targets, x.temperature)
+    # A target of a row without gradient may be none.
+    targets = torch.where(x.coefficients.active(), x.targets, 0)
+    gradient = token_logps_reference_backward(*x.coefficients, logits, targets, x.temperature)
     return gradient.reshape(x.logits.shape)
 
 

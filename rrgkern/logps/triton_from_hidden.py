@@ -15,8 +15,8 @@ from rrgkern.logps.head import (
     NeedsGrad,
     Tiles,
     Tiling,
+    masked_forward,
     tiled_backward,
-    tiled_forward,
 )
 from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackwardInto
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats, stats_dtype
@@ -41,7 +41,7 @@ def fwd(*inputs: Any) -> SoftmaxStats:
     """Serve `rrgkern::linear_token_logps_fwd`."""
     x = FromHidden(*inputs)
     head = head_of(x.weight, x.bias, x.temperature, x.softcap)
-    return tiled_forward(x.hidden, x.targets.contiguous(), head, x.entropy, TILES)
+    return masked_forward(x._replace(targets=x.targets.contiguous()), head, TILES)
 
 
 def bwd(*inputs: Any) -> Gradients:
