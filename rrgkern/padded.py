@@ -26,7 +26,7 @@ class Tokens(NamedTuple):
     pitch: int = 0  # more than T where rows lie between two sequences; [B, T] only
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """N, with the rows between two sequences."""
         if not self.pitch:
             return self.shape.numel()
@@ -47,13 +47,13 @@ class Tokens(NamedTuple):
             values = values.view(self.shape)
         if self.pitch:
             values = F.pad(values, (0, self.pitch - self.shape[1]))
-        return values.reshape(-1)[: self.count]
+        return values.reshape(-1)[: self.total]
 
     def unflat(self, values: Tensor) -> Tensor:
         """Bring values [N] back to the tokens' shape."""
         if not self.pitch:
             return values.view(self.shape)
-        spread = F.pad(values, (0, self.shape[0] * self.pitch - self.count))
+        spread = F.pad(values, (0, self.shape[0] * self.pitch - self.total))
         return spread.view(-1, self.pitch)[:, : self.shape[1]].contiguous()
 
     def offsets(self, offsets: Tensor | None, device: torch.device) -> Tensor:
@@ -70,7 +70,7 @@ class Tokens(NamedTuple):
                 )
             batch, length = self.shape
             begins = torch.arange(batch + 1, device=device) * (self.pitch or length)
-            return begins.clamp(max=self.count) if self.pitch else begins
+            return begins.clamp(max=self.total) if self.pitch else begins
         return offsets
 
     def of_sequences(self, name: str, values: Tensor) -> Tensor:
@@ -90,32 +90,33 @@ class Tokens(NamedTuple):
         )
 
 
-def as_flags(name: str, flags: Tensor | None) -> Tensor | None:
+def as_flags(name: str, flags: Tensor) -> Tensor:
     """Return bool flags as they are, and integers as "is not 0".
 
     Raises:
         TypeError: another dtype.
     """
-    if flags is None or flags.dtype == torch.bool:
+    if flags.dtype == torch.bool:
         return flags
     if flags.dtype not in INTEGERS:
         raise TypeError(f"{name} is {flags.dtype}; wanted torch.bool or an integer: {name}.bool()")
     return flags != 0
 
 
-def check_flags(name: str, flags: Tensor | None, tokens: Tokens, device: torch.device) -> None:
-    """Raise ValueError unless the flags, if any, have the tokens' shape and device."""
-    if flags is None:
-        return
-    if flags.shape != tokens.shape:
+def rows_to_keep(mask: Tensor | None, tokens: Tokens, device: torch.device) -> Tensor | None:
+    """Check a mask of the tokens' shape, and flatten it to [N] bool.
+
+    Raises:
+        TypeError: neither bool nor integers.
+        ValueError: another shape or device.
+    """
+    if mask is None:
+        return None
+    if mask.device != device:
         raise ValueError(
-            f"{name} has shape {tuple(flags.shape)} and {tokens.anchor} {tuple(tokens.shape)}; "
-            "wanted the same"
+            f"mask is on {mask.device} and {tokens.anchor} on {device}; move them to one device"
         )
-    if flags.device != device:
-        raise ValueError(
-            f"{name} is on {flags.device} and {tokens.anchor} on {device}; move them to one device"
-        )
+    return tokens.flat("mask", as_flags("mask", mask))
 
 
 def hidden_rows(hidden: Tensor, masked: bool) -> tuple[Tensor, Tokens]:
@@ -140,7 +141,7 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
         ctx.tokens = tokens
-        return hidden.as_strided((tokens.count, hidden.shape[2]), hidden.stride()[1:])
+        return hidden.as_strided((tokens.total, hidden.shape[2]), hidden.stride()[1:])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:

@@ -8,7 +8,7 @@ from rrgkern.checks import check_derivatives, check_tensors
 from rrgkern.logps.inputs import FromHidden, FromLogits, as_rows, check_head, check_logits
 from rrgkern.logps.online_softmax import TokenLogps
 from rrgkern.logps.op import logps_of_hidden, logps_of_logits
-from rrgkern.padded import Tokens, as_flags, check_flags, hidden_rows
+from rrgkern.padded import Tokens, hidden_rows, rows_to_keep
 
 
 def token_logps(
@@ -43,16 +43,14 @@ def token_logps(
 
     Raises:
         TypeError: a dtype that is not served, a DTensor, or a temperature that is no single number.
-        ValueError: shapes or devices that do not fit, a temperature out of range, logits that `policy_loss_from_logits` has overwritten.
+        ValueError: shapes or devices that do not fit, a temperature out of range, logits that
+            `policy_loss_from_logits` has overwritten.
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
     check_tensors(logits=logits, targets=targets, optional={"mask": mask})
     check_derivatives(logits=logits)
     check_logits(logits, targets, temperature)
-    keep = None
-    if mask is not None:
-        check_flags("mask", mask, Tokens("targets", targets.shape), targets.device)
-        keep = as_flags("mask", mask).reshape(-1)
+    keep = rows_to_keep(mask, Tokens("targets", targets.shape), targets.device)
     logps, entropies = logps_of_logits(
         FromLogits(as_rows(logits), targets.reshape(-1), float(temperature), entropy, keep)
     )
@@ -77,10 +75,11 @@ def linear_token_logps(
 
     Args:
         hidden: [..., H], fp16, bf16, fp32 or fp64; the states that predict the targets.
-        weight: [V, H], the dtype and device of `hidden`. Its gradient is skipped when it does
-            not require one. A DTensor (FSDP2) is gathered, and its gradient averaged over ranks.
+        weight: [V, H], the dtype of `hidden`, or fp32 under 16-bit states: it is then rounded to
+            their dtype slice by slice, and its gradient is fp32. No gradient is made that is not
+            required. A DTensor (FSDP2) is gathered, and its gradient averaged over ranks.
         targets: [...] int64, each in [0, V) where `mask` is True.
-        bias: [V] or None, the dtype of `hidden`.
+        bias: [V] or None, the dtype of `hidden`, or fp32 under 16-bit states.
         temperature: T > 0, a run-time value.
         softcap: cap(z) = softcap * tanh(z / softcap), before the temperature; None for none.
         entropy: also return the entropy of each distribution, differentiable like `logps`; else
@@ -114,10 +113,7 @@ def linear_token_logps(
     check_derivatives(hidden=hidden, weight=weight, bias=bias)
     weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
     rows, tokens = hidden_rows(hidden, masked=mask is not None)
-    keep = None
-    if mask is not None:
-        check_flags("mask", mask, tokens, hidden.device)
-        keep = tokens.flat("mask", as_flags("mask", mask))
+    keep = rows_to_keep(mask, tokens, hidden.device)
     logps, entropies = logps_of_hidden(
         FromHidden(
             *(rows, weight, bias, tokens.flat("targets", targets)),

@@ -28,7 +28,8 @@ CSRC_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), csrc_tile, csrc_tile.
 
 def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:
     """Describe the head whose products read their operands in the statistics' dtype."""
-    return Head(x.weight, x.bias, x.temperature, x.softcap, operands=stats_dtype(x.hidden.dtype))
+    states = x.hidden.dtype
+    return Head(x.weight, x.bias, x.temperature, x.softcap, stats_dtype(states), states)
 
 
 def fwd(tiles: Tiles, *inputs: Any) -> SoftmaxStats:

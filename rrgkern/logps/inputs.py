@@ -135,10 +135,13 @@ def check_head(
     if hidden.dtype not in FLOATS:
         raise TypeError(f"hidden is {hidden.dtype}, wanted float16, bfloat16, float32 or float64")
     for name, tensor in (("weight", weight), ("bias", bias)):
-        if tensor is not None and tensor.dtype != hidden.dtype:
+        wide = hidden.dtype.itemsize == 2
+        if tensor is not None and tensor.dtype not in (
+            (hidden.dtype, torch.float32) if wide else (hidden.dtype,)
+        ):
             raise TypeError(
                 f"{name} is {tensor.dtype} and hidden is {hidden.dtype}, wanted one dtype: "
-                f"pass {_to_one_dtype(name, tensor, hidden)}"
+                f"pass {name}.to(hidden.dtype)"
             )
     if targets.dtype != torch.int64:
         raise TypeError(f"targets is {targets.dtype}, wanted int64")
@@ -172,15 +175,6 @@ def check_head(
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name} is {value}, wanted a positive number")
     return gathered(weight), None if bias is None else gathered(bias)
-
-
-def _to_one_dtype(name: str, part: Tensor, hidden: Tensor) -> str:
-    if part.dtype.itemsize <= hidden.dtype.itemsize:
-        return f"{name}.to(hidden.dtype)"
-    return (
-        f"hidden.to({name}.dtype), which keeps every digit (under torch.autocast too), or "
-        f"{name}.to(hidden.dtype), which is faster and rounds the gradient of {name} as well"
-    )
 
 
 def check_targets(targets: Tensor, vocabulary: int, keep: Tensor | None = None) -> None:

@@ -79,7 +79,7 @@ def softmax_backward_reference(x: FromLogitsBackward) -> Tensor:
 def head_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: float) -> Tensor:
     """Logits [N, V], softcap * tanh((hidden W^T + bias) / softcap), in the statistics' dtype."""
     wide = stats_dtype(hidden.dtype)
-    logits = hidden.to(wide) @ weight.to(wide).T
+    logits = hidden.to(wide) @ weight.to(hidden.dtype).to(wide).T
     if bias is not None:
         logits = logits + bias.to(wide)
     return softcap * torch.tanh(logits / softcap) if softcap else logits
@@ -108,7 +108,7 @@ def linear_token_logps_reference_backward(
         dz = dz * (1 - (logits / x.softcap) ** 2)
     wide = dz.dtype
     return (
-        (dz @ x.weight.to(wide)).to(x.hidden.dtype),
+        (dz @ x.weight.to(x.hidden.dtype).to(wide)).to(x.hidden.dtype),
         (dz.T @ x.hidden.to(wide)).to(x.weight.dtype),
         dz.sum(0).to(x.weight.dtype if x.bias is None else x.bias.dtype),
     )

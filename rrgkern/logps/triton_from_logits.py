@@ -69,7 +69,7 @@ def token_logps_fwd_kernel(
     """One row per program; `scale` = log2(e) / T, statistics in the dtype WIDE."""
     # 1. The row, and its target's logit. A row that is not kept is not read.
     row = tl.program_id(0).to(tl.int64)
-    if keep_ptr is not None:
+    if keep_ptr is not None:  # noqa: SIM102 - `and` would load from None
         if tl.load(keep_ptr + row) == 0:
             nothing = tl.full([], 0.0, WIDE)
             tl.store(logps_ptr + row, nothing)

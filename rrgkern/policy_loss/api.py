@@ -70,7 +70,8 @@ def policy_loss(
             or [B, T].
         offsets: [S+1] int64, where sequences begin; None for a padded batch. With offsets [B, T]
             are N tokens in the order of memory, and a per-token [S, 1] is read as per sequence.
-        scale: one per sequence, from `loss_scale`, or one per token, as advantages.
+        scale: [S], from `loss_scale`, or [S, 1], or [N] or [1, N], one per token, or padded as
+            advantages. One axis is read as [S] where S == N.
         old: [N] log-probabilities of the policy that sampled. None: the policy itself, so every
             ratio is exactly 1.
         ref: [N] log-probabilities of the frozen reference; needed when beta is not 0, and
@@ -99,7 +100,7 @@ def policy_loss(
     served = loss_as_passed(logps, entropy, others, spec)
     if served is not None:
         return PolicyLossOutput.of(*served)
-    policy = PolicyInputs(*others, spec=spec.encode())
+    policy = PolicyInputs(*others, spec=spec.encode())  # type: ignore[arg-type]
     check_types(policy, logps=logps, optional={"entropy": entropy})
     check_derivatives(logps=logps, entropy=entropy)
     if logps.ndim not in (1, 2):
@@ -112,7 +113,7 @@ def policy_loss(
     policy = policy.packed(tokens, logps.device)
     if entropy is not None and logps.ndim == 2:
         entropy = tokens.flat("entropy", entropy)
-    check_inputs(policy, spec, "logps", logps, tokens.count, entropy)
+    check_inputs(policy, spec, "logps", logps, tokens.total, entropy)
     if spec.entropy_coef and entropy is None:
         raise ValueError(
             f"entropy_coef is {spec.entropy_coef} and entropy is None; pass entropy [N] or set "

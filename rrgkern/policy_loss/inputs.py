@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -66,11 +66,12 @@ class PolicyInputs(NamedTuple):
             TypeError: flags that are neither bool nor integers.
             ValueError: a shape that does not fit.
         """
-        mask, on_policy = as_flags("mask", self.mask), as_flags("on_policy", self.on_policy)
+        mask = None if self.mask is None else as_flags("mask", self.mask)
+        on_policy = None if self.on_policy is None else as_flags("on_policy", self.on_policy)
         if self.offsets is not None and len(tokens.shape) == 1:
             return self._replace(mask=mask, on_policy=on_policy)
         offsets = tokens.offsets(self.offsets, device)
-        of_sequences = {"advantages": self.advantages, "scale": self.scale}
+        of_sequences: dict[str, Any] = {"advantages": self.advantages, "scale": self.scale}
         if self.offsets is None:
             of_sequences = {n: tokens.of_sequences(n, x) for n, x in of_sequences.items()}
             if on_policy is not None and on_policy.shape == (tokens.shape[0], 1):
@@ -84,7 +85,9 @@ class PolicyInputs(NamedTuple):
             **{"old": self.old, "ref": self.ref, "sampler": self.sampler},
             **{"token_weight": self.token_weight, "mask": mask},
         }
-        flat = {n: None if x is None else tokens.flat(n, x) for n, x in of_tokens.items()}
+        flat: dict[str, Any] = {
+            n: None if x is None else tokens.flat(n, x) for n, x in of_tokens.items()
+        }
         return self._replace(offsets=offsets, on_policy=on_policy, **of_sequences, **flat)
 
     def prepared(self, dtype: torch.dtype) -> PolicyInputs:
@@ -222,10 +225,8 @@ def check_inputs(
     if spec.beta and policy.ref is None:
         raise ValueError(f"beta is {spec.beta} and ref is None; pass ref [N] or set beta to 0")
     check_offsets("offsets", offsets, count, "tokens")
-    if sequences == count:
-        for name, values in {"advantages": policy.advantages, "scale": policy.scale}.items():
-            if values.ndim == 1:
-                _check_one_token_each(name, offsets, sequences)
+    if policy.advantages.ndim == 1 and sequences == count:
+        _check_one_token_each(offsets, sequences)
 
 
 def _is_per_token(values: Tensor, sequences: int) -> bool:
@@ -235,18 +236,18 @@ def _is_per_token(values: Tensor, sequences: int) -> bool:
     return values.numel() != sequences
 
 
-def _check_one_token_each(name: str, offsets: Tensor, sequences: int) -> None:
-    """Raise ValueError where S = N numbers could be meant for sequences or for tokens."""
+def _check_one_token_each(offsets: Tensor, sequences: int) -> None:
+    """Raise ValueError where S = N advantages could be meant for sequences or for tokens."""
     one_each = (offsets.diff() == 1).all()
     if not values_may_be_read(offsets):
         torch._assert_async(
-            one_each, f"as many sequences as tokens: pass {name}[:, None] or {name}[None]"
+            one_each, "as many sequences as tokens: pass advantages[:, None] or advantages[None]"
         )
     elif not one_each:
         raise ValueError(
-            f"{name} has shape ({sequences},), and there are {sequences} sequences and "
-            f"{sequences} tokens: pass {name}[:, None] for one per sequence, or {name}[None] for "
-            "one per token"
+            f"advantages has shape ({sequences},), and there are {sequences} sequences and "
+            f"{sequences} tokens: pass advantages[:, None] for one per sequence, or "
+            "advantages[None] for one per token"
         )
 
 

@@ -54,7 +54,7 @@ def loss_scale(
             or with RRGKERN_CHECK=1, also offsets that go down.
     """
     check_tensors(optional={"offsets": offsets, "mask": mask})
-    mask = as_flags("mask", mask)
+    mask = None if mask is None else as_flags("mask", mask)
     if aggregation not in AGGREGATIONS:
         raise ValueError(
             f"aggregation is {aggregation!r}; choose one of {', '.join(map(repr, AGGREGATIONS))}"
@@ -100,9 +100,7 @@ def _lengths(offsets: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return offsets.diff().double()
     if mask.ndim not in (1, 2):
-        raise ValueError(
-            f"mask has shape {tuple(mask.shape)}; wanted [N] or [B, T], one per token"
-        )
+        raise ValueError(f"mask has shape {tuple(mask.shape)}; wanted [N] or [B, T], one per token")
     sequence = sequence_of_token(offsets, mask.numel())
     return sum_per_sequence(mask.reshape(-1).double(), sequence, offsets.numel() - 1)
 

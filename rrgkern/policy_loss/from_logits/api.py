@@ -81,7 +81,7 @@ def policy_loss_from_logits(
     """
     spec = DEFAULT if spec is None else spec
     policy = PolicyInputs(
-        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),
+        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),  # type: ignore[arg-type]
         spec=spec.encode(),
     )
     check_types(policy, logits=logits, targets=targets)

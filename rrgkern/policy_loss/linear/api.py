@@ -60,12 +60,13 @@ def linear_policy_loss(
     Args:
         hidden: [N, H] or [B, T, H], fp16, bf16, fp32 or fp64; row t predicts targets[t]. With a
             mask `hidden[:, :-1]` is read where it lies, else its rows are copied.
-        weight: [V, H], the dtype and device of `hidden`. A DTensor (FSDP2) is gathered, and its
-            gradient averaged over the ranks.
+        weight: [V, H], the dtype of `hidden`, or fp32 under 16-bit states: it is then rounded to
+            their dtype slice by slice, and its gradient is fp32. A DTensor (FSDP2) is gathered, and
+            its gradient averaged over the ranks.
         targets: [N] or [B, T] int64, each in [0, V) where `mask` is True.
         advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask, spec: as in
             `policy_loss`. What stands in masked rows changes nothing, NaN in `hidden` included.
-        bias: [V] or None, the dtype of `hidden`.
+        bias: [V] or None, the dtype of `hidden`, or fp32 under 16-bit states.
         softcap: logits are softcap * tanh(z / softcap), before the temperature; None for none.
         temperature: T > 0, a run-time value.
         mode: "frozen_head" (neither weight nor bias requires a gradient, no entropy in the loss),
@@ -93,7 +94,7 @@ def linear_policy_loss(
     """
     spec = DEFAULT if spec is None else spec
     policy = PolicyInputs(
-        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),
+        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),  # type: ignore[arg-type]
         spec=spec.encode(),
     )
     check_types(policy, hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
@@ -111,7 +112,7 @@ def linear_policy_loss(
     hidden, tokens = hidden_rows(hidden, masked=mask is not None and offsets is None)
     policy = policy.packed(tokens, hidden.device)
     targets = tokens.flat("targets", targets)
-    check_inputs(policy, spec, "hidden", hidden, tokens.count)
+    check_inputs(policy, spec, "hidden", hidden, tokens.total)
     tracked = torch.is_grad_enabled()
     needs_grad = NeedsGrad(
         tracked and hidden.requires_grad,
