@@ -60,13 +60,13 @@ class Tokens(NamedTuple):
         """Find where sequences begin: [B+1] of padded tokens, else as they are passed.
 
         Raises:
-            ValueError: neither offsets nor [B, T].
+            TypeError: neither offsets nor [B, T].
         """
         if offsets is None:
             if len(self.shape) != 2:
-                raise ValueError(
-                    f"offsets is None and {self.anchor} has {len(self.shape)} token axes: pass "
-                    "offsets [S+1], or a padded batch [B, T]"
+                raise TypeError(
+                    f"offsets is None; wanted a torch.Tensor [S+1], for {self.anchor} is no padded "
+                    "batch [B, T]"
                 )
             batch, length = self.shape
             begins = torch.arange(batch + 1, device=device) * (self.pitch or length)

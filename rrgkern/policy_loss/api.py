@@ -68,8 +68,7 @@ def policy_loss(
         advantages: [S] or [S, 1], one per sequence, or [N] or [1, N], one per token. Two axes are
             wanted where S == N and the sequences have not one token each. Padded: [B] or [B, 1],
             or [B, T].
-        offsets: [S+1] int64, where sequences begin; None for a padded batch. With offsets [B, T]
-            are N tokens in the order of memory, and a per-token [S, 1] is read as per sequence.
+        offsets: [S+1] int64, where sequences begin; None for a padded batch.
         scale: [S], from `loss_scale`, or [S, 1], or [N] or [1, N], one per token, or padded as
             advantages. One axis is read as [S] where S == N.
         old: [N] log-probabilities of the policy that sampled. None: the policy itself, so every
@@ -103,9 +102,9 @@ def policy_loss(
     policy = PolicyInputs(*others, spec=spec.encode())  # type: ignore[arg-type]
     check_types(policy, logps=logps, optional={"entropy": entropy})
     check_derivatives(logps=logps, entropy=entropy)
-    if logps.ndim not in (1, 2):
+    if logps.ndim != (2 if offsets is None and logps.ndim != 1 else 1):
         raise ValueError(
-            f"logps has shape {tuple(logps.shape)}; wanted [N] or [B, T], one per token"
+            f"logps has shape {tuple(logps.shape)}; wanted [N] with offsets, [B, T] without"
         )
     if not logps.is_floating_point():
         raise TypeError(f"logps is {logps.dtype}; wanted floating point")

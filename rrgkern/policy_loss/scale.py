@@ -66,6 +66,7 @@ def loss_scale(
                 "offsets [S+1], or the mask [B, T] of a padded batch"
             )
         offsets = Tokens("mask", mask.shape).offsets(None, mask.device)
+        mask = mask.reshape(-1)
     if offsets.dtype != torch.int64:
         raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
     check_rising("offsets", offsets)
@@ -99,10 +100,12 @@ def _lengths(offsets: Tensor, mask: Tensor | None) -> Tensor:
     """[S] fp64, the scored tokens of each sequence."""
     if mask is None:
         return offsets.diff().double()
-    if mask.ndim not in (1, 2):
-        raise ValueError(f"mask has shape {tuple(mask.shape)}; wanted [N] or [B, T], one per token")
+    if mask.ndim != 1:
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)}; wanted [N] with offsets, [B, T] without"
+        )
     sequence = sequence_of_token(offsets, mask.numel())
-    return sum_per_sequence(mask.reshape(-1).double(), sequence, offsets.numel() - 1)
+    return sum_per_sequence(mask.double(), sequence, offsets.numel() - 1)
 
 
 def _only_for(owner: str, aggregation: str, name: str, value: object) -> None:

@@ -118,9 +118,9 @@ def _serve(
     check_constants(**{"ref": ref, "pairs.weight": pairs.weight})
     check_numbers("weigh pairs by pairs.weight", tau=tau)
     tokens = Tokens("logps", logps.shape)
-    offsets = tokens.offsets(offsets, logps.device)
     mask = rows_to_keep(mask, tokens, logps.device)
-    if logps.ndim == 2:
+    if offsets is None:
+        offsets = tokens.offsets(None, logps.device)
         logps, ref = logps.reshape(-1), tokens.flat("ref", ref)
     inputs = PreferenceInputs(logps, ref, offsets, pairs, mask, tau, length_normalized)
     inputs.check_tau()

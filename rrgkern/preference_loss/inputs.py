@@ -48,7 +48,7 @@ class PreferenceInputs(NamedTuple):
 def _check_tokens(logps: Tensor, ref: Tensor, offsets: Tensor, mask: Tensor | None) -> None:
     if logps.ndim != 1:
         raise ValueError(
-            f"logps has shape {tuple(logps.shape)}; wanted [N] or [B, T], one per token"
+            f"logps has shape {tuple(logps.shape)}; wanted [N] with offsets, [B, T] without"
         )
     for name, values in {"logps": logps, "ref": ref}.items():
         if not values.is_floating_point():

@@ -253,6 +253,8 @@ def test_log_probabilities_are_the_packed_bits(
         for door in (from_logits, from_hidden):
             for ours, theirs in zip(door(plain), door(plain.packed()), strict=True):
                 assert torch.equal(ours, theirs), (door.__name__, dtype)
+        one_pass = DOORS["from logits, one pass"]
+        assert torch.equal(one_pass(plain)[-1], one_pass(plain.packed())[-1]), dtype
 
 
 def test_a_mask_is_bool_or_integers() -> None:
@@ -317,7 +319,7 @@ def test_another_shape_is_refused_in_one_line() -> None:
         for argument in ("advantages", "scale"):
             line = refusal(call, **{argument: c.of_tokens[:, 0].repeat(5)})
             assert line.startswith(f"{argument} has shape (20,)") and "[B, T]" in line, (name, line)
-    assert "pass offsets [S+1]" in refusal(
+    assert "offsets is None; wanted a torch.Tensor [S+1]" in refusal(
         lambda: policy_loss(c.logps[0], c.advantages, scale=c.advantages)
     )
 

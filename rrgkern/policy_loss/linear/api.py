@@ -99,8 +99,10 @@ def linear_policy_loss(
     )
     check_types(policy, hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
     check_derivatives(hidden=hidden, weight=weight, bias=bias)
-    if hidden.ndim not in (2, 3):
-        raise ValueError(f"hidden is {list(hidden.shape)}, wanted [N, H] or [B, T, H]")
+    if hidden.ndim != (3 if offsets is None and hidden.ndim != 2 else 2):
+        raise ValueError(
+            f"hidden is {list(hidden.shape)}, wanted [N, H] with offsets, [B, T, H] without"
+        )
     if metrics not in ("scored", "computed"):
         raise ValueError(f"metrics is {metrics!r}; choose one of 'scored', 'computed'")
     if accumulate_weight_grad and is_sharded(weight):
@@ -109,7 +111,7 @@ def linear_policy_loss(
             "over the ranks: leave accumulate_weight_grad False"
         )
     weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
-    hidden, tokens = hidden_rows(hidden, masked=mask is not None and offsets is None)
+    hidden, tokens = hidden_rows(hidden, masked=mask is not None)
     policy = policy.packed(tokens, hidden.device)
     targets = tokens.flat("targets", targets)
     check_inputs(policy, spec, "hidden", hidden, tokens.total)
