@@ -14,8 +14,8 @@ from rrgkern.logps.head import (
     NeedsGrad,
     Tiles,
     Tiling,
+    masked_forward,
     tiled_backward,
-    tiled_forward,
 )
 from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackwardInto
 from rrgkern.logps.online_softmax import SoftmaxStats, stats_dtype
@@ -28,13 +28,14 @@ CSRC_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), csrc_tile, csrc_tile.
 
 def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:
     """Describe the head whose products read their operands in the statistics' dtype."""
-    return Head(x.weight, x.bias, x.temperature, x.softcap, operands=stats_dtype(x.hidden.dtype))
+    states = x.hidden.dtype
+    return Head(x.weight, x.bias, x.temperature, x.softcap, stats_dtype(states), states)
 
 
 def fwd(tiles: Tiles, *inputs: Any) -> SoftmaxStats:
     """Body of `rrgkern::linear_token_logps_fwd`."""
     x = FromHidden(*inputs)
-    return tiled_forward(x.hidden, x.targets, head_of(x), x.entropy, tiles)
+    return masked_forward(x, head_of(x), tiles)
 
 
 def bwd(tiles: Tiles, *inputs: Any) -> Gradients:

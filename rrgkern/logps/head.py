@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.logps.inputs import check_targets
+from rrgkern.logps.inputs import FromHidden, check_targets
 from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats, stats_dtype
 
 
@@ -75,11 +75,12 @@ class Tiles(NamedTuple):
 
 
 class Head(NamedTuple):
-    """A linear head: weight [V, H], bias [V], temperature, softcap, and its products' dtype.
+    """A linear head: weight [V, H], bias [V], temperature, softcap, and its products' dtypes.
 
-    `softcap` is 0 for none. Products read their operands in the dtype `operands` and are never
-    rounded below the statistics' dtype, neither in the forward nor in the backward, so both see the
-    same logits.
+    `softcap` is 0 for none. The weight is rounded to the states' dtype, a slice at a time, where
+    its own is wider. Products read their operands in the dtype `operands` and are never rounded
+    below the statistics' dtype, neither in the forward nor in the backward, so both see the same
+    logits.
     """
 
     weight: Tensor
@@ -87,11 +88,21 @@ class Head(NamedTuple):
     temperature: float
     softcap: float
     operands: torch.dtype
+    rounded: torch.dtype | None = None  # the states' dtype; None: the weight's own
 
     @property
     def wide(self) -> torch.dtype:
         """The dtype of logits, statistics and sums across tiles."""
-        return stats_dtype(self.weight.dtype)
+        return stats_dtype(self.states)
+
+    @property
+    def states(self) -> torch.dtype:
+        """The dtype of hidden states, to which the weight is rounded."""
+        return self.rounded or self.weight.dtype
+
+    def rows(self, columns: slice | Tensor) -> Tensor:
+        """Rows of the weight for these columns of the logits, as products read them."""
+        return self.weight[columns].to(self.states).to(self.operands)
 
     def product(self, hidden: Tensor, weight: Tensor, scratch: Tensor) -> Tensor:
         """Multiply hidden [R, H] by a slice of the weight [C, H].
@@ -149,6 +160,18 @@ class BackwardRows(NamedTuple):
         return BackwardRows(self.hidden[rows], self.targets[rows], stats, coefficients)
 
 
+def masked_forward(x: FromHidden, head: Head, tiles: Tiles) -> SoftmaxStats:
+    """`tiled_forward` of the rows that `x.keep` keeps: the others cost nothing, and hold 0.
+
+    The sizes of the products must be known on the host: with a mask a GPU is waited for, once.
+    """
+    if x.keep is None:
+        return tiled_forward(x.hidden, x.targets, head, x.entropy, tiles)
+    rows = x.keep.nonzero()[:, 0]
+    stats = tiled_forward(x.hidden[rows], x.targets[rows], head, x.entropy, tiles)
+    return stats.scattered(rows, len(x.keep), x.entropy)
+
+
 def tiled_forward(
     hidden: Tensor, targets: Tensor, head: Head, entropy: bool, tiles: Tiles
 ) -> SoftmaxStats:
@@ -158,7 +181,7 @@ def tiled_forward(
     scratch = tiling.scratch(hidden, rows, vocabulary, head.wide)
     if tiles.whole_rows is not None and tiling.columns >= vocabulary:
         stats = SoftmaxStats.empty(hidden, rows, head.wide, entropy)
-        weight = head.weight.to(head.operands)
+        weight = head.rows(slice(0, vocabulary))
         for block in tiling.blocks(rows, vocabulary):
             z = head.product(hidden[block].to(head.operands), weight, scratch)
             tile = Tile(z, targets[block], slice(0, vocabulary), head)
@@ -169,7 +192,7 @@ def tiled_forward(
     sums = RowSums.empty(hidden, rows, head.wide)
     width, parts = 0, []
     for columns in tiling.slices(vocabulary):
-        weight = head.weight[columns].to(head.operands)
+        weight = head.rows(columns)
         if len(weight) != width:  # views cost a host as much as a launch: made once
             width, blocks = len(weight), tiling.blocks(rows, len(weight))
             parts = [(hidden[block], targets[block], sums.rows(block)) for block in blocks]
@@ -221,7 +244,7 @@ def tiled_backward(
         d_active = d_hidden if sums_in_place else hidden.new_empty(hidden.shape, dtype=wide)
     width, parts = 0, []
     for columns in tiling.slices(len(weight)):
-        w = weight[columns].to(head.operands)
+        w = head.rows(columns)
         if len(w) != width:
             width, blocks = len(w), tiling.blocks(len(hidden), len(w))
             parts = [(block, rows.select(block)) for block in blocks]

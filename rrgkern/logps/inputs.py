@@ -14,12 +14,16 @@ from rrgkern.overwritten import check_not_overwritten
 
 
 class FromLogits(NamedTuple):
-    """Arguments of the forward from logits [N, V] or [B, L, V], targets [N]."""
+    """Arguments of the forward from logits [N, V] or [B, L, V], targets [N].
+
+    Rows outside of `keep` [N] bool are not read, and their results are 0.
+    """
 
     logits: Tensor
     targets: Tensor
     temperature: float
     entropy: bool
+    keep: Tensor | None = None
 
 
 class FromLogitsBackward(NamedTuple):
@@ -35,7 +39,7 @@ class FromLogitsBackward(NamedTuple):
 class FromHidden(NamedTuple):
     """Arguments of the forward from hidden [N, H], weight [V, H], bias [V], targets [N].
 
-    `softcap` is 0 for none.
+    `softcap` is 0 for none; `keep` as in `FromLogits`.
     """
 
     hidden: Tensor
@@ -45,6 +49,7 @@ class FromHidden(NamedTuple):
     temperature: float
     softcap: float
     entropy: bool
+    keep: Tensor | None = None
 
 
 class FromHiddenBackward(NamedTuple):
@@ -130,10 +135,13 @@ def check_head(
     if hidden.dtype not in FLOATS:
         raise TypeError(f"hidden is {hidden.dtype}, wanted float16, bfloat16, float32 or float64")
     for name, tensor in (("weight", weight), ("bias", bias)):
-        if tensor is not None and tensor.dtype != hidden.dtype:
+        wide = hidden.dtype.itemsize == 2
+        if tensor is not None and tensor.dtype not in (
+            (hidden.dtype, torch.float32) if wide else (hidden.dtype,)
+        ):
             raise TypeError(
                 f"{name} is {tensor.dtype} and hidden is {hidden.dtype}, wanted one dtype: "
-                f"pass {_to_one_dtype(name, tensor, hidden)}"
+                f"pass {name}.to(hidden.dtype)"
             )
     if targets.dtype != torch.int64:
         raise TypeError(f"targets is {targets.dtype}, wanted int64")
@@ -169,15 +177,6 @@ def check_head(
     return gathered(weight), None if bias is None else gathered(bias)
 
 
-def _to_one_dtype(name: str, part: Tensor, hidden: Tensor) -> str:
-    if part.dtype.itemsize <= hidden.dtype.itemsize:
-        return f"{name}.to(hidden.dtype)"
-    return (
-        f"hidden.to({name}.dtype), which keeps every digit (under torch.autocast too), or "
-        f"{name}.to(hidden.dtype), which is faster and rounds the gradient of {name} as well"
-    )
-
-
 def check_targets(targets: Tensor, vocabulary: int, keep: Tensor | None = None) -> None:
     """Refuse a target outside [0, vocabulary) in a row that `keep` [N] keeps: IndexError.
 
@@ -193,7 +192,7 @@ def check_targets(targets: Tensor, vocabulary: int, keep: Tensor | None = None) 
             row = int(rows[0])
             raise IndexError(
                 f"targets[{row}] is {int(targets[row])} ({len(rows)} such rows), wanted 0 to "
-                f"{vocabulary - 1}: drop ignored tokens (-100) before the call"
+                f"{vocabulary - 1}: leave ignored tokens (-100) out by mask"
             )
     else:
         torch._assert_async(

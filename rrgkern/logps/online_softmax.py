@@ -59,6 +59,15 @@ class SoftmaxStats(NamedTuple):
         """Select rows; a part that was not asked for stays empty."""
         return SoftmaxStats(*(part[block] if len(part) else part for part in self))
 
+    def scattered(self, rows: Tensor, count: int, entropy: bool) -> SoftmaxStats:
+        """Put the results at `rows` of `count`, 0 elsewhere; no entropy stays of size 0."""
+        whole = {
+            name: part.new_zeros(count).index_copy_(0, rows, part)
+            for name, part in self._asdict().items()
+            if name != "entropy" or entropy
+        }
+        return self._replace(**whole)
+
 
 class Coefficients(NamedTuple):
     """Gradients [N] of the objective by each logp and, unless None, by each entropy."""

@@ -64,15 +64,15 @@ def _(*inputs: Any) -> None:
 
 def _save_logits(ctx: Any, inputs: tuple[Any, ...], output: SoftmaxStats) -> None:
     x = FromLogits(*inputs)
-    ctx.save_for_backward(x.logits, x.targets, *output)
+    ctx.save_for_backward(x.logits, x.targets, x.keep, *output)
     ctx.temperature = x.temperature
     ctx.set_materialize_grads(False)
 
 
 @first_order("token_logps")
 def _backward_to_logits(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *_: Any) -> Any:
-    logits, targets, *stats = ctx.saved_tensors
-    coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
+    logits, targets, keep, *stats = ctx.saved_tensors
+    coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats), keep)
     if coefficients is None:
         return gradients(FromLogits)
     backward = direct(token_logps_bwd, *coefficients, logits)
@@ -96,7 +96,7 @@ class _Direct(torch.autograd.Function):
 
 def logps_of_logits(x: FromLogits) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies (or size 0) [N] of logits as `as_rows` lays them out."""
-    forward = direct(token_logps_fwd, x.logits, x.targets)
+    forward = direct(token_logps_fwd, x.logits, x.targets, x.keep)
     if forward is not token_logps_fwd and torch.is_grad_enabled() and x.logits.requires_grad:
         logps, entropy = _Direct.apply(forward, *x)
         return logps, entropy
@@ -149,7 +149,7 @@ def _(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 def _save_hidden(ctx: Any, inputs: tuple[Any, ...], output: SoftmaxStats) -> None:
     x = FromHidden(*inputs)
-    ctx.save_for_backward(x.hidden, x.weight, x.bias, x.targets, *output)
+    ctx.save_for_backward(x.hidden, x.weight, x.bias, x.targets, x.keep, *output)
     ctx.temperature, ctx.softcap = x.temperature, x.softcap
     ctx.set_materialize_grads(False)
 
@@ -161,8 +161,8 @@ def _backward_to_hidden(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *
 
 @first_order("linear_token_logps")
 def _gradients_of_head(ctx: Any, coef: Tensor | None, entropy: Tensor | None) -> Any:
-    hidden, weight, bias, targets, *stats = ctx.saved_tensors
-    coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
+    hidden, weight, bias, targets, keep, *stats = ctx.saved_tensors
+    coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats), keep)
     if coefficients is None:
         return gradients(FromHidden)
     backward = direct(linear_token_logps_bwd, *coefficients, hidden, weight, bias)
@@ -193,7 +193,7 @@ class _DirectHead(torch.autograd.Function):
 
 def logps_of_hidden(x: FromHidden) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies (or size 0) [N] of hidden states [N, H]."""
-    tensors = [t for t in (x.hidden, x.weight, x.bias, x.targets) if t is not None]
+    tensors = [t for t in (x.hidden, x.weight, x.bias, x.targets, x.keep) if t is not None]
     forward = direct(linear_token_logps_fwd, *tensors)
     tracked = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     if forward is not linear_token_logps_fwd and tracked:
@@ -204,14 +204,19 @@ def logps_of_hidden(x: FromHidden) -> tuple[Tensor, Tensor]:
 
 
 def _coefficients(
-    coef: Tensor | None, coef_entropy: Tensor | None, stats: SoftmaxStats
+    coef: Tensor | None, coef_entropy: Tensor | None, stats: SoftmaxStats, keep: Tensor | None
 ) -> Coefficients | None:
-    """The gradients that came back to logps and entropy; None where neither did."""
+    """The gradients that came back to logps and entropy, 0 outside of `keep`; None: neither did."""
     if not stats.entropy.numel():
         coef_entropy = None
     if coef is None and coef_entropy is not None:
         coef = torch.zeros_like(coef_entropy)
-    return None if coef is None else Coefficients(coef, coef_entropy)
+    if coef is None:
+        return None
+    if keep is not None:  # selected: what comes back to the zeros there may be NaN
+        coef = torch.where(keep, coef, 0.0)
+        coef_entropy = None if coef_entropy is None else torch.where(keep, coef_entropy, 0.0)
+    return Coefficients(coef, coef_entropy)
 
 
 def _empty_stats(like: Tensor, rows: int, entropy: bool) -> SoftmaxStats:

@@ -54,25 +54,32 @@ def token_logps_reference_backward(
 
 def softmax_stats_reference(x: FromLogits) -> SoftmaxStats:
     """Compute results and what the backward needs of each row of logits."""
-    logits = x.logits.reshape(len(x.targets), x.logits.shape[-1])
-    check_targets(x.targets, logits.shape[1])
-    logps, entropy = token_logps_reference(logits, x.targets, x.temperature)
+    logits, targets = x.logits.reshape(len(x.targets), x.logits.shape[-1]), x.targets
+    check_targets(targets, logits.shape[1], x.keep)
+    if x.keep is not None:
+        logits, targets = logits[x.keep], targets[x.keep]
+    logps, entropy = token_logps_reference(logits, targets, x.temperature)
     lognorm = _scaled(logits, x.temperature).logsumexp(1)
     shift = logits.to(lognorm.dtype).amax(1)
-    return SoftmaxStats(logps, entropy if x.entropy else entropy.new_empty(0), shift, lognorm)
+    stats = SoftmaxStats(logps, entropy if x.entropy else entropy.new_empty(0), shift, lognorm)
+    if x.keep is None:
+        return stats
+    return stats.scattered(x.keep.nonzero()[:, 0], len(x.keep), x.entropy)
 
 
 def softmax_backward_reference(x: FromLogitsBackward) -> Tensor:
     """Gradient of the logits, in their shape."""
     logits = x.logits.reshape(len(x.targets), x.logits.shape[-1])
-    gradient = token_logps_reference_backward(*x.coefficients, logits, x.targets, x.temperature)
+    # A target of a row without gradient may be none.
+    targets = torch.where(x.coefficients.active(), x.targets, 0)
+    gradient = token_logps_reference_backward(*x.coefficients, logits, targets, x.temperature)
     return gradient.reshape(x.logits.shape)
 
 
 def head_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: float) -> Tensor:
     """Logits [N, V], softcap * tanh((hidden W^T + bias) / softcap), in the statistics' dtype."""
     wide = stats_dtype(hidden.dtype)
-    logits = hidden.to(wide) @ weight.to(wide).T
+    logits = hidden.to(wide) @ weight.to(hidden.dtype).to(wide).T
     if bias is not None:
         logits = logits + bias.to(wide)
     return softcap * torch.tanh(logits / softcap) if softcap else logits
@@ -101,7 +108,7 @@ def linear_token_logps_reference_backward(
         dz = dz * (1 - (logits / x.softcap) ** 2)
     wide = dz.dtype
     return (
-        (dz @ x.weight.to(wide)).to(x.hidden.dtype),
+        (dz @ x.weight.to(x.hidden.dtype).to(wide)).to(x.hidden.dtype),
         (dz.T @ x.hidden.to(wide)).to(x.weight.dtype),
         dz.sum(0).to(x.weight.dtype if x.bias is None else x.bias.dtype),
     )

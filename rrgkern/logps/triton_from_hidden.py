@@ -15,8 +15,8 @@ from rrgkern.logps.head import (
     NeedsGrad,
     Tiles,
     Tiling,
+    masked_forward,
     tiled_backward,
-    tiled_forward,
 )
 from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackwardInto
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats, stats_dtype
@@ -29,19 +29,20 @@ TILE_BYTES = 32 << 20
 TILES = Tiles(Tiling(columns=4096, elements=TILE_BYTES // 4, widest=20480), triton_tile)
 
 
-def head_of(weight: Tensor, bias: Tensor | None, temperature: float, softcap: float) -> Head:
+def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:
     """Make the head whose products read 16-bit operands as they are and sum in fp32."""
     # A CPU, where the interpreter runs, has no product of 16-bit operands with an fp32 result.
-    operands = stats_dtype(weight.dtype) if interpreting() else weight.dtype
-    bias = None if bias is None else bias.contiguous()
-    return Head(weight, bias, temperature, softcap, operands)
+    states = x.hidden.dtype
+    operands = stats_dtype(states) if interpreting() else states
+    bias = None if x.bias is None else x.bias.contiguous()
+    return Head(x.weight, bias, x.temperature, x.softcap, operands, states)
 
 
 def fwd(*inputs: Any) -> SoftmaxStats:
     """Serve `rrgkern::linear_token_logps_fwd`."""
     x = FromHidden(*inputs)
-    head = head_of(x.weight, x.bias, x.temperature, x.softcap)
-    return tiled_forward(x.hidden, x.targets.contiguous(), head, x.entropy, TILES)
+    head = head_of(x)
+    return masked_forward(x._replace(targets=x.targets.contiguous()), head, TILES)
 
 
 def bwd(*inputs: Any) -> Gradients:
@@ -65,5 +66,5 @@ def _backward(
         coef.contiguous(), None if entropy is None else entropy.contiguous()
     )
     rows = BackwardRows(x.hidden, x.targets.contiguous(), x.stats, coefficients)
-    head = head_of(x.weight, x.bias, x.temperature, x.softcap)
+    head = head_of(x)
     return tiled_backward(rows, head, needs, TILES, weight_total)

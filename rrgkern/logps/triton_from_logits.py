@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rrgkern.logps.inputs import (
     BYTES_PER_LOAD,
+    FromLogits,
     FromLogitsBackward,
     check_targets,
     columns_per_load,
@@ -41,13 +42,14 @@ NUM_WARPS = 8
 WIDE_LOADS, NARROW_LOADS = 2, 4
 
 
-PER_ROW = ("targets_ptr", "logps_ptr", "entropy_ptr", "shift_ptr", "lognorm_ptr")
+PER_ROW = ("targets_ptr", "keep_ptr", "logps_ptr", "entropy_ptr", "shift_ptr", "lognorm_ptr")
 
 
 @triton.jit(do_not_specialize=["rows_per_batch"], do_not_specialize_on_alignment=PER_ROW)
 def token_logps_fwd_kernel(
     logits_ptr,
     targets_ptr,
+    keep_ptr,
     logps_ptr,
     entropy_ptr,
     shift_ptr,
@@ -65,8 +67,17 @@ def token_logps_fwd_kernel(
     VECTOR: tl.constexpr,
 ):
     """One row per program; `scale` = log2(e) / T, statistics in the dtype WIDE."""
-    # 1. The row, and its target's logit.
+    # 1. The row, and its target's logit. A row that is not kept is not read.
     row = tl.program_id(0).to(tl.int64)
+    if keep_ptr is not None:  # noqa: SIM102 - `and` would load from None
+        if tl.load(keep_ptr + row) == 0:
+            nothing = tl.full([], 0.0, WIDE)
+            tl.store(logps_ptr + row, nothing)
+            tl.store(shift_ptr + row, nothing)
+            tl.store(lognorm_ptr + row, nothing)
+            if ENTROPY:
+                tl.store(entropy_ptr + row, nothing)
+            return
     offset = (row // rows_per_batch) * batch_stride + (row % rows_per_batch) * row_stride
     logits_ptr += offset
     target = tl.load(targets_ptr + row)
@@ -100,12 +111,11 @@ def token_logps_fwd_kernel(
         tl.store(entropy_ptr + row, entropy)
 
 
-def token_logps_fwd(
-    logits: Tensor, targets: Tensor, temperature: float, entropy: bool
-) -> SoftmaxStats:
-    """Serve `rrgkern::token_logps_fwd`: logits [N, V] or [B, L, V], targets [N]."""
+def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
+    """Serve `rrgkern::token_logps_fwd`."""
+    logits, targets, temperature, entropy, keep = FromLogits(*inputs)
     vocabulary = logits.shape[-1]
-    check_targets(targets, vocabulary)
+    check_targets(targets, vocabulary, keep)
     wide = stats_dtype(logits.dtype)
     rows = len(targets)
     logps, shift, lognorm = (logits.new_empty(rows, dtype=wide) for _ in range(3))
@@ -115,6 +125,7 @@ def token_logps_fwd(
         token_logps_fwd_kernel[(rows,)](
             logits,
             targets.contiguous(),
+            None if keep is None else keep.contiguous(),
             logps,
             entropies,
             shift,

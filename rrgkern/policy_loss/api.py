@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rrgkern.checks import check_derivatives
 from rrgkern.metrics import Metrics
+from rrgkern.padded import Tokens
 from rrgkern.policy_loss.inputs import PolicyInputs, check_inputs, check_types
 from rrgkern.policy_loss.op import loss_and_metrics, loss_as_passed
 from rrgkern.policy_loss.reference import METRICS
@@ -33,7 +34,7 @@ class PolicyLossOutput(NamedTuple):
 def policy_loss(
     logps: Tensor,
     advantages: Tensor,
-    offsets: Tensor,
+    offsets: Tensor | None = None,
     *,
     scale: Tensor,
     old: Tensor | None = None,
@@ -55,17 +56,21 @@ def policy_loss(
     S sequences hold N tokens, one after the other. An empty sequence contributes 0. Per-token
     tensors take the dtype of `logps`, fp32 or fp64; half precision is computed in fp32.
 
+    A padded batch has no offsets: every [N] is then [B, T], every [S] is [B], and `mask` says which
+    positions are scored. Padding is neither moved nor read.
+
     First derivatives of `logps` and `entropy` by backward() and torch.autograd.grad are served;
     differentiating a gradient made with create_graph=True, forward mode, torch.func, and any other
     argument that requires a gradient raise NotImplementedError.
 
     Args:
-        logps: [N] log-probabilities of the policy; differentiable.
+        logps: [N] or [B, T] log-probabilities of the policy; differentiable.
         advantages: [S] or [S, 1], one per sequence, or [N] or [1, N], one per token. Two axes are
-            wanted where S == N and the sequences have not one token each.
-        offsets: [S+1] int64, where sequences begin.
-        scale: [S], from `loss_scale`, or [S, 1], or [N] or [1, N], one per token. One axis is read
-            as [S] where S == N.
+            wanted where S == N and the sequences have not one token each. Padded: [B] or [B, 1],
+            or [B, T].
+        offsets: [S+1] int64, where sequences begin; None for a padded batch.
+        scale: [S], from `loss_scale`, or [S, 1], or [N] or [1, N], one per token, or padded as
+            advantages. One axis is read as [S] where S == N.
         old: [N] log-probabilities of the policy that sampled. None: the policy itself, so every
             ratio is exactly 1.
         ref: [N] log-probabilities of the frozen reference; needed when beta is not 0, and
@@ -76,7 +81,8 @@ def policy_loss(
         on_policy: [S] bool. Such a sequence (edited, injected) is treated as if the policy itself
             had sampled it, token by token: ratio 1, gradient -A ∇logp, no sampler correction,
             whatever stands in its `old` and `sampler`.
-        mask: [N] bool, True for a scored token. Nothing at the others is read, NaN included.
+        mask: [N] bool or integers, True or not 0 for a scored token. Nothing at the others is
+            read, NaN included.
         spec: the variant; None is `PolicyLoss()`.
 
     Returns:
@@ -93,14 +99,20 @@ def policy_loss(
     served = loss_as_passed(logps, entropy, others, spec)
     if served is not None:
         return PolicyLossOutput.of(*served)
-    policy = PolicyInputs(*others, spec=spec.encode())
+    policy = PolicyInputs(*others, spec=spec.encode())  # type: ignore[arg-type]
     check_types(policy, logps=logps, optional={"entropy": entropy})
     check_derivatives(logps=logps, entropy=entropy)
-    if logps.ndim != 1:
-        raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")
+    if logps.ndim != (2 if offsets is None and logps.ndim != 1 else 1):
+        raise ValueError(
+            f"logps has shape {tuple(logps.shape)}; wanted [N] with offsets, [B, T] without"
+        )
     if not logps.is_floating_point():
         raise TypeError(f"logps is {logps.dtype}; wanted floating point")
-    check_inputs(policy, spec, "logps", logps, logps.numel(), entropy)
+    tokens = Tokens("logps", logps.shape)
+    policy = policy.packed(tokens, logps.device)
+    if entropy is not None and logps.ndim == 2:
+        entropy = tokens.flat("entropy", entropy)
+    check_inputs(policy, spec, "logps", logps, tokens.total, entropy)
     if spec.entropy_coef and entropy is None:
         raise ValueError(
             f"entropy_coef is {spec.entropy_coef} and entropy is None; pass entropy [N] or set "
@@ -108,7 +120,7 @@ def policy_loss(
         )
     dtype = logps.dtype if logps.dtype == torch.float64 else torch.float32
     loss, metrics = loss_and_metrics(
-        logps.to(dtype).contiguous(),
+        logps.to(dtype).reshape(-1).contiguous(),
         None if entropy is None else entropy.to(dtype).contiguous(),
         policy.prepared(dtype),
     )

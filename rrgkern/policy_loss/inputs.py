@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rrgkern.checks import check_constants, check_offsets, check_tensors, values_may_be_read
 from rrgkern.ops import in_schema
+from rrgkern.padded import Tokens, as_flags
 from rrgkern.policy_loss.spec import PolicyLoss
 
 
@@ -20,7 +21,7 @@ class PolicyInputs(NamedTuple):
     """
 
     advantages: Tensor
-    offsets: Tensor
+    offsets: Tensor  # None until `packed` where a padded batch is passed
     scale: Tensor
     old: Tensor | None = None
     ref: Tensor | None = None
@@ -54,6 +55,40 @@ class PolicyInputs(NamedTuple):
     def ties_tokens(self) -> bool:
         """True where a token's gradient depends on the other tokens of its sequence."""
         return self.variant.ties_tokens(self.sampler is not None)
+
+    def packed(self, tokens: Tokens, device: torch.device) -> PolicyInputs:
+        """The same for [N] tokens: a padded batch laid out as B sequences, flags in bool.
+
+        Without offsets the batch is padded. With them [B, T] are N tokens, divided by the offsets,
+        and advantages and scale are per token in [B, T], unless that is [S, 1].
+
+        Raises:
+            TypeError: flags that are neither bool nor integers.
+            ValueError: a shape that does not fit.
+        """
+        mask = None if self.mask is None else as_flags("mask", self.mask)
+        on_policy = None if self.on_policy is None else as_flags("on_policy", self.on_policy)
+        if self.offsets is not None and len(tokens.shape) == 1:
+            return self._replace(mask=mask, on_policy=on_policy)
+        offsets = tokens.offsets(self.offsets, device)
+        of_sequences: dict[str, Any] = {"advantages": self.advantages, "scale": self.scale}
+        if self.offsets is None:
+            of_sequences = {n: tokens.of_sequences(n, x) for n, x in of_sequences.items()}
+            if on_policy is not None and on_policy.shape == (tokens.shape[0], 1):
+                on_policy = on_policy[:, 0]
+        elif tokens.shape != (offsets.numel() - 1, 1):
+            of_sequences = {
+                n: x.reshape(1, -1) if x.shape == tokens.shape else x
+                for n, x in of_sequences.items()
+            }
+        of_tokens = {
+            **{"old": self.old, "ref": self.ref, "sampler": self.sampler},
+            **{"token_weight": self.token_weight, "mask": mask},
+        }
+        flat: dict[str, Any] = {
+            n: None if x is None else tokens.flat(n, x) for n, x in of_tokens.items()
+        }
+        return self._replace(offsets=offsets, on_policy=on_policy, **of_sequences, **flat)
 
     def prepared(self, dtype: torch.dtype) -> PolicyInputs:
         """The arguments as the ops take them: numbers in `dtype`, without gradient."""
@@ -124,11 +159,10 @@ def check_types(
         "sampler": policy.sampler,
         "token_weight": policy.token_weight,
     }
-    flags = {"on_policy": policy.on_policy, "mask": policy.mask}
+    flags = {"offsets": policy.offsets, "on_policy": policy.on_policy, "mask": policy.mask}
     check_tensors(
         **required,
         advantages=policy.advantages,
-        offsets=policy.offsets,
         scale=policy.scale,
         optional={**(optional or {}), **constants, **flags},
         gathered=("weight", "bias"),
@@ -187,8 +221,6 @@ def check_inputs(
     for name, (flag, wanted, length) in flags.items():
         if flag is not None:
             _check_length(name, flag, anchor, rows, {wanted: length})
-            if flag.dtype != torch.bool:
-                raise TypeError(f"{name} is {flag.dtype}; wanted torch.bool: pass {name}.bool()")
             _check_device(name, flag, anchor, rows)
     if spec.beta and policy.ref is None:
         raise ValueError(f"beta is {spec.beta} and ref is None; pass ref [N] or set beta to 0")

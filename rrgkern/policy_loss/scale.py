@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import check_rising, check_tensors
+from rrgkern.padded import Tokens, as_flags
 from rrgkern.segments import sequence_of_token, sum_per_sequence
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
@@ -13,7 +14,7 @@ AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
 
 def loss_scale(
     aggregation: str,
-    offsets: Tensor,
+    offsets: Tensor | None = None,
     *,
     max_length: int | None = None,
     total_tokens: int | Tensor | None = None,
@@ -35,26 +36,37 @@ def loss_scale(
 
     Args:
         aggregation: one of AGGREGATIONS.
-        offsets: [S+1] int64, where sequences begin; N = offsets[-1] tokens.
+        offsets: [S+1] int64, where sequences begin; N = offsets[-1] tokens. None for a padded
+            batch, whose `mask` is [B, T]; S is B then.
         max_length: completion limit in tokens, "dr_grpo" only.
         total_tokens: scored tokens of all batches of the optimiser step on all ranks, a number or
             a 0-d tensor; "dapo" only.
         world_size: number of ranks where ranks average their gradients; "dapo" only.
-        mask: [N] bool; |o_i| and N then count only the tokens where it is True.
+        mask: [N] or [B, T], bool or integers; |o_i| and N then count only the tokens where it is
+            True, or not 0.
 
     Returns:
         [S] fp32 on the device of `offsets`.
 
     Raises:
-        TypeError: offsets is not int64, or mask not bool.
+        TypeError: offsets is not int64, or mask neither bool nor integers.
         ValueError: an unknown aggregation, a missing or needless option, a wrong shape; on CPU,
             or with RRGKERN_CHECK=1, also offsets that go down.
     """
-    check_tensors(offsets=offsets, optional={"mask": mask})
+    check_tensors(optional={"offsets": offsets, "mask": mask})
+    mask = None if mask is None else as_flags("mask", mask)
     if aggregation not in AGGREGATIONS:
         raise ValueError(
             f"aggregation is {aggregation!r}; choose one of {', '.join(map(repr, AGGREGATIONS))}"
         )
+    if offsets is None:
+        if mask is None or mask.ndim != 2:
+            raise ValueError(
+                f"offsets is None and mask {None if mask is None else tuple(mask.shape)}: pass "
+                "offsets [S+1], or the mask [B, T] of a padded batch"
+            )
+        offsets = Tokens("mask", mask.shape).offsets(None, mask.device)
+        mask = mask.reshape(-1)
     if offsets.dtype != torch.int64:
         raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
     check_rising("offsets", offsets)
@@ -88,10 +100,10 @@ def _lengths(offsets: Tensor, mask: Tensor | None) -> Tensor:
     """[S] fp64, the scored tokens of each sequence."""
     if mask is None:
         return offsets.diff().double()
-    if mask.dtype != torch.bool:
-        raise TypeError(f"mask is {mask.dtype}; wanted torch.bool")
     if mask.ndim != 1:
-        raise ValueError(f"mask has shape {tuple(mask.shape)}; wanted [N], one per token")
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)}; wanted [N] with offsets, [B, T] without"
+        )
     sequence = sequence_of_token(offsets, mask.numel())
     return sum_per_sequence(mask.double(), sequence, offsets.numel() - 1)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rrgkern.checks import check_constants, check_derivatives, check_numbers, check_tensors
 from rrgkern.metrics import Metrics
+from rrgkern.padded import Tokens, rows_to_keep
 from rrgkern.preference_loss.inputs import PreferenceInputs, PreferencePairs
 from rrgkern.preference_loss.op import loss_as_passed, preference_loss_fwd
 from rrgkern.preference_loss.reference import METRICS
@@ -25,7 +26,7 @@ class PreferenceLossOutput(NamedTuple):
 def preference_loss(
     logps: Tensor,
     ref: Tensor,
-    offsets: Tensor,
+    offsets: Tensor | None,
     pairs: PreferencePairs,
     *,
     tau: float = 0.1,
@@ -49,13 +50,14 @@ def preference_loss(
 
     Args:
         logps: [N] log-probabilities of the policy, floating point; differentiable. fp64 stays
-            fp64, everything else is computed from fp32 with sums in fp64.
-        ref: [N] log-probabilities of the frozen reference.
-        offsets: [S+1] int64, where sequences begin.
+            fp64, everything else is computed from fp32 with sums in fp64. Padded: [B, T].
+        ref: log-probabilities of the frozen reference, as logps.
+        offsets: [S+1] int64, where sequences begin; None where `logps` is [B, T], with S = B.
         pairs: which sequence is preferred to which, and how much a pair counts.
         tau: temperature, DPO's beta; above 0.
         length_normalized: mean over tokens in place of the sum.
-        mask: [N] bool, True for a scored token. Nothing at the others is read, NaN included.
+        mask: as logps, bool or integers, True or not 0 for a scored token. Nothing at the others
+            is read, NaN included.
 
     Returns:
         The loss and the metrics "margin", "accuracy" (share of margins above 0),
@@ -68,15 +70,14 @@ def preference_loss(
             that do not run from 0 to N, a pair that names no sequence, a weight that is negative
             or not finite.
     """
-    inputs = PreferenceInputs(logps, ref, offsets, pairs, mask, tau, length_normalized)
-    loss, _, metrics = _serve(inputs)
+    loss, _, metrics = _serve(logps, ref, offsets, pairs, mask, (tau, length_normalized))
     return PreferenceLossOutput(loss, Metrics(METRICS, metrics))
 
 
 def preference_advantages(
     logps: Tensor,
     ref: Tensor,
-    offsets: Tensor,
+    offsets: Tensor | None,
     pairs: PreferencePairs,
     *,
     tau: float = 0.1,
@@ -96,20 +97,32 @@ def preference_advantages(
     Returns:
         [S] in the dtype of the loss (fp64 for fp64 `logps`, otherwise fp32); no gradient.
     """
-    inputs = PreferenceInputs(logps, ref, offsets, pairs, mask, tau, length_normalized)
     with torch.no_grad():
-        _, advantages, _ = _serve(inputs)
+        _, advantages, _ = _serve(logps, ref, offsets, pairs, mask, (tau, length_normalized))
     return advantages
 
 
-def _serve(inputs: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor]:
+def _serve(
+    logps: Tensor,
+    ref: Tensor,
+    offsets: Tensor | None,
+    pairs: PreferencePairs,
+    mask: Tensor | None,
+    options: tuple[float, bool],
+) -> tuple[Tensor, Tensor, Tensor]:
     """Check the arguments as passed, and compute loss, advantages and metrics."""
-    logps, ref, offsets, pairs, mask, tau, length_normalized = inputs
+    tau, length_normalized = options
     named = {f"pairs.{name}": tensor for name, tensor in pairs._asdict().items()}
-    check_tensors(logps=logps, ref=ref, offsets=offsets, **named, optional={"mask": mask})
+    check_tensors(logps=logps, ref=ref, **named, optional={"offsets": offsets, "mask": mask})
     check_derivatives(logps=logps)
     check_constants(**{"ref": ref, "pairs.weight": pairs.weight})
     check_numbers("weigh pairs by pairs.weight", tau=tau)
+    tokens = Tokens("logps", logps.shape)
+    mask = rows_to_keep(mask, tokens, logps.device)
+    if offsets is None:
+        offsets = tokens.offsets(None, logps.device)
+        logps, ref = logps.reshape(-1), tokens.flat("ref", ref)
+    inputs = PreferenceInputs(logps, ref, offsets, pairs, mask, tau, length_normalized)
     inputs.check_tau()
     served = loss_as_passed(inputs)
     if served is not None:

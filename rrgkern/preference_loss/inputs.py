@@ -47,7 +47,9 @@ class PreferenceInputs(NamedTuple):
 
 def _check_tokens(logps: Tensor, ref: Tensor, offsets: Tensor, mask: Tensor | None) -> None:
     if logps.ndim != 1:
-        raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")
+        raise ValueError(
+            f"logps has shape {tuple(logps.shape)}; wanted [N] with offsets, [B, T] without"
+        )
     for name, values in {"logps": logps, "ref": ref}.items():
         if not values.is_floating_point():
             raise TypeError(f"{name} is {values.dtype}; wanted floating point")
@@ -66,8 +68,6 @@ def _check_tokens(logps: Tensor, ref: Tensor, offsets: Tensor, mask: Tensor | No
                 f"{name} has shape {tuple(tensor.shape)} and logps {tuple(logps.shape)}; "
                 "wanted the same"
             )
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"mask is {mask.dtype}; wanted torch.bool: pass mask.bool()")
     for name, tensor in {"ref": ref, "offsets": offsets, "mask": mask}.items():
         if tensor is not None and tensor.device != logps.device:
             raise ValueError(

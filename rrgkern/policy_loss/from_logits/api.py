@@ -9,6 +9,7 @@ from rrgkern.checks import check_derivatives, functorch_level
 from rrgkern.logps.inputs import as_rows, check_logits
 from rrgkern.logps.op import token_logps_fwd
 from rrgkern.ops import flatten
+from rrgkern.padded import Tokens
 from rrgkern.policy_loss.api import DEFAULT, PolicyLossOutput
 from rrgkern.policy_loss.from_logits.autograd import ComposedInPlace, Fused
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd
@@ -21,7 +22,7 @@ def policy_loss_from_logits(
     logits: Tensor,
     targets: Tensor,
     advantages: Tensor,
-    offsets: Tensor,
+    offsets: Tensor | None = None,
     *,
     scale: Tensor,
     old: Tensor | None = None,
@@ -80,12 +81,13 @@ def policy_loss_from_logits(
     """
     spec = DEFAULT if spec is None else spec
     policy = PolicyInputs(
-        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),
+        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),  # type: ignore[arg-type]
         spec=spec.encode(),
     )
     check_types(policy, logits=logits, targets=targets)
     check_derivatives(logits=logits)
     check_logits(logits, targets, temperature)
+    policy = policy.packed(Tokens("targets", targets.shape), targets.device)
     check_inputs(policy, spec, "targets", targets, targets.numel())
     with_gradient = torch.is_grad_enabled() and logits.requires_grad
     inplace = inplace and with_gradient and not torch.compiler.is_compiling()
@@ -102,13 +104,11 @@ def policy_loss_from_logits(
     # Under vmap a tensor does not say whether autograd follows, as the one pass has to know.
     mapped = not torch.compiler.is_compiling() and functorch_level() is not None
     if mapped or spec.ties_tokens(sampler is not None):
-        if mask is not None:
-            call = call._replace(targets=torch.where(mask, call.targets, 0))
         if inplace:
             loss, metrics = ComposedInPlace.apply(*flatten(call))
         else:
             logps, entropies, _, _ = token_logps_fwd(
-                call.logits, call.targets, call.temperature, call.entropy
+                call.logits, call.targets, call.temperature, call.entropy, call.policy.mask
             )
             loss, metrics = loss_and_metrics(
                 logps, entropies if call.entropy else None, call.policy

@@ -70,7 +70,7 @@ class ComposedInPlace(torch.autograd.Function):
         """Loss and metrics; the arguments are the fields of `LogitsInputs`."""
         ctx.sources = (link(logits),)
         _, targets, policy, temperature, entropy = pack(LogitsInputs, (logits, *others))
-        stats = token_logps_fwd(logits, targets, temperature, entropy)
+        stats = token_logps_fwd(logits, targets, temperature, entropy, policy.mask)
         loss, coef, coef_entropy, metrics = loss_of_logps(
             stats[0], stats[1] if entropy else None, policy
         )

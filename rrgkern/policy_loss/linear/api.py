@@ -12,6 +12,7 @@ from rrgkern.logps.head import NeedsGrad
 from rrgkern.logps.inputs import check_head
 from rrgkern.logps.online_softmax import stats_dtype
 from rrgkern.ops import flatten
+from rrgkern.padded import hidden_rows
 from rrgkern.policy_loss.api import DEFAULT, PolicyLossOutput
 from rrgkern.policy_loss.inputs import PolicyInputs, check_inputs, check_types
 from rrgkern.policy_loss.linear.autograd import LossInPlace, LossIntoGrad, check_accumulates
@@ -31,7 +32,7 @@ def linear_policy_loss(
     weight: Tensor,
     targets: Tensor,
     advantages: Tensor,
-    offsets: Tensor,
+    offsets: Tensor | None = None,
     *,
     scale: Tensor,
     bias: Tensor | None = None,
@@ -57,13 +58,15 @@ def linear_policy_loss(
     of `policy_loss`: the first of hidden, weight and bias, by autograd.
 
     Args:
-        hidden: [N, H], fp16, bf16, fp32 or fp64; row t predicts targets[t].
-        weight: [V, H], the dtype and device of `hidden`. A DTensor (FSDP2) is gathered, and its
-            gradient averaged over the ranks.
-        targets: [N] int64, each in [0, V) where `mask` is True.
+        hidden: [N, H] or [B, T, H], fp16, bf16, fp32 or fp64; row t predicts targets[t]. With a
+            mask `hidden[:, :-1]` is read where it lies, else its rows are copied.
+        weight: [V, H], the dtype of `hidden`, or fp32 under 16-bit states: it is then rounded to
+            their dtype slice by slice, and its gradient is fp32. A DTensor (FSDP2) is gathered, and
+            its gradient averaged over the ranks.
+        targets: [N] or [B, T] int64, each in [0, V) where `mask` is True.
         advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask, spec: as in
             `policy_loss`. What stands in masked rows changes nothing, NaN in `hidden` included.
-        bias: [V] or None, the dtype of `hidden`.
+        bias: [V] or None, the dtype of `hidden`, or fp32 under 16-bit states.
         softcap: logits are softcap * tanh(z / softcap), before the temperature; None for none.
         temperature: T > 0, a run-time value.
         mode: "frozen_head" (neither weight nor bias requires a gradient, no entropy in the loss),
@@ -91,13 +94,15 @@ def linear_policy_loss(
     """
     spec = DEFAULT if spec is None else spec
     policy = PolicyInputs(
-        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),
+        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),  # type: ignore[arg-type]
         spec=spec.encode(),
     )
     check_types(policy, hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
     check_derivatives(hidden=hidden, weight=weight, bias=bias)
-    if hidden.ndim != 2:
-        raise ValueError(f"hidden is {list(hidden.shape)}, wanted [N, H]: hidden.flatten(0, -2)")
+    if hidden.ndim != (3 if offsets is None and hidden.ndim != 2 else 2):
+        raise ValueError(
+            f"hidden is {list(hidden.shape)}, wanted [N, H] with offsets, [B, T, H] without"
+        )
     if metrics not in ("scored", "computed"):
         raise ValueError(f"metrics is {metrics!r}; choose one of 'scored', 'computed'")
     if accumulate_weight_grad and is_sharded(weight):
@@ -106,7 +111,10 @@ def linear_policy_loss(
             "over the ranks: leave accumulate_weight_grad False"
         )
     weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
-    check_inputs(policy, spec, "hidden", hidden, len(hidden))
+    hidden, tokens = hidden_rows(hidden, masked=mask is not None)
+    policy = policy.packed(tokens, hidden.device)
+    targets = tokens.flat("targets", targets)
+    check_inputs(policy, spec, "hidden", hidden, tokens.total)
     tracked = torch.is_grad_enabled()
     needs_grad = NeedsGrad(
         tracked and hidden.requires_grad,

@@ -81,8 +81,8 @@ class LossInPlace(torch.autograd.Function):
         return gradients(
             LinearInputs,
             hidden=d_hidden.to(ctx.dtype) if needs_grad.hidden else None,
-            weight=d_weight.to(ctx.dtype) if needs_grad.weight else None,
-            bias=d_bias.to(ctx.dtype) if needs_grad.bias else None,
+            weight=d_weight if needs_grad.weight else None,
+            bias=d_bias if needs_grad.bias else None,
         )
 
 

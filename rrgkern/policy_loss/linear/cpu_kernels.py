@@ -33,7 +33,7 @@ def direction(found: Directions, targets: Tensor, head: Head, coef: Tensor, out:
     for lo in range(0, len(total), height):
         block = slice(lo, lo + height)
         c = coef[block, None] / head.temperature
-        rows = head.weight[targets[block]].to(total.dtype) * (c * at_target[block, None])
+        rows = head.rows(targets[block]).to(total.dtype) * (c * at_target[block, None])
         rows -= total[block] * (c * norm[block, None])
         out[block] = rows.masked_fill_(c == 0, 0)
 

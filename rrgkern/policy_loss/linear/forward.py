@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from rrgkern.logps.head import Head, tiled_forward
-from rrgkern.logps.online_softmax import SoftmaxStats
 from rrgkern.policy_loss.inputs import PolicyInputs
 from rrgkern.policy_loss.linear.gradients import (
     Directions,
@@ -87,7 +86,9 @@ def forward(call: LinearInputs, head: Head, plan: Plan) -> Forward:
     else:
         stats, d_hidden, d_weight, d_bias = gradients_in_forward(call, head, rows, plan)
 
-    of_all_rows = _scatter(stats, rows.with_grad, n_rows, entropy)
+    of_all_rows = stats
+    if rows.with_grad is not None:
+        of_all_rows = stats.scattered(rows.with_grad, n_rows, entropy)
     if len(rows.values_only):
         values = tiled_forward(
             hidden[rows.values_only], targets[rows.values_only], head, entropy, plan.tiles
@@ -109,20 +110,6 @@ def forward(call: LinearInputs, head: Head, plan: Plan) -> Forward:
     if call.mode == "frozen_head":
         d_hidden = _hidden_gradient(found, call, head, rows, coef, plan)
     return Forward(loss, metrics, *[*per_row, d_hidden, d_weight, d_bias])
-
-
-def _scatter(
-    stats: SoftmaxStats, with_grad: Tensor | None, n_rows: int, entropy: bool
-) -> SoftmaxStats:
-    """Statistics of the rows with gradient among all, 0 elsewhere; no entropy stays size 0."""
-    if with_grad is None:
-        return stats
-    whole = {
-        name: part.new_zeros(n_rows).index_copy_(0, with_grad, part)
-        for name, part in stats._asdict().items()
-        if name != "entropy" or entropy
-    }
-    return stats._replace(**whole)
 
 
 def _computed(rows: RowSelection, policy: PolicyInputs, n_rows: int) -> Tensor | None:

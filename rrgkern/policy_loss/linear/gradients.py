@@ -76,7 +76,7 @@ def directions(
     spare = tiling.scratch(hidden, rows, vocabulary, head.operands)
     width, parts = 0, []
     for columns in tiling.slices(vocabulary):
-        weight, first = head.weight[columns].to(head.operands), columns.start == 0
+        weight, first = head.rows(columns), columns.start == 0
         if len(weight) != width:
             width, blocks = len(weight), tiling.blocks(rows, len(weight))
             parts = [(hidden[b], targets[b], sums.rows(b), total[b]) for b in blocks]
@@ -147,7 +147,7 @@ def gradients_in_forward(
         SoftmaxStats(*(torch.cat(part) for part in zip(*parts, strict=True))),
         d_hidden,
         d_weight.to(head.weight.dtype),
-        d_bias.to(head.weight.dtype),
+        d_bias.to((head.weight if head.bias is None else head.bias).dtype),
     )
 
 
@@ -173,7 +173,7 @@ class _Blocks:
         whole_rows = self.plan.tiles.whole_rows if len(self.slices) == 1 else None
         sums = RowSums.empty(h, len(h), head.wide)
         for columns in self.slices:
-            weight = head.weight[columns].to(head.operands)
+            weight = head.rows(columns)
             z = head.product(h, weight, self.logits[len(h) * columns.start :])
             tile = Tile(z, targets, columns, head, self.spare)
             if whole_rows is None:
@@ -194,7 +194,7 @@ class _Blocks:
             if self.needs_grad.bias:
                 self.d_bias[columns] += dz.sum(0, dtype=head.wide)
             if self.needs_grad.hidden:
-                weight = head.weight[columns].to(head.operands)
+                weight = head.rows(columns)
                 accumulate(d_h, dz, weight, first=columns.start == 0)
             if self.needs_grad.weight:
                 accumulate(self.d_weight[columns], dz.T, h, first=first)

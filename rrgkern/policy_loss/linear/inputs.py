@@ -7,6 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from rrgkern.logps.head import NeedsGrad
+from rrgkern.logps.inputs import FromHidden
 from rrgkern.policy_loss.inputs import PolicyInputs
 
 
@@ -26,6 +27,14 @@ class LinearInputs(NamedTuple):
     want_bias: bool
     entropy: bool
     all_metrics: bool  # of all scored rows, not only of those that are computed anyway
+
+    @property
+    def rows(self) -> FromHidden:
+        """The same rows and head, as the log-probabilities take them."""
+        return FromHidden(
+            *(self.hidden, self.weight, self.bias, self.targets),
+            *(self.temperature, self.softcap, self.entropy),
+        )
 
     @property
     def needs_grad(self) -> NeedsGrad:

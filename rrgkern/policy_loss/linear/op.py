@@ -16,8 +16,8 @@ from torch import Tensor
 from rrgkern import csrc
 from rrgkern.dispatch import direct, register_csrc, register_triton
 from rrgkern.first_order import first_order
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
-from rrgkern.logps.head import Head, NeedsGrad
+from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES, head_of
+from rrgkern.logps.head import NeedsGrad
 from rrgkern.logps.online_softmax import stats_dtype
 from rrgkern.logps.op import linear_token_logps_bwd
 from rrgkern.ops import custom_op, gradients, pack
@@ -40,8 +40,7 @@ def linear_grpo_loss_fwd(*inputs: Any) -> Forward:
 
 def _forward(plan: Plan, *inputs: Any) -> Forward:
     x = pack(LinearInputs, inputs)
-    wide = stats_dtype(x.weight.dtype)
-    return forward(x, Head(x.weight, x.bias, x.temperature, x.softcap, operands=wide), plan)
+    return forward(x, head_of(x.rows), plan)
 
 
 @linear_grpo_loss_fwd.register_fake
@@ -52,7 +51,7 @@ def _(*inputs: Any) -> Forward:
     def per_row(asked: bool) -> Tensor:
         return hidden.new_empty(hidden.shape[0] if asked else 0, dtype=wide)
 
-    def like(shape: torch.Size, asked: bool, dtype: torch.dtype = hidden.dtype) -> Tensor:
+    def like(shape: torch.Size, asked: bool, dtype: torch.dtype) -> Tensor:
         return hidden.new_empty(shape if asked and not again else (0,), dtype=dtype)
 
     return Forward(
@@ -65,8 +64,12 @@ def _(*inputs: Any) -> Forward:
         shift=per_row(again),
         lognorm=per_row(again),
         d_hidden=like(hidden.shape, x.needs_grad.hidden, gradient_dtype(hidden.dtype)),
-        d_weight=like(x.weight.shape, x.needs_grad.weight),
-        d_bias=like(x.weight.shape[:1], x.bias is not None and x.needs_grad.bias),
+        d_weight=like(x.weight.shape, x.needs_grad.weight, x.weight.dtype),
+        d_bias=like(
+            x.weight.shape[:1],
+            x.bias is not None and x.needs_grad.bias,
+            (x.weight if x.bias is None else x.bias).dtype,
+        ),
     )
 
 
@@ -134,8 +137,8 @@ def _backward(ctx: Any, grad_loss: Tensor | None, *others: Tensor | None) -> Any
     return gradients(
         LinearInputs,
         hidden=d_hidden.to(ctx.dtype) if needs_grad.hidden else None,
-        weight=d_weight.to(ctx.dtype) if needs_grad.weight else None,
-        bias=d_bias.to(ctx.dtype) if needs_grad.bias else None,
+        weight=d_weight if needs_grad.weight else None,
+        bias=d_bias if needs_grad.bias else None,
     )
 
 

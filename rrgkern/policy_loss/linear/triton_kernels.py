@@ -93,8 +93,8 @@ def direction(found: Directions, targets: Tensor, head: Head, coef: Tensor, out:
     total = found.total
     norm, at_target = factors(found, head)
     weight = head.weight
-    if weight.stride(1) != 1:
-        weight, targets = weight[targets], torch.arange(len(targets), device=targets.device)
+    if weight.stride(1) != 1 or weight.dtype != head.states:
+        weight, targets = head.rows(targets), torch.arange(len(targets), device=targets.device)
     direction_kernel[(len(total), triton.cdiv(total.shape[1], BLOCK))](
         total,
         weight,

@@ -22,7 +22,7 @@ PLAN = Plan(TILES, 297 << 20, triton_kernels)
 def fwd(*inputs: Any) -> Forward:
     """Serve `rrgkern::linear_grpo_loss_fwd`."""
     call = pack(LinearInputs, inputs)
-    head = head_of(call.weight, call.bias, call.temperature, call.softcap)
+    head = head_of(call.rows)
     return forward(call._replace(targets=call.targets.contiguous()), head, PLAN)
 
 

@@ -26,6 +26,11 @@ def forward(
     token_logps_fwd(logits, per_row(rows, torch.int64), temperature, entropy)
 
 
+def masked_forward() -> None:
+    logits = torch.empty(ROWS, VOCABULARY, dtype=torch.bfloat16, device="meta")
+    token_logps_fwd(logits, per_row(ROWS, torch.int64), 0.7, True, per_row(ROWS, torch.bool))
+
+
 def backward(
     vocabulary: int, dtype: torch.dtype, entropy: bool, rows: int = ROWS, temperature: float = 0.7
 ) -> None:
@@ -54,7 +59,7 @@ FROM_LOGITS = {
     )
     for call in (forward, backward)
     for name, shape in SHAPES.items()
-}
+} | {"forward, bf16, entropy, masked": Case(masked_forward, streaming=True, bare=True)}
 
 
 def meta(*shape: int, dtype: torch.dtype) -> torch.Tensor:

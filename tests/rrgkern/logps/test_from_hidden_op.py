@@ -21,9 +21,9 @@ def test_opcheck(entropy, bias):
     given = problem(3, 8, 40, bias=bias)
     hidden, weight = given.hidden.requires_grad_(), given.weight.requires_grad_()
     inputs = (hidden, weight, given.bias, given.targets)
-    torch.library.opcheck(op.linear_token_logps_fwd, (*inputs, 0.7, 3.0, entropy))
+    torch.library.opcheck(op.linear_token_logps_fwd, (*inputs, 0.7, 3.0, entropy, None))
     with torch.no_grad():
-        stats = op.linear_token_logps_fwd(*inputs, 0.7, 3.0, entropy)
+        stats = op.linear_token_logps_fwd(*inputs, 0.7, 3.0, entropy, None)
     coefs = (given.coef, given.coef_entropy if entropy else None)
     detached = [x if x is None else x.detach() for x in inputs]
     for wanted in ((True, True, bias), (True, False, False)):

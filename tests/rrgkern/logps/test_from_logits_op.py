@@ -22,14 +22,14 @@ def test_opcheck_forward(shape, entropy):
     logits = given.logits[..., ::2] if len(shape) == 3 else given.logits
     targets = given.targets.reshape(-1) // 2
     torch.library.opcheck(
-        op.token_logps_fwd, (logits.detach().requires_grad_(), targets, 0.7, entropy)
+        op.token_logps_fwd, (logits.detach().requires_grad_(), targets, 0.7, entropy, None)
     )
 
 
 @pytest.mark.parametrize("entropy", [False, True])
 def test_opcheck_backward(entropy):
     given = problem(5, 17)
-    stats = op.token_logps_fwd(given.logits, given.targets, 0.7, entropy)
+    stats = op.token_logps_fwd(given.logits, given.targets, 0.7, entropy, None)
     coef_entropy = given.coef_entropy if entropy else None
     torch.library.opcheck(
         op.token_logps_bwd, (given.coef, coef_entropy, given.logits, given.targets, *stats, 0.7)
@@ -38,7 +38,7 @@ def test_opcheck_backward(entropy):
 
 def test_opcheck_in_place():
     given = problem(5, 17)
-    stats = op.token_logps_fwd(given.logits, given.targets, 0.7, True)
+    stats = op.token_logps_fwd(given.logits, given.targets, 0.7, True, None)
     torch.library.opcheck(
         op.token_logps_bwd_,
         (given.coef, given.coef_entropy, given.logits.clone(), given.targets, *stats, 0.7),
@@ -58,7 +58,7 @@ def test_in_place_gives_the_same_bits(layout):
     targets, coef, bonus = (
         part.reshape(-1) for part in (given.targets, given.coef, given.coef_entropy)
     )
-    stats = op.token_logps_fwd(logits, targets, 0.7, True)
+    stats = op.token_logps_fwd(logits, targets, 0.7, True, None)
     rest = (coef, bonus, logits, targets, *stats, 0.7)
     expected = op.token_logps_bwd(*rest)
     version = logits._version

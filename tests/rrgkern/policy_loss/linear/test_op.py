@@ -56,7 +56,7 @@ def test_opcheck_of_the_scaling(kernel, name):
 def test_opcheck_of_the_backward_into_grad(small_tiles):
     given = problem(lengths=(2, 3), width=4, vocabulary=20, given="", bias=True)
     head = (given.hidden, given.weight, given.bias, given.targets)
-    stats = logps_op.linear_token_logps_fwd(*head, 0.8, 0.0, True)
+    stats = logps_op.linear_token_logps_fwd(*head, 0.8, 0.0, True, None)
     coef, coef_entropy = torch.randn(2, 5, dtype=torch.float64, device=DEVICE)
     torch.library.opcheck(
         logps_op.linear_token_logps_bwd_into,
