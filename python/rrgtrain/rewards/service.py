@@ -19,7 +19,7 @@ from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
-from rrgtrain.rewards.corpus import Corpus
+from rrgtrain.rewards.corpus import NEEDS, Corpus
 from rrgtrain.rewards.labellers import (
     SpreadLabeller,
     cached_extractor,
@@ -172,6 +172,11 @@ class RewardService:
             lambda: truth_of(studies, self.labeller, self.settings.against),
         )
         self._fitted = list(studies)
+
+    @property
+    def counts_corpus(self) -> bool:
+        """Tell whether a term needs the training studies, by `fit`."""
+        return not NEEDS.keys().isdisjoint(self.settings.terms)
 
     def count_corpus(self) -> None:
         """Count what the terms need of the training studies, each rank a share.
