@@ -91,7 +91,7 @@ class RewardClient:
 
     def _post(self, content: bytes, until: float) -> tuple[int, Any, bytes]:
         """Send one request; status, headers and the whole body of its answer."""
-        kind = http.client.HTTPConnection
+        kind: type[http.client.HTTPConnection] = http.client.HTTPConnection
         if self._parts.scheme == "https":
             kind = http.client.HTTPSConnection
         left = max(1e-3, until - time.monotonic())

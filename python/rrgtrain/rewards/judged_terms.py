@@ -1,4 +1,4 @@
-"""Reward terms by BERTScore, RadCliQ-v1 and sets of sentences."""
+"""Reward terms by BERTScore, RadCliQ-v1, CRIMSON and sets of sentences."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ def negated_radcliq(batch: RewardBatch) -> np.ndarray:
     By RadGraph, CheXbert and BERTScore; not in [0, 1], as a linear model of the three.
     """
     return -batch.open("radcliq").score(batch.reports, batch.references)
+
+
+def crimson_score(batch: RewardBatch) -> np.ndarray:
+    """CRIMSON by the model behind `reward.options.crimson.endpoint`, in (-1, 1].
+
+    The weights that each value is made of are kept as notes.
+    """
+    judge = batch.open("crimson")
+    judged = batch.once("crimson read", lambda: judge.judge(batch.reports, batch.references))
+    batch.notes["crimson"] = [one._asdict() for one in judged]
+    return np.array([one.score for one in judged], dtype=np.float64)
 
 
 def sentence_sets(batch: RewardBatch) -> np.ndarray:

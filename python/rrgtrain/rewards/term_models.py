@@ -45,8 +45,8 @@ class CachedGraphs:
 
 
 def open_model(name: str, settings: RewardSettings) -> Any:
-    """The model of a term: `facts`, `green`, `severity`, `radgraph`, `radcliq`, `bertscore`, `sdr`,
-    an official package, or the extractor of that name.
+    """The model of a term: `facts`, `green`, `crimson`, `severity`, `radgraph`, `radcliq`,
+    `bertscore`, `sdr`, an official package, or the extractor of that name.
 
     It is built with `reward.options.<name>`. UserError for options it cannot take.
     """
@@ -65,6 +65,10 @@ def open_model(name: str, settings: RewardSettings) -> Any:
         from rrgclinical.green import build_green
 
         return build_green(share_of_rank(name, options), cache=settings.cache)
+    if name == "crimson":
+        from rrgclinical.crimson import build_crimson
+
+        return build_crimson(share_of_rank(name, options), cache=settings.cache)
     if name == "radgraph":
         from rrgclinical.radgraph import RadGraph
 

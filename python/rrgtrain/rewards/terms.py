@@ -1,6 +1,6 @@
 """Reward terms: functions from a `RewardBatch` to one value per report.
 
-All lie in [0, 1] but `bertscore` and `radcliq`, which fall below.
+All lie in [0, 1] but `bertscore`, `radcliq` and `crimson`, which fall below.
 
 With `labeller=rules` and `extractor=rules` they are the embedded, offline counterparts of the
 published metrics, and no result of theirs may be quoted as CheXbert, RadGraph or RaTEScore. A term
@@ -25,7 +25,12 @@ from rrgkern import ReportEntities, entity_match, mccs
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.blocks import parse_blocks
-from rrgtrain.rewards.judged_terms import bert_score, negated_radcliq, sentence_sets
+from rrgtrain.rewards.judged_terms import (
+    bert_score,
+    crimson_score,
+    negated_radcliq,
+    sentence_sets,
+)
 from rrgtrain.rewards.model_terms import (
     fact_score,
     green_score,
@@ -146,6 +151,7 @@ TERMS: dict[str, Term] = {
     "bertscore": bert_score,
     "radcliq": negated_radcliq,
     "sdr": sentence_sets,
+    "crimson": crimson_score,
     "radgraph-official": official_radgraph,
     "ratescore-official": official_rate,
 }
