@@ -14,6 +14,7 @@ import numpy as np
 
 from rrgclinical.backends import check_options, check_reports
 from rrgclinical.chat import Chat, ChatSettings, Question, Usage
+from rrgclinical.chat.templates import filled, read_template
 from rrgclinical.common.errors import UserError
 
 # The prompt's letters, and the numbers that some models write in their place.
@@ -81,7 +82,7 @@ class Green:
     def __init__(self, chat: Chat, prompt: str | Path | None = None) -> None:
         """prompt: file with a template that holds {reference} and {candidate}; ours if None."""
         self.chat = chat
-        self._template = _PROMPT if prompt is None else _template(Path(prompt).expanduser())
+        self._template = _PROMPT if prompt is None else read_template("green", prompt)
 
     @property
     def usage(self) -> Usage:
@@ -102,9 +103,7 @@ class Green:
         return np.array([judgement.score for judgement in judged], dtype=np.float64)
 
     def _messages(self, report: str, reference: str) -> list[dict[str, str]]:
-        # Not str.format: a report may hold braces.
-        text = self._template.replace("{candidate}", "\0").replace("{reference}", reference)
-        return [{"role": "user", "content": text.replace("\0", report)}]
+        return [{"role": "user", "content": filled(self._template, report, reference)}]
 
 
 def parse_judgement(text: str) -> Judgement:
@@ -167,14 +166,3 @@ def _section(text: str, name: str) -> str:
     start += len(name) + 2
     end = re.search(r"\n\s*\[(?:Clinically|Matched|Explanation)", text[start:])
     return text[start : start + end.start() if end else len(text)].lstrip(": \t\n")
-
-
-def _template(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"green: prompt {path} cannot be read ({error.strerror})") from error
-    for slot in ("{reference}", "{candidate}"):
-        if text.count(slot) != 1:
-            raise UserError(f"green: prompt {path} holds {slot} {text.count(slot)} times; want one")
-    return text

@@ -59,6 +59,7 @@ DOORS = {
     "rrgclinical.radgraph": "archive extractor graph reward words",
     "rrgclinical.rules": "assertion attributes concepts details sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
+    "rrgclinical.serving": "app batcher",
     "rrgclinical.common": "errors fields files inflate json_reader nothing progress resolve "
     "shown spreadsheets streams table",
     "rrgdata.images": "check dicom in_flight memory read",
@@ -74,8 +75,8 @@ DOORS = {
     ),
     "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
     "rrgtrain.run": (
-        "alike export generate init outcome replay room scorecards select_studies session stages "
-        "stress"
+        "alike export generate init outcome replay room scorecards select_studies serve session "
+        "stages stress"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",

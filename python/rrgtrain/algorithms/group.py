@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -21,7 +22,8 @@ class Member:
     an edit was made from, `steps` what the edit did: (rule, removed text, added text). A member
     that is not scored is in the packed forward only: it has no reward and no advantage, and
     counts in no mean and no length of the policy loss (OraPO's oracle). `corrected` asks for the
-    sampler correction: `sampler_logps` are another engine's than the policy's.
+    sampler correction: `sampler_logps` are another engine's than the policy's. `terms` are its
+    rewards by term, those that count at the step, where the algorithm is given them.
     """
 
     ids: torch.Tensor
@@ -33,6 +35,7 @@ class Member:
     steps: tuple[tuple[str, str, str], ...] = ()
     scored: bool = True
     corrected: bool = False
+    terms: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,17 @@ a clinical reward with a format.
 from __future__ import annotations
 
 from rrgtrain.algorithms.base import Algorithm, loss_of, mean_centred, no_completion
+from rrgtrain.algorithms.gdpo import decoupled
 from rrgtrain.schema import Recipe
 
 
 def build(recipe: Recipe) -> Algorithm:
-    """GRPO as the section `rl` describes it."""
+    """GRPO as the section `rl` describes it, its terms joined as `rl.combine` says."""
+    rl, sums = recipe.rl, recipe.rl.combine == "sum"
     return Algorithm(
-        name=recipe.rl.algorithm,
-        sampled=recipe.rl.group,
+        name=rl.algorithm,
+        sampled=rl.group,
         complete=no_completion,
-        advantages=mean_centred(recipe.rl.std),
+        advantages=mean_centred(rl.std) if sums else decoupled(rl, recipe.reward),
         loss=loss_of(recipe),
     )

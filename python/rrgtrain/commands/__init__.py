@@ -18,6 +18,7 @@ from rrgtrain.commands import (
     report,
     rl,
     select,
+    serve,
     sft,
     stress,
 )
@@ -25,7 +26,7 @@ from rrgtrain.commands import (
 COMMANDS = {
     module.COMMAND.name: module.COMMAND
     for module in (
-        *(demo, sft, rl, eval, stress, plan, select, generate, export),
+        *(demo, sft, rl, eval, stress, serve, plan, select, generate, export),
         *(data, data_check, init, report, replay, recipes, keys, doctor),
     )
 }

@@ -17,7 +17,10 @@ FILES = {
         "embedder": "folder of FremyCompany/BioLORD-2023-C",
     },
     "bertscore": {"weights": "folder of distilbert/distilroberta-base"},
+    "sdr": {"embedder": "folder of FremyCompany/BioLORD-2023-C"},
 }
+# A term that is made of several backends.
+_MADE_OF = {"radcliq": ("radgraph", "chexbert", "bertscore")}
 _BESIDE = ("/", "./", "../", "~")
 
 
@@ -29,7 +32,8 @@ def missing_files(
     Those in `built` are there already. A name that could be of the hub's local cache is not looked
     for.
     """
-    terms = ("radgraph" if term.startswith("radgraph_") else term for term in settings.terms)
+    named = ("radgraph" if term.startswith("radgraph_") else term for term in settings.terms)
+    terms = [part for term in named for part in _MADE_OF.get(term, (term,))]
     absent = []
     backends = dict.fromkeys([settings.labeller, settings.extractor, *terms, *more])
     for backend in [name for name in backends if name not in set(built)]:

@@ -19,7 +19,7 @@ from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
-from rrgtrain.rewards.corpus import Corpus
+from rrgtrain.rewards.corpus import NEEDS, Corpus
 from rrgtrain.rewards.labellers import (
     SpreadLabeller,
     cached_extractor,
@@ -113,16 +113,20 @@ class RewardService:
         batch = self._batch(texts, [text or "" for text in inside], studies)
         unwritten = np.array([text is None for text in inside], dtype=bool)
         values: dict[str, np.ndarray] = {}
-        total = np.zeros(len(reports))
-        for name, weight in self.settings.terms.items():
+        for name in self.settings.terms:
             value = self._value(name, batch)
             if name not in _OF_COMPLETIONS:
                 value[unwritten] = 0.0
             values[name] = value
-            if progress >= self.settings.starts.get(name, 0.0):
-                total += weight * value
         self._scored = True
-        return Scores({"total": total, **values}, batch.notes)
+        return Scores({"total": self.total(values, progress), **values}, batch.notes)
+
+    def total(self, values: Mapping[str, np.ndarray], progress: float = 1.0) -> np.ndarray:
+        """Sum the terms by their weights, float64 `[R]`: those that count at `progress`."""
+        total = np.zeros(len(next(iter(values.values()))))
+        for name in self.settings.counting(progress):
+            total += self.settings.terms[name] * values[name]
+        return total
 
     def measure(
         self, terms: Sequence[str], reports: Sequence[str], references: Sequence[str]
@@ -168,6 +172,11 @@ class RewardService:
             lambda: truth_of(studies, self.labeller, self.settings.against),
         )
         self._fitted = list(studies)
+
+    @property
+    def counts_corpus(self) -> bool:
+        """Tell whether a term needs the training studies, by `fit`."""
+        return not NEEDS.keys().isdisjoint(self.settings.terms)
 
     def count_corpus(self) -> None:
         """Count what the terms need of the training studies, each rank a share.

@@ -21,7 +21,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.schema import RewardSettings
 
-ENDPOINTS = ("facts", "green")
+ENDPOINTS = ("facts", "green", "crimson")
 COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cost")
 # Seconds of requests whose cost a process that is killed may take with it.
 UNSAVED = 1.0

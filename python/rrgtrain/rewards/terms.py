@@ -1,4 +1,6 @@
-"""Reward terms: functions from a `RewardBatch` to one value per report, all in [0, 1].
+"""Reward terms: functions from a `RewardBatch` to one value per report.
+
+All lie in [0, 1] but `bertscore`, `radcliq` and `crimson`, which fall below.
 
 With `labeller=rules` and `extractor=rules` they are the embedded, offline counterparts of the
 published metrics, and no result of theirs may be quoted as CheXbert, RadGraph or RaTEScore. A term
@@ -23,6 +25,12 @@ from rrgkern import ReportEntities, entity_match, mccs
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.blocks import parse_blocks
+from rrgtrain.rewards.judged_terms import (
+    bert_score,
+    crimson_score,
+    negated_radcliq,
+    sentence_sets,
+)
 from rrgtrain.rewards.model_terms import (
     fact_score,
     green_score,
@@ -140,6 +148,10 @@ TERMS: dict[str, Term] = {
     "radgraph": radgraph_score,
     **{f"radgraph_{level}": radgraph_at(level) for level in ("simple", "partial", "complete")},
     "ratescore": rate_score,
+    "bertscore": bert_score,
+    "radcliq": negated_radcliq,
+    "sdr": sentence_sets,
+    "crimson": crimson_score,
     "radgraph-official": official_radgraph,
     "ratescore-official": official_rate,
 }

@@ -59,6 +59,10 @@ class RewardSettings:
     `output_price` (per million tokens); a run that reaches it stops with its checkpoint. null is
     no limit."""
 
+    def counting(self, progress: float) -> tuple[str, ...]:
+        """Name the terms that weigh something when this share of the steps is done."""
+        return tuple(name for name in self.terms if progress >= self.starts.get(name, 0.0))
+
 
 @dataclass(config=SETTINGS)
 class EvalSettings:

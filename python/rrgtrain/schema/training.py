@@ -105,6 +105,13 @@ class RlSettings:
     (GRPO), over the batch's tokens (BNPO), over the step's tokens (DAPO), or 1 (`sum`)."""
     std: Literal["none", "population", "sample"] = "none"
     """Standard deviation of the group that divides its advantages; `none` is Dr. GRPO."""
+    combine: Literal["sum", "gdpo"] = "sum"
+    """Sum the terms of the reward and compare the sums within a group, or `gdpo`: compare each term
+    within its group, divided by `rl.std`, and sum what that gives by the weights of
+    `reward.terms`."""
+    whiten: Literal["sequence", "token"] = "sequence"
+    """Count of a report in the mean and spread by which `rl.combine=gdpo` scales a step: once
+    (TRL), or once a token (verl)."""
     beta: float = Field(default=0.01, ge=0.0)
     """Weight of the KL divergence from `rl.reference`."""
     kl: Literal["k3", "k1", "k2"] = "k3"

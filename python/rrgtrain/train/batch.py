@@ -38,6 +38,7 @@ class Batch:
     counts: numbers for the log of what completed them.
     scores: term -> float64 [scored members] in their order, "total" among them.
     notes: term -> a mapping per scored member, kept by the term for inspection.
+    compared: the scores by which members of a group differ: the total, or several terms (GDPO).
     objective: what the algorithm asks of the update; see `with_objective`.
     advantages: [N], 0 where the mask is False. scale: [S], 0 at members without a reward.
     mask: bool [N] or None, tokens that the policy loss counts.
@@ -50,6 +51,7 @@ class Batch:
     counts: Mapping[str, float] = field(default_factory=dict)
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    compared: Sequence[str] = ("total",)
     objective: Objective = field(default_factory=lambda: Objective(torch.zeros(0)))
     advantages: Tensor = field(default_factory=lambda: torch.zeros(0))
     scale: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -97,7 +99,23 @@ class Batch:
                 )
                 for name in terms
             },
+            self.compared,
         )
+
+    def groups_with_terms(self) -> list[Group]:
+        """The groups with each scored member's rewards by the terms that are `compared`."""
+        rows = iter(range(int(self.scored.sum())))
+        done = []
+        for group in self.groups:
+            own = []
+            for member in group.members:
+                if member.scored:
+                    row = next(rows)
+                    terms = {name: float(self.scores[name][row]) for name in self.compared}
+                    member = replace(member, terms=terms)
+                own.append(member)
+            done.append(replace(group, members=tuple(own)))
+        return done
 
     def with_objective(self, objective: Tensor | Objective, settings: RlSettings) -> Batch:
         """The batch with an objective, or with its advantages alone.

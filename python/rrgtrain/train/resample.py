@@ -21,9 +21,9 @@ from rrgtrain.train.batch import Batch, by_group, summed_counts
 
 
 def differing(batch: Batch) -> list[int]:
-    """Find the groups whose scored members do not all earn the same."""
-    totals = by_group(batch, batch.scores["total"])
-    return [b for b, values in enumerate(totals) if len(values) and (values != values[0]).any()]
+    """Find the groups whose scored members differ in what is compared."""
+    rows = by_group(batch, np.stack([batch.scores[name] for name in batch.compared], 1))
+    return [b for b, values in enumerate(rows) if len(values) and (values != values[0]).any()]
 
 
 def until_differing(draw: Callable[[int], Batch], wanted: int, rounds: int) -> Batch:
@@ -60,6 +60,7 @@ def joined(batches: list[Batch]) -> Batch:
             name: [note for b in batches for own in by_group(b, b.notes.get(name)) for note in own]
             for name in terms
         },
+        batches[0].compared,
     )
 
 

@@ -64,4 +64,5 @@ def _draw(run: RlRun, step: int, again: int = 0) -> Batch:
         groups, counts = run.complete(sampled, step)
     with run.phase("reward"):
         scores, notes = run.score(groups, step)
-        return Batch(groups, sampled, counts, scores, notes).of_all_ranks()
+        compared = run.compared(step)
+        return Batch(groups, sampled, counts, scores, notes, compared).of_all_ranks()

@@ -277,12 +277,18 @@ class RlRun:
         scores = self.rewards(texts, studies, step / self.recipe.rl.steps)
         return scores, getattr(scores, "notes", {})
 
+    def compared(self, step: int) -> tuple[str, ...]:
+        """Name the scores by which the members of a group are compared at a step."""
+        if self.recipe.rl.combine == "sum":
+            return ("total",)
+        return self.recipe.reward.counting(step / self.recipe.rl.steps)
+
     def with_objective(self, batch: Batch, step: int) -> Batch:
         """The batch with the algorithm's objective; tells `record`. Raises NotFinite."""
         if not np.isfinite(batch.scores["total"]).all():
             raise NotFinite(f"a reward of step {step} is not finite; look at its terms")
         past = self.algorithm.state_dict() if self.record is not None else {}
-        objective = self.algorithm.advantages(batch.groups, batch.rewards)
+        objective = self.algorithm.advantages(batch.groups_with_terms(), batch.rewards)
         batch = batch.with_objective(objective, self.recipe.rl)
         self.checkpointer.on_failure_dump(partial(describe_groups, batch.groups, batch))
         if self.record is not None:

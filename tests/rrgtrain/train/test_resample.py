@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,6 +52,13 @@ ROUNDS = (
 
 def test_differing_groups_are_found() -> None:
     assert [differing(b) for b in ROUNDS] == [[1], [], [0, 2, 3]]
+
+
+def test_rounds_are_joined_with_what_they_are_compared_by() -> None:
+    """Equal sums of terms that differ (GDPO) are not drawn anew."""
+    scores = {**ROUNDS[0].scores, "turn": np.arange(7.0)}
+    traded = replace(ROUNDS[0], scores=scores, compared=("total", "turn"))
+    assert differing(traded) == [0, 1, 2] and differing(joined([traded, traded])) == list(range(6))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,28 @@
+"""Fill a judge's prompt with a report and its reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rrgclinical.common.errors import UserError
+
+
+def read_template(judge: str, file: str | Path) -> str:
+    """Read a prompt with one {reference} and one {candidate}; UserError names the judge."""
+    path = Path(file).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{judge}: prompt {path} cannot be read ({error.strerror})") from error
+    for slot in ("{reference}", "{candidate}"):
+        if text.count(slot) != 1:
+            raise UserError(
+                f"{judge}: prompt {path} holds {slot} {text.count(slot)} times; want one"
+            )
+    return text
+
+
+def filled(template: str, report: str, reference: str) -> str:
+    """Put a report and its reference in their places; either may hold braces."""
+    text = template.replace("{candidate}", "\0").replace("{reference}", reference)
+    return text.replace("\0", report)

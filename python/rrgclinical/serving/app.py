@@ -1,0 +1,175 @@
+"""Answer HTTP requests for scores, with FastAPI and uvicorn (the extra `serve`)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError, outside_line
+from rrgclinical.serving.batcher import Batcher, QueueFull, ScoringFailed
+
+try:
+    import uvicorn
+    from fastapi import FastAPI, Request
+    from fastapi.responses import JSONResponse, PlainTextResponse, Response
+except ImportError as error:
+    raise UserError(
+        f"the reward service needs {error.name}; install its extra: pip install 'rrgkern[serve]'"
+    ) from error
+
+LARGEST_BODY = 1 << 26
+"""Bytes of a request that are read."""
+RETRY_SECONDS = 1
+"""What a full queue asks a client to wait."""
+_FORM = 'wanted {"reports": [text, ...], "references": [text, ...]}'
+
+Statistics = Callable[[], Mapping[str, float]]
+
+
+def make_app(batcher: Batcher, statistics: Statistics = dict) -> FastAPI:
+    """Make the application: POST /score, GET /health and /metrics.
+
+    Whatever is wrong is `{"error": line}`: 400 for a request that cannot be read, 413 for one that
+    is too large, 500 where the scorer fails, 503 where the queue is full or the service stops.
+
+    statistics: numbers of the scorer by name, for /metrics.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> Any:
+        yield
+        await asyncio.to_thread(batcher.close)
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.post("/score")
+    async def score(request: Request) -> Response:
+        try:
+            reports, references, progress = _asked(await _body(request))
+            future = batcher.submit(reports, references, progress)
+            return JSONResponse({"scores": await asyncio.wrap_future(future)})
+        except _TooLarge as error:
+            return _refused(413, error)
+        except QueueFull as error:
+            return _refused(503, error, {"Retry-After": str(RETRY_SECONDS)})
+        except ScoringFailed as error:
+            return _refused(500, error)
+        except UserError as error:
+            return _refused(400, error)
+
+    @app.get("/health")
+    async def health() -> Response:
+        state = {"status": "ok" if batcher.alive else "stopping", "waiting": batcher.waiting}
+        return JSONResponse(state, 200 if batcher.alive else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return PlainTextResponse(prometheus(batcher, statistics()))
+
+    @app.exception_handler(404)
+    async def nowhere(request: Request, _: Exception) -> Response:
+        where = UserError(f"nothing at {request.url.path[:80]}; POST /score, GET /health, /metrics")
+        return _refused(404, where)
+
+    return app
+
+
+def prometheus(batcher: Batcher, statistics: Mapping[str, float]) -> str:
+    """Write the counts of a service in the text format of Prometheus."""
+    counts = batcher.counts
+    rows = [
+        ("requests_total", "counter", "requests that were answered with scores", counts.requests),
+        ("reports_total", "counter", "reports that were scored", counts.reports),
+        ("batches_total", "counter", "batches that they were scored in", counts.batches),
+        ("refused_total", "counter", "requests that the full queue refused", counts.refused),
+        ("failed_total", "counter", "requests that the scorer failed on", counts.failed),
+        ("scoring_seconds_total", "counter", "seconds in the scorer", counts.seconds),
+        ("queue_reports", "gauge", "reports that wait", batcher.waiting),
+        ("queue_limit", "gauge", "reports that may wait", batcher.settings.queue),
+    ]
+    lines = []
+    for name, kind, text, value in rows:
+        lines += [f"# HELP rrg_reward_{name} {text}", f"# TYPE rrg_reward_{name} {kind}"]
+        lines.append(f"rrg_reward_{name} {value}")
+    if statistics:
+        lines.append("# TYPE rrg_reward_scorer untyped")
+    for name, value in statistics.items():
+        lines.append(f'rrg_reward_scorer{{name="{name}"}} {value}')
+    return "\n".join(lines) + "\n"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket of a service, any free port where `port` is 0.
+
+    Raises UserError where the address cannot be had.
+    """
+    try:
+        return socket.create_server((host, port), backlog=1024)
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"cannot listen on {host}:{port} ({error}); choose another --port, or end what is there"
+        ) from error
+
+
+def run(app: FastAPI, listening: socket.socket) -> None:
+    """Serve until a signal comes; what was accepted by then is scored and answered."""
+    server_of(app).run(sockets=[listening])
+
+
+def server_of(app: FastAPI) -> uvicorn.Server:
+    """Make the server of an application; it ends when `should_exit` is set."""
+    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on")
+    return uvicorn.Server(config)
+
+
+class _TooLarge(UserError):
+    pass
+
+
+def _refused(status: int, error: Exception, headers: dict[str, str] | None = None) -> Response:
+    line = " ".join((outside_line(error) or str(error)).split())
+    return JSONResponse({"error": line}, status, headers)
+
+
+async def _body(request: Request) -> Any:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_BODY:
+            raise _TooLarge(f"a request of more than {LARGEST_BODY >> 20} MiB; send fewer reports")
+    try:
+        return json_reader.parse(bytes(body), dict)
+    except ValueError as error:
+        raise UserError(f"the request is no JSON object ({error}); {_FORM}") from None
+
+
+def _asked(body: dict[str, Any]) -> tuple[list[str], list[str], float]:
+    """Reports, references and progress of a request; UserError for anything else."""
+    unknown = sorted(set(body) - {"reports", "references", "progress"})
+    if unknown:
+        raise UserError(f"the request has {unknown[0][:40]!r}; {_FORM}, and progress")
+    texts = []
+    for name in ("reports", "references"):
+        value = body.get(name)
+        if not isinstance(value, list):
+            raise UserError(f"{name} is {type(value).__name__}; {_FORM}")
+        bad = next((i for i, text in enumerate(value) if not isinstance(text, str)), None)
+        if bad is not None:
+            raise UserError(f"{name}[{bad}] is {type(value[bad]).__name__}; wanted a text")
+        texts.append(value)
+    if len(texts[0]) != len(texts[1]):
+        raise UserError(
+            f"{len(texts[0])} reports and {len(texts[1])} references; send one for each"
+        )
+    if not texts[0]:
+        raise UserError("no reports; send at least one")
+    progress = body.get("progress", 1.0)
+    numeric = isinstance(progress, (int, float)) and not isinstance(progress, bool)
+    if not numeric or not math.isfinite(progress) or not 0 <= progress <= 1:
+        raise UserError(f"progress is {str(progress)[:40]!r}; wanted a share of the steps, 0 to 1")
+    return texts[0], texts[1], float(progress)

@@ -1,0 +1,84 @@
+"""Give verl, ms-swift and EasyR1 the scores of a reward service, one function each.
+
+The address stands in the environment variable RRG_REWARD_URL, or is passed as `url`. A service that
+is gone, slow or wrong raises `ServiceError`, which ends the trainer: it is never a 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+from rrgclinical.serving.client import RewardClient
+
+URL = "RRG_REWARD_URL"
+# verl scores sample by sample: so many are asked for at a time, and the service batches them.
+AT_ONCE = 64
+
+
+async def verl_reward(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: Any = None,
+    *,
+    url: str | None = None,
+    **_: Any,
+) -> dict[str, float]:
+    """Score one completion as verl's `custom_reward_function` (0.9.1, which awaits it).
+
+    `score` is the total; the terms stand beside it, for the log and for `gdpo_reward_keys`.
+    """
+    call = asyncio.get_running_loop().run_in_executor(
+        _threads(), _client(url), [solution_str], [ground_truth]
+    )
+    scores = {name: float(values[0]) for name, values in (await call).items()}
+    return {"score": scores.pop("total"), **scores}
+
+
+def swift_reward(
+    completions: Sequence[str],
+    *,
+    column: str = "report",
+    url: str | None = None,
+    **columns: Any,
+) -> list[float]:
+    """Score a batch as an ORM of ms-swift does.
+
+    `column` of its data set has the references.
+
+    Raises ValueError for a data set without it.
+    """
+    if column not in columns:
+        lists = ", ".join(sorted(k for k, v in columns.items() if isinstance(v, list)))
+        raise ValueError(f"the data set has no column {column!r}, it has {lists}; pass column=")
+    return _client(url)(completions, columns[column])["total"].tolist()
+
+
+def easyr1_reward(
+    reward_inputs: Sequence[Mapping[str, Any]], *, url: str | None = None, **_: Any
+) -> list[dict[str, float]]:
+    """Score a batch as EasyR1's `reward_function`: `overall`, and the terms beside it."""
+    scores = _client(url)(
+        [row["response"] for row in reward_inputs], [row["ground_truth"] for row in reward_inputs]
+    )
+    columns = {"overall" if name == "total" else name: v.tolist() for name, v in scores.items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _client(url: str | None) -> RewardClient:
+    return _opened(url or os.environ.get(URL) or "http://127.0.0.1:8008")
+
+
+@lru_cache(maxsize=8)
+def _opened(url: str) -> RewardClient:
+    return RewardClient(url)
+
+
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(AT_ONCE, "reward client")

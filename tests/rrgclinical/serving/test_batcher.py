@@ -1,0 +1,109 @@
+"""Requests gather into batches by size and time, in order, and fail alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from rrgclinical.common.errors import UserError
+from rrgclinical.serving.batcher import Batcher, BatchSettings, QueueFull, ScoringFailed
+from tests.rrgclinical.serving.service import Lengths, until
+
+
+def started(largest: int = 4, wait: float = 0.0, queue: int = 10) -> tuple[Lengths, Batcher]:
+    """A batcher whose scorer is held by a first request of one report."""
+    scorer = Lengths()
+    scorer.gate.clear()
+    batcher = Batcher(scorer, BatchSettings(largest, wait, queue))
+    batcher.submit(["first"], [""])
+    until(lambda: scorer.calls == 1)
+    return scorer, batcher
+
+
+def test_a_batch_is_closed_by_size_and_no_request_is_cut() -> None:
+    scorer, batcher = started()
+    futures = [batcher.submit([name * k], [""]) for k, name in enumerate("abcde", 1)]
+    large = batcher.submit(["f"] * 5, [""] * 5)
+    scorer.gate.set()
+    assert [f.result(30)["own"] for f in futures] == [[k / 7] for k in range(1, 6)]
+    assert large.result(30)["own"] == [1 / 7] * 5
+    assert [len(batch) for batch in scorer.batches] == [1, 4, 1, 5]
+    assert [batch[0][0] for batch in scorer.batches] == ["f", "a", "e", "f"]
+    batcher.close()
+
+
+def test_a_batch_waits_for_more_no_longer_than_asked() -> None:
+    scorer = Lengths()
+    batcher = Batcher(scorer, BatchSettings(3, 60.0, 100))
+    early = [batcher.submit(["a"], [""]), batcher.submit(["b"], [""])]
+    assert not scorer.batches  # a minute is not over, and the batch is not full
+    early.append(batcher.submit(["c"], [""]))
+    assert [f.result(30)["own"] for f in early] == [[1 / 7]] * 3
+    assert scorer.batches == [["a", "b", "c"]]
+    batcher.close()
+    soon = Batcher(scorer, BatchSettings(3, 0.01, 100))
+    assert soon.submit(["d"], [""]).result(30)["own"] == [1 / 7]
+    soon.close()
+
+
+def test_requests_of_another_progress_are_a_batch_of_their_own() -> None:
+    scorer, batcher = started()
+    futures = [batcher.submit(["a"], [""], p) for p in (0.5, 0.5, 1.0)]
+    scorer.gate.set()
+    assert [f.result(30)["total"] for f in futures] == [[0.5 / 7], [0.5 / 7], [1 / 7]]
+    assert scorer.progress == [1.0, 0.5, 1.0]
+    batcher.close()
+
+
+def test_the_queue_is_bounded_and_what_it_refuses_is_not_scored() -> None:
+    scorer, batcher = started(queue=5)
+    taken = batcher.submit(["a"] * 3, [""] * 3)
+    with pytest.raises(
+        QueueFull, match=r"^3 reports are waiting and the queue holds 5; send the 3"
+    ):
+        batcher.submit(["b"] * 3, [""] * 3)
+    with pytest.raises(
+        UserError, match=r"^6 reports in one request, and the queue holds 5; send f"
+    ):
+        batcher.submit(["c"] * 6, [""] * 6)
+    scorer.gate.set()
+    assert len(taken.result(30)["total"]) == 3 and batcher.counts.refused == 1
+    assert batcher.submit(["b"] * 3, [""] * 3).result(30)
+    assert not any("c" in batch for batch in scorer.batches)
+    batcher.close()
+
+
+def test_a_report_that_cannot_be_scored_costs_its_own_request_alone() -> None:
+    scorer, batcher = started()
+    futures = [batcher.submit([text], [""]) for text in ("a", "poison", "bb")]
+    scorer.gate.set()
+    assert [futures[k].result(30)["own"] for k in (0, 2)] == [[1 / 7], [2 / 7]]
+    with pytest.raises(ScoringFailed, match=r"^ArithmeticError: poison \(.*\); nothing of this"):
+        futures[1].result(30)
+    assert batcher.counts.failed == 1
+    batcher.close()
+
+
+def test_a_score_too_few_is_a_failure() -> None:
+    class Short(Lengths):
+        def __call__(self, *arguments):
+            return {name: values[1:] for name, values in super().__call__(*arguments).items()}
+
+    batcher = Batcher(Short(), BatchSettings(4, 0.0, 9))
+    with pytest.raises(ScoringFailed, match=r"total has shape \(1,\) for 2"):
+        batcher.submit(["a", "b"], ["", ""]).result(30)
+    batcher.close()
+
+
+def test_what_waits_at_the_end_is_answered_and_nothing_more_is_taken() -> None:
+    batcher = Batcher(Lengths(), BatchSettings(100, 60.0, 100))
+    futures = [batcher.submit(["a"], [""]) for _ in range(9)]
+    batcher.close()
+    assert all(f.result(0)["own"] == [1 / 7] for f in futures)
+    with pytest.raises(QueueFull, match="is stopping"):
+        batcher.submit(["a"], [""])
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    for bad in ((0, 0.0, 1), (1, -1.0, 1), (1, 61.0, 1), (1, float("nan"), 1), (1, 0.0, 0)):
+        with pytest.raises(UserError, match="wanted at least 1 report in each"):
+            BatchSettings(*bad)

@@ -1,0 +1,88 @@
+"""BERTScore, RadCliQ-v1 and sets of sentences as terms, by tiny models of random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rrgclinical.ratescore import SentenceEmbedder, splitter
+from rrgtrain.errors import UserError
+from rrgtrain.rewards import RewardService
+from rrgtrain.rewards.term_models import open_radcliq
+from rrgtrain.schema import RewardSettings
+from tests.rrgclinical.chexbert import tiny as chexbert
+from tests.rrgclinical.radcliq.tiny import write_folder
+from tests.rrgclinical.radgraph import archives
+from tests.rrgclinical.ratescore.tiny import write_embedder
+
+REPORTS = ["No effusion. Large heart.", "Edema.", "", "No effusion. No effusion.", " \n"]
+REFERENCES = ["Large heart. No effusion.", "No edema. Clear.", "Edema.", "No effusion.", "Edema."]
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    folders = {n: tmp_path_factory.mktemp(n) for n in ("radgraph", "chexbert", "bertscore", "sdr")}
+    chexbert.write_folder(folders["chexbert"])
+    write_folder(folders["bertscore"])
+    write_embedder(folders["sdr"], [*REPORTS, *REFERENCES])
+    weights = str(folders["chexbert"] / "weights.pth")
+    return {
+        "radgraph": {"weights": str(archives.write_archive(folders["radgraph"]))},
+        "chexbert": {
+            **{"weights": weights, "tokenizer": str(folders["chexbert"])},
+            "config": chexbert.CONFIG,
+        },
+        "bertscore": {"weights": str(folders["bertscore"])},
+        "sdr": {"embedder": str(folders["sdr"])},
+    }
+
+
+def test_terms_are_the_metrics_that_are_reported(options) -> None:
+    settings = RewardSettings(terms={"bertscore": 1.0, "radcliq": 0.5}, options=options)
+    found = RewardService(settings)(REPORTS, REFERENCES)
+    judge = open_radcliq(settings)
+    parts = judge.parts(REPORTS, REFERENCES)
+    np.testing.assert_allclose(found["bertscore"], parts.bertscore, atol=1e-6)
+    # fewer errors are a higher reward
+    np.testing.assert_allclose(found["radcliq"], -judge.score(REPORTS, REFERENCES), atol=1e-6)
+    same = RewardService(settings)(REFERENCES[:2], REFERENCES[:2])
+    assert (same["radcliq"] > found["radcliq"][:2]).all()
+
+
+def test_sets_of_sentences_are_compared_both_ways(options) -> None:
+    settings = RewardSettings(terms={"sdr": 1.0}, options=options)
+    service = RewardService(settings)
+    found = service(REPORTS, REFERENCES)["sdr"]
+    one = SentenceEmbedder(options["sdr"]["embedder"])
+    split = splitter("rules")
+
+    def vectors(text: str) -> torch.Tensor:
+        rows = [one.read([text[a:b]]).vectors for a, b in split(text)]
+        return torch.tensor(np.concatenate(rows)).double()
+
+    for k in (0, 1, 3):
+        cosines = vectors(REPORTS[k]) @ vectors(REFERENCES[k]).T
+        p, r = float(cosines.max(1).values.mean()), float(cosines.max(0).values.mean())
+        assert found[k] == pytest.approx(max(0.0, 2 * p * r / (p + r)), abs=1e-5)
+    # order and repetition of sentences change nothing; to say nothing earns nothing
+    assert found[[0, 3]] == pytest.approx([1.0, 1.0], abs=1e-5)
+    assert found[[2, 4]].tolist() == [0.0, 0.0] and found[1] < 1 - 1e-3
+    # each distinct sentence is read once, over batches too
+    reader = service.model("sdr")
+    computed = reader._embedded.computed
+    service([REFERENCES[0]], [REFERENCES[0]])
+    assert reader._embedded.computed == computed
+
+
+def test_files_that_they_lack_are_told_at_once(tmp_path: Path) -> None:
+    terms = {"radcliq": 1.0, "sdr": 1.0}
+    with pytest.raises(UserError, match=r"^4 model files are missing: ") as told:
+        RewardService(RewardSettings(terms=terms))
+    for name in ("radgraph.weights", "chexbert.weights", "bertscore.weights", "sdr.embedder"):
+        assert f"reward.options.{name} (" in str(told.value)
+    bad = {"sdr": {"embedder": str(tmp_path), "embeder": 1}}
+    with pytest.raises(UserError, match="embeder"):
+        RewardService(RewardSettings(terms={"sdr": 1.0}, options=bad))(["a"], ["b"])
