@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -118,7 +119,8 @@ class SamplerWatch:
         return fault.line if fault else "single groups, since the first few agree"
 
     def _without_adapter(self, few: list[Group]) -> Tensor:
-        with self._policy.model.disable_adapter():
+        model: Any = self._policy.model
+        with model.disable_adapter():
             return self._anew(few)[0]
 
     def _anew(

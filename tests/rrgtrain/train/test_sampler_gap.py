@@ -36,9 +36,9 @@ from rrgtrain.rollout import (
     generate,
     whole_policy,
 )
+from rrgtrain.sampler_alarm import ROUNDING
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.sampler_alarm import ROUNDING
 from rrgtrain.train import SamplerWatch
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.policy_sampler import PolicySampler
