@@ -277,8 +277,10 @@ def full(parameter: torch.Tensor) -> torch.Tensor:
 
 def stepped(place: Path, out: Path, rows: int, mode: str = "ddp") -> Any:
     """A trainer with all on after one step of plain SGD, `rows` completions a process."""
-    sgd = {"optim": "sgd", "max_grad_norm": 0.0, "max_steps": 1, "ddp_backend": "gloo"}
+    sgd = {"optim": "sgd", "max_grad_norm": 0.0, "max_steps": 1}
     sgd |= {"per_device_train_batch_size": rows, "learning_rate": 0.1}
+    if rows == GROUP:
+        sgd["ddp_backend"] = "gloo"
     made = trainer_of(
         integration.RRGTrainer,
         place,
