@@ -22,7 +22,7 @@ MAY_IMPORT = {
 # are in `train`.
 TRAINER_FLOORS = (
     ("errors", "vllm_worker"),
-    ("util", "recipe_files"),
+    ("util", "recipe_files", "sampler_alarm"),
     ("ranks",),
     ("schema", "config"),
     ("state",),

@@ -99,9 +99,3 @@ def test_log_probs_and_entropies_row_by_row(theirs: Theirs) -> None:
     for a, b in zip(found[:2], wanted[:2], strict=True):
         torch.testing.assert_close(a[kept], b[kept], rtol=0, atol=1e-4)
         assert not a[~kept].any()
-
-
-def test_several_processes_are_refused(theirs: Theirs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(theirs.trainer.accelerator), "num_processes", 2)
-    with pytest.raises(ValueError, match="2 processes: gradients would not be averaged"):
-        shared(theirs.trainer)(theirs.model, None, None, 1)

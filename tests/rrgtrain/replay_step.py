@@ -26,10 +26,11 @@ from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
 from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.session import Session, session_of
+from rrgtrain.sampler_alarm import ROUNDING
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint
-from rrgtrain.train import ROUNDING, Batch, with_rollout_logps
+from rrgtrain.train import Batch, with_rollout_logps
 from rrgtrain.train.step_record import (
     StepRecord,
     record_of,

@@ -1,13 +1,56 @@
-"""Shared prefixes in TRL's GRPOTrainer: `class Trainer(SharedPrefix, GRPOTrainer)`."""
+"""TRL's GRPOTrainer with this trainer's parts: `RRGTrainer`, or `SharedPrefix` alone."""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping
+from importlib import import_module, metadata
+from types import MethodType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
-from rrgtrain.policy.shared_prefix import shared_prefix_logps
+from rrgtrain.errors import UserError
+from rrgtrain.policy.shared_prefix import SharedPrefixLogps, shared_prefix_logps
+
+TESTED = (1, 16)
+OF_IMAGES = (
+    *("pixel_values", "image_grid_thw", "token_type_ids", "mm_token_type_ids"),
+    *("image_position_ids", "image_sizes", "pixel_attention_mask", "spatial_shapes"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import `RRGTrainer`, whose base is TRL's, when it is first asked for."""
+    if name != "RRGTrainer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    refuse_untested()
+    return import_module("rrgtrain.integrations.trl_steps").RRGTrainer
+
+
+def refuse_untested() -> None:
+    """Raise UserError for a TRL outside the tested range, or none."""
+    wanted = "RRGTrainer is tested with TRL >=1.16,<1.17: pip install 'trl>=1.16,<1.17'"
+    try:
+        version = metadata.version("trl")
+    except metadata.PackageNotFoundError:
+        raise UserError(f"TRL is not installed; {wanted}") from None
+    if tuple(version.split(".")[:2]) != tuple(map(str, TESTED)):
+        raise UserError(f"this is TRL {version}; {wanted}")
+
+
+class Rows(NamedTuple):
+    """Hold a padded batch row by row.
+
+    prompts and completions: int64 ids without padding. images: the forward's other arguments for
+    a row's prompt, empty without images.
+    """
+
+    prompts: list[Tensor]
+    images: list[dict[str, Tensor]]
+    completions: list[Tensor]
 
 
 class SharedPrefix:
@@ -48,50 +91,90 @@ class SharedPrefix:
 
         All rows at once, whatever `batch_size`: without logits their memory is the activations'.
         """
-        accelerator = self.accelerator  # type: ignore[attr-defined]
-        if accelerator.num_processes > 1:
-            raise ValueError(
-                f"{accelerator.num_processes} processes: gradients would not be averaged, since "
-                "the wrapped model's own forward is not called; use one process"
-            )
-        model = accelerator.unwrap_model(model)
-        rows = len(input_ids)
         beside = {"pixel_values": pixel_values, "image_grid_thw": image_grid_thw, **others}
-        tensors = {k: v for k, v in beside.items() if isinstance(v, Tensor)}
-        of_tokens = {k: v for k, v in tensors.items() if v.shape == input_ids.shape}
-        images = _images(rows, {k: v for k, v in tensors.items() if k not in of_tokens}, num_images)
-        split = input_ids.shape[1] - logits_to_keep
-        kept = attention_mask.bool()
-        prompts = [input_ids[r, :split][kept[r, :split]] for r in range(rows)]
-        completions = [input_ids[r, split:][kept[r, split:]] for r in range(rows)]
-        for r, row in enumerate(images):
-            row |= {k: v[r, :split][kept[r, :split]] for k, v in of_tokens.items()}
-        groups = _groups(prompts, images)
-        with accelerator.autocast():
-            found = shared_prefix_logps(
-                model,
-                [{"input_ids": prompts[g[0]], **images[g[0]]} for g in groups],
-                [[completions[r] for r in g] for g in groups],
-                temperature=self.temperature,  # type: ignore[attr-defined]
-                entropy=compute_entropy,
-            )
-        order = torch.tensor([r for g in groups for r in g])
-        places = kept[:, split:].nonzero()
-        # From the order of the groups to that of the rows.
-        lengths = torch.tensor([len(c) for c in completions])
-        begin = torch.zeros(rows, dtype=torch.int64)
-        begin[order] = found.offsets[:-1].cpu()
-        first = lengths.cumsum(0) - lengths
-        source = (torch.arange(int(lengths.sum())) + (begin - first).repeat_interleave(lengths)).to(
-            found.logps.device
-        )
+        rows = rows_of(input_ids, attention_mask, logits_to_keep, num_images, beside)
+        logps, entropies = shared_logps(self, model, rows, entropy=compute_entropy)
+        places = attention_mask[:, input_ids.shape[1] - logits_to_keep :].nonzero()
 
         def padded(values: Tensor) -> Tensor:
-            out = values.new_zeros(rows, logits_to_keep)
-            return out.index_put((places[:, 0], places[:, 1]), values[source])
+            out = values.new_zeros(len(input_ids), logits_to_keep)
+            return out.index_put((places[:, 0], places[:, 1]), values)
 
-        entropy = None if found.entropy is None else padded(found.entropy)
-        return padded(found.logps), entropy, None
+        return padded(logps), None if entropies is None else padded(entropies), None
+
+
+def rows_of(
+    ids: Tensor, mask: Tensor, keep: int, counts: list[int] | None, beside: Mapping[str, Any]
+) -> Rows:
+    """Cut [rows, P + T] of TRL into prompts and completions of `keep` places, without padding.
+
+    counts: images of a row; beside: arguments of the forward, of which those that are None, or no
+    tensors, are left out.
+    """
+    real, split = mask.bool(), ids.shape[1] - keep
+    tensors = {k: v for k, v in beside.items() if isinstance(v, Tensor)}
+    of_tokens = {k: v for k, v in tensors.items() if v.shape == ids.shape}
+    images = _images(len(ids), {k: v for k, v in tensors.items() if k not in of_tokens}, counts)
+    for r, row in enumerate(images):
+        row |= {k: v[r, :split][real[r, :split]] for k, v in of_tokens.items()}
+    prompts = [ids[r, :split][real[r, :split]] for r in range(len(ids))]
+    return Rows(prompts, images, [ids[r, split:][real[r, split:]] for r in range(len(ids))])
+
+
+def shared_logps(
+    trainer: Any,
+    model: Any,
+    rows: Rows,
+    *,
+    entropy: bool = False,
+    temperature: float | None = None,
+    sharing: str = "auto",
+) -> tuple[Tensor, Tensor | None]:
+    """Compute log-probs, and entropies if asked for, of all rows' completions, [N] in their order.
+
+    model: the trainer's, wrapped or not; a wrapped one is called, so that its gradients are
+    averaged or its shards gathered.
+    """
+    inner = trainer.accelerator.unwrap_model(model)
+    groups = _groups(rows.prompts, rows.images)
+
+    def compute() -> SharedPrefixLogps:
+        return shared_prefix_logps(
+            inner,
+            [{"input_ids": rows.prompts[g[0]], **rows.images[g[0]]} for g in groups],
+            [[rows.completions[r] for r in g] for g in groups],
+            temperature=trainer.temperature if temperature is None else temperature,
+            entropy=entropy,
+            sharing=sharing,
+        )
+
+    alone = model is inner and not isinstance(model, FSDPModule)
+    with trainer.accelerator.autocast():
+        out = compute() if alone else _called(model, inner, compute)
+    # From the order of the groups to that of the rows.
+    order = torch.tensor([r for g in groups for r in g])
+    lengths = torch.tensor([len(ids) for ids in rows.completions])
+    begin = torch.zeros(len(lengths), dtype=torch.int64)
+    begin[order] = out.offsets[:-1].cpu()
+    first = lengths.cumsum(0) - lengths
+    source = torch.arange(int(lengths.sum())) + (begin - first).repeat_interleave(lengths)
+    source = source.to(out.logps.device)
+    return out.logps[source], None if out.entropy is None else out.entropy[source]
+
+
+def _called(model: Any, inner: Any, compute: Callable[[], SharedPrefixLogps]) -> SharedPrefixLogps:
+    """`compute()` as the forward of `model`, a wrapper around `inner`."""
+    base = inner.get_base_model() if hasattr(inner, "peft_config") else inner
+    if not getattr(base, "computes_rows", False):
+        forward = base.forward
+
+        @functools.wraps(getattr(forward, "__func__", forward))
+        def either(self: Any, *args: Any, rows: Any = None, **named: Any) -> Any:
+            return forward(*args, **named) if rows is None else rows()
+
+        base.forward, base.computes_rows = MethodType(either, base), True
+    out: SharedPrefixLogps = model(rows=compute)
+    return out
 
 
 def _images(

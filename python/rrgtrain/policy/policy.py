@@ -20,6 +20,18 @@ from rrgtrain.policy.codec import ReportCodec
 _SHOWN = re.compile(r"image|img|video|vision|^boi_|^eoi_", re.IGNORECASE)
 
 
+def ids_of_images(config: Any, tokenizer: Any, rows: int) -> list[int]:
+    """List the ids below `rows` that stand for images, videos and vision, in order.
+
+    They are those that the configuration names, and special tokens of such names.
+    """
+    named = {k: v for k, v in vars(config).items() if k.endswith(("_token_id", "_token_index"))}
+    ids = {v for k, v in named.items() if _SHOWN.search(k) and isinstance(v, int)}
+    tokens = tokenizer.added_tokens_decoder.items()
+    ids |= {i for i, t in tokens if t.special and _SHOWN.search(t.content)}
+    return sorted(i for i in ids if 0 <= i < rows)
+
+
 @dataclass(kw_only=True)
 class Policy(Backbone):
     """A backbone with its tokenizer and, where it sees images, its image processor.
@@ -42,17 +54,10 @@ class Policy(Backbone):
     def never_sampled(self) -> tuple[int, ...]:
         """The ids of images, videos and vision, which no report may hold.
 
-        The model's own forward would take one for an image that is not there. They are those that
-        the configuration names, and the tokenizer's special tokens of such names.
+        The model's own forward would take one for an image that is not there.
         """
-        named = {
-            k: v for k, v in vars(self.config).items() if k.endswith(("_token_id", "_token_index"))
-        }
-        found = {v for k, v in named.items() if _SHOWN.search(k) and isinstance(v, int)}
-        tokens = self.tokenizer.added_tokens_decoder.items()
-        found |= {i for i, t in tokens if t.special and _SHOWN.search(t.content)}
-        rows = self.embedding_shape[0]
-        return tuple(sorted(i for i in found - {*self.eos_ids} if 0 <= i < rows))
+        shown = ids_of_images(self.config, self.tokenizer, self.embedding_shape[0])
+        return tuple(i for i in shown if i not in self.eos_ids)
 
     @property
     def generation_config(self) -> GenerationConfig:

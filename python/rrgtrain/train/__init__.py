@@ -4,11 +4,10 @@ from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import batch_row, reward_rows, zero_variance
 from rrgtrain.train.gradients import Gradients, accumulate_gradients, with_rollout_logps
 from rrgtrain.train.sample import sample_groups
-from rrgtrain.train.sampler_gap import ROUNDING, SamplerWatch
+from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.save_policy import save_policy
 
 __all__ = [
-    "ROUNDING",
     "Batch",
     "Gradients",
     "SamplerWatch",

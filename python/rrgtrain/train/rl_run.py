@@ -128,8 +128,9 @@ class RlRun:
         scale = self.recipe.scale
         sharding.setup(scale.mode, self.policy, self.reference, shard=scale.shard)
         self.optimizer = optimizer_of(self.policy.model, settings)
+        at_start = self.reference if settings.reference == "start" else None
         self.watch = SamplerWatch(
-            self.policy, self.algorithm, self.recipe.rl, self.recipe.rollout.max_gap
+            self.policy, self.algorithm, self.recipe.rl, self.recipe.rollout.max_gap, at_start
         )
         self._best = Best(self.policy, judged_settings(self.recipe), self.checkpointer)
         self._clock, self._speed = Stopwatch(PHASES), Speed(self.policy)

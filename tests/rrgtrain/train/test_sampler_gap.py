@@ -24,7 +24,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt, bound_images
+from rrgtrain.policy.prompt import EncodedPrompt, bound_images, placed
 from rrgtrain.ranks import gathered, sharding
 from rrgtrain.rollout import (
     Rollout,
@@ -36,14 +36,14 @@ from rrgtrain.rollout import (
     generate,
     whole_policy,
 )
+from rrgtrain.sampler_alarm import ROUNDING
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train import ROUNDING, SamplerWatch
+from rrgtrain.train import SamplerWatch
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
-from rrgtrain.train.sampler_gap import Compared
 from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, studies
 from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 from tests.rrgtrain.rollout.served import Served
@@ -97,6 +97,13 @@ class Elsewhere(TransformersEngine):
         if not self.whole:
             policy = replace(policy, left_out=policy.never_sampled)
         return generate(policy, replace(request, prompts=prompts, temperature=temperature))
+
+
+def without_images(policy: Policy, prompt: EncodedPrompt) -> EncodedPrompt:
+    shown = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"]
+    ids = prompt.inputs["input_ids"]
+    text = ~torch.isin(ids, torch.tensor(policy.tokenizer.convert_tokens_to_ids(shown)))
+    return placed(policy, {"input_ids": ids[text][None]})
 
 
 def pictured(folder: Path) -> list[Study]:
@@ -191,8 +198,9 @@ LAGS = "weights that the sampler has not taken over, since both agreed in the st
     [
         ({"frozen": 2}, torch.float32, 2, LAGS),
         ({"frozen": 2}, torch.bfloat16, 2, LAGS),
-        ({"adapters": False}, torch.float32, 1, LAGS),
-        ({"adapters": False}, torch.bfloat16, 1, LAGS),
+        ({"frozen": 1, "beta": 0.01}, torch.float32, 1, "weights of step 0 in the sampler"),
+        ({"adapters": False}, torch.float32, 1, "an adapter that the sampler has lost"),
+        ({"adapters": False}, torch.bfloat16, 1, "an adapter that the sampler has lost"),
         (
             {"factor": 0.7},
             torch.float32,
@@ -202,6 +210,8 @@ LAGS = "weights that the sampler has not taken over, since both agreed in the st
         ({"factor": 1.25}, torch.bfloat16, 0, r"at 1\.2\d* in the place of rl\.temperature=1 "),
         ({"sees": "smaller images"}, torch.float32, 0, "images of another size .* with images"),
         ({"sees": "smaller images"}, torch.bfloat16, 0, "images of another size .* with images"),
+        ({"sees": "no images"}, torch.float32, 0, "images that the sampler does not see"),
+        ({"sees": "no images"}, torch.bfloat16, 0, "images that the sampler does not see"),
         ({"sees": "other tokens"}, torch.float32, 0, r"other prompt tokens \(tokenizer, chat"),
     ],
     ids=str,
@@ -217,14 +227,17 @@ def test_a_fault_stops_the_run_before_it_learns(
         bound_images(other, 28 * 28, 56 * 56)
         smaller = {p.key: p for p in map(PromptLoader(other, "short"), given) if p.key}
         fault["sees"] = lambda prompt: smaller.get(prompt.key, prompt)
+    if fault.get("sees") == "no images":
+        fault["sees"] = lambda prompt: without_images(policy, prompt)
     if fault.get("sees") == "other tokens":
         fault["sees"] = lambda prompt: replace(
             prompt, inputs={**prompt.inputs, "input_ids": prompt.inputs["input_ids"].roll(1, -1)}
         )
         given = [replace(study, images=()) for study in given]
+    cfg = recipe(*CHAOS, f"rl.beta={fault.pop('beta', 0.0)}")
     engine, noting = Elsewhere(policy, **fault), Noting(policy)
     with pytest.raises(UserError, match="more than rollout.max_gap=.*; likely ") as stopped:
-        run(tmp_path / "run", policy, recipe(*CHAOS), engine, given, noting)
+        run(tmp_path / "run", policy, cfg, engine, given, noting)
     assert re.search(cause, str(stopped.value)) and "\n" not in str(stopped.value)
     assert [r["step"] for r in run.rows] == list(range(stops_at))  # type: ignore[attr-defined]
     assert len(noting.seen) == stops_at + 1
@@ -325,23 +338,6 @@ def test_a_nucleus_is_compared_as_far_as_it_can_be() -> None:
     for shift in (-0.3, 0.3):
         with pytest.raises(UserError, match=r"rollout.max_gap=0\.001; likely"):
             watched(cfg, shift, 1.0)
-
-
-def test_the_row_by_hand() -> None:
-    trainer = np.log(np.array([0.5, 0.25, 0.2, 0.1]))
-    sampler = np.log(np.array([0.5, 0.5, 0.1, 0.1]))
-    images = np.array([True, True, False, False])
-    row = Compared(trainer, sampler, images).row()
-    assert row["sampler/gap_mean"] == pytest.approx(math.log(2) / 2)
-    assert row["sampler/gap_p99"] == pytest.approx(math.log(2))
-    ratios = [1, 0.5, 2, 1]
-    ess = sum(ratios) ** 2 / (4 * sum(r * r for r in ratios))
-    assert row["sampler/ess"] == pytest.approx(ess)
-    split = Compared(trainer, sampler, images)
-    for chosen in (images, ~images):
-        assert split.mean(chosen) == pytest.approx(math.log(2) / 2)
-    nucleus = Compared(trainer, sampler, images, allowed=math.log(1.5))
-    assert nucleus.gaps.tolist() == pytest.approx([0, math.log(2 / 1.5), math.log(2), 0])
 
 
 @pytest.mark.parametrize("value", ["0", "0.0", "-1"])

@@ -1,0 +1,194 @@
+"""The sampler alarm: two log-probs of the same tokens, and the fault that lies between them.
+
+A sampler that has missed a push, or sees other images, tokens or another temperature than the
+trainer, still returns plausible reports. Their log-probabilities tell. Nothing of the trainer is
+needed: import it into a loop of your own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+# Mean |log-prob of the trainer - log-prob of the sampler| that is still rounding.
+ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
+# A fault is blamed where, taken for real, it takes away that much of the gap.
+EXPLAINED = 0.8
+# Faults that the trainer can play, in the order in which one is blamed where several explain it.
+LINES = {
+    "adapter": (
+        "an adapter that the sampler has lost: without it the trainer would differ by {left:.2g}; "
+        "push the adapter, or the merged weights"
+    ),
+    "images": (
+        "images that the sampler does not see: without them the trainer would differ by "
+        "{left:.2g}; look at how they are sent"
+    ),
+    "step 0": (
+        "weights of step 0 in the sampler: at these the trainer would differ by {left:.2g}; it "
+        "has taken over none since, restart it"
+    ),
+    "template": (
+        "another chat template in the sampler: with other prompt tokens the trainer would differ "
+        "by {left:.2g}; use the trainer's tokenizer and template"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Hold what is known of the run.
+
+    limit: of the mean gap, see `ROUNDING`. top_p: of the nucleus that the sampler drew from.
+    images: bool [N], the token's prompt has images; None where nobody knows. temperature: the
+    trainer's, by the name that `option` says. plays: name of `LINES` -> the trainer's log-probs [N]
+    of the same tokens if that fault were real; called after an alarm only. at_temperature: the same
+    at another temperature. agreed: both agreed at an earlier step.
+    """
+
+    limit: float
+    top_p: float = 1.0
+    images: Tensor | None = None
+    temperature: float = 1.0
+    option: str = "temperature"
+    plays: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
+    at_temperature: Callable[[float], Tensor] | None = None
+    agreed: bool = False
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Name a fault, one of `LINES` or "temperature", "image size", "weights", "not finite".
+
+    line: the likely cause, for a reader.
+    """
+
+    name: str
+    line: str
+
+
+def gaps(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> Tensor:
+    """Compute |sampler - trainer| [N] fp64, less what a nucleus explains.
+
+    A sampler's log-probs may be those of the nucleus: up to -log(top_p) above the trainer's.
+    """
+    above = sampler.double() - trainer.double()
+    return (above - _allowed(top_p)).clamp(min=0) + (-above).clamp(min=0)
+
+
+def mean_gap(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> float:
+    """Compute the mean of `gaps`, NaN of no tokens; the order of tokens changes no bit."""
+    return float(gaps(trainer, sampler, top_p).sort().values.mean())
+
+
+def gap_row(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> dict[str, float]:
+    """Compute what a step logs of log-probs [N] of the same N > 0 sampled tokens.
+
+    Mean and 99th percentile of the gap, and the effective sample size of r = trainer / sampler,
+    (sum r)^2 / (N sum r^2), where both are of the same distribution.
+    """
+    ordered = gaps(trainer, sampler, top_p).sort().values
+    row = {"sampler/gap_mean": float(ordered.mean())}
+    # linear between two places, as numpy's; torch.quantile ends at 2^24 entries
+    place = 0.99 * (len(ordered) - 1)
+    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+    row["sampler/gap_p99"] = float(low + (high - low) * (place - math.floor(place)))
+    if not _allowed(top_p):
+        ratio = (trainer.double() - sampler.double()).exp().sort().values
+        row["sampler/ess"] = float(ratio.sum() ** 2 / (len(ratio) * ratio.square().sum()))
+    return row
+
+
+def sampler_alarm(trainer: Tensor, sampler: Tensor, run: Run) -> Fault | None:
+    """Name the fault between log-probs [N] of the same sampled tokens; None where they agree.
+
+    Whatever explains most is blamed: a fault that the trainer plays, or a temperature. Without any,
+    prompts with images that differ alone point to the images, an agreement in the step before to
+    the weights, and what is left to the prompt's tokens. N = 0 agrees.
+
+    Raises ValueError for tensors that do not fit.
+    """
+    if trainer.shape != sampler.shape or trainer.dim() != 1:
+        raise ValueError(
+            f"log-probs of shapes {tuple(trainer.shape)} and {tuple(sampler.shape)}; wanted [N] of "
+            "the same tokens"
+        )
+    gap = mean_gap(trainer, sampler, run.top_p)
+    if not len(trainer) or gap <= run.limit:
+        return None
+    if not math.isfinite(gap):
+        return Fault("not finite", "log-probs that are not finite; look for NaN in the weights")
+    explained = _played(sampler, run, (1 - EXPLAINED) * gap)
+    return explained or _by_images(trainer, sampler, run) or _left(run)
+
+
+def _played(sampler: Tensor, run: Run, enough: float) -> Fault | None:
+    """The fault that, played by the trainer, leaves least of the gap, and little enough."""
+    left = {
+        name: mean_gap(run.plays[name](), sampler, run.top_p) for name in LINES if name in run.plays
+    }
+    name = min(left, key=lambda name: left[name], default="")
+    if name and left[name] <= run.limit:
+        return Fault(name, LINES[name].format(left=left[name]))
+    if run.at_temperature is not None:
+        best, rest = _temperature(run.at_temperature, sampler, run)
+        if rest <= enough and rest < left.get(name, math.inf):
+            return Fault(
+                "temperature",
+                f"another temperature: at {best:.3g} in the place of "
+                f"{run.option}={run.temperature:g} they would differ by {rest:.2g}",
+            )
+    if name and left[name] <= enough:
+        return Fault(name, LINES[name].format(left=left[name]))
+    return None
+
+
+def _temperature(at: Callable[[float], Tensor], sampler: Tensor, run: Run) -> tuple[float, float]:
+    """The temperature at which the trainer is nearest to the sampler, and the gap there."""
+
+    def gap(temperature: float) -> float:
+        return mean_gap(at(temperature), sampler, run.top_p)
+
+    width = math.log(4.0) / 6
+    left = {t: gap(t) for t in (run.temperature * math.exp(k * width) for k in range(-6, 7))}
+    for _ in range(6):
+        best, width = min(left, key=lambda t: left[t]), width / 2
+        left |= {t: gap(t) for t in (best * math.exp(-width), best * math.exp(width))}
+    best = min(left, key=lambda t: left[t])
+    return best, left[best]
+
+
+def _by_images(trainer: Tensor, sampler: Tensor, run: Run) -> Fault | None:
+    if run.images is None:
+        return None
+    chosen = run.images.bool()
+    having, without = (mean_gap(trainer[c], sampler[c], run.top_p) for c in (chosen, ~chosen))
+    if not without <= run.limit < having:
+        return None
+    return Fault(
+        "image size",
+        f"images of another size or preprocessing: prompts with images differ by {having:.2g}, "
+        f"those without by {without:.2g}; compare the bounds of their pixels (policy.max_pixels)",
+    )
+
+
+def _left(run: Run) -> Fault:
+    if run.agreed:
+        return Fault(
+            "weights",
+            "weights that the sampler has not taken over, since both agreed in the step before; "
+            "restart it",
+        )
+    return Fault(
+        "template",
+        "other prompt tokens (tokenizer, chat template), images of another size "
+        "(policy.max_pixels), or other weights or another dtype in the sampler",
+    )
+
+
+def _allowed(top_p: float) -> float:
+    return -math.log(top_p) if top_p < 1 else 0.0
