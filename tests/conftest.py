@@ -30,6 +30,13 @@ if not torch.cuda.is_available():
 gc.disable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Modules with long tests begin: at the end one worker would wait for the other.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
