@@ -1,6 +1,6 @@
 """The build itself: warnings are errors, refusals are one line, sanitizers bite.
 
-That C++ compiles without a warning is asked by tests/test_wheel.py, which compiles all of it.
+That C++ compiles without a warning is asked by .ci/run, which compiles all of it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rrgdata.phantom import write_phantom
-from rrgtrain.cli import main
+from rrgtrain import cli
 from tests.docs.blocks import Block, blocks_of, commands
 from tests.rrgtrain.common import PHANTOM
 from tests.rrgtrain.runs import TINY_RUN
@@ -59,7 +59,7 @@ def _run_commands(block: Block, shared: Path) -> None:
         if words[0] != "rrgtrain" or "--resume" in words:
             continue
         words = [w.replace("DIR", str(shared / "data")) for w in words[1:]]
-        status = main([*words, *_tiny(words)])
+        status = cli.main([*words, *_tiny(words)])
         if status:
             raise RuntimeError(f"rrgtrain {' '.join(words)}: exit status {status}")
 
@@ -94,7 +94,12 @@ def run(of_pages: list[Path]) -> list[str]:
     return failed
 
 
+def main(names: list[str]) -> int:
+    """Print the failures of pages; return 1 where there are any."""
+    failed = run([Path(name).resolve() for name in names])
+    print("\n".join(failed))
+    return bool(failed)
+
+
 if __name__ == "__main__":
-    told = run([Path(page).resolve() for page in sys.argv[1:]])
-    print("\n".join(told))
-    sys.exit(bool(told))
+    sys.exit(main(sys.argv[1:]))

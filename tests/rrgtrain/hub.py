@@ -58,10 +58,16 @@ def hub_directory() -> Path:
     return build_hub(Path(mkdtemp(prefix="hub-")))
 
 
-def build_hub(directory: Path, *, seed: int = 0) -> Path:
+@lru_cache(maxsize=1)
+def small_hub_directory() -> Path:
+    """Build the checkpoint with a tokenizer of its kind, which is read in no time."""
+    return build_hub(Path(mkdtemp(prefix="hub-")), fetched=False)
+
+
+def build_hub(directory: Path, *, seed: int = 0, fetched: bool = True) -> Path:
     """Write the checkpoint: two layers of 64 values, a tower of two blocks."""
     directory.mkdir(parents=True, exist_ok=True)
-    ids = _tokenizer(directory)
+    ids = _tokenizer(directory, fetched and FETCHED.exists())
     _json(directory / "config.json", _config(ids))
     _json(
         directory / "generation_config.json",
@@ -168,9 +174,9 @@ def _weights(directory: Path, seed: int) -> None:
     _json(directory / "model.safetensors.index.json", index)
 
 
-def _tokenizer(directory: Path) -> dict[str, int]:
+def _tokenizer(directory: Path, fetched: bool) -> dict[str, int]:
     """Write the tokenizer's files and return the ids of its special tokens."""
-    if FETCHED.exists():
+    if fetched:
         tokenizer = Tokenizer.from_file(str(FETCHED))
     else:
         # Qwen's splitting of text into words, and merges that are learned from a few reports.

@@ -130,20 +130,28 @@ class Done:
         return self.err.splitlines()[-1]
 
 
-def command(*words: str, cwd: Path, at: At | None = None, kill_at: float | None = None) -> Done:
+def command(
+    *words: str,
+    cwd: Path,
+    at: At | None = None,
+    kill_at: float | None = None,
+    main: str = "rrgtrain.cli",
+) -> Done:
     """`rrgtrain WORDS` in a process of its own; at `kill_at` CPU seconds it gets kill -9.
 
-    CPU seconds, for the moment to be the same on a busy machine.
+    CPU seconds, for the moment to be the same on a busy machine. main: the module whose `main`
+    takes the words.
     """
     out, err = cwd / "out.txt", cwd / "err.txt"
-    process, seconds = _start(words, cwd, at), 0.0
+    process, seconds = _start(words, cwd, at, main=main), 0.0
     assert process.pid is not None
     while process.is_alive():
         with contextlib.suppress(OSError):  # it has just ended
             seconds = time.clock_gettime(~process.pid << 3 | 2)
         if kill_at is not None and seconds >= kill_at:
             process.kill()
-        process.join(0.002)
+        # at a moment of a run's second or two it is looked at often, which costs
+        process.join(0.02 if kill_at is None else 0.002)
     assert process.exitcode is not None
     texts = [path.read_text() if path.exists() else "" for path in (out, err)]
     return Done(process.exitcode, texts[0], texts[1], seconds)

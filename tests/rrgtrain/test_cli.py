@@ -25,6 +25,7 @@ from rrgtrain.config import load_config
 from rrgtrain.policy.load import load_policy
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
+from tests.rrgtrain.runs import Done, command
 
 SMALL = [
     *SMALL_POLICY,
@@ -73,11 +74,11 @@ def works(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess]:
-    """One demo of the smallest size, as a user starts it."""
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+    """One demo of the smallest size, in a process of its own."""
     out = tmp_path_factory.mktemp("demo") / "run"
     words = ["demo", "--out", str(out), *PHANTOM, *SMALL, "rl.beta=0.01"]
-    return out, in_a_shell(*words, cwd=out.parent)
+    return out, command(*words, cwd=out.parent)
 
 
 def in_a_shell(*words: str, cwd: Path) -> subprocess.CompletedProcess:
@@ -98,15 +99,15 @@ def in_a_shell(*words: str, cwd: Path) -> subprocess.CompletedProcess:
 
 def test_a_demo_from_nothing_to_a_report(demo: tuple) -> None:
     out, done = demo
-    assert done.returncode == 0, done.stderr
-    table = done.stdout.splitlines()
+    assert done.status == 0, done.err
+    table = done.out.splitlines()
     assert table[0] == "SFT, then EditGRPO"
     assert any(line.split()[:3] == ["system", "micro-F1,", "13"] for line in table)
     assert [line.split()[0] for line in table if " s" in line and "(" in line][:2] == [
         "SFT",
         "EditGRPO",
     ]
-    assert f"report: {out}/report.html" in done.stdout
+    assert f"report: {out}/report.html" in done.out
     summary = json.loads((out / "summary.json").read_text())
     assert list(summary["systems"]) == ["SFT", "EditGRPO"]
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -121,8 +122,8 @@ def test_a_demo_from_nothing_to_a_report(demo: tuple) -> None:
 def test_its_standard_error_is_progress_and_nothing_else(demo: tuple) -> None:
     _, done = demo
     shown = ("phantom", "vision warm-up", "sft", "evaluate SFT", "editgrpo", "evaluate EditGRPO")
-    lines = done.stderr.splitlines()
-    assert lines and all(line.startswith(shown) for line in lines), done.stderr
+    lines = done.err.splitlines()
+    assert lines and all(line.startswith(shown) for line in lines), done.err
     assert {next(s for s in shown if line.startswith(s)) for line in lines} == set(shown)
 
 

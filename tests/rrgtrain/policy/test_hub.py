@@ -20,7 +20,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout import SamplingRequest, VllmServerEngine, checkpoint_tensors, generate
 from rrgtrain.schema import LoraSettings
 from rrgtrain.vllm_worker import digest_of
-from tests.rrgtrain.hub import SPARE, hub_directory
+from tests.rrgtrain.hub import SPARE, hub_directory, small_hub_directory
 from tests.rrgtrain.policy.common import prompt, text_policy, tiny_policy
 from tests.rrgtrain.rollout.served import Served
 
@@ -30,7 +30,7 @@ SHARD = "model-00001-of-00003.safetensors"
 
 def edited(directory: Path, root: bool | None, head: str) -> Path:
     """A copy whose config.json says `root` of ties, or nothing; head: that of the files."""
-    shutil.copytree(hub_directory(), directory)
+    shutil.copytree(small_hub_directory(), directory)
     config = json.loads((directory / "config.json").read_text())
     config.pop("tie_word_embeddings")
     if root is not None:

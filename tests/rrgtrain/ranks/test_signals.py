@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+import pytest
 
 from rrgtrain.util.stop import WARNINGS
 from tests.rrgtrain.nodes import on_nodes
@@ -27,10 +27,10 @@ STOPPED = (
 )
 
 
-def until_it_trains(home: Path, process: subprocess.Popen[bytes] | None = None) -> None:
+def until_it_trains(home: Path) -> None:
     metrics, last = home / "run" / "metrics.jsonl", time.monotonic() + 600
     while not metrics.exists() or '"step": 1' not in metrics.read_text():
-        assert time.monotonic() < last and (process is None or process.poll() is None)
+        assert time.monotonic() < last
         time.sleep(0.05)
 
 
@@ -40,27 +40,11 @@ def stopped(home: Path, printed: str) -> None:
     assert list((home / "run" / "resume").glob(f"*-{steps}")), printed
 
 
-def test_torchrun_hands_on_what_slurm_tells_it(tmp_path: Path) -> None:
-    words = ["--nproc-per-node", "2", "--signals-to-handle", HANDLED, "--shutdown-timeout", "300"]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "python")])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", *words, "-m", "rrgtrain", *WORDS],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0", "PYTHONPATH": path},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        until_it_trains(tmp_path, process)
-        process.send_signal(signal.SIGUSR1)
-        _, errors = process.communicate(timeout=600)
-    finally:
-        process.kill()
-    stopped(tmp_path, errors.decode())
-
-
-def test_every_process_of_a_job_may_be_told(tmp_path: Path) -> None:
-    """As by `#SBATCH --signal=USR1@180`: torchrun, its ranks, and what these have started."""
+@pytest.mark.parametrize("alone", [True, False], ids=["torchrun", "every process"])
+def test_a_signal_to_torchrun_alone_or_to_every_process_stops_the_run(
+    alone: bool, tmp_path: Path
+) -> None:
+    """As Slurm sends it; by `#SBATCH --signal=USR1@180` to the ranks and their readers too."""
 
     def tell(places: Sequence[Path]) -> None:
         until_it_trains(tmp_path)
@@ -68,7 +52,7 @@ def test_every_process_of_a_job_may_be_told(tmp_path: Path) -> None:
         assert agent is not None
         told = [agent, *agent.children(recursive=True)]
         assert len(told) >= 5, "two ranks, and a reader each"
-        for process in told[::-1]:
+        for process in told[:1] if alone else told[::-1]:
             process.send_signal(signal.SIGUSR1)
 
     more = ["--signals-to-handle", HANDLED, "--shutdown-timeout", "300"]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from rrgkern.shared_prefix import SharedPrefixBatch
 from rrgtrain.log.logs import NoLog
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
@@ -32,6 +33,8 @@ from tests.rrgtrain.policy.common import tiny_policy
 
 STUDIES = studies_under("iu_xray", phantoms())
 LEARNS = ["rl.beta=0.01", "rl.lr=0.01", "sft.lr=0.01"]
+# each token of a rollout takes a forward here
+LEARNS += ["rl.max_new_tokens=6", "eval.max_new_tokens=6"]
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +123,12 @@ def test_fine_tuning_with_its_warm_up_and_validations() -> None:
     run = SftRun(policy, prompts, train, cfg, validate, Path("nowhere"), NoLog())  # type: ignore[arg-type]
     result = changed(policy, lambda: train_sft(run))
     assert math.isfinite(result.best_value)
+
+
+def test_a_batch_left_on_the_cpu_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SharedPrefixBatch, "to", lambda self, device: self)
+    policy, prompts = on_standin()
+    cfg = recipe(*LEARNS, "rl.algorithm=orapo")
+    run = run_of(policy, prompts, STUDIES["train"], cfg, rewards=RewardService(cfg.reward))
+    with pytest.raises(BaseException, match="a tensor on standin, another on cpu"):
+        train_rl(run)

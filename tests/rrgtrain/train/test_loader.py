@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
-import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
@@ -19,15 +18,17 @@ import torch
 from rrgdata.study import ImageRef, Study
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import NoLog
-from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.policy.prompt import EncodedPrompt, Pixels
 from rrgtrain.schema import DataSettings
 from rrgtrain.train import loader as loader_module
+from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.sft import SftRun, train_sft
 from rrgtrain.util.stop import WARNINGS
 from tests.rrgdata import dicom_files
 from tests.rrgtrain.common import phantoms, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
+from tests.rrgtrain.runs import start_process
 
 ORDER = ((0, 1), (2, 2), (1, 3), (4, 0), (5,), (6, 3), (0, 4))
 
@@ -176,32 +177,26 @@ def test_a_worker_killed_for_memory_is_told_in_one_line(monkeypatch: pytest.Monk
     assert signal.getsignal(signal.SIGCHLD) is handler
 
 
-FULL = """
-import resource, torch
-from tests.rrgtrain.train.test_loader import batches, loader, mixed
-import rrgtrain.train.loader as module
-from rrgtrain.policy.prompt import Pixels
+def _hand_on_more_than_there_is_room_for(told: Path) -> None:
+    def large(processor: object, in_flight: object, paths: object) -> Pixels:
+        # as a full /dev/shm does, files of more than 64 KiB fail
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+        return Pixels(torch.zeros(1 << 20), torch.tensor([[1, 2, 2]]))
 
-def large(processor, in_flight, paths):
-    # as a full /dev/shm does, files of more than 64 KiB fail
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-    return Pixels(torch.zeros(1 << 20), torch.tensor([[1, 2, 2]]))
-
-module._read = large
-try:
-    list(loader(workers=1, read_ahead=2).ahead(batches(mixed())))
-except module.UserError as error:
-    print(error)
-"""
+    loader_module._read = large  # type: ignore[assignment]
+    try:
+        list(loader(workers=1, read_ahead=2).ahead(batches(mixed())))
+    except UserError as error:
+        told.write_text(str(error))
 
 
-def test_pixels_that_cannot_be_handed_on_are_told_in_one_line() -> None:
+def test_pixels_that_cannot_be_handed_on_are_told_in_one_line(tmp_path: Path) -> None:
     """Fail where the trainer sees it: in the queue's own thread it waits for ever."""
-    done = subprocess.run(
-        [sys.executable, "-c", FULL], capture_output=True, text=True, check=False, timeout=500
-    )
-    (line,) = done.stdout.splitlines()
-    assert line.startswith("a process that reads images cannot hand them on ("), done.stderr
+    process = start_process(_hand_on_more_than_there_is_room_for, tmp_path / "told")
+    process.join(500)
+    assert process.exitcode == 0
+    (line,) = (tmp_path / "told").read_text().splitlines()
+    assert line.startswith("a process that reads images cannot hand them on (")
     assert "docker --shm-size" in line
 
 
@@ -239,35 +234,28 @@ def test_a_run_learns_the_same_with_workers(tmp_path: Path) -> None:
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
 
 
-FLAT = """
-import resource, sys
-from pathlib import Path
-from rrgdata.study import ImageRef, Study
-from rrgtrain.schema import DataSettings
-from rrgtrain.train.batch_order import batch_indices
-from rrgtrain.train.loader import PromptLoader
-from tests.rrgtrain.policy.common import tiny_policy
-
-image = (ImageRef(Path(sys.argv[1]), "frontal"),)
-studies = [Study(f"s{i}", "train", "Normal.", None, image) for i in range(50_000)]
-loader = PromptLoader(tiny_policy(), "short", DataSettings(cache_mib=int(sys.argv[2])))
-steps = ([studies[i] for i in batch_indices(50_000, 4, step, 0)] for step in range(151))
-for step, prompts in enumerate(loader.ahead(steps)):
-    if step in (50, 150):
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        print(pages * resource.getpagesize())
-"""
+def _sizes(image: Path, cache_mib: int, told: Path) -> None:
+    """Write how much memory the process holds after 50 and 150 steps on 50,000 studies."""
+    images = (ImageRef(image, "frontal"),)
+    given = [Study(f"s{i}", "train", "Normal.", None, images) for i in range(50_000)]
+    steps = ([given[i] for i in batch_indices(50_000, 4, step, 0)] for step in range(151))
+    for step, _ in enumerate(loader(cache_mib=cache_mib).ahead(steps)):
+        if step in (50, 150):
+            with told.open("a") as file:
+                file.write(Path("/proc/self/statm").read_text().split()[1] + "\n")
 
 
 @pytest.mark.slow
-def test_memory_is_flat_in_the_number_of_studies() -> None:
+def test_memory_is_flat_in_the_number_of_studies(tmp_path: Path) -> None:
     """50,000 studies; a cache without a bound grows all the time."""
     (image, *_) = sorted((phantoms() / "images").rglob("*.png"))
 
     def growth(cache_mib: int) -> float:
-        command = [sys.executable, "-c", FLAT, str(image), str(cache_mib)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        early, late = map(int, done.stdout.split())
+        told = tmp_path / str(cache_mib)
+        process = start_process(_sizes, image, cache_mib, told)
+        process.join()
+        assert process.exitcode == 0
+        early, late = map(int, told.read_text().split())
         return late / early
 
     assert growth(8) < 1.011  # 5 % in the 450 steps that it once ran

@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
-# What `main` does with every command, of which importing torch is the least.
+# What `main` does with every command; of torch, the library of its threads is loaded.
 RUN = """
+import ctypes
+import importlib.util
 import sys
+from pathlib import Path
 from rrgtrain.ending import reported
 
 def command() -> int:
     assert "torch" not in sys.modules, "its threads would have been told already"
-    import torch
+    spec = importlib.util.find_spec("torch")
+    for library in (Path(spec.origin).parent / "lib").glob("libgomp*"):
+        ctypes.CDLL(str(library))
     return 0
 
 sys.exit(reported(command, ends_process=True))
