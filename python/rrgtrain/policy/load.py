@@ -153,6 +153,7 @@ def load_policy(
         attn=attn,
         compute_dtype=dtype,
     )
+    fetch(name, lambda: policy.codec, "the tokenizer of ")
     model.generation_config = policy.generation_config
     for _, parameter in policy.eyes() if freeze_vision else []:
         parameter.requires_grad_(False)

@@ -36,7 +36,8 @@ class Policy(Backbone):
     @cached_property
     def codec(self) -> ReportCodec:
         vocabulary = self.embedding_shape[0]
-        return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary)
+        never = self.never_sampled
+        return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary, never)
 
     @cached_property
     def never_sampled(self) -> tuple[int, ...]:
