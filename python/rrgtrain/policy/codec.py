@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -25,16 +25,14 @@ class ReportCodec:
         eos_ids: Sequence[int],
         end_of_turn: int,
         vocabulary: int,
-        never: Sequence[int] = (),
+        special: Collection[int],
     ) -> None:
         """vocabulary: rows of the embedding; more than the tokenizer knows in most checkpoints.
-        never: ids that no report holds, whatever it says.
+        special: ids that stand for no text, `Policy.special_ids`.
 
         Raises ValueError for a tokenizer whose `decode()` does not agree, see `Spelling.hold`.
         """
-        added = tokenizer.added_tokens_decoder.items()
-        special = {i for i, token in added if token.special} | set(tokenizer.all_special_ids)
-        self._spelling = spelling(tokenizer, special | set(eos_ids) | set(never), vocabulary)
+        self._spelling = spelling(tokenizer, special, vocabulary)
         self._spelling.hold(tokenizer)
         self._eos = frozenset(eos_ids)
         self._end_of_turn = end_of_turn

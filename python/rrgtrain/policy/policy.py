@@ -36,8 +36,8 @@ class Policy(Backbone):
     @cached_property
     def codec(self) -> ReportCodec:
         vocabulary = self.embedding_shape[0]
-        never = self.never_sampled
-        return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary, never)
+        special = self.special_ids
+        return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary, special)
 
     @cached_property
     def never_sampled(self) -> tuple[int, ...]:
@@ -54,6 +54,13 @@ class Policy(Backbone):
         found |= {i for i, t in tokens if t.special and _SHOWN.search(t.content)}
         rows = self.embedding_shape[0]
         return tuple(sorted(i for i in found - {*self.eos_ids} if 0 <= i < rows))
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids that text must not read as: special tokens, ends and what is never sampled."""
+        added = self.tokenizer.added_tokens_decoder.items()
+        special = {i for i, token in added if token.special} | {*self.tokenizer.all_special_ids}
+        return frozenset(special | {*self.eos_ids, *self.never_sampled})
 
     @property
     def generation_config(self) -> GenerationConfig:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import tokenizers
@@ -50,7 +51,7 @@ class Spelling:
     @cached_property
     def _strings(self) -> list[bytes]:
         data, offsets = bytes(self.vocabulary.bytes.numpy()), self.vocabulary.offsets.tolist()
-        return [data[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+        return [data[a:b] for a, b in pairwise(offsets)]
 
     @cached_property
     def _of_byte(self) -> dict[int, int]:

@@ -43,8 +43,9 @@ def opened(name: str) -> tuple[Any, ReportCodec, list[int]]:
     held: Any = SimpleNamespace(
         config=SimpleNamespace(), tokenizer=tokenizer, eos_ids=(end,), embedding_shape=(rows, 8)
     )
-    never = Policy.never_sampled.func(held)  # type: ignore[attr-defined]
-    return tokenizer, ReportCodec(tokenizer, [end], end, rows, never), [*never]
+    held.never_sampled = Policy.never_sampled.func(held)  # type: ignore[attr-defined]
+    special = Policy.special_ids.func(held)  # type: ignore[attr-defined]
+    return tokenizer, ReportCodec(tokenizer, [end], end, rows, special), [*held.never_sampled]
 
 
 @pytest.mark.parametrize("name", ENDS)

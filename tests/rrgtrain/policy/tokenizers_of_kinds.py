@@ -137,8 +137,8 @@ def tokenizer_of(kind: str) -> Any:
 def codec_of(tokenizer: Any) -> ReportCodec:
     """The codec of a tokenizer, closed by its end of sequence."""
     end = tokenizer.eos_token_id
-    shown = tokenizer.convert_tokens_to_ids("<start_of_image>")
-    return ReportCodec(tokenizer, [end], end, len(tokenizer) + SPARE, [shown])
+    special = tokenizer.convert_tokens_to_ids([*SPECIAL])
+    return ReportCodec(tokenizer, [end], end, len(tokenizer) + SPARE, special)
 
 
 @lru_cache(maxsize=8)
