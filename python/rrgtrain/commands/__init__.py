@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rrgtrain.commands import (
+    check,
     data,
     data_check,
     demo,
@@ -25,7 +26,7 @@ from rrgtrain.commands import (
 COMMANDS = {
     module.COMMAND.name: module.COMMAND
     for module in (
-        *(demo, sft, rl, eval, stress, plan, select, generate, export),
+        *(demo, sft, rl, eval, stress, plan, check, select, generate, export),
         *(data, data_check, init, report, replay, recipes, keys, doctor),
     )
 }

@@ -37,6 +37,11 @@ class ReportCodec:
         self._eos = frozenset(eos_ids)
         self._end_of_turn = end_of_turn
 
+    @property
+    def kind(self) -> str:
+        """Name the kind of tokenizer, see `spelling`."""
+        return self._spelling.kind
+
     def encode(self, text: str) -> Tensor:
         """Ids [T] of the report, closed by the end-of-turn token."""
         return self._tensor([*self._spelling.whole(text), self._end_of_turn])

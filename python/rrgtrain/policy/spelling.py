@@ -48,6 +48,14 @@ class Spelling:
     encoder: tokenizers.Tokenizer
     first_blank: bool
 
+    @property
+    def kind(self) -> str:
+        """Name the kind of tokenizer."""
+        if self.first_blank:
+            return "SentencePiece with byte fallback and a first blank"
+        marked = self.encoder.normalizer is not None
+        return "SentencePiece with byte fallback" if marked else "byte-level BPE"
+
     @cached_property
     def _strings(self) -> list[bytes]:
         data, offsets = bytes(self.vocabulary.bytes.numpy()), self.vocabulary.offsets.tolist()
