@@ -29,7 +29,9 @@ def missing_files(
     Those in `built` are there already. A name that could be of the hub's local cache is not looked
     for.
     """
-    terms = ("radgraph" if term.startswith("radgraph_") else term for term in settings.terms)
+    terms = ["radgraph" if term.startswith("radgraph_") else term for term in settings.terms]
+    if "radcliq" in terms:
+        terms += ["radgraph", "chexbert", "bertscore"]
     absent = []
     backends = dict.fromkeys([settings.labeller, settings.extractor, *terms, *more])
     for backend in [name for name in backends if name not in set(built)]:

@@ -86,6 +86,18 @@ def rate_score(batch: RewardBatch) -> np.ndarray:
     return found.score.double().numpy()
 
 
+def radcliq_score(batch: RewardBatch) -> np.ndarray:
+    """RadCliQ-v1 with its sign turned, so that higher is better (RadVLM-GRPO)."""
+    score: np.ndarray = -batch.open("radcliq").score(batch.reports, batch.references)
+    return score
+
+
+def bert_score(batch: RewardBatch) -> np.ndarray:
+    """BERTScore of distilroberta-base without idf, as RadCliQ reads it (RadVLM-GRPO)."""
+    score: np.ndarray = batch.open("bertscore").f1(batch.reports, batch.references)
+    return score
+
+
 def official_radgraph(batch: RewardBatch) -> np.ndarray:
     """The term `radgraph` by the radgraph package itself, in its own process."""
     settings = batch.settings

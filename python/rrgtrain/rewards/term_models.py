@@ -45,8 +45,8 @@ class CachedGraphs:
 
 
 def open_model(name: str, settings: RewardSettings) -> Any:
-    """The model of a term: `facts`, `green`, `severity`, `radgraph`, an official package, or the
-    extractor of that name.
+    """The model of a term: `facts`, `green`, `severity`, `radgraph`, `radcliq`, `bertscore`, an
+    official package, or the extractor of that name.
 
     It is built with `reward.options.<name>`. UserError for options it cannot take.
     """
@@ -71,6 +71,10 @@ def open_model(name: str, settings: RewardSettings) -> Any:
         given = {"device": own_device(settings.device), **options}
         check_options("radgraph", RadGraph, given)
         return CachedGraphs(RadGraph(**given), settings)
+    if name == "radcliq":
+        return open_radcliq(settings)
+    if name == "bertscore":
+        return _open_bertscore(settings)
     if name in ("radgraph-official", "ratescore-official"):
         return _official(name, settings)
     return open_extractor(settings, name)
@@ -81,13 +85,19 @@ def open_radcliq(settings: RewardSettings, graphs: CachedGraphs | None = None) -
 
     graphs: RadGraph, where it is open already.
     """
-    from rrgclinical.radcliq import BertScore, RadCliQ
+    from rrgclinical.radcliq import RadCliQ
+
+    chexbert: Any = open_labeller(settings, "chexbert").labeller
+    graphs = graphs or open_model("radgraph", settings)
+    return RadCliQ(graphs.radgraph, chexbert, _open_bertscore(settings))
+
+
+def _open_bertscore(settings: RewardSettings) -> Any:
+    from rrgclinical.radcliq import BertScore
 
     given = {"device": own_device(settings.device), **settings.options.get("bertscore", {})}
     check_options("bertscore", BertScore, given)
-    chexbert: Any = open_labeller(settings, "chexbert").labeller
-    graphs = graphs or open_model("radgraph", settings)
-    return RadCliQ(graphs.radgraph, chexbert, BertScore(**given))
+    return BertScore(**given)
 
 
 def _official(name: str, settings: RewardSettings) -> Any:

@@ -24,10 +24,12 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.rewards.model_terms import (
+    bert_score,
     fact_score,
     green_score,
     official_radgraph,
     official_rate,
+    radcliq_score,
     radgraph_at,
     radgraph_score,
     rate_score,
@@ -140,6 +142,8 @@ TERMS: dict[str, Term] = {
     "radgraph": radgraph_score,
     **{f"radgraph_{level}": radgraph_at(level) for level in ("simple", "partial", "complete")},
     "ratescore": rate_score,
+    "radcliq": radcliq_score,
+    "bertscore": bert_score,
     "radgraph-official": official_radgraph,
     "ratescore-official": official_rate,
 }

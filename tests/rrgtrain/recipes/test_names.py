@@ -62,6 +62,7 @@ OF_A_FILE = [
     "orapo",
     "orapo_human",
     "qwen_3b",
+    "radvlm_grpo",
 ]
 RULED = [(name, size) for size, names in BY_RULE.items() for name in names]
 
