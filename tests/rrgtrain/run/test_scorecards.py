@@ -279,7 +279,6 @@ def test_radcliq_is_measured_where_its_three_models_are_named(
     )
     assert TERMS["radcliq"](batch) == pytest.approx(-models.score(texts, truths))
     assert TERMS["bertscore"](batch) == pytest.approx(models.bertscore.f1(texts, truths))
-    assert TERMS["radcliq"](batch).mean() < 0 < TERMS["bertscore"](batch).mean()
 
     def fails(*texts: object) -> np.ndarray:
         raise RuntimeError("out of memory")
