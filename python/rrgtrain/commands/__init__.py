@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rrgtrain.commands import (
+    check,
     data,
     data_check,
     demo,
@@ -26,7 +27,7 @@ from rrgtrain.commands import (
 COMMANDS = {
     module.COMMAND.name: module.COMMAND
     for module in (
-        *(demo, sft, rl, eval, stress, serve, plan, select, generate, export),
+        *(demo, sft, rl, eval, stress, serve, plan, check, select, generate, export),
         *(data, data_check, init, report, replay, recipes, keys, doctor),
     )
 }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-import tokenizers
 import torch
 from torch import Tensor
 
-from rrgkern import byte_level_spans, byte_vocabulary
+from rrgkern import byte_level_spans
+from rrgtrain.policy.spelling import spelling
 
 
 class ReportCodec:
@@ -20,32 +20,35 @@ class ReportCodec:
     """
 
     def __init__(
-        self, tokenizer: Any, eos_ids: Sequence[int], end_of_turn: int, vocabulary: int
+        self,
+        tokenizer: Any,
+        eos_ids: Sequence[int],
+        end_of_turn: int,
+        vocabulary: int,
+        special: Collection[int],
     ) -> None:
-        """vocabulary: rows of the embedding; more than the tokenizer knows in most checkpoints."""
-        # A copy that takes text literally: no Unicode normalisation (decoding must give the
-        # text back) and no special token read out of a report's characters.
-        exact = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        exact.normalizer = None
-        exact.post_processor = None
-        exact.encode_special_tokens = True
-        self._encoder = exact
-        special = {i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
-        self._vocabulary = byte_vocabulary(
-            [exact.id_to_token(i) for i in range(vocabulary)],
-            special | set(tokenizer.all_special_ids) | set(eos_ids),
-        )
-        self._bytes: dict[int, bytes] = {}
+        """vocabulary: rows of the embedding; more than the tokenizer knows in most checkpoints.
+        special: ids that stand for no text, `Policy.special_ids`.
+
+        Raises ValueError for a tokenizer whose `decode()` does not agree, see `Spelling.hold`.
+        """
+        self._spelling = spelling(tokenizer, special, vocabulary)
+        self._spelling.hold(tokenizer)
         self._eos = frozenset(eos_ids)
         self._end_of_turn = end_of_turn
 
+    @property
+    def kind(self) -> str:
+        """Name the kind of tokenizer, see `spelling`."""
+        return self._spelling.kind
+
     def encode(self, text: str) -> Tensor:
         """Ids [T] of the report, closed by the end-of-turn token."""
-        return self._tensor([*self._ids(text), self._end_of_turn])
+        return self._tensor([*self._spelling.whole(text), self._end_of_turn])
 
     def decode(self, ids: Tensor | Sequence[int]) -> str:
         """Decode up to the first end of turn; special tokens vanish, bad UTF-8 is U+FFFD."""
-        return b"".join(map(self.token_bytes, self._report(ids))).decode(errors="replace")
+        return self._spelling.text(self._spelling.join(self._report(ids)))
 
     def char_spans(self, ids: Tensor | Sequence[int]) -> list[tuple[int, int]]:
         """For each id, the characters [start, end) of `decode(ids)` that its bytes touch.
@@ -55,9 +58,12 @@ class ReportCodec:
         """
         report = self._report(ids)
         offsets = torch.tensor([0, len(report)])
-        found = byte_level_spans(self._tensor(report), offsets, self._vocabulary).tolist()
-        end = found[-1][1] if found else 0
-        return [(a, b) for a, b in found] + [(end, end)] * (len(ids) - len(report))
+        vocabulary = self._spelling.vocabulary
+        spans = byte_level_spans(self._tensor(report), offsets, vocabulary).tolist()
+        first = self._spelling.stripped(self._spelling.join(report))
+        spans = [(max(a - first, 0), max(b - first, 0)) for a, b in spans]
+        end = spans[-1][1] if spans else 0
+        return spans + [(end, end)] * (len(ids) - len(report))
 
     def reencode_from(
         self, ids: Tensor | Sequence[int], new_text: str, first_changed_char: int
@@ -85,32 +91,28 @@ class ReportCodec:
                 f"{first_changed_char}: give the first character that changed"
             )
         keep = kept_chars = at = 0
-        begins = _character_begins(b"".join(map(self.token_bytes, report)))
+        data = self._spelling.join(report)
+        first = self._spelling.stripped(data)
+        begins = _character_begins(data)
         for k, token in enumerate(report, start=1):
             at += len(self.token_bytes(token))
             # A token that stops inside a character is kept only with the one that completes it.
             if at in begins:
-                if begins[at] > first_changed_char:
+                if begins[at] - first > first_changed_char:
                     break
-                keep, kept_chars = k, begins[at]
-        return self._tensor([*report[:keep], *self._ids(new_text[kept_chars:]), self._end_of_turn])
+                keep, kept_chars = k, max(begins[at] - first, 0)
+        begun = any(map(self.token_bytes, report[:keep]))
+        encode = self._spelling.ids if begun else self._spelling.whole
+        return self._tensor([*report[:keep], *encode(new_text[kept_chars:]), self._end_of_turn])
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes a token stands for; empty for a special token."""
-        found = self._bytes.get(token)
-        if found is None:
-            begin, end = self._vocabulary.offsets[token : token + 2].tolist()
-            found = bytes(self._vocabulary.bytes[begin:end].tolist())
-            self._bytes[token] = found
-        return found
+        return self._spelling.of(token)
 
     def _report(self, ids: Tensor | Sequence[int]) -> list[int]:
         listed = ids.tolist() if isinstance(ids, Tensor) else list(ids)
         end = next((k for k, i in enumerate(listed) if i in self._eos), len(listed))
         return listed[:end]
-
-    def _ids(self, text: str) -> list[int]:
-        return self._encoder.encode(text, add_special_tokens=False).ids
 
     @staticmethod
     def _tensor(ids: list[int]) -> Tensor:

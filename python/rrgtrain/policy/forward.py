@@ -51,7 +51,7 @@ def hidden_states(
     Raises:
         ValueError: see `pack_shared_prefix`; a cache with a vision tower that trains.
     """
-    _refuse_longer(network, prompts, suffixes)
+    refuse_longer(network, prompts, suffixes)
     if network.is_packed:
         return _packed(network, prompts, suffixes, token_budget, vision_cache)
     if vision_cache is not None:
@@ -69,9 +69,10 @@ def hidden_states(
     return hidden if network.scale == 1 else hidden * network.scale, batch.to(network.device)
 
 
-def _refuse_longer(
+def refuse_longer(
     network: Backbone, prompts: Sequence[EncodedPrompt], suffixes: Sequence[Sequence[Tensor]]
 ) -> None:
+    """Raise UserError for a prompt with its reports beyond what the probe has covered."""
     limit = network.probed_tokens
     if limit is None:
         return

@@ -92,6 +92,7 @@ def load_policy(
             vision_attn=vision_attn,
         )
         policy.model = load_adapter(name, policy.model)
+        fetch(name, policy.head)
         check_finite(name, dict(policy.model.named_parameters()))
         if policy.sees_images and (Path(name) / PREPROCESSOR).is_file():
             # with the bounds of images that the adapter was trained with
@@ -155,6 +156,8 @@ def load_policy(
         compute_dtype=dtype,
         layout=Layout(fill=fill),
     )
+    fetch(name, lambda: policy.codec, "the tokenizer of ")
+    fetch(name, policy.head)
     model.generation_config = policy.generation_config
     for _, parameter in policy.eyes() if freeze_vision else []:
         parameter.requires_grad_(False)

@@ -48,7 +48,8 @@ class Policy(Backbone):
     @cached_property
     def codec(self) -> ReportCodec:
         vocabulary = self.embedding_shape[0]
-        return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary)
+        special = self.special_ids
+        return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary, special)
 
     @cached_property
     def never_sampled(self) -> tuple[int, ...]:
@@ -58,6 +59,13 @@ class Policy(Backbone):
         """
         shown = ids_of_images(self.config, self.tokenizer, self.embedding_shape[0])
         return tuple(i for i in shown if i not in self.eos_ids)
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids that text must not read as: special tokens, ends and what is never sampled."""
+        added = self.tokenizer.added_tokens_decoder.items()
+        special = {i for i, token in added if token.special} | {*self.tokenizer.all_special_ids}
+        return frozenset(special | {*self.eos_ids, *self.never_sampled})
 
     @property
     def generation_config(self) -> GenerationConfig:

@@ -24,6 +24,9 @@ THINK = (
     "Then write the findings, inside <report> and </report>."
 )
 
+# Once parted a token is gone, unless a normaliser takes blanks away.
+ROUNDS = 8
+
 
 @dataclass(frozen=True)
 class Pixels:
@@ -193,7 +196,7 @@ def prompt_of(
             f"study {study.id}: {count} pictures for {len(study.images)} images; "
             "read one picture per image"
         )
-    text = prompt_text(study, style=style)
+    text = _said(policy, study, style)
     # The templates of models of text alone take nothing but a string.
     content: Any = text
     if pixels is not None:
@@ -222,6 +225,35 @@ def prompt_of(
     if pixels is not None:
         inputs |= {"pixel_values": pixels.pixel_values, "image_grid_thw": pixels.image_grid_thw}
     return placed(policy, inputs, key=study.id, text=text)
+
+
+def _said(policy: Policy, study: Study, style: str) -> str:
+    """The user's text, with a blank in what the tokenizer would read as a special token.
+
+    A section that says `<start_of_image>` or `</s>` would shift the images or end the turn.
+    """
+    text = prompt_text(study, style=style)
+    tokenizer = policy.tokenizer
+    for _ in range(ROUNDS):
+        read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        spans = [
+            span
+            for token, span in zip(read["input_ids"], read["offset_mapping"], strict=True)
+            # a character that the tokenizer does not know is no forgery
+            if token in policy.special_ids
+            and text[slice(*span)].strip()
+            and (token != tokenizer.unk_token_id or text[slice(*span)] == tokenizer.unk_token)
+        ]
+        for a, b in reversed(spans):
+            token_text = text[a:b].strip()  # some take the blanks around them along
+            parted = f"{token_text[0]} {token_text[1:]}" if len(token_text) > 1 else " "
+            text = text[:a] + parted + text[b:]
+        if not spans:
+            return text
+    raise UserError(
+        f"study {study.id}: its text reads as special tokens of the tokenizer, however they are "
+        "parted; take them out of its sections"
+    )
 
 
 def placed(

@@ -81,6 +81,11 @@ def check_policy(recipe: Recipe) -> Any:
         torch.use_deterministic_algorithms(True)
     edits = [recipe.edit.extractor] if "editgrpo" in recipe.rl.algorithm else []
     check_model_files(recipe.reward, [name for name in edits if name])
+    return check_start(recipe)
+
+
+def check_start(recipe: Recipe) -> Any:
+    """Look at the checkpoint, its device and its engine alone; otherwise as `check_policy`."""
     if recipe.policy.device == "cuda" and not torch.cuda.is_available():
         raise UserError(
             f"policy.device=cuda, but PyTorch {torch.__version__} finds no GPU; set "

@@ -13,6 +13,7 @@ import torch
 
 from rrgclinical.common.files import atomic_directory
 from rrgdata.study import Study
+from rrgtrain.policy.forward import refuse_longer
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
@@ -33,6 +34,9 @@ from rrgtrain.train.evaluate import Evaluation, evaluate, write_reports
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.vision_warmup import warm_up_vision
+
+# Studies whose prompts are held against what was probed.
+FEW = 8
 
 
 @dataclass
@@ -149,6 +153,9 @@ def open_session(data: Data, work: Path, *, resume: bool = False) -> Session:
     add_lora(policy, recipe.policy.lora, recipe.policy.seed)
     if checked.stages:
         decide_sharing(policy, recipe.policy, work)
+        if policy.probed_tokens is not None:  # before a step is trained
+            few = prompts.batch((data.chosen or data.studies.get("train") or [])[:FEW])
+            refuse_longer(policy, few, [[torch.zeros(1)]] * len(few))
     check_room(recipe, policy, checked.stages, work, resume=resume)
     sharding.read(policy, recipe.scale.shard)
     if policy.vision_frozen and recipe.policy.vision_cache_mib:

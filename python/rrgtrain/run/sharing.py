@@ -55,7 +55,7 @@ def _found(policy: Policy, settings: PolicySettings, file: Path) -> Probed:
     sharing = settings.sharing
     try:
         subject = _stand_in(policy) if policy.layout.unread else policy
-        examples = _examples(policy)
+        examples = [prompt for _, prompt in example_prompts(policy)]
         probed = None
         if sharing == "auto" and before is not None:
             try:
@@ -86,7 +86,7 @@ def _kept(file: Path) -> Probed | None:
     return Probed(**{**values, "refused": tuple(values["refused"])})
 
 
-def _examples(policy: Policy) -> list[EncodedPrompt]:
+def example_prompts(policy: Policy, style: str = "editgrpo") -> list[tuple[Study, EncodedPrompt]]:
     """Prompts of studies with two images and with one; of text alone where it sees none."""
     counts = (2, 1) if policy.sees_images else (0, 0)
     draw = np.random.default_rng(0)
@@ -96,7 +96,8 @@ def _examples(policy: Policy) -> list[EncodedPrompt]:
         indication = "Cough and fever for two days." if number else "Chest pain."
         study = Study(f"probe-{number}", "train", None, None, views, indication=indication)
         pixels = draw.integers(0, 255, (count, 84, 112, 3), dtype=np.uint8)
-        prompts.append(encode_prompt(policy, study, [Image.fromarray(p) for p in pixels]))
+        images = [Image.fromarray(p) for p in pixels]
+        prompts.append((study, encode_prompt(policy, study, images, style=style)))
     return prompts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import gathered
 from rrgtrain.rollout import Rollout, RolloutEngine, SamplingRequest, TransformersEngine, sampling
@@ -45,7 +46,19 @@ class PolicySampler:
             yield self._sample(engine, whole)
 
     def _sample(self, engine: RolloutEngine, policy: Policy) -> Sample:
-        return lambda request: engine.generate(policy, request) if request.prompts else []
+        def sample(request: SamplingRequest) -> list[list[Rollout]]:
+            groups = engine.generate(policy, request) if request.prompts else []
+            never = {*policy.never_sampled}
+            for ids in (rollout.ids.tolist() for group in groups for rollout in group):
+                if not never.isdisjoint(ids):
+                    token = policy.tokenizer.convert_ids_to_tokens(min(never.intersection(ids)))
+                    raise UserError(
+                        f"rollout.engine sampled {token}, which stands for an image that is not "
+                        "there; leave out the ids of policy.never_sampled in the engine"
+                    )
+            return groups
+
+        return sample
 
     def release(self, policy: Policy) -> None:
         """Free what sampling holds in memory: weights are about to change, or it is wanted."""

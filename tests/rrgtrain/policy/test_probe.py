@@ -23,6 +23,7 @@ from rrgtrain.policy.own_forward import with_tokens
 from rrgtrain.policy.probe import NoWay, Probed, probe
 from rrgtrain.policy.prompt import EncodedPrompt
 from tests.rrgtrain.policy.families import SORTS, WINDOW, backbone, build, prompt
+from tests.rrgtrain.policy.table_of_families import PAGE, written
 
 
 def opened(name: str, dtype: torch.dtype = torch.float32) -> tuple[Backbone, list[EncodedPrompt]]:
@@ -117,6 +118,11 @@ FAULTS: tuple[tuple[str, str, Fault], ...] = (
     ("cohere2", "cache", forgotten_scale),
     ("qwen3", "cache", keys_of_the_neighbour),
 )
+
+
+def test_the_docs_page_has_the_table_of_the_list() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert written(page) == page, "python -m tests.rrgtrain.policy.table_of_families writes it"
 
 
 def test_planted_faults_are_refused() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import AddedToken
 
 from rrgdata.study import ImageRef, Study
 from rrgtrain.errors import UserError
@@ -70,6 +71,31 @@ def test_study_text_cannot_forge_a_turn() -> None:
     for token in ("<|im_end|>", "<|image_pad|>", "<|im_start|>"):
         token_id = POLICY.tokenizer.convert_tokens_to_ids(token)
         assert (p.input_ids == token_id).sum() == (clean.input_ids == token_id).sum()
+
+
+def test_no_text_of_a_study_reads_as_a_special_token_of_any_tokenizer() -> None:
+    """Of other families too, single characters and tokens that take blanks along among them."""
+    policy = tiny_policy()
+    tokenizer = policy.tokenizer
+    for token in ("<start_of_image>", "[IMG]", "</s>", "<image>", "\u2605", "<unused1>"):
+        tokenizer.add_special_tokens({"extra_special_tokens": [token]}, False)
+    tokenizer.add_special_tokens({"mask_token": AddedToken("<mask>", lstrip=True, rstrip=True)})
+    del policy.special_ids  # read at load
+    special = sorted(policy.special_ids)
+    names = tokenizer.convert_ids_to_tokens(special)
+    assert {"[IMG]", "\u2605", "<mask>", "<|image_pad|>"} < {*names}
+
+    def counted(**sections: str) -> list[int]:
+        ids = prompt(policy, "a", 1, **sections).input_ids.tolist()
+        return [ids.count(token) for token in special]
+
+    plain = counted(indication="fever", technique="AP", comparison="none")
+    for name in names:
+        nested = f"{name[: len(name) // 2]}{name}{name[len(name) // 2 :]}"
+        for said in (name, f"a {name} b", f"{name}{name}", nested, "".join(names)):
+            sections = {"indication": said, "technique": f"AP {said}", "comparison": said}
+            assert counted(**sections) == plain, said
+    assert "a [ IMG]< /s> b" in prompt(policy, "a", 1, indication="a [IMG]</s> b").text
 
 
 @pytest.mark.parametrize("views", [0, 1, 2, 3])

@@ -26,12 +26,13 @@ SHORT = [
 def test_both_loops_share_prompts_with_images_as_the_probe_found(
     name: str, way: str, tmp_path: Path
 ) -> None:
-    words = ["demo", "--out", "run", f"policy.path={checkpoint(name)}", *DATA, *SHORT]
+    # edits, token weights and oracle in one step: what the systems ask of a policy
+    words = ["demo", "combined", "--out", "run", f"policy.path={checkpoint(name)}", *DATA, *SHORT]
     done = command(*words, cwd=tmp_path)
     assert done.status == 0, done.err
     assert json.loads((tmp_path / "run/sharing.json").read_text())["way"] == way
     assert done.err.count("prompts are shared by") == 1
-    assert {row["phase"] for row in rows(tmp_path / "run")} >= {"sft", "editgrpo"}
+    assert {row["phase"] for row in rows(tmp_path / "run")} >= {"sft", "editgrpo+ditpo+orapo"}
 
 
 def test_transformers_that_takes_no_features_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import gathered, sharding
 from rrgtrain.rewards import RewardService
@@ -124,3 +126,20 @@ def test_a_policy_that_trains_what_it_computes_with_is_its_own_copy() -> None:
     assert gathered.gathered(policy) is policy.model
     gathered.drop(policy)
     assert all(p.numel() for p in policy.model.parameters())
+
+
+def test_an_id_of_an_image_is_refused_whatever_engine_sampled_it() -> None:
+    policy = tiny_policy()
+
+    class Shown(TransformersEngine):
+        def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
+            ids = torch.tensor([5, policy.never_sampled[-1], policy.end_of_turn])
+            return [[Rollout(ids, torch.zeros(3), True)] for _ in request.prompts]
+
+    request = SamplingRequest([prompt(policy, "a", 1)], group=1, max_new_tokens=4, seeds=[[1]])
+    name = policy.tokenizer.convert_ids_to_tokens(policy.never_sampled[-1])
+    with (
+        PolicySampler(lambda _: Shown()).weights(policy) as sample,
+        pytest.raises(UserError, match=re.escape(f"rollout.engine sampled {name}, which stands")),
+    ):
+        sample(request)

@@ -1,0 +1,179 @@
+"""What a run does with a model, told before it: `rrgtrain check`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from PIL import Image
+
+from rrgdata.study import ImageRef, Study
+from rrgtrain.algorithms import Group, Member, build_algorithm
+from rrgtrain.errors import UserError
+from rrgtrain.policy.chat_template import end_of_turn
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.probe import NoWay, probe
+from rrgtrain.policy.prompt import encode_prompt
+from rrgtrain.rollout import SamplingRequest, require_engine
+from rrgtrain.run.checked import SERVED, check_start
+from rrgtrain.run.session import load_for, sampler_of
+from rrgtrain.run.sharing import example_prompts
+from rrgtrain.schema import Recipe
+from rrgtrain.train.batch import Batch
+from rrgtrain.train.sampler_gap import SamplerWatch
+
+REFUSED = "REFUSED: "
+# Of a radiograph as it comes from a detector, in pixels.
+WIDTH, HEIGHT = 2500, 2048
+TOKENS = 16
+
+
+def check_model(recipe: Recipe) -> Iterator[str]:
+    """Open the policy that a recipe names, and yield what is to be known of it, a line each.
+
+    A line with REFUSED tells what would stop a run. Nothing is trained, and nothing is left.
+    """
+    policy: Policy | None = None
+    try:
+        check_start(recipe)
+        policy = load_for(recipe.policy, recipe.policy.path, masters=False)
+    except UserError as error:
+        yield f"model: {REFUSED}{error}"
+        return
+    lines: list[tuple[str, Callable[[Policy, Recipe], str]]] = [
+        ("model", _model),
+        ("codec", _codec),
+        ("end of turn", _end_of_turn),
+        ("adapter", _adapter),
+        ("frozen", _frozen),
+        ("images", _images),
+        ("sharing", _sharing),
+        ("engine", _engine),
+    ]
+    for name, told in lines:
+        try:
+            yield f"{name}: {told(policy, recipe)}"
+        except UserError as error:
+            yield f"{name}: {REFUSED}{error}"
+
+
+def _model(policy: Policy, recipe: Recipe) -> str:
+    total = sum(p.numel() for p in policy.model.parameters())
+    name = type(policy.backbone).__name__
+    return f"{name}, {_count(total)} parameters, {policy.dtype} on {policy.device}".replace(
+        "torch.", ""
+    )
+
+
+def _codec(policy: Policy, recipe: Recipe) -> str:
+    return f"{policy.codec.kind}, {policy.embedding_shape[0]} ids; decode() agrees"
+
+
+def _end_of_turn(policy: Policy, recipe: Recipe) -> str:
+    tokens = policy.tokenizer.convert_ids_to_tokens
+    by = (
+        "the chat template"
+        if end_of_turn(policy.tokenizer) is not None
+        else "generation_config.json"
+    )
+    others = [tokens(i) for i in policy.eos_ids if i != policy.end_of_turn]
+    also = f"; {', '.join(others)} ends one too when sampled" if others else ""
+    return f"{tokens(policy.end_of_turn)}, by {by}{also}"
+
+
+def _adapter(policy: Policy, recipe: Recipe) -> str:
+    add_lora(policy, recipe.policy.lora, recipe.policy.seed)
+    targets = policy.family.lora_targets(policy.backbone)
+    if not hasattr(policy.model, "peft_config"):
+        kind = "a pattern" if isinstance(targets, str) else f"{len(targets)} modules"
+        return f"none, the whole model trains (policy.lora.rank would adapt {kind})"
+    adapted = [n for n, m in policy.model.named_modules() if hasattr(m, "lora_A")]
+    kinds = Counter(name.rsplit(".", 1)[-1] for name in adapted)
+    (config, *_) = policy.model.peft_config.values()  # type: ignore[union-attr,operator]
+    listed = ", ".join(f"{name} x {n}" for name, n in kinds.items())
+    return f"rank {config.r} on {len(adapted)} modules: {listed}"
+
+
+def _frozen(policy: Policy, recipe: Recipe) -> str:
+    frozen = sum(p.numel() for p in policy.model.parameters() if not p.requires_grad)
+    eyes = sum(p.numel() for _, p in policy.eyes() if not p.requires_grad)
+    if not frozen:
+        return "nothing"
+    total = sum(p.numel() for p in policy.model.parameters())
+    parts = [f"tower and projector ({_count(eyes)})"] if eyes else []
+    if frozen > eyes:
+        parts.append(f"the language model but the adapter ({_count(frozen - eyes)})")
+    return f"{' and '.join(parts)}, of {_count(total)} parameters"
+
+
+def _images(policy: Policy, recipe: Recipe) -> str:
+    if not policy.sees_images:
+        if recipe.data.images == "none":
+            return "none, it reads text alone"
+        return "none, it reads text alone: a run refuses studies with images (data.images=none)"
+    view = (ImageRef(Path("a.png"), "frontal"),)
+    picture = Image.new("RGB", (WIDTH, HEIGHT))
+    prompt = encode_prompt(policy, Study("a", "train", None, None, view), [picture])
+    tokens = int((prompt.input_ids == policy.image_token_id).sum())
+    return f"{tokens} tokens for a radiograph of {WIDTH:,} x {HEIGHT:,} pixels"
+
+
+def _sharing(policy: Policy, recipe: Recipe) -> str:
+    examples = [prompt for _, prompt in example_prompts(policy)]
+    try:
+        probed = probe(policy, examples, recipe.policy.sharing)
+    except NoWay as error:
+        raise UserError(str(error)) from error
+    probed.applied(policy)
+    line = probed.line("").removeprefix(": ")
+    return line if probed.way == "row" else f"{line}; it trains in one process"
+
+
+def _engine(policy: Policy, recipe: Recipe) -> str:
+    """Sample from the recipe's engine, and compare as the first step would."""
+    name = recipe.rollout.engine
+    studies, prompts = zip(*example_prompts(policy, recipe.policy.prompt), strict=True)
+    request = SamplingRequest(
+        prompts,
+        group=2,
+        max_new_tokens=min(TOKENS, recipe.rl.max_new_tokens),
+        seeds=[[0, 1], [2, 3]],
+        temperature=recipe.rl.temperature,
+        top_p=recipe.rl.top_p,
+    )
+    with TemporaryDirectory() as folder:
+        require_engine(recipe.rollout, Path(folder) / SERVED)
+        sampler = sampler_of(recipe, Path(folder) / SERVED)
+        try:
+            with sampler.weights(policy) as sample:
+                rollouts = sample(request)
+            sampler.release(policy)
+        finally:
+            sampler.close()
+    groups = [
+        Group(b, studies[b], prompts[b], tuple(Member(r.ids, "", sampler_logps=r.logps) for r in g))
+        for b, g in enumerate(rollouts)
+    ]
+    plain = build_algorithm(replace(recipe, rl=replace(recipe.rl, algorithm="grpo")))
+    watch = SamplerWatch(policy, plain, recipe.rl, recipe.rollout.max_gap)
+    count = sum(len(group.members) for group in groups)
+    row = watch(Batch.of(groups, torch.ones(count), recipe.rl), [])
+    if not row:
+        return f"{name} gives no log-probs to compare with"
+    seen = "with images" if policy.sees_images else "of text"
+    gap, tail = row["sampler/gap_mean"], row["sampler/gap_p99"]
+    return (
+        f"{name} and the trainer differ by {gap:.1g} nats a token ({tail:.1g} at the 99th "
+        f"percentile) over {count} reports of {len(groups)} prompts {seen}"
+    )
+
+
+def _count(number: int) -> str:
+    power = min(int(math.log10(max(number, 1))) // 3, 3)
+    return f"{number / 1000**power:.3g}{('', ' k', ' M', ' G')[power]}"

@@ -1,0 +1,73 @@
+"""`rrgtrain check`: a line each of what a run does with a model, and what would refuse it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rrgtrain.cli import main
+from rrgtrain.rollout import transformers_engine
+from tests.rrgtrain.policy.checkpoints import checkpoint
+from tests.rrgtrain.policy.common import text_directory
+
+NAMES = ["model", "codec", "end of turn", "adapter", "frozen", "images", "sharing", "engine"]
+
+
+def told(
+    capsys: pytest.CaptureFixture[str], start: str | Path, *words: str
+) -> tuple[int, dict[str, str]]:
+    """The exit status, and the lines by their names."""
+    capsys.readouterr()
+    status = main(["check", str(start), *words])
+    return status, dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+
+
+def test_each_thing_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["policy.freeze_vision=true", "policy.lora.rank=4"]
+    status, lines = told(capsys, checkpoint("qwen3_vl"), *words)
+    assert status == 0 and [*lines] == NAMES
+    assert lines["model"].startswith("Qwen3VLForConditionalGeneration, 252 k parameters, float32")
+    assert lines["codec"] == "byte-level BPE, 405 ids; decode() agrees"
+    assert lines["end of turn"] == "<|im_end|>, by the chat template"
+    # of four layers and two blocks, each projection; 56 x 56 pixels in 7 x 7 patches, 4 a token
+    assert lines["adapter"].startswith("rank 4 on 28 modules: q_proj x 4, k_proj x 4")
+    assert lines["frozen"].startswith("tower and projector (101 k) and the language model but")
+    assert lines["images"] == "12 tokens for a radiograph of 2,500 x 2,048 pixels"
+    assert lines["sharing"].startswith("prompts are shared by a packed row (log-probs within")
+    gap = float(lines["engine"].split("differ by ")[1].split()[0])
+    assert 0 <= gap < 1e-5 and "4 reports of 2 prompts with images" in lines["engine"]
+
+
+def test_a_model_of_text_with_nothing_frozen(capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines = told(capsys, text_directory(), "data.images=none")
+    assert status == 0 and [*lines] == NAMES
+    assert lines["frozen"] == "nothing" and lines["images"] == "none, it reads text alone"
+    assert lines["adapter"].startswith("none, the whole model trains")
+    assert lines["end of turn"].endswith("; <|endoftext|> ends one too when sampled")
+
+
+def test_what_a_run_refuses_is_status_1_and_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    status, lines = told(capsys, tmp_path)
+    assert status == 1 and lines == {
+        "model": f"REFUSED: {tmp_path} holds no config.json; name a checkpoint directory"
+    }
+    status, lines = told(capsys, checkpoint("qwen3"), "rollout.engine=vllm")
+    assert status == 1 and "rollout.engine=vllm serves Qwen2.5-VL" in lines["model"]
+    status, lines = told(capsys, text_directory(), "policy.sharing=cache", "policy.attn=dense")
+    assert status == 0 and lines["sharing"].endswith("; it trains in one process")
+    real = transformers_engine.generate
+
+    def colder(policy: Any, request: Any) -> Any:
+        return real(policy, replace(request, temperature=0.5))
+
+    monkeypatch.setattr(transformers_engine, "generate", colder)
+    status, lines = told(capsys, text_directory())
+    assert status == 1 and [*lines] == NAMES
+    assert "REFUSED: trainer and sampler differ by" in lines["engine"]
+    assert "likely another temperature" in lines["engine"]
+    assert main(["check", str(text_directory()), "policy.shared=1"]) == 2

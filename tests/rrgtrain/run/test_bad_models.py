@@ -1,0 +1,132 @@
+"""Models that no run can train are refused in one line, before anything is trained."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from rrgtrain.cli import main
+from rrgtrain.policy import load
+from tests.rrgtrain.common import ALL_STUDIES, SMALL_POLICY, phantoms
+from tests.rrgtrain.policy.checkpoints import checkpoint
+from tests.rrgtrain.policy.common import text_directory
+
+DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
+STEPS = ["sft.steps=1", "sft.batch=2", "rl.steps=1", "rl.prompts=2", "eval.bootstrap=5"]
+
+
+def _configured(name: str, model: str | None = None) -> Callable[[Path], None]:
+    """A checkpoint of a class of transformers, as far as its configuration."""
+
+    def write(place: Path) -> None:
+        config = getattr(transformers, f"{name}Config")()
+        config.architectures = [model or f"{name}ForConditionalGeneration"]
+        config.save_pretrained(place)
+
+    return write
+
+
+def _text(*, without: str = "") -> Callable[[Path], None]:
+    def write(place: Path) -> None:
+        shutil.copytree(text_directory(), place, dirs_exist_ok=True)
+        if without:
+            (place / without).unlink()
+
+    return write
+
+
+def _spelled_otherwise(place: Path) -> None:
+    """A tokenizer whose decoder is BERT's."""
+    _text()(place)
+    file = place / "tokenizer.json"
+    written = json.loads(file.read_text())
+    written["decoder"] = {"type": "WordPiece", "prefix": "##", "cleanup": False}
+    file.write_text(json.dumps(written))
+
+
+class Int8(nn.Module):
+    """A head of whole numbers."""
+
+    def __init__(self, head: nn.Linear) -> None:
+        super().__init__()
+        self.register_buffer("weight", head.weight.detach().to(torch.int8))
+
+
+MODELS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "encoder-decoder": (_configured("T5"), "a t5 predicts no next token; name a language model"),
+    "its decoder": (_configured("Bart", "BartForCausalLM"), "a bart is an encoder-decoder; name"),
+    "one that sees": (_configured("Florence2"), "a florence2 is an encoder-decoder"),
+    "cross-attention": (_configured("Mllama"), "a mllama reads images by cross-attention"),
+    "processor": (_configured("Mistral3"), r"the images of a mistral3 are prepared by \w+"),
+    "no template": (_text(without="chat_template.jinja"), "has no chat template; add the"),
+    "codec": (_spelled_otherwise, "its decoder is WordPiece; name a model whose tokenizer"),
+    "images": (_text(), r"has \d image\(s\), but a Qwen2ForCausalLM reads text alone; pass data"),
+}
+
+
+def refusal(capsys: pytest.CaptureFixture[str], start: Path, *words: str) -> str:
+    """The one line of a demo with this model; nothing of a training is left."""
+    out = start.parent / "run"
+    made = ["demo", "--out", str(out), *SMALL_POLICY, *STEPS, f"policy.path={start}", *words]
+    capsys.readouterr()
+    assert main(made) == 2
+    lines = capsys.readouterr().err.splitlines()
+    told = [line for line in lines if not line.startswith("rrgtrain: warning")]
+    assert len(told) == 1 and told[0].startswith("rrgtrain: "), lines
+    assert not [*out.rglob("*.safetensors")]
+    return told[0]
+
+
+def test_each_kind_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    wrong = []
+    for name, (write, line) in MODELS.items():
+        place = tmp_path / name / "model"
+        place.mkdir(parents=True)
+        write(place)
+        told = refusal(capsys, place, *DATA, *(["data.images=none"] if name != "images" else []))
+        if not re.search(line, told):
+            wrong.append(f"{name}: {told}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_quantised_head_is_refused_at_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = load.load_model
+
+    def quantised(*words: Any) -> Any:
+        model = real(*words)
+        model.set_output_embeddings(Int8(model.get_output_embeddings()))
+        return model
+
+    monkeypatch.setattr(load, "load_model", quantised)
+    assert main(["check", str(text_directory())]) == 1
+    told = capsys.readouterr().out
+    assert "model: REFUSED: cannot load" in told and "the head is a Int8, which is more" in told
+
+
+def test_a_prompt_beyond_what_was_probed_stops_before_a_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("rrgtrain.policy.probe._window", lambda text: 9000)
+    monkeypatch.setattr("rrgtrain.policy.prompt.THINK", "Reason first. " * 400)
+    start = checkpoint("qwen3")
+    words = [*DATA, "data.images=none", "policy.prompt=think"]
+    made = ["demo", "--out", str(tmp_path / "run"), *STEPS, f"policy.path={start}", *words]
+    assert main(made) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "tokens, and sharing was probed up to" in told and "use policy.sharing=none" in told
+    assert not [*(tmp_path / "run").rglob("*.safetensors")]
