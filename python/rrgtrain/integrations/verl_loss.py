@@ -60,7 +60,7 @@ class Rows:
                 raise ValueError(f"{mode} on {ranks} ranks: wanted the counts of the whole step")
             # verl leaves a row without tokens out of the mean
             count = self.lengths.sum() if mode == "token-mean" else (self.lengths > 0).sum()
-        ones = torch.ones_like(self.lengths, dtype=torch.float32)
+        ones = torch.ones_like(self.lengths, dtype=torch.float64)
         if mode == "token-sum":
             return ones * ranks
         if mode in ("token-mean", "seq-mean-token-sum"):
