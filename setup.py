@@ -2,17 +2,20 @@
 
 A room's simd.cc is compiled once for each instruction set, which is chosen at run time.
 
-RRGKERN_BUILD=auto|cuda|cpu    cuda: also without a GPU, and fail without nvcc; cpu: leave CUDA out
+RRGKERN_BUILD=auto|cuda|cpu|none    cuda: also without a GPU, and fail without nvcc; cpu: leave CUDA
+                               out; none: compile nothing, without a compiler
 RRGKERN_CUDA_ARCHS="80;90"     compile CUDA for these, also without a GPU; default 80, 90 and 100 as
                                far as nvcc knows them; the last as PTX too
 CXX, CUDA_HOME, RRGKERN_CXXFLAGS, RRGKERN_LDFLAGS    compilers, and flags to add (sanitizers)
+_PYTHON_HOST_PLATFORM, RRGKERN_TVM_FFI    to compile for another machine: its platform, for example
+                               linux-aarch64, and the folder of its libtvm_ffi.so
 """
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,12 +23,13 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 # Instruction sets of simd.cc, the compiler's flags for each. NEON is in the base of aarch64.
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 ISAS: dict[str, list[str]] = {"portable": []}
-if platform.machine() in ("x86_64", "AMD64"):
+if sysconfig.get_platform().endswith(("x86_64", "amd64")):
     ISAS |= {"avx2": AVX2, "avx512": AVX512}
 # The kernels of simd.cc meet a tolerance, not the reference's bits: they may contract.
 SIMD = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
@@ -66,7 +70,7 @@ def _compilers() -> tuple[str, str | None]:
                  "example `apt install g++`, or set CXX")  # fmt: skip
     mode = os.environ.get("RRGKERN_BUILD", "auto")
     if mode not in ("auto", "cuda", "cpu"):
-        sys.exit(f"rrgkern: RRGKERN_BUILD is {mode!r}, wanted auto, cuda or cpu")
+        sys.exit(f"rrgkern: RRGKERN_BUILD is {mode!r}, wanted auto, cuda, cpu or none")
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     nvcc = shutil.which("nvcc", path=f"{home}/bin") or shutil.which("nvcc")
     if mode == "cuda" and not nvcc:
@@ -123,7 +127,8 @@ class _Build(build_ext):
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         link = [nvcc, "-ccbin", cxx, "-cudart", "static", "-nodlink"] if nvcc else [cxx]
-        link += ["-L", str(Path(libinfo.find_libtvm_ffi()).parent), "-shared", "-o", str(target)]
+        ffi = os.environ.get("RRGKERN_TVM_FFI") or str(Path(libinfo.find_libtvm_ffi()).parent)
+        link += ["-L", ffi, "-shared", "-o", str(target)]
         try:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 simd = [s.with_name("simd.cc") for s in sources if s.stem == "cpu"]
@@ -138,13 +143,25 @@ class _Build(build_ext):
                      + (" (RRGKERN_BUILD=cpu leaves CUDA out)" if nvcc else ""))  # fmt: skip
 
 
+class _Python(build_py):
+    def run(self) -> None:
+        if NOTHING:
+            _say(
+                "rrgkern: RRGKERN_BUILD=none, nothing is compiled: Triton's kernels serve on a GPU, "
+                "plain PyTorch elsewhere (python -m rrgkern lists them)"
+            )
+        super().run()
+
+
 class _Wheel(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", super().get_tag()[2]  # _C.so is of the platform and of no Python
+        # _C.so is of the platform and of no Python; without it the wheel is of any platform
+        return "py3", "none", super().get_tag()[2]
 
 
+NOTHING = os.environ.get("RRGKERN_BUILD") == "none"
 sources = sorted(str(p) for name in ("cpu.cc", "cuda.cu") for p in Path("csrc").glob(f"*/{name}"))
 setup(
-    ext_modules=[Extension("rrgkern._C", sources)],
-    cmdclass={"build_ext": _Build, "bdist_wheel": _Wheel},
+    ext_modules=[] if NOTHING else [Extension("rrgkern._C", sources)],
+    cmdclass={"build_ext": _Build, "build_py": _Python, "bdist_wheel": _Wheel},
 )

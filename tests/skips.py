@@ -29,6 +29,7 @@ LISTED = {
     "no tokenizer of .* from npm": ".ci/run makes tokenizers, which npm may not serve",
     "no history of the rows": "a shallow clone or an archive has no commit to compare with",
     "a sanitizer has memory of its own": ".ci/run makes test, without one",
+    "no other Python": "a machine needs one; `.ci/wheels` has its own",
     "the system grants": "huge pages are the host's to give",
     "the system has no huge pages": "huge pages are the host's to give",
 }

@@ -90,7 +90,7 @@ def test_a_warning_fails_a_strict_build(tree, tmp_path):
     ("environment", "line"),
     [
         ({"CXX": "no-such-compiler"}, "no C++17 compiler (looked for no-such-compiler): install"),
-        ({"RRGKERN_BUILD": "gpu"}, "RRGKERN_BUILD is 'gpu', wanted auto, cuda or cpu"),
+        ({"RRGKERN_BUILD": "gpu"}, "RRGKERN_BUILD is 'gpu', wanted auto, cuda, cpu or none"),
         (
             {"RRGKERN_BUILD": "cuda", "CUDA_HOME": "/nowhere", "PATH": ""},
             "but no nvcc in CUDA_HOME",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from tvm_ffi.libinfo import find_libtvm_ffi
 
 from tests import house
 from tests.rrgtrain.runs import TINY_RUN
@@ -59,27 +61,40 @@ def succeeds(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
+ALONE = ("--no-deps", "--no-index", "--no-build-isolation")
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel of the source distribution of this tree."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pack the source distribution of this tree."""
     home = tmp_path_factory.mktemp("wheel")
     for path in house.files(ROOT):
         copy = home / "tree" / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     succeeds(sys.executable, "setup.py", "-q", "sdist", "--dist-dir", home, cwd=home / "tree")
-    (source,) = home.glob("*.tar.gz")
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
-    alone = ("--no-deps", "--no-index", "--no-build-isolation")
+    (path,) = home.glob("*.tar.gz")
+    return path
+
+
+def installed(source: Path, home: Path, **environment: str) -> Path:
+    """Make the wheel of a source distribution, and install it into a folder of its own."""
+    succeeds(*PIP, "wheel", *ALONE, "-w", home, source, cwd=home, **environment)
+    (wheel,) = home.glob("*.whl")
+    succeeds(*PIP, "install", *ALONE, "--target", home / "site", wheel, cwd=home)
+    return home / "site"
+
+
+@pytest.fixture(scope="module")
+def site(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel, its sources read by the compiler."""
+    home = tmp_path_factory.mktemp("compiled")
     reader = home / "reader"
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
     reader.write_text(READS.format(library=ROOT / "rrgkern" / "_C.so", compiler=compiler))
     reader.chmod(0o755)
-    built = {"RRGKERN_BUILD": "cpu", "CXX": str(reader)}
-    succeeds(*pip, "wheel", *alone, "-w", home, source, cwd=home, **built)
-    (wheel,) = home.glob("*.whl")
-    succeeds(*pip, "install", *alone, "--target", home / "site", wheel, cwd=home)
-    return home / "site"
+    return installed(source, home, RRGKERN_BUILD="cpu", CXX=str(reader))
 
 
 def test_a_wheel_runs_a_demo_away_from_the_checkout(site: Path, tmp_path: Path) -> None:
@@ -117,3 +132,82 @@ def test_a_wheel_is_for_its_platform_and_every_python(site: Path) -> None:
     (tag,) = [line for line in about.read_text().splitlines() if line.startswith("Tag: ")]
     python, abi, platform = tag.removeprefix("Tag: ").split("-")
     assert (python, abi) == ("py3", "none") and platform == platform_tag()
+    typed = {path.parent.name for path in site.glob("*/py.typed")}
+    assert typed == {"rrgkern", "rrgtrain", "rrgclinical", "rrgdata", "rrgreport"}
+
+
+# What a wheel installed with --no-deps has beside it, and what torch itself imports.
+ONE_LOSS = """
+import importlib.abc, importlib.util, json, sys
+REFUSED = {"transformers", "peft", "accelerate", "pydantic", "omegaconf", "yaml", "rich", "PIL",
+           "pydicom", "triton", "nltk", "regex", "openai", "safetensors", "tokenizers"}
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in REFUSED and "torch" not in sys._getframe(3).f_globals["__name__"]:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Refuse())
+import torch
+from rrgkern import PolicyLoss, policy_loss
+from rrgkern.__main__ import report
+logps = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
+out = policy_loss(logps, torch.tensor([1.0, -0.5]), torch.tensor([0, 2, 3]), scale=torch.ones(2))
+out.loss.backward()
+facts = report()
+print(json.dumps([logps.grad.tolist(), {op: by["cpu"] for op, by in facts["ops"].items()},
+                  facts["extension"]["state"]]))
+"""
+
+
+def one_loss(site: Path, home: Path) -> tuple[list[float], dict[str, str], str]:
+    environment = {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    gradient, served, state = json.loads(
+        succeeds(sys.executable, "-W", "ignore", "-c", ONE_LOSS, cwd=home, **environment)
+    )
+    assert gradient == [-1.0, -1.0, 0.5]
+    return gradient, served, state
+
+
+def test_without_dependencies_a_loss_runs(site: Path, tmp_path: Path) -> None:
+    _, served, state = one_loss(site, tmp_path)
+    assert state == "CPU only" and served["rrgkern::mccs"] == "csrc mccs"
+
+
+def test_without_a_compiler_nothing_is_compiled_and_plain_pytorch_serves(
+    source: Path, tmp_path: Path
+) -> None:
+    without = installed(source, tmp_path, RRGKERN_BUILD="none", CXX="no-such-compiler")
+    (wheel,) = tmp_path.glob("*.whl")
+    assert not [*without.rglob("*.so")] and wheel.name.endswith("-py3-none-any.whl")
+    _, served, state = one_loss(without, tmp_path)
+    assert state.startswith("missing: build it with")
+    assert {name.split(" ")[0] for name in served.values()} == {"reference"}, served
+
+
+# By the C interface that the extension and libtvm_ffi share; another Python has no torch here.
+CALL = """
+import ctypes, sys
+ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
+extension = ctypes.CDLL(sys.argv[2])
+class Any(ctypes.Structure):
+    _fields_ = [("type_index", ctypes.c_int32), ("size", ctypes.c_uint32),
+                ("value", ctypes.c_int64)]
+out = Any()
+assert extension.__tvm_ffi_build_info(None, None, 0, ctypes.byref(out)) == 0
+print(sys.version_info[1], out.type_index)
+"""
+
+
+def test_it_runs_on_another_python_than_it_was_built_on(site: Path, tmp_path: Path) -> None:
+    minors = [minor for minor in range(11, 16) if minor != sys.version_info[1]]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for minor in minors:
+        paths = [shutil.which(f"python3.{minor}"), *pyenv.glob(f"3.{minor}.*/bin/python")]
+        for python in filter(None, paths):
+            library = Path(find_libtvm_ffi())
+            if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode:
+                continue  # a shim of a version that is not installed
+            command = (python, "-c", CALL, library, site / "rrgkern" / "_C.so")
+            ran, kind = succeeds(*command, cwd=tmp_path).split()
+            assert int(ran) == minor and int(kind) > 0
+            return
+    pytest.skip("no other Python 3.11 or newer on this machine")

@@ -67,13 +67,13 @@ DOORS = {
     "rrgdata.sources": "folder guess published",
     "rrgtrain.commands": "command started",
     "rrgtrain.ranks": "gathered layout nodes ranks sharding unread",
-    "rrgtrain.integrations": "trl trl_rewards",
+    "rrgtrain.integrations": "trl trl_rewards verl verl_edits verl_loss verl_rewards",
     "rrgtrain.log": "logs trackers",
     "rrgtrain.policy": (
         "attention backbone codec families files forward kinds load lora own_forward policy probe "
         "prompt remembered shared_prefix template tiny trainable vision_cache"
     ),
-    "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
+    "rrgtrain.rewards": "blocks gathered labellers model_files service spending term_models",
     "rrgtrain.run": (
         "alike export generate init outcome replay room scorecards select_studies serve session "
         "stages stress"

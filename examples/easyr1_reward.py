@@ -1,0 +1,46 @@
+"""Rewards of reports as EasyR1's batch reward file, also for its forks (MediX-R1).
+
+worker.reward.reward_function=examples/easyr1_reward.py:compute_score, and the reference report in
+the data set's answer column (data.answer_key). Terms and weights come from the configuration:
+
+    worker.reward.reward_function_kwargs='{"label_f1": 1.0, "match": 0.5}'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from rrgtrain.rewards import RewardService
+from rrgtrain.schema import RewardSettings
+
+REWARD_NAME = "rrgkern"
+REWARD_TYPE = "batch"
+
+
+@cache
+def service(**terms: float) -> RewardService:
+    """Open the reward once for these terms."""
+    return RewardService(RewardSettings(terms=terms or {"label_f1": 1.0, "match": 1.0}))
+
+
+def compute_score(
+    reward_inputs: Sequence[Mapping[str, Any]], **terms: float
+) -> list[dict[str, float]]:
+    """Score a batch: "overall", the weighted total, and each term, which EasyR1 logs."""
+    scores = service(**terms)(
+        [row["response"] for row in reward_inputs], [row["ground_truth"] for row in reward_inputs]
+    )
+    named = {"overall": scores["total"], **{k: v for k, v in scores.items() if k != "total"}}
+    return [{name: float(v[i]) for name, v in named.items()} for i in range(len(reward_inputs))]
+
+
+if __name__ == "__main__":
+    for row in compute_score(
+        [
+            {"response": "Small left effusion.", "ground_truth": "Small left pleural effusion."},
+            {"response": "Clear lungs.", "ground_truth": "Small left pleural effusion."},
+        ]
+    ):
+        print({name: round(value, 3) for name, value in row.items()})

@@ -1,0 +1,81 @@
+"""EditGRPO's edits as an agent loop of verl 0.9: the last reports of a group are edited."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from verl.experimental.agent_loop import AgentLoopOutput, SingleTurnAgentLoop
+from verl.experimental.agent_loop.agent_loop import register
+
+from rrgclinical import Extractor, build_extractor
+from rrgtrain.algorithms import edit_reports
+from rrgtrain.errors import UserError
+from rrgtrain.schema import EditSettings
+
+LOOP = "rrgkern_edits"
+
+
+@cache
+def _extractor(name: str) -> Extractor:
+    return build_extractor(name)
+
+
+@register(LOOP)
+class EditAgentLoop(SingleTurnAgentLoop):
+    """Samples one report, and edits it towards the reference where it is one of the last.
+
+    An edited report is trained on as if it had been sampled: verl computes its old log-probs by the
+    actor. It has none of the sampler, so `rollout.calculate_log_probs` must be false.
+    """
+
+    def __init__(
+        self, *arguments: Any, edited: int = 1, edit: dict[str, Any] | None = None, **options: Any
+    ) -> None:
+        """edited: reports of each group that are edited. edit: fields of EditSettings."""
+        super().__init__(*arguments, **options)
+        rollout = self.rollout_config
+        if not 0 < edited < rollout.n:
+            raise UserError(f"{LOOP}: edited={edited} of rollout.n={rollout.n}; leave one as it is")
+        if rollout.val_kwargs.n > rollout.n - edited:
+            raise UserError(
+                f"{LOOP}: rollout.val_kwargs.n={rollout.val_kwargs.n} would edit reports of the "
+                f"validation; use at most {rollout.n - edited}"
+            )
+        if rollout.calculate_log_probs:
+            raise UserError(f"{LOOP}: edits have no log-probs of the sampler; say "
+                            "rollout.calculate_log_probs=false")  # fmt: skip
+        self.first_edited = rollout.n - edited
+        self.edit = EditSettings(**(edit or {}))
+
+    async def run(
+        self, sampling_params: dict[str, Any], priority: int = 0, **sample: Any
+    ) -> AgentLoopOutput:
+        """Return the report that was sampled, or its edit."""
+        if "session_id" not in sample:
+            raise UserError(f"{LOOP} wants the member's number: say trainer.use_v1=true")
+        output = await super().run(sampling_params, priority, **sample)
+        steps = ""
+        if int(sample["session_id"]) >= self.first_edited:
+            reference = sample["reward_model"]["ground_truth"]
+            seed = int(sample["session_id"])
+            call = partial(self._edited, output.response_ids, reference, seed)
+            ids, steps = await self.loop.run_in_executor(None, call)
+            output.response_ids, output.response_mask = ids, [1] * len(ids)
+        # every sample has the field, as its columns are one table
+        output.extra_fields["rrgkern_edit"] = steps
+        return output
+
+    def _edited(self, ids: list[int], reference: str, seed: int) -> tuple[list[int], str]:
+        """Return the ids of the edited report and the letters of its rules.
+
+        One that is as it was, or too long, keeps its ids.
+        """
+        report = self.tokenizer.decode(ids, skip_special_tokens=True)
+        extractor = _extractor(self.edit.extractor or "rules")
+        (edit,) = edit_reports([report], [reference], [seed], extractor, self.edit)
+        ending = ids[-1:] if ids[-1:] == [self.tokenizer.eos_token_id] else []
+        new = self.tokenizer.encode(edit.text, add_special_tokens=False) + ending
+        if not edit.steps or len(new) > self.response_length:
+            return ids, ""
+        return new, "".join(letter for letter, _, _ in edit.steps)

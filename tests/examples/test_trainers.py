@@ -1,0 +1,162 @@
+"""The files for other trainers, called as `contracts.py` says that those trainers call them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import tomllib
+import warnings
+from dataclasses import make_dataclass
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from rrgtrain.errors import RewardError
+from tests.examples.contracts import (
+    CONTRACTS,
+    EASYR1,
+    EXAMPLES,
+    MS_SWIFT,
+    OPENRLHF,
+    PRIME_RL,
+    ROOT,
+    load,
+    swift_rewards,
+)
+
+REPORTS = ["Small left pleural effusion.", "Clear lungs.", "Right pneumothorax. Edema."]
+REFERENCES = ["Small left pleural effusion.", "Right pneumothorax.", "Right pneumothorax."]
+# label_f1 of each report beside its reference, by hand: the same labels, none of them, one of two
+LABEL_F1 = [1.0, 0.0, 2 / 3]
+
+
+def test_examples_are_short_and_the_page_names_each_with_its_commit() -> None:
+    page = (ROOT / "docs" / "bring-it.md").read_text("utf-8")
+    rows = {row.split("|")[1].strip(): row for row in page.splitlines() if row.startswith("|")}
+    wrong = []
+    for path in EXAMPLES.glob("*.py"):
+        if len(path.read_text("utf-8").splitlines()) >= 80:
+            wrong.append(f"{path.name} has 80 lines or more")
+        if f"examples/{path.name}" not in page:
+            wrong.append(f"the page has no {path.name}")
+    for name, contract in CONTRACTS.items():
+        row = next((row for row in rows.values() if name in row), "")
+        if contract.commit[:8] not in row:
+            wrong.append(f"{name}: no row with {contract.commit[:8]}")
+    assert not wrong, wrong
+
+
+def prime_rl_inputs(**given):
+    # frozen, and of these fields alone: to read another is an AttributeError, as in the trainer
+    kind = make_dataclass("LossInputs", PRIME_RL.fields["LossInputs"], frozen=True, slots=True)
+    return kind(**{"ref_logprobs": None, "loss_weights": None} | given)
+
+
+def test_prime_rl_calls_the_loss_of_its_toml() -> None:
+    module = load("prime_rl_loss")
+    toml = re.search(r"\n    (\[trainer\.loss\]\n.*?)\n\n`", module.__doc__, re.DOTALL)[1]
+    settings = tomllib.loads(re.sub(r"^ {4}", "", toml, flags=re.MULTILINE))["trainer"]["loss"]
+    file, function = settings["import_path"].split(".")
+    assert (settings["type"], file) == ("custom", "prime_rl_loss")
+    custom_fn = getattr(module, function)
+
+    generator = torch.Generator().manual_seed(0)
+    logps, old, advantages, weights = torch.randn(4, 7, dtype=torch.float64, generator=generator)
+    mask = torch.tensor([False, False, True, True, True, False, True])
+    wrong = []
+    for loss_weights in (None, weights.abs()):
+        ours, theirs = (logps.clone().requires_grad_() for _ in range(2))
+        poisoned = old.masked_fill(~mask, torch.nan)
+        inputs = prime_rl_inputs(
+            trainer_logprobs=ours, inference_logprobs=poisoned, advantages=advantages,
+            loss_mask=mask, loss_weights=loss_weights,
+        )  # fmt: skip
+        out = custom_fn(inputs, **settings["kwargs"])
+        assert set(PRIME_RL.fields["LossOutputs"]) <= set(dir(out))
+        ratio = (theirs - old).exp()
+        gain = torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages)
+        loss = -((1.0 if loss_weights is None else loss_weights) * gain)[mask].sum()
+        gradients = [torch.autograd.grad(*pair)[0] for pair in ((out.loss, ours), (loss, theirs))]
+        if not torch.allclose(out.loss, loss) or not torch.allclose(*gradients):
+            wrong.append((loss_weights, out.loss, loss, *gradients))
+        wrong += [key for key, value in out.metrics.items() if value.ndim or value.requires_grad]
+    assert not wrong, wrong
+
+
+def test_easyr1_scores_a_batch_with_the_terms_of_its_configuration() -> None:
+    module = load("easyr1_reward", known_as="custom_reward_fn")
+    assert module.REWARD_TYPE == "batch"
+    rows = [
+        dict(zip(EASYR1.fields["RewardInput"], (report, 5, reference), strict=True))
+        for report, reference in zip(REPORTS, REFERENCES, strict=True)
+    ]
+    for kwargs, weight in (({}, 1.0), ({"label_f1": 2.0}, 2.0)):
+        scores = partial(module.compute_score, **kwargs)(rows)
+        assert len({tuple(score) for score in scores}) == 1, "metrics are lists of one length"
+        assert [score["label_f1"] for score in scores] == pytest.approx(LABEL_F1)
+        overall = [weight * s["label_f1"] + (0.0 if kwargs else s["match"]) for s in scores]
+        assert [score["overall"] for score in scores] == pytest.approx(overall)
+    assert partial(module.compute_score)([]) == []
+
+
+def test_openrlhf_calls_from_many_threads_with_one_report_each(capsys) -> None:
+    module = load("openrlhf_reward", known_as="")
+    head = "<|im_start|>user\n{}Report.<|im_end|>\n<|im_start|>assistant\n"
+    prompt, expanded = head.format("<|image_pad|>"), head.format("<|image_pad|>" * 9)
+    queries = [f"{expanded}{report}<|im_end|>" for report in REPORTS]
+    queries[1] = f"{prompt}{REPORTS[1]}"  # text alone, cut at the longest length
+
+    async def as_the_executor_does():
+        calls = (
+            asyncio.to_thread(module.reward_func, [query], [prompt], [label])
+            for query, label in zip(queries, REFERENCES, strict=True)
+        )
+        return await asyncio.gather(*calls)
+
+    answers = asyncio.run(as_the_executor_does())
+    for answer, label_f1 in zip(answers, LABEL_F1, strict=True):
+        assert set(answer) == set(OPENRLHF.fields["rewards_info"])
+        logged = {k: v.flatten()[0].item() for k, v in answer["extra_logs"].items()}
+        assert logged["label_f1"] == pytest.approx(label_f1)
+        total = torch.tensor([answer["rewards"]])
+        assert total.tolist() == pytest.approx([sum(logged.values())])
+        assert torch.equal(answer["scores"], answer["rewards"])
+    # OpenRLHF only logs an exception: the cause must be seen
+    with pytest.raises(ValueError, match="set TURN"):
+        module.reward_func(["Report: clear."], ["Say."], ["Clear."])
+    assert "reward failed, and OpenRLHF goes on without it: no" in capsys.readouterr().err
+
+
+def test_ms_swift_finds_the_orm_and_is_told_of_liger(monkeypatch) -> None:
+    for name, stub in swift_rewards().items():
+        monkeypatch.setitem(sys.modules, name, stub)
+    load("ms_swift_reward")
+    kind = sys.modules["swift.rewards"].orms["rrgkern"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reward = kind(args=SimpleNamespace(use_liger_kernel=False))
+    columns = dict(zip(MS_SWIFT.fields["columns"], (SimpleNamespace(), REFERENCES), strict=True))
+    rewards = reward(REPORTS, **columns)
+    assert torch.tensor(rewards).shape == (3,) and rewards[0] > rewards[2] > rewards[1] == 0.0
+    with pytest.raises(ValueError, match="no column 'report', it has answer, trainer_state"):
+        reward(REPORTS, answer=REFERENCES, trainer_state=None)
+    with pytest.warns(UserWarning, match="averages token advantages"):
+        kind(args=SimpleNamespace(use_liger_kernel=True))
+
+
+def test_a_reward_that_fails_is_no_reward(monkeypatch) -> None:
+    for name, stub in swift_rewards().items():
+        monkeypatch.setitem(sys.modules, name, stub)
+    swift, easyr1, openrlhf = map(load, ("ms_swift_reward", "easyr1_reward", "openrlhf_reward"))
+    monkeypatch.setattr("rrgtrain.rewards.batch.RewardBatch.of_references", None)
+    row = {"response": "Edema.", "response_length": 1, "ground_truth": "Edema."}
+    for call in (
+        lambda: swift.ReportReward()(["Edema."], report=["Edema."]),
+        lambda: easyr1.compute_score([row]),
+        lambda: openrlhf.reward_func(["pEdema."], ["p"], ["Edema."]),
+    ):
+        with pytest.raises(RewardError, match="failed"):
+            call()
