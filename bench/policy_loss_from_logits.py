@@ -71,10 +71,9 @@ def fused(values: Tensor, batch: Batch, *, inplace: bool = False) -> tuple[Tenso
         values,
         batch.targets,
         batch.advantages,
-        batch.every,
         scale=batch.scale,
-        old=batch.old.flatten(),
-        mask=batch.mask.flatten(),
+        old=batch.old,
+        mask=batch.mask,
         spec=SPEC,
         inplace=inplace,
     )
@@ -96,14 +95,24 @@ def in_place(values: Tensor, batch: Batch) -> tuple[Tensor, ...]:
 
 @bench.provider("two rooms")
 def two_rooms(values: Tensor, batch: Batch) -> tuple[Tensor, ...]:
-    logps = token_logps(values, batch.targets).logps
+    logps = token_logps(values, batch.targets, mask=batch.mask).logps
     loss, metrics = policy_loss(
-        logps.flatten(),
+        logps, batch.advantages, scale=batch.scale, old=batch.old, mask=batch.mask, spec=SPEC
+    )
+    return torch.autograd.grad(loss, values)[0], *metrics.values()
+
+
+@bench.provider("packed by hand")
+def packed(values: Tensor, batch: Batch) -> tuple[Tensor, ...]:
+    """Gather the scored rows of padded logits first, as a loop that packs does."""
+    mask = batch.mask
+    loss, metrics = policy_loss_from_logits(
+        values[mask],
+        batch.targets[mask],
         batch.advantages,
-        batch.every,
+        batch.offsets,
         scale=batch.scale,
-        old=batch.old.flatten(),
-        mask=batch.mask.flatten(),
+        old=batch.old[mask],
         spec=SPEC,
     )
     return torch.autograd.grad(loss, values)[0], *metrics.values()

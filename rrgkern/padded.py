@@ -1,4 +1,4 @@
-"""Lay padded tokens [B, T] out as B sequences of T, one after the other, without a copy of rows.
+"""Lay padded tokens [B, T] out as B sequences of T, copying no row.
 
 Tensors of one number a token are flattened. Rows of hidden states are never gathered here: a slice
 such as `hidden[:, :-1]` is viewed as all rows from its first to its last, and what lies between two
@@ -19,7 +19,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Tokens(NamedTuple):
-    """The tokens of one call: their shape, and the rows from one sequence to the next."""
+    """Hold the shape of a call's tokens, and the rows between two sequences' beginnings."""
 
     anchor: str  # the argument that has them
     shape: torch.Size
@@ -74,7 +74,7 @@ class Tokens(NamedTuple):
         return offsets
 
     def of_sequences(self, name: str, values: Tensor) -> Tensor:
-        """Say in two axes if `values` of a padded batch are per sequence, [B, 1], or token, [1, N].
+        """Shape a padded batch's values [B, 1] per sequence or [1, N] per token.
 
         Raises:
             ValueError: neither [B], [B, 1] nor [B, T].
@@ -120,7 +120,7 @@ def rows_to_keep(mask: Tensor | None, tokens: Tokens, device: torch.device) -> T
 
 
 def hidden_rows(hidden: Tensor, masked: bool) -> tuple[Tensor, Tokens]:
-    """View hidden [..., H] as rows [N, H], and say where its tokens lie among them.
+    """View hidden [..., H] as rows [N, H], and say where tokens lie.
 
     Rows between two sequences are among them where there is a mask to leave them out; without one,
     under torch.compile and torch.func, and in other layouts that no view reaches, rows are copied.

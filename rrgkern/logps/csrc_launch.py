@@ -20,8 +20,8 @@ def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
     """Serve `rrgkern::token_logps_fwd`."""
     logits, targets, temperature, entropy, keep = FromLogits(*inputs)
     stats = SoftmaxStats.empty(logits, targets.numel(), stats_dtype(logits.dtype), entropy)
-    kept = NOTHING if keep is None or not keep.numel() else keep.contiguous()
-    arguments = (logits, targets.contiguous(), kept, temperature, *stats)
+    flags = NOTHING if keep is None or not keep.numel() else keep.contiguous()
+    arguments = (logits, targets.contiguous(), flags, temperature, *stats)
     if csrc.load().token_logps_cpu(*arguments, torch.get_num_threads()) >= 0:
         check_targets(targets, logits.shape[-1], keep)
     return stats

@@ -57,7 +57,7 @@ class PolicyInputs(NamedTuple):
         return self.variant.ties_tokens(self.sampler is not None)
 
     def packed(self, tokens: Tokens, device: torch.device) -> PolicyInputs:
-        """The same for [N] tokens: a padded batch laid out as B sequences, flags in bool.
+        """Lay a padded batch out as [N] tokens of B sequences, flags in bool.
 
         Without offsets the batch is padded. With them [B, T] are N tokens, divided by the offsets,
         and advantages and scale are per token in [B, T], unless that is [S, 1].
