@@ -222,9 +222,15 @@ def start_process(target: Any, *arguments: Any) -> BaseProcess:
         context.set_forkserver_preload(["pytest", __name__, "tests.rrgtrain.warmed"])
         with _environment():
             forkserver.ensure_running()
-    process = context.Process(target=target, args=arguments)
+    process = context.Process(target=_called, args=(target, *arguments))
     process.start()
     return process
+
+
+def _called(target: Any, *arguments: Any) -> None:
+    # as in a program: what it starts is not asked of another server, which would import all anew
+    multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]
+    target(*arguments)
 
 
 @contextlib.contextmanager
