@@ -111,7 +111,7 @@ def test_two_workers_write_edit_reward_and_differentiate(job) -> None:
         worker.write.remote(reports, reference)
         for worker, reports, reference in zip(workers, REPORTS, REFERENCES, strict=True)
     ])  # fmt: skip
-    assert [[o["steps"] for o in group] for group in written] == [["", "", "a"], ["", "", "d"]]
+    assert [[o["steps"] for o in group] for group in written] == [["", "", "a"], ["", "", "ce"]]
     rows = [o for group in written for o in group]
     assert all(o["mask"] == [1] * len(o["ids"]) for o in rows)
 
