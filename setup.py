@@ -147,7 +147,7 @@ class _Python(build_py):
     def run(self) -> None:
         if NOTHING:
             _say(
-                "rrgkern: RRGKERN_BUILD=none, nothing is compiled: Triton's kernels serve on a GPU, "
+                "rrgkern: RRGKERN_BUILD=none, nothing is compiled: Triton serves on a GPU, "
                 "plain PyTorch elsewhere (python -m rrgkern lists them)"
             )
         super().run()

@@ -141,6 +141,7 @@ SAME_NAME: set[str] = set()
 LONG_SIGNATURES = {
     "rrgclinical.rules.concept:finding",
     "rrgtrain.integrations.trl:SharedPrefix._get_per_token_logps_and_entropies",
+    "rrgtrain.integrations.verl_loss:verl_loss",
     "rrgtrain.policy.attention:_attention_of.attention",
     "rrgtrain.policy.load:load_policy",
 }

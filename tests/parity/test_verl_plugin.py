@@ -20,10 +20,11 @@ plugin = peer("rrgtrain.integrations.verl")
 verl_loss = peer("rrgtrain.integrations.verl_loss")
 actor = peer("tests.parity.verl_worker").actor
 DataProto = peer("verl").DataProto
+trainer = peer("verl.trainer.ppo.ray_trainer")
 
 ROOT = Path(__file__).parents[2]
 # verl divides by a count + 1e-8 in one of its modes.
-TOLERANCE = {"rtol": 3e-8, "atol": 1e-10}
+TOLERANCE = {"rtol": 1e-6, "atol": 1e-8}
 MODES = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum",
          "seq-mean-token-sum-norm")  # fmt: skip
 STEP = {"dp_size": 2, "batch_num_tokens": 97, "global_batch_size": 11, "loss_scale_factor": 40}
@@ -125,7 +126,6 @@ def test_token_weights_come_with_the_ids_and_not_without() -> None:
             weight = 1 + 2.0 * report.count(token) / len(report) * np.log(len(group) / holding)
             expected = float(plain[row, t]) * weight
             assert float(out.batch["advantages"][row, t]) == pytest.approx(expected, rel=1e-4)
-    trainer = peer("verl.trainer.ppo.ray_trainer")
     with pytest.raises(ValueError, match="wants token ids, and verl hands an estimator none"):
         trainer.compute_advantage(groups(1), adv_estimator="rrgkern_ditpo")
     # another estimator goes the old way

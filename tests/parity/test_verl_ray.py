@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,18 @@ def test_the_commands_of_the_page_are_of_verls_schema() -> None:
         composed(["algorithm.adv_estimatr=rrgkern"])
 
 
+def start(variables: dict[str, str]) -> None:
+    """Start Ray; it waits half a minute for its own node, which a busy machine may exceed."""
+    for attempt in (1, 2, 3):
+        try:
+            ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": variables})
+            return
+        except Exception as error:
+            ray.shutdown()
+            if attempt == 3 or "timed out during startup" not in str(error):
+                raise
+
+
 @pytest.fixture
 def job(tmp_path, monkeypatch):
     """Start verl's own reward loop with two workers."""
@@ -72,18 +85,22 @@ def job(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setattr(reward_loop, "RewardLoopWorker", verl_worker.Worker)
+    # a worker has no `tests`: some package on its path has that name too
+    ray.cloudpickle.register_pickle_by_value(verl_worker)
     variables = {
         "PYTHONPATH": f"{ROOT}:{ROOT / 'python'}",
         "VERL_USE_EXTERNAL_MODULES": "rrgtrain.integrations.verl",
         "OMP_NUM_THREADS": "1",
         "RRGKERN_PARITY": "1",
     }
-    before = dict(os.environ)
-    ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": variables})
+    before, handler = dict(os.environ), signal.getsignal(signal.SIGTERM)
     try:
+        start(variables)
         yield reward_loop.RewardLoopManager(config)
     finally:
         ray.shutdown()
+        ray.cloudpickle.unregister_pickle_by_value(verl_worker)
+        signal.signal(signal.SIGTERM, handler)
         os.environ.clear()
         os.environ.update(before)
 
@@ -94,7 +111,7 @@ def test_two_workers_write_edit_reward_and_differentiate(job) -> None:
         worker.write.remote(reports, reference)
         for worker, reports, reference in zip(workers, REPORTS, REFERENCES, strict=True)
     ])  # fmt: skip
-    assert [[o["steps"] for o in group] for group in written] == [["", "", "a"], ["", "", "d"]]
+    assert [[o["steps"] for o in group] for group in written] == [["", "", "a"], ["", "", "ce"]]
     rows = [o for group in written for o in group]
     assert all(o["mask"] == [1] * len(o["ids"]) for o in rows)
 

@@ -1,4 +1,4 @@
-"""EditGRPO's edits as an agent loop of verl 0.9: the last reports of a group are edited."""
+"""EditGRPO's edits as an agent loop of verl 0.9."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _extractor(name: str) -> Extractor:
 
 @register(LOOP)
 class EditAgentLoop(SingleTurnAgentLoop):
-    """Samples one report, and edits it towards the reference where it is one of the last.
+    """Samples one report; the last of a group are edited towards the reference.
 
     An edited report is trained on as if it had been sampled: verl computes its old log-probs by the
     actor. It has none of the sampler, so `rollout.calculate_log_probs` must be false.

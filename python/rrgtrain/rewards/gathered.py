@@ -8,7 +8,7 @@ from rrgtrain.rewards.service import RewardService
 
 
 class GatheredRewards:
-    """Awaitable on one report and its reference; scores what waits together, one batch at a time.
+    """Scores one report a call, and what waits together in one batch.
 
     For trainers that ask for one sample a call (verl). `batches` counts the calls of the service.
     """
