@@ -19,8 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rrgclinical.backends import check_options, check_reports
-from rrgclinical.chat import Chat, ChatSettings, Question, Usage, json_question
-from rrgclinical.chat.templates import filled, read_template
+from rrgclinical.chat import (
+    Chat,
+    ChatSettings,
+    Question,
+    Usage,
+    filled,
+    json_question,
+    read_template,
+)
 from rrgclinical.common.errors import UserError
 
 WEIGHTS = {

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rrgclinical.backends import check_options, check_reports
-from rrgclinical.chat import Chat, ChatSettings, Question, Usage
-from rrgclinical.chat.templates import filled, read_template
+from rrgclinical.chat import Chat, ChatSettings, Question, Usage, filled, read_template
 from rrgclinical.common.errors import UserError
 
 # The prompt's letters, and the numbers that some models write in their place.
