@@ -69,7 +69,7 @@ def test_folds_hold_whole_patients_and_nearly_as_many() -> None:
     folds = fold_of(ids)
     of_patient: dict[str, set[int]] = {}
     for name, fold in zip(ids, folds, strict=True):
-        of_patient.setdefault(patient(name), set()).add(int(fold))
+        of_patient.setdefault(name.split("_")[0], set()).add(int(fold))
     assert all(len(folds) == 1 for folds in of_patient.values())
     sizes = np.bincount([next(iter(f)) for f in of_patient.values()], minlength=FOLDS)
     assert sizes.max() - sizes.min() <= 1
@@ -106,6 +106,18 @@ def test_evidence_of_held_out_studies_is_that_of_every_other_data_set() -> None:
         own = [sorted(e["indication"] for e in d["train"] if e["id"].endswith(f"_k{k}"))
                for d in (plain, mixed)]  # fmt: skip
         assert len(own[0]) == len(own[1])
+
+
+def test_evidence_is_of_the_study_that_it_stands_beside() -> None:
+    reports = made_up(60)
+    truth = dict(zip(reports.ids, reports.truth, strict=True))
+    wrong = [
+        entry["id"]
+        for entries in fold_studies(reports, 2, Evidence(auc=1.0, draws=2)).values()
+        for entry in entries
+        if entry["indication"] != words_of(4 * truth[entry["id"].split("_k")[0]][list(FINDINGS)])
+    ]
+    assert not wrong
 
 
 def test_words_name_finding_and_level() -> None:
