@@ -229,7 +229,7 @@ def start_process(target: Any, *arguments: Any) -> BaseProcess:
 
 def _called(target: Any, *arguments: Any) -> None:
     # as in a program: what it starts is not asked of another server, which would import all anew
-    multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]
+    multiprocessing.set_start_method(None, force=True)
     target(*arguments)
 
 

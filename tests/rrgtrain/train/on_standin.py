@@ -127,8 +127,5 @@ def test_fine_tuning_with_its_warm_up_and_validations() -> None:
 
 def test_a_batch_left_on_the_cpu_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharedPrefixBatch, "to", lambda self, device: self)
-    policy, prompts = on_standin()
-    cfg = recipe(*LEARNS, "rl.algorithm=orapo")
-    run = run_of(policy, prompts, STUDIES["train"], cfg, rewards=RewardService(cfg.reward))
     with pytest.raises(BaseException, match="a tensor on standin, another on cpu"):
-        train_rl(run)
+        test_reinforcement_learning(["rl.algorithm=orapo"])

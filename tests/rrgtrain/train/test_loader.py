@@ -183,7 +183,7 @@ def _hand_on_more_than_there_is_room_for(told: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
         return Pixels(torch.zeros(1 << 20), torch.tensor([[1, 2, 2]]))
 
-    loader_module._read = large  # type: ignore[assignment]
+    loader_module._read = large
     try:
         list(loader(workers=1, read_ahead=2).ahead(batches(mixed())))
     except UserError as error:
