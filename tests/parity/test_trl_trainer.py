@@ -82,11 +82,7 @@ def wakened(model: torch.nn.Module) -> None:
                 weight.mul_(2.0)
 
 
-def trainer_of(
-    kind: Any, place: Path, out: Path, dtype: torch.dtype = torch.float64, **more: Any
-) -> Any:
-    """A trainer of two studies, whose sampler gives the fixed reports."""
-    from datasets import Dataset
+def qwen2_5_vl(place: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     from transformers import (
         AutoTokenizer,
         Qwen2_5_VLForConditionalGeneration,
@@ -94,7 +90,6 @@ def trainer_of(
         Qwen2VLImageProcessorPil,
         Qwen2VLVideoProcessor,
     )
-    from trl import GRPOConfig
 
     tokenizer = AutoTokenizer.from_pretrained(place)
     processor = Qwen2_5_VLProcessor(
@@ -106,6 +101,105 @@ def trainer_of(
     model = Qwen2_5_VLForConditionalGeneration.from_pretrained(
         place, dtype=dtype, attn_implementation="sdpa"
     )
+    return model, processor
+
+
+def qwen3_vl(place: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+    from transformers import (
+        AutoConfig,
+        AutoTokenizer,
+        Qwen2VLImageProcessorPil,
+        Qwen3VLConfig,
+        Qwen3VLForConditionalGeneration,
+        Qwen3VLProcessor,
+        Qwen3VLVideoProcessor,
+    )
+
+    tokenizer, like = AutoTokenizer.from_pretrained(place), AutoConfig.from_pretrained(place)
+    images = Qwen2VLImageProcessorPil.from_pretrained(place)
+    ids = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+    eyes = {"patch_size": images.patch_size, "spatial_merge_size": images.merge_size}
+    eyes |= {"temporal_patch_size": images.temporal_patch_size, **sizes(2), "out_hidden_size": 32}
+    eyes |= {"num_heads": 2, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]}
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+    text = sizes(2) | {"vocab_size": like.get_text_config().vocab_size, "head_dim": 8}
+    text |= {"rope_parameters": {**rope, "mrope_interleaved": True}, **HEADS}
+    config = Qwen3VLConfig(
+        text_config=text, vision_config=eyes, **{name: getattr(like, name) for name in ids}
+    )
+    processor = Qwen3VLProcessor(
+        image_processor=images,
+        tokenizer=tokenizer,
+        video_processor=Qwen3VLVideoProcessor(),
+        chat_template=tokenizer.chat_template,
+    )
+    return Qwen3VLForConditionalGeneration(config).to(dtype), processor
+
+
+def gemma3(place: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+    from transformers import (
+        AutoConfig,
+        AutoTokenizer,
+        Gemma3Config,
+        Gemma3ForConditionalGeneration,
+        Gemma3ImageProcessor,
+        Gemma3Processor,
+    )
+
+    named = {"boi_token": "<|vision_start|>", "eoi_token": "<|vision_end|>"}
+    named["image_token"] = "<|image_pad|>"
+    tokenizer = AutoTokenizer.from_pretrained(place, extra_special_tokens=named)
+    like = AutoConfig.from_pretrained(place)
+    of_ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in named.items()}
+    text = sizes(4) | {"vocab_size": like.get_text_config().vocab_size, "head_dim": 8}
+    text |= {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 24}
+    config = Gemma3Config(
+        text_config=text | HEADS | {"query_pre_attn_scalar": 8},
+        vision_config=sizes(2) | {"image_size": 28, "patch_size": 7, "num_attention_heads": 2},
+        mm_tokens_per_image=4,
+        image_token_index=of_ids["image_token"],
+        boi_token_index=of_ids["boi_token"],
+        eoi_token_index=of_ids["eoi_token"],
+    )
+    processor = Gemma3Processor(
+        image_processor=Gemma3ImageProcessor(size={"height": 28, "width": 28}),
+        tokenizer=tokenizer,
+        chat_template=TEMPLATE,
+        image_seq_length=4,
+    )
+    return Gemma3ForConditionalGeneration(config).to(dtype), processor
+
+
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.content %}"
+    "{% if c.type == 'image' %}<|vision_start|>{% else %}{{ c.text }}{% endif %}{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def sizes(layers: int) -> dict[str, int]:
+    return {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": layers,
+        "depth": layers,
+    }
+
+
+def trainer_of(
+    kind: Any,
+    place: Path,
+    out: Path,
+    dtype: torch.dtype = torch.float64,
+    build: Callable[[Path, torch.dtype], tuple[Any, Any]] = qwen2_5_vl,
+    **more: Any,
+) -> Any:
+    """A trainer of two studies, whose sampler gives the fixed reports."""
+    from datasets import Dataset
+    from trl import GRPOConfig
+
+    model, processor = build(place, dtype)
     turn = [{"role": "user", "content": prompt_text(studies()[0], style="short")}]
     data = Dataset.from_list(
         [
@@ -411,7 +505,7 @@ def test_a_planted_fault_of_each_kind_stops_and_is_named(
             continue
         with pytest.raises(UserError, match=f"differ by .* nats a token .*; likely {cause}") as it:
             made.train()
-        steps = int(fault == "step 0")
+        steps = int(fault in ("step 0", "adapter"))  # a new adapter is 0
         assert made.state.global_step == steps and "\n" not in str(it.value), fault
         same = all(torch.equal(a, b) for a, b in zip(before, made.model.parameters(), strict=True))
         assert same != bool(steps), fault
@@ -439,8 +533,62 @@ def test_bad_input_is_one_line(
             )
     fixed(made, load_policy(place))
     rows = next(iter(made.get_train_dataloader()))
+    made.model.train()
     with pytest.raises(UserError, match="process 0 has 12 completions that are not whole groups"):
         made._generate_and_score_completions(rows[1:] + rows[:1])
     monkeypatch.setattr("importlib.metadata.version", lambda _: "1.17.0")
     with pytest.raises(UserError, match=r"this is TRL 1\.17\.0; .* tested with TRL >=1\.16,<1\.17"):
         integration.refuse_untested()
+
+
+@pytest.mark.parametrize("build", [qwen2_5_vl, qwen3_vl, gemma3])
+def test_families_are_trained_for_real(build: Any, place: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    made = trainer_of(
+        integration.RRGTrainer,
+        place,
+        tmp_path,
+        torch.float32,
+        build,
+        arguments={"beta": 0.0, "max_completion_length": 12},
+        extras=extras(recipe=recipe("rl.algorithm=editgrpo")),
+        reward_funcs=of_letters,
+    )
+    wakened(made.model)
+    batch = next(iter(made.get_train_dataloader()))
+    made.model.train()
+    made.current_gradient_accumulation_steps = 1
+    inputs = made._prepare_inputs(batch)
+    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+    mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+    names = ("pixel_values", "image_grid_thw", "num_images", "token_type_ids", "mm_token_type_ids")
+    options = {name: inputs[name] for name in names if name in inputs}
+    outcomes = []
+    for share in (True, False):
+        made.extras = extras(share=share)
+        keep = inputs["completion_ids"].shape[1]
+        logps, *_ = made._get_per_token_logps_and_entropies(made.model, ids, mask, keep, **options)
+        logps = logps * inputs["completion_mask"]
+        outcomes.append(
+            (
+                logps.detach(),
+                torch.autograd.grad(
+                    logps.square().sum(),
+                    *[[p for p in made.model.parameters() if p.requires_grad]],
+                    allow_unused=True,
+                ),
+            )
+        )
+    (ours, slopes), (theirs, wanted) = outcomes
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+    for slope, own in zip(slopes, wanted, strict=True):
+        assert (slope is None) == (own is None)
+        if slope is not None:
+            assert (slope - own).norm() <= 1e-3 * own.norm() + 1e-6
+    made._step, made._buffered_inputs = 0, None
+    before = [p.detach().clone() for p in made.model.parameters()]
+    made.train()
+    assert any(not torch.equal(a, b) for a, b in zip(before, made.model.parameters(), strict=True))
+    assert all(
+        np.isfinite(row["grad_norm"]) for row in made.state.log_history if "grad_norm" in row
+    )
