@@ -23,7 +23,7 @@ LOSSES = ("grpo", "dr_grpo", "dapo", "cispo")
 
 
 class ObjectiveRows:
-    """Lays an objective out by TRL's rows, which it shuffles and cuts, and computes its loss."""
+    """Lays an objective out by TRL's rows, and computes its loss."""
 
     def _objective(self: Any, output: dict[str, Any]) -> dict[str, Any]:
         """The algorithm's objective in rows of TRL's batch, of which micro-batches are cut."""
@@ -179,9 +179,9 @@ class ObjectiveRows:
         beside = {name: inputs.get(name) for name in OF_IMAGES}
         keep = inputs["completion_ids"].shape[1]
         rows = rows_of(ids, mask, keep, inputs.get("num_images"), beside)
-        asked = (inputs["rrg_pairs"] != 0) | (inputs["rrg_share"] != 0)
+        is_read = (inputs["rrg_pairs"] != 0) | (inputs["rrg_share"] != 0)
         oracle_of: dict[int, int] = {}
-        for row in asked.nonzero()[:, 0].tolist():
+        for row in is_read.nonzero()[:, 0].tolist():
             oracle_of.setdefault(int(inputs["rrg_group"][row]), row)
         for row in oracle_of.values():
             rows.prompts.append(rows.prompts[row])

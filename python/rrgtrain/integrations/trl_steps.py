@@ -174,8 +174,7 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
         if not (self.model.training and in_groups and (self.algorithm or processes > 1)):
             return
         size = self.num_generations
-        prompts = [row.get("prompt") for row in inputs]
-        broken = any(p != prompts[r - r % size] for r, p in enumerate(prompts))
+        broken = any(row != inputs[r - r % size] for r, row in enumerate(inputs))
         own = torch.tensor([len(inputs), int(broken)], device=self.accelerator.device)
         for rank, (count, is_broken) in enumerate(
             self.accelerator.gather(own).view(-1, 2).tolist()
@@ -203,10 +202,10 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
         talks = isinstance(texts[0], list)
         rows = [_row(group, k) for group in own for k in range(size)]
         texts = [[{"role": "assistant", "content": m.text}] if talks else m.text for m, _ in rows]
-        given = None
+        sampler_logps = None
         if logps is not None:
             blank = [[float("nan")] * len(m.ids) for m, _ in rows]
-            given = [
+            sampler_logps = [
                 logps[r // size * sampled + r % size] if r % size < sampled else blank[r]
                 for r in range(len(rows))
             ]
@@ -217,7 +216,7 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
             [m.ids.tolist() for m, _ in rows],
             None if bool(self._is_member.all()) else [[int(i)] * len(m.ids) for m, i in rows],
             texts,
-            given,
+            sampler_logps,
             fields,
             None if images is None else [images[first] for first in of_group],
             [],
