@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 
@@ -50,10 +49,9 @@ def studies() -> list[Study]:
     return [Study(f"s{b}", "train", REFERENCES[b], None, view) for b in range(2)]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_checkpoint(directory: Path) -> Path:
     texts = [prompt_text(studies()[0], style="short"), *REFERENCES, *SAMPLED] * 3
-    return build_tiny(TinyConfig(image_size=56), texts, tmp_path_factory.mktemp("policy"))
+    return build_tiny(TinyConfig(image_size=56), texts, directory)
 
 
 def wakened(model: torch.nn.Module) -> None:
