@@ -1,4 +1,4 @@
-"""The sampler alarm: two log-probs of the same tokens, and the fault that lies between them.
+"""Name the fault that lies between two log-probs of the same tokens.
 
 A sampler that has missed a push, or sees other images, tokens or another temperature than the
 trainer, still returns plausible reports. Their log-probabilities tell. Nothing of the trainer is
@@ -81,12 +81,12 @@ def gaps(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> Tensor:
 
 
 def mean_gap(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> float:
-    """Compute the mean of `gaps`, NaN of no tokens; the order of tokens changes no bit."""
+    """Compute the mean of `gaps`, NaN of none; their order changes no bit."""
     return float(gaps(trainer, sampler, top_p).sort().values.mean())
 
 
 def gap_row(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> dict[str, float]:
-    """Compute what a step logs of log-probs [N] of the same N > 0 sampled tokens.
+    """Compute what a step logs of the log-probs [N] of N > 0 tokens.
 
     Mean and 99th percentile of the gap, and the effective sample size of r = trainer / sampler,
     (sum r)^2 / (N sum r^2), where both are of the same distribution.

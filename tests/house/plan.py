@@ -67,7 +67,9 @@ DOORS = {
     "rrgdata.sources": "folder guess published",
     "rrgtrain.commands": "command started",
     "rrgtrain.ranks": "gathered layout nodes ranks sharding unread",
-    "rrgtrain.integrations": "trl trl_rewards verl verl_edits verl_loss verl_rewards",
+    "rrgtrain.integrations": (
+        "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
+    ),
     "rrgtrain.log": "logs trackers",
     "rrgtrain.policy": (
         "attention backbone codec families files forward kinds load lora own_forward policy probe "
@@ -116,7 +118,7 @@ OPENED = {
     "rrgtrain.rollout": "repeated sampler transformers_engine vllm_prompts",
     "rrgtrain.run": "checked data sharing",
     "rrgtrain.state": "rng",
-    "rrgtrain.train": "batch best gradients resample sampler_gap update",
+    "rrgtrain.train": "batch best gradients resample update",
 }
 
 # Folders in tests/ that are not called as the room they test.
@@ -204,11 +206,11 @@ VAGUE_LOCALS = {
     "python/rrgtrain": "config 7 listing 4 recipe_files 2 vllm_worker 3",
     "python/rrgtrain/algorithms": "base 2 ditpo 1 registry 1 saliency 1",
     "python/rrgtrain/commands": "started 1",
-    "python/rrgtrain/integrations": "trl 2",
+    "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/log": "trackers 1",
     "python/rrgtrain/plan": "cheaper 1 fit 1 memory 4 setup 1 sizes 1 stage 5 work 3",
     "python/rrgtrain/policy": (
-        "chat_template 1 codec 3 files 1 load 3 lora 2 policy 2 "
+        "chat_template 1 codec 3 files 1 load 3 lora 2 "
         "prompt 2 remembered 4 render 1 skeleton 1 template 1 vision_attention "
         "1 vision_cache 1 whole 7"
     ),

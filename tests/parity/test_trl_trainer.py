@@ -2,172 +2,41 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from bench.ports import free_port
-from rrgdata.study import ImageRef, Study
 from rrgtrain.algorithms import Group, Member, build_algorithm
-from rrgtrain.config import load_config
-from rrgtrain.errors import UserError
 from rrgtrain.integrations import trl as integration
-from rrgtrain.integrations.trl_alarm import SamplerAlarm
 from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import encode_prompt, prompt_text
-from rrgtrain.policy.tiny import TinyConfig, build_tiny
+from rrgtrain.policy.prompt import encode_prompt
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch, accumulate_gradients
 from rrgtrain.train.reference import reference_of
 from tests.parity.padded import peer
+from tests.parity.trl_tiny import (
+    GROUP,
+    SAMPLED,
+    backward,
+    extras,
+    fixed,
+    of_letters,
+    pictures,
+    recipe,
+    studies,
+    trainer_of,
+    wakened,
+)
 
 peer("trl")
-
-REFERENCES = [
-    "Small left pleural effusion. The heart is enlarged.",
-    "No pneumothorax. Edema is present.",
-]
-SAMPLED = [
-    "Small right pleural effusion. Pneumothorax.",
-    "The heart is enlarged. No edema.",
-    "Edema is present. Small left pleural effusion.",
-    "No pneumothorax. The heart is enlarged. Pneumonia.",
-    "Pneumothorax is present.",
-    "Edema is present. No pneumothorax.",
-]
-GROUP, LENGTH = 6, 48
-ALL = "editgrpo+ditpo+orapo"
-
-
-def recipe(*more: str) -> Recipe:
-    base = [f"rl.algorithm={ALL}", f"rl.group={GROUP}", "rl.beta=0.02", "token_weights.kind=tfidf"]
-    base += ["reward.terms={label_f1: 1.0}", f"rl.max_new_tokens={LENGTH}", "rl.std=none"]
-    return load_config(Recipe, None, [*base, "rl.aggregation=dr_grpo", *more])
-
-
-def pictures() -> list[Image.Image]:
-    drawn = np.random.default_rng(0).integers(0, 255, (2, 56, 56, 3), dtype=np.uint8)
-    return [Image.fromarray(picture) for picture in drawn]
-
-
-def studies() -> list[Study]:
-    view = (ImageRef(Path("frontal.png"), "frontal"),)
-    return [Study(f"s{b}", "train", REFERENCES[b], None, view) for b in range(2)]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    texts = [prompt_text(studies()[0], style="short"), *REFERENCES, *SAMPLED] * 3
-    return build_tiny(TinyConfig(image_size=56), texts, tmp_path_factory.mktemp("policy"))
-
-
-def wakened(model: torch.nn.Module) -> None:
-    """At initialisation attention is nearly uniform, and a wrong mask would hardly show."""
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.dim() > 1 and "embed_tokens" not in name:
-                weight.mul_(2.0)
-
-
-def trainer_of(
-    kind: Any, place: Path, out: Path, dtype: torch.dtype = torch.float64, **more: Any
-) -> Any:
-    """A trainer of two studies, whose sampler gives the fixed reports."""
-    from datasets import Dataset
-    from transformers import (
-        AutoTokenizer,
-        Qwen2_5_VLForConditionalGeneration,
-        Qwen2_5_VLProcessor,
-        Qwen2VLImageProcessorPil,
-        Qwen2VLVideoProcessor,
-    )
-    from trl import GRPOConfig
-
-    tokenizer = AutoTokenizer.from_pretrained(place)
-    processor = Qwen2_5_VLProcessor(
-        image_processor=Qwen2VLImageProcessorPil.from_pretrained(place),
-        tokenizer=tokenizer,
-        video_processor=Qwen2VLVideoProcessor(),
-        chat_template=tokenizer.chat_template,
-    )
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(
-        place, dtype=dtype, attn_implementation="sdpa"
-    )
-    turn = [{"role": "user", "content": prompt_text(studies()[0], style="short")}]
-    data = Dataset.from_list(
-        [
-            {"prompt": turn, "image": image, "report": text, "id": f"s{b}"}
-            for b, (image, text) in enumerate(zip(pictures(), REFERENCES, strict=True))
-        ]
-    )
-    arguments: dict[str, Any] = {
-        "output_dir": str(out),
-        "per_device_train_batch_size": 2 * GROUP,
-        "num_generations": GROUP,
-        "max_completion_length": LENGTH,
-        "temperature": 1.0,
-        "beta": 0.02,
-        "loss_type": "dr_grpo",
-        "scale_rewards": "none",
-        "use_bias_correction_kl": False,
-        "learning_rate": 1e-2,
-        "gradient_checkpointing": False,
-        "bf16": False,
-        "use_cpu": True,
-        "report_to": [],
-        "shuffle_dataset": False,
-        "disable_tqdm": True,
-        "max_steps": 2,
-        "save_strategy": "no",
-        "logging_steps": 1,
-    }
-    made = kind(
-        model=model,
-        args=GRPOConfig(**(arguments | more.pop("arguments", {}))),
-        train_dataset=data,
-        processing_class=processor,
-        **more,
-    )
-    return made
-
-
-def fixed(trainer: Any, policy: Policy, logps: Callable[..., Any] = lambda *_: None) -> None:
-    """Let the trainer's sampler give SAMPLED, and log-probs by `logps`."""
-
-    def single_turn(prompt_ids: list[Any], *rest: Any, **named: Any) -> Any:
-        count = len(prompt_ids) // 2
-        texts = [SAMPLED[(3 * b + k) % 6] for b in range(2) for k in range(count)]
-        ids = [policy.codec.encode(text).tolist() for text in texts]
-        return ids, logps(prompt_ids, ids)
-
-    trainer._generate_single_turn = single_turn
-
-
-def backward(trainer: Any) -> tuple[float, dict[str, torch.Tensor]]:
-    """Loss and gradients of one batch, one step of the optimiser."""
-    model = trainer.model
-    model.train()
-    model.zero_grad()
-    trainer.current_gradient_accumulation_steps = 1
-    batch = next(iter(trainer.get_train_dataloader()))
-    torch.manual_seed(0)
-    loss = trainer.compute_loss(model, trainer._prepare_inputs(batch))
-    loss.backward()
-    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-    return float(loss.detach()), gradients
 
 
 def words(completions: list[Any], **_: Any) -> list[float]:
@@ -189,12 +58,6 @@ def test_with_all_off_it_is_trls_to_the_last_bit(place: Path, tmp_path: Path) ->
     assert own == loss and ours.keys() == gradients.keys()
     assert all(torch.equal(ours[name], gradients[name]) for name in gradients)
     assert all(torch.equal(a, b) for a, b in zip(weights, trained, strict=True))
-
-
-def extras(**named: Any) -> Any:
-    from rrgtrain.integrations.trl_steps import Extras
-
-    return Extras(**named)
 
 
 def ours(place: Path, cfg: Recipe, change: Callable[[Any], None]) -> tuple[float, dict]:
@@ -316,10 +179,6 @@ def stepped(place: Path, out: Path, rows: int, mode: str = "ddp") -> Any:
     return made
 
 
-def of_letters(completions: list[Any], **_: Any) -> list[float]:
-    return [sum(map(ord, c[0]["content"])) % 64 / 8 for c in completions]
-
-
 @pytest.mark.parametrize("mode", ["ddp", "fsdp2"])
 def test_two_ranks_are_one(mode: str, place: Path, tmp_path: Path) -> None:
     alone = {n: p.detach() for n, p in stepped(place, tmp_path, 2 * GROUP).model.named_parameters()}
@@ -328,119 +187,3 @@ def test_two_ranks_are_one(mode: str, place: Path, tmp_path: Path) -> None:
     for rank in range(2):
         for name, weight in torch.load(tmp_path / f"{mode}{rank}.pt").items():
             assert (weight - alone[name]).abs().max() <= 1e-8, name
-
-
-@dataclass
-class Sampler:
-    """Log-probs of the fixed reports by a model, with one fault."""
-
-    model: Any
-    processor: Any
-    fault: str = ""
-
-    @torch.no_grad()
-    def __call__(self, prompt_ids: list[list[int]], ids: list[list[int]], images: Any) -> list:
-        self.model.eval()
-        base = self.model.disable_adapter() if self.fault == "adapter" else nullcontext()
-        with base:
-            rows = zip(prompt_ids, ids, images, strict=True)
-            out = [self._of(prompt, own, picture[0]) for prompt, own, picture in rows]
-        self.model.train()
-        return out
-
-    def _of(self, prompt: list[int], own: list[int], picture: Any) -> list[float]:
-        tokenizer = self.processor.tokenizer
-        seeing = {**self.processor.image_processor(images=picture, return_tensors="pt")}
-        image = tokenizer.convert_tokens_to_ids("<|image_pad|>")
-        shown = [image, *tokenizer.convert_tokens_to_ids(["<|vision_start|>", "<|vision_end|>"])]
-        if self.fault == "images":
-            prompt, seeing = [i for i in prompt if i not in shown], {}
-        if self.fault == "template":
-            special = {*tokenizer.added_tokens_decoder} - {*shown}
-            prompt = [i for i in prompt if i not in special]
-        whole = torch.tensor([prompt + own])
-        if seeing:
-            seeing["mm_token_type_ids"] = (whole == image).long()
-        logits = self.model(input_ids=whole, **seeing).logits[0, -len(own) - 1 : -1]
-        logits = logits / (0.7 if self.fault == "temperature" else 1.0)
-        chosen = torch.tensor(own)[:, None]
-        return logits.log_softmax(-1).gather(-1, chosen)[:, 0].tolist()
-
-
-@pytest.mark.parametrize("kind", ["RRGTrainer", "GRPOTrainer"])
-def test_a_planted_fault_of_each_kind_stops_and_is_named(
-    kind: str, place: Path, tmp_path: Path
-) -> None:
-    import trl
-    from peft import LoraConfig
-
-    causes = {
-        "adapter": "an adapter that the sampler has lost",
-        "images": "images that the sampler does not see",
-        "temperature": "another temperature: at (0.69|0.7)",
-        "template": "another chat template in the sampler",
-        "step 0": "weights of step 0 in the sampler",
-        "": "",
-    }
-    policy = load_policy(place)
-    for fault, cause in causes.items():
-        more: dict[str, Any] = {}
-        if fault == "adapter":
-            lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj", "o_proj", "up_proj"])
-            more = {"peft_config": lora}
-        own = getattr(integration if kind == "RRGTrainer" else trl, kind)
-        made = trainer_of(own, place, tmp_path, torch.float32, reward_funcs=of_letters, **more)
-        wakened(made.model)
-        if fault != "adapter":
-            wakened(made.ref_model)
-        if kind == "GRPOTrainer":
-            made.add_callback(SamplerAlarm(made))
-        model = copy.deepcopy(made.model) if fault == "step 0" else made.model
-        sampler = Sampler(model, made.processing_class, fault)
-
-        def turn(prompt_ids: Any, images: Any, *_: Any, by: Sampler = sampler) -> Any:
-            ids = [policy.codec.encode(SAMPLED[r % 6]).tolist() for r in range(len(prompt_ids))]
-            return ids, by(prompt_ids, ids, images)
-
-        made._generate_single_turn = turn
-        before = [p.detach().clone() for p in made.model.parameters()]
-        if not fault:
-            made.train()
-            logged = [row for row in made.state.log_history if "sampler/gap_mean" in row]
-            assert len(logged) == 2 and all(row["sampler/gap_mean"] < 1e-4 for row in logged)
-            continue
-        with pytest.raises(UserError, match=f"differ by .* nats a token .*; likely {cause}") as it:
-            made.train()
-        steps = int(fault == "step 0")
-        assert made.state.global_step == steps and "\n" not in str(it.value), fault
-        same = all(torch.equal(a, b) for a, b in zip(before, made.model.parameters(), strict=True))
-        assert same != bool(steps), fault
-
-
-def test_bad_input_is_one_line(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cases = [
-        ({"loss_type": "sapo"}, (), "loss_type=sapo; use one of grpo, dr_grpo"),
-        ({"scale_rewards": "batch"}, (), "scale_rewards=batch; use none or group"),
-        ({"mask_truncated_completions": True}, (), "mask_truncated_completions"),
-        ({"beta": 0.0}, (), "TRL keeps none at beta=0"),
-        ({"per_device_train_batch_size": 3, "steps_per_generation": 4}, (), None),
-        ({"num_generations": 3, "per_device_train_batch_size": 6}, (), "rl.group=3 is odd"),
-    ]
-    for arguments, settings, line in cases:
-        with pytest.raises(UserError, match=line) if line else nullcontext():
-            made = trainer_of(
-                integration.RRGTrainer,
-                place,
-                tmp_path,
-                arguments=arguments,
-                extras=extras(recipe=recipe(*settings)),
-            )
-    fixed(made, load_policy(place))
-    rows = next(iter(made.get_train_dataloader()))
-    with pytest.raises(UserError, match="process 0 has 12 completions that are not whole groups"):
-        made._generate_and_score_completions(rows[1:] + rows[:1])
-    monkeypatch.setattr("importlib.metadata.version", lambda _: "1.17.0")
-    with pytest.raises(UserError, match=r"this is TRL 1\.17\.0; .* tested with TRL >=1\.16,<1\.17"):
-        integration.refuse_untested()

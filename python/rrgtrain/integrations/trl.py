@@ -106,7 +106,7 @@ class SharedPrefix:
 def rows_of(
     ids: Tensor, mask: Tensor, keep: int, counts: list[int] | None, beside: Mapping[str, Any]
 ) -> Rows:
-    """Cut [rows, P + T] of TRL into prompts and completions of `keep` places, without padding.
+    """Cut [rows, P + T] into prompts and completions of `keep` places, without padding.
 
     counts: images of a row; beside: arguments of the forward, of which those that are None, or no
     tensors, are left out.

@@ -17,7 +17,7 @@ from rrgtrain.sampler_alarm import ROUNDING, Run, gap_row, sampler_alarm
 
 
 class SamplerAlarm(TrainerCallback):
-    """Stops a trainer of TRL 1.16 before it learns from a sampler at fault, and names the cause.
+    """Stops TRL's trainer before it learns from a sampler at fault; names the cause.
 
     Compares, before the first optimiser step on each rollout, the log-probs that the sampler gave
     (vLLM, or a rollout function) with the trainer's. A sampler that gives none is not compared.

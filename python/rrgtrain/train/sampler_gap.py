@@ -105,7 +105,7 @@ class SamplerWatch:
             plays["images"] = lambda: self._anew([_blind(policy, group) for group in few])[0]
         if reference is not None:
             plays["step 0"] = lambda: self._anew(few, reference)[0]
-        known = Run(
+        facts = Run(
             self._limit,
             self._settings.top_p,
             images,
@@ -115,7 +115,7 @@ class SamplerWatch:
             lambda temperature: self._anew(few, temperature=temperature)[0],
             self._agreed,
         )
-        fault = sampler_alarm(trainer, sampler, known)
+        fault = sampler_alarm(trainer, sampler, facts)
         return fault.line if fault else "single groups, since the first few agree"
 
     def _without_adapter(self, few: list[Group]) -> Tensor:

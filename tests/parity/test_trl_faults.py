@@ -1,0 +1,203 @@
+"""Planted faults of the sampler in TRL's trainer and ours; bad input; other families."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rrgtrain.errors import UserError
+from rrgtrain.integrations import trl as integration
+from rrgtrain.integrations.trl_alarm import SamplerAlarm
+from rrgtrain.policy.load import load_policy
+from tests.parity.padded import peer
+from tests.parity.trl_tiny import (
+    SAMPLED,
+    extras,
+    fixed,
+    gemma3,
+    of_letters,
+    qwen2_5_vl,
+    qwen3_vl,
+    recipe,
+    trainer_of,
+    wakened,
+)
+
+peer("trl")
+
+
+@dataclass
+class Sampler:
+    """Log-probs of the fixed reports by a model, with one fault."""
+
+    model: Any
+    processor: Any
+    fault: str = ""
+
+    @torch.no_grad()
+    def __call__(self, prompt_ids: list[list[int]], ids: list[list[int]], images: Any) -> list:
+        self.model.eval()
+        base = self.model.disable_adapter() if self.fault == "adapter" else nullcontext()
+        with base:
+            rows = zip(prompt_ids, ids, images, strict=True)
+            out = [self._of(prompt, own, picture[0]) for prompt, own, picture in rows]
+        self.model.train()
+        return out
+
+    def _of(self, prompt: list[int], own: list[int], picture: Any) -> list[float]:
+        tokenizer = self.processor.tokenizer
+        seeing = {**self.processor.image_processor(images=picture, return_tensors="pt")}
+        image = tokenizer.convert_tokens_to_ids("<|image_pad|>")
+        shown = [image, *tokenizer.convert_tokens_to_ids(["<|vision_start|>", "<|vision_end|>"])]
+        if self.fault == "images":
+            prompt, seeing = [i for i in prompt if i not in shown], {}
+        if self.fault == "template":
+            special = {*tokenizer.added_tokens_decoder} - {*shown}
+            prompt = [i for i in prompt if i not in special]
+        whole = torch.tensor([prompt + own])
+        if seeing:
+            seeing["mm_token_type_ids"] = (whole == image).long()
+        logits = self.model(input_ids=whole, **seeing).logits[0, -len(own) - 1 : -1]
+        logits = logits / (0.7 if self.fault == "temperature" else 1.0)
+        chosen = torch.tensor(own)[:, None]
+        return logits.log_softmax(-1).gather(-1, chosen)[:, 0].tolist()
+
+
+@pytest.mark.parametrize("kind", ["RRGTrainer", "GRPOTrainer"])
+def test_a_planted_fault_of_each_kind_stops_and_is_named(
+    kind: str, place: Path, tmp_path: Path
+) -> None:
+    import trl
+    from peft import LoraConfig
+
+    causes = {
+        "adapter": "an adapter that the sampler has lost",
+        "images": "images that the sampler does not see",
+        "temperature": "another temperature: at (0.69|0.7)",
+        "template": "another chat template in the sampler",
+        "step 0": "weights of step 0 in the sampler",
+        "": "",
+    }
+    policy = load_policy(place)
+    for fault, cause in causes.items():
+        more: dict[str, Any] = {}
+        if fault == "adapter":
+            lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj", "o_proj", "up_proj"])
+            more = {"peft_config": lora}
+        own = getattr(integration if kind == "RRGTrainer" else trl, kind)
+        made = trainer_of(own, place, tmp_path, torch.float32, reward_funcs=of_letters, **more)
+        wakened(made.model)
+        if fault != "adapter":
+            wakened(made.ref_model)
+        if kind == "GRPOTrainer":
+            made.add_callback(SamplerAlarm(made))
+        model = copy.deepcopy(made.model) if fault == "step 0" else made.model
+        sampler = Sampler(model, made.processing_class, fault)
+
+        def turn(prompt_ids: Any, images: Any, *_: Any, by: Sampler = sampler) -> Any:
+            ids = [policy.codec.encode(SAMPLED[r % 6]).tolist() for r in range(len(prompt_ids))]
+            return ids, by(prompt_ids, ids, images)
+
+        made._generate_single_turn = turn
+        before = [p.detach().clone() for p in made.model.parameters()]
+        if not fault:
+            made.train()
+            logged = [row for row in made.state.log_history if "sampler/gap_mean" in row]
+            assert len(logged) == 2 and all(row["sampler/gap_mean"] < 1e-4 for row in logged)
+            continue
+        with pytest.raises(UserError, match=f"differ by .* nats a token .*; likely {cause}") as it:
+            made.train()
+        steps = int(fault in ("step 0", "adapter"))  # a new adapter is 0
+        assert made.state.global_step == steps and "\n" not in str(it.value), fault
+        same = all(torch.equal(a, b) for a, b in zip(before, made.model.parameters(), strict=True))
+        assert same != bool(steps), fault
+
+
+def test_bad_input_is_one_line(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [
+        ({"loss_type": "sapo"}, (), "loss_type=sapo; use one of grpo, dr_grpo"),
+        ({"scale_rewards": "batch"}, (), "scale_rewards=batch; use none or group"),
+        ({"mask_truncated_completions": True}, (), "mask_truncated_completions"),
+        ({"beta": 0.0}, (), "TRL keeps none at beta=0"),
+        ({"per_device_train_batch_size": 3, "steps_per_generation": 4}, (), None),
+        ({"num_generations": 3, "per_device_train_batch_size": 6}, (), "rl.group=3 is odd"),
+    ]
+    for arguments, settings, line in cases:
+        with pytest.raises(UserError, match=line) if line else nullcontext():
+            made = trainer_of(
+                integration.RRGTrainer,
+                place,
+                tmp_path,
+                arguments=arguments,
+                extras=extras(recipe=recipe(*settings)),
+            )
+    fixed(made, load_policy(place))
+    rows = next(iter(made.get_train_dataloader()))
+    made.model.train()
+    with pytest.raises(UserError, match="process 0 has 12 completions that are not whole groups"):
+        made._generate_and_score_completions(rows[1:] + rows[:1])
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "1.17.0")
+    with pytest.raises(UserError, match=r"this is TRL 1\.17\.0; .* tested with TRL >=1\.16,<1\.17"):
+        integration.refuse_untested()
+
+
+@pytest.mark.parametrize("build", [qwen2_5_vl, qwen3_vl, gemma3])
+def test_families_are_trained_for_real(build: Any, place: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    made = trainer_of(
+        integration.RRGTrainer,
+        place,
+        tmp_path,
+        torch.float32,
+        build,
+        arguments={"beta": 0.0, "max_completion_length": 12},
+        extras=extras(recipe=recipe("rl.algorithm=editgrpo")),
+        reward_funcs=of_letters,
+    )
+    wakened(made.model)
+    batch = next(iter(made.get_train_dataloader()))
+    made.model.train()
+    made.current_gradient_accumulation_steps = 1
+    inputs = made._prepare_inputs(batch)
+    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+    mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+    names = ("pixel_values", "image_grid_thw", "num_images", "token_type_ids", "mm_token_type_ids")
+    options = {name: inputs[name] for name in names if name in inputs}
+    outcomes = []
+    for share in (True, False):
+        made.extras = extras(share=share)
+        keep = inputs["completion_ids"].shape[1]
+        logps, *_ = made._get_per_token_logps_and_entropies(made.model, ids, mask, keep, **options)
+        logps = logps * inputs["completion_mask"]
+        outcomes.append(
+            (
+                logps.detach(),
+                torch.autograd.grad(
+                    logps.square().sum(),
+                    *[[p for p in made.model.parameters() if p.requires_grad]],
+                    allow_unused=True,
+                ),
+            )
+        )
+    (ours, slopes), (theirs, wanted) = outcomes
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+    for slope, own in zip(slopes, wanted, strict=True):
+        assert (slope is None) == (own is None)
+        if slope is not None:
+            assert (slope - own).norm() <= 1e-3 * own.norm() + 1e-6
+    made._step, made._buffered_inputs = 0, None
+    before = [p.detach().clone() for p in made.model.parameters()]
+    made.train()
+    assert any(not torch.equal(a, b) for a, b in zip(before, made.model.parameters(), strict=True))
+    assert all(
+        np.isfinite(row["grad_norm"]) for row in made.state.log_history if "grad_norm" in row
+    )
