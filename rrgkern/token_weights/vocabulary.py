@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ class ByteVocabulary(NamedTuple):
     offsets: Tensor
 
     @classmethod
-    def of(cls, strings: Sequence[bytes]) -> ByteVocabulary:
+    def of(cls, strings: Sequence[builtins.bytes]) -> ByteVocabulary:
         """Lay out the byte string of every id in order, for any kind of tokenizer."""
         lengths = torch.tensor([0, *map(len, strings)])
         data = torch.frombuffer(bytearray(b"".join([*strings, b"\0"])), dtype=torch.uint8)

@@ -77,8 +77,8 @@ DOORS = {
     ),
     "rrgtrain.rewards": "blocks gathered labellers model_files service spending term_models",
     "rrgtrain.run": (
-        "alike export generate init outcome replay room scorecards select_studies serve session "
-        "stages stress"
+        "alike export generate init model_check outcome replay room scorecards select_studies serve "
+        "session stages stress"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
@@ -210,7 +210,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/log": "trackers 1",
     "python/rrgtrain/plan": "cheaper 1 fit 1 memory 4 setup 1 sizes 1 stage 5 work 3",
     "python/rrgtrain/policy": (
-        "chat_template 1 codec 3 files 1 load 3 lora 2 "
+        "chat_template 1 files 1 load 3 lora 2 policy 2 "
         "prompt 2 remembered 4 render 1 skeleton 1 template 1 vision_attention "
         "1 vision_cache 1 whole 7"
     ),

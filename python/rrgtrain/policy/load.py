@@ -34,7 +34,7 @@ from rrgtrain.policy.whole import (
 )
 from rrgtrain.ranks.layout import Layout
 
-__all__ = ["Policy", "fetch", "load_policy", "read_config"]
+__all__ = ["Policy", "end_of_turn", "fetch", "load_policy", "read_config"]
 
 PREPROCESSOR = "preprocessor_config.json"
 # Models take the features of images, `mm_encoder_outputs`.

@@ -62,7 +62,7 @@ class Policy(Backbone):
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The ids that text must not read as: special tokens, ends and what is never sampled."""
+        """List the ids that no text may read as: special tokens, ends, images."""
         added = self.tokenizer.added_tokens_decoder.items()
         special = {i for i, token in added if token.special} | {*self.tokenizer.all_special_ids}
         return frozenset(special | {*self.eos_ids, *self.never_sampled})

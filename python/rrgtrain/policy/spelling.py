@@ -1,4 +1,4 @@
-"""Read from a tokenizer which bytes each token stands for, and encode by it to the letter.
+"""Read the bytes of each token from a tokenizer, and encode to the letter.
 
 Two kinds are served. Byte-level BPE (GPT-2, Qwen, Llama 3) spells a byte by a character. Those like
 SentencePiece's (Llama 2, Gemma, LLaVA) spell text as it is, a blank as U+2581, a byte that no token
@@ -18,6 +18,7 @@ from typing import Any
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
+from rrgclinical.common import json_reader
 from rrgkern import ByteVocabulary, byte_vocabulary
 
 BLANK = "\u2581"
@@ -97,7 +98,7 @@ class Spelling:
         return data[self.stripped(data) :].decode(errors="replace")
 
     def stripped(self, data: bytes) -> int:
-        """Count the bytes of a first blank that are no part of the text: 0 or 1."""
+        """Count the bytes of a first blank, no part of the text: 0 or 1."""
         return int(self.first_blank and data.startswith(b" "))
 
     def hold(self, tokenizer: Any) -> None:
@@ -170,7 +171,7 @@ def _steps(part: Any) -> list[dict[str, Any]]:
     """The steps of a decoder as its file has them."""
     if part is None:
         return [{"type": "none"}]
-    state: dict[str, Any] = json.loads(part.__getstate__())
+    state: dict[str, Any] = json_reader.parse(part.__getstate__(), dict)
     steps: list[dict[str, Any]] = state.get("decoders", [state])
     return steps
 
@@ -194,7 +195,7 @@ def _without_prefix(part: Any) -> Any:
     """A pre-tokenizer that puts no blank before a text; a report's beginning is ours to know."""
     if part is None:
         return None
-    state = json.loads(part.__getstate__())
+    state = json_reader.parse(part.__getstate__(), dict)
     for step in state.get("pretokenizers", [state]):
         if step["type"] == "Metaspace":
             step["prepend_scheme"] = "never"

@@ -1,4 +1,4 @@
-"""What a run does with a model, told before it: `rrgtrain check`."""
+"""Tell before a run what it does with a model: `rrgtrain check`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 from rrgdata.study import ImageRef, Study
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.policy.chat_template import end_of_turn
+from rrgtrain.policy.load import end_of_turn
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.probe import NoWay, probe
@@ -25,8 +25,7 @@ from rrgtrain.run.checked import SERVED, check_start
 from rrgtrain.run.session import load_for, sampler_of
 from rrgtrain.run.sharing import example_prompts
 from rrgtrain.schema import Recipe
-from rrgtrain.train.batch import Batch
-from rrgtrain.train.sampler_gap import SamplerWatch
+from rrgtrain.train import Batch, SamplerWatch
 
 REFUSED = "REFUSED: "
 # Of a radiograph as it comes from a detector, in pixels.
@@ -35,7 +34,7 @@ TOKENS = 16
 
 
 def check_model(recipe: Recipe) -> Iterator[str]:
-    """Open the policy that a recipe names, and yield what is to be known of it, a line each.
+    """Open the policy of a recipe, and yield a line for each of its parts.
 
     A line with REFUSED tells what would stop a run. Nothing is trained, and nothing is left.
     """
@@ -56,9 +55,9 @@ def check_model(recipe: Recipe) -> Iterator[str]:
         ("sharing", _sharing),
         ("engine", _engine),
     ]
-    for name, told in lines:
+    for name, part in lines:
         try:
-            yield f"{name}: {told(policy, recipe)}"
+            yield f"{name}: {part(policy, recipe)}"
         except UserError as error:
             yield f"{name}: {REFUSED}{error}"
 
@@ -166,11 +165,11 @@ def _engine(policy: Policy, recipe: Recipe) -> str:
     row = watch(Batch.of(groups, torch.ones(count), recipe.rl), [])
     if not row:
         return f"{name} gives no log-probs to compare with"
-    seen = "with images" if policy.sees_images else "of text"
+    kind = "with images" if policy.sees_images else "of text"
     gap, tail = row["sampler/gap_mean"], row["sampler/gap_p99"]
     return (
         f"{name} and the trainer differ by {gap:.1g} nats a token ({tail:.1g} at the 99th "
-        f"percentile) over {count} reports of {len(groups)} prompts {seen}"
+        f"percentile) over {count} reports of {len(groups)} prompts {kind}"
     )
 
 

@@ -87,7 +87,7 @@ def _kept(file: Path) -> Probed | None:
 
 
 def example_prompts(policy: Policy, style: str = "editgrpo") -> list[tuple[Study, EncodedPrompt]]:
-    """Prompts of studies with two images and with one; of text alone where it sees none."""
+    """Encode prompts with two images and one; of text where it sees none."""
     counts = (2, 1) if policy.sees_images else (0, 0)
     draw = np.random.default_rng(0)
     prompts = []

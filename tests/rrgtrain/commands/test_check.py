@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rrgtrain.cli import main
-from rrgtrain.rollout import transformers_engine
+from rrgtrain.rollout import TransformersEngine
 from tests.rrgtrain.policy.checkpoints import checkpoint
 from tests.rrgtrain.policy.common import text_directory
 
@@ -60,12 +60,12 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
     assert status == 1 and "rollout.engine=vllm serves Qwen2.5-VL" in lines["model"]
     status, lines = told(capsys, text_directory(), "policy.sharing=cache", "policy.attn=dense")
     assert status == 0 and lines["sharing"].endswith("; it trains in one process")
-    real = transformers_engine.generate
+    real = TransformersEngine.generate
 
-    def colder(policy: Any, request: Any) -> Any:
-        return real(policy, replace(request, temperature=0.5))
+    def colder(engine: Any, policy: Any, request: Any) -> Any:
+        return real(engine, policy, replace(request, temperature=0.5))
 
-    monkeypatch.setattr(transformers_engine, "generate", colder)
+    monkeypatch.setattr(TransformersEngine, "generate", colder)
     status, lines = told(capsys, text_directory())
     assert status == 1 and [*lines] == NAMES
     assert "REFUSED: trainer and sampler differ by" in lines["engine"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -44,15 +43,6 @@ def _text(*, without: str = "") -> Callable[[Path], None]:
     return write
 
 
-def _spelled_otherwise(place: Path) -> None:
-    """A tokenizer whose decoder is BERT's."""
-    _text()(place)
-    file = place / "tokenizer.json"
-    written = json.loads(file.read_text())
-    written["decoder"] = {"type": "WordPiece", "prefix": "##", "cleanup": False}
-    file.write_text(json.dumps(written))
-
-
 class Int8(nn.Module):
     """A head of whole numbers."""
 
@@ -68,7 +58,6 @@ MODELS: dict[str, tuple[Callable[[Path], None], str]] = {
     "cross-attention": (_configured("Mllama"), "a mllama reads images by cross-attention"),
     "processor": (_configured("Mistral3"), r"the images of a mistral3 are prepared by \w+"),
     "no template": (_text(without="chat_template.jinja"), "has no chat template; add the"),
-    "codec": (_spelled_otherwise, "its decoder is WordPiece; name a model whose tokenizer"),
     "images": (_text(), r"has \d image\(s\), but a Qwen2ForCausalLM reads text alone; pass data"),
 }
 
