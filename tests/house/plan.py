@@ -77,8 +77,8 @@ DOORS = {
     ),
     "rrgtrain.rewards": "blocks gathered labellers model_files service spending term_models",
     "rrgtrain.run": (
-        "alike export generate init model_check outcome replay room scorecards select_studies serve "
-        "session stages stress"
+        "alike export generate init model_check outcome replay room scorecards select_studies "
+        "serve session stages stress"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
@@ -115,7 +115,7 @@ OPENED = {
     "rrgtrain.ranks": "lost",
     "rrgtrain.plan": "machine memory",
     "rrgtrain.policy": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
-    "rrgtrain.rollout": "repeated sampler transformers_engine vllm_prompts",
+    "rrgtrain.rollout": "cache repeated sampler transformers_engine vllm_prompts",
     "rrgtrain.run": "checked data sharing",
     "rrgtrain.state": "rng",
     "rrgtrain.train": "batch best gradients resample update",

@@ -14,15 +14,15 @@ from torch import Tensor
 
 
 class RepeatedStep:
-    """Call `compute`, tensor to tensor, as a graph once its buffers stay.
+    """Call a function, tensor to tensor, as a graph once its buffers stay.
 
     The first call after `forget` runs as it is, which loads its kernels; the second is captured.
-    `compute` must read and write the same memory each time and must not wait for the device. What
-    a call returns is overwritten by the next.
+    The function must read and write the same memory each time and must not wait for the device.
+    What a call returns is overwritten by the next. It is not held: a circle of references would
+    keep the buffers that it reads until Python looks for circles.
     """
 
-    def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
-        self._compute = compute
+    def __init__(self) -> None:
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._taken = self._returned = torch.empty(0)
@@ -31,17 +31,19 @@ class RepeatedStep:
         """Let go of the graph, since buffers have changed."""
         self._calls, self._graph = 0, None
 
-    def __call__(self, tensor: Tensor) -> Tensor:
+    def __call__(self, compute: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
         self._calls += 1
         if self._calls == 1:
-            return self._compute(tensor)
+            return compute(tensor)
         if self._graph is None:
-            self._graph = self._captured(tensor)
+            self._graph = self._captured(compute, tensor)
         self._taken.copy_(tensor)
         self._graph.replay()
         return self._returned
 
-    def _captured(self, tensor: Tensor) -> torch.cuda.CUDAGraph:
+    def _captured(
+        self, compute: Callable[[Tensor], Tensor], tensor: Tensor
+    ) -> torch.cuda.CUDAGraph:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(tensor.device)
         self._taken = tensor.clone()
         stream.wait_stream(torch.cuda.current_stream())
@@ -53,7 +55,7 @@ class RepeatedStep:
                 # other threads read images onto the device
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    self._returned = self._compute(self._taken)
+                    self._returned = compute(self._taken)
                 finally:
                     graph.capture_end()
         finally:

@@ -102,7 +102,7 @@ class PackedDecoder:
         embeddings = embed(policy, ids.to(device), places, vision_embeddings(policy, prompts))
         padding = torch.arange(longest) >= lengths[:, None]
         graphs = repeats(device)
-        self.repeated = RepeatedStep(self._forward) if graphs else None
+        self.repeated = RepeatedStep() if graphs else None
         self.cache = GroupCache(padding.to(device), group, chunk=CHUNK[graphs], whole_room=graphs)
         self.compact_below = COMPACT_BELOW[graphs]
         # Padding is on the right, so plain causal attention never lets a prompt see it.
@@ -129,7 +129,8 @@ class PackedDecoder:
         """Take the tokens [n] of the next step."""
         if self.cache.reserve() and self.repeated:
             self.repeated.forget()
-        self.hidden = (self.repeated or self._forward)(token)
+        repeated = self.repeated
+        self.hidden = repeated(self._forward, token) if repeated else self._forward(token)
 
     def _forward(self, token: Tensor) -> Tensor:
         """Compute the hidden states [n, H] behind the tokens [n]; asks the host for nothing."""

@@ -87,7 +87,9 @@ def test_a_term_of_another_shape_is_refused(
 
 
 def test_unknown_terms_are_named_with_the_choices() -> None:
-    wanted = "names 'labelf1'; did you mean label_f1. choose from accuracy, bertscore, bleu1, .*, or your own"
+    wanted = (
+        "names 'labelf1'; did you mean label_f1. choose from accuracy, bertscore, .*, or your own"
+    )
     with pytest.raises(UserError, match=wanted):
         RewardService(RewardSettings(terms={"label_f1": 1.0, "labelf1": 1.0}))
     with pytest.raises(UserError, match="reward.terms is empty; choose from"):

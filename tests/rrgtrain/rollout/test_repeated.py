@@ -6,6 +6,8 @@ without a GPU: it computes, and holds every repetition to the addresses of the f
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rrgtrain.rollout import Rollout, SamplingRequest, generate, transformers_engine
+from rrgtrain.rollout.cache import GroupCache
 from rrgtrain.rollout.repeated import RepeatedStep
 from rrgtrain.rollout.transformers_engine import PackedDecoder
 from tests.rrgtrain.rollout.test_transformers_engine import ending_policy, prompts_of, seeds_for
@@ -26,24 +29,23 @@ class Addresses:
 
     captures = 0
 
-    def __init__(self, compute: Callable[[Tensor], Tensor]) -> None:
-        self.compute, self.at = compute, None
-        decoder: Any = compute
-        self.decoder: PackedDecoder = decoder.__self__
+    def __init__(self) -> None:
+        self.at: list[tuple[int, torch.Size]] | None = None
 
     def forget(self) -> None:
         self.at = None
 
-    def __call__(self, token: Tensor) -> Tensor:
-        cache: Any = self.decoder.cache
+    def __call__(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
+        decoder: PackedDecoder = compute.__self__  # type: ignore[attr-defined]
+        cache: Any = decoder.cache
         buffers = [t for pair in cache._own + cache._prefix for t in pair]
-        buffers += [cache._place, cache._prompt, self.decoder.next_position]
+        buffers += [cache._place, cache._prompt, decoder.next_position]
         buffers += [t for t in (cache._slot, cache._penalty) if t is not None]
         at = [(t.data_ptr(), t.shape) for t in buffers]
         type(self).captures += self.at is None
         assert self.at in (None, at), "a graph would read memory that was given back"
         self.at = at
-        return self.compute(token)
+        return compute(token)
 
 
 def sampled(greedy: bool, device: str = "cpu") -> list[Rollout]:
@@ -83,13 +85,40 @@ def test_the_second_call_is_captured_and_later_ones_replay(monkeypatch: pytest.M
         def replay(self) -> None:
             calls.append("replay")
 
-    step = RepeatedStep(lambda tensor: calls.append("computed") or tensor)  # type: ignore[func-returns-value]
-    monkeypatch.setattr(step, "_captured", lambda tensor: calls.append("captured") or Graph())
+    def compute(tensor: Tensor) -> Tensor:
+        calls.append("computed")
+        return tensor
+
+    def captured(*_: object) -> Graph:
+        calls.append("captured")
+        return Graph()
+
+    step = RepeatedStep()
+    monkeypatch.setattr(step, "_captured", captured)
     for _ in range(3):
-        step(torch.zeros(0))
+        step(compute, torch.zeros(0))
     step.forget()
-    step(torch.zeros(0))
+    step(compute, torch.zeros(0))
     assert calls == ["computed", "captured", "replay", "replay", "computed"]
+
+
+def test_a_cache_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    caches: list[weakref.ref[GroupCache]] = []
+
+    def watched(*words: Any, **options: Any) -> GroupCache:
+        cache = GroupCache(*words, **options)
+        caches.append(weakref.ref(cache))
+        return cache
+
+    monkeypatch.setattr(transformers_engine, "GroupCache", watched)
+    monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
+    monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
+    gc.disable()
+    try:
+        sampled(True)
+        assert [cache() for cache in caches] == [None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.gpu
@@ -98,9 +127,9 @@ def test_a_graph_gives_what_the_model_gives(monkeypatch: pytest.MonkeyPatch, gre
     graphs = []
     captured = RepeatedStep._captured
 
-    def count(self: RepeatedStep, tensor: Tensor) -> torch.cuda.CUDAGraph:
-        graphs.append(tensor)
-        return captured(self, tensor)
+    def count(self: RepeatedStep, *step: Any) -> torch.cuda.CUDAGraph:
+        graphs.append(step)
+        return captured(self, *step)
 
     monkeypatch.setattr(RepeatedStep, "_captured", count)
     monkeypatch.setattr(transformers_engine, "CHUNK", {True: 16, False: 64})
