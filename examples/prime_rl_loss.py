@@ -63,6 +63,6 @@ if __name__ == "__main__":
         loss_weights=None,
     )
     out = policy(sequence, surrogate="clip", eps_low=0.2, eps_high=0.28)
-    out.loss.backward()
+    (gradient,) = torch.autograd.grad(out.loss, logps)
     print(f"loss {out.loss:.3f}, clipped {out.metrics['clip_high']:.2f} of the tokens")
-    print("gradient", [round(g, 3) for g in logps.grad.tolist()])
+    print("gradient", [round(g, 3) for g in gradient.tolist()])

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +30,15 @@ class Loss(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2)
-        heads = dict(num_attention_heads=4, num_key_value_heads=2)
-        self.model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(WORDS), **sizes, **heads))
+        config = Qwen2Config(
+            vocab_size=len(WORDS),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        )
+        self.model = Qwen2ForCausalLM(config)
 
     def forward(
         self, prompts: list[Tensor], reports: list[list[Tensor]], advantages: Tensor
@@ -61,7 +67,8 @@ def roll_out(
     reports = []
     for prompt in prompts:
         options = dict(do_sample=True, top_k=0, eos_token_id=EOS, pad_token_id=PAD)
-        rows = policy.generate(prompt.expand(GROUP, -1), max_new_tokens=LONGEST, **options)
+        model: Any = policy
+        rows = model.generate(prompt.expand(GROUP, -1), max_new_tokens=LONGEST, **options)
         rows = rows[:, len(prompt) :]
         # up to the end token, which is scored too
         reports.append([row[: int((row != EOS).cumprod(0).sum()) + 1] for row in rows])

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_padding_changes_nothing_and_what_verl_refuses_is_refused() -> None:
         result("rrgkern", data, "mean", {}, None)
 
 
-def groups(seed: int = 0) -> DataProto:
+def groups(seed: int = 0) -> Any:
     """Three interleaved groups of 4, 3 and 5 rows."""
     generator = torch.Generator().manual_seed(seed)
     uid = np.array(list("abcabcabcacc"), dtype=object)

@@ -28,6 +28,7 @@ def test_states_that_are_padded_or_sliced_are_not_copied() -> None:
                 s, weight, ids, advantages, scale=advantages, mask=mask
             ),
         ):
+            call()  # a GPU's first product asks for its library's workspace
             largest = largest_allocation(call)
             assert largest < states.numel() * 4 // 8, largest
 

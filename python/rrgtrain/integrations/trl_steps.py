@@ -21,6 +21,7 @@ from rrgtrain.integrations.trl_alarm import SamplerAlarm
 from rrgtrain.integrations.trl_loss import LOSSES, ObjectiveRows
 from rrgtrain.integrations.trl_rewards import completion_text, trl_reward
 from rrgtrain.policy.codec import ReportCodec
+from rrgtrain.policy.policy import special_ids
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
@@ -107,7 +108,9 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
             )
         tokenizer, inner = self._tokenizer, self.accelerator.unwrap_model(self.model)
         rows = inner.get_input_embeddings().num_embeddings
-        self.codec = ReportCodec(tokenizer, self.eos_token_ids, tokenizer.eos_token_id, rows)
+        ends, end = self.eos_token_ids, tokenizer.eos_token_id
+        special = special_ids(inner.config, tokenizer, rows, ends)
+        self.codec = ReportCodec(tokenizer, ends, end, rows, special)
         column = self.extras.column
         if column not in (self.train_dataset.column_names or [column]):
             raise UserError(

@@ -40,7 +40,7 @@ def spec_of(name: str, config: Any) -> PolicyLoss:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ScoredRows:
     """lengths: [B] scored tokens of each row. limit: columns of the padded response."""
 
     lengths: Tensor
@@ -88,7 +88,7 @@ def verl_loss(
     it; `rollout_is_weights` [B, T] weigh tokens too.
     """
     mask = response_mask.bool()
-    rows = Rows(mask.sum(1), mask.shape[1])
+    rows = ScoredRows(mask.sum(1), mask.shape[1])
     # verl's SAPO knows one mean
     mode = "seq-mean-token-mean" if name == "rrgkern_sapo" else loss_agg_mode
     scale = rows.scale(mode, config.global_batch_info).to(log_prob.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +31,16 @@ def ids_of_images(config: Any, tokenizer: Any, rows: int) -> list[int]:
     tokens = tokenizer.added_tokens_decoder.items()
     ids |= {i for i, t in tokens if t.special and _SHOWN.search(t.content)}
     return sorted(i for i in ids if 0 <= i < rows)
+
+
+def special_ids(config: Any, tokenizer: Any, rows: int, ends: Iterable[int]) -> frozenset[int]:
+    """List the ids that no text may read as: special tokens, `ends`, images.
+
+    rows: of the embedding, which ids stay below.
+    """
+    added = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    shown = ids_of_images(config, tokenizer, rows)
+    return frozenset({*added, *tokenizer.all_special_ids, *ends, *shown})
 
 
 @dataclass(kw_only=True)
@@ -63,9 +74,7 @@ class Policy(Backbone):
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """List the ids that no text may read as: special tokens, ends, images."""
-        added = self.tokenizer.added_tokens_decoder.items()
-        special = {i for i, token in added if token.special} | {*self.tokenizer.all_special_ids}
-        return frozenset(special | {*self.eos_ids, *self.never_sampled})
+        return special_ids(self.config, self.tokenizer, self.embedding_shape[0], self.eos_ids)
 
     @property
     def generation_config(self) -> GenerationConfig:

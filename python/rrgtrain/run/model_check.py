@@ -94,7 +94,7 @@ def _adapter(policy: Policy, recipe: Recipe) -> str:
         return f"none, the whole model trains (policy.lora.rank would adapt {kind})"
     adapted = [n for n, m in policy.model.named_modules() if hasattr(m, "lora_A")]
     kinds = Counter(name.rsplit(".", 1)[-1] for name in adapted)
-    (config, *_) = policy.model.peft_config.values()  # type: ignore[union-attr,operator]
+    (config, *_) = policy.model.peft_config.values()  # type: ignore[operator]
     listed = ", ".join(f"{name} x {n}" for name, n in kinds.items())
     return f"rank {config.r} on {len(adapted)} modules: {listed}"
 
@@ -119,7 +119,7 @@ def _images(policy: Policy, recipe: Recipe) -> str:
     view = (ImageRef(Path("a.png"), "frontal"),)
     picture = Image.new("RGB", (WIDTH, HEIGHT))
     prompt = encode_prompt(policy, Study("a", "train", None, None, view), [picture])
-    tokens = int((prompt.input_ids == policy.image_token_id).sum())
+    tokens = prompt.input_ids.tolist().count(policy.image_token_id)
     return f"{tokens} tokens for a radiograph of {WIDTH:,} x {HEIGHT:,} pixels"
 
 
