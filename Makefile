@@ -34,6 +34,7 @@
 # Experiments
 #   make replicate             the papers' claims in miniature; ARGS=--list says what is run
 #   make learning              EditGRPO against its start, SFT and Dr. GRPO, three seeds
+#   make evidence              the papers' claims on IU X-Ray, by a preregistration, hours
 #   make draw RUN=runs/demo    the first page's pictures, from a finished demo
 #   make masking               DEER's table 6: ARGS="paper/deer --from CHECKPOINT data.root=DIR"
 #
@@ -54,7 +55,7 @@ COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.c
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking draw families clean
+.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking evidence draw families clean
 
 help:
 	@sed -n '2,40s/^# \{0,1\}//p' Makefile
@@ -181,6 +182,10 @@ tokenizers: $(VENV)/.installed-dev
 # Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
 replicate learning masking: $(VENV)/.installed
 	$(PY) -m experiments.$@ $(ARGS)
+
+# The papers' claims on IU X-Ray, RRG_DATA beside the checkout: hours; ARGS="--estimate" says how many.
+evidence: $(VENV)/.installed
+	$(PY) -m experiments.iu_evidence $(ARGS)
 
 draw: $(VENV)/.installed-dev
 	$(PY) -m experiments.draw $(or $(RUN),runs/demo) --screens

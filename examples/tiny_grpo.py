@@ -30,14 +30,9 @@ class Loss(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        config = Qwen2Config(
-            vocab_size=len(WORDS),
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-        )
+        sizes: Any = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+        sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+        config = Qwen2Config(vocab_size=len(WORDS), **sizes)
         self.model = Qwen2ForCausalLM(config)
 
     def forward(

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 OWN = {"rrgkern", "rrgclinical", "rrgdata", "rrgreport", "rrgtrain"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Imported where a user asks for it, and told of where it is missing.
-ASKED_FOR = {"bitsandbytes", "fastapi", "medspacy", "triton", "uvicorn", "vllm"}
+ASKED_FOR = {"bitsandbytes", "fastapi", "medspacy", "triton", "trl", "uvicorn", "verl", "vllm"}
 # The published packages run in an environment of their own.
 WORKER = ROOT / "python/rrgclinical/official/worker.py"
 # torch.utils.tensorboard imports the first, pydicom the others where a file is compressed.

@@ -103,5 +103,5 @@ def test_it_prints_a_table_and_a_drawing(capsys: pytest.CaptureFixture[str]) -> 
     main(["--gpus", "1", "8", "--update-share", "0.5"])
     out = capsys.readouterr().out
     assert "update_share 0.5: given" in out and "read_share 0.6: unmeasured" in out
-    assert "launch_seconds 2.5e-05: measured" in out and "1 GPU" in out
+    assert "launch_seconds 6.5e-06: measured" in out and "1 GPU" in out
     assert out.count("|") == 2 * 8 and "8 GPU, " in out

@@ -190,6 +190,7 @@ NOT_IN_CI = {
     "chaos": "an hour; tests/rrgtrain/run/test_chaos.py has four moments",
     "replicate": "an experiment, hours; tests/experiments runs each job at the size of a test",
     "learning": "an experiment, hours; tests/experiments/test_learning.py runs its parts",
+    "evidence": "an experiment, hours; tests/experiments/iu_evidence runs it at the size of a test",
     "masking": "an experiment on somebody's checkpoint; tests/experiments runs it",
     "families": "the whole product; tests/rrgtrain/policy/test_families.py has one mode a family",
     "draw": "pictures of a finished run; tests/experiments/test_draw.py draws from a tiny one",
@@ -210,12 +211,12 @@ VAGUE_LOCALS = {
     "python/rrgtrain/log": "trackers 1",
     "python/rrgtrain/plan": "cheaper 1 fit 1 memory 4 setup 1 sizes 1 stage 5 work 3",
     "python/rrgtrain/policy": (
-        "chat_template 1 files 1 load 3 lora 2 policy 2 "
+        "chat_template 1 files 1 load 3 lora 2 "
         "prompt 2 remembered 4 render 1 skeleton 1 template 1 vision_attention "
         "1 vision_cache 1 whole 7"
     ),
-    "python/rrgtrain/ranks": "gathered 4 nodes 2 ranks 1 sharding 2 unread 1",
-    "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 5 terms 6",
+    "python/rrgtrain/ranks": "gathered 2 nodes 2 ranks 1 sharding 2",
+    "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",
     "python/rrgtrain/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
     "python/rrgtrain/run": (
         "alike 1 data 4 generate 4 generated 1 init 4 model_card 9 outcome 2 replay 3 room 1 "

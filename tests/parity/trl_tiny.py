@@ -133,6 +133,8 @@ def gemma3(place: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     of_ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in named.items()}
     text = sizes(4) | {"vocab_size": like.get_text_config().vocab_size, "head_dim": 8}
     text |= {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 24}
+    # Gemma's own ends are ids of plain text here
+    text |= {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     config = Gemma3Config(
         text_config=text | HEADS | {"query_pre_attn_scalar": 8},
         vision_config=sizes(2) | {"image_size": 28, "patch_size": 7, "num_attention_heads": 2},

@@ -86,9 +86,9 @@ class Rates:
     read_share: float = 0.6
     """Share of the memory's bandwidth that decoding reaches."""
     launches: float = 70.0
-    """Kernel launches of a decoder layer in eager decoding."""
-    launch_seconds: float = 2.5e-5
-    """Seconds of a launch, in which a GPU waits for Python."""
+    """Kernel launches of a decoder layer in a token step."""
+    launch_seconds: float = 6.5e-6
+    """Seconds of a launch where token steps are CUDA graphs, their captures included."""
     graph_seconds: float = 2.0e-3
     """Seconds of the host for each token step of vLLM."""
     wake_seconds: float = 0.5
