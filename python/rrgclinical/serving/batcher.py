@@ -135,7 +135,11 @@ class Batcher:
         self._thread.join()
 
     def _work(self) -> None:
-        while batch := self._next():
+        while waited := self._next():
+            # one that was given up is not scored, and its future takes no answer
+            batch = [r for r in waited if r.future.set_running_or_notify_cancel()]
+            if not batch:
+                continue
             try:
                 self._answer(batch, self._scored(batch))
             except Exception as error:

@@ -47,8 +47,9 @@ class SamplerAlarm(TrainerCallback):
         if not len(sampler):
             return
         limit = ROUNDING[trainer.accelerator.unwrap_model(trainer.model).dtype]
-        if trainer.accelerator.mixed_precision == "bf16":
-            limit = ROUNDING[torch.bfloat16]
+        computed = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        if (mixed := trainer.accelerator.mixed_precision) in computed:
+            limit = ROUNDING[computed[mixed]]
         run = Run(
             limit if self.max_gap is None else self.max_gap,
             top_p=trainer.args.top_p,

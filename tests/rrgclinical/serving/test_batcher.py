@@ -107,3 +107,15 @@ def test_settings_that_cannot_be_are_refused() -> None:
     for bad in ((0, 0.0, 1), (1, -1.0, 1), (1, 61.0, 1), (1, float("nan"), 1), (1, 0.0, 0)):
         with pytest.raises(UserError, match="wanted at least 1 report in each"):
             BatchSettings(*bad)
+
+
+def test_a_request_that_is_given_up_ends_no_other() -> None:
+    scorer, batcher = started(largest=2)
+    gone, stays = (batcher.submit([name], [""]) for name in "ab")
+    alone = batcher.submit(["cd"], [""])
+    assert gone.cancel() and alone.cancel()
+    scorer.gate.set()
+    assert stays.result(30)["own"] == [1 / 7]
+    assert batcher.submit(["e"], [""]).result(30)["own"] == [1 / 7] and batcher.alive
+    assert ["cd"] not in scorer.batches and all("a" not in batch for batch in scorer.batches)
+    batcher.close()
