@@ -123,7 +123,11 @@ def run(app: FastAPI, listening: socket.socket) -> None:
 
 def server_of(app: FastAPI) -> uvicorn.Server:
     """Make the server of an application; it ends when `should_exit` is set."""
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on")
+    # Its own configuration of logging would close every handler of the process, absl's with the
+    # stream that was standard error when absl was imported.
+    config = uvicorn.Config(
+        app, log_config=None, log_level="warning", access_log=False, lifespan="on"
+    )
     return uvicorn.Server(config)
 
 

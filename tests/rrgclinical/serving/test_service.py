@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import logging
 import socket
 import threading
 import time
@@ -21,8 +22,8 @@ from rrgclinical.serving import (
     swift_reward,
     verl_reward,
 )
-from rrgclinical.serving.app import listen
-from rrgclinical.serving.batcher import BatchSettings
+from rrgclinical.serving.app import listen, make_app, server_of
+from rrgclinical.serving.batcher import Batcher, BatchSettings
 from tests.rrgclinical.serving.service import Lengths, answering, serving, until
 
 
@@ -193,3 +194,17 @@ def test_addresses_that_are_none_are_refused() -> None:
             listen("127.0.0.1", port)
     with pytest.raises(UserError, match="cannot listen on 127.0.0.1:99999"):
         listen("127.0.0.1", 99999)
+
+
+def test_a_server_leaves_the_handlers_of_the_process_alone() -> None:
+    class Watched(logging.Handler):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+            super().close()
+
+    handler, batcher = Watched(), Batcher(Lengths())
+    server_of(make_app(batcher))
+    assert not handler.closed
+    batcher.close()
