@@ -57,6 +57,10 @@ class Backbone:
     probed_tokens: int | None = None
     layout: Layout = field(default_factory=Layout)
 
+    def go_on_with(self, model: nn.Module, layout: Layout | None = None) -> None:
+        """Take another model in place of its own; layout: the model's, None of one just made."""
+        self.model, self.layout = model, layout or Layout()
+
     @property
     def backbone(self) -> Any:
         """The model of transformers itself, LoRA layers included."""

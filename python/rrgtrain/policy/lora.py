@@ -48,4 +48,4 @@ def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        policy.model = get_peft_model(model, config).eval()
+        policy.go_on_with(get_peft_model(model, config).eval())

@@ -92,7 +92,7 @@ def _merge(policy: Policy, name: str) -> None:
             "it would change the other; leave --merge out"
         )
     model: Any = policy.model
-    policy.model = model.merge_and_unload()
+    policy.go_on_with(model.merge_and_unload())
 
 
 def _write(policy: Policy, directory: Path) -> None:

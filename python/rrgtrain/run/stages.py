@@ -145,7 +145,7 @@ class Stages:
                 kept = self._result(SftResult, found).best
                 started = load_for(self.session.recipe.policy, kept, masters=True)
                 if sharding.is_sharded(self.session.policy):
-                    self.session.policy.model = started.model
+                    self.session.policy.go_on_with(started.model, started.layout)
                 else:
                     load_weights(self.session.policy, dict(started.model.named_parameters()))
             return self._result(SftResult, found)
@@ -181,7 +181,8 @@ class Stages:
         recipe, policy = session.recipe, session.policy
         if self.tuned is not None and sharding.is_sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
-            policy.model = load_for(recipe.policy, self.tuned, masters=True).model
+            tuned = load_for(recipe.policy, self.tuned, masters=True)
+            policy.go_on_with(tuned.model, tuned.layout)
         watch = AxesWatch(session.rewards.scored_text)
         kept_steps = recipe.log if ranks.is_main() else LogSettings(records=0)
         with self.checkpointer.running():

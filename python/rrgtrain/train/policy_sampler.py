@@ -49,8 +49,10 @@ class PolicySampler:
         def sample(request: SamplingRequest) -> list[list[Rollout]]:
             groups = engine.generate(policy, request) if request.prompts else []
             never = {*policy.never_sampled}
-            for ids in (rollout.ids.tolist() for group in groups for rollout in group):
-                if not never.isdisjoint(ids):
+            for rollout in (rollout for group in groups for rollout in group):
+                ids = rollout.ids.tolist()
+                # weights that have blown up draw any id, and are told as such
+                if not never.isdisjoint(ids) and bool(rollout.logps.isfinite().all()):
                     token = policy.tokenizer.convert_ids_to_tokens(min(never.intersection(ids)))
                     raise UserError(
                         f"rollout.engine sampled {token}, which stands for an image that is not "
