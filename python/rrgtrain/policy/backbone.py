@@ -58,7 +58,10 @@ class Backbone:
     layout: Layout = field(default_factory=Layout)
 
     def go_on_with(self, model: nn.Module, layout: Layout | None = None) -> None:
-        """Take another model in place of its own; layout: the model's, None of one just made."""
+        """Take another model in place of its own.
+
+        layout: the model's; None for one that was just made.
+        """
         self.model, self.layout = model, layout or Layout()
 
     @property
