@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from experiments.iu_evidence.data import DEVELOPMENT, FOLDS, Evidence
+from experiments.replicate import jobs
 from experiments.replicate.jobs import Job
 from rrgtrain.errors import UserError
 
@@ -252,18 +253,7 @@ CLAIMS: tuple[Hypothesis, ...] = (
 
 def with_needs(names: Iterable[str]) -> list[str]:
     """List the jobs and their needs in the table's order; UserError for an unknown one."""
-    needed: set[str] = set()
-
-    def add(name: str) -> None:
-        if name not in ARMS:
-            raise UserError(f"job {name} is unknown; jobs are: {', '.join(ARMS)}")
-        needed.add(name)
-        for before in ARMS[name].needs:
-            add(before)
-
-    for name in names:
-        add(name)
-    return [name for name in ARMS if name in needed]
+    return jobs.with_needs(names, ARMS)
 
 
 def claims_of(names: Iterable[str] | None) -> list[Hypothesis]:

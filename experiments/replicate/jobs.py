@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -87,20 +87,21 @@ JOBS: dict[str, Job] = {job.name: job for job in _LISTED}
 HEADLINE = ("sft", "grpo", "dr_grpo", "editgrpo", "mrg_r1", "mrg_r1_ce_f1", "ditpo", "orapo")
 
 
-def with_needs(names: Iterable[str]) -> list[str]:
-    """The jobs and all that they need, in the order of the table."""
+def with_needs(names: Iterable[str], jobs: Mapping[str, Job] | None = None) -> list[str]:
+    """List jobs and all that they need, in the order of JOBS or another table."""
+    table = JOBS if jobs is None else jobs
     wanted: set[str] = set()
 
     def add(name: str) -> None:
-        if name not in JOBS:
-            raise UserError(f"--job {name} is unknown; jobs are: {', '.join(JOBS)}")
+        if name not in table:
+            raise UserError(f"--job {name} is unknown; jobs are: {', '.join(table)}")
         wanted.add(name)
-        for before in JOBS[name].needs:
+        for before in table[name].needs:
             add(before)
 
     for name in names:
         add(name)
-    return [name for name in JOBS if name in wanted]
+    return [name for name in table if name in wanted]
 
 
 @dataclass(frozen=True)

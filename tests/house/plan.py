@@ -75,7 +75,7 @@ DOORS = {
         "attention backbone codec families files forward kinds load lora own_forward policy probe "
         "prompt remembered shared_prefix template tiny trainable vision_cache"
     ),
-    "rrgtrain.rewards": "blocks gathered labellers model_files service spending term_models",
+    "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
     "rrgtrain.run": (
         "alike export generate init model_check outcome replay room scorecards select_studies "
         "serve session stages stress"

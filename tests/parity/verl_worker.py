@@ -80,4 +80,4 @@ class Worker(RewardLoopWorker):
 
     def batches(self) -> int:
         """Count the calls of the reward service."""
-        return self.reward_manager.gathered.batches
+        return self.reward_manager.batcher.counts.batches

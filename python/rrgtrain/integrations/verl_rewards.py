@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -9,12 +10,14 @@ from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
+from rrgclinical.serving.batcher import Batcher, BatchSettings
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.gathered import GatheredRewards
 from rrgtrain.schema import RewardSettings
 
 MANAGER = "rrgkern"
+# verl itself bounds how many samples wait.
+SETTINGS = BatchSettings(queue=1 << 30)
 
 
 def reward_settings(config: Any) -> RewardSettings:
@@ -45,7 +48,7 @@ class ReportRewardManager(RewardManagerBase):
         reward_model_tokenizer: Any = None,
     ) -> None:
         super().__init__(config, tokenizer, compute_score)
-        self.gathered = GatheredRewards(RewardService(reward_settings(config)))
+        self.batcher = Batcher(RewardService(reward_settings(config)), SETTINGS)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """Score the last sequence of a sample."""
@@ -54,5 +57,6 @@ class ReportRewardManager(RewardManagerBase):
         count = int(item.batch["attention_mask"][-len(responses) :].sum())
         report = self.tokenizer.decode(responses[:count], skip_special_tokens=True)
         reference = item.non_tensor_batch["reward_model"]["ground_truth"]
-        scores = await self.gathered(report, reference)
+        batched = await asyncio.wrap_future(self.batcher.submit([report], [reference]))
+        scores = {name: value for name, (value,) in batched.items()}
         return {"reward_score": scores.pop("total"), "reward_extra_info": scores}
