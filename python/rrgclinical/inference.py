@@ -53,6 +53,16 @@ def place_network(
     return Placement(where, DTYPES[dtype], token_budget or default)
 
 
+def padded_rows(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pad rows of ids on the right: ids and mask, int64 `[rows, longest]`, on the CPU."""
+    padded = torch.full((len(rows), max(map(len, rows))), pad_id)
+    mask = torch.zeros_like(padded)
+    for place, row in enumerate(rows):
+        padded[place, : len(row)] = torch.tensor(row)
+        mask[place, : len(row)] = 1
+    return padded, mask
+
+
 def length_sorted(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Indices into `lengths`, longest first, cut so that rows x longest <= `budget`.
 

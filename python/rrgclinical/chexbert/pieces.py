@@ -25,6 +25,7 @@ from torch import Tensor
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
+from rrgclinical.inference import padded_rows
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ORIGIN = "the vocabulary of bert-base-uncased (vocab.txt or tokenizer.json)"
@@ -88,10 +89,8 @@ class ReportTokenizer:
 
 def pad(pieces: Sequence[Pieces], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Pad a batch: ids and attention mask (0 at padding), int64 [R, L] each."""
-    longest = max(len(one.ids) for one in pieces)
-    ids = [one.ids + [pad_id] * (longest - len(one.ids)) for one in pieces]
-    mask = [[1] * len(one.ids) + [0] * (longest - len(one.ids)) for one in pieces]
-    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+    ids, mask = padded_rows([one.ids for one in pieces], pad_id)
+    return ids.to(device), mask.to(device)
 
 
 def read_vocabulary(name: str | Path | None, size: int) -> dict[str, int]:

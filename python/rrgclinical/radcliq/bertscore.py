@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, RobertaConfig, RobertaModel
 
 from rrgclinical.backends import check_reports
 from rrgclinical.common.errors import UserError
-from rrgclinical.inference import length_sorted, place_network
+from rrgclinical.inference import length_sorted, padded_rows, place_network
 from rrgclinical.progress_bars import no_key_tables, no_progress_bars
 
 LAYER = 5
@@ -106,12 +106,7 @@ class BertScore:
         ]
         states: dict[str, Tensor] = {}
         for rows in length_sorted([len(one) for one in ids], self.token_budget):
-            longest = max(len(ids[row]) for row in rows)
-            padded = torch.full((len(rows), longest), self._tokenizer.pad_token_id)
-            mask = torch.zeros_like(padded)
-            for place, row in enumerate(rows):
-                padded[place, : len(ids[row])] = torch.tensor(ids[row])
-                mask[place, : len(ids[row])] = 1
+            padded, mask = padded_rows([ids[row] for row in rows], self._tokenizer.pad_token_id)
             out = self._network(padded.to(self.device), attention_mask=mask.to(self.device))
             hidden = torch.nn.functional.normalize(out.last_hidden_state, dim=-1).cpu()
             for place, row in enumerate(rows):

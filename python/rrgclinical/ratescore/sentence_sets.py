@@ -11,7 +11,7 @@ import torch
 
 from rrgclinical.backends import check_reports
 from rrgclinical.cached import Cached
-from rrgclinical.inference import length_sorted, place_network
+from rrgclinical.inference import length_sorted, padded_rows, place_network
 from rrgclinical.ratescore.models import load_embedder
 from rrgclinical.ratescore.sentences import splitter
 
@@ -71,12 +71,7 @@ class SentenceEmbedder:
         ids = self._tokens(texts, max_length=PIECES, truncation=True)["input_ids"]
         rows: list[np.ndarray] = [np.zeros(0)] * len(texts)
         for places in length_sorted([len(one) for one in ids], self.token_budget):
-            longest = max(len(ids[place]) for place in places)
-            padded = torch.full((len(places), longest), self._tokens.pad_token_id)
-            mask = torch.zeros_like(padded)
-            for row, place in enumerate(places):
-                padded[row, : len(ids[place])] = torch.tensor(ids[place])
-                mask[row, : len(ids[place])] = 1
+            padded, mask = padded_rows([ids[place] for place in places], self._tokens.pad_token_id)
             out = self._network(
                 input_ids=padded.to(self.device), attention_mask=mask.to(self.device)
             )
