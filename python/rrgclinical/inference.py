@@ -54,7 +54,10 @@ def place_network(
 
 
 def padded_rows(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pad rows of ids on the right: ids and mask, int64 `[rows, longest]`, on the CPU."""
+    """Pad rows of ids on the right.
+
+    Returns ids and mask, int64 `[rows, longest]` each, on the CPU.
+    """
     padded = torch.full((len(rows), max(map(len, rows))), pad_id)
     mask = torch.zeros_like(padded)
     for place, row in enumerate(rows):
