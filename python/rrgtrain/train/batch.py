@@ -202,17 +202,18 @@ class Batch:
         index = self._tokens(rows.tolist())
         larger = len(self.groups) / len(chosen)
         asked = self.objective
-        per_token = _is_per_token(asked.advantages, len(self.scored), len(self.member_of_token))
-        advantages = asked.advantages.flatten()
         likelihood = _at(asked.likelihood, rows)
+        preference = asked.preference
+        if preference is not None:
+            preference = replace(preference, pairs=self._pairs(rows, larger))
         objective = replace(
             asked,
-            # the part may have as many tokens as members: two axes say which these are
-            advantages=advantages[index][None] if per_token else advantages[rows],
+            # the part may have as many tokens as members: two axes say that these are by token
+            advantages=self.advantages[index][None],
             weight=_at(asked.weight, index),
             mask=_at(asked.mask, index),
             group_weight=_at(asked.group_weight, torch.tensor(chosen)),
-            preference=self._preference(rows, larger),
+            preference=preference,
             likelihood=None if likelihood is None else likelihood * larger,
         )
         part = Batch.of([self.groups[b] for b in chosen], objective, settings)
@@ -251,6 +252,9 @@ class Batch:
                 kept.append(replace(group, members=tuple(group.members[k] for k in needed)))
                 rows.extend(first + k for k in needed)
         index, chosen = self._tokens(rows), torch.tensor(rows, dtype=torch.int64)
+        pairs = None if self.objective.preference is None else self._pairs(chosen)
+        if pairs is not None and not len(pairs.weight):
+            pairs = None
         return MicroBatch(
             kept,
             rows,
@@ -259,7 +263,7 @@ class Batch:
             self.scale[chosen],
             _at(self.objective.weight, index),
             _at(self.mask, index),
-            self._pairs(chosen),
+            pairs,
             _at(self.objective.likelihood, chosen),
             _at(self.old, index),
             _at(self.ref, index),
@@ -273,34 +277,18 @@ class Batch:
         spans = [torch.arange(self._bounds[row], self._bounds[row + 1]) for row in rows]
         return torch.cat([torch.zeros(0, dtype=torch.int64), *spans])
 
-    def _places(self, rows: Tensor) -> tuple[Tensor, Tensor, PreferencePairs]:
-        """Place among `rows` of each pair's members, -1 outside them, and the pairs."""
+    def _pairs(self, rows: Tensor, larger: float = 1.0) -> PreferencePairs:
+        """The pairs of weight among `rows`, by their place there, `larger` times as heavy."""
         assert self.objective.preference is not None
         pairs = self.objective.preference.pairs
         place = torch.full((len(self.scored),), -1)
         place[rows] = torch.arange(len(rows))
-        return place[pairs.positive], place[pairs.negative], pairs
-
-    def _preference(self, rows: Tensor, larger: float) -> Preference | None:
-        if self.objective.preference is None:
-            return None
-        positive, negative, pairs = self._places(rows)
-        inside = (positive >= 0) & (negative >= 0)
-        chosen = PreferencePairs(positive[inside], negative[inside], pairs.weight[inside] * larger)
-        return replace(self.objective.preference, pairs=chosen)
-
-    def _pairs(self, rows: Tensor) -> PreferencePairs | None:
-        """The pairs of weight among `rows`, by their place there; None without any."""
-        if self.objective.preference is None:
-            return None
-        positive, negative, pairs = self._places(rows)
-        active = pairs.weight != 0
-        inside = active & (positive >= 0) & (negative >= 0)
-        if bool((active & ~inside & ((positive >= 0) | (negative >= 0))).any()):
+        ends = torch.stack([place[pairs.positive], place[pairs.negative]])
+        outside = ends < 0
+        if bool(((pairs.weight != 0) & (outside[0] != outside[1])).any()):
             raise UserError("a preference pair names members of two groups; keep it within one")
-        if not bool(inside.any()):
-            return None
-        return PreferencePairs(positive[inside], negative[inside], pairs.weight[inside])
+        inside = (pairs.weight != 0) & ~outside[0]
+        return PreferencePairs(*ends[:, inside], pairs.weight[inside] * larger)
 
 
 def _at(values: Tensor | None, where: Tensor) -> Tensor | None:

@@ -260,6 +260,9 @@ def test_a_pair_across_groups_is_refused() -> None:
             cfg.rl,
         )
     gradients(POLICY)
+    whole = Batch.of(groups, replace(objective, preference=crossed), cfg.rl)
+    with pytest.raises(UserError, match="names members of two groups; keep it within one"):
+        whole.part([0], cfg.rl)  # it would lose the pair in silence
 
 
 @pytest.mark.parametrize(
