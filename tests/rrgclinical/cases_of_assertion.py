@@ -40,6 +40,12 @@ The {} has shown no resolution.
 Neither lung is free of {}.
 No denial of {}.
 No further clearing of the {}.
+It cannot be said that there is no {}.
+It is not true that there is no {}.
+Without significant improvement of the {}.
+No considerable reduction in the {}.
+We cannot deny the {}.
+The right side is not spared from {}.
 """
 
 UNCERTAIN_TWICE_DENIED = """

@@ -16,7 +16,7 @@ _CHANGE = (
 # Denials that another one right before them undoes: "not free of", "no lack of", "never without".
 LACK = """
     without, free of|from, clear of, absence of, lack of, lacking, devoid of, negative for, neg for,
-    w / o
+    w / o, spared from|of
 """
 # The same, denying nothing or what precedes where they stand alone.
 ALONE = "denial of, complete? interval? resolution"
@@ -31,8 +31,10 @@ AFFIRM = f"""
     no|not {_MORE} in size|extent|number|degree than,
     no|not|nothing|none any|much? more|less severe|extensive|pronounced|prominent|marked than,
     no|not|nothing|none any|much? more|less significant|conspicuous|apparent|advanced than,
-    no|without marked|significant|substantial|considerable interval? resolution|clearing of|in,
-    no|without partial|incomplete|further|gradual|continued interval? resolution|clearing of|in,
+    no|without marked|significant|substantial|considerable|definite interval? {_CHANGE} of|in,
+    no|without partial|incomplete|further|gradual|continued interval? {_CHANGE} of|in,
+    cannot|not be? said|claimed|stated|true|correct that there? is|are? no|without,
+    can not deny, cannot deny,
     hardly|barely|scarcely more than, nothing beyond|above|but, nothing else than,
     no {_CHANGE} is|was? seen|noted|evident|identified in|of,
     no disputing|denying|mistaking|escaping|ignoring, not exceed|exceeding|beyond|above,
