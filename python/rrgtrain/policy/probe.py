@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
 
 from rrgtrain.policy.backbone import SHARINGS, Backbone
@@ -74,7 +75,7 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
 
     Raises:
         NoWay: the way that is forced fails, or a completion with its whole prompt does: then the
-            head is not what the configuration says.
+            head is not what the configuration says; or the model's own forward raises.
     """
     ways = SHARINGS if sharing == "auto" else (sharing,)
     tried = [(way, attn) for way in ways for attn in _attentions(backbone, way)]
@@ -82,7 +83,7 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
     with _as_probed(backbone) as plain:
         pairs, tokens = _pairs(plain, prompts)
         weights = _weights(plain)
-        own = _own(plain, pairs, weights)
+        own = _own_or_refused(plain, pairs, weights)
         for way, attn in tried:
             candidate = replace(plain, sharing=way, attn=attn)
             try:
@@ -289,6 +290,18 @@ def _own(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
                 total[k] = part if before is None or part is None else before + part
                 total[k] = before if part is None else total[k]
     return torch.cat(logps), total
+
+
+def _own_or_refused(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
+    try:
+        return _own(backbone, pairs, weights)
+    except Exception as error:  # whatever a foreign forward raises
+        first = (str(error).splitlines() or [""])[0][:200]
+        raise NoWay(
+            f"a {type(backbone.backbone).__name__} cannot be trained: its own forward fails in "
+            f"transformers {transformers.__version__} ({type(error).__name__}: {first}); use "
+            "another version, or another model"
+        ) from error
 
 
 def _shared(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:

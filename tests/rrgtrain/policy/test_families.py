@@ -21,7 +21,7 @@ from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.forward import head_logps, hidden_states
 from rrgtrain.policy.load import checkpoint_layers
 from rrgtrain.policy.prompt import EncodedPrompt
-from tests.rrgtrain.policy.families import SORTS, TEXT_IDS, backbone, build, prompt
+from tests.rrgtrain.policy.families import SORTS, TEXT_IDS, backbone, build, forwards, prompt
 
 WHOLE = os.environ.get("RRGTRAIN_FAMILIES") == "all"
 MODES = ("plain", "checkpointing", "lora", "frozen", "lora+checkpointing")
@@ -127,6 +127,8 @@ def check(name: str, mode: str, counts: tuple[int, ...], ways: tuple[str, ...]) 
 
 def cases() -> Iterator[tuple[str, str, tuple[int, ...], tuple[str, ...]]]:
     for k, (name, sort) in enumerate(SORTS.items()):
+        if not forwards(name):
+            continue
         modes = MODES if WHOLE else (MODES[k % len(MODES)],)
         counts = (COUNTS if WHOLE else (COUNTS[-1],)) if sort.sees else ((0, 0),)
         for mode in modes:

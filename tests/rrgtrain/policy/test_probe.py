@@ -22,7 +22,7 @@ from rrgtrain.policy.load import checkpoint_layers
 from rrgtrain.policy.own_forward import with_tokens
 from rrgtrain.policy.probe import NoWay, Probed, probe
 from rrgtrain.policy.prompt import EncodedPrompt
-from tests.rrgtrain.policy.families import SORTS, WINDOW, backbone, build, prompt
+from tests.rrgtrain.policy.families import SORTS, WINDOW, backbone, build, forwards, prompt
 from tests.rrgtrain.policy.table_of_families import PAGE, written
 
 
@@ -37,13 +37,28 @@ def opened(name: str, dtype: torch.dtype = torch.float32) -> tuple[Backbone, lis
 
 def test_each_family_goes_the_first_way_that_is_exact() -> None:
     # one of each kind: packed, fast attention below, windows, states, temperature by place, caps
-    for name in ("qwen2_5_vl", "qwen3_vl", "gemma3", "qwen3_5", "llama4", "gpt_oss", "granite"):
+    names = ("qwen2_5_vl", "qwen3_vl", "gemma3", "qwen3_5", "llama4", "gpt_oss", "granite")
+    for name in filter(forwards, names):
         subject, prompts = opened(name)
         found = probe(subject, prompts)
         line = found.line(type(subject.backbone).__name__)
         assert found.way == SORTS[name].ways[0], line
         assert line.count("\n") == 0 and f"{found.logps:.0e}" in line
         assert ("not by a packed row: log-probs differ" in line) == (found.way == "cache")
+
+
+def test_a_model_whose_own_forward_fails_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subject, prompts = opened("granite")
+
+    def forward(**_: Any) -> None:
+        raise AttributeError("no attribute 'image_outputs'\nsecond line")
+
+    monkeypatch.setattr(subject.model, "forward", forward)
+    with pytest.raises(NoWay, match="own forward fails in transformers .*image_outputs") as told:
+        probe(subject, prompts)
+    assert "\n" not in str(told.value)
 
 
 Fault = Callable[[pytest.MonkeyPatch], Any]
