@@ -2,8 +2,9 @@
 
     python -m bench.published      every row that is older than its code, and what to run
 
-A row is stale where code of its room, comments and docstrings aside, differs from that of the row's
-commit. The row of a tree with changes (`-dirty`) belongs to no commit: nothing can be said for it.
+A row is stale where code of its room differs from that of the row's commit, but for comments,
+docstrings and annotations that nothing reads. The row of a tree with changes (`-dirty`) belongs to
+no commit: nothing can be said for it.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ COMMANDS = {
 }
 # Their rows are drawn by docs/performance.md.
 FILES = ("cpu-peers", "cpu-clinical", "nvidia-h100-80gb-hbm3")
+# They read no annotation of what they decorate, as triton.jit and custom_op do.
+_DECORATORS = ("staticmethod", "classmethod", "property", "first_order")
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -130,7 +133,7 @@ def _now(root: Path, file: str) -> str:
 
 
 def code_of(text: str, file: str) -> str:
-    """Take from a source what no compiler reads: comments, docstrings, layout."""
+    """Take from a source what does not run: comments, docstrings, layout, plain annotations."""
     if not file.endswith(".py"):
         return " ".join(_COMMENTS.sub(" ", text).split())
     tree = ast.parse(text)
@@ -139,7 +142,52 @@ def code_of(text: str, file: str) -> str:
         if isinstance(body, list):
             # a text alone does nothing, wherever it stands
             node.body = [x for x in body if not _is_text(x)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
+    return ast.dump(_Untyped().visit(tree) if _POSTPONED in map(ast.dump, tree.body) else tree)
+
+
+_POSTPONED = ast.dump(ast.parse("from __future__ import annotations").body[0])
+
+
+class _Untyped(ast.NodeTransformer):
+    """Take types off functions and their variables, in a module that evaluates none.
+
+    Those of a class make its fields, and an op's schema of them; those of a module's constants, and
+    of a function with a decorator, Triton reads. They stay.
+    """
+
+    _in_function = False
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if not all(_called(decorator) in _DECORATORS for decorator in node.decorator_list):
+            return node
+        node.returns = None
+        for argument in ast.walk(node.args):
+            if isinstance(argument, ast.arg):
+                argument.annotation = None
+        return self._inside(node, True)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self._inside(node, False)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if not self._in_function:
+            return node
+        if node.value is not None:
+            return ast.Assign([node.target], node.value)
+        node.annotation = ast.Constant(None)  # that there is one makes the name local
+        return node
+
+    def _inside(self, node: ast.AST, function: bool) -> ast.AST:
+        before, self._in_function = self._in_function, function
+        self.generic_visit(node)
+        self._in_function = before
+        return node
+
+
+def _called(decorator: ast.expr) -> str:
+    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
 
 
 def _is_text(node: ast.AST) -> bool:

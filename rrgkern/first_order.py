@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-Backward = Callable[..., Any]
+Backward = Callable[..., tuple[Tensor | None, ...]]
 
 
 def first_order(name: str) -> Callable[[Backward], Backward]:
@@ -30,7 +30,7 @@ def first_order(name: str) -> Callable[[Backward], Backward]:
 
     def decorate(backward: Backward) -> Backward:
         @functools.wraps(backward)
-        def served(ctx: Any, *upstream: Any) -> Any:
+        def served(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
             # A compiled backward refuses create_graph itself.
             if not torch.is_grad_enabled() or torch.compiler.is_compiling():
                 return backward(ctx, *upstream)
@@ -79,7 +79,7 @@ class _Refusing(torch.autograd.Function):
         return tensors[:count]
 
     @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
+    def backward(ctx: Any, *_: Any) -> NoReturn:
         raise NotImplementedError(
             f"a gradient of {ctx.name} made with create_graph=True is differentiated, and rrgkern "
             "serves first derivatives only: detach() that gradient, or compose the function of "

@@ -159,7 +159,7 @@ def _inner(record: type[tuple[Any, ...]]) -> tuple[type[tuple[Any, ...]] | None,
 
 
 def _build(record: type[R], inputs: Iterator[Any]) -> R:
-    make: Any = record
+    make: Callable[..., R] = record
     if record in _places:
         moved = {place: next(inputs) for place in _places[record]}
         inputs = iter([moved[place] for place in range(len(moved))])

@@ -101,7 +101,7 @@ def load_config(
     # Not a field: what was written is no setting, and two recipes of equal values are equal.
     vars(built)[_WRITTEN] = written, resolved
     _hide_values(written, resolved)
-    return typing.cast(T, built)
+    return built
 
 
 def dump_config(cfg: Any, path: str | Path, comments: Sequence[str] = ()) -> None:

@@ -84,9 +84,10 @@ def _serve(
     if served is not None:
         return served
     _check(rewards, group_offsets, valid)
-    return group_advantages_op(
+    computed: tuple[Tensor, Tensor, Tensor] = group_advantages_op(
         rewards.detach().contiguous(), group_offsets.contiguous(), _contiguous(valid), std, eps
     )
+    return computed
 
 
 def _check(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None:

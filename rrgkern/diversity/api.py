@@ -56,12 +56,13 @@ def diagnostic_diversity(positive: Tensor) -> Tensor:
         )
     factor, radical, roots = deviations(positive.shape[1])
     device = positive.device
-    return diagnostic_diversity_op(
+    diversity: Tensor = diagnostic_diversity_op(
         positive.contiguous().view(torch.uint8),
         torch.tensor(factor, device=device),
         torch.tensor(radical, device=device),
         torch.tensor(roots, dtype=torch.float64, device=device),
     )
+    return diversity
 
 
 def rank_sample(diversity: Tensor, share: float, *, seed: int) -> RankSample:

@@ -65,7 +65,7 @@ def released_edit(
 ) -> tuple[Rule, int, int]:
     """Choose the one edit of a report pair, in the order replace, delete, add."""
     _, tau, tau_replace, neg_weight = options
-    affinity = options.affinity.tolist()
+    affinity: list[list[float]] = options.affinity.tolist()
     if not x.texts:
         return NO_EDIT
 

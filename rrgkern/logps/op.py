@@ -70,7 +70,9 @@ def _save_logits(ctx: Any, inputs: tuple[Any, ...], output: SoftmaxStats) -> Non
 
 
 @first_order("token_logps")
-def _backward_to_logits(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *_: Any) -> Any:
+def _backward_to_logits(
+    ctx: Any, coef: Tensor | None, entropy: Tensor | None, *_: Any
+) -> tuple[Tensor | None, ...]:
     logits, targets, keep, *stats = ctx.saved_tensors
     coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats), keep)
     if coefficients is None:
@@ -84,13 +86,17 @@ class _Direct(torch.autograd.Function):
     """The launcher's forward and backward without the dispatcher."""
 
     @staticmethod
-    def forward(ctx: Any, launch: Callable[..., SoftmaxStats], *inputs: Any) -> Any:
+    def forward(
+        ctx: Any, launch: Callable[..., SoftmaxStats], *inputs: Any
+    ) -> tuple[Tensor, Tensor]:
         stats = launch(*inputs)
         _save_logits(ctx, inputs, stats)
         return stats.logps, stats.entropy
 
     @staticmethod
-    def backward(ctx: Any, coef: Tensor | None, entropy: Tensor | None) -> Any:
+    def backward(
+        ctx: Any, coef: Tensor | None, entropy: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         return None, *_backward_to_logits(ctx, coef, entropy)
 
 
@@ -154,13 +160,17 @@ def _save_hidden(ctx: Any, inputs: tuple[Any, ...], output: SoftmaxStats) -> Non
     ctx.set_materialize_grads(False)
 
 
-def _backward_to_hidden(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *_: Any) -> Any:
+def _backward_to_hidden(
+    ctx: Any, coef: Tensor | None, entropy: Tensor | None, *_: Any
+) -> tuple[Tensor | None, ...]:
     ctx.needs = ctx.needs_input_grad[:3]
     return _gradients_of_head(ctx, coef, entropy)
 
 
 @first_order("linear_token_logps")
-def _gradients_of_head(ctx: Any, coef: Tensor | None, entropy: Tensor | None) -> Any:
+def _gradients_of_head(
+    ctx: Any, coef: Tensor | None, entropy: Tensor | None
+) -> tuple[Tensor | None, ...]:
     hidden, weight, bias, targets, keep, *stats = ctx.saved_tensors
     coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats), keep)
     if coefficients is None:
@@ -180,13 +190,17 @@ class _DirectHead(torch.autograd.Function):
     """The same from hidden states."""
 
     @staticmethod
-    def forward(ctx: Any, launch: Callable[..., SoftmaxStats], *inputs: Any) -> Any:
+    def forward(
+        ctx: Any, launch: Callable[..., SoftmaxStats], *inputs: Any
+    ) -> tuple[Tensor, Tensor]:
         stats = launch(*inputs)
         _save_hidden(ctx, inputs, stats)
         return stats.logps, stats.entropy
 
     @staticmethod
-    def backward(ctx: Any, coef: Tensor | None, entropy: Tensor | None) -> Any:
+    def backward(
+        ctx: Any, coef: Tensor | None, entropy: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         ctx.needs = ctx.needs_input_grad[1:4]
         return None, *_gradients_of_head(ctx, coef, entropy)
 

@@ -58,4 +58,5 @@ def mccs(pred: Tensor, truth: Tensor, *, margin: float = 0.0, both_blank: float 
         raise ValueError(f"mccs: both_blank is {both_blank}, wanted a reward between 0 and 1")
     dtype = torch.promote_types(pred.dtype, truth.dtype)
     rows = (ids.to(dtype).reshape(-1, COLUMNS) for ids in (pred, truth))
-    return mccs_op(*rows, float(margin), float(both_blank)).reshape(pred.shape[:-1])
+    rewards: Tensor = mccs_op(*rows, float(margin), float(both_blank))
+    return rewards.reshape(pred.shape[:-1])

@@ -74,7 +74,7 @@ def as_passed(
     return (loss, coef, coef_entropy, metrics) if ready else None
 
 
-def policy_arguments(policy: PolicyInputs) -> tuple[Any, ...]:
+def policy_arguments(policy: PolicyInputs) -> tuple[Tensor | bool, ...]:
     """List what the entry points take of a policy, as `prepared` made it."""
     tensors = [NOTHING if tensor is None else tensor for tensor in policy.tensors]
     flags = (policy.advantage_per_token, policy.scale_per_token)

@@ -123,7 +123,8 @@ def loss_as_passed(
     if outputs is None:
         return None
     if logps.requires_grad or (entropy is not None and entropy.requires_grad):
-        return _apply(logps, entropy, outputs), outputs[3]
+        # torch's own, without annotations
+        return _apply(logps, entropy, outputs), outputs[3]  # type: ignore[no-untyped-call]
     return outputs[0], outputs[3]
 
 

@@ -30,7 +30,8 @@ def gather_rows(values: Tensor, places: Tensor) -> Tensor:
     """
     check_tensors(values=values, places=places)
     check_derivatives(values=values)
-    return _GatherRows.apply(values, places)
+    rows: Tensor = _GatherRows.apply(values, places)
+    return rows
 
 
 class _GatherRows(torch.autograd.Function):

@@ -44,13 +44,14 @@ def tfidf_weights(
     # On the host, for every device: no two libraries agree on the last bit of a logarithm.
     counts = torch.arange(len(offsets), dtype=torch.float64, device="cpu")
     logs = counts.log().to(token_ids.device)
-    return tfidf_weights_op(
+    weights: Tensor = tfidf_weights_op(
         token_ids.long().contiguous(),
         offsets.contiguous(),
         group_offsets.contiguous(),
         logs,
         float(alpha),
     )
+    return weights
 
 
 def span_max(
@@ -97,13 +98,14 @@ def span_max(
     _check("piece_offsets", piece_offsets, (torch.int64,), (-1,), saliency)
     _check("token_spans", token_spans, integers, (-1, 2), saliency)
     _check("token_offsets", token_offsets, (torch.int64,), (piece_offsets.shape[0],), saliency)
-    return span_max_op(
+    largest: Tensor = span_max_op(
         saliency.detach().float().contiguous(),
         _narrowed("piece_spans", piece_spans),
         piece_offsets.contiguous(),
         _narrowed("token_spans", token_spans),
         token_offsets.contiguous(),
     )
+    return largest
 
 
 def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabulary) -> Tensor:
@@ -133,12 +135,13 @@ def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabul
     _check("offsets", offsets, (torch.int64,), (-1,), token_ids)
     _check("vocabulary.bytes", vocabulary.bytes, (torch.uint8,), (-1,), token_ids)
     _check("vocabulary.offsets", vocabulary.offsets, (torch.int64,), (-1,), token_ids)
-    return byte_level_spans_op(
+    spans: Tensor = byte_level_spans_op(
         token_ids.long().contiguous(),
         offsets.contiguous(),
         vocabulary.bytes.contiguous(),
         vocabulary.offsets.contiguous(),
     )
+    return spans
 
 
 def _narrowed(name: str, spans: Tensor) -> Tensor:

@@ -32,7 +32,8 @@ def tfidf_weights_reference(
     )
     tf = count[place].double() / lengths[sequence].double()
     idf = logs[sizes[group_of_sequence[sequence]]] - logs[frequency[group_place[place]]]
-    return 1 + (alpha * (tf * idf)).float()
+    weights: Tensor = 1 + (alpha * (tf * idf)).float()
+    return weights
 
 
 def span_max_reference(

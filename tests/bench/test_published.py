@@ -149,6 +149,40 @@ def every(name: str) -> list[dict]:
     return [row for row in rows if row.get(field)]
 
 
+POSTPONED = "from __future__ import annotations\n"
+KERNEL = "@triton.jit\ndef f(x, N: tl.constexpr): y: int = 1\n"
+# source, what stands in it, what shall: does that change what runs?
+ANNOTATIONS = {
+    "an argument": (POSTPONED + "def f(x, *y, z=1): pass", "x, *y", "x: A, *y: B", False),
+    "a result": (POSTPONED + "async def f(): pass", "()", "() -> A[B]", False),
+    "a variable": (POSTPONED + "def f():\n    if a: y = g()", "y", "y: A", False),
+    "a type": (POSTPONED + "def f():\n    y: A\n    y = 1", "A", "B", False),
+    "an attribute": (POSTPONED + "class C:\n def f(self): self.y = 1", "y", "y: A", False),
+    "a method": (POSTPONED + "class C:\n @staticmethod\n def f(x): pass", "x", "x: A", False),
+    "a backward": (POSTPONED + "@first_order('f')\ndef g(x): pass", "x", "x: A", False),
+    "a default": (POSTPONED + "def f(x: A = 1): pass", "1", "2", True),
+    "a value": (POSTPONED + "def f():\n    y: A = 1", "1", "2", True),
+    "a local": (POSTPONED + "def f():\n    pass\n    y = 1", "pass", "y: A", True),
+    "a field": (POSTPONED + "class C(NamedTuple):\n    x: int", "int", "float", True),
+    "a field inside": (POSTPONED + "def f():\n class C(NamedTuple):\n  x: A", "A", "B", True),
+    "a constant": (POSTPONED + "N: A = 1", "A", "tl.constexpr", True),
+    "a kernel's argument": (POSTPONED + KERNEL, "x,", "x: tl.float64,", True),
+    "a kernel's variable": (POSTPONED + KERNEL, "y: int", "y: tl.constexpr", True),
+    "an op": (POSTPONED + "@custom_op('f')\ndef f(x: A): pass", "A", "B", True),
+    "evaluated": ("def f(x: A): pass", "A", "B", True),
+}
+
+
+def test_annotations_that_nothing_reads_are_no_code() -> None:
+    wrong = [
+        name
+        for name, (source, old, new, runs) in ANNOTATIONS.items()
+        if (code_of(source, "a.py") != code_of(source.replace(old, new), "a.py")) is not runs
+        or source.count(old) != 1
+    ]
+    assert not wrong, wrong
+
+
 def test_the_code_of_every_row_is_there() -> None:
     assert {published.name_of(row) for row in kept_rows()} <= set(CODE)
     missing = [p for name in CODE for p in published.paths_of(name) if not (ROOT / p).is_dir()]

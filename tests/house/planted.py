@@ -33,7 +33,10 @@ SOUND = {
     "rrgkern/ops/api.py": '"""A."""\nimport math\nimport torch\ndef f():\n    """F."""\n',
     "rrgkern/ops/reference.py": '"""R."""\n',
     "rrgkern/ops/op.py": '"""O."""\nfrom rrgkern.dispatch import x\ncustom_op("rrgkern::f")\n',
-    "rrgkern/ops/triton_f.py": '"""T."""\nimport triton.language as tl\n',
+    "rrgkern/ops/triton_f.py": (
+        '"""T."""\nimport triton.language as tl\n'
+        "@triton.jit(x=1)\ndef _kernel(x): ...\ndef _launch(x) -> None: ...\n"
+    ),
     "rrgkern/ops/README.md": "ops\n",
     "rrgkern/other/__init__.py": '"""R."""\n',
     "rrgkern/other/api.py": '"""A."""\nfrom rrgkern.ops.reference import h\n',

@@ -99,6 +99,13 @@ TOOLS = [
         PYPROJECT + '[[tool.mypy.overrides]]\nmodule = "tests.*"\nignore_errors = true\n',
         "mypy's ignore_errors takes files away",
     ),
+    (
+        "sources_are_type_checked",
+        "pyproject.toml",
+        PYPROJECT + '[[tool.mypy.overrides]]\nmodule = ["rrgkern.*.triton_f"]\n'
+        "disallow_untyped_defs = false\n",
+        "rrgkern/ops/triton_f.py: _launch is no kernel and lacks types",
+    ),
     ("checks_run_in_ci", "Makefile", MAKEFILE + "fuzz:\n\ttrue\n", "make fuzz does not run in"),
     (
         "checks_run_in_ci",

@@ -6,6 +6,7 @@ says nothing about it. So these rules compare its settings with what lies on the
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import re
 import subprocess
@@ -131,6 +132,23 @@ def sources_are_type_checked(root: Path) -> Iterator[str]:
         for key in ("exclude", "ignore_errors", "follow_imports", "follow_untyped_imports"):
             if key in table:
                 yield f"pyproject.toml: mypy's {key} takes files away"
+        if table.get("disallow_untyped_defs") is False:
+            yield from _untyped_launchers(root, table["module"])
+
+
+def _untyped_launchers(root: Path, modules: list[str]) -> Iterator[str]:
+    """Name the functions that lack types, where mypy asks for none for the sake of kernels."""
+    for path in files(root, ".py"):
+        where = path.relative_to(root)
+        if not any(fnmatch.fnmatch(".".join(where.with_suffix("").parts), m) for m in modules):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and "jit" not in str(
+                list(map(ast.unparse, node.decorator_list))
+            ):
+                typed = [x.annotation for x in ast.walk(node.args) if isinstance(x, ast.arg)]
+                if None in (node.returns, *typed):
+                    yield f"{where}: {node.name} is no kernel and lacks types"
 
 
 def checks_run_in_ci(root: Path) -> Iterator[str]:

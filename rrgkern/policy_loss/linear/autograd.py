@@ -70,7 +70,7 @@ class LossInPlace(torch.autograd.Function):
 
     @staticmethod
     @first_order("linear_policy_loss")
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Any:
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of hidden, weight and bias."""
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         scale = direct(linear_grpo_loss_scale_, grad_loss)
@@ -102,7 +102,7 @@ class LossIntoGrad(torch.autograd.Function):
         return found.loss, found.metrics
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Any:
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of hidden and bias; that of the weight is where it belongs already."""
         if torch.is_grad_enabled():
             raise NotImplementedError(

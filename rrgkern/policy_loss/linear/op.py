@@ -120,7 +120,9 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 
 @first_order("linear_policy_loss")
-def _backward(ctx: Any, grad_loss: Tensor | None, *others: Tensor | None) -> Any:
+def _backward(
+    ctx: Any, grad_loss: Tensor | None, *others: Tensor | None
+) -> tuple[Tensor | None, ...]:
     if grad_loss is None:
         return gradients(LinearInputs)
     needs_grad = NeedsGrad(*ctx.needs_input_grad[:3])
@@ -153,11 +155,11 @@ class _Direct(torch.autograd.Function):
         return found.loss, found.metrics
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor | None, _: None) -> Any:
+    def backward(ctx: Any, grad_loss: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         return _backward(ctx, grad_loss)
 
 
-def forward_of(x: LinearInputs) -> Callable[..., Any]:
+def forward_of(x: LinearInputs) -> Callable[..., tuple[Tensor, ...]]:
     """The op, or the CPU launcher where nobody could tell."""
     tensors = (x.hidden, x.weight, x.bias, x.targets, *x.policy.tensors)
     return direct(linear_grpo_loss_fwd, *[tensor for tensor in tensors if tensor is not None])
