@@ -98,10 +98,9 @@ def _share_of_vllm(setup: Setup, plan: StagePlan) -> list[Misfit]:
     served = next((p.bytes for p in plan.device if p.name == VLLM_WEIGHTS), None)
     if served is None:
         return []
-    rollout, text, have = setup.recipe.rollout, setup.sizes.text, setup.machine.memory
+    rollout, have = setup.recipe.rollout, setup.machine.memory
     share, size = int(rollout.memory * have), max(served.values())
-    tokens = 2 * text.layers * text.key_heads * text.head_width * setup.compute
-    least = size + rollout.max_model_len * tokens
+    least = size + setup.sizes.cache_bytes(rollout.max_model_len, setup.compute)
     place = f"{setup.machine.name}'s {gib(have)}"
     gives = f"rollout.memory={rollout.memory:g} gives vLLM {gib(share)} of {place}"
     if share < least:

@@ -2,7 +2,8 @@
 
 State is exact. Activations are what autograd saves of transformers' Qwen2.5-VL in PyTorch's eager
 mode, module by module, and the largest working set on the way back; `tests/rrgtrain/plan` compares
-both with runs of three tiny sizes, within 10 %. On a GPU nothing here was measured.
+both with runs of three tiny sizes, within 10 %. Of other families the same formulas make an
+estimate. On a GPU nothing here was measured.
 """
 
 from __future__ import annotations
@@ -127,12 +128,14 @@ def stages(
     work = 2 * hidden + 2 * tokens * text.inner * size
     own = FP32 * (elements(w for w in layer if w.trained) + elements(adapter)) // text.layers
     if mode.checkpointing:
-        one = Stage(hidden, saved - hidden, work, own)
+        # a prompt's cache has a graph of its own, which stays until its members are done
+        cache = micro.groups * sizes.cache_bytes(micro.prompt, size) // text.layers
+        one = Stage(hidden + cache * sizes.by_cache, saved - hidden, work, own)
     else:
         one = Stage(saved, 0, work, own)
     embedding = _trained(weights, "embedding")
     # ids of the tokens, and the embeddings of the images; a tied weight gets its second gradient
-    images = micro.all_patches // sizes.image_tokens * text.width * size
+    images = micro.all_embedded * text.width * size
     again, alone = (FP32 * embedding, 0) if text.tied else (0, FP32 * embedding)
     first = Stage(8 * tokens + images, 0, again, alone)
     norm = _norm(tokens, text.width, size, trained)
@@ -212,19 +215,26 @@ def update_peak(
 def rollout_peak(sizes: Sizes, work: Workload, mode: Mode, *, validation: bool = False) -> int:
     """Return the most bytes beside weights while transformers samples a rank's reports.
 
-    Prefill of all prompts at once, then a decode loop whose cache holds each prompt once.
+    Prefill of all prompts at once, then a decode loop. Its cache holds each prompt once where the
+    decoder is packed, else each member has a copy of its prompt's.
     """
     text, size = sizes.text, mode.compute
     prompts = work.validated if validation else work.step.groups
     members = 1 if validation else work.sampled
     rows, prompt = prompts * members, work.step.prompt
-    keys = text.key_heads * text.head_width
     tokens, longest = prompts * prompt, work.longest
-    places = -(-longest // PLACES) * PLACES
-    prefix = 2 * text.layers * tokens * keys * FP32
-    own = 2 * text.layers * rows * places * keys * size
-    # one layer's cache is copied when it grows; a bf16 one is widened to be read
-    step = 2 * rows * longest * keys * (FP32 if size != FP32 else 0)
+    if sizes.packed:
+        places = -(-longest // PLACES) * PLACES
+        prefix = sizes.cache_bytes(tokens, FP32)
+        begun = prefix + rows * sizes.cache_bytes(PLACES, size)
+        held = prefix + rows * sizes.cache_bytes(places, size)
+        # a layer's cache is widened to be read where it is in bf16
+        widened = rows * sizes.cache_bytes(longest, FP32) if size != FP32 else 0
+    else:
+        begun = (prompts + rows) * sizes.cache_bytes(prompt, size)
+        held = rows * sizes.cache_bytes(prompt + longest, size)
+        widened = held  # a layer's is copied as it grows
+    step = widened // text.layers
     step += 2 * rows * text.heads * (prompt + longest) * FP32
     head = text.vocabulary * text.width * FP32 if size != FP32 else 0
     drawn = rows * text.vocabulary * (SAMPLE_BYTES if not validation else 3 * FP32)
@@ -232,8 +242,7 @@ def rollout_peak(sizes: Sizes, work: Workload, mode: Mode, *, validation: bool =
     # are kept go through it a prompt at a time
     tower = _tower_work(sizes, (1 if mode.embeddings_kept else prompts) * work.step.patches, size)
     prefill = tokens * (3 * text.width + 3 * text.inner) * size
-    prefill += prefix + 2 * text.layers * rows * PLACES * keys * size
-    return max(tower, prefill, prefix + own + head + max(step, drawn))
+    return max(tower, prefill + begun, held + head + max(step, drawn))
 
 
 def _tower_work(sizes: Sizes, patches: int, size: int) -> int:
@@ -280,9 +289,10 @@ def _layer(sizes: Sizes, micro: Packed, mode: Mode, *, trained: bool) -> int:
         saved += tokens * wide * size
     if mode.lora:
         # with dropout each matrix of the adapter takes an input of its own, and its mask stays
-        taken = sum(columns for _, columns in sizes.projections()) if mode.dropout else 0
+        taken = sum(columns for _, columns in sizes.adapted) // text.layers if mode.dropout else 0
         mask = 1 if mode.cuda else size
-        saved += tokens * (taken * (size + mask) + len(sizes.projections()) * mode.lora * size)
+        ranks = len(sizes.adapted) * mode.lora // text.layers
+        saved += tokens * (taken * (size + mask) + ranks * size)
     return saved + _attention(sizes, micro, mode)
 
 
@@ -290,7 +300,8 @@ def _attention(sizes: Sizes, micro: Packed, mode: Mode) -> int:
     """Bytes that attention saves: queries, keys, values, output, log-sum-exp of each block."""
     text, size = sizes.text, mode.compute
     queries, keys = text.heads * text.head_width, 2 * text.key_heads * text.head_width
-    if mode.cuda or micro.members <= 1:  # FlexAttention, or plain causal rows: nothing is gathered
+    # FlexAttention, or plain causal rows: nothing is gathered
+    if (mode.cuda and not sizes.by_cache) or micro.members <= 1:
         return micro.tokens * ((2 * queries + keys) * size + text.heads * FP32)
     rows = micro.groups * micro.members * micro.report
     seen = micro.groups * micro.members * (micro.prompt + micro.report)

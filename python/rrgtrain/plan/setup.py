@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 
 from rrgtrain.errors import UserError
+from rrgtrain.plan.known import lora_rank, sizes_of
 from rrgtrain.plan.machine import Machine, Rates
 from rrgtrain.plan.memory import FP32, Mode
-from rrgtrain.plan.sizes import Sizes, Weight, elements, lora_rank, sizes_of
+from rrgtrain.plan.sizes import Sizes, Weight, elements
 from rrgtrain.schema import Recipe
 
 GPUS_PER_NODE = 8
@@ -18,6 +19,8 @@ GPUS_PER_NODE = 8
 
 AT_MOST = "at most"
 """Note of a limit that a run may stay below."""
+ESTIMATED = "estimated"
+"""Note of what follows from a model's widths, and was held against no run of such a model."""
 
 
 @dataclass(frozen=True)

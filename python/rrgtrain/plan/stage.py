@@ -15,7 +15,7 @@ from rrgtrain.plan.memory import (
     state_bytes,
     update_peak,
 )
-from rrgtrain.plan.setup import AT_MOST, Part, Setup
+from rrgtrain.plan.setup import AT_MOST, ESTIMATED, Part, Setup
 from rrgtrain.plan.sizes import TOWER, Weight, elements
 from rrgtrain.plan.work import phase_seconds, step_seconds
 from rrgtrain.plan.workload import Lengths, Workload, lengths_of, workload_of
@@ -87,7 +87,7 @@ def plan_stage(setup: Setup, stage: str) -> StagePlan:
     """Plan one stage, "sft" or "rl"."""
     recipe, sizes, ranks = setup.recipe, setup.sizes, setup.ranks
     lengths = lengths_of(recipe.data, recipe.policy, recipe.rl.max_new_tokens, sizes)
-    work = workload_of(recipe, sizes, stage, ranks, lengths)
+    work = workload_of(recipe, stage, ranks, lengths)
     weights, mode, shards = setup.weights(stage), setup.mode(stage), setup.shards
     optimizer = recipe.rl.optimizer if stage == "rl" else "adamw"
     state = state_bytes(weights, compute=setup.compute, ranks=shards, optimizer=optimizer)
@@ -139,6 +139,7 @@ def _device(
     whole = state.gathered if own else copied
     sampled = rollout_peak(sizes, work, mode) if own and work.stage == "rl" else 0
     validated = rollout_peak(sizes, work, mode, validation=True) if own else 0
+    note = "" if sizes.packed else ESTIMATED
     parts = [
         Part("weights as loaded", {"start": _loaded(setup, weights, state)}),
         Part("weights", dict.fromkeys(held, state.weights)),
@@ -148,7 +149,7 @@ def _device(
             f"{recipe.policy.dtype} copies",
             {"update": copied, "rollout": whole, "validation": whole},
         ),
-        Part("activations", {"update": above - state.gradients - copied}),
+        Part("activations", {"update": above - state.gradients - copied}, note),
         Part(
             "optimiser's step",
             {"optimizer": optimizer_peak(weights, setup.shards, mode, optimizer)},
@@ -169,7 +170,7 @@ def _device(
         parts.append(Part(VLLM_WEIGHTS, dict.fromkeys(awake, served)))
         rest = dict.fromkeys(awake, max(0, share - served))
         parts.append(Part(VLLM_CACHE, rest))
-    parts.append(Part("KV cache and logits", {"rollout": sampled, "validation": validated}))
+    parts.append(Part("KV cache and logits", {"rollout": sampled, "validation": validated}, note))
     parts.append(_readers(setup, held))
     if machine.cuda:
         phases = {name for part in parts for name in part.bytes}
@@ -193,8 +194,9 @@ def _loaded(setup: Setup, weights: list[Weight], state: StateBytes) -> int:
 
 
 def _served(setup: Setup, weights: list[Weight]) -> int:
-    """Bytes of what vLLM is sent: all but the vision tower, since the trainer embeds images."""
-    return setup.compute * elements(w for w in weights if w.part not in TOWER)
+    """Bytes of what vLLM is sent: all but a vision tower that embeds the images here."""
+    embedded = TOWER if setup.sizes.packed else ()
+    return setup.compute * elements(w for w in weights if w.part not in embedded)
 
 
 def _reference(setup: Setup, weights: list[Weight], mode: Mode) -> Part:
@@ -226,7 +228,7 @@ def _embeddings(setup: Setup, work: Workload, mode: Mode) -> int:
     if not mode.embeddings_kept or not work.images or setup.sizes.vision is None:
         return 0
     limit = setup.recipe.policy.vision_cache_mib * MIB
-    size = work.step.patches // setup.sizes.image_tokens * setup.sizes.text.width * mode.compute
+    size = work.step.embedded * setup.sizes.text.width * mode.compute
     splits = [most_studies(setup.recipe.data, split) for split in ("train", "val", "test")]
     known = [studies for studies in splits if studies is not None]
     return min(limit, sum(known) * size) if len(known) == len(splits) else limit

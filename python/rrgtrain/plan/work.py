@@ -43,9 +43,8 @@ class Work:
 def forward_work(sizes: Sizes, packed: Packed) -> Work:
     """FLOPs of a forward with log-probabilities, the vision tower included."""
     text = sizes.text
-    matrices = sum(rows * columns for rows, columns in sizes.projections())
     return Work(
-        2.0 * packed.tokens * text.layers * matrices,
+        2.0 * packed.tokens * sum(sizes.matrices("layer")),
         4.0 * text.layers * text.heads * text.head_width * packed.scores,
         2.0 * packed.scored * text.vocabulary * text.width,
         tower_flops(sizes, packed),
@@ -62,16 +61,14 @@ def _tower_parts(sizes: Sizes, packed: Packed, images: int) -> tuple[float, floa
     vision, patches = sizes.vision, packed.all_patches
     if vision is None or not patches:
         return 0.0, 0.0, 0.0, 0.0
-    merged = vision.width * vision.merge**2
     whole = packed.patches / max(1, images)
     window = min(whole, vision.window**2)
     seen = vision.full * whole + (vision.layers - vision.full) * window
-    block = 4 * vision.width**2 + 3 * vision.width * vision.inner
     return (
         2.0 * patches * vision.patch_values * vision.width,
-        2.0 * patches * vision.layers * block,
+        2.0 * patches * sum(sizes.matrices("block")),
         4.0 * vision.width * patches * seen,
-        2.0 * patches * (merged**2 + merged * vision.out) / vision.merge**2,
+        2.0 * packed.all_embedded * sum(sizes.matrices("merger")),
     )
 
 
@@ -81,7 +78,8 @@ def _tower_update(sizes: Sizes, packed: Packed, mode: Mode, images: int) -> floa
     if vision is None:
         return 0.0
     patches, matrices, attention, merger = _tower_parts(sizes, packed, images)
-    last = vision.inner / (4 * vision.width + 3 * vision.inner)
+    blocks = sizes.matrices("block")
+    last = vision.layers * blocks[-1] / sum(blocks)
     again = 1.0 if mode.checkpointing else 0.0
     own = matrices * (3 + again * (1 - last)) + attention * (1 + again + ATTENTION_BACKWARD)
     return 2 * patches + own + 3 * merger
@@ -100,8 +98,8 @@ def update_work(
     tower = any(w.trained for w in weights if w.part in TOWER)
     again = 1.0 if mode.checkpointing else 0.0
     # what is recomputed ends before the last matrix, whose output nobody asks for
-    shapes = [rows * columns for rows, columns in sizes.projections()]
-    repeated = again * (1 - shapes[-1] / sum(shapes))
+    matrices = sizes.matrices("layer")
+    repeated = again * (1 - sizes.text.layers * matrices[-1] / sum(matrices))
     adapter = 6.0 * packed.tokens * elements(weights, "adapter")
     head = any(w.trained for w in weights if w.part in ("head", "embedding"))
     seen = tower_flops(sizes, packed, images)
@@ -117,13 +115,12 @@ def rollout_work(sizes: Sizes, work: Workload, images: int = 1) -> Work:
     """FLOPs of sampling: a prefill of each prompt, then the members token by token."""
     text, step = sizes.text, work.step
     rows, length = step.groups * work.sampled, step.report
-    matrices = sum(r * c for r, c in sizes.projections())
     steps = max(0, length - 1)
     # a token sees its prompt and all of the report before it, itself included
     seen = steps * step.prompt + steps * (steps + 1) / 2
     scores = step.groups * step.prompt**2 + rows * seen
     return Work(
-        2.0 * (step.groups * step.prompt + rows * steps) * text.layers * matrices,
+        2.0 * (step.groups * step.prompt + rows * steps) * sum(sizes.matrices("layer")),
         4.0 * text.layers * text.heads * text.head_width * scores,
         2.0 * rows * length * text.vocabulary * text.width,
         tower_flops(sizes, step, images),
@@ -135,9 +132,10 @@ def decode_bytes(sizes: Sizes, weights: list[Weight], work: Workload, compute: i
     text, step = sizes.text, work.step
     parts = ("layer", "norm", "embedding" if text.tied else "head", "adapter")
     read = float(elements(weights, *parts) * compute)
-    keys = 2 * text.layers * text.key_heads * text.head_width
     rows = step.groups * work.sampled
-    return read + keys * FP32 * (step.groups * step.prompt + rows * step.report / 2)
+    if not sizes.packed:  # each member has a copy of its prompt's
+        return read + rows * sizes.cache_bytes(step.prompt + step.report / 2, compute)
+    return read + sizes.cache_bytes(step.groups * step.prompt + rows * step.report / 2, FP32)
 
 
 def phase_seconds(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from rrgtrain.plan.sizes import Sizes, pixel_bounds
+from rrgtrain.plan.images import image_lengths
+from rrgtrain.plan.sizes import Sizes
 from rrgtrain.schema import DataSettings, EditSettings, PolicySettings, Recipe, RlSettings
 
 # Assumed lengths, of MIMIC-CXR where nothing else is said; none was measured by this project.
@@ -27,23 +28,28 @@ RADIOGRAPH_PIXELS = 2544 * 3056
 
 @dataclass(frozen=True)
 class Lengths:
-    """Assumed sizes of a study: images, patches of each, tokens of text and report."""
+    """Assumed sizes of a study: images, patches and tokens of each, of text and report."""
 
     images: int
     patches: int
+    tokens: int
     text: int
     report: int
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Describe groups in one forward: prompts of P tokens, G members of T each."""
+    """Describe groups in one forward: prompts of P tokens, G members of T each.
+
+    patches, embedded: those of a prompt's images, and the tokens that stand for them.
+    """
 
     groups: int
     prompt: int
     members: int
     report: int
     patches: int
+    embedded: int
 
     @property
     def tokens(self) -> int:
@@ -67,6 +73,11 @@ class Packed:
     def all_patches(self) -> int:
         """Patches of all its images."""
         return self.groups * self.patches
+
+    @property
+    def all_embedded(self) -> int:
+        """Tokens of all its images."""
+        return self.groups * self.embedded
 
 
 @dataclass(frozen=True)
@@ -102,16 +113,12 @@ class Workload:
 def lengths_of(data: DataSettings, policy: PolicySettings, longest: int, sizes: Sizes) -> Lengths:
     """Choose a study's lengths, by settings and assumptions; a report has at most `longest`."""
     images = 0 if data.images == "none" or sizes.vision is None else images_of(data)
-    patches = 0
+    patches = tokens = 0
     if images and sizes.vision is not None:
-        side = sizes.vision.patch * sizes.vision.merge
-        low, high = pixel_bounds(policy)
         area = data.phantom.size**2 if data.source == "phantom" else RADIOGRAPH_PIXELS
-        pixels = min(max(area, low), high)
-        # the sides are cut to whole tokens
-        patches = max(1, pixels // side**2) * sizes.image_tokens
+        patches, tokens = image_lengths(policy, sizes.vision, area)
     text = PROMPT_TEXT.get(policy.prompt, PROMPT_TEXT["editgrpo"])
-    return Lengths(images, patches, text, min(REPORT_TOKENS, longest))
+    return Lengths(images, patches, tokens, text, min(REPORT_TOKENS, longest))
 
 
 def images_of(data: DataSettings) -> int:
@@ -132,15 +139,17 @@ def images_of(data: DataSettings) -> int:
     return images if data.max_images is None else min(images, data.max_images)
 
 
-def workload_of(recipe: Recipe, sizes: Sizes, stage: str, ranks: int, at: Lengths) -> Workload:
+def workload_of(recipe: Recipe, stage: str, ranks: int, at: Lengths) -> Workload:
     """Return the work of the rank with most groups."""
-    prompt = at.text + at.images * at.patches // sizes.image_tokens
+    embedded = at.images * at.tokens
     rl = recipe.rl
     sampled, members = members_of(rl, recipe.edit) if stage == "rl" else (0, 1)
     batch = rl.prompts if stage == "rl" else recipe.sft.batch
     groups = -(-batch // ranks)
     budget = rl.token_budget if stage == "rl" else recipe.sft.token_budget
-    step = Packed(groups, prompt, members, at.report, at.images * at.patches)
+    step = Packed(
+        groups, at.text + embedded, members, at.report, at.images * at.patches, embedded
+    )
     if stage == "rl" and rl.minibatch is not None:
         groups = min(groups, -(-rl.minibatch // ranks))
     longest = rl.max_new_tokens if stage == "rl" else recipe.eval.max_new_tokens

@@ -60,13 +60,40 @@ def hidden_states(
     ids = [prompt.input_ids for prompt in prompts]
     budget = _row(network, prompts, suffixes) if token_budget is None else token_budget
     batch = pack_shared_prefix(ids, suffixes, token_budget=budget)
-    parts: dict[int, Tensor] = {}
-    for row in batch.row_of_group.unique().tolist():
-        groups = (batch.row_of_group == row).nonzero()[:, 0].tolist()
-        some = [prompts[b] for b in groups], [[*suffixes[b]] for b in groups]
-        parts |= zip(groups, WAYS[network.way](network, *some), strict=True)
-    hidden = torch.cat([parts[b] for b in range(len(prompts))] or [nothing(network)])
+    parts: list[list[Tensor]] = [[] for _ in prompts]
+    unused: list[Tensor] = []
+    idle = [(0, prompts[0].first_token(), [prompts[0].input_ids[:1]])] if prompts else []
+    for call in sharding.pad_to_lockstep(network, _calls(network, batch, prompts, suffixes), idle):
+        groups, some, members = zip(*call, strict=True)
+        computed = WAYS[network.way](network, [*some], [*members])
+        for b, hidden in zip(groups, computed, strict=True):
+            (unused if call is idle else parts[b]).append(hidden)
+    hidden = torch.cat([h for group in parts for h in group] or [nothing(network)])
+    for other in unused:  # its backward runs too
+        hidden = hidden + 0.0 * other.sum()
     return hidden if network.scale == 1 else hidden * network.scale, batch.to(network.device)
+
+
+# Groups that go through the layers together: each its number, its prompt, and its members.
+Call = list[tuple[int, EncodedPrompt, list[Tensor]]]
+
+
+def _calls(
+    network: Backbone,
+    batch: SharedPrefixBatch,
+    prompts: Sequence[EncodedPrompt],
+    suffixes: Sequence[Sequence[Tensor]],
+) -> list[Call]:
+    """Part the groups into calls that run the layers equally often: a row, a group, a member."""
+    whole: Call = [(b, p, [*suffixes[b]]) for b, p in enumerate(prompts)]
+    if network.way == "none":
+        return [[(b, prompt, [m])] for b, prompt, members in whole for m in members if len(m)]
+    if network.way == "cache" or not network.family.joins:
+        return [[group] for group in whole if sum(map(len, group[2]))]
+    rows: dict[int, Call] = {}
+    for group, row in zip(whole, batch.row_of_group.tolist(), strict=True):
+        rows.setdefault(row, []).append(group)
+    return list(rows.values())
 
 
 def refuse_longer(

@@ -20,9 +20,6 @@ def row_hidden(
 ) -> list[Tensor]:
     """Hidden states [N_b, H] that predict the tokens of each group's members, from one row."""
     require_attention(backbone.text_config)  # another one would read members as one text
-    if not backbone.family.joins and len(prompts) > 1:
-        alone = zip(prompts, suffixes, strict=True)
-        return [row_hidden(backbone, [p], [members])[0] for p, members in alone]
     total = sum(len(p.input_ids) for p in prompts) + sum(len(s) for m in suffixes for s in m)
     packed = pack_shared_prefix(
         [p.input_ids for p in prompts],

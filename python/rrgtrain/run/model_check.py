@@ -130,8 +130,7 @@ def _sharing(policy: Policy, recipe: Recipe) -> str:
     except NoWay as error:
         raise UserError(str(error)) from error
     probed.applied(policy)
-    line = probed.line("").removeprefix(": ")
-    return line if probed.way == "row" else f"{line}; it trains in one process"
+    return probed.line("").removeprefix(": ")
 
 
 def _engine(policy: Policy, recipe: Recipe) -> str:

@@ -41,11 +41,6 @@ def decide_sharing(policy: Policy, settings: PolicySettings, work: Path) -> None
         return
     with ranks.propagate_errors():
         probed = ranks.from_main(lambda: _found(policy, settings, work / FILE))
-    if probed.way != "row" and ranks.size() > 1:
-        raise UserError(
-            f"this model shares prompts by {NAMES[probed.way]}, so that ranks would call its "
-            "layers unequally often, and sharded layers wait for each other; use one process"
-        )
     probed.applied(policy)
 
 

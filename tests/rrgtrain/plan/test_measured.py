@@ -228,6 +228,7 @@ def measured(name: str) -> Measured:
             case.members,
             case.length,
             len(groups[0].prompt.pixel_values),  # type: ignore[arg-type]
+            int((groups[0].prompt.input_ids == policy.image_token_id).sum()),
         ),
     )
 

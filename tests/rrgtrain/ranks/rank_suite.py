@@ -19,6 +19,7 @@ from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.trainable import training_only
@@ -36,6 +37,7 @@ from tests.rrgtrain.common import (
     studies,
     unscored,
 )
+from tests.rrgtrain.policy.checkpoints import checkpoint
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_directory, tiny_policy
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
@@ -212,7 +214,43 @@ def towers(mode: str) -> dict[str, Found]:
     return found
 
 
+FAMILIES = {
+    "a row": ("qwen3_vl", "row"),
+    "a cache": ("qwen3_5", "cache"),
+    "a cache, text": ("mistral", "cache"),
+    "none": ("qwen3", "none"),
+}
+"""Ways of sharing, each with a family whose images or layers go that way."""
+
+
+def families(mode: str) -> dict[str, Found]:
+    """Both loops of other families, whose ranks have unequal numbers of groups and of members."""
+    found = {}
+    for name, (family, way) in FAMILIES.items():
+        for loop in ("rl", "sft"):
+            policy = load_policy(checkpoint(family), dtype=torch.float64)
+            policy.sharing = way
+            policy.model.train()
+            sharding.setup(mode, policy)
+            if loop == "rl":
+                groups = groups_of(policy, THREE, edited=True, images=policy.sees_images)
+                case = Case(THREE, ("rl.beta=0", "rl.token_budget=300"))
+                found[f"{name}, {loop}"] = computed(
+                    policy, None, each_group_on_its_rank(groups), case
+                )
+                continue
+            batch = studies(3)
+            views = [1, 0, 2] if policy.sees_images else [0, 0, 0]
+            prompts = [prompt(policy, s.id, n) for s, n in zip(batch, views, strict=True)]
+            settings = replace(recipe().sft, token_budget=None)
+            losses, tokens = sft_gradients(policy, ranks.shard(prompts), batch, settings)
+            loss, _ = read_losses(losses, torch.zeros(()), 0)
+            found[f"{name}, {loop}"] = Found(loss, {"tokens": tokens}, taken(policy))
+    return found
+
+
 SUITES: dict[str, Callable[[str], dict[str, Found]]] = {
+    "families": families,
     "updates": updates,
     "variants": variants,
     "tuning": tuning,
@@ -226,7 +264,10 @@ def main(words: list[str]) -> int:
     world = {n: os.environ.pop(n) for n in ("RANK", "WORLD_SIZE")}
     alone = {name: suite("none") for name, suite in SUITES.items()} if world["RANK"] == "0" else {}
     ranks.close()  # the world of one in which bf16 was computed alone
-    tiny_directory()  # transformers writes no checkpoint on ranks other than 0
+    # transformers writes no checkpoint on ranks other than 0
+    for family, _ in FAMILIES.values():
+        checkpoint(family)
+    tiny_directory()
     os.environ.update(world)
     with ranks.opened(mode, 300.0, cuda=False), ranks.propagate_errors():
         both = {name: suite(mode) for name, suite in SUITES.items()}

@@ -10,7 +10,7 @@ import pickle
 import pytest
 import torch
 
-from tests.rrgtrain.ranks.rank_suite import CASES, Found
+from tests.rrgtrain.ranks.rank_suite import CASES, FAMILIES, Found
 from tests.rrgtrain.runs import on_ranks
 
 Suites = dict[str, tuple[dict[str, Found], dict[str, Found]]]
@@ -79,6 +79,16 @@ def test_the_suite_tells_its_cases_apart(suites: Suites) -> None:
     }
     assert len({round(total, 9) for total in sums.values()}) == len(sums) - 4
     assert all(torch.isfinite(torch.tensor(total)) for total in sums.values())
+
+
+@pytest.mark.parametrize("way", FAMILIES)
+@pytest.mark.parametrize("loop", ["rl", "sft"])
+def test_other_families_share_prompts_on_two_ranks_as_in_one_process(
+    suites: Suites, way: str, loop: str
+) -> None:
+    alone, both = suites["families"]
+    # linear attention computes in fp32 within
+    compared(alone[f"{way}, {loop}"], both[f"{way}, {loop}"], 1e-4 if way == "a cache" else 1e-9)
 
 
 @pytest.mark.parametrize("tower", TOWERS)

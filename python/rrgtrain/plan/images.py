@@ -1,0 +1,72 @@
+"""Count the patches and the tokens that an image becomes, by the policy's processor."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from transformers import AutoProcessor
+
+from rrgclinical.common import json_reader
+from rrgtrain.plan.sizes import Vision
+from rrgtrain.policy.load import PREPROCESSOR, base_of_adapter, fetch
+from rrgtrain.policy.tiny import TinyConfig
+from rrgtrain.schema import PolicySettings
+
+IMAGE_PIXELS_MAX = 12_845_056
+"""`longest_edge` of Qwen2.5-VL's preprocessor_config.json."""
+
+
+def image_lengths(policy: PolicySettings, vision: Vision, area: int) -> tuple[int, int]:
+    """Return patches and tokens of an image of `area` pixels.
+
+    Where a grid is cut they follow from the bounds of the area, its sides cut to whole tokens; else
+    the processor itself is asked, with one square grey image.
+    Raises UserError where it cannot be read.
+    """
+    if vision.merge is not None:
+        low, high = pixel_bounds(policy)
+        side = vision.patch * vision.merge
+        tokens = max(1, min(max(area, low), high) // side**2)
+        return tokens * vision.merge**2, tokens
+    side = math.isqrt(area)
+    name = str(_directory(policy))
+
+    def counted() -> tuple[int, int]:
+        processor: Any = AutoProcessor.from_pretrained(name, trust_remote_code=False)
+        pixels = processor.image_processor([Image.new("L", (side, side)).convert("RGB")])
+        (tokens,) = processor._get_num_multimodal_tokens([(side, side)])["num_image_tokens"]
+        values = sum(math.prod(part.shape) for part in pixels["pixel_values"])
+        return values // vision.patch_values, int(tokens)
+
+    return fetch(name, counted, "the processor of ")
+
+
+def _directory(policy: PolicySettings) -> Path:
+    """The policy's checkpoint, or the base of an adapter that has no processor of its own."""
+    path = Path(policy.path)
+    own = (path / PREPROCESSOR).is_file() or not (path / "adapter_config.json").is_file()
+    return path if own else Path(base_of_adapter(policy.path))
+
+
+def pixel_bounds(policy: PolicySettings) -> tuple[int, int]:
+    """Return the smallest and largest area of an image, as recipe and checkpoint bound it."""
+    low, high = 0, IMAGE_PIXELS_MAX
+    file = _directory(policy) / PREPROCESSOR
+    if policy.path == "tiny":
+        low = high = TinyConfig().image_size ** 2
+    elif file.is_file():
+
+        def written() -> tuple[int, int]:
+            found = json_reader.read(file, dict)
+            size = found.get("size") or {}
+            # the older names, which Qwen's own files have, go before `size` in transformers too
+            return (
+                int(found.get("min_pixels") or size.get("shortest_edge", low)),
+                int(found.get("max_pixels") or size.get("longest_edge", high)),
+            )
+
+        low, high = fetch(str(file), written)
+    return policy.min_pixels or low, policy.max_pixels or high

@@ -1,0 +1,138 @@
+"""Test the plan of every family of the list: its weights, its adapter, its cache, its images."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoTokenizer, DynamicCache, Gemma3ImageProcessorPil, Gemma3Processor
+
+from rrgtrain.cli import main
+from rrgtrain.plan import Setup, elements, image_lengths, machine_of, plan_stage, read_sizes
+from rrgtrain.plan.sizes import TOWER, Sizes
+from rrgtrain.policy.families import family_of
+from rrgtrain.schema import PolicySettings
+from tests.rrgtrain.common import recipe
+from tests.rrgtrain.policy.checkpoints import checkpoint
+from tests.rrgtrain.policy.common import tiny_directory
+from tests.rrgtrain.policy.families import SORTS, WINDOW, backbone, build
+
+RANK = 3
+
+
+@lru_cache
+def sizes_of_family(name: str) -> Sizes:
+    return read_sizes(build(name, torch.float32).config)
+
+
+def shapes(model: torch.nn.Module) -> Counter:
+    return Counter(tuple(p.shape) for p in model.parameters())
+
+
+def test_weights_by_part_are_those_of_the_model_that_is_built() -> None:
+    wrong = {}
+    for name in SORTS:
+        model, sizes = build(name, torch.float32), sizes_of_family(name)
+        of = backbone(model)
+        parts = {
+            "layer": of.language_model.layers.parameters(),
+            "embedding": model.get_input_embeddings().parameters(),
+            "head": [] if of.ties_head else model.get_output_embeddings().parameters(),
+        }
+        counted = {part: sum(p.numel() for p in own) for part, own in parts.items()}
+        counted["eyes"] = sum(p.numel() for _, p in of.eyes())
+        listed = {part: elements(sizes.listed, part) for part in parts}
+        listed["eyes"] = elements(sizes.listed, *TOWER)
+        frozen = [w.trained for w in sizes.weights(freeze_vision=True) if w.part in TOWER]
+        if (
+            listed != counted
+            or Counter(w.shape for w in sizes.listed) != shapes(model)
+            or any(frozen)
+            or bool(frozen) != SORTS[name].sees
+        ):
+            wrong[name] = listed, counted
+    assert not wrong
+
+
+def test_an_adapter_goes_on_the_modules_that_training_names() -> None:
+    wrong = []
+    for name in SORTS:
+        model = build(name, torch.float32)
+        before = shapes(model)
+        targets = family_of(model.config).lora_targets(model)
+        added = shapes(get_peft_model(model, LoraConfig(r=RANK, target_modules=targets))) - before
+        planned = (w.shape for w in sizes_of_family(name).weights(lora=RANK) if w.part == "adapter")
+        wrong += [name] if Counter(planned) != added else []
+    assert not wrong
+
+
+def bytes_of(value: Any) -> int:
+    """Bytes of the floating-point tensors in a layer of a cache."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size() * value.is_floating_point()
+    if isinstance(value, dict | list | tuple):
+        return sum(map(bytes_of, value.values() if isinstance(value, dict) else value))
+    return 0
+
+
+def test_a_cache_is_as_large_as_transformers_makes_it() -> None:
+    """Beyond windows and chunks, and with states of linear attention and convolutions."""
+    wrong, kinds = {}, set()
+    for name in SORTS:
+        model, sizes = build(name, torch.float32), sizes_of_family(name)
+        kinds |= {(layer.most < 99, layer.grows > 0) for layer in sizes.kept}
+        for tokens in (WINDOW - 2, 4 * WINDOW):
+            cache = DynamicCache(config=model.config.get_text_config())
+            ids = torch.full((1, tokens), 5)
+            with torch.no_grad():
+                backbone(model).language_model(
+                    input_ids=ids,
+                    position_ids=torch.arange(tokens)[None],
+                    past_key_values=cache,
+                    use_cache=True,
+                )
+            real = sum(bytes_of(vars(layer)) for layer in cache.layers)
+            if (planned := sizes.cache_bytes(tokens, 4)) != real:
+                wrong[name, tokens] = planned, real
+    assert not wrong
+    assert kinds == {(True, True), (False, True), (False, False)}
+
+
+def test_what_shares_by_a_cache_is_what_the_list_says() -> None:
+    """The first way of the list is the one that the probe finds."""
+    ways = {name: sizes_of_family(name).by_cache for name in SORTS}
+    assert ways == {name: sort.ways[0] == "cache" for name, sort in SORTS.items()}
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "qwen3_5"])
+def test_a_plan_of_another_family_says_what_is_estimated(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"policy.path={checkpoint(name)}", "rl.beta=0"]
+    assert main(["plan", "editgrpo", "--gpu", "h100", *words]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    marked = {row[0] for row in rows if row and row[-1] == "estimated"}
+    assert marked == {"activations", "KV"}
+    plan = plan_stage(Setup.of(recipe(*words), machine_of("h100")), "rl")
+    assert plan.work.images and plan.work.step.embedded
+    once = plan.device[0].bytes["start"]
+    assert once == 4 * elements(Setup.of(recipe(*words), machine_of("h100")).sizes.listed)
+
+
+def test_tokens_of_an_image_are_the_processors(tmp_path: Path) -> None:
+    """Of one that scales each image to the same square; grids follow from their bounds."""
+    marks = {"image_token": "image_pad", "boi_token": "vision_start", "eoi_token": "vision_end"}
+    tokenizer = AutoTokenizer.from_pretrained(
+        tiny_directory(), extra_special_tokens={k: f"<|{v}|>" for k, v in marks.items()}
+    )
+    pictures = Gemma3ImageProcessorPil(size={"height": 28, "width": 28})
+    Gemma3Processor(pictures, tokenizer, image_seq_length=4).save_pretrained(tmp_path)
+    vision = sizes_of_family("gemma3").vision
+    assert vision is not None
+    for area in (100, 2544 * 3056):
+        assert image_lengths(PolicySettings(path=str(tmp_path)), vision, area) == (16, 4)
