@@ -11,11 +11,12 @@ from rrgclinical import Extractor, build_extractor
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import hidden, redacted
+from rrgclinical.metrics.registry import METRICS, metric_of
 from rrgreport import numbers
 from rrgreport.cases import case_list, kept_cases
 from rrgreport.figures import PHASE_COLOURS, training_figures
 from rrgreport.heat import HeatScale, heat_scale, heaviest_words, shaded
-from rrgreport.names import METRICS, RULES
+from rrgreport.names import RULES
 from rrgreport.page import rendered
 from rrgreport.redline import quoted, redline
 from rrgreport.results import facts, finding_bars, headline_scores, table_rows
@@ -92,7 +93,7 @@ def _headline(summary: RunSummary) -> str:
     if not earlier:
         return f"{after} reaches a clinical micro-F1{scores.over} of {scores.texts[after]}."
     before = earlier[-1]
-    change = numbers.change(scores.metrics[before], scores.metrics[after], METRICS[scores.key])
+    change = numbers.change(scores.metrics[before], scores.metrics[after], metric_of(scores.key))
     return (
         f"Clinical micro-F1{scores.over} is {scores.texts[after]} with {after}, against "
         f"{scores.texts[before]} with {before}: a difference of {change}."

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from rrgreport.names import METRICS, MetricName
+from rrgclinical.metrics.registry import MetricDefinition, metric_of
 from rrgreport.summary import Metric
 
 MISSING = "–"
 
 
-def value(number: float | None, name: MetricName | None = None) -> str:
+def value(number: float | None, name: MetricDefinition | None = None) -> str:
     """Format 0.612, 41 % for shares, 132.4 for large values, a dash for none."""
     if number is None:
         return MISSING
@@ -22,14 +22,14 @@ def value(number: float | None, name: MetricName | None = None) -> str:
     return _signed(number, _digits(number) if digits is None else digits, plus="")
 
 
-def interval(metric: Metric, name: MetricName | None = None) -> str:
+def interval(metric: Metric, name: MetricDefinition | None = None) -> str:
     """ "0.580 to 0.641", or nothing when there is no interval."""
     if metric.low is None or metric.high is None:
         return ""
     return f"{value(metric.low, name)} to {value(metric.high, name)}"
 
 
-def change(before: Metric, after: Metric, name: MetricName) -> str:
+def change(before: Metric, after: Metric, name: MetricDefinition) -> str:
     """Signed difference with the digits its values are shown with; in points for shares."""
     difference = after.value - before.value
     if not math.isfinite(difference):
@@ -72,7 +72,7 @@ def metric_text(key: str, metric: Metric | None) -> str:
     """One table cell as plain text: "0.612 (0.580 to 0.641)"."""
     if metric is None:
         return MISSING
-    name = METRICS.get(key)
+    name = metric_of(key)
     span = interval(metric, name)
     return value(metric.value, name) + (f" ({span})" if span else "")
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from rrgclinical import OBSERVATIONS
 from rrgclinical.common.shown import redacted
+from rrgclinical.metrics.registry import CLINICAL, HEADLINE, REWARD, TEXT, in_order, metric_of
 from rrgreport import numbers
 from rrgreport.judged import changes_labels, changes_reward
-from rrgreport.names import GROUPS, in_order, metric_name
 from rrgreport.summary import Metric, RunSummary, System
+
+
+HEADINGS = {CLINICAL: "Clinical", REWARD: "Reward and training", TEXT: "Text overlap"}
 
 
 def facts(summary: RunSummary) -> list[tuple[str, str]]:
@@ -50,7 +53,7 @@ class HeadlineScores:
 
 def headline_scores(systems: Mapping[str, System]) -> HeadlineScores:
     """Find the micro-F1 that a page begins with; empty without any."""
-    every, findings = "micro_f1", "micro_f1_13"
+    findings, every = HEADLINE
     key = findings if any(findings in s.metrics for s in systems.values()) else every
     metrics = {n: s.metrics[key] for n, s in systems.items() if key in s.metrics}
     texts = {name: numbers.metric_text(key, metric) for name, metric in metrics.items()}
@@ -71,9 +74,9 @@ def table_rows(summary: RunSummary, differing: Collection[str] = ()) -> list[tup
     reward = labels or any(map(changes_reward, differing))
     systems = list(summary.systems.values())
     keys = in_order(key for system in systems for key in system.metrics)
-    groups: dict[str, list[Row]] = {group: [] for group in GROUPS}
+    groups: dict[str, list[Row]] = {kind: [] for kind in HEADINGS}
     for key in keys:
-        name = metric_name(key)
+        name = metric_of(key)
         metrics = [system.metrics.get(key) for system in systems]
         uneven = reward if key.partition("/")[0] == "reward" else labels
         best = set() if uneven else _best(metrics, name.higher)
@@ -88,8 +91,8 @@ def table_rows(summary: RunSummary, differing: Collection[str] = ()) -> list[tup
         ]
         old, new = metrics[-2:] if len(metrics) > 1 else (None, None)
         change = numbers.change(old, new, name) if old is not None and new is not None else ""
-        groups[name.group].append(Row(name.label, cells, change))
-    return [(group, rows) for group, rows in groups.items() if rows]
+        groups[name.kind].append(Row(name.title, cells, change))
+    return [(HEADINGS[kind], rows) for kind, rows in groups.items() if rows]
 
 
 def _best(metrics: Sequence[Metric | None], higher: bool | None) -> set[int]:

@@ -9,19 +9,12 @@ from rich.text import Text
 
 from rrgclinical.common.shown import one_line
 from rrgclinical.common.table import aligned
+from rrgclinical.metrics.registry import METRICS, in_order
 from rrgreport import numbers
 from rrgreport.names import RULES
 from rrgreport.summary import RunSummary, System
 
-_COLUMNS = {
-    "micro_f1_13": "micro-F1, 13",
-    "micro_f1": "micro-F1",
-    "macro_f1": "macro-F1",
-    "radgraph_partial": "RadGraph-F1",
-    "ratescore": "RaTEScore",
-    "reward": "reward",
-    "zero_variance": "zero var.",
-}
+_COLUMNS = {key: METRICS[key].column for key in in_order(METRICS) if METRICS[key].column}
 _ALWAYS = ("micro_f1", "macro_f1", "reward", "zero_variance")
 
 

@@ -56,6 +56,7 @@ KERNEL_DOORS |= {"csrc_launch", "cpu_from_hidden", "triton_from_hidden", "from_l
 # `__init__`, and what the API pages of docs name. A file that only tests import is none.
 DOORS = {
     "rrgclinical.chexbert": "checkpoint distilled pieces",
+    "rrgclinical.metrics": "registry",
     "rrgclinical.radgraph": "archive extractor graph reward words",
     "rrgclinical.rules": "assertion attributes concepts details sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",

@@ -125,7 +125,7 @@ SCORED = [
     for field in dataclasses.fields(RewardSettings)
     if field.name not in ("device", "cache", "cache_texts", "max_cost")
 ]
-LABELS_SHOWN = ("micro-F1, 14 findings", "reward", "reward: match", "zero-variance groups")
+LABELS_SHOWN = ("micro-F1-14", "reward", "reward: match", "zero-variance groups")
 OF_LABELS = ("eval.truth", "eval.limit", "reward.labeller", "reward.against", "reward.blocks")
 
 

@@ -121,7 +121,7 @@ def test_whole_page(tmp_path: Path) -> None:
         in text
     )
     assert page.text.index("Clinical") < page.text.index("Text overlap")
-    assert page.text.index("micro-F1, 14") < page.text.index("BLEU-4")
+    assert page.text.index("micro-F1-14") < page.text.index("BLEU-4")
     assert (
         "Edema (uncertain)" in page.text and "seed: 0" in page.text and "Phantom data." in page.text
     )

@@ -11,8 +11,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from rrgclinical.metrics.registry import METRICS, in_order, metric_of
 from rrgreport import Metric, RunSummary, System, numbers, print_summary
-from rrgreport.names import METRICS, in_order, metric_name
 from rrgreport.table import summary_cells
 from rrgtrain.errors import UserError
 
@@ -142,7 +142,7 @@ def test_clinical_metrics_come_first_and_unknown_ones_are_named() -> None:
         "custom_score",
         "bleu_4",
     ]
-    assert metric_name("reward/label_f1").label == "reward: label f1"
+    assert metric_of("reward/label_f1").title == "reward: label f1"
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -12,8 +12,9 @@ import numpy as np
 
 from rrgclinical.common.shown import one_line, printable
 from rrgclinical.common.table import aligned
+from rrgclinical.metrics.registry import FIRST, HEADLINE, metric_of
 from rrgclinical.scorecard.card import Group, Scorecard, SystemReading, Value
-from rrgclinical.scorecard.names import FIRST, MAIN, MetricName
+from rrgclinical.scorecard.names import MetricName
 from rrgclinical.scorecard.pairs import Pairs
 
 MISSING = "-"
@@ -99,7 +100,7 @@ def foot(card: Scorecard) -> list[str]:
 def headline(card: Scorecard) -> str:
     """Say the systems' micro-F1 over 13 findings, "" where the truth has none."""
     values = {
-        name: of_system.get(FIRST[0][0]) for name, of_system in card.groups[0].systems.items()
+        name: of_system.get(HEADLINE[0]) for name, of_system in card.groups[0].systems.items()
     }
     said = [f"{_cell(value)} with {one_line(name)}" for name, value in values.items() if value]
     if not said:
@@ -120,7 +121,7 @@ def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
     """Give each table as a title and rows of cells, the first row its header."""
     first = card.groups[0]
     yield f"All metrics, {card.studies} studies", _rows("metric", card.metrics, first)
-    shown = [metric for metric in card.metrics if metric.key in MAIN]
+    shown = [metric for metric in card.metrics if metric_of(metric.key).main]
     for group in card.groups[1:]:
         title = f"{group.name}: {group.rule}"
         there = [m for m in shown if any(m.key in values for values in group.systems.values())]

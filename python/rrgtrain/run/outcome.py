@@ -21,7 +21,7 @@ from rrgclinical.severity import CAVEAT
 from rrgdata.images.read import read_image
 from rrgreport import numbers
 from rrgreport.html import write_report
-from rrgreport.names import METRICS
+from rrgclinical.metrics.registry import metric_of
 from rrgreport.provenance import commit, versions
 from rrgreport.run_files import RunFiles, read_metrics
 from rrgreport.samples import AnySample, Sample, png, read_samples, write_samples
@@ -255,7 +255,7 @@ def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
     if chosen_on == "train":
         notes.append("The data has no val studies: checkpoints were chosen on train.")
     if trained:
-        notes.append(f"Checkpoints were chosen by {METRICS[by].label if by in METRICS else by}.")
+        notes.append(f"Checkpoints were chosen by {metric_of(by).title}.")
     if recipe.data.source == "phantom":
         notes.append("Procedural phantoms, not patients: no number here is a clinical result.")
     speed = Speed(stages.session.policy).note() if trained and stages.session.policy else None
