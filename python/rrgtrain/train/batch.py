@@ -288,7 +288,8 @@ class Batch:
         if bool(((pairs.weight != 0) & (outside[0] != outside[1])).any()):
             raise UserError("a preference pair names members of two groups; keep it within one")
         inside = (pairs.weight != 0) & ~outside[0]
-        return PreferencePairs(*ends[:, inside], pairs.weight[inside] * larger)
+        positive, negative = ends[:, inside]
+        return PreferencePairs(positive, negative, pairs.weight[inside] * larger)
 
 
 def _at(values: Tensor | None, where: Tensor) -> Tensor | None:
