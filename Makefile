@@ -13,6 +13,7 @@
 #   make parity                the losses of TRL, Liger and verl, side by side
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
+#   make newest                backbones with the newest transformers that pyproject admits
 #   make sanitize              the C++ twins under the sanitizers
 #   make ptx-short             the rooms' own tests served from PTX, one case a phase
 #
@@ -55,10 +56,10 @@ COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.c
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking evidence draw families clean
+.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking evidence draw families newest clean
 
 help:
-	@sed -n '2,40s/^# \{0,1\}//p' Makefile
+	@sed -n '2,41s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -216,6 +217,20 @@ $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1 torchvision==0.28.0
 	cp tests/vllm/torchvision_schemas.py "$$($(PARITY)/bin/python $(SITE_PACKAGES))"
 	echo "import torchvision_schemas" > "$$($(PARITY)/bin/python $(SITE_PACKAGES))/torchvision_schemas.pth"
+	@touch $@
+
+# What follows transformers most closely, with the newest version that pyproject.toml admits: on top of
+# $(VENV), which has that of constraints.txt.
+NEWEST := .venv-newest
+newest: $(NEWEST)/.installed
+	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -q tests/rrgtrain/policy/test_families.py \
+		tests/rrgtrain/policy/test_probe.py tests/rrgtrain/policy/test_load.py tests/rrgtrain/rollout/test_any_family.py
+
+$(NEWEST)/.installed: pyproject.toml $(VENV)/.installed-dev
+	$(PY) -m venv --clear $(NEWEST)
+	echo "import site; site.addsitedir('$$($(PY) $(SITE_PACKAGES))')" \
+		> "$$($(NEWEST)/bin/python $(SITE_PACKAGES))/venv.pth"
+	$(NEWEST)/bin/python -m pip install --disable-pip-version-check --no-deps transformers==5.24.0
 	@touch $@
 
 # Rollouts through vLLM, in process and over HTTP. It pins its own transformers, so it has an
