@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy import load
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.policy.checkpoints import checkpoint
+from tests.rrgtrain.policy.sighted import sighted
 from tests.rrgtrain.runs import command, rows
 
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
@@ -20,6 +22,7 @@ SHORT = [
     *("rl.steps=1", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=6", "rl.beta=0.01"),
     "checkpoint.steps=1",
 ]
+FAMILIES = "RRGTRAIN_FAMILIES"
 
 
 @pytest.mark.parametrize(("name", "way"), [("qwen3_vl", "row"), ("qwen3_5", "cache")])
@@ -33,6 +36,39 @@ def test_both_loops_share_prompts_with_images_as_the_probe_found(
     assert json.loads((tmp_path / "run/sharing.json").read_text())["way"] == way
     assert done.err.count("prompts are shared by") == 1
     assert {row["phase"] for row in rows(tmp_path / "run")} >= {"sft", "editgrpo+ditpo+orapo"}
+
+
+def _ran(*words: str, cwd: Path) -> str:
+    done = command(*words, cwd=cwd)
+    assert done.status == 0, done.err
+    return done.err
+
+
+@pytest.mark.parametrize("name", ["gemma3", "internvl", "llava_onevision"])
+def test_a_family_trains_goes_on_evaluates_and_generates_with_images(
+    name: str, tmp_path: Path
+) -> None:
+    """In the hub's files: SFT of the tower too, an adapter by RL, each command behind it."""
+    (start, cwd), whole = (str(sighted(name)), tmp_path), os.environ.get(FAMILIES)
+    words = [*DATA, *SHORT, "policy.prompt=short", "rl.beta=0", "eval.best_by=micro_f1_5"]
+    before = [*words, "policy.lora.rank=2", "data.workers=1"]
+    told = _ran("rl", "--from", start, "--out", "rl", *before, cwd=cwd)
+    assert told.count("prompts are shared by a packed row") == 1
+    assert "editgrpo" in {row["phase"] for row in rows(cwd / "rl")}
+    # one step more than the run had, with images read again
+    told = _ran("rl", "--resume", "rl", "rl.steps=2", cwd=cwd)
+    assert "prompts are shared by a packed row" in told
+    folder = str(phantoms() / "images")
+    written = ["generate", "rl/checkpoints/editgrpo", folder]
+    _ran(*written, "--out", "reports.jsonl", "eval.max_new_tokens=4", cwd=cwd)
+    lines = (cwd / "reports.jsonl").read_text().splitlines()
+    assert len(lines) == len([*Path(folder).rglob("*.png")])
+    assert all(json.loads(line)["images"] for line in lines)
+    if whole == "all":
+        _ran("sft", "--out", "sft", f"policy.path={start}", *words, cwd=cwd)
+        _ran("eval", "--from", "sft/checkpoints/sft", "--out", "eval", *words, cwd=cwd)
+        frozen = ["policy.freeze_vision=true", "policy.vision_cache_mib=8", "data.max_images=1"]
+        _ran("rl", "--from", "sft/checkpoints/sft", "--out", "next", *words, *frozen, cwd=cwd)
 
 
 def test_transformers_that_takes_no_features_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
