@@ -6,6 +6,7 @@ The processors of transformers that import torchvision for videos are opened wit
 from __future__ import annotations
 
 import json
+import shutil
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from PIL import Image
 from transformers import AutoTokenizer
 
 from rrgdata.study import ImageRef, Study
-from rrgtrain.policy.load import load_policy
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy, read_config
 from rrgtrain.policy.own_forward import pixels
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import encode_prompt, prompt_text
+from rrgtrain.policy.prompt import bound_images, encode_prompt, prompt_text
 from tests.rrgtrain.policy.sighted import PUBLISHED, sighted
 
 FAMILIES = [*PUBLISHED]
@@ -104,3 +106,86 @@ def test_a_prompt_is_what_the_familys_own_processor_makes(name: str) -> None:
         if count != (laid or 0):
             failures.append(f"{shapes}: {count} tokens for {laid} of the tower")
     assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_saved_policy_makes_the_same_prompts_and_tells_its_processor_how(
+    name: str, tmp_path: Path
+) -> None:
+    policy = policy_of(name)
+    saved = load_policy(policy.save(tmp_path / "saved"))
+    for shapes in ((SHAPES[1],), SHAPES[:2], ()):
+        study, pictures = study_of(shapes)
+        before, after = (encode_prompt(p, study, pictures).inputs for p in (policy, saved))
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[key], after[key]) for key in before)
+    told = json.loads((tmp_path / "saved/processor_config.json").read_text())
+    assert told.items() >= {
+        (key, value) for key, value in PUBLISHED[name].processor.items() if "_token" not in key
+    } | {(key, value) for key, value in PUBLISHED[name].processor.items() if "num_image" in key}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_text_stands_in_a_prompt_without_images_and_forges_none_with_them(name: str) -> None:
+    policy = policy_of(name)
+    decode = policy.tokenizer.decode
+    assert "Cough." in decode(encode_prompt(policy, *study_of((), indication="Cough.")).input_ids)
+    assert policy.tokenizer.convert_ids_to_tokens(policy.end_of_turn) == {
+        "gemma3": "<end_of_turn>"
+    }.get(name, "<|im_end|>")
+    shown = [*PUBLISHED[name].named.values(), "<image>", "<video>"]
+    ids = {policy.tokenizer.convert_tokens_to_ids(token) for token in shown}
+    special = {i for i in ids if i is not None and i != policy.tokenizer.unk_token_id}
+    assert special and special <= {*policy.never_sampled}
+    counts = [
+        torch.isin(
+            encode_prompt(policy, *study_of(SHAPES[:2], indication=said)).input_ids,
+            torch.tensor(sorted(special)),
+        ).sum()
+        for said in ("fever", " ".join(["fever", *shown]))
+    ]
+    assert counts[0] == counts[1]
+
+
+def test_bounds_of_pixels_count_tiles_or_are_refused_in_one_line() -> None:
+    for name, size in (("gemma3", "to 28 x 28 pixels"), ("llava_onevision", "tiles of 28 x 28")):
+        with pytest.raises(UserError, match=f"takes no bounds: .*{size}.*max_pixels=null") as e:
+            bound_images(policy_of(name), None, 400_000)
+        assert "\n" not in str(e.value)
+        bound_images(policy_of(name), None, None)
+    policy = load_policy(sighted("internvl"))
+    study, pictures = study_of(((250, 200),))
+    counts = []
+    for most in (12, 4, 1):
+        bound_images(policy, None, most * 28**2 + 27)
+        encoded = encode_prompt(policy, study, pictures)
+        counts.append(int((encoded.input_ids == policy.image_token_id).sum()))
+    assert counts == [(12 + 1) * 4, (2 + 1) * 4, 4]
+    for low, high in ((None, 28**2 - 1), (3 * 28**2, 2 * 28**2)):
+        with pytest.raises(UserError, match="wanted at least one, and min_pixels <= max_pixels"):
+            bound_images(policy, low, high)
+
+
+SPOILT: dict[str, tuple[str, str, Any, str]] = {
+    "gemma3": ("preprocessor_config.json", "size", {"height": 56, "width": 28}, "size of .* 56 x"),
+    "internvl": ("preprocessor_config.json", "max_patches", 0, "into 1 to 0 tiles"),
+    "llava_onevision": ("config.json", "vision_feature_select_strategy", "default", "wanted full"),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_processor_that_does_not_fit_its_tower_is_refused(name: str, tmp_path: Path) -> None:
+    file, key, value, line = SPOILT[name]
+    copy = Path(shutil.copytree(sighted(name), tmp_path / name))
+    settings = json.loads((copy / file).read_text())
+    (copy / file).write_text(json.dumps(settings | {key: value}))
+    with pytest.raises(UserError, match=line) as e:
+        load_policy(copy)
+    assert "\n" not in str(e.value)
+
+
+def test_a_family_without_a_rule_is_told_what_is_missing(tmp_path: Path) -> None:
+    config = transformers.Mistral3Config(architectures=["Mistral3ForConditionalGeneration"])
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"PixtralImageProcessorPil.*families/mistral3\.py"):
+        read_config(str(tmp_path))
