@@ -160,7 +160,7 @@ def test_bounds_of_pixels_count_tiles_or_are_refused_in_one_line() -> None:
         bound_images(policy, None, most * 28**2 + 27)
         encoded = encode_prompt(policy, study, pictures)
         counts.append(int((encoded.input_ids == policy.image_token_id).sum()))
-    assert counts == [(12 + 1) * 4, (2 + 1) * 4, 4]
+    assert counts == [(12 + 1) * 4, (4 + 1) * 4, 4]
     for low, high in ((None, 28**2 - 1), (3 * 28**2, 2 * 28**2)):
         with pytest.raises(UserError, match="wanted at least one, and min_pixels <= max_pixels"):
             bound_images(policy, low, high)
