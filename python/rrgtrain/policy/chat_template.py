@@ -77,12 +77,12 @@ _render = _Renderer()
 atexit.register(_render.close)
 
 
-def render_turn(tokenizer: Any, content: Any, answer: str | None = None) -> str:
+def render_turn(tokenizer: Any, content: Any, answer: Any = None) -> str:
     """Render a user's message and the beginning of the answer, as `apply_chat_template` does.
 
-    content: text, or a list of parts as chat templates take them. answer: the assistant's, whole,
-    with what closes it. Raises ValueError for a template that fails, takes more memory or time than
-    any needs, or writes more than it was given.
+    content, answer: text, or a list of parts as chat templates take them; the answer is the
+    assistant's, whole, with what closes it. Raises ValueError for a template that fails, takes more
+    memory or time than any needs, or writes more than it was given.
     """
     messages = [{"role": "user", "content": content}]
     if answer is not None:
@@ -103,7 +103,11 @@ def end_of_turn(tokenizer: Any) -> int | None:
     None where it writes none, or takes no answer. Raises ValueError as `render_turn`.
     """
     said = "The heart is normal."
-    _, separator, behind = render_turn(tokenizer, "Report.", said).rpartition(said)
+    turn = render_turn(tokenizer, "Report.", said)
+    if said not in turn:  # a template of a model that sees may take lists of parts alone
+        part = {"type": "text"}
+        turn = render_turn(tokenizer, [part | {"text": "Report."}], [part | {"text": said}])
+    _, separator, behind = turn.rpartition(said)
     special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     ids = tokenizer(behind, add_special_tokens=False)["input_ids"] if separator else []
     return next((i for i in ids if i in special), None)

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer, Qwen2VLImageProcessorPil
+from transformers import AutoConfig, AutoTokenizer
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+from transformers.utils import cached_file
 
 from rrgclinical.common import json_reader
 from rrgclinical.progress_bars import no_progress_bars
@@ -26,7 +27,7 @@ from rrgtrain.policy.skeleton import load_skeleton
 from rrgtrain.policy.vision_attention import vision_attention
 from rrgtrain.policy.whole import (
     check_finite,
-    check_image_processor,
+    check_images,
     check_tokenizer,
     fetch,
     load_adapter,
@@ -36,7 +37,7 @@ from rrgtrain.ranks.layout import Layout
 
 __all__ = ["Policy", "end_of_turn", "fetch", "load_policy", "read_config"]
 
-PREPROCESSOR = "preprocessor_config.json"
+PREPROCESSOR, LEGACY_TEMPLATE = "preprocessor_config.json", "chat_template.json"
 # Models take the features of images, `mm_encoder_outputs`.
 TAKES_FEATURES = (5, 23)
 
@@ -109,6 +110,7 @@ def load_policy(
     tower = vision_attention(vision_attn, device, dtype, windows=family.windows)
     if sees_images(config):
         image_processor = _image_processor(name, config)
+        tokenizer.chat_template = _template_of_images(name) or tokenizer.chat_template
         if tower not in ("sdpa", PACKED_WINDOWS):
             options["attn_implementation"] = {"vision_config": tower}
     load = partial(
@@ -175,11 +177,12 @@ def checkpoint_layers(model: Any) -> None:
 def _refuse_layout(name: str, config: Any) -> None:
     """UserError for a family whose images the loader does not prepare."""
     pil = (IMAGE_PROCESSOR_MAPPING_NAMES.get(config.model_type) or {}).get("pil")
-    if pil != Qwen2VLImageProcessorPil.__name__:
+    if pil != family_of(config).images.reads:
         raise UserError(
             f"{name}: the images of a {config.model_type} are prepared by {pil or 'torchvision'}, "
-            "which the trainer's loader does not feed yet; name a Qwen2-VL, 2.5-VL, 3-VL or 3.5, "
-            "or call shared_prefix_logps in a loop of your own"
+            f"for which policy/families/{config.model_type}.py would have to say how many tokens "
+            "an image gets; name a Qwen-VL, Gemma 3, InternVL or LLaVA-OneVision, or call "
+            "shared_prefix_logps in a loop of your own"
         )
     installed = transformers.__version__
     numbers = tuple(int(part) for part in installed.split(".")[:2])
@@ -191,9 +194,20 @@ def _refuse_layout(name: str, config: Any) -> None:
 
 
 def _image_processor(name: str, config: Any) -> Any:
-    processor = fetch(name, lambda: Qwen2VLImageProcessorPil.from_pretrained(name))
-    check_image_processor(name, processor, config.vision_config)
+    rule = family_of(config).images
+    processor = fetch(name, lambda: getattr(transformers, rule.reads).from_pretrained(name))
+    fetch(name, lambda: check_images(name, rule(processor, config)))
     return processor
+
+
+def _template_of_images(name: str) -> str | None:
+    """Read the chat template that older checkpoints keep for their processor; None without one."""
+    file = fetch(
+        name,
+        lambda: cached_file(name, LEGACY_TEMPLATE, _raise_exceptions_for_missing_entries=False),
+    )
+    template = None if file is None else json_reader.read(Path(file), dict).get("chat_template")
+    return template if isinstance(template, str) else None
 
 
 def _straight_to(device: torch.device | str) -> dict[str, torch.device] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from typing import Any
 
 from torch import Tensor
 from transformers import GenerationConfig
+from transformers.utils import PROCESSOR_NAME
 
 from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
 from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.codec import ReportCodec
+from rrgtrain.policy.families.images import ImageRule
 
 # Names of special tokens and of a configuration's ids that stand for what the model is shown.
 _SHOWN = re.compile(r"image|img|video|vision|^boi_|^eoi_", re.IGNORECASE)
@@ -61,6 +64,12 @@ class Policy(Backbone):
         vocabulary = self.embedding_shape[0]
         special = self.special_ids
         return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary, special)
+
+    @property
+    def images(self) -> ImageRule | None:
+        """Prepare images as the family does; None in a policy of text alone."""
+        processor = self.image_processor
+        return None if processor is None else self.family.images(processor, self.config)
 
     @cached_property
     def never_sampled(self) -> tuple[int, ...]:
@@ -115,5 +124,7 @@ class Policy(Backbone):
         """Writes what a checkpoint directory holds beside the model."""
         self.generation_config.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)
-        if self.image_processor is not None:
+        if self.images is not None:
             self.image_processor.save_pretrained(directory)
+            if own := self.images.own_config():
+                (directory / PROCESSOR_NAME).write_text(json.dumps(own, indent=2) + "\n")

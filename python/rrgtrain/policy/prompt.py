@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.chat_template import render_turn
+from rrgtrain.policy.families.images import Pixels
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.template import check_prompt, filled
 from rrgtrain.policy.whole import fetch
@@ -28,19 +30,8 @@ THINK = (
 ROUNDS = 8
 
 
-@dataclass(frozen=True)
-class Pixels:
-    """The images of a prompt: pixel_values fp32 [patches, values per patch] and image_grid_thw
-    int64 [images, 3]."""
-
-    pixel_values: Tensor
-    image_grid_thw: Tensor
-
-    def pin_memory(self) -> Pixels:
-        """Copy the pixels to page-locked memory, from where a GPU reads while others compute."""
-        return Pixels(self.pixel_values.pin_memory(), self.image_grid_thw)
-
-
+# 1 on image tokens, where the forward takes it.
+TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
 # Arguments of a forward that are neither ids, nor the model's view of a whole row.
 _NO_IMAGE = ("input_ids", "attention_mask")
 
@@ -146,20 +137,6 @@ def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
     return "\n".join([head, *sections])
 
 
-def encode_pixels(processor: Any, images: Sequence[Image.Image]) -> Pixels:
-    """Scale RGB pictures and cut them into patches, by the policy's image processor."""
-    encoded = processor(list(images), return_tensors="pt")
-    return Pixels(encoded["pixel_values"], encoded["image_grid_thw"])
-
-
-def join_pixels(each: Sequence[Pixels]) -> Pixels | None:
-    """Join pixels of images encoded one by one; None for no image."""
-    if len(each) < 2:
-        return each[0] if each else None
-    values, grids = zip(*((p.pixel_values, p.image_grid_thw) for p in each), strict=True)
-    return Pixels(torch.cat(values), torch.cat(grids))
-
-
 def encode_prompt(
     policy: Policy, study: Study, images: Sequence[Image.Image], *, style: str = "editgrpo"
 ) -> EncodedPrompt:
@@ -167,9 +144,7 @@ def encode_prompt(
 
     images: RGB pictures, one per `study.images`, in that order.
     """
-    if not policy.sees_images:
-        refuse_images([study], type(policy.backbone).__name__)
-    pixels = encode_pixels(policy.image_processor, images) if images else None
+    pixels = None if policy.images is None else policy.images.encode(images)
     return prompt_of(policy, study, pixels, style=style)
 
 
@@ -190,41 +165,51 @@ def prompt_of(
     """
     if not policy.sees_images:
         refuse_images([study], type(policy.backbone).__name__)
-    count = 0 if pixels is None else len(pixels.image_grid_thw)
+    count = 0 if pixels is None else len(pixels.tokens)
     if count != len(study.images):
         raise UserError(
             f"study {study.id}: {count} pictures for {len(study.images)} images; "
             "read one picture per image"
         )
     text = _said(policy, study, style)
-    # The templates of models of text alone take nothing but a string.
+    # The templates of models of text alone take nothing but a string, those of some others a list.
     content: Any = text
-    if pixels is not None:
+    if policy.images is not None:
         content = [*({"type": "image"} for _ in range(count)), {"type": "text", "text": text}]
     rendered = fetch(
         policy.tokenizer.name_or_path,
         lambda: render_turn(policy.tokenizer, content),
         "the chat template of ",
     )
-    ids = policy.tokenizer(rendered, add_special_tokens=False)["input_ids"]
-    image_id = policy.image_token_id
-    if ids.count(image_id) != count:
-        raise UserError(
-            f"study {study.id}: the chat template placed {ids.count(image_id)} of {count} "
-            "images; use a tokenizer whose template writes <|image_pad|> for each"
-        )
-    grid = None
+    inputs = _tokens(policy, study, rendered, () if pixels is None else pixels.tokens)
     if pixels is not None:
-        grid = pixels.image_grid_thw
-        tokens = iter((grid.prod(1) // policy.image_processor.merge_size**2).tolist())
-        ids = [t for i in ids for t in ([i] * next(tokens) if i == image_id else [i])]
-    input_ids = torch.tensor(ids, dtype=torch.int64)[None]
-    inputs = {"input_ids": input_ids}
-    if policy.sees_images:
-        inputs["mm_token_type_ids"] = torch.tensor([[int(i == image_id) for i in ids]])
-    if pixels is not None:
-        inputs |= {"pixel_values": pixels.pixel_values, "image_grid_thw": pixels.image_grid_thw}
+        inputs |= pixels.inputs
     return placed(policy, inputs, key=study.id, text=text)
+
+
+def _tokens(policy: Policy, study: Study, rendered: str, sizes: Sequence[int]) -> dict[str, Tensor]:
+    """Make the arguments of tokens, [1, P], of a turn with images of `sizes` tokens."""
+    image_id = policy.image_token_id
+    if policy.images is None or image_id is None:
+        return {"input_ids": _ids(policy, rendered)[None]}
+    mark, shown = policy.images.marks(policy.tokenizer, image_id)
+    once = _ids(policy, rendered.replace(mark, shown))
+    if (count := int((once == image_id).sum())) != len(sizes):
+        raise UserError(
+            f"study {study.id}: the chat template placed {count} of {len(sizes)} images; use a "
+            f"tokenizer whose template writes {mark} for each"
+        )
+    times = torch.ones_like(once)
+    times[once == image_id] = torch.tensor(sizes, dtype=torch.int64)
+    input_ids = once.repeat_interleave(times)[None]
+    takes = inspect.signature(policy.backbone.forward).parameters
+    types = input_ids.eq(image_id).long()
+    return {"input_ids": input_ids} | {name: types for name in TOKEN_TYPES if name in takes}
+
+
+def _ids(policy: Policy, text: str) -> Tensor:
+    ids = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return torch.tensor(ids, dtype=torch.int64)
 
 
 def _said(policy: Policy, study: Study, style: str) -> str:
@@ -276,21 +261,11 @@ def refuse_images(studies: Iterable[Study], architecture: str) -> None:
 def bound_images(policy: Policy, low: int | None, high: int | None) -> None:
     """Set the area in pixels of scaled images; None leaves a bound alone.
 
-    A policy of text alone has none. Raises UserError for bounds that leave no room.
+    A policy of text alone has none. Raises UserError for bounds that leave no room, or that the
+    family has no use for.
     """
-    if policy.image_processor is None or (low is None and high is None):
-        return
-    size = {
-        "shortest_edge": low or int(policy.image_processor.size["shortest_edge"]),
-        "longest_edge": high or int(policy.image_processor.size["longest_edge"]),
-    }
-    smallest = (policy.image_processor.patch_size * policy.image_processor.merge_size) ** 2
-    if not smallest <= size["shortest_edge"] <= size["longest_edge"]:
-        raise UserError(
-            f"policy.min_pixels={size['shortest_edge']}, policy.max_pixels={size['longest_edge']}; "
-            f"wanted {smallest} <= min_pixels <= max_pixels"
-        )
-    policy.image_processor.size = size
+    if policy.images is not None and (low, high) != (None, None):
+        policy.images.bound(low, high)
 
 
 def _editgrpo(current: list[str], prior: list[str]) -> str:

@@ -18,6 +18,7 @@ from transformers.utils import logging
 from rrgclinical.common.errors import unreadable
 from rrgtrain.errors import UserError
 from rrgtrain.policy.chat_template import render_turn
+from rrgtrain.policy.families.images import ImageRule
 
 T = TypeVar("T")
 
@@ -140,25 +141,10 @@ def check_tokenizer(name: str, tokenizer: Any, rows: int) -> None:
         )
 
 
-def check_image_processor(name: str, processor: Any, vision: Any) -> None:
+def check_images(name: str, images: ImageRule) -> None:
     """UserError where the processor cuts images otherwise than the vision tower was made for."""
-    sizes = {
-        "patch_size": vision.patch_size,
-        "merge_size": vision.spatial_merge_size,
-        "temporal_patch_size": vision.temporal_patch_size,
-    }
-    for key, wanted in sizes.items():
-        if (seen := getattr(processor, key)) != wanted:
-            raise UserError(
-                f"{name}: {key} of preprocessor_config.json is {seen}, and the vision tower of "
-                f"config.json wants {wanted}; {COPY}"
-            )
-    bounds = [processor.size.get(edge) for edge in ("shortest_edge", "longest_edge")]
-    if not all(type(area) is int and 0 < area <= _AREA for area in bounds):
-        raise UserError(
-            f"{name}: preprocessor_config.json bounds the pixels of an image by {bounds}; wanted "
-            f"whole numbers up to {_AREA:,}; {COPY}"
-        )
+    if fault := next(images.faults(), None):
+        raise UserError(f"{name}: {fault}; {COPY}")
 
 
 def _refuse(name: str, fault: str, keys: set[str] | list[str]) -> None:

@@ -20,6 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.shown import hidden
 from rrgdata.arrange import check_lengths
@@ -29,14 +31,13 @@ from rrgdata.sources.folder import Folder, frontal_alone, read_folder, with_cont
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.backbone import sees_images
+from rrgtrain.policy.families.images import ImageRule
 from rrgtrain.policy.files import file_digest, file_digests
 from rrgtrain.policy.kinds import architecture
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import (
     EncodedPrompt,
     Pixels,
-    encode_pixels,
-    join_pixels,
     prompt_of,
     refuse_images,
 )
@@ -231,7 +232,7 @@ def _write(
     bar: Bar[int] = progress(total, "generate", done=total - len(studies))
     sampler = sampler_of(recipe, _served(out))
     try:
-        decoded = closing(_decoded(policy.image_processor, own, root, recipe.data))
+        decoded = closing(_decoded(policy.images, own, root, recipe.data))
         with closing(sampler), decoded as ahead, sampler.weights(policy) as sample, bar:
             for outcomes in in_rounds(
                 chunks,
@@ -260,26 +261,37 @@ def _keep(file: GeneratedFile, study: Study, outcome: Written | UserError) -> No
 
 
 def _decoded(
-    processor: Any, studies: Sequence[Study], root: Path, data: DataSettings
+    rule: ImageRule | None, studies: Sequence[Study], root: Path, data: DataSettings
 ) -> Generator[tuple[Study, Decoded | UserError]]:
     """Encode the images of each study in threads, a few studies ahead; or the reason against it."""
     in_flight = InFlight()
 
-    def encode(path: Path, notes: list[str]) -> Pixels:
-        with in_flight.hold(area_of(path)):
-            image, facts = read_with_facts(path, body_parts=data.body_parts)
-            notes += facts.notes
-            try:
-                return encode_pixels(processor, [image])
-            except ValueError as error:
-                # the image processor takes no image so thin, or so small
-                raise UserError(f"{path}: {error}; crop or scale it first") from None
+    def pictures(
+        paths: Iterable[Path], notes: list[str], opened: list[Path]
+    ) -> Generator[Image.Image]:
+        for path in paths:
+            with in_flight.hold(area_of(path)):
+                image, facts = read_with_facts(path, body_parts=data.body_parts)
+                notes += facts.notes
+                opened.append(path)
+                yield image
+
+    def encode(paths: Sequence[Path], notes: list[str]) -> Pixels | None:
+        if rule is None:
+            return None
+        opened: list[Path] = []
+        try:
+            with closing(pictures(paths, notes, opened)) as each:
+                return rule.encode(each)
+        except ValueError as error:
+            # the image processor takes no image so thin, or so small
+            raise UserError(f"{opened[-1]}: {error}; crop or scale it first") from None
 
     def read(study: Study) -> Decoded | UserError:
         notes: list[str] = []
         try:
             shown = study.images if data.images != "none" else ()
-            pixels = join_pixels([encode(image.path, notes) for image in shown])
+            pixels = encode([image.path for image in shown], notes)
             return Decoded(pixels, describe_images(study, root), notes)
         except UserError as error:
             return error

@@ -96,10 +96,7 @@ def _warnings(known: Mapping[str, Any], base: str | None) -> Iterator[str]:
 
 def _use(policy: Policy, known: Mapping[str, Any], dtype: str, *, adapter: bool) -> str:
     kind = "an adapter (PEFT) for the base that adapter_config.json names" if adapter else "weights"
-    size = ""
-    if policy.image_processor is not None:
-        bounds = policy.image_processor.size
-        size = f" Images have {bounds['shortest_edge']} to {bounds['longest_edge']} pixels."
+    size = "" if policy.images is None else f" {policy.images.sizes}"
     style = known.get("policy.prompt", "editgrpo")
     told = "The prompt of the user's turn is in rrgtrain.json (`policy.prompt`)."
     if style in PROMPT_STYLES:

@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from rrgdata.images.in_flight import InFlight
 from rrgdata.images.read import area_of, read_image
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
+from rrgtrain.policy.families.images import ImageRule
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt, Pixels, encode_pixels, join_pixels, prompt_of
+from rrgtrain.policy.prompt import EncodedPrompt, Pixels, prompt_of
 from rrgtrain.schema import DataSettings
 from rrgtrain.util.stop import WARNINGS
 
@@ -53,7 +55,7 @@ class PromptLoader:
         """Encode the prompt of one study, or return it if it is stored."""
         stored = self._stored.get(study.id)
         return stored or self._encode(
-            study, _read(self.policy.image_processor, InFlight(), _paths(study), *self._accepted)
+            study, _read(self.policy.images, InFlight(), _paths(study), *self._accepted)
         )
 
     def batch(self, studies: Sequence[Study]) -> list[EncodedPrompt]:
@@ -114,7 +116,7 @@ class PromptLoader:
         self, asked: Iterator[tuple[Path, ...]]
     ) -> Generator[Pixels | UserError | None]:
         loader: DataLoader[Any] = DataLoader(
-            _Images(self.policy.image_processor, *self._accepted),
+            _Images(self.policy.images, *self._accepted),
             batch_size=None,
             sampler=asked,
             num_workers=self.workers,
@@ -146,14 +148,14 @@ class PromptLoader:
 class _Images(Dataset[Any]):
     """The images of a study, by their paths."""
 
-    def __init__(self, processor: Any, *accepted: Sequence[str]) -> None:
-        self.processor, self.accepted = processor, accepted
+    def __init__(self, rule: ImageRule | None, *accepted: Sequence[str]) -> None:
+        self.rule, self.accepted = rule, accepted
         # of all workers together, who inherit it
         self.in_flight = InFlight(multiprocessing)
 
     def __getitem__(self, paths: Any) -> Pixels | UserError | None:
         try:
-            pixels = _read(self.processor, self.in_flight, paths, *self.accepted)
+            pixels = _read(self.rule, self.in_flight, paths, *self.accepted)
         except UserError as error:
             return error  # raised where the study is used, in one line
         if pixels is None:
@@ -170,19 +172,25 @@ class _Images(Dataset[Any]):
 
 
 def _read(
-    processor: Any, in_flight: InFlight, paths: Sequence[Path], *accepted: Sequence[str]
+    rule: ImageRule | None, in_flight: InFlight, paths: Sequence[Path], *accepted: Sequence[str]
 ) -> Pixels | None:
-    each = []
+    if rule is None:
+        return None
+    with closing(_pictures(rule.area, in_flight, paths, *accepted)) as pictures:
+        return rule.encode(pictures)
+
+
+def _pictures(
+    area: int, in_flight: InFlight, paths: Sequence[Path], *accepted: Sequence[str]
+) -> Generator[Image.Image]:
+    """Read one picture after the other, each let go before the next where it was encoded."""
     for path in paths:
         with in_flight.hold(area_of(path)):
             try:
-                image = read_image(path, processor.size["longest_edge"], *accepted)
+                yield read_image(path, area, *accepted)
             except UserError as error:
                 # before a run only a sample of the images was looked at
                 raise UserError(f"{error}; `rrgtrain data check` finds all broken images") from None
-            each.append(encode_pixels(processor, [image]))
-            del image
-    return join_pixels(each)
 
 
 def _paths(study: Study) -> tuple[Path, ...]:

@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy import load
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.runs import command, rows
+from tests.rrgtrain.policy.sighted import sighted
+from tests.rrgtrain.runs import At, command, rows
 
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
 SHORT = [
@@ -33,6 +36,50 @@ def test_both_loops_share_prompts_with_images_as_the_probe_found(
     assert json.loads((tmp_path / "run/sharing.json").read_text())["way"] == way
     assert done.err.count("prompts are shared by") == 1
     assert {row["phase"] for row in rows(tmp_path / "run")} >= {"sft", "editgrpo+ditpo+orapo"}
+
+
+def _ran(*words: str, cwd: Path) -> str:
+    done = command(*words, cwd=cwd)
+    assert done.status == 0, done.err
+    return done.err
+
+
+# Tokens of a radiograph: a square of 4, 12 tiles and the whole, a view and a tile with new lines.
+SIGHTED = {"gemma3": 4, "internvl": 13 * 4, "llava_onevision": 16 + 4 * 5}
+
+
+@pytest.mark.parametrize("name", SIGHTED)
+def test_a_family_trains_goes_on_evaluates_and_generates_with_images(
+    name: str, tmp_path: Path
+) -> None:
+    """In the hub's files: SFT of the tower too, an adapter by RL, each command behind it."""
+    start, cwd = str(sighted(name)), tmp_path
+    words = [*DATA, *SHORT, "policy.prompt=short", "rl.beta=0", "eval.best_by=micro_f1_5"]
+    adapted = [*words, "policy.lora.rank=2", "data.workers=1", "rl.steps=2"]
+    stop = At("rrgtrain.train.update:accumulate_gradients", 1)
+    stopped = command("rl", "--from", start, "--out", "rl", *adapted, cwd=cwd, at=stop)
+    assert stopped.status == 75, stopped.err
+    assert stopped.err.count("prompts are shared by a packed row") == 1
+    assert "prompts are shared by a packed row" in _ran("rl", "--resume", "rl", cwd=cwd)
+    assert [row["step"] for row in rows(cwd / "rl") if row["phase"] == "editgrpo"] == [0, 1]
+    folder = str(phantoms() / "images")
+    written = ["generate", "rl/checkpoints/editgrpo", folder]
+    _ran(*written, "--out", "reports.jsonl", "eval.max_new_tokens=4", cwd=cwd)
+    lines = (cwd / "reports.jsonl").read_text().splitlines()
+    assert len(lines) == len([*Path(folder).rglob("*.png")])
+    assert all(json.loads(line)["images"] for line in lines)
+    _ran("sft", "--out", "sft", f"policy.path={start}", *words, cwd=cwd)
+    tuned = ["--from", "sft/checkpoints/sft"]
+    checked = command("check", tuned[1], *words, cwd=cwd)
+    assert f"images: {SIGHTED[name]} tokens for a radiograph" in checked.out, checked.out
+    assert checked.status == 0 and "REFUSED" not in checked.out, checked.out
+    before, after = (load_file(Path(d) / "model.safetensors") for d in (start, cwd / tuned[1]))
+    assert before.keys() == after.keys()  # the hub's names
+    of_tower = [name for name in after if "vision" in name and after[name].ndim > 1]
+    assert any(not torch.equal(before[name].float(), after[name]) for name in of_tower)
+    _ran("eval", *tuned, "--out", "eval", *words, cwd=cwd)
+    frozen = ["policy.freeze_vision=true", "policy.vision_cache_mib=8", "data.max_images=1"]
+    _ran("rl", *tuned, "--out", "next", *words, *frozen, cwd=cwd)
 
 
 def test_transformers_that_takes_no_features_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

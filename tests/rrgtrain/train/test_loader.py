@@ -181,7 +181,7 @@ def _hand_on_more_than_there_is_room_for(told: Path) -> None:
     def large(processor: object, in_flight: object, paths: object) -> Pixels:
         # as a full /dev/shm does, files of more than 64 KiB fail
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-        return Pixels(torch.zeros(1 << 20), torch.tensor([[1, 2, 2]]))
+        return Pixels({"pixel_values": torch.zeros(1 << 20)}, (1,))
 
     loader_module._read = large
     try:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rrgtrain.policy.families.images import ImageRule
+
 _FEATURES = ("pooler_output", "deepstack_features")
 
 
@@ -18,12 +20,13 @@ class Family:
     packed: the model's decoder is called with embeddings and positions of our own, by
     `policy/forward.py`, in place of the model's forward. joins: features of several prompts can be
     handed to one forward, and several groups stand in one row. windows: the tower attends within
-    windows of unequal size, which `packed_windows` takes at once.
+    windows of unequal size, which `packed_windows` takes at once. images: how they are prepared.
     """
 
     packed = False
     joins = True
     windows = False
+    images: type[ImageRule] = ImageRule
 
     def decoder(self, model: Any) -> Any:
         """The module whose `.layers` are sharded and adapted."""
