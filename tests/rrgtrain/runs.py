@@ -42,7 +42,6 @@ TINY_RUN = [
     *("sft.steps=4", "sft.batch=2", "sft.eval_every=2", "sft.warmup=0"),
     *("rl.steps=4", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=10", "rl.eval_every=2"),
     *("rl.lr=0.01", "eval.max_new_tokens=10", "eval.bootstrap=20", "eval.samples=2"),
-    "eval.meteor=false",
     *("checkpoint.steps=1", "deterministic=true"),
 ]
 

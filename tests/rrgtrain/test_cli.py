@@ -31,7 +31,7 @@ SMALL = [
     *SMALL_POLICY,
     *("sft.steps=2", "sft.batch=2", "sft.eval_every=2"),
     *("rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=12", "rl.eval_every=2"),
-    *("eval.max_new_tokens=12", "eval.bootstrap=20", "eval.samples=2", "eval.meteor=false"),
+    *("eval.max_new_tokens=12", "eval.bootstrap=20", "eval.samples=2"),
 ]
 SFT = ["sft", *SMALL]
 PHANTOM = [*OF_PHANTOM, "data.source=phantom"]
