@@ -15,6 +15,7 @@ import numpy as np
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.labels import OBSERVATIONS, ClassId, check_labels
+from rrgclinical.metrics import bootstrap_weights
 
 CODED: dict[str, tuple[str, ...]] = {
     "Atelectasis": ("Atelectasis",),
@@ -107,8 +108,7 @@ def agreement(
         raise ValueError(f"labels of {said.shape} against codes of {truth.shape}; wanted the same")
     counts = np.stack([said & truth, said & ~truth, ~said & truth], axis=2).astype(np.float64)
     reports = len(counts)
-    rng = np.random.default_rng(seed)
-    draws = rng.multinomial(reports, np.full(reports, 1.0 / reports), size=resamples)
+    draws = np.concatenate(list(bootstrap_weights(reports, resamples, seed)))
     flat = counts.reshape(reports, -1)
     point = _scores(flat.sum(0)[None].reshape(1, -1, 3))
     spread = _scores((draws @ flat).reshape(resamples, -1, 3))

@@ -136,7 +136,11 @@ def kept_cases(run: RunFiles, samples: Sequence[Sample], systems: Collection[str
             case = cases.get(row["id"]) or _case(row, pictured.get(row["id"]))
             predicted = {**case.predicted, row["system"]: class_ids(row["labels_predicted"])}
             outputs = {**case.sample.outputs, row["system"]: str(row["report"])}
-            cases[row["id"]] = Case(replace(case.sample, outputs=outputs), predicted)
+            severity = dict(case.sample.severity or {})
+            if row.get("severity") and in_words(row["severity"]):
+                severity[row["system"]] = row["severity"]
+            sample = replace(case.sample, outputs=outputs, severity=severity)
+            cases[row["id"]] = Case(sample, predicted)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{path}:{number}: no report of a study ({error}); delete that line"

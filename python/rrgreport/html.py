@@ -12,6 +12,7 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import hidden, redacted
 from rrgclinical.metrics.registry import METRICS, metric_of
+from rrgclinical.scorecard import first_rows, foot, headline, read_card, tables
 from rrgreport import numbers
 from rrgreport.cases import case_list, kept_cases
 from rrgreport.figures import PHASE_COLOURS, training_figures
@@ -21,8 +22,8 @@ from rrgreport.page import rendered
 from rrgreport.redline import quoted, redline
 from rrgreport.results import facts, finding_bars, headline_scores, table_rows
 from rrgreport.rollouts import last_rollouts
-from rrgreport.run_files import RunFiles
-from rrgreport.samples import AnySample, EditSample, Sample, WeightSample
+from rrgreport.run_files import RunFiles, read_metrics
+from rrgreport.samples import AnySample, EditSample, Sample, WeightSample, read_samples
 from rrgreport.series import with_changes
 from rrgreport.summary import Metric, RunSummary
 
@@ -39,9 +40,9 @@ def write_report(
 ) -> Path:
     """Writes the report and returns where: `out`, or `report.html` of the run.
 
-    The configuration shown is the run's `config.yaml`, where there is one, and rollouts are those
-    of its last recorded step. Sentences are marked by the entities `extractor` finds, matched at
-    cosine > `tau`.
+    Its scorecard (`metrics.json`) comes first. The configuration shown is the run's `config.yaml`,
+    where there is one, and rollouts are those of its last recorded step. Sentences are marked by
+    the entities `extractor` finds, matched at cosine > `tau`.
     """
     run = run_dir if isinstance(run_dir, RunFiles) else RunFiles(run_dir)
     studies = [s for s in samples if isinstance(s, Sample)]
@@ -50,14 +51,22 @@ def write_report(
     scale = heat_scale(weighed)
     reader = build_extractor(extractor) if isinstance(extractor, str) else extractor
     source = kept_cases(run, studies, summary.systems)
+    card = read_card(run.card) if os.path.lexists(run.card) else None
+    # files that were scored have no more to show than their scorecard
+    trained = card is None or bool(metrics_rows) or os.path.lexists(run.config)
     figures = training_figures(with_changes(metrics_rows, summary.changes))
     page = rendered(
         "rrgreport",
         "report.html.j2",
         summary=summary,
         facts=facts(summary),
-        headline=_headline(summary),
-        table=table_rows(summary, [change["key"] for change in summary.changes]),
+        headline=headline(card) if card else _headline(summary),
+        first=first_rows(card) if card else [],
+        intervals=f"{card.settings.level:.0%} bootstrap intervals over studies" if card else "",
+        tables=list(tables(card)) if card else [],
+        foot=[line for line in foot(card) if line not in summary.notes] if card else [],
+        trained=trained,
+        table=table_rows(summary, [change["key"] for change in summary.changes]) if trained else [],
         findings=finding_bars(summary),
         colours=PHASE_COLOURS,
         phases=_phases(summary),
@@ -75,6 +84,13 @@ def write_report(
     path = Path(out) if out is not None else run.report
     atomic_write(path, hidden(page))
     return path
+
+
+def draw(run: RunFiles, summary: RunSummary, out: Path | None = None) -> Path:
+    """Write report.html, or `out`, from what a run, or an evaluation of files, has left."""
+    trained = run.config.exists() or run.metrics.exists()
+    rows = read_metrics(run.metrics) if trained else []
+    return write_report(run, summary, rows, read_samples(run.samples), out)
 
 
 def _config(path: Path) -> str:

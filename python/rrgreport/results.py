@@ -12,7 +12,6 @@ from rrgreport import numbers
 from rrgreport.judged import changes_labels, changes_reward
 from rrgreport.summary import Metric, RunSummary, System
 
-
 HEADINGS = {CLINICAL: "Clinical", REWARD: "Reward and training", TEXT: "Text overlap"}
 
 

@@ -27,6 +27,7 @@ class RunFiles:
         self.events = self.path / "events"
         self.samples = self.path / "samples.jsonl"
         self.predictions = self.path / "predictions.jsonl"
+        self.card = self.path / "metrics.json"
         self.checkpoints = self.path / "checkpoints"
         self.resume = self.path / "resume"
         self.failures = self.path / "failures"

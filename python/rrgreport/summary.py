@@ -13,6 +13,8 @@ from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import hidden
+from rrgclinical.metrics.registry import metric_of
+from rrgclinical.scorecard import Scorecard
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ class Metric:
 class System:
     """One row of the table: a model, a phase or a baseline.
 
-    `metrics` by the keys of `report.names`; `per_finding` is F1 by observation; `edits` counts
-    edits by rule letter; `seconds` is wall time and `phases` where it went.
+    `metrics` by the names of the registry (`rrgclinical.metrics`); `per_finding` is F1 by
+    observation; `edits` counts edits by rule letter; `seconds` is wall time and `phases` where it
+    went.
     """
 
     metrics: dict[str, Metric] = field(default_factory=dict)
@@ -37,6 +40,17 @@ class System:
     edits: dict[str, float] = field(default_factory=dict)
     seconds: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of_card(cls, card: Scorecard, name: str) -> System:
+        """Take a system's main metrics, and its F1 of each finding, from a scorecard."""
+        metrics = {
+            key: Metric(value.value, value.low, value.high)
+            for key, value in card.groups[0].systems[name].items()
+            if metric_of(key).main
+        }
+        f1 = {finding.name: finding.systems[name]["f1"].value for finding in card.findings}
+        return cls(metrics, f1)
 
 
 @dataclass

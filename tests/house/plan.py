@@ -76,7 +76,7 @@ DOORS = {
         "attention backbone codec families files forward kinds load lora own_forward policy probe "
         "prompt remembered shared_prefix template tiny trainable vision_cache"
     ),
-    "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
+    "rrgtrain.rewards": "blocks labellers model_files service",
     "rrgtrain.run": (
         "alike export generate init model_check outcome replay room scorecards select_studies "
         "serve session stages stress"
@@ -116,6 +116,7 @@ OPENED = {
     "rrgtrain.ranks": "lost",
     "rrgtrain.plan": "machine memory",
     "rrgtrain.policy": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
+    "rrgtrain.rewards": "spending term_models",
     "rrgtrain.rollout": "cache repeated sampler transformers_engine vllm_prompts",
     "rrgtrain.run": "checked data sharing",
     "rrgtrain.state": "rng",
@@ -220,7 +221,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",
     "python/rrgtrain/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
     "python/rrgtrain/run": (
-        "alike 1 data 4 generate 4 generated 1 init 4 model_card 9 outcome 2 replay 3 room 1 "
+        "alike 1 data 4 generate 4 generated 1 init 4 model_card 9 replay 3 room 1 "
         "scorecards 5 select_studies 3 session 1 stages 7"
     ),
     "python/rrgtrain/select": "training_subset 4",

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from rrgclinical.metrics import (
-    bootstrap_intervals,
     finding_scores,
     intervals,
     label_report,
     label_scores,
     mean_scores,
     paired,
-    paired_bootstrap,
     per_label_f1,
     single_report_f1,
     subgroup,
@@ -104,13 +102,13 @@ def random_labels(seed: int, reports: int) -> tuple[np.ndarray, np.ndarray]:
 def test_bootstrap_equals_resampling_the_reports_themselves():
     pred, truth = random_labels(0, 40)
     resamples, seed = 200, 3
-    intervals = bootstrap_intervals(pred, truth, resamples=resamples, seed=seed)
+    bounds = intervals(label_scores(pred, truth), resamples=resamples, seed=seed)
     weights = np.random.default_rng(seed).multinomial(40, np.full(40, 1 / 40), size=resamples)
     drawn = []
     for counts in weights:
         index = np.repeat(np.arange(40), counts)
         drawn.append(label_report(pred[index], truth[index]))
-    for name, (low, high) in intervals.items():
+    for name, (low, high) in bounds.items():
         values = [draw[name] for draw in drawn]
         assert (low, high) == pytest.approx(tuple(np.quantile(values, (0.025, 0.975))))
 
@@ -119,7 +117,7 @@ def test_intervals_hold_the_value_and_narrow_with_more_reports():
     widths = []
     for reports in (50, 800):
         pred, truth = random_labels(1, reports)
-        low, high = bootstrap_intervals(pred, truth)["micro_f1"]
+        low, high = intervals(label_scores(pred, truth))["micro_f1"]
         assert low < label_report(pred, truth)["micro_f1"] < high
         widths.append(high - low)
     assert widths[1] < 0.5 * widths[0]
@@ -127,19 +125,21 @@ def test_intervals_hold_the_value_and_narrow_with_more_reports():
 
 def test_chunks_change_nothing(monkeypatch):
     pred, truth = random_labels(2, 30)
-    whole = bootstrap_intervals(pred, truth, resamples=100)
+    scores = label_scores(pred, truth)
+    whole = intervals(scores, resamples=100)
     monkeypatch.setattr("rrgclinical.metrics.scores._CHUNK_CELLS", 30 * 7)
-    for name, interval in bootstrap_intervals(pred, truth, resamples=100).items():
+    for name, interval in intervals(scores, resamples=100).items():
         assert interval == pytest.approx(whole[name])
 
 
 def test_paired_bootstrap_sees_a_better_system_and_no_difference():
     pred, truth = random_labels(4, 300)
-    better = paired_bootstrap(pred, truth, truth, resamples=500)["micro_f1"]
+    read, right = label_scores(pred, truth), label_scores(truth, truth)
+    better = paired(read, right, resamples=500)["micro_f1"]
     assert better.difference == pytest.approx(1 - label_report(pred, truth)["micro_f1"])
     assert 0 < better.low < better.difference < better.high
     assert better.p_value == pytest.approx(2 / 501)
-    same = paired_bootstrap(pred, pred, truth, resamples=500)["micro_f1"]
+    same = paired(read, read, resamples=500)["micro_f1"]
     assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
 
 
@@ -148,8 +148,8 @@ def test_paired_bootstrap_sees_a_better_system_and_no_difference():
     [
         (lambda: label_report(PRED[:2], TRUTH), "labels of 2 reports against 3"),
         (lambda: label_report(PRED[:0], TRUTH[:0]), "labels of 0 reports"),
-        (lambda: bootstrap_intervals(PRED, TRUTH, resamples=0), "resamples is 0"),
-        (lambda: bootstrap_intervals(PRED, TRUTH, level=95), "level is 95"),
+        (lambda: intervals(label_scores(PRED, TRUTH), resamples=0), "resamples is 0"),
+        (lambda: intervals(label_scores(PRED, TRUTH), level=95), "level is 95"),
     ],
 )
 def test_bad_input_is_told_in_one_line(call, text):

@@ -47,7 +47,7 @@ def recipe(*overrides: str) -> Recipe:
     """The schema's defaults at the size of a test, then `overrides`."""
     small = ["rl.prompts=3", "rl.group=4", "rl.max_new_tokens=12", "rl.steps=2", "rl.beta=0"]
     small += ["rl.eval_every=2", "sft.steps=4", "sft.batch=3", "sft.eval_every=2", "sft.warmup=0"]
-    small += ["eval.max_new_tokens=12", "eval.bootstrap=20"]
+    small += ["eval.max_new_tokens=12", "eval.bootstrap=20", "eval.meteor=false"]
     return load_config(Recipe, None, [*small, *overrides])
 
 
@@ -168,8 +168,9 @@ OF_PHANTOM = [
     *(f"data.phantom.{k}={getattr(PHANTOM, k)}" for k in ("terse", "omit", "careful", "reported")),
     *ALL_STUDIES,
 ]
-# A policy of 0.2 million parameters, trained for hardly a step.
+# A policy of 0.2 million parameters, trained for hardly a step, and judged without Java.
 SMALL_POLICY = [
+    "eval.meteor=false",
     "policy.width=64",
     "policy.layers=1",
     "policy.vision_layers=1",

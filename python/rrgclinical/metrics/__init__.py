@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from rrgclinical.metrics.labels import (
-    bootstrap_intervals,
     finding_scores,
     label_report,
     label_scores,
-    paired_bootstrap,
     per_label_f1,
     single_report_f1,
 )
 from rrgclinical.metrics.scores import (
     PairedDifference,
     Scores,
+    bootstrap_weights,
     intervals,
     mean_scores,
     paired,
@@ -25,14 +24,13 @@ from rrgclinical.metrics.scores import (
 __all__ = [
     "PairedDifference",
     "Scores",
-    "bootstrap_intervals",
+    "bootstrap_weights",
     "finding_scores",
     "intervals",
     "label_report",
     "label_scores",
     "mean_scores",
     "paired",
-    "paired_bootstrap",
     "per_label_f1",
     "single_report_f1",
     "subgroup",

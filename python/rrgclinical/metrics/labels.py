@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rrgclinical.labels import CHEXPERT_5, NO_FINDING, OBSERVATIONS, to_binary
-from rrgclinical.metrics.scores import PairedDifference, Scores, intervals, paired, values
+from rrgclinical.metrics.scores import Scores, values
 
 _EVERY = tuple(range(len(OBSERVATIONS)))
 _SETS = {
@@ -76,32 +76,6 @@ def per_label_f1(pred: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Compute F1 of each observation over the reports; float64 `[14]`."""
     p, t = _binary_pair(pred, truth)
     return _ratio(2.0 * (p & t).sum(0), p.sum(0) + t.sum(0))
-
-
-def bootstrap_intervals(
-    pred: np.ndarray,
-    truth: np.ndarray,
-    *,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> dict[str, tuple[float, float]]:
-    """Compute (low, high) of every metric of `label_report`, as `intervals`."""
-    return intervals(label_scores(pred, truth), resamples=resamples, level=level, seed=seed)
-
-
-def paired_bootstrap(
-    first: np.ndarray,
-    second: np.ndarray,
-    truth: np.ndarray,
-    *,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> dict[str, PairedDifference]:
-    """Compare the labels of two systems, class ids `[R, 14]`, as `paired`."""
-    one, two = label_scores(first, truth), label_scores(second, truth)
-    return paired(one, two, resamples=resamples, level=level, seed=seed)
 
 
 @dataclass(frozen=True)

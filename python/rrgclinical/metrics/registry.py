@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 CLINICAL, REWARD, TEXT = "clinical", "reward", "text"
-"""Kinds, in the order of the tables: a constant normal report earns BLEU, and a clinical F1 of 0."""
+"""Kinds in the order of tables: a constant normal report earns BLEU, and a clinical F1 of 0."""
 LABELS, TERM, WORDS, RUN = "labels", "term", "words", "run"
 
 Measure = Callable[[Sequence[str], Sequence[str]], np.ndarray]
@@ -51,8 +51,8 @@ class MetricDefinition:
 _AVERAGES = ("micro", "macro", "sample")
 _RATES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _SETS = {"": "14", "_13": "13", "_5": "5"}
-_MAIN_LABELS = ("micro_precision", "micro_recall", "micro_f1", "macro_f1", "sample_f1")
-_MAIN_LABELS += ("micro_f1_13", "macro_f1_13", "micro_f1_5", "macro_f1_5")
+_MAIN_LABELS = {"micro_precision", "micro_recall", "micro_f1", "macro_f1", "sample_f1"}
+_MAIN_LABELS |= {"micro_f1_13", "macro_f1_13", "micro_f1_5", "macro_f1_5"}
 _COLUMNS = {"micro_f1_13": "micro-F1, 13", "micro_f1": "micro-F1", "macro_f1": "macro-F1"}
 _LEVELS = ("simple", "partial", "complete")
 _NO_WEIGHTS = "no weights; set reward.options."

@@ -7,7 +7,7 @@ the same draws a paired comparison. Where R and the seed are the same, so are th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -195,18 +195,24 @@ class _Difference:
         return {name: after[name] - before[name] for name in before if name in after}
 
 
-def _draw(scores: Scores, resamples: int, seed: int) -> dict[str, np.ndarray]:
-    """`[resamples]` by name, over multinomial weightings of the reports, in chunks."""
+def bootstrap_weights(reports: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Draw the weights of R reports, float64 `[B, R]` in chunks of `resamples` rows.
+
+    Every bootstrap draws here, so equal R, number and seed are equal draws. Raises ValueError for
+    no resample.
+    """
     if resamples < 1:
         raise ValueError(f"resamples is {resamples}; wanted at least 1")
     rng = np.random.default_rng(seed)
-    reports = scores.reports
     chunk = max(1, _CHUNK_CELLS // reports)
     share = np.full(reports, 1.0 / reports)
-    parts = [
-        scores(rng.multinomial(reports, share, size=min(chunk, resamples - start)) * 1.0)
-        for start in range(0, resamples, chunk)
-    ]
+    for start in range(0, resamples, chunk):
+        yield rng.multinomial(reports, share, size=min(chunk, resamples - start)) * 1.0
+
+
+def _draw(scores: Scores, resamples: int, seed: int) -> dict[str, np.ndarray]:
+    """`[resamples]` by name, over the weightings of the reports."""
+    parts = [scores(weights) for weights in bootstrap_weights(scores.reports, resamples, seed)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

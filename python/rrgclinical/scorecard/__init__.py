@@ -20,6 +20,7 @@ from rrgclinical.scorecard.tables import (
     first_rows,
     foot,
     headline,
+    read_card,
     report_rows,
     tables,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "headline",
     "joined_truth",
     "pair_reports",
+    "read_card",
     "read_predictions",
     "read_references",
     "read_rows",

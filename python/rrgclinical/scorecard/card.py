@@ -40,13 +40,15 @@ class SystemReading:
     """One system as it was read: labels int8 `[R, 14]`, scores by name float64 `[R]`.
 
     text: scores of its words, None where there are no reference reports. reasons: what severity's
-    value of each report was made of, empty where it was not measured.
+    value of each report was made of, empty where it was not measured. truth: int8 `[R, 14]`, where
+    it is judged by other labels than the other systems, as after a resume.
     """
 
     labels: np.ndarray
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     text: Scores | None = None
     reasons: Sequence[Mapping[str, Any]] = ()
+    truth: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -183,12 +185,16 @@ def joined_truth(labels: np.ndarray, owner: np.ndarray) -> np.ndarray:
 
 
 def _scores(reading: SystemReading, truth: np.ndarray) -> Scores:
-    parts = [label_scores(reading.labels, truth)]
+    parts = [label_scores(reading.labels, _truth_of(reading, truth))]
     if reading.scores:
         parts.append(mean_scores(reading.scores))
     if reading.text is not None:
         parts.append(reading.text)
     return together(*parts)
+
+
+def _truth_of(reading: SystemReading, truth: np.ndarray) -> np.ndarray:
+    return truth if reading.truth is None else reading.truth
 
 
 def _draws(settings: CardSettings) -> dict[str, Any]:
@@ -233,7 +239,7 @@ def _findings(
 ) -> list[Finding]:
     f1_of = {}
     for system, reading in readings.items():
-        scores = finding_scores(reading.labels, truth)
+        scores = finding_scores(reading.labels, _truth_of(reading, truth))
         bounds = intervals(scores, **_draws(settings))
         f1_of[system] = {n: Value(v, *bounds[n]) for n, v in values(scores).items()}
     positives = to_binary(truth).sum(0)

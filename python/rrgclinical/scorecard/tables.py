@@ -7,9 +7,12 @@ import dataclasses
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import one_line, printable
 from rrgclinical.common.table import aligned
 from rrgclinical.metrics.registry import FIRST, HEADLINE, metric_of
@@ -31,6 +34,17 @@ _SPECIAL = {
 def as_json(card: Scorecard) -> str:
     """Write every number of the card, with names, rules, settings and notes."""
     return json.dumps(dataclasses.asdict(card), indent=1, ensure_ascii=False) + "\n"
+
+
+def read_card(path: Path) -> Scorecard:
+    """Read a card that `as_json` wrote; UserError for a file that is none."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Scorecard).validate_python(json_reader.read(path, dict))
+    except (ValueError, ValidationError) as error:
+        line = str(error).splitlines()[0]
+        raise UserError(f"{path} is no scorecard ({line}); score the reports again") from error
 
 
 def as_csv(card: Scorecard) -> str:
@@ -189,6 +203,7 @@ def report_rows(
     """
     for name, reports in pairs.systems.items():
         reading, whole = readings[name], (completions or {}).get(name)
+        labels_true = truth if reading.truth is None else reading.truth
         for i, (key, report) in enumerate(zip(pairs.ids, reports, strict=True)):
             texts = list(pairs.references[i])
             row = {
@@ -197,7 +212,7 @@ def report_rows(
                 "report": report,
                 "reference": texts[0] if len(texts) == 1 else texts or None,
                 "labels_predicted": reading.labels[i].tolist(),
-                "labels_true": truth[i].tolist(),
+                "labels_true": labels_true[i].tolist(),
                 "scores": {metric: float(column[i]) for metric, column in reading.scores.items()},
             }
             if reading.reasons:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.metrics import bootstrap_weights
 from rrgclinical.scorecard import read_rows
 
 COLUMNS = ("reference", "first", "second", "preferred")
@@ -85,8 +86,8 @@ def agreement(
     signs = np.sign(preferred[decided]) * np.where(np.abs(gaps) <= 1e-9, 0.0, gaps)[decided]
     both = np.concatenate([preferred, -preferred]), np.concatenate([gaps, -gaps])
     x, y = (np.sign(np.subtract.outer(one, one)).astype(np.float32) for one in both)
-    rng, n = np.random.default_rng(seed), len(preferred)
-    drawn = rng.multinomial(n, np.full(n, 1.0 / n), size=resamples)
+    n = len(preferred)
+    drawn = np.concatenate(list(bootstrap_weights(n, resamples, seed)))
     weights = np.concatenate([np.ones((1, n)), drawn]).astype(np.float32)
     taus = _tau_b(x, y, np.concatenate([weights, weights], axis=1))
     tail = (1.0 - _LEVEL) / 2.0

@@ -54,31 +54,17 @@ def _run(options: argparse.Namespace) -> int:
 
 def score(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Generate reports with a checkpoint and score them."""
-    from rrgclinical.scorecard import as_text
-    from rrgtrain.commands.started import wait_for_main
     from rrgtrain.ranks import ranks
-    from rrgtrain.run.outcome import add_costs, finish
-    from rrgtrain.run.scorecards import Judge, score_run
+    from rrgtrain.run.outcome import finish
     from rrgtrain.run.stages import Stages
     from rrgtrain.state.unfinished import unmark
 
     with Stages.open(recipe, out) as stages:
         name = Path(os.path.abspath(recipe.policy.path)).name
-        if ranks.is_main():
-            judge = Judge(recipe.eval, stages.session.rewards)
         written = stages.evaluate(name)
-        summary = finish(stages, f"evaluation of {name}", {name: (written, None)})
-        stages.session.rewards.spending.leave_to_main()
-
-        def scored() -> None:
-            card = score_run(judge, {name: written}, out)
-            print(f"scorecard: {out / 'scorecard.html'}\n\n{as_text(card)}", end="")
-            if summary is not None:
-                add_costs(stages, summary)
+        finish(stages, f"evaluation of {name}", {name: (written, None)}, tables=True)
+        if ranks.is_main():
             unmark(out)
-
-        # half an hour is soon over where a language model reads every report
-        wait_for_main(scored)
 
 
 def score_files(options: argparse.Namespace) -> int:

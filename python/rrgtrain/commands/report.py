@@ -26,11 +26,11 @@ def _run(options: argparse.Namespace) -> int:
 def draw_page(paths: Sequence[Path], out: Path | None = None) -> int:
     """Write the page of a finished run, or one of several, and print its table."""
     from rrgreport.compare import write_comparison
+    from rrgreport.html import draw
     from rrgreport.page import require_page
     from rrgreport.run_files import RunFiles
     from rrgreport.summary import RunSummary
     from rrgreport.table import print_summary
-    from rrgtrain.run.outcome import draw
 
     if len(paths) > 1:
         out = out or Path("compare.html")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +22,6 @@ from rrgtrain.run.alike import require_equal_start
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed, require_whole
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.util.stop import stopping
 
 _ANEW = "nothing was saved: start it again with the same command"
 
@@ -152,18 +151,3 @@ def starter() -> str:
     nodes = ranks.processes() // here
     several = f"--nnodes {nodes} ... " if nodes > 1 else ""
     return f"torchrun {several}--nproc-per-node {here} -m rrgtrain"
-
-
-def wait_for_main(work: Callable[[], None]) -> None:
-    """Let rank 0 do what may take longer than `scale.timeout`; the others wait.
-
-    Raises rank 0's error on all.
-    """
-    group, met = ranks.side_group(), None
-    try:
-        if ranks.is_main():
-            work()
-    except Exception as error:
-        met = error
-    with stopping.deferred():
-        ranks.gather_aside(group, None, met)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -44,11 +44,14 @@ class CachedGraphs:
         return self.results(reports, keep=keep)
 
 
-def open_model(name: str, settings: RewardSettings) -> Any:
+def open_model(
+    name: str, settings: RewardSettings, opened: Callable[[str], Any] | None = None
+) -> Any:
     """The model of a term: `facts`, `green`, `crimson`, `severity`, `radgraph`, `radcliq`,
     `bertscore`, `sdr`, an official package, or the extractor of that name.
 
-    It is built with `reward.options.<name>`. UserError for options it cannot take.
+    It is built with `reward.options.<name>`; `opened` gives a model that it is made of, where that
+    is shared. UserError for options it cannot take.
     """
     options = settings.options.get(name, {})
     if name == "facts":
@@ -76,7 +79,7 @@ def open_model(name: str, settings: RewardSettings) -> Any:
         check_options("radgraph", RadGraph, given)
         return CachedGraphs(RadGraph(**given), settings)
     if name == "radcliq":
-        return open_radcliq(settings)
+        return open_radcliq(settings, opened("radgraph") if opened else None)
     if name == "bertscore":
         return _open_bertscore(settings)
     if name == "sdr":

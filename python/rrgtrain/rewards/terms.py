@@ -21,6 +21,7 @@ import torch
 from rrgclinical import Entities, to_binary
 from rrgclinical.common.resolve import nearest, resolve
 from rrgclinical.metrics import single_report_f1
+from rrgclinical.metrics.registry import METRICS, MetricDefinition
 from rrgkern import ReportEntities, entity_match, mccs
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
@@ -158,15 +159,24 @@ TERMS: dict[str, Term] = {
 
 
 def find_term(name: str, known: dict[str, Term]) -> Term:
-    """The term of a name, or the function `module:function`.
+    """The term of a name, a metric's own `measure`, or the function `module:function`.
 
-    UserError for a name that is neither.
+    UserError for a name that is none.
     """
     if name in known:
         return known[name]
+    if name in METRICS and METRICS[name].measure is not None:
+        return _of_metric(METRICS[name])
     setting = f"reward.terms names {name!r}"
     choices = f"{nearest(name, known)}choose from {', '.join(sorted(known))}"
     return _as_term(resolve(name, setting, f"{setting}; {choices}"), setting)
+
+
+def _of_metric(metric: MetricDefinition) -> Term:
+    """Make the term of a metric, which rises as reports get better."""
+    measure, sign = metric.measure, -1.0 if metric.higher is False else 1.0
+    assert measure is not None
+    return lambda batch: sign * np.asarray(measure(batch.reports, batch.references))
 
 
 def _as_term(function: Callable[..., Any], setting: str) -> Term:

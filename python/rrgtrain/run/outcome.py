@@ -6,31 +6,26 @@ import datetime
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import redacted
-from rrgclinical.labels import OBSERVATIONS
-from rrgclinical.metrics import bootstrap_intervals, per_label_f1
-from rrgclinical.scorecard import SystemReading, report_rows
+from rrgclinical.metrics.registry import LABELS, METRICS, metric_of, of_source
+from rrgclinical.scorecard import Scorecard, as_text
 from rrgclinical.severity import CAVEAT
 from rrgdata.images.read import read_image
 from rrgreport import numbers
-from rrgreport.html import write_report
-from rrgclinical.metrics.registry import metric_of
+from rrgreport.html import draw
 from rrgreport.provenance import commit, versions
-from rrgreport.run_files import RunFiles, read_metrics
-from rrgreport.samples import AnySample, Sample, png, read_samples, write_samples
+from rrgreport.run_files import read_metrics
+from rrgreport.samples import AnySample, Sample, png, write_samples
 from rrgreport.summary import Metric, RunSummary, System
 from rrgreport.table import print_summary
 from rrgtrain.ranks import ranks
-from rrgtrain.rewards.spending import COSTS
 from rrgtrain.run.data import validation_split
-from rrgtrain.run.scorecards import run_pairs
+from rrgtrain.run.scorecards import Judge, score_run
 from rrgtrain.run.stages import Stages
 from rrgtrain.state.history import as_line
 from rrgtrain.train.axes_watch import alarm_lines
@@ -39,39 +34,22 @@ from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sample_collector import SampleCollector
 from rrgtrain.train.sft import SftResult
 from rrgtrain.train.speed import Speed
-
-SHOWN = (
-    "micro_f1",
-    "micro_f1_13",
-    "macro_f1",
-    "micro_f1_5",
-    "macro_f1_5",
-    "sample_f1",
-    "micro_precision",
-    "micro_recall",
-)
+from rrgtrain.util.stop import stopping
 
 Evaluated = Mapping[str, tuple[Evaluation, SftResult | RlResult | None]]
 """What a system wrote, and what its training cost, by the system's name."""
 
 
 def system_of(
-    evaluation: Evaluation, result: SftResult | RlResult | None, resamples: int
+    card: Scorecard, name: str, evaluation: Evaluation, result: SftResult | RlResult | None
 ) -> System:
-    """One row of the table: metrics with 95 % bootstrap intervals, edits, seconds."""
-    values = evaluation.metrics()
-    intervals = bootstrap_intervals(evaluation.predicted, evaluation.truth, resamples=resamples)
-    metrics = {
-        name: Metric(values[name], *intervals.get(name, (None, None)))
-        for name in SHOWN
-        if name in values
-    }
-    metrics["reward"] = Metric(values["reward"])
-    metrics["words"] = Metric(values["words"])
-    metrics |= {k: Metric(v) for k, v in values.items() if k.startswith("reward/")}
-    system = System(metrics=metrics)
-    f1 = per_label_f1(evaluation.predicted, evaluation.truth)
-    system.per_finding = dict(zip(OBSERVATIONS, map(float, f1), strict=True))
+    """Make a row of the table: metrics of the scorecard, rewards, edits, seconds."""
+    system, values = System.of_card(card, name), evaluation.metrics()
+    rewards = {key: value for key, value in values.items() if key.startswith("reward")}
+    # without a finding in the truth a scorecard leaves metrics over findings out
+    undefined = [key for key in of_source(LABELS) if METRICS[key].main]
+    values = {key: values[key] for key in (*undefined, *rewards, "words")}
+    system.metrics |= {k: Metric(v) for k, v in values.items() if k not in system.metrics}
     if result is not None:
         system.seconds = result.seconds
         system.phases = dict(result.phases)
@@ -85,24 +63,38 @@ def finish(
     stages: Stages,
     title: str,
     evaluations: Evaluated,
-    kept: SampleCollector | None = None,
+    moments: SampleCollector | None = None,
+    *,
+    tables: bool = False,
 ) -> RunSummary | None:
-    """Prints the table and writes summary.json, samples.jsonl and report.html of the run; of
-    several ranks, rank 0 does.
+    """Score what was written; rank 0 leaves the run's files and page.
 
-    `evaluations` maps systems, in the order of the story, to what they wrote and what they cost.
+    Every training and every evaluation of a checkpoint ends here: `metrics.json` with the tables,
+    predictions.jsonl, samples.jsonl, summary.json and report.html. `evaluations` maps systems, in
+    the order of the story, to what they wrote and what they cost. `tables` prints all tables.
     """
-    rewards = stages.session.rewards
-    if rewards:
-        rewards.spending.agree()
-    if not ranks.is_main():
-        return None
-    recipe, run = stages.session.recipe, stages.run
+    stages.session.rewards.spending.leave_to_main()
+    summaries: list[RunSummary] = []
+    # half an hour is soon over where a language model reads every report
+    wait_for_main(lambda: summaries.append(_finish(stages, title, evaluations, moments, tables)))
+    return summaries[0] if summaries else None
+
+
+def _finish(
+    stages: Stages,
+    title: str,
+    evaluations: Evaluated,
+    moments: SampleCollector | None,
+    tables: bool,
+) -> RunSummary:
+    recipe, run, rewards = stages.session.recipe, stages.run, stages.session.rewards
+    judge = Judge(recipe.eval, rewards)
+    card = score_run(judge, {name: one for name, (one, _) in evaluations.items()}, run.path)
     changes = list(stages.checkpointer.changes)
     summary = RunSummary(
         title=title,
         systems={
-            name: system_of(evaluation, result, recipe.eval.bootstrap)
+            name: system_of(card, name, evaluation, result)
             for name, (evaluation, result) in evaluations.items()
         },
         notes=[
@@ -118,7 +110,7 @@ def finish(
             *_alike(evaluations),
             *alarm_lines(read_metrics(run.metrics)),
             *(f"Changed by a resume: {as_line(change)}." for change in changes),
-            *(rewards.spending.notes() if rewards else []),
+            *rewards.spending.notes(),
         ],
         command=redacted(shlex.join(["rrgtrain", *sys.argv[1:]])),
         finished=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -128,13 +120,14 @@ def finish(
         changes=changes,
     )
     samples: list[AnySample] = [*_samples(evaluations, recipe.eval.samples, recipe.data.body_parts)]
-    samples += kept.samples() if kept else []
-    atomic_write(run.predictions, "".join(_predictions(recipe.reward.blocks, evaluations)))
+    samples += moments.samples() if moments else []
     # In this order: a run with a summary lacks nothing but the page that is drawn from it.
     write_samples(run.samples, samples)
     summary.save(run.summary)
     draw(stages.run, summary)
     print_summary(summary)
+    if tables:
+        print(f"\n{as_text(card)}", end="")
     print(f"\nreport: {run.report}")
     return summary
 
@@ -145,19 +138,19 @@ def say(line: str) -> None:
         print(line)
 
 
-def add_costs(stages: Stages, summary: RunSummary) -> None:
-    """Put what endpoints have cost by now into the summary and its page."""
-    costs = stages.session.rewards.spending.notes()
-    if costs:
-        summary.notes = [*(n for n in summary.notes if not n.startswith(COSTS)), *costs]
-        summary.save(stages.run.summary)
-        draw(stages.run, summary)
+def wait_for_main(work: Callable[[], None]) -> None:
+    """Let rank 0 do what may take longer than `scale.timeout`; the others wait.
 
-
-def draw(run: RunFiles, summary: RunSummary, out: Path | None = None) -> None:
-    """Write report.html of a run, or `out`, from what it left in its directory."""
-    samples = read_samples(run.samples)
-    write_report(run, summary, read_metrics(run.metrics), samples, out or run.report)
+    Raises rank 0's error on all.
+    """
+    group, met = ranks.side_group(), None
+    try:
+        if ranks.is_main():
+            work()
+    except Exception as error:
+        met = error
+    with stopping.deferred():
+        ranks.gather_aside(group, None, met)
 
 
 def _samples(evaluations: Evaluated, count: int, accepted: list[str]) -> list[Sample]:
@@ -189,18 +182,9 @@ def _samples(evaluations: Evaluated, count: int, accepted: list[str]) -> list[Sa
     return samples
 
 
-def _predictions(blocks: str, evaluations: Evaluated) -> Iterator[str]:
-    """All reports of the final evaluations, as `rrgtrain eval --predictions` reads them."""
-    for name, (one, _) in evaluations.items():
-        reasons = one.notes.get("severity", ())
-        readings = {name: SystemReading(one.predicted, one.rewards, reasons=reasons)}
-        pairs = run_pairs(blocks, {name: one})
-        yield from report_rows(pairs, one.truth, readings, {name: one.reports})
-
-
 def _noted(evaluations: Evaluated, term: str, study: int) -> dict[str, Any] | None:
     """What a term noted of each system's report of a study; None where it was not asked."""
-    read = {name: found.notes.get(term) for name, (found, _) in evaluations.items()}
+    read = {name: one.notes.get(term) for name, (one, _) in evaluations.items()}
     return {name: notes[study] for name, notes in read.items() if notes} or None
 
 

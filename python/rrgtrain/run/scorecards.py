@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rrgclinical.common.errors import cause_line
 from rrgclinical.common.files import atomic_write
+from rrgclinical.metrics.registry import METRICS, WORDS, measurable, of_source
 from rrgclinical.scorecard import (
     CardSettings,
     Columns,
@@ -37,12 +37,13 @@ from rrgclinical.text import (
     r2gen_vocabulary,
     text_scores,
 )
-from rrgreport.scorecard_page import scorecard_page
-from rrgtrain.errors import Stopped, UserError
+from rrgreport.html import draw
+from rrgreport.run_files import RunFiles
+from rrgreport.summary import RunSummary, System
+from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rewards.model_files import missing_files
-from rrgtrain.rewards.term_models import open_radcliq
 from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
 from rrgtrain.state.experiment import digest_of
 from rrgtrain.state.unfinished import mark, require_free, unmark
@@ -50,9 +51,9 @@ from rrgtrain.train.evaluate import Evaluation, truth_is_read
 
 TEMPLATE, NO_TEMPLATE = "constant template", "none"
 FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")
-PAGE, RUN_PAGE = "report.html", "scorecard.html"
+MADE = (*FILES, "summary.json", "report.html")
+"""All that an evaluation of files leaves."""
 GIVEN_TRUTH = "The truth is the labels that come with the references."
-_OFFICIAL = ("radgraph-official", "ratescore-official")
 
 
 def evaluate_files(
@@ -67,7 +68,7 @@ def evaluate_files(
     asked = [dataclasses.asdict(recipe), list(predictions), str(references)]
     command = digest_of(asked)
     if out is not None:
-        require_free(out, (*FILES, PAGE), command)
+        require_free(out, MADE, command)
     settings = recipe.eval
     kinds = [field.name for field in dataclasses.fields(Columns)]
     columns = Columns(**{kind: getattr(settings, f"{kind}_column") for kind in kinds})
@@ -87,24 +88,32 @@ def evaluate_files(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         mark(out, command)
-        write_card(out / PAGE, card, pairs, truth, readings)
+        write_card(out, card, pairs, truth, readings)
+        run = RunFiles(out)
+        summary = RunSummary(
+            f"Scorecard of {', '.join(pairs.systems)}",
+            {name: System.of_card(card, name) for name in pairs.systems},
+        )
+        summary.save(run.summary)
+        draw(run, summary)
         unmark(out)
     print(as_text(card), end="")
     return card
 
 
 def score_run(judge: Judge, evaluations: Mapping[str, Evaluation], out: Path) -> Scorecard:
-    """Write the scorecard of what checkpoints wrote: tables, page and all reports, to `out`."""
+    """Write the scorecard of what policies wrote: tables and all reports, to `out`."""
     first = next(iter(evaluations.values()))
     truth, pairs = first.truth, run_pairs(judge.rewards.settings.blocks, evaluations)
     read = truth_is_read(first.studies, judge.rewards.settings, judge.settings.truth)
-    card, readings = judge.card(pairs, truth, [judge.read_truth if read else GIVEN_TRUTH])
+    own = {name: one.truth for name, one in evaluations.items()}
+    card, readings = judge.card(pairs, truth, [judge.read_truth if read else GIVEN_TRUTH], own)
     kept = {
         name: dataclasses.replace(readings[name], scores={**one.rewards, **readings[name].scores})
         for name, one in evaluations.items()
     }
     completions = {name: one.reports for name, one in evaluations.items()}
-    write_card(out / RUN_PAGE, card, pairs, truth, kept, completions)
+    write_card(out, card, pairs, truth, kept, completions)
     return card
 
 
@@ -133,14 +142,10 @@ class Judge:
             max_seq_length=settings.max_seq_length,
             vocabulary=_vocabulary(settings),
         )
-        self.terms, self.absent = clinical_terms(rewards.settings)
-        models = {"radgraph_simple": "radgraph", "ratescore": "ratescore"}
-        named = [models[term] for term in self.terms if term in models]
-        whole = "bertscore" in rewards.settings.options
-        named += ["radgraph", "chexbert", "bertscore"] if whole else []
-        if lacking := missing_files(rewards.settings, named):
+        self.terms, self.absent = measured_terms(rewards.settings)
+        models = [model for term in self.terms for model in METRICS[term].models]
+        if lacking := missing_files(rewards.settings, models):
             raise UserError(f"model files are missing: {'; '.join(lacking)}; give their paths")
-        self.radcliq = open_radcliq(rewards.settings, rewards.model("radgraph")) if whole else None
 
     @property
     def read_truth(self) -> str:
@@ -173,9 +178,16 @@ class Judge:
         return joined_truth(labels, owner), line
 
     def card(
-        self, pairs: Pairs, truth: np.ndarray, notes: Iterable[str]
+        self,
+        pairs: Pairs,
+        truth: np.ndarray,
+        notes: Iterable[str],
+        own_truth: Mapping[str, np.ndarray] | None = None,
     ) -> tuple[Scorecard, dict[str, SystemReading]]:
-        """Score the systems of pairs and the constant template; give what was read of each."""
+        """Score the systems of pairs and the constant template; give what was read of each.
+
+        own_truth: true labels of systems that are not judged by `truth`.
+        """
         systems, said = dict(pairs.systems), list(notes)
         template = self.settings.template or ""
         if template.strip().lower() not in ("", NO_TEMPLATE):
@@ -190,14 +202,16 @@ class Judge:
         whole = all(pairs.references)
         if not whole:
             reason = "not every study has a reference report"
-            words = ["bleu_4", "rouge_l", "cider", "meteor"]
-            absent = dict.fromkeys([*self.terms, "radcliq", *words], reason) | absent
+            absent = dict.fromkeys([*self.terms, *of_source(WORDS)], reason) | absent
         readings = {
             name: self._reading(reports, pairs.references if whole else None, absent)
             for name, reports in systems.items()
         }
         # a metric is of all systems or of none
-        readings = {name: _without(one, absent) for name, one in readings.items()}
+        readings = {
+            name: dataclasses.replace(_without(one, absent), truth=(own_truth or {}).get(name))
+            for name, one in readings.items()
+        }
         named = self.rewards.settings
         settings = CardSettings(
             resamples=self.settings.bootstrap,
@@ -230,19 +244,9 @@ class Judge:
                 continue
             best = np.full(len(reports), -np.inf)
             np.maximum.at(best, owner, values)
-            scores[name] = best
+            # of an estimate of errors the reference with the fewest counts
+            scores[name] = best if METRICS[name].higher is not False else -best
         reasons = self._reasons(reports, texts, owner) if "severity" in scores else ()
-        if self.radcliq is not None and "radcliq" not in absent:
-            try:
-                values = self.radcliq.score([reports[i] for i in owner], texts)
-                # errors are estimated: the reference with the fewest counts
-                least = np.full(len(reports), np.inf)
-                np.minimum.at(least, owner, values)
-                scores["radcliq"] = least
-            except Stopped:
-                raise
-            except Exception as error:
-                absent["radcliq"] = f"RadCliQ-v1 failed: {cause_line(error)}"
         words = text_scores(
             reports, references, tokenization=self.tokenization, meteor=self.settings.meteor
         )
@@ -286,55 +290,28 @@ def _vocabulary(settings: EvalSettings) -> frozenset[str] | None:
     return r2gen_vocabulary((t for texts in reports.texts for t in texts), settings.cleaning)
 
 
-def clinical_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]:
-    """Choose the terms that a recipe's models can measure; note what others lack.
-
-    RadGraph, RaTEScore and GREEN are measured where `reward.options`, the extractor or a term
-    names them.
-    """
+def measured_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]:
+    """Choose the metrics that a recipe's models can measure; note what others lack."""
     named = {*settings.options, *settings.terms, settings.extractor}
-    terms: list[str] = []
-    absent: dict[str, str] = {}
-    if settings.extractor not in ("radgraph", "ratescore"):
-        terms += ["entity_f1", "match"]
-    terms.append("severity")
-    levels = [f"radgraph_{level}" for level in ("simple", "partial", "complete")]
-    if named & {"radgraph", *levels}:
-        terms += levels
-    else:
-        reason = "no weights; set reward.options.radgraph.weights"
-        absent |= dict.fromkeys(levels, reason)
-    if "ratescore" in named:
-        terms.append("ratescore")
-    else:
-        absent["ratescore"] = "no weights; set reward.options.ratescore.ner and .embedder"
-    terms += [name for name in _OFFICIAL if name in named]
-    if settings.options.get("green", {}).get("endpoint"):
-        terms.append("green")
-    else:
-        absent["green"] = "no model; set reward.options.green.endpoint and .model"
-    if "bertscore" not in named:
-        reason = "no weights; set reward.options.bertscore.weights beside radgraph's and chexbert's"
-        absent["radcliq"] = reason
-    return terms, absent
+    for name, options in settings.options.items():
+        named |= {f"{name}.{option}" for option, value in options.items() if value}
+    return measurable(named, settings.extractor)
 
 
 def write_card(
-    page: Path,
+    out: Path,
     card: Scorecard,
     pairs: Pairs,
     truth: np.ndarray,
     readings: Mapping[str, SystemReading],
     completions: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Write the files of a scorecard: `FILES` beside the page."""
+    """Write the files of a scorecard, `FILES`, to the directory `out`."""
     rows = report_rows(pairs, truth, readings, completions)
     texts = (as_json(card), as_csv(card), as_latex(card), "".join(rows))
-    files = {page.with_name(name): text for name, text in zip(FILES, texts, strict=True)}
-    files[page] = scorecard_page(card, pairs, readings)
     # all are made before the first is written: half an evaluation would stand in the way
-    for path, content in {path: text.encode() for path, text in files.items()}.items():
-        atomic_write(path, content)
+    for name, content in zip(FILES, [text.encode() for text in texts], strict=True):
+        atomic_write(out / name, content)
 
 
 def _systems(words: Sequence[str], columns: Columns) -> dict[str, Reports]:

@@ -24,6 +24,7 @@ from rrgtrain.ranks import nodes, ranks, sharding
 from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.checked import SERVED, check
 from rrgtrain.run.data import open_data
+from rrgtrain.run.scorecards import Judge
 from rrgtrain.run.session import Session, load_for, open_session
 from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
@@ -108,6 +109,9 @@ class Stages:
                     require_settled(run, asked, start_files(asked))
             before = settings_of(run.config) if resume and ranks.is_main() else {}
             data = open_data(checked, out)
+            if ranks.is_main():
+                # the scorecard at the end: what it lacks is said before anything is trained
+                Judge(recipe.eval, data.rewards)
             if ranks.is_main():
                 dump_config(asked, run.config)
             session = open_session(data, out, resume=resume)

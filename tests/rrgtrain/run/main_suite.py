@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 
-from rrgtrain.commands.started import wait_for_main
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
+from rrgtrain.run.outcome import wait_for_main
 
 TIMEOUT = 8.0
 

@@ -52,7 +52,7 @@ def test_its_three_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[st
         done = command(*words, *kept, cwd=folder)
         assert done.status == 0, (words, done.err)
     page = (folder / "runs" / "rl" / "report.html").read_text()
-    assert "reward: mine:brevity" in page and (folder / "runs/eval/scorecard.html").is_file()
+    assert "reward: mine:brevity" in page and (folder / "runs/eval/metrics.json").is_file()
 
 
 def test_what_it_writes_is_of_the_data(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rrgtrain.algorithms import build_algorithm
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.outcome import finish, system_of
+from rrgtrain.run.scorecards import Judge, score_run
 from rrgtrain.run.session import Session
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
@@ -30,7 +31,7 @@ def evaluated(given: list[Study], reports: list[str], **reward: object) -> Evalu
     return score(reports, given, RewardService(replace(Recipe().reward, **reward)))
 
 
-def test_a_row_of_the_table() -> None:
+def test_a_row_of_the_table(tmp_path: Path) -> None:
     given = studies(4)
     evaluation = evaluated(given, [given[0].report or "", "", "Edema.", ""])
     result = RlResult(
@@ -44,7 +45,9 @@ def test_a_row_of_the_table() -> None:
         {"edits/a": 3.0, "edits/unchanged": 1.0},
         8,
     )
-    row = system_of(evaluation, result, 50)
+    judge = Judge(recipe("eval.meteor=false").eval, RewardService(Recipe().reward))
+    card = score_run(judge, {"RL": evaluation}, tmp_path)
+    row = system_of(card, "RL", evaluation, result)
     micro = row.metrics["micro_f1"]
     assert micro.value == pytest.approx(evaluation.metrics()["micro_f1"])
     assert micro.low is not None and micro.high is not None
@@ -54,8 +57,13 @@ def test_a_row_of_the_table() -> None:
     assert (row.seconds, row.phases) == (12.5, {"rollout": 3.0})
     assert {"reward", "words", "reward/match"} <= set(row.metrics)
     assert len(row.per_finding) == 14
-    bare = system_of(evaluation, None, 50)
+    bare = system_of(card, "RL", evaluation, None)
     assert bare.seconds is None and not bare.edits and "zero_variance" not in bare.metrics
+
+
+def opened(cfg: Recipe, splits: dict[str, list[Study]]) -> Session:
+    cfg.eval.meteor = False
+    return Session(cfg, splits, None, None, RewardService(cfg.reward))  # type: ignore[arg-type]
 
 
 def finished(
@@ -66,7 +74,8 @@ def finished(
     reports: list[str],
     **reward: object,
 ) -> tuple[RunSummary, RunDir]:
-    session = Session(cfg, splits, None, None, None)  # type: ignore[arg-type]
+    cfg.reward = replace(cfg.reward, **reward)
+    session = opened(cfg, splits)
     run = RunDir.create(tmp_path / "run")
     (run.checkpoints / "sft").mkdir()
     with Stages(session, run, RunLog(run), began=time.perf_counter() - 60) as stages:
@@ -139,7 +148,7 @@ def test_notes_say_which_step_was_kept_what_fell_since_and_what_is_alike(tmp_pat
     splits = {"train": studies(1), "val": studies(1, "val"), "test": given}
     before = evaluated(given, ["Edema.", "", "Clear."])
     after = replace(before, reports=["Edema.", "", "Pneumonia."])
-    session = Session(recipe("eval.best_by=reward"), splits, None, None, None)  # type: ignore[arg-type]
+    session = opened(recipe("eval.best_by=reward"), splits)
     run = RunDir.create(tmp_path / "run")
     (run.checkpoints / "x").mkdir()
     result = RlResult(Path("x"), 0.9, 2, 4, 1.0, {}, 0.0, {}, 8)
@@ -164,7 +173,7 @@ def test_systems_of_different_truths_keep_their_own_and_that_is_said(tmp_path: P
     before = evaluated(given, ["Edema."] * 3)
     # as after a resume with another eval.truth
     after = replace(before, truth=np.full_like(before.truth, 3))
-    session = Session(recipe(), splits, None, None, None)  # type: ignore[arg-type]
+    session = opened(recipe(), splits)
     run = RunDir.create(tmp_path / "run")
     with Stages(session, run, RunLog(run)) as stages:
         alike = finish(stages, "a", {"SFT": (before, None), "RL": (before, None)})

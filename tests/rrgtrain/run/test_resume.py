@@ -93,7 +93,7 @@ def test_the_same_command_goes_on_or_begins_again(tmp_path: Path) -> None:
     assert done.status == 0 and "rrgtrain: resuming run at step " in done.err
     assert command(*words, cwd=tmp_path).status == 2, "a run that has ended is never begun again"
     score = ["eval", "--from", "run/checkpoints/sft", "--out", "e", *TINY_RUN, "eval.limit=1"]
-    late = At("rrgtrain.run.scorecards:score_run", 1, "SIGKILL")
+    late = At("rrgtrain.run.outcome:draw", 1, "SIGKILL")
     for at in (At("rrgtrain.run.session:start_policy", 1, "SIGKILL"), late, late):
         assert command(*score, cwd=tmp_path, at=at).status < 0
     assert (tmp_path / "e/predictions.jsonl").is_file()

@@ -21,7 +21,6 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.service import TERMS
-from rrgtrain.rewards.term_models import open_radcliq
 from rrgtrain.run.scorecards import TEMPLATE, Judge, evaluate_files, score_run
 from rrgtrain.schema import Recipe
 from rrgtrain.train.evaluate import score
@@ -96,7 +95,7 @@ def test_what_is_left_in_the_directory(capsys: pytest.CaptureFixture[str]) -> No
     ]
     assert rows[3]["scores"]["entity_f1"] > 0 and len(rows[0]["labels_true"]) == 14
     page = Path("card/report.html").read_text()
-    assert "<script>" not in page and "Large heart.&lt;script&gt;" in page
+    assert page.count("<script>") == 1 and "&lt;script&gt;alert(1)" in page
     table = list(csv.DictReader(io.StringIO(Path("card/table.csv").read_text())))
     assert {row["system"] for row in table} == {"mine", TEMPLATE}
     assert r"\toprule" in Path("card/table.tex").read_text()
@@ -264,7 +263,7 @@ def test_radcliq_is_measured_where_its_three_models_are_named(
     card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
     assert len(opened) == 1, "its terms and RadCliQ share one"
     found = card.groups[0].systems["mine"]["radcliq"].value
-    models = open_radcliq(recipe.reward)
+    models = RewardService(recipe.reward).model("radcliq")
     texts = [MINE[key] for key in REFERENCES]
     assert found == pytest.approx(models.score(texts, list(REFERENCES.values())).mean(), abs=1e-6)
     assert "radcliq" not in card.absent
@@ -275,7 +274,7 @@ def test_radcliq_is_measured_where_its_three_models_are_named(
     with monkeypatch.context() as patched:
         patched.setattr(BertScore, "f1", fails)
         card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
-    assert card.absent["radcliq"].startswith("RadCliQ-v1 failed: RuntimeError: out of memory")
+    assert card.absent["radcliq"].startswith("reward term radcliq failed: RuntimeError: out")
     assert "radgraph_simple" in card.groups[0].systems["mine"]
     bare = {"id": "a", **dict.fromkeys(OBSERVATIONS, 0)}
     Path("labels.jsonl").write_text(json.dumps(bare))
@@ -329,7 +328,7 @@ def test_half_characters_leave_no_half_evaluation(
     assert "Clear.\ufffd" in Path("half/predictions.jsonl").read_text(encoding="utf-8")
     asked = (load_config(Recipe, None, FAST), ["mine.json"], Path("truth.json"), Path("out"))
     with monkeypatch.context() as broken:
-        broken.setattr("rrgtrain.run.scorecards.scorecard_page", lambda *_: "\ud83d")
+        broken.setattr("rrgtrain.run.scorecards.as_latex", lambda *_: "\ud83d")
         with pytest.raises(UnicodeEncodeError):
             evaluate_files(*asked)
     assert [path.name for path in Path("out").iterdir()] == [".unfinished"]
@@ -397,4 +396,4 @@ def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
     assert [row["completion"] for row in rows] == evaluation.reports
     assert [row["scores"]["total"] for row in rows] == evaluation.rewards["total"].tolist()
     assert rows[0]["scores"]["entity_f1"] == 1.0
-    assert Path("scorecard.html").exists() and Path("table.tex").exists()
+    assert Path("metrics.json").exists() and Path("table.tex").exists()

@@ -14,8 +14,7 @@ from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.spending import Spending
+from rrgtrain.rewards import RewardService, Spending
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.rl import train_rl
