@@ -21,6 +21,8 @@ _FOLDERS = (
 )
 # Lists the papers and their recipes; it lies beside the recipes and is none.
 _PAPERS = "papers.yaml"
+# Brackets within brackets that are read: a recipe holds sections of mappings and lists.
+_DEEPEST = 64
 # What a newcomer begins with.
 FIRST = ("demo", "demo_small", "sft", "editgrpo", "table")
 
@@ -117,6 +119,15 @@ def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
     raise UserError(f"{where} {text!r} is unknown; {hint}recipes are: {', '.join(names)}")
 
 
+class _Shallow(yaml.SafeLoader):
+    """Refuse brackets within brackets before the scanner's time grows with their square."""
+
+    def fetch_flow_collection_start(self, token_class: type[yaml.Token]) -> None:
+        if self.flow_level >= _DEEPEST:
+            raise RecursionError
+        super().fetch_flow_collection_start(token_class)
+
+
 def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """Read a recipe's mapping and the line of each dotted key.
 
@@ -126,7 +137,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         return {"base": by_rule}, defaultdict(lambda: 1)
     try:
         text = path.read_text(encoding="utf-8")
-        nodes = yaml.compose(text, Loader=yaml.SafeLoader)
+        nodes = yaml.compose(text, Loader=_Shallow)
         if not isinstance(nodes, yaml.MappingNode | None):
             raise UserError(
                 f"{path}: a recipe is a mapping of sections, as in `rl: {{steps: 100}}`; "

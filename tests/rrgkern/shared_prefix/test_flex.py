@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
@@ -84,12 +85,33 @@ def test_it_attends_as_the_dense_mask_does(
         torch.testing.assert_close(left, right)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
-    DEVICE == "cpu" and not torch.cpu._is_avx2_supported(), reason="no kernel for this CPU"
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "eager",
+        pytest.param(
+            "inductor",
+            marks=[
+                pytest.mark.gate,
+                pytest.mark.slow,
+                pytest.mark.skipif(
+                    DEVICE == "cpu" and not torch.cpu._is_avx2_supported(),
+                    reason="no kernel for this CPU",
+                ),
+            ],
+        ),
+    ],
 )
-def test_it_is_compiled_once_for_batches_of_any_length() -> None:
-    """The forward; PyTorch compiles the backward for a GPU only."""
+def test_it_is_compiled_once_for_batches_of_any_length(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forward; PyTorch compiles the backward for a GPU only.
+
+    Guards are those of the graph, whatever makes code of it: in PyTorch's own compiler for a
+    minute of g++, in a gate.
+    """
+    if backend == "eager":
+        compile_by(backend, monkeypatch)
     with torch.no_grad(), torch._dynamo.config.patch(error_on_recompile=True):
         for sizes in ([(150, [60])], [(200, [60, 50]), (90, [40])], [(30, [45] * 9)]):
             batch = pack(sizes, 10**4, 128)
@@ -97,6 +119,14 @@ def test_it_is_compiled_once_for_batches_of_any_length() -> None:
             found = shared_prefix_flex_attention(*tensors, shared_prefix_block_mask(batch))
             wanted = dense(tensors, batch, torch.float32)
             torch.testing.assert_close(scored(found, batch), scored(wanted, batch))
+
+
+def compile_by(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let another backend compile the attention, with the options that the room asks for."""
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "compile", partial(torch.compile, backend=backend))
+        once = flex.compiled.__wrapped__()
+    monkeypatch.setattr(flex, "compiled", lambda: once)
 
 
 def test_the_mask_goes_to_the_batchs_device_and_needs_a_place() -> None:
@@ -108,8 +138,7 @@ def test_the_mask_goes_to_the_batchs_device_and_needs_a_place() -> None:
 @pytest.mark.skipif(DEVICE == "cuda", reason="compiles a dozen kernels")
 def test_as_many_variants_are_compiled_as_a_run_meets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four shapes (one row or more, one block or more) in three dtypes; PyTorch stops at eight."""
-    once = torch.compile(flex.flex_attention, dynamic=True, fullgraph=True, backend="eager")
-    monkeypatch.setattr(flex, "compiled", lambda: once)
+    compile_by("eager", monkeypatch)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         for rows, length in itertools.product((1, 2), (20, 200)):
             ones = torch.ones(length, dtype=torch.int64)

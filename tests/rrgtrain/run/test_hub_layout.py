@@ -1,4 +1,4 @@
-"""A checkpoint in the hub's own files goes through every command, on one rank and on two."""
+"""The hub's own files go through every command; two ranks read them with a smaller tokenizer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rrgtrain.cli import main
 from rrgtrain.policy.prompt import prompt_text
 from rrgtrain.run.export import Export, export_checkpoint
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
-from tests.rrgtrain.hub import hub_directory
+from tests.rrgtrain.hub import hub_directory, small_hub_directory
 from tests.rrgtrain.policy.common import text_directory, tiny_directory
 from tests.rrgtrain.rollout.served import Served
 from tests.rrgtrain.runs import At, command, differences, on_ranks, weights
@@ -269,9 +269,10 @@ def test_reports_and_draws_of_the_hubs_files(home: Path, tmp_path: Path) -> None
 
 def test_two_ranks_push_to_a_server_stop_and_go_on(tmp_path: Path) -> None:
     """The masters are sharded; each step's gap says that the server had the weights."""
-    with Served(hub_directory()) as served:
+    hub = small_hub_directory()
+    with Served(hub) as served:
         engine = ["rollout.engine=vllm_server", f"rollout.url={served.url}", "scale.mode=fsdp2"]
-        words = ["rl", "--from", str(hub_directory()), "--out", "run", *engine, *DATA, *SMALL]
+        words = ["rl", "--from", str(hub), "--out", "run", *engine, *DATA, *SMALL]
         at = At("rrgtrain.train.update:accumulate_gradients", 2)
         done = on_ranks(*words, "policy.freeze_vision=true", cwd=tmp_path, at=at, rank=0)
         assert [d.status for d in done] == [75, 75], done[0].err
@@ -280,11 +281,11 @@ def test_two_ranks_push_to_a_server_stop_and_go_on(tmp_path: Path) -> None:
     rows = [r for r in read_metrics(tmp_path / "run/metrics.jsonl") if "sampler/gap_mean" in r]
     assert [r["step"] for r in rows] == [0, 1]
     assert all(r["sampler/gap_mean"] < 1e-4 for r in rows)
-    assert tensors(tmp_path / "run/checkpoints/editgrpo").keys() == tensors(hub_directory()).keys()
+    assert tensors(tmp_path / "run/checkpoints/editgrpo").keys() == tensors(hub).keys()
 
 
 def test_an_adapter_on_two_ranks_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    words = ["rl", "--from", str(hub_directory()), "--out", "run", "policy.lora.rank=2"]
+    words = ["rl", "--from", str(small_hub_directory()), "--out", "run", "policy.lora.rank=2"]
     words += ["scale.mode=fsdp2", "deterministic=true", *DATA, *SMALL]
     homes = [tmp_path / name for name in ("alone", "stopped")]
     for home, at in zip(homes, (None, At("rrgtrain.train.rl:sample_groups", 2)), strict=True):
