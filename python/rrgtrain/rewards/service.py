@@ -93,7 +93,7 @@ class RewardService:
         self._models: dict[str, Any] = {}
         self._readings: dict[str, Callable[[RewardBatch], Any]] = {}
         self._scored = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a model opens the models that it is made of
         self._worker: ThreadPoolExecutor | None = None
 
     def __call__(
@@ -278,7 +278,7 @@ class RewardService:
         """Open the model of a term, or return the one that is open; see `open_model`."""
         with self._lock:
             if name not in self._models:
-                self._models[name] = open_model(name, self.settings)
+                self._models[name] = open_model(name, self.settings, self.model)
                 if (chat := getattr(self._models[name], "chat", None)) is not None:
                     self.spending.watch(chat)
             return self._models[name]

@@ -42,7 +42,6 @@ from rrgtrain.errors import Stopped, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rewards.model_files import missing_files
-from rrgtrain.rewards.term_models import open_radcliq
 from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
 from rrgtrain.state.experiment import digest_of
 from rrgtrain.state.unfinished import mark, require_free, unmark
@@ -140,7 +139,7 @@ class Judge:
         named += ["radgraph", "chexbert", "bertscore"] if whole else []
         if lacking := missing_files(rewards.settings, named):
             raise UserError(f"model files are missing: {'; '.join(lacking)}; give their paths")
-        self.radcliq = open_radcliq(rewards.settings, rewards.model("radgraph")) if whole else None
+        self.radcliq = rewards.model("radcliq") if whole else None
 
     @property
     def read_truth(self) -> str:
