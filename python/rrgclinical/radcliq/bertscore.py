@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, RobertaConfig, RobertaModel
 
 from rrgclinical.backends import check_reports
+from rrgclinical.cached import Cached
 from rrgclinical.common.errors import UserError
 from rrgclinical.inference import length_sorted, padded_rows, place_network
 from rrgclinical.progress_bars import no_key_tables, no_progress_bars
@@ -25,13 +26,19 @@ from rrgclinical.progress_bars import no_key_tables, no_progress_bars
 LAYER = 5
 BASELINE = 0.8473319
 """F1 of layer 5 in bert_score/rescale_baseline/en/distilroberta-base.tsv."""
+# References and reports whose states are kept: about 300 KB each, one vector a token.
+KEPT, RECENT = 4096, 1024
 # untyped: with the report it gives two
 _MODEL: Any = RobertaModel
 _ORIGIN = "distilbert/distilroberta-base"
 
 
 class BertScore:
-    """BERTScore from a folder of distilroberta-base, each distinct text read once."""
+    """BERTScore from a folder of distilroberta-base, each distinct text read once.
+
+    Over calls too the latest `KEPT` references and `RECENT` reports are; `results` counts what is
+    read of the references.
+    """
 
     def __init__(
         self,
@@ -82,6 +89,12 @@ class BertScore:
         self._limit = config.max_position_embeddings - 2
         network.encoder.layer = network.encoder.layer[:LAYER]
         self._network = network.to(self.device).eval().requires_grad_(False)
+        self.results = Cached(self._states, capacity=KEPT)
+        self._reports = Cached(self._states, capacity=RECENT)
+
+    def read(self, references: Sequence[str]) -> None:
+        """Read references ahead of `f1`. Raises TypeError for one not a str."""
+        self.results(check_reports(references))
 
     def f1(self, reports: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """Compute the rescaled F1 of each pair; float64 `[R]`, about 0 for unrelated texts.
@@ -91,12 +104,14 @@ class BertScore:
         ours, theirs = check_reports(reports), check_reports(references)
         if len(ours) != len(theirs):
             raise ValueError(f"{len(ours)} reports with {len(theirs)} references")
-        states = self._states(list(dict.fromkeys([*ours, *theirs])))
+        states = dict(zip(theirs, self.results(theirs), strict=True))
+        fresh = [text for text in dict.fromkeys(ours) if text not in states]
+        states.update(zip(fresh, self._reports(fresh), strict=True))
         raw = [_raw_f1(states[x], states[y]) for x, y in zip(ours, theirs, strict=True)]
         return (np.array(raw, dtype=np.float64) - BASELINE) / (1.0 - BASELINE)
 
     @torch.inference_mode()
-    def _states(self, texts: list[str]) -> dict[str, Tensor]:
+    def _states(self, texts: list[str]) -> list[Tensor]:
         """Unit states `[L, H]` of each text, special tokens first and last."""
         ids = [
             self._tokenizer(
@@ -104,13 +119,14 @@ class BertScore:
             )["input_ids"]
             for text in texts
         ]
-        states: dict[str, Tensor] = {}
+        states: list[Tensor] = [torch.empty(0)] * len(texts)
         for rows in length_sorted([len(one) for one in ids], self.token_budget):
             padded, mask = padded_rows([ids[row] for row in rows], self._tokenizer.pad_token_id)
             out = self._network(padded.to(self.device), attention_mask=mask.to(self.device))
             hidden = torch.nn.functional.normalize(out.last_hidden_state, dim=-1).cpu()
             for place, row in enumerate(rows):
-                states[texts[row]] = hidden[place, : len(ids[row])]
+                # a view would keep the padded batch alive
+                states[row] = hidden[place, : len(ids[row])].clone()
         return states
 
 

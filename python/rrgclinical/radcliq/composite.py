@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rrgclinical.backends import check_reports
+from rrgclinical.cached import Cached
 from rrgclinical.chexbert import CheXbertLabeller
 from rrgclinical.radcliq.bertscore import BertScore
 from rrgclinical.radgraph import Graph, RadGraph
@@ -54,24 +55,44 @@ def entity_relation_f1(candidate: Graph, reference: Graph) -> float:
 
 
 class RadCliQ:
-    """RadCliQ-v1 of pairs of reports, with models that are loaded."""
+    """RadCliQ-v1 of pairs of reports, with models that are loaded.
+
+    References are read once and kept, as `BertScore` keeps them; `results` counts the texts whose
+    states CheXbert computed.
+    """
 
     def __init__(
-        self, radgraph: RadGraph, chexbert: CheXbertLabeller, bertscore: BertScore
+        self,
+        radgraph: RadGraph | Cached[Graph],
+        chexbert: CheXbertLabeller,
+        bertscore: BertScore,
     ) -> None:
         """Published values are of the RadGraph model `radgraph`; another gives other values."""
-        self.radgraph, self.chexbert, self.bertscore = radgraph, chexbert, bertscore
+        self.bertscore = bertscore
+        self._graphs = radgraph if isinstance(radgraph, Cached) else Cached(radgraph.annotate)
+        self.results: Cached[np.ndarray] = Cached(
+            lambda texts: [row.copy() for row in chexbert.embed(texts).numpy()]
+        )
+
+    def read(self, references: Sequence[str]) -> None:
+        """Read references ahead of `score`. Raises TypeError for one not a str."""
+        texts = check_reports(references)
+        self._graphs(texts, keep=True)
+        self.results(texts, keep=True)
+        self.bertscore.read(texts)
 
     def parts(self, reports: Sequence[str], references: Sequence[str]) -> RadCliQParts:
         """Measure each pair. TypeError names a report not a str; ValueError for other lengths."""
         ours, theirs = check_reports(reports), check_reports(references)
         if len(ours) != len(theirs):
             raise ValueError(f"{len(ours)} reports with {len(theirs)} references")
-        graphs = self.radgraph.annotate([*ours, *theirs])
-        states = self.chexbert.embed([*ours, *theirs]).double().numpy()
-        one, other = states[: len(ours)], states[len(ours) :]
+        if not ours:
+            return RadCliQParts(np.zeros(0), np.zeros(0), np.zeros(0))
+        other = np.stack(self.results(theirs, keep=True)).astype(np.float64)
+        one = np.stack(self.results(ours)).astype(np.float64)
         norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-        pairs = zip(ours, theirs, graphs[: len(ours)], graphs[len(ours) :], strict=True)
+        read = self._graphs(theirs, keep=True)
+        pairs = zip(ours, theirs, self._graphs(ours), read, strict=True)
         # An empty report is read as the word "None".
         agreed = [entity_relation_f1(x, y) if a and b else 0.0 for a, b, x, y in pairs]
         return RadCliQParts(

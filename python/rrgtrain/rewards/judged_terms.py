@@ -13,7 +13,9 @@ from rrgtrain.rewards.batch import RewardBatch
 
 def bert_score(batch: RewardBatch) -> np.ndarray:
     """BERTScore F1 of distilroberta-base, rescaled: about 0 for unrelated texts, and below."""
-    return batch.open("bertscore").f1(batch.reports, batch.references)
+    reader = batch.open("bertscore")
+    batch.of_references("reference states", lambda other: reader.read(other.references))
+    return reader.f1(batch.reports, batch.references)
 
 
 def negated_radcliq(batch: RewardBatch) -> np.ndarray:
@@ -21,7 +23,9 @@ def negated_radcliq(batch: RewardBatch) -> np.ndarray:
 
     By RadGraph, CheXbert and BERTScore; not in [0, 1], as a linear model of the three.
     """
-    return -batch.open("radcliq").score(batch.reports, batch.references)
+    reader = batch.open("radcliq")
+    batch.of_references("references for radcliq", lambda other: reader.read(other.references))
+    return -reader.score(batch.reports, batch.references)
 
 
 def crimson_score(batch: RewardBatch) -> np.ndarray:

@@ -93,7 +93,7 @@ class RewardService:
         self._models: dict[str, Any] = {}
         self._readings: dict[str, Callable[[RewardBatch], Any]] = {}
         self._scored = False
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # a model opens the models that it is made of
         self._worker: ThreadPoolExecutor | None = None
 
     def __call__(

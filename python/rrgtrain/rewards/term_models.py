@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from rrgclinical.backends import check_options
@@ -50,8 +51,8 @@ def open_model(
     """The model of a term: `facts`, `green`, `crimson`, `severity`, `radgraph`, `radcliq`,
     `bertscore`, `sdr`, an official package, or the extractor of that name.
 
-    It is built with `reward.options.<name>`; `opened` gives a model that it is made of, where that
-    is shared. UserError for options it cannot take.
+    It is built with `reward.options.<name>`; parts that terms of their own have are those that
+    `opened` gives by name. UserError for options it cannot take.
     """
     options = settings.options.get(name, {})
     if name == "facts":
@@ -79,9 +80,13 @@ def open_model(
         check_options("radgraph", RadGraph, given)
         return CachedGraphs(RadGraph(**given), settings)
     if name == "radcliq":
-        return open_radcliq(settings, opened("radgraph") if opened else None)
+        return open_radcliq(settings, opened)
     if name == "bertscore":
-        return _open_bertscore(settings)
+        from rrgclinical.radcliq import BertScore
+
+        options = {"device": own_device(settings.device), **options}
+        check_options("bertscore", BertScore, options)
+        return BertScore(**options)
     if name == "sdr":
         from rrgclinical.ratescore import SentenceEmbedder
 
@@ -93,24 +98,16 @@ def open_model(
     return open_extractor(settings, name)
 
 
-def open_radcliq(settings: RewardSettings, graphs: CachedGraphs | None = None) -> Any:
+def open_radcliq(settings: RewardSettings, opened: Callable[[str], Any] | None = None) -> Any:
     """RadCliQ-v1 from RadGraph, CheXbert and BERTScore, each with its `reward.options`.
 
-    graphs: RadGraph, where it is open already.
+    opened: gives `radgraph` and `bertscore`, where they may be open already.
     """
     from rrgclinical.radcliq import RadCliQ
 
     chexbert: Any = open_labeller(settings, "chexbert").labeller
-    graphs = graphs or open_model("radgraph", settings)
-    return RadCliQ(graphs.radgraph, chexbert, _open_bertscore(settings))
-
-
-def _open_bertscore(settings: RewardSettings) -> Any:
-    from rrgclinical.radcliq import BertScore
-
-    options = {"device": own_device(settings.device), **settings.options.get("bertscore", {})}
-    check_options("bertscore", BertScore, options)
-    return BertScore(**options)
+    opened = opened or partial(open_model, settings=settings)
+    return RadCliQ(opened("radgraph").results, chexbert, opened("bertscore"))
 
 
 def _official(name: str, settings: RewardSettings) -> Any:

@@ -20,7 +20,7 @@ from torch import Tensor
 from rrgkern import PreferencePairs, loss_scale
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import Group, group_offsets, scored_members, token_offsets
-from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.algorithms.objective import Objective
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.schema import RlSettings

@@ -132,6 +132,8 @@ PRINTED: list[tuple[str, str, Any, str]] = [
     ("radvlm_grpo", "rl.max_new_tokens", 1024, "released"),
     ("radvlm_grpo", "rollout.max_model_len", 4096, "prompts of 3,072 beside 1,024"),
     ("radvlm_grpo", "reward.terms", {"radcliq": 1.0}, "its rewards"),
+    ("radvlm_bertscore", "reward.terms", {"bertscore": 1.0}, "its rewards"),
+    ("radvlm_bertscore", "rl.group", 8, "released"),
     ("radvlm_grpo", "policy.prompt", "editgrpo", "without reasoning; wording decided"),
     ("radvlm_grpo", "rl.std", "sample", "decided; verl"),
     ("radvlm_grpo", "rl.aggregation", "dapo", "decided; verl"),
