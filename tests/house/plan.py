@@ -215,7 +215,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/policy": (
         "chat_template 1 files 1 load 3 lora 2 "
         "prompt 2 remembered 4 render 1 skeleton 1 template 1 vision_attention "
-        "1 vision_cache 1 whole 7"
+        "1 vision_cache 1 whole 5"
     ),
     "python/rrgtrain/ranks": "gathered 2 nodes 2 ranks 1 sharding 2",
     "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",

@@ -31,10 +31,9 @@ from rrgdata.sources.folder import Folder, frontal_alone, read_folder, with_cont
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.backbone import sees_images
-from rrgtrain.policy.families.images import ImageRule
 from rrgtrain.policy.files import file_digest, file_digests
 from rrgtrain.policy.kinds import architecture
-from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.policy import ImageRule, Policy
 from rrgtrain.policy.prompt import (
     EncodedPrompt,
     Pixels,

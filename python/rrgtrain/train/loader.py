@@ -25,8 +25,7 @@ from rrgdata.images.in_flight import InFlight
 from rrgdata.images.read import area_of, read_image
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
-from rrgtrain.policy.families.images import ImageRule
-from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.policy import ImageRule, Policy
 from rrgtrain.policy.prompt import EncodedPrompt, Pixels, prompt_of
 from rrgtrain.schema import DataSettings
 from rrgtrain.util.stop import WARNINGS

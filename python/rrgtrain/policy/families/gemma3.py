@@ -1,4 +1,4 @@
-"""Gemma 3 and MedGemma: each image is a square of a fixed number of tokens, with blank lines."""
+"""Gemma 3 and MedGemma: a square image has a fixed number of tokens."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class ImageRule:
         return [int(n) for n in merged]
 
     def marks(self, tokenizer: Any, image_token: int) -> tuple[str, str]:
-        """Name what the chat template writes for an image, and what stands there in a prompt.
+        """Name the chat template's mark of an image, and what replaces it.
 
         The latter holds the image's token once, whatever the image's count.
         """
@@ -129,7 +129,7 @@ class ImageRule:
             )
 
     def other(self, key: str, fitting: Any) -> Iterator[str]:
-        """Say that a value of the processor is another than fits the tower, if it is."""
+        """Say that a value of the processor does not fit the tower."""
         if (own := getattr(self.processor, key)) != fitting:
             yield (
                 f"{key} of preprocessor_config.json is {own}, and the vision tower of config.json "

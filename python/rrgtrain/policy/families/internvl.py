@@ -1,4 +1,4 @@
-"""InternVL: an image is cut into square tiles, with a small view of the whole behind them."""
+"""InternVL: an image is cut into square tiles, the whole behind them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rrgtrain.policy.families.images import Squares
 
 
 class InternVLImages(Squares):
-    """Each tile has as many tokens; the first and the last of an image have marks around them."""
+    """Each tile has as many tokens; marks stand around an image's."""
 
     reads = "GotOcr2ImageProcessorPil"
     options = {"crop_to_patches": True}  # noqa: RUF012

@@ -13,7 +13,7 @@ from rrgtrain.policy.families.images import Squares
 
 
 class OneVisionImages(Squares):
-    """Each image has the tokens of the whole; a lone one those of its tiles, row by row, too."""
+    """Each image has the tokens of the whole; a lone one its tiles' too."""
 
     reads = "LlavaOnevisionImageProcessorPil"
     arguments = ("pixel_values", "image_sizes", "batch_num_images")
