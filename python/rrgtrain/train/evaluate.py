@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from rrgclinical.common.progress import Bar, progress
-from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import label_report
+from rrgclinical.metrics.registry import LABELS, of_source
 from rrgdata.study import Study
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
@@ -88,8 +88,7 @@ class Evaluation:
 
 def metric_names(terms: Iterable[str]) -> list[str]:
     """List the metrics by which `eval.best_by` can choose, given the reward's terms."""
-    one = np.zeros((1, len(OBSERVATIONS)), dtype=np.int8)
-    return [*label_report(one, one), "reward", *(f"reward/{term}" for term in terms)]
+    return [*of_source(LABELS), "reward", *(f"reward/{term}" for term in terms)]
 
 
 def require_metric(by: str, names: Iterable[str]) -> None:
