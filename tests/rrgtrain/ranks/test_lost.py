@@ -31,9 +31,9 @@ SPREAD = [*RUN, "scale.mode=fsdp2", "rl.eval_every=1", "eval.limit=1"]
 
 def test_a_rank_that_hangs_is_named_after_the_timeout(tmp_path: Path) -> None:
     at = At("rrgtrain.train.batch:Batch.of_all_ranks", 1, "hang")
-    done = on_nodes(*SPREAD, "scale.timeout=10", cwd=tmp_path, nodes=1, at=at)
+    done = on_nodes(*SPREAD, "scale.timeout=20", cwd=tmp_path, nodes=1, at=at)
     assert done[0].status == 75 and done[1].status == -9
-    wanted = rf"\(rank 1, process \d+ on {HOST}, does not answer \(scale.timeout=10\)\)"
+    wanted = rf"\(rank 1, process \d+ on {HOST}, does not answer \(scale.timeout=20\)\)"
     assert re.search(wanted, done[0].last), done[0].err
     assert "Traceback" not in done[0].err
 
