@@ -75,7 +75,7 @@ DOORS = {
         "attention backbone codec families files forward kinds load lora own_forward policy probe "
         "prompt remembered shared_prefix template tiny trainable vision_cache"
     ),
-    "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
+    "rrgtrain.rewards": "blocks labellers model_files service spending",
     "rrgtrain.run": (
         "alike export generate init model_check outcome replay room scorecards select_studies "
         "serve session stages stress"
@@ -110,6 +110,7 @@ OPENED = {
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "flex gather",
     "rrgtrain.algorithms": "saliency",
+    "rrgtrain.rewards": "term_models",
     "rrgdata.phantom": "case damage draw lateral phrases text",
     "rrgdata.sources": "index nih tables",
     "rrgtrain.ranks": "lost",

@@ -21,7 +21,6 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.service import TERMS
-from rrgtrain.rewards.term_models import open_radcliq
 from rrgtrain.run.scorecards import TEMPLATE, Judge, evaluate_files, score_run
 from rrgtrain.schema import Recipe
 from rrgtrain.train.evaluate import score
@@ -264,7 +263,7 @@ def test_radcliq_is_measured_where_its_three_models_are_named(
     card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
     assert len(opened) == 1, "its terms and RadCliQ share one"
     found = card.groups[0].systems["mine"]["radcliq"].value
-    models = open_radcliq(recipe.reward)
+    models = RewardService(recipe.reward).model("radcliq")
     texts = [MINE[key] for key in REFERENCES]
     assert found == pytest.approx(models.score(texts, list(REFERENCES.values())).mean(), abs=1e-6)
     assert "radcliq" not in card.absent
