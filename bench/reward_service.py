@@ -1,4 +1,4 @@
-"""Rewards one by one, in a batch, and through the HTTP service, side by side in one run.
+"""Time rewards one by one, in a batch and over HTTP, in one run.
 
     RRGKERN_BENCH_FULL=1 OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q --benchmark-quiet \
         bench/reward_service.py
@@ -35,7 +35,6 @@ from bench import harness, rows
 from bench.clinical import chexbert_package, groups, radgraph_package
 from rrgclinical.official import Worker
 from rrgclinical.serving import RewardClient
-from rrgclinical.serving.trainers import AT_ONCE
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
@@ -45,6 +44,7 @@ FULL = "RRGKERN_BENCH_FULL" in os.environ
 ROUNDS = int(os.environ.get("RRGKERN_BENCH_ROUNDS", "3"))
 PROMPTS, ROLLOUTS = 2, 8
 BASELINE = "one by one"
+AT_ONCE = 64  # as many as verl's client asks for
 
 # A round of the packages may take longer than any test may.
 pytestmark = pytest.mark.timeout(7200)

@@ -111,6 +111,7 @@ OPENED = {
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "flex gather",
     "rrgtrain.algorithms": "saliency",
+    "rrgtrain.rewards": "term_models",
     "rrgdata.phantom": "case damage draw lateral phrases text",
     "rrgdata.sources": "index nih tables",
     "rrgtrain.ranks": "lost",

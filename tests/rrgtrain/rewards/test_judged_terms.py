@@ -14,7 +14,6 @@ from rrgclinical.radgraph import RadGraph
 from rrgclinical.ratescore import SentenceEmbedder, splitter
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.term_models import open_radcliq
 from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.chexbert import tiny as chexbert
 from tests.rrgclinical.radcliq.tiny import write_folder
@@ -46,7 +45,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str
 def test_terms_are_the_metrics_that_are_reported(options) -> None:
     settings = RewardSettings(terms={"bertscore": 1.0, "radcliq": 0.5}, options=options)
     found = RewardService(settings)(REPORTS, REFERENCES)
-    judge = open_radcliq(settings)
+    judge = RewardService(settings).model("radcliq")
     parts = judge.parts(REPORTS, REFERENCES)
     np.testing.assert_allclose(found["bertscore"], parts.bertscore, atol=1e-6)
     # fewer errors are a higher reward
