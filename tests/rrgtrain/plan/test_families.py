@@ -93,7 +93,7 @@ def test_a_cache_is_as_large_as_transformers_makes_it() -> None:
     wrong, kinds = {}, set()
     for name in SORTS:
         model, sizes = build(name, torch.float32), sizes_of_family(name)
-        kinds |= {(layer.most < 99, layer.grows > 0) for layer in sizes.kept}
+        kinds |= {(layer.most < 99, layer.grows > 0) for layer in sizes.caches}
         for tokens in (WINDOW - 2, 4 * WINDOW):
             cache = DynamicCache(config=model.config.get_text_config())
             ids = torch.full((1, tokens), 5)
