@@ -111,7 +111,6 @@ OPENED = {
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "flex gather",
     "rrgtrain.algorithms": "saliency",
-    "rrgtrain.rewards": "term_models",
     "rrgdata.phantom": "case damage draw lateral phrases text",
     "rrgdata.sources": "index nih tables",
     "rrgtrain.ranks": "lost",
@@ -212,7 +211,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/commands": "started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/log": "trackers 1",
-    "python/rrgtrain/plan": "cheaper 1 fit 1 memory 4 setup 1 sizes 1 stage 5 work 3",
+    "python/rrgtrain/plan": "cheaper 1 fit 1 memory 4 setup 1 stage 5 work 3",
     "python/rrgtrain/policy": (
         "chat_template 1 files 1 load 3 lora 2 "
         "prompt 2 remembered 4 render 1 skeleton 1 template 1 vision_attention "

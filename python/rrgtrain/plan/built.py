@@ -42,7 +42,7 @@ def _read(kind: Any, written: str) -> Sizes:
         vision=None if blocks is None else _vision(backbone, blocks),
         listed=tuple(_listed(backbone, blocks)),
         adapted=tuple((m.out_features, m.in_features) for m in map(linear.__getitem__, targets)),
-        kept=layers,
+        caches=layers,
         packed=family.packed,
         by_cache=not family.joins or any(layer.grows == 0 for layer in layers),
     )

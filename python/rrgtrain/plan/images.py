@@ -60,12 +60,12 @@ def pixel_bounds(policy: PolicySettings) -> tuple[int, int]:
     elif file.is_file():
 
         def written() -> tuple[int, int]:
-            found = json_reader.read(file, dict)
-            size = found.get("size") or {}
+            stored = json_reader.read(file, dict)
+            size = stored.get("size") or {}
             # the older names, which Qwen's own files have, go before `size` in transformers too
             return (
-                int(found.get("min_pixels") or size.get("shortest_edge", low)),
-                int(found.get("max_pixels") or size.get("longest_edge", high)),
+                int(stored.get("min_pixels") or size.get("shortest_edge", low)),
+                int(stored.get("max_pixels") or size.get("longest_edge", high)),
             )
 
         low, high = fetch(str(file), written)

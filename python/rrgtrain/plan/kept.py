@@ -37,14 +37,14 @@ class Kept:
 def kept_by_layers(backbone: Backbone) -> tuple[Kept, ...]:
     """Run a bf16 model on the meta device with a cache, and read how each layer's grows."""
     pairs = zip(_layers(backbone, SHORT), _layers(backbone, LONGER), strict=True)
-    found = []
+    layers = []
     for short, longer in pairs:
         grows = (_numbers(longer) - _numbers(short)) // (LONGER - SHORT)
         most = getattr(short, "sliding_window", None)
         wide = 0 if grows else _numbers(short, torch.float32)
         fixed = _numbers(short) - wide - SHORT * grows
-        found.append(Kept(grows, math.inf if most is None else most - 1, fixed, wide))
-    return tuple(found)
+        layers.append(Kept(grows, math.inf if most is None else most - 1, fixed, wide))
+    return tuple(layers)
 
 
 @torch.no_grad()

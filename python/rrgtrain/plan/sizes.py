@@ -69,7 +69,7 @@ class Sizes:
     """Sizes of a model; one of text has no `vision`.
 
     listed: every parameter, a tied one once. adapted: (out, in) of the modules that take an
-    adapter. kept: what transformers' cache keeps of a sequence, layer by layer. packed: bytes and
+    adapter. caches: what transformers' cache keeps of a sequence, layer by layer. packed: bytes and
     FLOPs are held against runs of such a model; those of others are estimates from its widths.
     by_cache: prompts are shared by a prefix cache, as layers with a state need it.
     """
@@ -78,7 +78,7 @@ class Sizes:
     vision: Vision | None
     listed: tuple[Weight, ...]
     adapted: tuple[tuple[int, int], ...]
-    kept: tuple[Kept, ...]
+    caches: tuple[Kept, ...]
     packed: bool
     by_cache: bool
 
@@ -113,7 +113,7 @@ class Sizes:
 
     def cache_bytes(self, tokens: float, compute: int) -> int:
         """Bytes of a cache of one sequence: windows keep their last tokens, states their own."""
-        return round(sum(layer.bytes(tokens, compute) for layer in self.kept))
+        return round(sum(layer.bytes(tokens, compute) for layer in self.caches))
 
 
 def elements(weights: Iterable[Weight], *parts: str) -> int:

@@ -147,9 +147,7 @@ def workload_of(recipe: Recipe, stage: str, ranks: int, at: Lengths) -> Workload
     batch = rl.prompts if stage == "rl" else recipe.sft.batch
     groups = -(-batch // ranks)
     budget = rl.token_budget if stage == "rl" else recipe.sft.token_budget
-    step = Packed(
-        groups, at.text + embedded, members, at.report, at.images * at.patches, embedded
-    )
+    step = Packed(groups, at.text + embedded, members, at.report, at.images * at.patches, embedded)
     if stage == "rl" and rl.minibatch is not None:
         groups = min(groups, -(-rl.minibatch // ranks))
     longest = rl.max_new_tokens if stage == "rl" else recipe.eval.max_new_tokens

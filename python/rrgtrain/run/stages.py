@@ -19,6 +19,7 @@ from rrgtrain.config import dump_config
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.policy.files import start_files
+from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.trainable import training_only
 from rrgtrain.ranks import nodes, ranks, sharding
 from rrgtrain.ranks.sharding import load_weights
@@ -149,7 +150,7 @@ class Stages:
                 kept = self._result(SftResult, found).best
                 started = load_for(self.session.recipe.policy, kept, masters=True)
                 if sharding.is_sharded(self.session.policy):
-                    self.session.policy.go_on_with(started.model, started.layout)
+                    self._go_on_with(started)
                 else:
                     load_weights(self.session.policy, dict(started.model.named_parameters()))
             return self._result(SftResult, found)
@@ -174,6 +175,11 @@ class Stages:
         self.tuned = result.best
         return result
 
+    def _go_on_with(self, started: Policy) -> None:
+        """Take a policy in place of the sharded one, with its weights: a reference copies them."""
+        self.session.policy.go_on_with(started.model, started.layout)
+        sharding.read(self.session.policy, self.session.recipe.scale.shard)
+
     def rl(self, record: Recorder | None = None) -> RlResult:
         """Trains by the recipe's algorithm; the best weights are in checkpoints/<algorithm>."""
         session = self.session
@@ -186,7 +192,7 @@ class Stages:
         if self.tuned is not None and sharding.is_sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
             tuned = load_for(recipe.policy, self.tuned, masters=True)
-            policy.go_on_with(tuned.model, tuned.layout)
+            self._go_on_with(tuned)
         watch = AxesWatch(session.rewards.scored_text)
         kept_steps = recipe.log if ranks.is_main() else LogSettings(records=0)
         with self.checkpointer.running():

@@ -13,8 +13,15 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoTokenizer, DynamicCache, Gemma3ImageProcessorPil, Gemma3Processor
 
 from rrgtrain.cli import main
-from rrgtrain.plan import Setup, elements, image_lengths, machine_of, plan_stage, read_sizes
-from rrgtrain.plan.sizes import TOWER, Sizes
+from rrgtrain.plan import (
+    Setup,
+    Sizes,
+    elements,
+    image_lengths,
+    machine_of,
+    plan_stage,
+    read_sizes,
+)
 from rrgtrain.policy.families import family_of
 from rrgtrain.schema import PolicySettings
 from tests.rrgtrain.common import recipe
@@ -23,6 +30,7 @@ from tests.rrgtrain.policy.common import tiny_directory
 from tests.rrgtrain.policy.families import SORTS, WINDOW, backbone, build
 
 RANK = 3
+TOWER = ("patches", "block", "merger")
 
 
 @lru_cache
@@ -85,7 +93,7 @@ def test_a_cache_is_as_large_as_transformers_makes_it() -> None:
     wrong, kinds = {}, set()
     for name in SORTS:
         model, sizes = build(name, torch.float32), sizes_of_family(name)
-        kinds |= {(layer.most < 99, layer.grows > 0) for layer in sizes.kept}
+        kinds |= {(layer.most < 99, layer.grows > 0) for layer in sizes.caches}
         for tokens in (WINDOW - 2, 4 * WINDOW):
             cache = DynamicCache(config=model.config.get_text_config())
             ids = torch.full((1, tokens), 5)

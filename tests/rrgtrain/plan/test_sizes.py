@@ -18,7 +18,6 @@ from transformers import (
 from bench.gpu_step import LAYERS, TEXT, VISION, real_size
 from rrgtrain.errors import UserError
 from rrgtrain.plan import (
-    KNOWN,
     Sizes,
     elements,
     lora_rank,

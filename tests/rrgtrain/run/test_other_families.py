@@ -14,7 +14,7 @@ from rrgtrain.policy import load
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.policy.checkpoints import checkpoint
 from tests.rrgtrain.policy.sighted import sighted
-from tests.rrgtrain.runs import At, command, rows
+from tests.rrgtrain.runs import At, command, on_ranks, rows
 
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
 SHORT = [
@@ -25,17 +25,24 @@ SHORT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "way"), [("qwen3_vl", "row"), ("qwen3_5", "cache")])
+@pytest.mark.parametrize(
+    ("name", "way", "recipe", "ranks"),
+    [("qwen3_vl", "row", "combined", 1), ("qwen3_5", "cache", "editgrpo", 2)],
+)
 def test_both_loops_share_prompts_with_images_as_the_probe_found(
-    name: str, way: str, tmp_path: Path
+    name: str, way: str, recipe: str, ranks: int, tmp_path: Path
 ) -> None:
-    # edits, token weights and oracle in one step: what the systems ask of a policy
-    words = ["demo", "combined", "--out", "run", f"policy.path={checkpoint(name)}", *DATA, *SHORT]
-    done = command(*words, cwd=tmp_path)
-    assert done.status == 0, done.err
+    # combined: edits, token weights and oracle in one step, what the systems ask of a policy
+    words = ["demo", recipe, "--out", "run", f"policy.path={checkpoint(name)}", *DATA, *SHORT]
+    if ranks == 1:
+        done = [command(*words, cwd=tmp_path)]
+    else:
+        done = on_ranks(*words, "scale.mode=fsdp2", cwd=tmp_path, count=ranks)
+    assert [d.status for d in done] == [0] * ranks, done[0].err
     assert json.loads((tmp_path / "run/sharing.json").read_text())["way"] == way
-    assert done.err.count("prompts are shared by") == 1
-    assert {row["phase"] for row in rows(tmp_path / "run")} >= {"sft", "editgrpo+ditpo+orapo"}
+    assert sum(d.err.count("prompts are shared by") for d in done) == 1
+    algorithm = "editgrpo+ditpo+orapo" if recipe == "combined" else recipe
+    assert {row["phase"] for row in rows(tmp_path / "run")} >= {"sft", algorithm}
 
 
 def _ran(*words: str, cwd: Path) -> str:
