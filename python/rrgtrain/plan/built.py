@@ -1,4 +1,4 @@
-"""Read a model's sizes from the model itself, built on the meta device, where it has no weight."""
+"""Read a model's sizes from the model itself, built on the meta device."""
 
 from __future__ import annotations
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
-from transformers import AutoProcessor
 
 from rrgclinical.common import json_reader
 from rrgtrain.plan.sizes import Vision
-from rrgtrain.policy.load import PREPROCESSOR, base_of_adapter, fetch
+from rrgtrain.policy.families import family_of
+from rrgtrain.policy.load import (
+    PREPROCESSOR,
+    base_of_adapter,
+    fetch,
+    open_image_processor,
+    read_config,
+)
 from rrgtrain.policy.tiny import TinyConfig
 from rrgtrain.schema import PolicySettings
 
@@ -23,7 +28,7 @@ def image_lengths(policy: PolicySettings, vision: Vision, area: int) -> tuple[in
     """Return patches and tokens of an image of `area` pixels.
 
     Where a grid is cut they follow from the bounds of the area, its sides cut to whole tokens; else
-    the processor itself is asked, with one square grey image.
+    the processor itself prepares one square grey image.
     Raises UserError where it cannot be read.
     """
     if vision.merge is not None:
@@ -31,17 +36,14 @@ def image_lengths(policy: PolicySettings, vision: Vision, area: int) -> tuple[in
         side = vision.patch * vision.merge
         tokens = max(1, min(max(area, low), high) // side**2)
         return tokens * vision.merge**2, tokens
-    side = math.isqrt(area)
-    name = str(_directory(policy))
-
-    def counted() -> tuple[int, int]:
-        processor: Any = AutoProcessor.from_pretrained(name, trust_remote_code=False)
-        pixels = processor.image_processor([Image.new("L", (side, side)).convert("RGB")])
-        (tokens,) = processor._get_num_multimodal_tokens([(side, side)])["num_image_tokens"]
-        values = sum(math.prod(part.shape) for part in pixels["pixel_values"])
-        return values // vision.patch_values, int(tokens)
-
-    return fetch(name, counted, "the processor of ")
+    name, side = str(_directory(policy)), math.isqrt(area)
+    config = read_config(name)
+    rule = family_of(config).images(open_image_processor(name, config), config)
+    if policy.min_pixels or policy.max_pixels:
+        rule.bound(policy.min_pixels, policy.max_pixels)
+    pixels = rule.encode([Image.new("RGB", (side, side), (127, 127, 127))])
+    assert pixels is not None
+    return pixels.pixel_values.numel() // vision.patch_values, pixels.tokens[0]
 
 
 def _directory(policy: PolicySettings) -> Path:

@@ -19,7 +19,7 @@ SHORT, LONGER = 2, 4
 
 @dataclass(frozen=True)
 class Kept:
-    """What one layer keeps: `grows` numbers a token, of the last `most` tokens at most.
+    """Hold what a layer keeps: `grows` numbers a token, of the last `most` at most.
 
     fixed: numbers of a state, whatever the length; wide: those of them in fp32 in any dtype.
     """
@@ -35,7 +35,7 @@ class Kept:
 
 
 def kept_by_layers(backbone: Backbone) -> tuple[Kept, ...]:
-    """Run a bf16 model on the meta device with a cache, and read how each layer's grows."""
+    """Run a bf16 model on the meta device; read how the cache of each layer grows."""
     pairs = zip(_layers(backbone, SHORT), _layers(backbone, LONGER), strict=True)
     layers = []
     for short, longer in pairs:

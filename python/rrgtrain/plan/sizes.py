@@ -101,7 +101,7 @@ class Sizes:
         return weights
 
     def matrices(self, part: str) -> list[int]:
-        """Count the numbers of each matrix of a part that a token meets: of experts, its own."""
+        """Count the numbers of each matrix that a token meets: of experts, its own."""
         text = self.text
         return [
             w.elements * text.chosen // text.experts

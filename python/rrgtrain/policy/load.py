@@ -97,7 +97,7 @@ def load_policy(
         check_finite(name, dict(policy.model.named_parameters()))
         if policy.sees_images and (Path(name) / PREPROCESSOR).is_file():
             # with the bounds of images that the adapter was trained with
-            policy.image_processor = _image_processor(name, policy.config)
+            policy.image_processor = open_image_processor(name, policy.config)
         return policy
     config = read_config(name)
     loaded = torch.promote_types(dtype, torch.float32) if masters else dtype
@@ -109,7 +109,7 @@ def load_policy(
     options: dict[str, Any] = {}
     tower = vision_attention(vision_attn, device, dtype, windows=family.windows)
     if sees_images(config):
-        image_processor = _image_processor(name, config)
+        image_processor = open_image_processor(name, config)
         tokenizer.chat_template = _template_of_images(name) or tokenizer.chat_template
         if tower not in ("sdpa", PACKED_WINDOWS):
             options["attn_implementation"] = {"vision_config": tower}
@@ -193,7 +193,8 @@ def _refuse_layout(name: str, config: Any) -> None:
         )
 
 
-def _image_processor(name: str, config: Any) -> Any:
+def open_image_processor(name: str, config: Any) -> Any:
+    """Read the image processor of a checkpoint; UserError where it does not fit the model."""
     rule = family_of(config).images
     processor = fetch(name, lambda: getattr(transformers, rule.reads).from_pretrained(name))
     fetch(name, lambda: check_images(name, rule(processor, config)))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoTokenizer, DynamicCache, Gemma3ImageProcessorPil, Gemma3Processor
+from transformers import DynamicCache
 
 from rrgtrain.cli import main
 from rrgtrain.plan import (
@@ -26,8 +25,8 @@ from rrgtrain.policy.families import family_of
 from rrgtrain.schema import PolicySettings
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.policy.common import tiny_directory
 from tests.rrgtrain.policy.families import SORTS, WINDOW, backbone, build
+from tests.rrgtrain.policy.sighted import sighted
 
 RANK = 3
 TOWER = ("patches", "block", "merger")
@@ -132,15 +131,14 @@ def test_a_plan_of_another_family_says_what_is_estimated(
     assert once == 4 * elements(Setup.of(recipe(*words), machine_of("h100")).sizes.listed)
 
 
-def test_tokens_of_an_image_are_the_processors(tmp_path: Path) -> None:
-    """Of one that scales each image to the same square; grids follow from their bounds."""
-    marks = {"image_token": "image_pad", "boi_token": "vision_start", "eoi_token": "vision_end"}
-    tokenizer = AutoTokenizer.from_pretrained(
-        tiny_directory(), extra_special_tokens={k: f"<|{v}|>" for k, v in marks.items()}
-    )
-    pictures = Gemma3ImageProcessorPil(size={"height": 28, "width": 28})
-    Gemma3Processor(pictures, tokenizer, image_seq_length=4).save_pretrained(tmp_path)
-    vision = sizes_of_family("gemma3").vision
+def test_tokens_of_an_image_are_the_processors() -> None:
+    """A square of 4 x 4 patches; 12 tiles and the whole; a view, and tiles with new lines."""
+    for name, lengths in {"gemma3": (16, 4), "internvl": (13 * 16, 13 * 4)}.items():
+        vision = sizes_of_family(name).vision
+        assert vision is not None
+        policy = PolicySettings(path=str(sighted(name)))
+        assert image_lengths(policy, vision, 2544 * 3056) == lengths, name
+    vision = sizes_of_family("llava_onevision").vision
     assert vision is not None
-    for area in (100, 2544 * 3056):
-        assert image_lengths(PolicySettings(path=str(tmp_path)), vision, area) == (16, 4)
+    policy = PolicySettings(path=str(sighted("llava_onevision")))
+    assert image_lengths(policy, vision, 2544 * 3056)[1] == 16 + 4 * 5
