@@ -24,24 +24,24 @@ IMAGE_PIXELS_MAX = 12_845_056
 """`longest_edge` of Qwen2.5-VL's preprocessor_config.json."""
 
 
-def image_lengths(policy: PolicySettings, vision: Vision, area: int) -> tuple[int, int]:
-    """Return patches and tokens of an image of `area` pixels.
+def image_lengths(policy: PolicySettings, vision: Vision, size: tuple[int, int]) -> tuple[int, int]:
+    """Return patches and tokens of an image of `size`, its width and height in pixels.
 
     Where a grid is cut they follow from the bounds of the area, its sides cut to whole tokens; else
-    the processor itself prepares one square grey image.
+    the processor itself prepares a grey image.
     Raises UserError where it cannot be read.
     """
     if vision.merge is not None:
         low, high = pixel_bounds(policy)
         side = vision.patch * vision.merge
-        tokens = max(1, min(max(area, low), high) // side**2)
+        tokens = max(1, min(max(math.prod(size), low), high) // side**2)
         return tokens * vision.merge**2, tokens
-    name, side = str(_directory(policy)), math.isqrt(area)
+    name = str(_directory(policy))
     config = read_config(name)
     rule = family_of(config).images(open_image_processor(name, config), config)
     if policy.min_pixels or policy.max_pixels:
         rule.bound(policy.min_pixels, policy.max_pixels)
-    pixels = rule.encode([Image.new("RGB", (side, side), (127, 127, 127))])
+    pixels = rule.encode([Image.new("RGB", size, (127, 127, 127))])
     assert pixels is not None
     return pixels.pixel_values.numel() // vision.patch_values, pixels.tokens[0]
 

@@ -35,7 +35,7 @@ class Kept:
 
 
 def kept_by_layers(backbone: Backbone) -> tuple[Kept, ...]:
-    """Run a bf16 model on the meta device; read how the cache of each layer grows."""
+    """Run a bf16 model on the meta device; read how each layer's cache grows."""
     pairs = zip(_layers(backbone, SHORT), _layers(backbone, LONGER), strict=True)
     layers = []
     for short, longer in pairs:

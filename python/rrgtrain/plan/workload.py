@@ -22,8 +22,8 @@ IMAGES = 2
 """Images of a study with all views; an earlier one adds one more."""
 WITHOUT_PRIORS = ("iu_xray", "nih", "open_i", "r2gen_mimic", "rexgradient")
 """Data sets to which `data.prior=last` adds nothing."""
-RADIOGRAPH_PIXELS = 2544 * 3056
-"""Area of a radiograph of MIMIC-CXR-JPG at its own size."""
+RADIOGRAPH = (2544, 3056)
+"""Width and height of a radiograph of MIMIC-CXR-JPG, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def lengths_of(data: DataSettings, policy: PolicySettings, longest: int, sizes: 
     images = 0 if data.images == "none" or sizes.vision is None else images_of(data)
     patches = tokens = 0
     if images and sizes.vision is not None:
-        area = data.phantom.size**2 if data.source == "phantom" else RADIOGRAPH_PIXELS
-        patches, tokens = image_lengths(policy, sizes.vision, area)
+        size = (data.phantom.size,) * 2 if data.source == "phantom" else RADIOGRAPH
+        patches, tokens = image_lengths(policy, sizes.vision, size)
     text = PROMPT_TEXT.get(policy.prompt, PROMPT_TEXT["editgrpo"])
     return Lengths(images, patches, tokens, text, min(REPORT_TOKENS, longest))
 
@@ -164,7 +164,9 @@ def workload_of(recipe: Recipe, stage: str, ranks: int, at: Lengths) -> Workload
         at.images,
         recipe.eval.batch,
         batch,
-        recipe.data.phantom.size**2 / RADIOGRAPH_PIXELS if recipe.data.source == "phantom" else 1.0,
+        recipe.data.phantom.size**2 / math.prod(RADIOGRAPH)
+        if recipe.data.source == "phantom"
+        else 1.0,
     )
 
 

@@ -137,8 +137,8 @@ def test_tokens_of_an_image_are_the_processors() -> None:
         vision = sizes_of_family(name).vision
         assert vision is not None
         policy = PolicySettings(path=str(sighted(name)))
-        assert image_lengths(policy, vision, 2544 * 3056) == lengths, name
+        assert image_lengths(policy, vision, (2544, 3056)) == lengths, name
     vision = sizes_of_family("llava_onevision").vision
     assert vision is not None
     policy = PolicySettings(path=str(sighted("llava_onevision")))
-    assert image_lengths(policy, vision, 2544 * 3056)[1] == 16 + 4 * 5
+    assert image_lengths(policy, vision, (2544, 3056))[1] == 16 + 4 * 5
