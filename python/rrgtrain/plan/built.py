@@ -20,7 +20,8 @@ from rrgtrain.policy.kinds import architecture
 
 def read_sizes(config: Any) -> Sizes:
     """Read the sizes of the model that transformers builds from its configuration."""
-    return _read(type(config), config.to_json_string())
+    kind: Any = type(config)  # mypy takes a type for unhashable
+    return _read(kind, config.to_json_string())
 
 
 @lru_cache(maxsize=64)
