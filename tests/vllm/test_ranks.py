@@ -15,7 +15,7 @@ RUN = [
     *("rl", "--from", "tiny", "--out", "run", *OF_PHANTOM, *SMALL_POLICY),
     *("scale.mode=fsdp2", "rl.steps=2", "rl.prompts=3", "rl.group=4", "rl.max_new_tokens=10"),
     *("rl.eval_every=9", "rl.lr=0.001", "eval.limit=3", "eval.max_new_tokens=10"),
-    "eval.bootstrap=20",
+    *("eval.bootstrap=20", "eval.meteor=false"),
     *("eval.samples=2", "checkpoint.steps=1", "rollout.engine=vllm", "rollout.memory=0.05"),
 ]
 

@@ -131,7 +131,7 @@ def test_the_reference_itself_is_right() -> None:
         ("/ lengths[sequence].double()", ""),
         ("logs[sizes[group_of_sequence[sequence]]] - ", "-"),
         ("frequency[group_place[place]]", "count[place]"),
-        ("return 1 + (alpha", "return (alpha"),
+        ("= 1 + (alpha", "= (alpha"),
         ("(alpha * (tf * idf))", "(tf * idf)"),
         ("stack([group_of_sequence[in_sequence[0]],", "stack([0 * in_sequence[0],"),
     ],

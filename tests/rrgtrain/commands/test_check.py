@@ -59,7 +59,7 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
     status, lines = told(capsys, checkpoint("qwen3"), "rollout.engine=vllm")
     assert status == 1 and "rollout.engine=vllm serves Qwen2.5-VL" in lines["model"]
     status, lines = told(capsys, text_directory(), "policy.sharing=cache", "policy.attn=dense")
-    assert status == 0 and lines["sharing"].endswith("; it trains in one process")
+    assert status == 0 and lines["sharing"].startswith("prompts are shared by a prefix cache")
     real = TransformersEngine.generate
 
     def colder(engine: Any, policy: Any, request: Any) -> Any:

@@ -17,6 +17,7 @@ RUN = [
     *("rl.steps=3", "rl.prompts=3", "rl.group=4", "rl.max_new_tokens=10", "rl.eval_every=3"),
     *("rl.lr=0.001", "rl.beta=0.01", "eval.limit=3", "eval.max_new_tokens=10"),
     *("eval.bootstrap=20", "eval.samples=2", "checkpoint.steps=1", "deterministic=true"),
+    "eval.meteor=false",
 ]
 
 # Draws from every rank's own generator, and an oracle whose weight follows what prompts earned.

@@ -19,6 +19,7 @@ from tests.rrgtrain.runs import At, command, on_ranks, rows
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
 SHORT = [
     *("eval.max_new_tokens=6", "eval.bootstrap=20", "eval.samples=2", "eval.limit=2"),
+    "eval.meteor=false",
     *("sft.steps=1", "sft.batch=2", "sft.eval_every=1", "sft.warmup=0", "rl.eval_every=1"),
     *("rl.steps=1", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=6", "rl.beta=0.01"),
     "checkpoint.steps=1",

@@ -15,6 +15,7 @@ from tests.rrgtrain.runs import At, command, differences, rows
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
 TEXT = [
     *("data.images=none", "eval.max_new_tokens=10", "eval.bootstrap=20", "eval.samples=2"),
+    "eval.meteor=false",
     *("sft.steps=2", "sft.batch=2", "sft.eval_every=2", "sft.warmup=0", "rl.eval_every=2"),
     *("rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=10", "rl.lr=0.01"),
     *("rl.beta=0.01", "checkpoint.steps=1", "deterministic=true"),

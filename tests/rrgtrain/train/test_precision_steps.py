@@ -135,6 +135,7 @@ TWIN = [
     *("sft.steps=80", "sft.batch=8", "sft.eval_every=80", "sft.lr=0.003", "sft.warmup=5"),
     *("rl.steps=4", "rl.prompts=4", "rl.group=4", "rl.eval_every=4", "rl.max_new_tokens=40"),
     *("eval.max_new_tokens=48", "eval.batch=24", "eval.bootstrap=200", "log.records=0"),
+    "eval.meteor=false",
 ]
 
 

@@ -25,7 +25,7 @@ from tests.rrgtrain.policy.common import tiny_policy
 SOURCES = Path(__file__).resolve().parents[3] / "python"
 DAY = 86_400.0
 # The time of day as a mark for a person, of which no duration is made: file and function.
-STAMPS = {("logs.py", "write"), ("outcome.py", "finish"), ("client.py", "_record")}
+STAMPS = {("logs.py", "write"), ("outcome.py", "_finish"), ("client.py", "_record")}
 # What a chat template asks for: the date that it writes.
 STAMPS |= {("render.py", "_compiled")}
 
