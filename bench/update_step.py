@@ -42,6 +42,7 @@ from rrgdata.study import ImageRef, Study
 from rrgkern import PolicyLoss, group_advantages
 from rrgtrain.algorithms.group import Group, Member, group_offsets
 from rrgtrain.integrations.trl import SharedPrefix
+from rrgtrain.plan import KNOWN
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import encode_prompt, prompt_text
@@ -304,15 +305,10 @@ def checkpoint(directory: Path, case: Case, size: str) -> Path:
     return place
 
 
+_3B = KNOWN["Qwen/Qwen2.5-VL-3B-Instruct"]
 THREE_BILLION = {
     "text_config": {
-        "hidden_size": 2048,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 2,
-        "vocab_size": 151936,
-        "tie_word_embeddings": True,
+        **{name: value for name, value in _3B.items() if name != "vision_config"},
         "layer_types": ["full_attention"] * 36,
         "max_window_layers": 36,
         "rope_parameters": {
@@ -321,14 +317,7 @@ THREE_BILLION = {
             "mrope_section": [16, 24, 24],
         },
     },
-    "vision_config": {
-        "hidden_size": 1280,
-        "intermediate_size": 3420,
-        "out_hidden_size": 2048,
-        "depth": 32,
-        "num_heads": 16,
-        "fullatt_block_indexes": [7, 15, 23, 31],
-    },
+    "vision_config": _3B["vision_config"],
 }
 
 

@@ -9,12 +9,11 @@ from PIL import Image
 
 from rrgclinical.common import json_reader
 from rrgtrain.plan.sizes import Vision
-from rrgtrain.policy.families import family_of
 from rrgtrain.policy.load import (
     PREPROCESSOR,
     base_of_adapter,
     fetch,
-    open_image_processor,
+    open_images,
     read_config,
 )
 from rrgtrain.policy.tiny import TinyConfig
@@ -37,11 +36,10 @@ def image_lengths(policy: PolicySettings, vision: Vision, size: tuple[int, int])
         tokens = max(1, min(max(math.prod(size), low), high) // side**2)
         return tokens * vision.merge**2, tokens
     name = str(_directory(policy))
-    config = read_config(name)
-    rule = family_of(config).images(open_image_processor(name, config), config)
+    images = open_images(name, read_config(name))
     if policy.min_pixels or policy.max_pixels:
-        rule.bound(policy.min_pixels, policy.max_pixels)
-    pixels = rule.encode([Image.new("RGB", size, (127, 127, 127))])
+        images.bound(policy.min_pixels, policy.max_pixels)
+    pixels = images.encode([Image.new("RGB", size, (127, 127, 127))])
     assert pixels is not None
     return pixels.pixel_values.numel() // vision.patch_values, pixels.tokens[0]
 

@@ -20,6 +20,7 @@ from rrgtrain.policy.attention import use_rows
 from rrgtrain.policy.backbone import SHARED_ATTENTION, sees_images
 from rrgtrain.policy.chat_template import end_of_turn
 from rrgtrain.policy.families import family_of
+from rrgtrain.policy.families.images import ImageRule
 from rrgtrain.policy.kinds import architecture, refuse_other_kinds
 from rrgtrain.policy.packed_windows import PACKED_WINDOWS
 from rrgtrain.policy.policy import Policy
@@ -97,7 +98,7 @@ def load_policy(
         check_finite(name, dict(policy.model.named_parameters()))
         if policy.sees_images and (Path(name) / PREPROCESSOR).is_file():
             # with the bounds of images that the adapter was trained with
-            policy.image_processor = open_image_processor(name, policy.config)
+            policy.image_processor = open_images(name, policy.config).processor
         return policy
     config = read_config(name)
     loaded = torch.promote_types(dtype, torch.float32) if masters else dtype
@@ -109,7 +110,7 @@ def load_policy(
     options: dict[str, Any] = {}
     tower = vision_attention(vision_attn, device, dtype, windows=family.windows)
     if sees_images(config):
-        image_processor = open_image_processor(name, config)
+        image_processor = open_images(name, config).processor
         tokenizer.chat_template = _template_of_images(name) or tokenizer.chat_template
         if tower not in ("sdpa", PACKED_WINDOWS):
             options["attn_implementation"] = {"vision_config": tower}
@@ -193,12 +194,13 @@ def _refuse_layout(name: str, config: Any) -> None:
         )
 
 
-def open_image_processor(name: str, config: Any) -> Any:
-    """Read the image processor of a checkpoint; UserError where it does not fit the model."""
-    rule = family_of(config).images
-    processor = fetch(name, lambda: getattr(transformers, rule.reads).from_pretrained(name))
-    fetch(name, lambda: check_images(name, rule(processor, config)))
-    return processor
+def open_images(name: str, config: Any) -> ImageRule:
+    """Read how a checkpoint's images are prepared; UserError where that does not fit the model."""
+    kind = family_of(config).images
+    processor = fetch(name, lambda: getattr(transformers, kind.reads).from_pretrained(name))
+    images = kind(processor, config)
+    fetch(name, lambda: check_images(name, images))
+    return images
 
 
 def _template_of_images(name: str) -> str | None:

@@ -18,6 +18,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from rrgclinical.common.errors import cause_line
 from rrgtrain.policy.backbone import SHARINGS, Backbone
 from rrgtrain.policy.forward import head_logps, hidden_states
 from rrgtrain.policy.own_forward import with_tokens
@@ -296,11 +297,10 @@ def _own_or_refused(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter
     try:
         return _own(backbone, pairs, weights)
     except Exception as error:  # whatever a foreign forward raises
-        first = (str(error).splitlines() or [""])[0][:200]
         raise NoWay(
             f"a {type(backbone.backbone).__name__} cannot be trained: its own forward fails in "
-            f"transformers {transformers.__version__} ({type(error).__name__}: {first}); use "
-            "another version, or another model"
+            f"transformers {transformers.__version__} ({cause_line(error)}); use another version, "
+            "or another model"
         ) from error
 
 

@@ -22,8 +22,6 @@ from rrgtrain.policy.families.images import ImageRule
 
 T = TypeVar("T")
 
-# More pixels than any radiograph has: a bound of the file, and no image, is wrong.
-_AREA = 1 << 28
 _NAMED = 3
 COPY = "copy the checkpoint again, or name another one"
 # What every tokenizer of a policy must give back; one without its vocabulary gives nothing.

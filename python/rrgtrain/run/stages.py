@@ -113,7 +113,6 @@ class Stages:
             if ranks.is_main():
                 # the scorecard at the end: what it lacks is said before anything is trained
                 Judge(recipe.eval, data.rewards)
-            if ranks.is_main():
                 dump_config(asked, run.config)
             session = open_session(data, out, resume=resume)
             if verb is not None:

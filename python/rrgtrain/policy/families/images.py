@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rrgtrain.errors import UserError
 
-# No processor scales an image to more pixels.
+# More pixels than any radiograph has: a bound of the file, and no image, is wrong.
 _AREA = 2**28
 
 
