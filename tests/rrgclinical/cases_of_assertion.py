@@ -46,6 +46,13 @@ Without significant improvement of the {}.
 No considerable reduction in the {}.
 We cannot deny the {}.
 The right side is not spared from {}.
+It would be wrong to say that there is no {}.
+It is not the case that there is no {}.
+It is incorrect that there is no {}.
+I do not agree that there is no {}.
+No evidence that the {} has resolved.
+There is no definite sign that the {} has cleared.
+No suggestion that {} is absent.
 """
 
 UNCERTAIN_TWICE_DENIED = """
@@ -76,6 +83,11 @@ It is not improbable that this represents {}.
 {} cannot be dismissed.
 {} would not be unlikely.
 It is possible that there is {}.
+Can neither confirm nor exclude {}.
+{} is neither confirmed nor excluded.
+{} cannot be confirmed or excluded.
+Without excluding {}.
+Not excluded: {}.
 """
 
 LIMITED = """
@@ -153,6 +165,10 @@ No {} bar a small one on the left.
 No {} excluding the left.
 No {}, other than a trace on the right.
 With the exception of the left base, there is no {}.
+No {} outside of the left base.
+No {} elsewhere than on the left.
+No {} anywhere but the left base.
+No {} beyond a trace.
 """
 
 EXCEPTED_POSSIBLY = """
@@ -211,6 +227,11 @@ Not there is the {}.
 Not to be seen is the {}.
 Missing today is the {}.
 No longer can the {} be seen.
+Not identified: {}.
+Absent: {}.
+Pertinent negatives: {}.
+Excluded: {}.
+No evidence that this is {}.
 """
 
 SOUGHT = """
@@ -259,6 +280,8 @@ Attention on followup for {}.
 CT to confirm or exclude {}.
 In order to exclude {}, CT could be performed.
 Recommend CT for {}.
+Should {} be suspected clinically, CT is advised.
+The clinical question is {}.
 """
 
 STANDING = """
@@ -272,6 +295,10 @@ Recommend CT of the {}.
 CT shows {}.
 CT is recommended to evaluate the {}.
 Comparison CT shows a {}.
+The cause of the {} is uncertain.
+The age of the {} is in question.
+Some signs of {}.
+This should be {}.
 """
 
 HEDGED = """
@@ -314,6 +341,13 @@ Borderline mild {}.
 {}, ?
 {}: possible.
 Left {}, likely.
+{} is in question.
+{} is uncertain.
+{} is not certain.
+It is unclear whether there is {}.
+We do not know whether there is {}.
+Cannot tell whether the {} has resolved.
+Query {}.
 """
 
 EARLIER = """

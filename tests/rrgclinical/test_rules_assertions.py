@@ -70,6 +70,10 @@ ENDLESS = (
     ("no ", "really "),
     ("", "to exclude effusion "),
     ("", "the and "),
+    ("", "effusion is uncertain, "),
+    ("unclear whether ", "effusion has resolved and "),
+    ("", "no evidence that effusion "),
+    ("", "that this is "),
 )
 
 

@@ -234,6 +234,7 @@ _HANDLERS = {
     Cue.EXCEPT: _Reader._except,
     Cue.GONE: _Reader._gone,
     Cue.HEDGED: _Reader._hedged,
+    Cue.UNSURE: _Reader._unsure,
     Cue.AIM: _Reader._aim,
     Cue.EXAMINE: _Reader._examine,
     Cue.EARLIER: _Reader._earlier,

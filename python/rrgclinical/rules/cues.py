@@ -75,6 +75,7 @@ class Cue(IntEnum):
     EARLIER = 48
     THAT_THERE = 49
     HEDGED = 50
+    UNSURE = 51
 
 
 # Two findings told apart by nothing: one before these words and one behind.
@@ -126,17 +127,20 @@ CUES: dict[Cue, str] = {
     # Deny a finding or predicate a few words ahead.
     Cue.NEGATE_NEXT: "not, by no means, in no way, hardly, scarcely, far from, anything but",
     # Deny what follows where a finding follows in the segment, what precedes where none does.
-    Cue.NEGATE_EITHER: "now? resolved, now? cleared, absent, unlikely",
+    Cue.NEGATE_EITHER: """
+        now? resolved, now? cleared, absent, unlikely, absent|negative|negatives|excluded :,
+        not seen|identified|present|found|visualized|detected|evident :
+    """,
     # Doubt in the same two directions.
     Cue.DOUBT_EITHER: NOT_UNLIKELY
     + """,
         possible, probable, suspected, questionable, questioned, equivocal, doubtful, conceivable,
-        poss, prob, if present|any|real
+        poss, prob, if present|any|real, not excluded :, not ruled out :
     """,
     # Doubt what follows, or what precedes where they stand alone behind a comma.
     Cue.DOUBT: _INSEPARABLE
     + """
-        possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
+        query, possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
         questionably, supposedly, tentatively, not improbably|impossibly, not out of the question,
         may, might, could, question,
         may represent|reflect|indicate, not definitely|entirely|completely? rule,
@@ -149,7 +153,11 @@ CUES: dict[Cue, str] = {
         not exclude, not excluded, apparent, possibility|likelihood of,
         raise|raises|raising the? question|possibility|suspicion|concern of|for,
         could not exclude, unable|impossible to exclude, not possible to exclude,
-        cannot be certain, unclear|uncertain whether|if, indeterminate for, differential,
+        neither confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove,
+        without|not excluding, without ruling,
+        cannot be certain, is? unclear|uncertain|unknown|doubtful whether|if there? is|are?,
+        cannot|not|unable to? say|tell|determine|decide|know whether|if there? is|are?,
+        is? not clear|certain|sure|known whether|if there? is|are?, indeterminate for, differential,
         to suggest, consideration include,
         is|are? thought|felt|believed|favored to represent|be|reflect|indicate,
         presumed to represent|be|reflect, more|less likely than,
@@ -164,7 +172,13 @@ CUES: dict[Cue, str] = {
         likely|probably|possibly represent|reflect|indicate
     """,
     # Doubt what precedes where it stands alone behind a comma, nothing elsewhere.
-    Cue.HEDGED: "uncertain, indeterminate, query, unclear, in doubt|question, tentative",
+    Cue.HEDGED: "uncertain, indeterminate, unclear, in doubt|question, tentative",
+    # Doubt what precedes, unless its cause or age is in doubt.
+    Cue.UNSURE: """
+        is|are|remain uncertain|unclear|equivocal|doubtful|debatable|inconclusive,
+        is|are|remain in doubt|question, is|are|remain open to question|debate,
+        is|are not certain|sure|conclusive, is|are|remain a question|matter
+    """,
     # Deny what precedes.
     Cue.NEGATED_BEFORE: """
         nowhere to? be? seen|identified|visible|visualized|evident|found|apparent,
@@ -254,7 +268,8 @@ CUES: dict[Cue, str] = {
     Cue.UNASSERTED: SOUGHT
     + """,
         history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
-        indication, clinical concern for, if there is|are, if clinical, screening for,
+        indication, clinical question is|was|of|:, clinical concern for, if there is|are,
+        if clinical, screening for,
         rule out history, risk of, risk for, treated for, known history of, workup for|of,
         symptom of, clinical suspicion for|of,
         sensitive|insensitive|sensitivity|specific in|for|to|than,
@@ -300,7 +315,7 @@ CUES: dict[Cue, str] = {
         was|were identified|described on an|the|a? earlier|prior|previous
     """,
     # Nothing is asserted where it opens the sentence ("signs of infection should be sought").
-    Cue.SIGN: "sign of, follow up for, followup for",
+    Cue.SIGN: "sign of, follow up for, followup for, should",
     # A new statement begins.
     Cue.BREAK: """
         but, however, although, though, whereas, while, yet, despite,

@@ -34,6 +34,9 @@ AFFIRM = f"""
     no|without marked|significant|substantial|considerable|definite interval? {_CHANGE} of|in,
     no|without partial|incomplete|further|gradual|continued interval? {_CHANGE} of|in,
     cannot|not be? said|claimed|stated|true|correct that there? is|are? no|without,
+    not the case|truth that there? is|are? no, not agree|concur that there? is|are? no,
+    would? be? wrong|incorrect|false|untrue|inaccurate|mistaken that there? is|are? no,
+    would? be? wrong|incorrect|false|inaccurate to say|state|claim|conclude that there? is|are? no,
     can not deny, cannot deny,
     hardly|barely|scarcely more than, nothing beyond|above|but, nothing else than,
     no {_CHANGE} is|was? seen|noted|evident|identified in|of,
@@ -50,6 +53,8 @@ NOT_UNLIKELY = f"""
 NOT_EXCLUDED = """
     not|never yet? been definitely|definitively|entirely|completely|fully? excluded|ruled,
     by no means be|been? excluded|ruled, in no way be|been? excluded|ruled,
+    neither confirmed|proven|established nor excluded|ruled, neither excluded nor confirmed|proven,
+    cannot be confirmed|proven or|nor excluded|ruled, cannot be excluded or|nor confirmed|proven,
     not|never yet|safely|reliably|confidently|totally|wholly|absolutely excluded|ruled,
     never|hardly|scarcely excluded|ruled, not to be excluded|ruled,
     cannot be dismissed|discounted|disregarded|eliminated, cannot yet be excluded|ruled,
@@ -61,6 +66,7 @@ EXCEPT = """
     except, except for|in|on|at?, aside from, apart from, other than, save, save for, excepting,
     with the? sole|only|single|possible|notable? exception of, but for, barring, bar a|an|the|for,
     besides,
-    excluding,
+    excluding, outside of|the, elsewhere than, anywhere|anyplace but|except|outside,
+    beyond a|an,
     the? sole|only? exception is|being, not counting|including
 """

@@ -151,6 +151,19 @@ def verb_of_denied(events: Sequence[Event], index: int) -> int:
     return -1
 
 
+def denial_behind(events: Sequence[Event], index: int) -> Event | None:
+    """Find what denies a finding named behind `index` in its clause ("that X has cleared")."""
+    named = False
+    for event in events[index + 1 : index + 1 + _FAR]:
+        cues = _cues(event)
+        if Cue.NEGATED_BEFORE in cues or Cue.NEGATE_EITHER in cues:
+            return event if named else None
+        if cues & {Cue.END, Cue.COMMA, Cue.BREAK, Cue.WHICH, Cue.OR, Cue.AND}:
+            return None
+        named |= Cue.FINDING in cues
+    return None
+
+
 def ends_sentence(events: Sequence[Event], index: int) -> bool:
     """True when nothing that tells of a finding follows in the clause."""
     for place in range(index + 1, min(len(events), index + 1 + _FAR)):

@@ -10,6 +10,7 @@ from rrgclinical.rules.headings import find_heading
 from rrgclinical.rules.lexicon import Event, Role
 from rrgclinical.rules.lookaround import (
     advice_follows,
+    denial_behind,
     ends_segment,
     ends_sentence,
     grades,
@@ -30,6 +31,10 @@ _NEXT = 3
 """Tokens that a denial of the next words ("not") reaches over."""
 _NEAR = 60
 """Characters between two denials that undo each other."""
+_WORD = 12
+"""Characters that hold the word before a cue."""
+_CLAUSE = 200
+"""Characters of a clause that are looked through before a cue."""
 _POOL = 16
 """Attributes that one finding takes at most."""
 _TURNED = re.compile(
@@ -40,6 +45,20 @@ _TURNED = re.compile(
     re.IGNORECASE,
 )
 """Words between two denials that undo each other ("not entirely free of")."""
+_EVIDENCE_THAT = re.compile(
+    r"\s+(?:(?:clear|definite|convincing|good|radiographic|any|further|real)\s+)*"
+    r"(?:evidence|signs?|indications?|suggestions?|proof|hint|reason\s+to\s+\w+)\s+that\b(?!\s+there)",
+    re.IGNORECASE,
+)
+"""Words behind a denial that deny a whole clause ("no evidence that the effusion has cleared")."""
+_DENIED_CLAUSE = re.compile(r"\bthat\s+\Z", re.IGNORECASE)
+_WHETHER = re.compile(r"\b(?:whether|if)\s", re.IGNORECASE)
+_ASKED_OF = re.compile(
+    r"\b(?:causes?|a?etiolog(?:y|ies)|significance|nature|chronicity|acuity|age|origin|source|relevance"
+    r"|importance|sizes?|extents?|stability|severity|change|location|position)\b",
+    re.IGNORECASE,
+)
+"""What may be in doubt of a finding that is there."""
 _THAT = re.compile(r"\s+that\b", re.IGNORECASE)
 _SOUGHT = re.compile(r"\bfor(?:\s+an?|\s+any)?\s+\Z", re.IGNORECASE)
 _STANDS = re.compile(
@@ -53,6 +72,12 @@ class Scopes(Statement):
     def _negate(self, index: int, event: Event, role: Role) -> None:
         if event.first == self.undone:
             return
+        if _EVIDENCE_THAT.match(self.sentence, event.end):
+            undone = denial_behind(self.events, index)
+            if undone is not None:
+                self._affirm(index, event, role)
+                self.undone = undone.first
+                return
         self.within = self.finding > self.verb and self.told.since(max(self.clause, self.comma))
         self.kept = len(self.pool)
         self.negate, self.doubt = True, False
@@ -90,7 +115,7 @@ class Scopes(Statement):
             self.doubted = event.first
 
     def _negate_either(self, index: int, event: Event, role: Role) -> None:
-        if self._stands_first(index):
+        if event.first == self.undone or self._stands_first(index):
             return
         if looks_back(self.ahead, index):
             self._deny(self._reach_over_comma())
@@ -150,12 +175,14 @@ class Scopes(Statement):
         self.verb = event.first
 
     def _sign(self, index: int, event: Event, role: Role) -> None:
-        if index == 0:
+        if not self.sentence[: event.start].strip():  # "this should be edema" asserts it
             self.unasserted = True
 
     def _negated_before(self, index: int, event: Event, role: Role) -> None:
         if event.first == self.undone or self._stands_first(index):
             return
+        if self.doubt and self._said_before(_WHETHER, event):
+            return  # "cannot tell whether the effusion has resolved"
         if self._speaks_of_that(event):
             self._negate(index, event, role)
         elif self.tip > self.parted:
@@ -185,6 +212,10 @@ class Scopes(Statement):
         that = _THAT.match(self.sentence, event.end)
         return that is not None and not self.told.since(self._reach())
 
+    def _said_before(self, words: re.Pattern[str], event: Event) -> bool:
+        begin = max(0, event.start - _CLAUSE)
+        return words.search(self.sentence, begin, event.start) is not None
+
     def _tip(self, index: int, event: Event, role: Role) -> None:
         self.tip = event.first
 
@@ -208,6 +239,10 @@ class Scopes(Statement):
         if stands_behind_mark(self.events, index):
             self._doubted_at_end(index, event, role)
 
+    def _unsure(self, index: int, event: Event, role: Role) -> None:
+        if not self._said_before(_ASKED_OF, event):
+            self.told.weaken(self._reach_behind_mark(index))
+
     def _setting(self, index: int, event: Event, role: Role) -> None:
         self.told.weaken(self._reach_over_comma(), "diseases weakened")
         self._doubt(index, event, role)
@@ -228,6 +263,8 @@ class Scopes(Statement):
         self.aside = self.comma == len(self.drafts)
 
     def _cause(self, index: int, event: Event, role: Role) -> None:
+        if _DENIED_CLAUSE.search(self.sentence, max(0, event.start - _WORD), event.start):
+            return  # "no evidence that this is pneumonia"
         self.negate = False
         self.unasserted = self.history
 
