@@ -18,7 +18,6 @@ import torch
 from rrgclinical.common.progress import Bar, progress
 from rrgdata.study import Study
 from rrgtrain.algorithms import Algorithm, Context, Group
-from rrgtrain.algorithms.group import members
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.policy import Policy
@@ -29,7 +28,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.axes_watch import AxesWatch, alarm_lines
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.batch_metrics import batch_row, zero_variance
+from rrgtrain.train.batch_metrics import zero_variance
 from rrgtrain.train.batch_order import batch_indices, order_of
 from rrgtrain.train.best import Best, judged_settings
 from rrgtrain.train.evaluate import chosen_value
@@ -40,11 +39,8 @@ from rrgtrain.train.reference import Reference, named_reference
 from rrgtrain.train.resample import differing
 from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.save_policy import save_policy
-from rrgtrain.train.speed import Speed
+from rrgtrain.train.step_log import StepLog
 from rrgtrain.train.step_record import Recorder, StepRecord
-from rrgtrain.util.stopwatch import Stopwatch
-
-PHASES = ("rollout", "edit", "reward", "update", "validate")
 
 
 @dataclass(frozen=True)
@@ -82,6 +78,17 @@ class LoopState:
     all_groups: int = 0
     edits: dict[str, float] = field(default_factory=dict)
 
+    def count(self, batch: Batch) -> None:
+        """Count the reports, groups and edits of a step."""
+        self.rollouts += sum(len(group.members) for group in batch.sampled)
+        self.flat_groups += zero_variance(batch)
+        self.all_groups += len(batch.sampled)
+        taught = batch.objective.preference or batch.objective.likelihood is not None
+        self.flat_row = 0 if taught or differing(batch) else self.flat_row + 1
+        for name, value in batch.counts.items():
+            if not name.startswith("resample/"):
+                self.edits[name] = self.edits.get(name, 0.0) + value
+
 
 @dataclass
 class RlRun:
@@ -111,6 +118,7 @@ class RlRun:
     state: LoopState = field(default_factory=LoopState)
     optimizer: torch.optim.Optimizer = field(init=False)
     watch: SamplerWatch = field(init=False)
+    step_log: StepLog = field(init=False)
     prompts_ahead: Generator[list[EncodedPrompt]] = field(init=False)
     """This rank's prompts of each step from the first that is run."""
 
@@ -133,7 +141,7 @@ class RlRun:
             self.policy, self.algorithm, self.recipe.rl, self.recipe.rollout.max_gap, at_start
         )
         self._best = Best(self.policy, judged_settings(self.recipe), self.checkpointer)
-        self._clock, self._speed = Stopwatch(PHASES), Speed(self.policy)
+        self.step_log = StepLog(self.algorithm.name, self.log, self.policy, self.rewards)
         saved = self.checkpointer.begin(self.algorithm.name, self.state_dict)
         if saved is not None:
             self.load_state_dict(saved)
@@ -160,7 +168,7 @@ class RlRun:
         """For a checkpoint: all that the loop knows beside the weights."""
         return {
             **dataclasses.asdict(self.state),
-            "seconds": dict(self._clock.seconds),
+            "seconds": dict(self.step_log.clock.seconds),
             "optimizer": self.optimizer.state_dict(),
             "best": self._best.state_dict(),
             "algorithm": self.algorithm.state_dict(),
@@ -180,7 +188,7 @@ class RlRun:
             self.record.load_state_dict(saved["record"])
         if self.watch_axes:
             self.watch_axes.load_state_dict(saved["axes"])
-        self._clock.load(saved["seconds"])
+        self.step_log.clock.load(saved["seconds"])
 
     def has_steps_left(self) -> bool:
         """Validates where that is due, the start included; False when all steps are done.
@@ -195,12 +203,12 @@ class RlRun:
                 values = self.validate()
                 self.log.write(f"{self.algorithm.name}_val", state.step - 1, values)
                 self._tell_alarm(values)
-            self._clock.lap("validate")
+            self.step_log.clock.lap("validate")
             value = chosen_value(values, by)
             self._bar.show(**{by: value})
             state.validated = state.step
             self._best.offer(state.step, value)
-            self._clock.lap("validate")  # it may have written a checkpoint
+            self.step_log.clock.lap("validate")  # it may have written a checkpoint
         if last:
             self.sampler.release(self.policy)
         elif state.flat_row and state.flat_row == settings.flat_steps:
@@ -232,13 +240,11 @@ class RlRun:
 
         A checkpoint comes before it where one is due."""
         with self.checkpointer.step(self.state.step):
-            self._speed.begin()
-            self._spent: dict[str, float] = {}
-            self._counted = self.rewards.statistics()
+            self.step_log.begin()
             self.sampler.step = self.state.step
             yield self.state.step
             self.state.step += 1
-        self._bar.advance(1, **self._shown)
+        self._bar.advance(1, **self.step_log.shown)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -247,7 +253,7 @@ class RlRun:
         A stop comes at its end.
         """
         yield
-        self._spent[name] = self._spent.get(name, 0.0) + self._clock.lap(name)
+        self.step_log.lap(name)
         if name != "update":  # the step is done but for its row
             self.checkpointer.check_stop()
 
@@ -298,31 +304,10 @@ class RlRun:
         return batch
 
     def log_step(self, step: int, batch: Batch, update: Mapping[str, float], tokens: int) -> None:
-        """Writes the row of a step; `tokens` went through the update's forward."""
-        drawn = members(batch.sampled)
-        self.state.rollouts += len(drawn)
-        self.state.flat_groups += zero_variance(batch)
-        self.state.all_groups += len(batch.sampled)
-        taught = batch.objective.preference or batch.objective.likelihood is not None
-        self.state.flat_row = 0 if taught or differing(batch) else self.state.flat_row + 1
-        for name, value in batch.counts.items():
-            if name.startswith("resample/"):
-                continue
-            self.state.edits[name] = self.state.edits.get(name, 0.0) + value
-        total = batch.scores["total"]
-        self._shown = {"reward": float(total.mean())} if len(total) else {}
-        speed = self._speed.row(
-            self._spent,
-            generated=sum(len(m.ids) for m in drawn),
-            trained=tokens,
-            scored=int(update["scored_tokens"]),
-            reference=self.reference is not None,
-        )
-        rewards = self.rewards.since(self._counted)
-        if cost := rewards.get("endpoint/total_cost"):
-            self._shown["cost"] = cost
-        row = {**batch_row(batch), **batch.counts, **update, **speed, **rewards}
-        self.log.write(self.algorithm.name, step, row)
+        """Count a step and write its row; `tokens` went through the update's forward."""
+        self.state.count(batch)
+        reference = self.reference is not None
+        self.step_log.write(step, batch, update, tokens, reference=reference)
 
     def finish(self) -> RlResult:
         """Saves the best weights to `out`, with which the policy ends."""
@@ -331,14 +316,14 @@ class RlRun:
             self.reference.release()
         with self.checkpointer.interruptible(self.state.step):
             save_policy(self.policy, self.out, self.recipe)
-        self._clock.lap("validate")
+        self.step_log.clock.lap("validate")
         return RlResult(
             self.out,
             self._best.value,
             self._best.step,
             self.state.step,
-            self._clock.total,
-            dict(self._clock.seconds),
+            self.step_log.clock.total,
+            dict(self.step_log.clock.seconds),
             self.state.flat_groups / self.state.all_groups,
             self.state.edits,
             self.state.rollouts,

@@ -13,7 +13,7 @@ import pytest
 from rrgdata.study import Study
 from rrgtrain.algorithms import Group
 from rrgtrain.state.null_checkpointer import NullCheckpointer
-from rrgtrain.train import rl_run as run_module
+from rrgtrain.train import step_log as log_module
 from rrgtrain.train.step_record import StepRecord
 from rrgtrain.util.stopwatch import Stopwatch
 from tests.rrgtrain.common import recipe
@@ -62,7 +62,7 @@ def test_what_keeping_the_best_takes_counts_as_validation(
             told.append("keep")
             return False
 
-    monkeypatch.setattr(run_module, "Stopwatch", Laps)
+    monkeypatch.setattr(log_module, "Stopwatch", Laps)
     cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=2", "rl.eval_every=1")
     trained(tmp_path / "run", cfg, rewards=Length(), scores=(0.1, 0.2, 0.3), checkpointer=Keeps())
     after = [told[k + 1] for k, what in enumerate(told) if what == "keep"]
