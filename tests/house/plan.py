@@ -88,7 +88,7 @@ DOORS = {
     ),
     "rrgtrain.train": (
         "axes_watch batch_order evaluate loader optim policy_sampler reference rl rl_run sft speed "
-        "sample_collector step_log step_record target_text vision_warmup"
+        "sample_collector step_record target_text vision_warmup"
     ),
     "rrgtrain.util": "host plain_yaml processes stop stopwatch",
 }
@@ -120,7 +120,7 @@ OPENED = {
     "rrgtrain.rollout": "cache repeated sampler transformers_engine vllm_prompts",
     "rrgtrain.run": "checked data sharing",
     "rrgtrain.state": "rng",
-    "rrgtrain.train": "batch best gradients resample update",
+    "rrgtrain.train": "batch best gradients resample step_log update",
 }
 
 # Folders in tests/ that are not called as the room they test.
