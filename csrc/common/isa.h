@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/cpu_features.h"
+
 namespace rrgkern {
 
 // A build of its own can leave the others out: the tests' mutants do.
@@ -17,15 +19,11 @@ enum class Isa { portable, avx2, avx512 };
 
 inline Isa best_isa() {
 #ifdef RRGKERN_X86
-  static const Isa best = [] {
-    __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    // F16C came before AVX2; no processor has one and lacks the other.
-    return avx2 && avx512 ? Isa::avx512 : avx2 ? Isa::avx2 : Isa::portable;
-  }();
-  return best;
+  const CpuFeatures has = cpu_features();
+  const bool avx2 = has.avx2 && has.fma;
+  const bool avx512 = has.avx512f && has.avx512bw && has.avx512dq && has.avx512vl;
+  // F16C came before AVX2; no processor has one and lacks the other.
+  return avx2 && avx512 ? Isa::avx512 : avx2 ? Isa::avx2 : Isa::portable;
 #else
   return Isa::portable;
 #endif

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/cpu_features.h"
 #include "entity_match/cosine.h"
 
 namespace rrgkern {
@@ -131,8 +132,8 @@ inline const std::vector<CpuKernels>& cpu_kernels() {
   static const std::vector<CpuKernels> kernels = [] {
     std::vector<CpuKernels> found{{widen_portable, tile_portable}};
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) found.push_back({widen_avx2, tile_avx2});
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
+    if (cpu_features().avx2) found.push_back({widen_avx2, tile_avx2});
+    if (cpu_features().avx512f && cpu_features().avx512bw) {
       found.push_back({widen_avx512, tile_avx512});
     }
 #endif
