@@ -23,6 +23,7 @@ from rrgreport.run_files import read_metrics
 from rrgreport.samples import AnySample, Sample, png, write_samples
 from rrgreport.summary import Metric, RunSummary, System
 from rrgreport.table import print_summary
+from rrgreport.wording import wording_notes
 from rrgtrain.ranks import ranks
 from rrgtrain.run.data import validation_split
 from rrgtrain.run.scorecards import Judge, score_run
@@ -91,6 +92,10 @@ def _finish(
     judge = Judge(recipe.eval, rewards)
     card = score_run(judge, {name: one for name, (one, _) in evaluations.items()}, run.path)
     changes = list(stages.checkpointer.changes)
+    # of phantoms alone: to split a data set's reports takes minutes
+    split = stages.session.studies.get("train", []) if recipe.data.source == "phantom" else []
+    training = [study.report or "" for study in split]
+    reports = {name: rewards.scored_text(one.reports) for name, (one, _) in evaluations.items()}
     summary = RunSummary(
         title=title,
         systems={
@@ -107,7 +112,7 @@ def _finish(
             ),
             *_other_truths(evaluations),
             *_of_checkpoints(stages, evaluations, read_metrics(run.metrics)),
-            *_alike(evaluations),
+            *wording_notes(reports, training),
             *alarm_lines(read_metrics(run.metrics)),
             *(f"Changed by a resume: {as_line(change)}." for change in changes),
             *rewards.spending.notes(),
@@ -214,15 +219,6 @@ def _of_checkpoints(
             fall = numbers.value(result.best_value - values[-1])
             notes.append(f"{name}'s last validation is {fall} below its best, {by}.")
     return notes
-
-
-def _alike(evaluations: Evaluated) -> list[str]:
-    """Say how many reports of the last system are those of the one before it, word for word."""
-    if len(evaluations) < 2:
-        return []
-    (before, (first, _)), (after, (last, _)) = list(evaluations.items())[-2:]
-    equal = sum(one == two for one, two in zip(first.reports, last.reports, strict=True))
-    return [f"{equal} of {len(last.reports)} reports of {after} equal those of {before}."]
 
 
 def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
