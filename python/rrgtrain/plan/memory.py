@@ -93,6 +93,8 @@ class Mode:
     """The tower is frozen, and embeddings of images are kept."""
     loss_alone: bool = False
     """Nobody reads the log-probabilities that go through a frozen head into the policy loss."""
+    sharing: str = "row"
+    """How a group's prompt is shared: "row", "cache" or "none"."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def stages(
 
     The gradients of a stage are a rank's part of them.
     """
-    text, size = sizes.text, mode.compute
+    text, size, micro = sizes.text, mode.compute, micro.by(mode.sharing)
     made = [] if sizes.vision is None else _tower(sizes, weights, micro, mode)
     tokens, hidden = micro.tokens, micro.tokens * text.width * size
     scored = micro.scored
@@ -130,7 +132,7 @@ def stages(
     if mode.checkpointing:
         # a prompt's cache has a graph of its own, which stays until its members are done
         cache = micro.groups * sizes.cache_bytes(micro.prompt, size) // text.layers
-        one = Stage(hidden + cache * sizes.by_cache, saved - hidden, work, own)
+        one = Stage(hidden + cache * (mode.sharing == "cache"), saved - hidden, work, own)
     else:
         one = Stage(saved, 0, work, own)
     embedding = _trained(weights, "embedding")
@@ -301,7 +303,7 @@ def _attention(sizes: Sizes, micro: Packed, mode: Mode) -> int:
     text, size = sizes.text, mode.compute
     queries, keys = text.heads * text.head_width, 2 * text.key_heads * text.head_width
     # FlexAttention, or plain causal rows: nothing is gathered
-    if (mode.cuda and not sizes.by_cache) or micro.members <= 1:
+    if mode.sharing != "cache" and (mode.cuda or micro.members <= 1):
         return micro.tokens * ((2 * queries + keys) * size + text.heads * FP32)
     rows = micro.groups * micro.members * micro.report
     seen = micro.groups * micro.members * (micro.prompt + micro.report)

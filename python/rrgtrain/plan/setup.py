@@ -67,6 +67,14 @@ class Setup:
         return lora_rank(self.recipe.policy)
 
     @property
+    def sharing(self) -> str:
+        """How prompts are shared: as the recipe names, else as the probe will find."""
+        named = self.recipe.policy.sharing
+        if named != "auto":
+            return named
+        return "cache" if self.sizes.by_cache else "row"
+
+    @property
     def by_shards(self) -> bool:
         """Tell if each rank reads its own part of the weights."""
         return self.ranks > 1 and not self.lora
@@ -115,6 +123,7 @@ class Setup:
             frozen and policy.vision_cache_mib > 0,
             # of an update with dropout they are not those that the sampler is held against
             loss_alone=stage == "rl" and not oracle and self.lora > 0 and dropout,
+            sharing=self.sharing,
         )
 
 

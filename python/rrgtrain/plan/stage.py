@@ -100,8 +100,8 @@ def plan_stage(setup: Setup, stage: str) -> StagePlan:
         "prompt": everywhere.groups * everywhere.prompt,
         "reports": everywhere.scored,
         "sampled": everywhere.groups * work.sampled * everywhere.report,
-        "update": everywhere.tokens,
-        "micro-batch": work.micro.tokens,
+        "update": everywhere.by(mode.sharing).tokens,
+        "micro-batch": work.micro.by(mode.sharing).tokens,
         "micro-batches": work.micros,
     }
     return StagePlan(
@@ -149,7 +149,11 @@ def _device(
             f"{recipe.policy.dtype} copies",
             {"update": copied, "rollout": whole, "validation": whole},
         ),
-        Part("activations", {"update": above - state.gradients - copied}, note),
+        Part(
+            "activations",
+            {"update": above - state.gradients - copied},
+            note if mode.sharing == "row" else ESTIMATED,
+        ),
         Part(
             "optimiser's step",
             {"optimizer": optimizer_peak(weights, setup.shards, mode, optimizer)},

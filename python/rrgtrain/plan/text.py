@@ -37,7 +37,7 @@ def as_table(setup: Setup, plans: Sequence[StagePlan]) -> str:
             "",
             f"{plan.stage}: {plan.steps:,} steps of {work.prompts} prompts; of each rank "
             f"{work.step.groups} prompts of {work.step.prompt:,} tokens ({work.images} images), "
-            f"{work.step.members} reports of {work.step.report}",
+            f"{work.step.members} reports of {work.step.report}" + _sharing(setup),
             "",
             *_parts(f"memory of each {'GPU' if machine.cuda else 'process'}", plan.device, PHASES),
             "",
@@ -54,6 +54,16 @@ def as_table(setup: Setup, plans: Sequence[StagePlan]) -> str:
         ]
     lines += ["", "Lengths of prompts and reports are assumed; rates by name: " + _rates(setup)]
     return "\n".join(_wrapped(line) for line in lines)
+
+
+def _sharing(setup: Setup) -> str:
+    """Say how prompts are shared where that is not by a row."""
+    ways = {
+        "row": "",
+        "cache": ", behind a cache of their prompt",
+        "none": ", each with its prompt",
+    }
+    return ways[setup.sharing]
 
 
 def _engine(setup: Setup, plan: StagePlan) -> list[str]:

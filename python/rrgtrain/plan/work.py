@@ -92,6 +92,7 @@ def update_work(
 
     A frozen part has no gradient of weights, one before which nothing trains no backward.
     """
+    packed = packed.by(mode.sharing)
     once = forward_work(sizes, packed)
     layer = [w for w in weights if w.part == "layer"]
     trained = elements(w for w in layer if w.trained) / max(1, elements(layer))
@@ -182,7 +183,7 @@ def phase_seconds(
         seconds["edits"] = step.groups * (step.members - work.sampled) * rates.edit_seconds
         seconds["rewards"] = _over(reports, rates.reward_reports)
     update = update_work(sizes, weights, step, mode, max(1, work.images)).total
-    again = forward_work(sizes, step)
+    again = forward_work(sizes, step.by(mode.sharing))
     flops = several * again.total + reference * (again.total - again.tower)
     seconds["update"] = _over(passes * update, peak * rates.update_share)
     seconds["update"] += _over(flops, peak * rates.forward_share)

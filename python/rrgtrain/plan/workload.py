@@ -56,6 +56,12 @@ class Packed:
         """Tokens through the decoder, each prompt once."""
         return self.groups * (self.prompt + self.members * self.report)
 
+    def by(self, sharing: str) -> Packed:
+        """Count as forwards take it: where no prompt is shared, each report has its own."""
+        if sharing != "none":
+            return self
+        return replace(self, groups=self.groups * self.members, members=1)
+
     @property
     def scored(self) -> int:
         """Tokens through the head."""

@@ -14,7 +14,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.cache import cache_hidden
 from rrgtrain.policy.fast_attention import FLEX_BLOCK, fast_attention
-from rrgtrain.policy.own_forward import nothing, refuse_stale, unshared_hidden
+from rrgtrain.policy.own_forward import in_company, nothing, refuse_stale, unshared_hidden
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.policy.row import row_hidden
 from rrgtrain.ranks import sharding
@@ -136,10 +136,7 @@ def _packed(
     embeddings = embed(
         network, batch.input_ids, image_places, vision_embeddings(network, prompts, vision_cache)
     )
-    idle = torch.is_grad_enabled() and not embeddings.requires_grad and not network.vision_frozen
-    if idle and sharding.is_sharded(network):
-        # The tower trains alone and saw no image here. Sharded layers are gathered for a backward
-        # on all ranks or on none, so this rank goes through it too.
+    if in_company(network):
         embeddings.requires_grad_()
     output = network.language_model(
         inputs_embeds=embeddings,

@@ -10,22 +10,37 @@ from torch.utils._pytree import tree_map
 
 from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.ranks import sharding
 
 
 def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
     """Return the head's input [R, L, H]; the hooks of FSDP, DDP and PEFT run."""
-    inputs_of_head: list[Tensor] = []
+    model, inputs_of_head = backbone.backbone, list[Tensor]()
 
     def take(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
         inputs_of_head.append(args[0])
         return (args[0][:, :0],)
 
-    handle = backbone.backbone.get_output_embeddings().register_forward_pre_hook(take)
+    handles = [model.get_output_embeddings().register_forward_pre_hook(take)]
+    if in_company(backbone):
+        embedding = model.get_input_embeddings()
+        handles.append(embedding.register_forward_hook(lambda *args: args[-1].requires_grad_()))
     try:
         backbone.model(**{"use_cache": False, **inputs})
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
     return inputs_of_head[0]
+
+
+def in_company(backbone: Backbone) -> bool:
+    """Tell if sharded layers go back below a tower that may have had no image here.
+
+    They are gathered for a backward on all ranks or on none. Where the tower trains alone, tokens
+    are given a gradient of their own, so that a rank without images goes through it too.
+    """
+    trains = torch.is_grad_enabled() and not backbone.vision_frozen
+    return trains and sharding.is_sharded(backbone)
 
 
 def with_tokens(backbone: Backbone, prompt: EncodedPrompt, member: Tensor) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from rrgclinical.common import json_reader
 
+# Whose configurations the hub has without a part for text.
+FLAT = ("qwen2_vl", "qwen2_5_vl")
 # What a tokenizer says of the machine that saved it.
 _LOADING = ("backend", "is_local", "local_files_only")
 
@@ -28,15 +30,35 @@ def as_published(directory: Path) -> None:
 
 
 def model_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a model's configuration, flat, with `rope_theta`, `rope_scaling`, `torch_dtype`."""
-    flat = {k: v for k, v in config.get("text_config", {}).items() if k != "model_type"}
-    flat |= {k: v for k, v in config.items() if k != "text_config"}
-    flat["torch_dtype"] = flat.pop("dtype")
-    rope = dict(flat.pop("rope_parameters"))
-    flat["rope_theta"] = rope.pop("rope_theta")
+    """Return a model's configuration with `rope_theta`, `rope_scaling` and `torch_dtype`.
+
+    It is flat where the hub's is, and has its parts where the hub's has them.
+    """
+    published = {"torch_dtype" if k == "dtype" else k: v for k, v in config.items()}
+    if config.get("model_type") in FLAT:
+        text = {k: v for k, v in published.pop("text_config").items() if k != "model_type"}
+        published = text | published
+        return published | _older_rope(published.pop("rope_parameters"))
+    part = published.get("text_config", published)
+    part |= _older_rope(part.get("rope_parameters") or {})
+    return published
+
+
+def _older_rope(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Name rotary embeddings as readers do that know no `rope_parameters`.
+
+    Layers of two kinds are Gemma 3's; those of others have no older name.
+    """
+    kinds = parameters.keys() == {"full_attention", "sliding_attention"}
+    rope = dict(parameters["full_attention"] if kinds else parameters)
+    if "rope_theta" not in rope:
+        return {}
+    older = {"rope_theta": rope.pop("rope_theta")}
+    if kinds:
+        older["rope_local_base_freq"] = parameters["sliding_attention"]["rope_theta"]
     if rope != {"rope_type": "default"}:
-        flat["rope_scaling"] = rope
-    return flat
+        older["rope_scaling"] = rope
+    return older
 
 
 def tokenizer_config(config: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +16,8 @@ from transformers import DynamicCache
 
 from rrgtrain.cli import main
 from rrgtrain.plan import (
+    Mode,
+    Packed,
     Setup,
     Sizes,
     elements,
@@ -20,12 +25,15 @@ from rrgtrain.plan import (
     machine_of,
     plan_stage,
     read_sizes,
+    stages,
 )
+from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.families import family_of
+from rrgtrain.policy.forward import hidden_states
 from rrgtrain.schema import PolicySettings
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.policy.families import SORTS, WINDOW, backbone, build
+from tests.rrgtrain.policy.families import SORTS, WINDOW, backbone, build, prompt
 from tests.rrgtrain.policy.sighted import sighted
 
 RANK = 3
@@ -142,3 +150,79 @@ def test_tokens_of_an_image_are_the_processors() -> None:
     assert vision is not None
     policy = PolicySettings(path=str(sighted("llava_onevision")))
     assert image_lengths(policy, vision, (2544, 3056))[1] == 16 + 4 * 5
+
+
+GROUPS, MEMBERS, LENGTH = 2, 6, 9
+
+
+def taken_and_kept(of: Backbone, forward: Callable[[Backbone], Any]) -> tuple[int, int]:
+    """Count the tokens that the first layer takes in a forward, and the bytes that autograd keeps.
+
+    Storages are counted once; those of the weights are not among them.
+    """
+    taken, stores = [], {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        stores[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    layer = of.language_model.layers[0]
+    handle = layer.register_forward_pre_hook(lambda _, args: taken.append(args[0].shape[:-1]))
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        graph = forward(of)
+    handle.remove()
+    assert graph is not None  # until here it holds what it keeps
+    weights = {p.untyped_storage().data_ptr() for p in of.model.parameters()}
+    return sum(s.numel() for s in taken), sum(v for k, v in stores.items() if k not in weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "ways"), [("qwen3_vl", ("row", "cache", "none")), ("qwen3_5", ("cache", "none"))]
+)
+def test_tokens_of_each_way_are_those_that_layers_take_and_bytes_have_its_order(
+    name: str, ways: tuple[str, ...]
+) -> None:
+    """Beside the plan: what layers really take, and what autograd really keeps."""
+    model, sizes = build(name, torch.float32), sizes_of_family(name)
+    plain = backbone(model)
+    prompts = [prompt(plain, name, 1, 60, seed) for seed in range(GROUPS)]
+    members = [[torch.arange(3, 3 + LENGTH)] * MEMBERS for _ in prompts]
+    images, embedded = prompts[0].images["pixel_values"], int((prompts[0].input_ids == 90).sum())
+    packed = Packed(GROUPS, len(prompts[0].input_ids), MEMBERS, LENGTH, len(images), embedded)
+    planned, kept = {}, {}
+    for way in ways:
+        shared = replace(plain, sharing=way)
+        taken, kept[way] = taken_and_kept(shared, lambda b: hidden_states(b, prompts, members))
+        assert taken == packed.by(way).tokens
+        passed = stages(sizes, sizes.weights(), packed, Mode(sharing=way))
+        planned[way] = sum(stage.kept for stage in passed)
+    for larger, smaller in zip(ways[1:], ways, strict=False):
+        strict = larger == "none"
+        assert kept[larger] > kept[smaller] or not strict
+        assert planned[larger] > planned[smaller] if strict else planned[larger] >= planned[smaller]
+    if name == "qwen3_vl":  # linear attention keeps what its kernel would not
+        ratios = {way: planned[way] / kept[way] for way in ways}
+        assert all(0.5 < ratio < 2 for ratio in ratios.values()), ratios
+
+
+def test_the_command_counts_the_way_that_the_recipe_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    activations, update = {}, {}
+    for way in ("row", "cache", "none"):
+        for gpu in ("h100", "cpu"):
+            words = [f"policy.path={checkpoint('qwen3_vl')}", f"policy.sharing={way}", "rl.beta=0"]
+            words.append("rl.group=4")
+            assert main(["plan", "editgrpo", "--gpu", gpu, "--json", *words]) == 0
+            (plan,) = json.loads(capsys.readouterr().out)["stages"]
+            (part,) = (part for part in plan["device"] if part["name"] == "activations")
+            activations[gpu, way], update[way] = part["bytes"]["update"], plan["tokens"]["update"]
+            assert part["note"] == "estimated"
+            assert plan["tokens"]["prompt"] + plan["tokens"]["reports"] == update["row"]
+    for gpu in ("h100", "cpu"):
+        none, cache, row = (activations[gpu, way] for way in ("none", "cache", "row"))
+        assert none > cache >= row, gpu
+    assert update["row"] == update["cache"]
+    assert update["none"] == 4 * plan["tokens"]["prompt"] + plan["tokens"]["reports"]
+    assert main(["plan", "editgrpo", *words]) == 0
+    assert "each with its prompt" in capsys.readouterr().out.replace("\n  ", " ")

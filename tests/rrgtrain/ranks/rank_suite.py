@@ -5,12 +5,14 @@ Each process first computes the whole batch alone, then joins the other and comp
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -198,19 +200,44 @@ def tuning(mode: str) -> dict[str, Found]:
     return found
 
 
+VIEWS: dict[str, tuple[tuple[int, ...], int | None, bool]] = {
+    "a rank idles": ((1, 1, 1), 1, False),
+    "a rank without images": ((1, 0, 1, 0), 1, True),
+    "images of one of four": ((1, 0, 0, 0), None, False),
+    "a rank without studies": ((1,), None, False),
+}
+"""Images of each study of a batch, whose ranks take turns; tokens of a row; checkpointing."""
+EYES = {
+    "packed": ("tiny", "row"),
+    "a row": ("qwen3_vl", "row"),
+    "a cache": ("qwen3_vl", "cache"),
+    "a cache of states": ("qwen3_5", "cache"),
+    "none": ("qwen3_vl", "none"),
+}
+"""Ways in which a tower that trains alone sends its images through the decoder."""
+
+
 def towers(mode: str) -> dict[str, Found]:
     """Fine-tuning of the vision tower alone, where ranks differ in who has an image to read."""
     found = {}
-    for name, views in (("a rank idles", (1, 1, 1)), ("a rank without images", (1, 0, 1, 0))):
-        policy = tiny_policy(dtype=torch.float64)
+    for (way, (family, sharing)), (case, settings_of) in itertools.product(
+        EYES.items(), VIEWS.items()
+    ):
+        views, budget, checkpointing = settings_of
+        options: dict[str, Any] = {"dtype": torch.float64, "gradient_checkpointing": checkpointing}
+        tiny = family == "tiny"
+        policy = tiny_policy(**options) if tiny else load_policy(checkpoint(family), **options)
+        policy.sharing = sharing
+        policy.model.train()
         with training_only(policy, "vision"):
             sharding.setup(mode, policy)
             batch = studies(len(views))
             prompts = [prompt(policy, study.id, n) for study, n in zip(batch, views, strict=True)]
-            settings = replace(recipe("sft.train=vision").sft, token_budget=1)
-            losses, tokens = sft_gradients(policy, ranks.shard(prompts), batch, settings)
+            settings = replace(recipe("sft.train=vision").sft, token_budget=budget)
+            own = ranks.shard(prompts) or prompts[:1]
+            losses, tokens = sft_gradients(policy, own, batch, settings)
             loss, _ = read_losses(losses, torch.zeros(()), 0)
-            found[name] = Found(loss, {"tokens": tokens}, taken(policy))
+            found[f"{way}, {case}"] = Found(loss, {"tokens": tokens}, taken(policy))
     return found
 
 
@@ -259,20 +286,21 @@ SUITES: dict[str, Callable[[str], dict[str, Found]]] = {
 
 
 def main(words: list[str]) -> int:
-    """words: mode and file, to which rank 0 writes {suite: (alone, together)}."""
-    mode, out = words
+    """words: mode, file to which rank 0 writes {suite: (alone, together)}, and suites."""
+    mode, out, *names = words
     world = {n: os.environ.pop(n) for n in ("RANK", "WORLD_SIZE")}
-    alone = {name: suite("none") for name, suite in SUITES.items()} if world["RANK"] == "0" else {}
+    alone = {n: SUITES[n]("none") for n in names} if world["RANK"] == "0" else {}
     ranks.close()  # the world of one in which bf16 was computed alone
     # transformers writes no checkpoint on ranks other than 0
-    for family, _ in FAMILIES.values():
-        checkpoint(family)
+    for family, _ in (*FAMILIES.values(), *EYES.values()):
+        if family != "tiny":
+            checkpoint(family)
     tiny_directory()
     os.environ.update(world)
     with ranks.opened(mode, 300.0, cuda=False), ranks.propagate_errors():
-        both = {name: suite(mode) for name, suite in SUITES.items()}
+        both = {name: SUITES[name](mode) for name in names}
     if ranks.is_main():
-        found = {name: (alone[name], both[name]) for name in SUITES}
+        found = {name: (alone[name], both[name]) for name in names}
         Path(out).write_bytes(pickle.dumps(found))
     ranks.close()
     return 0

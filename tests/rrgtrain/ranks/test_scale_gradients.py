@@ -6,6 +6,7 @@ The processes are started once; `rank_suite` is what they compute.
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,14 +21,19 @@ VARIANTS = (
     *("checkpointing", "LoRA", "LoRA, head and loss in one", "frozen tower"),
 )
 TUNING = ("sft, whole", "sft, micro-batches", "sft, one study")
-TOWERS = ("a rank idles", "a rank without images")
+HUNG = 300.0
+"""Seconds of the clock after which ranks that wait for each other are killed."""
 
 
 @pytest.fixture(scope="module")
 def suites(tmp_path_factory: pytest.TempPathFactory) -> Suites:
     home = tmp_path_factory.mktemp("fsdp2")
-    out = home / "found"
-    done = on_ranks("fsdp2", str(out), cwd=home, main="tests.rrgtrain.ranks.rank_suite")
+    return computed_in(home, "families", "updates", "variants", "tuning")
+
+
+def computed_in(home: Path, *names: str, patience: float = 600.0) -> Suites:
+    out, main = home / "found", "tests.rrgtrain.ranks.rank_suite"
+    done = on_ranks("fsdp2", str(out), *names, cwd=home, main=main, patience=patience)
     assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
     return pickle.loads(out.read_bytes())
 
@@ -91,9 +97,10 @@ def test_other_families_share_prompts_on_two_ranks_as_in_one_process(
     compared(alone[f"{way}, {loop}"], both[f"{way}, {loop}"], 1e-4 if way == "a cache" else 1e-9)
 
 
-@pytest.mark.parametrize("tower", TOWERS)
-def test_a_tower_that_trains_alone_keeps_ranks_without_images_in_step(
-    suites: Suites, tower: str
-) -> None:
-    alone, both = suites["towers"]
-    compared(alone[tower], both[tower], 1e-9)
+def test_a_tower_that_trains_alone_keeps_ranks_without_images_in_step(tmp_path: Path) -> None:
+    """In every way; the suite is alone, so that ranks that wait for ever are this test's."""
+    alone, both = computed_in(tmp_path, "towers", patience=HUNG)["towers"]
+    assert alone.keys() == both.keys()
+    for name, computed in alone.items():
+        # linear attention computes in fp32 within
+        compared(computed, both[name], 1e-4 if "states" in name else 1e-9)

@@ -95,3 +95,46 @@ def test_transformers_that_takes_no_features_is_told(monkeypatch: pytest.MonkeyP
     with pytest.raises(UserError, match=r"qwen3_vl .* needs transformers 5\.23; 5\.19\.0 is"):
         load.read_config(str(checkpoint("qwen3_vl")))
     load.read_config(str(checkpoint("qwen3")))
+
+
+def test_bounds_of_pixels_hold_in_a_run_and_behind_it(tmp_path: Path) -> None:
+    """Four tiles of InternVL in training, which its evaluation and its reports go on with."""
+    start, cwd = f"policy.path={sighted('internvl')}", tmp_path
+    words = [*DATA, *SHORT, "policy.prompt=short", "eval.best_by=micro_f1_5", "sft.steps=2"]
+    bounds = ["policy.min_pixels=1568", "policy.max_pixels=3136"]
+    _ran("sft", "--out", "sft", start, *words, *bounds, cwd=cwd)
+    assert [row["step"] for row in rows(cwd / "sft") if row["phase"] == "sft"] == [0, 1]
+    tuned = "sft/checkpoints/sft"
+    told = json.loads((cwd / tuned / "preprocessor_config.json").read_text())
+    assert (told["min_patches"], told["max_patches"]) == (2, 4)
+    for more, tokens in (([], 5 * 4), (["policy.max_pixels=1568"], 3 * 4)):
+        checked = command("check", tuned, *words, *more, cwd=cwd)
+        assert f"images: {tokens} tokens for a radiograph" in checked.out, checked.out
+    _ran("eval", "--from", tuned, "--out", "eval", *words, cwd=cwd)
+    assert "2 to 4 tiles of 28 x 28 pixels" in exported_card(tuned, cwd)
+
+
+def exported_card(checkpoint: str, cwd: Path) -> str:
+    assert command("export", checkpoint, "--out", "card", cwd=cwd).status == 0
+    return (cwd / "card" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["gemma3", "llava_onevision"])
+def test_bounds_that_a_family_has_no_use_for_end_each_command_in_one_line(
+    name: str, tmp_path: Path
+) -> None:
+    start, bound = str(sighted(name)), "policy.max_pixels=3136"
+    words, path = [*DATA, *SHORT, "policy.prompt=short", bound], f"policy.path={start}"
+    for command_words in (
+        ["sft", "--out", "sft", path, *words],
+        ["rl", "--from", start, "--out", "rl", *words],
+        ["eval", "--from", start, "--out", "eval", *words],
+        ["generate", start, str(phantoms() / "images"), "--out", "reports.jsonl", bound],
+        ["plan", "editgrpo", path, *words],
+    ):
+        done = command(*command_words, cwd=tmp_path)
+        assert done.status == 2, command_words
+        assert f"a {name} takes no bounds" in done.last, done.err
+        assert "pass policy.min_pixels=null policy.max_pixels=null" in done.last
+        assert not (tmp_path / "sft/metrics.jsonl").exists()
+    assert "REFUSED" in command("check", start, bound, cwd=tmp_path).out
