@@ -11,6 +11,7 @@ import importlib
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from rrgclinical import build_extractor, build_labeller
+from rrgclinical.severity import load_table
 from rrgreport.page import environment_of
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
@@ -46,6 +47,7 @@ for name in LAZY:
 # a misspelt word: the index of spellings is built where one is met
 build_labeller("rules").label(["no pleural effusionn"])
 build_extractor("rules").extract(["no pleural effusionn"])
+load_table()
 load_config(Recipe, None, [])
 get_checkpoint_conversion_mapping("qwen2_5_vl")
 for name in environment_of("rrgreport").list_templates(extensions=["j2"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,24 @@ def load_table(file: str | None = None) -> Significance:
     Raises UserError for a file that is no table, a finding that is unknown, missing or named twice,
     and a weight outside its range.
     """
-    path = Path(file).expanduser() if file else DEFAULT
+    return _read(Path(file).expanduser()) if file else _packaged()
+
+
+@cache
+def _packaged() -> Significance:
+    return _read(DEFAULT)
+
+
+@cache
+def _model() -> Any:
+    """Parse the packaged file, once: it takes longer than all that is made of it."""
+    return yaml.safe_load(DEFAULT.read_bytes())
+
+
+def _read(path: Path) -> Significance:
     try:
         content = path.read_bytes()
-        values = yaml.safe_load(content)
+        values = _model() if path == DEFAULT else yaml.safe_load(content)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; wanted a table as severity's") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -60,7 +75,7 @@ def load_table(file: str | None = None) -> Significance:
 
 
 def _table(path: str, values: Any, digest: str) -> Significance:
-    model = yaml.safe_load(DEFAULT.read_bytes())
+    model = _model()
     _same_keys(path, "", values, model)
     for part in ("factors", "left"):
         _same_keys(path, f"{part}: ", values[part], model[part])

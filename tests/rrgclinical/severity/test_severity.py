@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.severity import AXES, Severity, axes, in_words
+from rrgclinical.severity import AXES, Severity, axes, in_words, load_table
 from rrgclinical.stress import ORDERS, dearer_than_error, gaming_rows, plant, tally
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 
@@ -157,6 +157,17 @@ def test_a_table_of_ones_own_is_used_and_has_another_digest(tmp_path):
     reference, report = "Cardiomegaly. Edema.", "Edema."
     assert own.judge([report], [reference])[0].score < score(report, reference)
     assert own.table.digest != READER.table.digest
+
+
+def test_the_packaged_table_is_parsed_once(tmp_path):
+    assert load_table() is load_table()
+
+    def silent(values):
+        values["unspoken"] = 0.0
+
+    same = edited(tmp_path, lambda values: None)
+    assert load_table(same).unspoken == load_table().unspoken > 0
+    assert load_table(edited(tmp_path, silent)).unspoken == 0.0, "one's own is read each time"
 
 
 def test_a_wrong_table_is_one_line(tmp_path):

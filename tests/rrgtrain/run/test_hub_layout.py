@@ -176,16 +176,17 @@ def test_an_interrupted_export_and_bad_words_leave_nothing(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(home)
+    start = str(small_hub_directory())  # read in no time, and no vocabulary matters here
     (tmp_path / "there").mkdir()
     out = str(tmp_path / "out")
     cases = {
         "holds no config.json; name a checkpoint directory such as": ["rl", "--out", out],
         "no such directory": ["nowhere/at/all", "--out", out],
-        "is there already; name a directory that is not": [TUNED, "--out", str(tmp_path / "there")],
-        "has no adapter to merge; leave --merge out": [TUNED, "--out", out, "--merge"],
-        "invalid choice: 'int8'": [TUNED, "--out", out, "--dtype", "int8"],
-        "the following arguments are required: --out": [TUNED],
-        "unrecognized arguments: eval.batch=2": [TUNED, "--out", out, "eval.batch=2"],
+        "is there already; name a directory that is not": [start, "--out", str(tmp_path / "there")],
+        "has no adapter to merge; leave --merge out": [start, "--out", out, "--merge"],
+        "invalid choice: 'int8'": [start, "--out", out, "--dtype", "int8"],
+        "the following arguments are required: --out": [start],
+        "unrecognized arguments: eval.batch=2": [start, "--out", out, "eval.batch=2"],
         "which is built for a run": ["tiny", "--out", out],
     }
     for line, words in cases.items():
@@ -201,7 +202,7 @@ def test_an_interrupted_export_and_bad_words_leave_nothing(
         (lambda *_: signal.raise_signal(signal.SIGTERM), 75, "stopped by SIGTERM"),
     ):
         monkeypatch.setattr("rrgtrain.policy.policy.Policy.save_preprocessing", act)
-        assert main(["export", TUNED, "--out", out]) == status
+        assert main(["export", start, "--out", out]) == status
         assert line in capsys.readouterr().err
     left = [p.name for p in tmp_path.iterdir() if p.name != "cache"]
     assert left == ["there"], "weights had been written"

@@ -22,7 +22,7 @@ SHORT = [
     "eval.meteor=false",
     *("sft.steps=1", "sft.batch=2", "sft.eval_every=1", "sft.warmup=0", "rl.eval_every=1"),
     *("rl.steps=1", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=6", "rl.beta=0.01"),
-    "checkpoint.steps=1",
+    *("checkpoint.steps=1", "token_weights.distil_steps=2"),
 ]
 
 
