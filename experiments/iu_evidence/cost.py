@@ -1,8 +1,8 @@
 """Estimate a job's CPU seconds from rates that were measured, and what fits the budget.
 
 Rates are CPU seconds of one thread with the policy of 5.2 million parameters, measured in the
-development of this room while other work filled the machine's two cores; README.md says how. A GPU
-has no rate here: none was measured.
+development of this room while other work filled the machine's two cores; README.md says on what. A
+GPU has no rate here: none was measured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from experiments.iu_evidence.tasks import FoldTask, tasks_of
 from rrgtrain.schema import Recipe
 
 STARTUP = 12.0
-AN_SFT_REPORT = 0.088
+AN_SFT_REPORT = 0.065
 A_SAMPLED_REPORT = 0.037
 A_TRAINED_REPORT = 0.053
 A_GREEDY_REPORT = 0.036
