@@ -15,6 +15,7 @@ ops that may meet CPU tensors, since the trainer has theirs on the host.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -71,14 +72,25 @@ class OnStandin(Tensor):
         return on_cpu(func, *args, **(kwargs or {}))
 
 
+def each(function: Callable[[Any], Any], value: Any) -> Any:
+    """Call `function` on what an op takes or returns, in the lists, tuples and mappings it lies in.
+
+    As tree_map of PyTorch, which walks by a table of types that takes longer than the op itself.
+    """
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind([each(function, item) for item in value])
+    if kind is dict:
+        return {name: each(function, item) for name, item in value.items()}
+    if isinstance(value, tuple | list | dict):
+        return pytree.tree_map(function, value)
+    return function(value)
+
+
 def on_cpu(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Run `func` on the CPU tensors behind its arguments; the results are on the stand-in."""
     behind: dict[int, OnStandin] = {}
-    leaves = pytree.tree_leaves((args, kwargs))
-    if func.overloadpacket not in _MIXING:
-        for leaf in leaves:
-            if isinstance(leaf, Tensor) and not isinstance(leaf, OnStandin) and leaf.ndim:
-                raise RuntimeError(f"{func}: a tensor on {NAME}, another on {leaf.device}")
+    mixes = func.overloadpacket in _MIXING
     target = kwargs.get("device")
     to_cpu = target is not None and torch.device(target).type == "cpu"
 
@@ -88,6 +100,8 @@ def on_cpu(func: Any, *args: Any, **kwargs: Any) -> Any:
             return leaf.raw
         if isinstance(leaf, torch.device):
             return torch.device("cpu")
+        if not mixes and isinstance(leaf, Tensor) and leaf.ndim:
+            raise RuntimeError(f"{func}: a tensor on {NAME}, another on {leaf.device}")
         return leaf
 
     def wrap(leaf: Any) -> Any:
@@ -95,11 +109,11 @@ def on_cpu(func: Any, *args: Any, **kwargs: Any) -> Any:
             return leaf
         return behind[id(leaf)] if id(leaf) in behind else OnStandin(leaf)
 
-    args_on_cpu, kwargs_on_cpu = pytree.tree_map(unwrap, (args, kwargs))
+    args_on_cpu, kwargs_on_cpu = each(unwrap, args), each(unwrap, kwargs)
     out = func(*args_on_cpu, **kwargs_on_cpu)
     if func.overloadpacket is _ATEN.copy_ and not isinstance(args[0], OnStandin):
         return args[0]
-    return pytree.tree_map(wrap, out)
+    return each(wrap, out)
 
 
 class _GpuMachine(TorchDispatchMode):
@@ -107,7 +121,8 @@ class _GpuMachine(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        tensors: list[Tensor] = []
+        each(lambda x: tensors.append(x) if isinstance(x, Tensor) else None, (args, kwargs))
         here = any(isinstance(tensor, OnStandin) for tensor in tensors)
         if func.namespace == "rrgkern" and tensors and not here and _op(func) not in _ON_HOST:
             raise AssertionError(f"{func} on {tensors[0].device}: on a GPU no kernel serves it")

@@ -34,7 +34,7 @@ from tests.rrgtrain.policy.common import tiny_policy
 STUDIES = studies_under("iu_xray", phantoms())
 LEARNS = ["rl.beta=0.01", "rl.lr=0.01", "sft.lr=0.01"]
 # each token of a rollout takes a forward here
-LEARNS += ["rl.max_new_tokens=6", "eval.max_new_tokens=6"]
+LEARNS += ["rl.max_new_tokens=4", "eval.max_new_tokens=4"]
 
 
 @pytest.fixture(autouse=True)
