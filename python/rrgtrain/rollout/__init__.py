@@ -1,6 +1,6 @@
 """Sampling reports from the policy."""
 
-from rrgtrain.rollout.build import build_engine, find_engine, require_engine
+from rrgtrain.rollout.build import READERS, build_engine, find_engine, require_engine
 from rrgtrain.rollout.engine import Rollout, RolloutEngine, SamplingRequest, sampling, whole_policy
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.transformers_engine import TransformersEngine, generate
@@ -9,6 +9,7 @@ from rrgtrain.rollout.vllm_server import VllmServerEngine, serve_command
 from rrgtrain.rollout.weights import checkpoint_tensors
 
 __all__ = [
+    "READERS",
     "Pushed",
     "Rollout",
     "RolloutEngine",

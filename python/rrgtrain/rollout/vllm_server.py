@@ -1,4 +1,4 @@
-"""A vLLM server over HTTP: text and image embeddings out, token ids and log-probs back.
+"""A vLLM server over HTTP: text and images out, token ids and log-probs back.
 
 Weights go through the run directory and `/collective_rpc`, not through the weight transfer of vLLM
 0.32 (`vllm/distributed/weight_transfer`, its `HTTPVLLMWeightSyncClient`): all its backends move
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from rrgclinical.common import json_reader
@@ -33,8 +34,19 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
-from rrgtrain.rollout.vllm_engine import EXTENSION, save_adapter, save_configuration, write_tensors
-from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments, vllm_prompts
+from rrgtrain.rollout.vllm_engine import (
+    EXTENSION,
+    PROCESSOR,
+    save_adapter,
+    save_configuration,
+    write_tensors,
+)
+from rrgtrain.rollout.vllm_prompts import (
+    VllmPrompt,
+    rollout,
+    sampling_arguments,
+    vllm_prompts,
+)
 from rrgtrain.rollout.weights import WeightSender, lora_room, takes_adapter
 from rrgtrain.util.stop import stopping
 from rrgtrain.vllm_worker import TRAINED, WEIGHTS
@@ -104,7 +116,7 @@ class VllmServerEngine:
         self._step: int | None = None
         self._sender: WeightSender | None = None
         self._sent, self._adapter = False, adapter
-        self._takes_adapters = False
+        self._takes_adapters = self._complete = False
         self._whole(self._try)
 
     def update(self, policy: Policy, step: int | None = None) -> Pushed | None:
@@ -130,6 +142,7 @@ class VllmServerEngine:
             if sender.adapter:
                 save_adapter(policy, self._directory / SERVED_ADAPTER, lora)
             self._pushed, self._sent = Pushed(step or 0, sender.digest.value), False
+            self._complete = not policy.family.embedded
             self._whole(lambda: self._have_taken(before))
             pushed = self._pushed
         self._pushed, self._sent, self._step = ranks.broadcast_from_main(pushed), True, step
@@ -171,6 +184,7 @@ class VllmServerEngine:
         if self._sent or self._pushed is None:
             return
         told: dict[str, Any] = {"step": self._pushed.step, "directory": str(self._directory)}
+        told |= {"complete": True} if self._complete else {}
         reports = [] if before is None else self._send_changes(told)
         if any(report["digest"] != self._pushed.digest for report in reports) or not reports:
             # It has started anew, or samples for others too: it lacks what does not train.
@@ -363,6 +377,7 @@ def serve_command(
     return (
         f"VLLM_SERVER_DEV_MODE=1 {allowed}vllm serve {checkpoint} --port {port} --dtype {dtype} "
         f"--worker-extension-cls {EXTENSION} --enable-mm-embeds "
+        f"--mm-processor-kwargs '{json.dumps(PROCESSOR)}' "
         f"--logprobs-mode processed_logprobs --generation-config vllm{room}"
     )
 
@@ -377,7 +392,17 @@ def _messages(prompt: VllmPrompt) -> list[dict[str, Any]]:
         }
         for image, grid in zip(prompt.embeddings, prompt.grid, strict=True)
     ]
+    content += [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_png(picture)}"}}
+        for picture in prompt.pictures
+    ]
     return [{"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}]
+
+
+def _png(picture: Image.Image) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "png", compress_level=1)
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _base64(tensor: Tensor) -> str:
