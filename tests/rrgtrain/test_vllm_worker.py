@@ -20,10 +20,10 @@ from rrgtrain.rollout import (
     VllmEngine,
     VllmServerEngine,
     checkpoint_tensors,
+    named_as_loaded,
     require_kept,
     require_taken,
 )
-from rrgtrain.rollout.weights import named_as_loaded
 from rrgtrain.vllm_worker import Digest, digest_of
 from tests.rrgtrain.policy.common import prompt, tiny_directory, tiny_policy
 from tests.rrgtrain.rollout import stub_vllm

@@ -22,7 +22,7 @@ from rrgtrain.rollout import (
     VllmEngine,
     VllmServerEngine,
     generate,
-    weights,
+    named_as_loaded,
 )
 from rrgtrain.schema import LoraSettings
 from tests.rrgtrain.policy.checkpoints import checkpoint
@@ -128,7 +128,7 @@ def both(
 def test_tokens_and_log_probs_follow_all_weights(both: tuple[VllmEngine, str]) -> None:
     engine, name = both
     policy = policy_of(name)
-    engine._lora, engine._sender = False, weights.WeightSender()
+    engine._lora, engine._sender = False, type(engine._sender)()
     followed(engine, policy)
     adapted(policy)
     engine.update(policy)
@@ -139,7 +139,7 @@ def test_an_adapter_goes_as_one(both: tuple[VllmEngine, str]) -> None:
     engine, name = both
     policy = policy_of(name)
     adapted(policy)
-    engine._lora, engine._sender = True, weights.WeightSender(adapter=True)
+    engine._lora, engine._sender = True, type(engine._sender)(adapter=True)
     engine.update(policy)
     with_it = agrees(engine, policy)
     assert with_it != tokens(
@@ -152,7 +152,7 @@ def test_a_dropped_picture_and_a_wrong_name_are_refused(
 ) -> None:
     engine, name = both
     policy = policy_of(name)
-    engine._lora, engine._sender = False, weights.WeightSender()
+    engine._lora, engine._sender = False, type(engine._sender)()
     engine.update(policy)
     prompts = prompts_of(policy)
     less = [replace(prompts[2], pictures=prompts[2].pictures[:1])]
@@ -162,12 +162,15 @@ def test_a_dropped_picture_and_a_wrong_name_are_refused(
         engine.generate(policy, request_of(less, 1))
     with pytest.raises(ValueError, match="has images and no pictures"):
         engine.generate(policy, request_of([replace(prompts[2], pictures=())], 1))
-    real = weights.named_as_loaded
 
     def without_a_norm(policy: Policy, tensors: dict[str, Any]) -> dict[str, Any]:
-        return {n: t for n, t in real(policy, tensors).items() if "layers.1.input_layern" not in n}
+        return {
+            n: t
+            for n, t in named_as_loaded(policy, tensors).items()
+            if "layers.1.input_layern" not in n
+        }
 
-    monkeypatch.setattr(weights, "named_as_loaded", without_a_norm)
+    monkeypatch.setattr("rrgtrain.rollout.weights.named_as_loaded", without_a_norm)
     engine._sender.whole = True
     with pytest.raises(
         UserError, match=r"no tensor came for 1 of its weights, such as \S*layers.1"

@@ -178,12 +178,12 @@ def prompt_of(
     inputs = _tokens(policy, study, rendered, () if pixels is None else pixels.tokens)
     if pixels is None:
         return placed(policy, inputs, key=study.id, text=text)
-    prompt = placed(policy, inputs | pixels.inputs, key=study.id, text=text)
+    prompt = placed(policy, {**inputs, **pixels.inputs}, key=study.id, text=text)
     return replace(prompt, pictures=pixels.pictures)
 
 
 def marked_ids(policy: Policy, prompt: EncodedPrompt) -> list[int]:
-    """Encode a prompt of pictures with the template's mark for each, as the template writes it."""
+    """Encode the prompt with one mark for each picture, as the chat template writes it."""
     return _ids(policy, _rendered(policy, prompt.text, len(prompt.pictures))).tolist()
 
 

@@ -165,8 +165,8 @@ class VllmEngine:
         if self._sender.sends_base(policy) or not self._lora:
             whole = self._sender.whole
             tensors = self._sender.base(policy)
-            told = {"step": step, "tensors": tensors, "whole": whole}
-            told |= {} if policy.family.embedded else {"complete": True}
+            complete = not policy.family.embedded
+            told = {"step": step, "tensors": tensors, "whole": whole, "complete": complete}
             reports = self._llm.collective_rpc("take_weights", kwargs=told)
             deque(tensors, maxlen=0)  # it is to have read all of them; the digest tells
         if self._lora:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -173,3 +175,35 @@ def rollout(
         torch.tensor(list(logps), dtype=torch.float32),
         bool(ends),
     )
+
+
+def messages(prompt: VllmPrompt) -> list[dict[str, Any]]:
+    """Make the user's turn for a server.
+
+    The server renders and encodes it with the checkpoint's own template; the
+    token ids that it reports are compared with the trainer's."""
+    content: list[dict[str, Any]] = [
+        {
+            "type": "image_embeds",
+            "image_embeds": {"image_embeds": _base64(image), "image_grid_thw": _base64(grid)},
+        }
+        for image, grid in zip(prompt.embeddings, prompt.grid, strict=True)
+    ]
+    content += [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_png(picture)}"}}
+        for picture in prompt.pictures
+    ]
+    return [{"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}]
+
+
+def _png(picture: Image.Image) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "png", compress_level=1)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _base64(tensor: Tensor) -> str:
+    buffer = io.BytesIO()
+    # a copy: saving a view would write its whole storage
+    torch.save(tensor.clone(), buffer)
+    return base64.b64encode(buffer.getvalue()).decode()

@@ -9,9 +9,7 @@ digest of a push could not be reported back.
 
 from __future__ import annotations
 
-import base64
 import http.client
-import io
 import json
 import time
 import urllib.error
@@ -22,10 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
-
-import torch
-from PIL import Image
-from torch import Tensor
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.shown import shown_url
@@ -42,7 +36,7 @@ from rrgtrain.rollout.vllm_engine import (
     write_tensors,
 )
 from rrgtrain.rollout.vllm_prompts import (
-    VllmPrompt,
+    messages,
     rollout,
     sampling_arguments,
     vllm_prompts,
@@ -184,7 +178,7 @@ class VllmServerEngine:
         if self._sent or self._pushed is None:
             return
         told: dict[str, Any] = {"step": self._pushed.step, "directory": str(self._directory)}
-        told |= {"complete": True} if self._complete else {}
+        told["complete"] = self._complete
         reports = [] if before is None else self._send_changes(told)
         if any(report["digest"] != self._pushed.digest for report in reports) or not reports:
             # It has started anew, or samples for others too: it lacks what does not train.
@@ -238,7 +232,7 @@ class VllmServerEngine:
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
-        turns = [_messages(prompt) for prompt in encoded]
+        turns = [messages(prompt) for prompt in encoded]
         # A prompt's images are sent once: vLLM draws member m from the first one's seed + m. It
         # takes greedy requests for one member only, which all of them are.
         drawn = 1 if request.greedy else request.group
@@ -380,33 +374,3 @@ def serve_command(
         f"--mm-processor-kwargs '{json.dumps(PROCESSOR)}' "
         f"--logprobs-mode processed_logprobs --generation-config vllm{room}"
     )
-
-
-def _messages(prompt: VllmPrompt) -> list[dict[str, Any]]:
-    """The user's turn. The server renders and encodes it with the checkpoint's own template; the
-    token ids that it reports are compared with the trainer's."""
-    content: list[dict[str, Any]] = [
-        {
-            "type": "image_embeds",
-            "image_embeds": {"image_embeds": _base64(image), "image_grid_thw": _base64(grid)},
-        }
-        for image, grid in zip(prompt.embeddings, prompt.grid, strict=True)
-    ]
-    content += [
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_png(picture)}"}}
-        for picture in prompt.pictures
-    ]
-    return [{"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}]
-
-
-def _png(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "png", compress_level=1)
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _base64(tensor: Tensor) -> str:
-    buffer = io.BytesIO()
-    # a copy: saving a view would write its whole storage
-    torch.save(tensor.clone(), buffer)
-    return base64.b64encode(buffer.getvalue()).decode()

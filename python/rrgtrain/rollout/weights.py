@@ -119,12 +119,12 @@ def checkpoint_tensors(policy: Policy) -> dict[str, Tensor]:
 
 
 def named_as_loaded(policy: Policy, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Give tensors the names, and the parts, that they had in the files that were loaded.
+    """Give tensors the names and parts that the files they came from have.
 
     vLLM reads those, and of some families no others.
     """
-    found: dict[str, Tensor] = revert_weight_conversion(policy.backbone, tensors)
-    return found
+    renamed: dict[str, Tensor] = revert_weight_conversion(policy.backbone, tensors)
+    return renamed
 
 
 def require_pushable(policy: Policy) -> None:

@@ -17,8 +17,7 @@ from rrgtrain.policy.template import check_prompt
 from rrgtrain.policy.tiny import TinyConfig
 from rrgtrain.ranks import nodes
 from rrgtrain.rewards.model_files import check_model_files
-from rrgtrain.rollout import require_engine
-from rrgtrain.rollout.vllm_engine import require_architecture
+from rrgtrain.rollout import require_architecture, require_engine
 from rrgtrain.schema import PROMPT_STYLES, Recipe, RolloutSettings, SftSettings
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit

@@ -17,8 +17,13 @@ from transformers import GenerationConfig
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import SamplingRequest, VllmServerEngine, checkpoint_tensors, generate
-from rrgtrain.rollout.weights import named_as_loaded
+from rrgtrain.rollout import (
+    SamplingRequest,
+    VllmServerEngine,
+    checkpoint_tensors,
+    generate,
+    named_as_loaded,
+)
 from rrgtrain.schema import LoraSettings
 from rrgtrain.vllm_worker import digest_of
 from tests.rrgtrain.hub import SPARE, hub_directory, small_hub_directory
