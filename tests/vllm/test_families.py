@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rrgreport.run_files import read_metrics
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
@@ -25,6 +26,7 @@ from rrgtrain.rollout import (
     named_as_loaded,
 )
 from rrgtrain.schema import LoraSettings
+from tests.rrgtrain.common import OF_PHANTOM, phantoms
 from tests.rrgtrain.policy.checkpoints import checkpoint
 from tests.rrgtrain.policy.common import prompt
 from tests.rrgtrain.policy.sighted import PUBLISHED, sighted
@@ -208,3 +210,20 @@ def test_check_says_if_a_family_is_served(
     else:
         assert status == 0
         assert float(line.split("differ by ")[1].split()[0]) < 1e-5 and "with images" in line
+
+
+def test_a_step_reads_pictures_through_the_loader(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """RL of the tower too, its prompts encoded by a worker: the sampler's gap stays rounding."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ["rl", "--from", str(checkpoint("qwen3_vl", **SIZES["qwen3_vl"]))]
+    words += ["--out", str(tmp_path / "run"), *OF_PHANTOM, f"data.root={phantoms()}", "rl.lr=0.001"]
+    words += ["rollout.engine=vllm", "rollout.memory=0.1", f"rollout.max_model_len={LENGTH}"]
+    words += ["policy.prompt=short", "policy.min_pixels=null", "policy.max_pixels=null"]
+    words += ["rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=8", "rl.eval_every=9"]
+    words += ["eval.limit=2", "eval.max_new_tokens=8", "eval.bootstrap=20", "eval.meteor=false"]
+    assert main([*words, "eval.samples=2", "data.workers=1", "checkpoint.steps=5"]) == 0
+    rows = [r for r in read_metrics(tmp_path / "run/metrics.jsonl") if "sampler/gap_mean" in r]
+    assert [row["step"] for row in rows] == [0, 1]
+    assert all(row["sampler/gap_mean"] < 1e-4 for row in rows)

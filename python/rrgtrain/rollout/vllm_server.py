@@ -119,6 +119,7 @@ class VllmServerEngine:
             return self._pushed
         self._step = None
         before, sender = self._pushed, self._sender
+        self._complete = not policy.family.embedded
         if sender is None:
             sender = self._sender = WeightSender(adapter=self._sends_adapter(policy))
         sends, whole = sender.sends_base(policy), sender.whole
@@ -136,7 +137,6 @@ class VllmServerEngine:
             if sender.adapter:
                 save_adapter(policy, self._directory / SERVED_ADAPTER, lora)
             self._pushed, self._sent = Pushed(step or 0, sender.digest.value), False
-            self._complete = not policy.family.embedded
             self._whole(lambda: self._have_taken(before))
             pushed = self._pushed
         self._pushed, self._sent, self._step = ranks.broadcast_from_main(pushed), True, step
