@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -100,22 +100,46 @@ class PushedWeights:
         *,
         file: str = WEIGHTS,
         whole: bool = True,
+        complete: bool = False,
     ) -> dict[str, Any]:
         """Loads a checkpoint's tensors, given or in `directory`, and reports as above.
 
         whole: they are all that the model needs; else it keeps what it was given of the others.
+        complete: a whole push fills each parameter, the tower's too. Raises ValueError where it
+        does not, or where image tokens that are to see each other do not here.
         """
         received = self._begin(whole)
+        if complete:
+            self._require_mask()
         given = _tensors_in(Path(directory) / file) if directory is not None else tensors or ()
         worker: Any = self
-        with _quiet():
+        model = self.model_runner.get_model()
+        with _quiet(), _recorded(model) if complete else nullcontext(set[str]()) as loaded:
             # read from a file they are on the CPU, whose one thread would take many times as long
             worker.reload_weights(weights_iterator=received.passing(given, self.device))
-        for module in self.model_runner.get_model().modules():
+        if whole and complete:
+            own = {n.replace(".base_layer.", ".") for n, _ in model.named_parameters()}
+            if missing := sorted(own - loaded):
+                named = ", ".join(missing[:3])
+                raise ValueError(
+                    f"no tensor came for {len(missing)} of its weights, such as {named}"
+                )
+        for module in model.modules():
             # vLLM packs a head for CPUs when it is loaded; a tied one is not among what is loaded
             if hasattr(module, "cpu_linear") and module.weight.numel():
                 module.quant_method.process_weights_after_loading(module)
         return self._done(step, received, adapter=False)
+
+    def _require_mask(self) -> None:
+        """Refuse attention by which image tokens see less than the model was trained with."""
+        runner = self.model_runner
+        backends = {group.backend for groups in runner.attn_groups for group in groups}
+        for backend in backends if runner.model_config.is_mm_prefix_lm else ():
+            if not backend.supports_mm_prefix():
+                raise ValueError(
+                    f"the tokens of an image see each other in this model, and not in vLLM's "
+                    f"{backend.get_name()} attention"
+                )
 
     def take_adapter(
         self,
@@ -200,6 +224,24 @@ def _adapter_tensors(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
         for name in ("lora_a_stacked", "lora_b_stacked"):
             for k, tensor in enumerate(getattr(module, name, ())):
                 yield f"{place}.{name}.{k}", tensor
+
+
+@contextmanager
+def _recorded(model: Any) -> Iterator[set[str]]:
+    """Collect the names of the parameters that `load_weights` of the model has filled."""
+    names: set[str] = set()
+    load = model.load_weights
+
+    def recording(weights: Iterable[tuple[str, Tensor]]) -> Any:
+        filled = load(weights)
+        names.update(filled)
+        return filled
+
+    model.load_weights = recording
+    try:
+        yield names
+    finally:
+        del model.load_weights
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from rrgtrain.rollout import (
     VllmEngine,
     VllmServerEngine,
     checkpoint_tensors,
+    named_as_loaded,
     require_kept,
     require_taken,
 )
@@ -131,7 +132,8 @@ def trained(policy: Policy) -> None:
 
 def sent(policy: Policy) -> list[tuple[str, torch.Tensor]]:
     """All but the tower."""
-    return [(n, t) for n, t in checkpoint_tensors(policy).items() if "visual" not in n]
+    tensors = {n: t for n, t in checkpoint_tensors(policy).items() if "visual" not in n}
+    return list(named_as_loaded(policy, tensors).items())
 
 
 @pytest.mark.parametrize("engine_of", [in_process, over_http])
@@ -193,7 +195,8 @@ def test_a_server_without_the_extension_is_refused_at_once(tmp_path: Path) -> No
 def test_weights_that_kernels_keep_packed_are_not_compared() -> None:
     policy = tiny_policy()
     worker = Worker(policy)
-    report = worker.take_weights(1, tensors=list(checkpoint_tensors(policy).items()))
+    named = named_as_loaded(policy, checkpoint_tensors(policy))
+    report = worker.take_weights(1, tensors=list(named.items()))
     assert report["held"] == digest_of(policy.backbone.named_parameters())
     layer = policy.language_model.layers[0].mlp.up_proj
     layer.weight = torch.nn.Parameter(torch.empty(0))

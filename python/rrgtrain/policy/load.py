@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from rrgtrain.policy.chat_template import end_of_turn
 from rrgtrain.policy.families import family_of
 from rrgtrain.policy.families.images import ImageRule
 from rrgtrain.policy.kinds import architecture, refuse_other_kinds
+from rrgtrain.policy.own_forward import FEATURES
 from rrgtrain.policy.packed_windows import PACKED_WINDOWS
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.skeleton import load_skeleton
@@ -39,8 +41,6 @@ from rrgtrain.ranks.layout import Layout
 __all__ = ["Policy", "end_of_turn", "fetch", "load_policy", "read_config"]
 
 PREPROCESSOR, LEGACY_TEMPLATE = "preprocessor_config.json", "chat_template.json"
-# Models take the features of images, `mm_encoder_outputs`.
-TAKES_FEATURES = (5, 23)
 
 
 def load_policy(
@@ -185,12 +185,14 @@ def _refuse_layout(name: str, config: Any) -> None:
             "an image gets; name a Qwen-VL, Gemma 3, InternVL or LLaVA-OneVision, or call "
             "shared_prefix_logps in a loop of your own"
         )
-    installed = transformers.__version__
-    numbers = tuple(int(part) for part in installed.split(".")[:2])
-    if not family_of(config).packed and numbers < TAKES_FEATURES:
+    forward = getattr(transformers, str(architecture(config))).forward
+    family = family_of(config)
+    takes = family.packed or not family.joins
+    if not takes and FEATURES not in inspect.signature(forward).parameters:
         raise UserError(
-            f"{name}: the images of a {config.model_type} are computed once for a group, which "
-            f"needs transformers {'.'.join(map(str, TAKES_FEATURES))}; {installed} is installed"
+            f"{name}: the images of a {config.model_type} are computed once for a group, and its "
+            f"forward takes no {FEATURES} in transformers {transformers.__version__}; install a "
+            "newer one"
         )
 
 

@@ -12,6 +12,9 @@ from rrgtrain.policy.backbone import Backbone
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.ranks import sharding
 
+FEATURES = "mm_encoder_outputs"
+"""The argument of a forward that takes the features of images in place of pixels."""
+
 
 def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
     """Return the head's input [R, L, H]; the hooks of FSDP, DDP and PEFT run."""
@@ -88,7 +91,7 @@ def as_arguments(backbone: Backbone, prompts: list[EncodedPrompt]) -> dict[str, 
         (prompt,) = shown
         return pixels(backbone, prompt)
     joined = backbone.family.join([features(backbone, p) for p in shown])
-    return {"mm_encoder_outputs": {"image": joined}}
+    return {FEATURES: {"image": joined}}
 
 
 def unshared_hidden(

@@ -51,13 +51,15 @@ class Policy(Backbone):
     """A backbone with its tokenizer and, where it sees images, its image processor.
 
     image_processor: None in a policy of text alone. eos_ids: every token that ends a report when
-    sampled; end_of_turn: the one that training appends to a report.
+    sampled; end_of_turn: the one that training appends to a report; keeps_pictures: prompts hold
+    the pictures of their images too.
     """
 
     tokenizer: Any
     image_processor: Any
     eos_ids: tuple[int, ...]
     end_of_turn: int
+    keeps_pictures: bool = False
 
     @cached_property
     def codec(self) -> ReportCodec:
@@ -68,8 +70,11 @@ class Policy(Backbone):
     @property
     def images(self) -> ImageRule | None:
         """Prepare images as the family does; None in a policy of text alone."""
-        processor = self.image_processor
-        return None if processor is None else self.family.images(processor, self.config)
+        if self.image_processor is None:
+            return None
+        rule = self.family.images(self.image_processor, self.config)
+        rule.keeps = self.keeps_pictures
+        return rule
 
     @cached_property
     def never_sampled(self) -> tuple[int, ...]:

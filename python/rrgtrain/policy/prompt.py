@@ -43,13 +43,15 @@ class EncodedPrompt:
     inputs: the forward's arguments as a processor gives them for one prompt: input_ids int64
     [1, P]; where the model wants them others of that shape, such as mm_token_type_ids; and those
     of the images. positions int64 [A, P], A = 3 with mRoPE, else 1; key: names the images in a
-    cache of vision embeddings; text: what the user's turn says after the images.
+    cache of vision embeddings; text: what the user's turn says after the images; pictures: its
+    images, RGB, where `Policy.keeps_pictures`.
     """
 
     inputs: Mapping[str, Tensor]
     positions: Tensor
     key: str = ""
     text: str = ""
+    pictures: tuple[Image.Image, ...] = ()
 
     @property
     def input_ids(self) -> Tensor:
@@ -87,15 +89,15 @@ class EncodedPrompt:
     def with_pixels(self, pixel_values: Tensor | None) -> EncodedPrompt:
         """Put other pixels in place of its own; None leaves none, though it had images."""
         inputs = {k: v for k, v in self.inputs.items() if k != "pixel_values"}
-        if pixel_values is not None:
-            inputs["pixel_values"] = pixel_values
-        return replace(self, inputs=inputs)
+        if pixel_values is None:
+            return replace(self, inputs=inputs, pictures=())
+        return replace(self, inputs=inputs | {"pixel_values": pixel_values})
 
     def first_token(self) -> EncodedPrompt:
         """Cut the prompt to its first token, without images."""
         cut = {k: v[:, :1] * 0 for k, v in self.per_token.items()}
         inputs = {"input_ids": self.inputs["input_ids"][:, :1], **cut}
-        return replace(self, inputs=inputs, positions=self.positions[:, :1])
+        return replace(self, inputs=inputs, positions=self.positions[:, :1], pictures=())
 
 
 def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
@@ -172,19 +174,30 @@ def prompt_of(
             "read one picture per image"
         )
     text = _said(policy, study, style)
+    rendered = _rendered(policy, text, count)
+    inputs = _tokens(policy, study, rendered, () if pixels is None else pixels.tokens)
+    if pixels is None:
+        return placed(policy, inputs, key=study.id, text=text)
+    prompt = placed(policy, {**inputs, **pixels.inputs}, key=study.id, text=text)
+    return replace(prompt, pictures=pixels.pictures)
+
+
+def marked_ids(policy: Policy, prompt: EncodedPrompt) -> list[int]:
+    """Encode the prompt with one mark for each picture, as the chat template writes it."""
+    return _ids(policy, _rendered(policy, prompt.text, len(prompt.pictures))).tolist()
+
+
+def _rendered(policy: Policy, text: str, count: int) -> str:
+    """The turn of `count` images with `text` behind them, by the tokenizer's chat template."""
     # The templates of models of text alone take nothing but a string, those of some others a list.
     content: Any = text
     if policy.images is not None:
         content = [*({"type": "image"} for _ in range(count)), {"type": "text", "text": text}]
-    rendered = fetch(
+    return fetch(
         policy.tokenizer.name_or_path,
         lambda: render_turn(policy.tokenizer, content),
         "the chat template of ",
     )
-    inputs = _tokens(policy, study, rendered, () if pixels is None else pixels.tokens)
-    if pixels is not None:
-        inputs |= pixels.inputs
-    return placed(policy, inputs, key=study.id, text=text)
 
 
 def _tokens(policy: Policy, study: Study, rendered: str, sizes: Sequence[int]) -> dict[str, Tensor]:

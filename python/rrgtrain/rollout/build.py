@@ -18,6 +18,8 @@ from rrgtrain.schema import Recipe, RolloutSettings
 Build = Callable[[Recipe, Policy, Path], RolloutEngine]
 # Packages that offer an engine name its function under this group of entry points.
 ENTRY_POINTS = "rrgtrain.engines"
+# They are given the pictures of most families.
+READERS = ("vllm", "vllm_server")
 _MEND = "define it as a function of the recipe, the policy and a directory"
 
 

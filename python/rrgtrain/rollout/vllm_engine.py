@@ -17,16 +17,25 @@ import torch
 from torch import Tensor
 
 from rrgtrain.errors import UserError
+from rrgtrain.policy.kinds import architecture
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_equal_weights, require_kept, require_taken
-from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments, vllm_prompts
+from rrgtrain.rollout.vllm_prompts import (
+    VllmPrompt,
+    rollout,
+    sampling_arguments,
+    shows_pictures,
+    vllm_prompts,
+)
 from rrgtrain.rollout.weights import WeightSender, adapter_config, lora_room, takes_adapter
 from rrgtrain.vllm_worker import ADAPTER, ADAPTER_CONFIG, ADAPTER_ID, PushedWeights
 
 EXTENSION = f"{PushedWeights.__module__}.{PushedWeights.__qualname__}"
 SAMPLER = "vLLM in this process"
+# The one that the trainer's images go through; the default would scale them otherwise.
+PROCESSOR = {"use_fast": False}
 
 
 def require_vllm() -> None:
@@ -35,6 +44,23 @@ def require_vllm() -> None:
         raise UserError(
             "rollout.engine=vllm, but vllm is not installed; `pip install vllm`, or use "
             "rollout.engine=transformers"
+        )
+
+
+def require_architecture(config: Any) -> None:
+    """UserError where the installed vLLM has no model for a configuration of transformers.
+
+    Without any `require_vllm` tells.
+    """
+    if find_spec("vllm") is None:
+        return
+    from vllm import ModelRegistry, __version__
+
+    names = config.architectures or [architecture(config)]
+    if not {*names} & {*ModelRegistry.get_supported_archs()}:
+        raise UserError(
+            f"rollout.engine=vllm, but vLLM {__version__} has no {' or '.join(map(str, names))}; "
+            "use rollout.engine=transformers, or another vLLM"
         )
 
 
@@ -87,6 +113,7 @@ class VllmEngine:
         options: dict[str, Any] = {}
         if self._lora:
             options = {"enable_lora": True, "max_lora_rank": lora_room(policy), "max_loras": 1}
+        options |= _of_images(policy)
         if ranks.size() > 1:
             options["distributed_executor_backend"] = "external_launcher"
         with ranks.main_first():
@@ -95,7 +122,7 @@ class VllmEngine:
         # one rank alone has no process group, and vLLM opens one
         self._opened_group = not torch.distributed.is_initialized()
         # vLLM seeds every generator of the process it lives in.
-        with _random_states_kept(), _launcher_kept(), ranks.inseparable():
+        with _failures(None), _random_states_kept(), _launcher_kept(), ranks.inseparable():
             self._llm = LLM(
                 model=str(directory),
                 dtype=str(policy.dtype).removeprefix("torch."),
@@ -103,9 +130,6 @@ class VllmEngine:
                 load_format="dummy",
                 max_model_len=max_model_len,
                 gpu_memory_utilization=memory,
-                # no tower: the trainer's own embeds the images
-                limit_mm_per_prompt={"image": 0, "video": 0},
-                enable_mm_embeds=True,
                 worker_extension_cls=EXTENSION,
                 enable_sleep_mode=self._sleeps,
                 enforce_eager=not cuda,
@@ -141,7 +165,8 @@ class VllmEngine:
         if self._sender.sends_base(policy) or not self._lora:
             whole = self._sender.whole
             tensors = self._sender.base(policy)
-            told = {"step": step, "tensors": tensors, "whole": whole}
+            complete = not policy.family.embedded
+            told = {"step": step, "tensors": tensors, "whole": whole, "complete": complete}
             reports = self._llm.collective_rpc("take_weights", kwargs=told)
             deque(tensors, maxlen=0)  # it is to have read all of them; the digest tells
         if self._lora:
@@ -303,11 +328,27 @@ def _random_states_kept() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
+def _of_images(policy: Policy) -> dict[str, Any]:
+    """How vLLM prepares images, by its arguments."""
+    if shows_pictures(policy):
+        return {
+            "limit_mm_per_prompt": {"video": 0},
+            "mm_processor_kwargs": PROCESSOR,
+            # its module would keep the numbers that stand in for weights until the first update
+            "mm_device_do_normalize": False,
+        }
+    # no tower: the trainer's own embeds the images
+    return {"limit_mm_per_prompt": {"image": 0, "video": 0}, "enable_mm_embeds": True}
+
+
 def _input(prompt: VllmPrompt, name: str) -> dict[str, Any]:
-    if not prompt.embeddings:
+    count = len(prompt.pictures) or len(prompt.embeddings)
+    if not count:
         return {"prompt_token_ids": prompt.token_ids}
-    data = {"image_embeds": torch.cat(prompt.embeddings), "image_grid_thw": prompt.grid}
-    names = [f"{name}.{k}" for k in range(len(prompt.embeddings))]
+    data: Any = list(prompt.pictures)
+    if prompt.embeddings:
+        data = {"image_embeds": torch.cat(prompt.embeddings), "image_grid_thw": prompt.grid}
+    names = [f"{name}.{k}" for k in range(count)]
     return {
         "prompt_token_ids": prompt.token_ids,
         "multi_modal_data": {"image": data},

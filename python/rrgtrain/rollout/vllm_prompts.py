@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import VisionCache, vision_embeddings
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.policy.prompt import EncodedPrompt, marked_ids
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 
 # The lowest that vLLM takes: e^-100 of its probability is left to an id that is never sampled.
 NEVER_BIAS = -100.0
+_NO_GRID = torch.zeros(0, 3, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,10 @@ class VllmPrompt:
 
     token_ids: one placeholder per image; expanded: the same with one per image token, which
     vLLM must arrive at; embeddings [tokens, H] of each image and grid int64 [images, 3], on the
-    CPU; text: what the user's turn says after the images.
-    The trainer's own vision tower makes the embeddings: no second image processor, whose pixels
-    might differ, and no tower in the engine to keep up to date.
+    CPU; text: what the user's turn says after the images; pictures: of each image, RGB.
+    Of a family that is `embedded` the trainer's own vision tower makes the embeddings: no second
+    image processor, whose pixels might differ, and no tower in the engine to keep up to date. Of
+    others there are pictures, which vLLM prepares by the checkpoint's own processor.
     """
 
     token_ids: list[int]
@@ -35,16 +40,25 @@ class VllmPrompt:
     embeddings: list[Tensor]
     grid: Tensor
     text: str = ""
+    pictures: tuple[Image.Image, ...] = ()
+
+
+def shows_pictures(policy: Policy) -> bool:
+    """Tell if vLLM is given pictures, and so the weights of the tower."""
+    return policy.sees_images and not policy.family.embedded
 
 
 @torch.no_grad()
 def vllm_prompts(
     policy: Policy, prompts: Sequence[EncodedPrompt], cache: VisionCache | None = None
 ) -> list[VllmPrompt]:
-    """The prompts for vLLM, with image embeddings by the policy's tower (evaluation mode).
+    """The prompts for vLLM, with pictures, or image embeddings by the policy's tower.
 
-    cache: see `hidden_states`.
+    cache: see `hidden_states`. The tower runs in evaluation mode. Raises ValueError for a prompt
+    with images that has no pictures, where vLLM is given those.
     """
+    if shows_pictures(policy):
+        return [_with_pictures(policy, prompt) for prompt in prompts]
     was_training = policy.model.training
     policy.model.eval()
     try:
@@ -56,9 +70,7 @@ def vllm_prompts(
         ids = prompt.input_ids.tolist()
         grid = prompt.image_grid_thw
         if grid is None or everything is None:
-            found.append(
-                VllmPrompt(ids, ids, [], torch.zeros(0, 3, dtype=torch.int64), prompt.text)
-            )
+            found.append(VllmPrompt(ids, ids, [], _NO_GRID, prompt.text))
             continue
         merge = policy.image_processor.merge_size**2
         sizes = [int(size) for size in (grid.prod(1) // merge).tolist()]
@@ -67,6 +79,16 @@ def vllm_prompts(
         once = _one_placeholder(ids, policy.config.image_token_id, sizes)
         found.append(VllmPrompt(once, ids, images, grid, prompt.text))
     return found
+
+
+def _with_pictures(policy: Policy, prompt: EncodedPrompt) -> VllmPrompt:
+    if prompt.images and not prompt.pictures:
+        raise ValueError(
+            f"the prompt of {prompt.key} has images and no pictures for vLLM: set keeps_pictures "
+            "of the policy before its prompts are encoded"
+        )
+    marked, ids = marked_ids(policy, prompt), prompt.input_ids.tolist()
+    return VllmPrompt(marked, ids, [], _NO_GRID, prompt.text, prompt.pictures)
 
 
 def _one_placeholder(ids: list[int], image_id: int, sizes: list[int]) -> list[int]:
@@ -122,10 +144,13 @@ def rollout(
     `Policy.never_sampled`.
     """
     if seen_prompt is not None and list(seen_prompt) != prompt.expanded:
+        pairs = zip(seen_prompt, prompt.expanded, strict=False)
+        both = min(len(seen_prompt), len(prompt.expanded))
+        at = next((k for k, (a, b) in enumerate(pairs) if a != b), both)
         raise UserError(
             f"vLLM read the prompt as {len(seen_prompt)} tokens, the trainer as "
-            f"{len(prompt.expanded)}; serve the checkpoint (tokenizer and preprocessor included) "
-            "that policy.path names"
+            f"{len(prompt.expanded)}, and they part at token {at}; serve the checkpoint (tokenizer "
+            "and preprocessor included) that policy.path names, or use rollout.engine=transformers"
         )
     if len(logps) != len(ids):
         raise UserError(
@@ -150,3 +175,35 @@ def rollout(
         torch.tensor(list(logps), dtype=torch.float32),
         bool(ends),
     )
+
+
+def messages(prompt: VllmPrompt) -> list[dict[str, Any]]:
+    """Make the user's turn for a server.
+
+    The server renders and encodes it with the checkpoint's own template; the
+    token ids that it reports are compared with the trainer's."""
+    content: list[dict[str, Any]] = [
+        {
+            "type": "image_embeds",
+            "image_embeds": {"image_embeds": _base64(image), "image_grid_thw": _base64(grid)},
+        }
+        for image, grid in zip(prompt.embeddings, prompt.grid, strict=True)
+    ]
+    content += [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_png(picture)}"}}
+        for picture in prompt.pictures
+    ]
+    return [{"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}]
+
+
+def _png(picture: Image.Image) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "png", compress_level=1)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _base64(tensor: Tensor) -> str:
+    buffer = io.BytesIO()
+    # a copy: saving a view would write its whole storage
+    torch.save(tensor.clone(), buffer)
+    return base64.b64encode(buffer.getvalue()).decode()

@@ -1,4 +1,4 @@
-"""A vLLM server over HTTP: text and image embeddings out, token ids and log-probs back.
+"""A vLLM server over HTTP: text and images out, token ids and log-probs back.
 
 Weights go through the run directory and `/collective_rpc`, not through the weight transfer of vLLM
 0.32 (`vllm/distributed/weight_transfer`, its `HTTPVLLMWeightSyncClient`): all its backends move
@@ -9,9 +9,7 @@ digest of a push could not be reported back.
 
 from __future__ import annotations
 
-import base64
 import http.client
-import io
 import json
 import time
 import urllib.error
@@ -23,9 +21,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
-
 from rrgclinical.common import json_reader
 from rrgclinical.common.shown import shown_url
 from rrgtrain.errors import UserError
@@ -33,8 +28,19 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
-from rrgtrain.rollout.vllm_engine import EXTENSION, save_adapter, save_configuration, write_tensors
-from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments, vllm_prompts
+from rrgtrain.rollout.vllm_engine import (
+    EXTENSION,
+    PROCESSOR,
+    save_adapter,
+    save_configuration,
+    write_tensors,
+)
+from rrgtrain.rollout.vllm_prompts import (
+    messages,
+    rollout,
+    sampling_arguments,
+    vllm_prompts,
+)
 from rrgtrain.rollout.weights import WeightSender, lora_room, takes_adapter
 from rrgtrain.util.stop import stopping
 from rrgtrain.vllm_worker import TRAINED, WEIGHTS
@@ -104,7 +110,7 @@ class VllmServerEngine:
         self._step: int | None = None
         self._sender: WeightSender | None = None
         self._sent, self._adapter = False, adapter
-        self._takes_adapters = False
+        self._takes_adapters = self._complete = False
         self._whole(self._try)
 
     def update(self, policy: Policy, step: int | None = None) -> Pushed | None:
@@ -113,6 +119,7 @@ class VllmServerEngine:
             return self._pushed
         self._step = None
         before, sender = self._pushed, self._sender
+        self._complete = not policy.family.embedded
         if sender is None:
             sender = self._sender = WeightSender(adapter=self._sends_adapter(policy))
         sends, whole = sender.sends_base(policy), sender.whole
@@ -171,6 +178,7 @@ class VllmServerEngine:
         if self._sent or self._pushed is None:
             return
         told: dict[str, Any] = {"step": self._pushed.step, "directory": str(self._directory)}
+        told["complete"] = self._complete
         reports = [] if before is None else self._send_changes(told)
         if any(report["digest"] != self._pushed.digest for report in reports) or not reports:
             # It has started anew, or samples for others too: it lacks what does not train.
@@ -224,7 +232,7 @@ class VllmServerEngine:
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
-        turns = [_messages(prompt) for prompt in encoded]
+        turns = [messages(prompt) for prompt in encoded]
         # A prompt's images are sent once: vLLM draws member m from the first one's seed + m. It
         # takes greedy requests for one member only, which all of them are.
         drawn = 1 if request.greedy else request.group
@@ -363,25 +371,6 @@ def serve_command(
     return (
         f"VLLM_SERVER_DEV_MODE=1 {allowed}vllm serve {checkpoint} --port {port} --dtype {dtype} "
         f"--worker-extension-cls {EXTENSION} --enable-mm-embeds "
+        f"--mm-processor-kwargs '{json.dumps(PROCESSOR)}' "
         f"--logprobs-mode processed_logprobs --generation-config vllm{room}"
     )
-
-
-def _messages(prompt: VllmPrompt) -> list[dict[str, Any]]:
-    """The user's turn. The server renders and encodes it with the checkpoint's own template; the
-    token ids that it reports are compared with the trainer's."""
-    content: list[dict[str, Any]] = [
-        {
-            "type": "image_embeds",
-            "image_embeds": {"image_embeds": _base64(image), "image_grid_thw": _base64(grid)},
-        }
-        for image, grid in zip(prompt.embeddings, prompt.grid, strict=True)
-    ]
-    return [{"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}]
-
-
-def _base64(tensor: Tensor) -> str:
-    buffer = io.BytesIO()
-    # a copy: saving a view would write its whole storage
-    torch.save(tensor.clone(), buffer)
-    return base64.b64encode(buffer.getvalue()).decode()

@@ -13,10 +13,12 @@ import torch
 from peft.tuners.lora import LoraLayer
 from peft.utils import ModulesToSaveWrapper
 from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import sharding
+from rrgtrain.rollout.vllm_prompts import shows_pictures
 from rrgtrain.vllm_worker import Digest, adapter_bytes
 
 # vLLM's own `MaxLoRARanks` (vllm/config/lora.py of 0.32), but for 1
@@ -31,7 +33,7 @@ class WeightSender:
     """Send a sampler all it needs at first, then what trains.
 
     adapter: a LoRA goes as itself; else it is merged into copies of what it adapts. The vision
-    tower is never sent, since the trainer embeds the images.
+    tower is not sent where the trainer embeds the images.
     digest: of all that the sampler then holds. A tensor is counted in as it is sent, and what is
     not sent again counts as it was.
     """
@@ -79,11 +81,11 @@ class WeightSender:
                 and name.partition(".base_layer.")[0] not in adapted
             }
             tensors = _tensors(policy, own - waiting, merged=not self.adapter)
-            for name, tensor in tensors.items():
-                if name in wanted:
-                    self.digest.add(name, tensor)
-                    # vLLM may keep it until a fused layer is complete, past its turn
-                    yield name, tensor.clone() if sharding.is_sharded(policy) else tensor
+            sent = {name: tensor for name, tensor in tensors.items() if name in wanted}
+            for name, tensor in named_as_loaded(policy, sent).items():
+                self.digest.add(name, tensor)
+                # vLLM may keep it until a fused layer is complete, past its turn
+                yield name, tensor.clone() if sharding.is_sharded(policy) else tensor
         self.whole = False
 
     @torch.no_grad()
@@ -104,7 +106,7 @@ class WeightSender:
 
 
 def checkpoint_tensors(policy: Policy) -> dict[str, Tensor]:
-    """The policy's parameters by their names in a checkpoint, its adapter merged into copies.
+    """The policy's parameters by their names in the model, its adapter merged into copies.
 
     The parameters themselves are only read: in bf16 a merge that is undone leaves other weights
     behind. An adapted layer is a new tensor, W + scale * B @ A in fp32 rounded once to W's dtype;
@@ -114,6 +116,15 @@ def checkpoint_tensors(policy: Policy) -> dict[str, Tensor]:
     own = _state(policy.backbone).keys() - _tied(policy)
     with torch.no_grad():
         return _tensors(policy, own, merged=True)
+
+
+def named_as_loaded(policy: Policy, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Give tensors the names and parts that the files they came from have.
+
+    vLLM reads those, and of some families no others.
+    """
+    renamed: dict[str, Tensor] = revert_weight_conversion(policy.backbone, tensors)
+    return renamed
 
 
 def require_pushable(policy: Policy) -> None:
@@ -180,7 +191,7 @@ def lora_room(policy: Policy) -> int:
 
 def _served(policy: Policy) -> set[str]:
     """Names of all that the sampler computes with."""
-    tower = _tower(policy)
+    tower = () if shows_pictures(policy) else _tower(policy)
     return {
         name.replace(".base_layer.", ".")
         for name in _state(policy.backbone).keys() - _tied(policy)

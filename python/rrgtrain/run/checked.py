@@ -12,13 +12,12 @@ import torch
 
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.policy.families import family_of
 from rrgtrain.policy.load import read_config, require_dtype
 from rrgtrain.policy.template import check_prompt
 from rrgtrain.policy.tiny import TinyConfig
 from rrgtrain.ranks import nodes
 from rrgtrain.rewards.model_files import check_model_files
-from rrgtrain.rollout import require_engine
+from rrgtrain.rollout import require_architecture, require_engine
 from rrgtrain.schema import PROMPT_STYLES, Recipe, RolloutSettings, SftSettings
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit
@@ -97,11 +96,8 @@ def check_start(recipe: Recipe) -> Any:
         TinyConfig.of(recipe.policy)
         return None
     config = read_config(recipe.policy.path)
-    if recipe.rollout.engine.startswith("vllm") and not family_of(config).packed:
-        raise UserError(
-            f"rollout.engine={recipe.rollout.engine} serves Qwen2.5-VL and Qwen2, and policy.path "
-            f"is a {config.model_type}; use rollout.engine=transformers"
-        )
+    if recipe.rollout.engine == "vllm":
+        require_architecture(config)
     return config
 
 

@@ -223,7 +223,7 @@ def _write(
 
     Of several ranks, each writes batches, and rank 0, which has the file, writes them down.
     """
-    policy = load_for(recipe.policy, recipe.policy.path, masters=False)
+    policy = load_for(recipe, recipe.policy.path, masters=False)
     policy.model.eval()
     size, errors, notes = recipe.eval.batch, 0, Counter[str]()
     chunks = [studies[begin : begin + size] for begin in range(0, len(studies), size)]

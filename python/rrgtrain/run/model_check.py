@@ -41,7 +41,7 @@ def check_model(recipe: Recipe) -> Iterator[str]:
     policy: Policy | None = None
     try:
         check_start(recipe)
-        policy = load_for(recipe.policy, recipe.policy.path, masters=False)
+        policy = load_for(recipe, recipe.policy.path, masters=False)
     except UserError as error:
         yield f"model: {REFUSED}{error}"
         return

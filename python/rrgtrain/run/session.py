@@ -23,12 +23,12 @@ from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.ranks import nodes, ranks, sharding
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import build_engine
+from rrgtrain.rollout import READERS, build_engine
 from rrgtrain.run.checked import DTYPES, SERVED, check
 from rrgtrain.run.data import Data, open_data, split_of, validation_split
 from rrgtrain.run.room import check_room
 from rrgtrain.run.sharing import decide_sharing
-from rrgtrain.schema import PolicySettings, Recipe
+from rrgtrain.schema import Recipe
 from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.evaluate import Evaluation, evaluate, write_reports
 from rrgtrain.train.loader import PromptLoader
@@ -97,7 +97,7 @@ def start_policy(
     style = recipe.policy.prompt
     if recipe.policy.path != "tiny" or (resume and kept.is_dir()):
         path = str(kept) if recipe.policy.path == "tiny" else recipe.policy.path
-        policy = load_for(recipe.policy, path, masters=masters)
+        policy = load_for(recipe, path, masters=masters)
         return policy, PromptLoader(policy, style, recipe.data)
     with atomic_directory(kept) as partial:
         # The warm-up stands in for a tower's pretraining: it comes before any freezing and any
@@ -106,21 +106,21 @@ def start_policy(
         train = studies.get("train") or []
         texts = [study.report for study in train if study.report]
         texts += [prompt_text(study, style=style) for study in train]
-        policy = load_for(
-            plain, build_tiny(TinyConfig.of(recipe.policy), texts, partial), masters=False
-        )
+        made = build_tiny(TinyConfig.of(recipe.policy), texts, partial)
+        policy = load_for(replace(recipe, policy=plain), made, masters=False)
         for _, parameter in policy.eyes():
             parameter.requires_grad_(True)
         prompts = PromptLoader(policy, style, recipe.data)
         warm_up_vision(policy, prompts, train, recipe.policy, batch=recipe.sft.batch)
         policy.save(partial)
     # Read back from where it stays: as a resume will, and a policy knows where it came from.
-    prompts.policy = load_for(recipe.policy, str(kept), masters=masters)
+    prompts.policy = load_for(recipe, str(kept), masters=masters)
     return prompts.policy, prompts
 
 
-def load_for(settings: PolicySettings, path: str | Path, *, masters: bool) -> Policy:
-    """The policy at `path` as the settings want it; `masters`: to be trained, see `load_policy`."""
+def load_for(recipe: Recipe, path: str | Path, *, masters: bool) -> Policy:
+    """The policy at `path` as the recipe wants it; `masters`: to be trained, see `load_policy`."""
+    settings = recipe.policy
     policy = load_policy(
         path,
         dtype=DTYPES[settings.dtype],
@@ -134,6 +134,7 @@ def load_for(settings: PolicySettings, path: str | Path, *, masters: bool) -> Po
         unread=masters and settings.lora.rank == 0 and ranks.size() > 1,
     )
     bound_images(policy, settings.min_pixels, settings.max_pixels)
+    policy.keeps_pictures = recipe.rollout.engine in READERS and not policy.family.embedded
     return policy
 
 

@@ -147,7 +147,7 @@ class Stages:
             if self.checkpointer.within is not None:
                 # A later loop goes on; its reference is the policy that it started from.
                 kept = self._result(SftResult, found).best
-                started = load_for(self.session.recipe.policy, kept, masters=True)
+                started = load_for(self.session.recipe, kept, masters=True)
                 if sharding.is_sharded(self.session.policy):
                     self._go_on_with(started)
                 else:
@@ -190,7 +190,7 @@ class Stages:
         recipe, policy = session.recipe, session.policy
         if self.tuned is not None and sharding.is_sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
-            tuned = load_for(recipe.policy, self.tuned, masters=True)
+            tuned = load_for(recipe, self.tuned, masters=True)
             self._go_on_with(tuned)
         watch = AxesWatch(session.rewards.scored_text)
         kept_steps = recipe.log if ranks.is_main() else LogSettings(records=0)

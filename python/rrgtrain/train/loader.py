@@ -102,7 +102,7 @@ class PromptLoader:
             raise pixels
         prompt = prompt_of(self.policy, study, pixels, style=self.style)
         if pixels is not None and study.id not in self._stored:
-            size = pixels.pixel_values.nbytes
+            size = pixels.pixel_values.nbytes + sum(3 * w * h for w, h in _sizes(pixels))
             if size <= self._room:
                 self._room -= size
                 values = pixels.pixel_values
@@ -190,6 +190,10 @@ def _pictures(
             except UserError as error:
                 # before a run only a sample of the images was looked at
                 raise UserError(f"{error}; `rrgtrain data check` finds all broken images") from None
+
+
+def _sizes(pixels: Pixels) -> Iterator[tuple[int, int]]:
+    return (picture.size for picture in pixels.pictures)
 
 
 def _paths(study: Study) -> tuple[Path, ...]:

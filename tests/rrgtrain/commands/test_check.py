@@ -12,6 +12,7 @@ from rrgtrain.cli import main
 from rrgtrain.rollout import TransformersEngine
 from tests.rrgtrain.policy.checkpoints import checkpoint
 from tests.rrgtrain.policy.common import text_directory
+from tests.rrgtrain.rollout import stub_vllm
 
 NAMES = ["model", "codec", "end of turn", "adapter", "frozen", "images", "sharing", "engine"]
 
@@ -57,7 +58,13 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
         "model": f"REFUSED: {tmp_path} holds no config.json; name a checkpoint directory"
     }
     status, lines = told(capsys, checkpoint("qwen3"), "rollout.engine=vllm")
-    assert status == 1 and "rollout.engine=vllm serves Qwen2.5-VL" in lines["model"]
+    assert status == 1 and "REFUSED: rollout.engine=vllm, but vllm is not" in lines["engine"]
+    stub_vllm.install(monkeypatch)
+    status, lines = told(capsys, checkpoint("granite"), "rollout.engine=vllm")
+    assert (
+        status == 1
+        and "REFUSED: rollout.engine=vllm, but vLLM 0.0 has no Granite" in lines["model"]
+    )
     status, lines = told(capsys, text_directory(), "policy.sharing=cache", "policy.attn=dense")
     assert status == 0 and lines["sharing"].startswith("prompts are shared by a prefix cache")
     real = TransformersEngine.generate

@@ -28,7 +28,6 @@ from rrgtrain.plan import (
     stages,
 )
 from rrgtrain.policy.backbone import Backbone
-from rrgtrain.policy.families import family_of
 from rrgtrain.policy.forward import hidden_states
 from rrgtrain.schema import PolicySettings
 from tests.rrgtrain.common import recipe
@@ -79,7 +78,7 @@ def test_an_adapter_goes_on_the_modules_that_training_names() -> None:
     for name in SORTS:
         model = build(name, torch.float32)
         before = shapes(model)
-        targets = family_of(model.config).lora_targets(model)
+        targets = backbone(model).family.lora_targets(model)
         added = shapes(get_peft_model(model, LoraConfig(r=RANK, target_modules=targets))) - before
         planned = (w.shape for w in sizes_of_family(name).weights(lora=RANK) if w.part == "adapter")
         wrong += [name] if Counter(planned) != added else []

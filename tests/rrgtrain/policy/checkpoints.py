@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import torch
 import transformers
@@ -13,16 +13,20 @@ from transformers import AutoTokenizer, GenerationConfig, Qwen2VLImageProcessorP
 
 from tests.rrgtrain.policy.common import TEXT_TEMPLATE, tiny_directory
 from tests.rrgtrain.policy.families import SORTS, TEXT
+from tests.rrgtrain.policy.sighted import cached
 
 
-@lru_cache
-def checkpoint(name: str) -> Path:
-    """Save a model of the list whose special ids are the tiny tokenizer's."""
+@cached
+def checkpoint(name: str, **text: Any) -> Path:
+    """Save a model of the list whose special ids are the tiny tokenizer's.
+
+    text: sizes of its decoder other than the list's.
+    """
     directory = Path(mkdtemp(prefix=f"{name}-"))
     tokenizer = AutoTokenizer.from_pretrained(tiny_directory())
     ids = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
     sort = copy.deepcopy(SORTS[name])
-    sizes = {**TEXT, **sort.text, "vocab_size": len(tokenizer), "initializer_range": 0.1}
+    sizes = {**TEXT, **sort.text, **text, "vocab_size": len(tokenizer), "initializer_range": 0.1}
     ends = {"eos_token_id": ids["<|im_end|>"], "pad_token_id": ids["<|endoftext|>"]}
     sizes |= ends
     if sort.vision is None:

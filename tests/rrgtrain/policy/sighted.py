@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
@@ -132,9 +133,25 @@ PUBLISHED = {
 }
 
 
-@lru_cache
-def sighted(name: str) -> Path:
-    """Write the family's checkpoint once a process; it is not to be written to."""
+def cached(make: Callable[..., Path]) -> Callable[..., Path]:
+    """Make a checkpoint of a name and sizes once a process."""
+    made: dict[str, Path] = {}
+
+    def once(name: str, **text: Any) -> Path:
+        key = f"{name} {text}"
+        if key not in made:
+            made[key] = make(name, **text)
+        return made[key]
+
+    return once
+
+
+@cached
+def sighted(name: str, **text: Any) -> Path:
+    """Write the family's checkpoint once a process; it is not to be written to.
+
+    text: sizes of its decoder other than the list's.
+    """
     directory, published = Path(mkdtemp(prefix=f"{name}-")), PUBLISHED[name]
     tokenizer = _tokenizer(published)
     sort, id_of = copy.deepcopy(SORTS[name]), tokenizer.convert_tokens_to_ids
@@ -142,10 +159,11 @@ def sighted(name: str) -> Path:
         "eos_token_id": [id_of(token) for token in published.ends],
         "pad_token_id": tokenizer.pad_token_id,
     }
-    text = {**TEXT, **sort.text, "vocab_size": len(tokenizer) + 3, "initializer_range": 0.1}
+    sizes = {**TEXT, **sort.text, **text}
+    sizes |= {"vocab_size": len(tokenizer) + 3, "initializer_range": 0.1}
     top = {**sort.top, **{key: id_of(token) for key, token in published.config.items()}}
     config = getattr(transformers, sort.config)(
-        text_config={**text, **ends}, vision_config=sort.vision, **top
+        text_config={**sizes, **ends}, vision_config=sort.vision, **top
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
@@ -153,6 +171,12 @@ def sighted(name: str) -> Path:
     model.generation_config = GenerationConfig(**ends, do_sample=True, top_k=64, top_p=0.95)
     with no_progress_bars():
         model.save_pretrained(directory)
+    if name != "internvl":  # SigLIP's names have a level that a model made from nothing lacks
+        file, level = directory / "model.safetensors", "vision_tower.vision_model."
+        tensors = load_file(file).items()
+        save_file(
+            {k.replace("vision_tower.", level): t for k, t in tensors}, file, {"format": "pt"}
+        )
     tokenizer.save_pretrained(directory)
     mean, deviation = _MEANS[published.images["means"]]
     images = {k: v for k, v in published.images.items() if k != "means"}
@@ -176,6 +200,8 @@ def _tokenizer(published: Published) -> Any:
     special = [*published.tokens]
     if published.kind == "gemma":
         special.append("<start_of_image>")  # which its vocabulary has
+        lines = ["\n" * count for count in range(1, 6)]  # as published, up to 31
+        made.add_tokens([AddedToken(t, normalized=False) for t in lines])
     else:
         made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # as Qwen's
     made.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])

@@ -17,7 +17,13 @@ from transformers import GenerationConfig
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import SamplingRequest, VllmServerEngine, checkpoint_tensors, generate
+from rrgtrain.rollout import (
+    SamplingRequest,
+    VllmServerEngine,
+    checkpoint_tensors,
+    generate,
+    named_as_loaded,
+)
 from rrgtrain.schema import LoraSettings
 from rrgtrain.vllm_worker import digest_of
 from tests.rrgtrain.hub import SPARE, hub_directory, small_hub_directory
@@ -71,7 +77,8 @@ def test_weights_say_if_they_are_tied_and_a_sampler_gets_each_once(
             assert (HEAD in wanted) != tied
             engine = VllmServerEngine(served.url, tmp_path / "work")
             pushed = engine.update(own)
-            assert pushed is not None and pushed.digest == digest_of(wanted.items())
+            loaded = named_as_loaded(own, wanted)
+            assert pushed is not None and pushed.digest == digest_of(loaded.items())
 
 
 def saved(policy: Policy, directory: Path) -> dict[str, Any]:

@@ -89,5 +89,5 @@ def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights(
     assert posted[0][0] == "/collective_rpc"
     assert posted[0][1] == {
         "method": "take_weights",
-        "kwargs": {"step": 4, "directory": str(tmp_path)},
+        "kwargs": {"step": 4, "directory": str(tmp_path), "complete": False},
     }

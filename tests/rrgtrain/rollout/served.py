@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
+from transformers.core_model_loading import revert_weight_conversion
 
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
@@ -47,7 +48,8 @@ class Worker(PushedWeights):
 
     def reload_weights(self, weights_iterator: Iterable[tuple[str, torch.Tensor]]) -> None:
         """As vLLM: into its own parameters, in their dtype; what is missing stays as it was."""
-        own = dict(self.policy.backbone.named_parameters())
+        backbone = self.policy.backbone
+        own = revert_weight_conversion(backbone, dict(backbone.named_parameters()))
         with torch.no_grad():
             for name, value in weights_iterator:
                 own[name].copy_(value)

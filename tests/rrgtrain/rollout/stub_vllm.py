@@ -41,6 +41,11 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("vllm")
     module.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
     module.LLM = LLM  # type: ignore[attr-defined]
+    module.__version__ = "0.0"  # type: ignore[attr-defined]
+    served = ["Qwen2_5_VLForConditionalGeneration", "Qwen2ForCausalLM", "Qwen3ForCausalLM"]
+    module.ModelRegistry = types.SimpleNamespace(  # type: ignore[attr-defined]
+        get_supported_archs=lambda: served
+    )
     module.SamplingParams = types.SimpleNamespace  # type: ignore[attr-defined]
     lora = types.ModuleType("vllm.lora.request")
     lora.LoRARequest = lambda *given: given  # type: ignore[attr-defined]

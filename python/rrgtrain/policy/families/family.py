@@ -20,12 +20,14 @@ class Family:
     packed: the model's decoder is called with embeddings and positions of our own, by
     `policy/forward.py`, in place of the model's forward. joins: features of several prompts can be
     handed to one forward, and several groups stand in one row. windows: the tower attends within
-    windows of unequal size, which `packed_windows` takes at once. images: how they are prepared.
+    windows of unequal size, which `packed_windows` takes at once. embedded: vLLM is given features
+    of the trainer's tower; else pictures, and the tower's weights. images: how they are prepared.
     """
 
     packed = False
     joins = True
     windows = False
+    embedded = False
     images: type[ImageRule] = ImageRule
 
     def decoder(self, model: Any) -> Any:

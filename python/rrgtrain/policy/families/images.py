@@ -21,11 +21,12 @@ class Pixels:
     """The images of a prompt: the forward's arguments, and how many tokens each image gets.
 
     inputs: as the family's image processor gives them, pixel_values fp32 among them. tokens: of
-    each image, in order.
+    each image, in order. pictures: what they were made of, where `ImageRule.keeps`.
     """
 
     inputs: Mapping[str, Tensor]
     tokens: tuple[int, ...]
+    pictures: tuple[Image.Image, ...] = ()
 
     @property
     def pixel_values(self) -> Tensor:
@@ -34,7 +35,7 @@ class Pixels:
     def pin_memory(self) -> Pixels:
         """Copy the pixels to page-locked memory, from where a GPU reads while others compute."""
         pinned = {**self.inputs, "pixel_values": self.pixel_values.pin_memory()}
-        return Pixels(pinned, self.tokens)
+        return Pixels(pinned, self.tokens, self.pictures)
 
 
 class ImageRule:
@@ -43,13 +44,15 @@ class ImageRule:
     The defaults are Qwen2-VL's: patches of a grid. reads: the image processor of transformers, of
     its kind that works on PIL images. options: arguments with which the family's processor calls
     it. together: a study's images go through it in one call, since one changes what the others
-    become. arguments: what the forward takes of what it gives.
+    become. arguments: what the forward takes of what it gives. keeps: `Pixels` hold the pictures
+    too, for a sampler that reads them itself.
     """
 
     reads = "Qwen2VLImageProcessorPil"
     options: Mapping[str, Any] = {}
     together = False
     arguments: tuple[str, ...] = ("pixel_values", "image_grid_thw")
+    keeps = False
 
     def __init__(self, processor: Any, config: Any) -> None:
         self.processor, self.config = processor, config
@@ -65,13 +68,15 @@ class ImageRule:
             return each[0] if each else None
         names = each[0].inputs
         joined = {name: torch.cat([part.inputs[name] for part in each]) for name in names}
-        return Pixels(joined, tuple(n for part in each for n in part.tokens))
+        tokens = tuple(n for part in each for n in part.tokens)
+        return Pixels(joined, tokens, tuple(p for part in each for p in part.pictures))
 
     def _encoded(self, pictures: list[Image.Image]) -> Pixels:
         called = [pictures] if self.together else pictures
         encoded = self.processor(called, return_tensors="pt", **self.options)
         tokens = tuple(self.tokens(encoded))
-        return Pixels({k: v for k, v in encoded.items() if k in self.arguments}, tokens)
+        inputs = {k: v for k, v in encoded.items() if k in self.arguments}
+        return Pixels(inputs, tokens, tuple(pictures) if self.keeps else ())
 
     def tokens(self, encoded: Mapping[str, Any]) -> list[int]:
         """Count the tokens of each image of what the processor gave."""

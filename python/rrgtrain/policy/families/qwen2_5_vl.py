@@ -22,6 +22,7 @@ class Qwen25VL(Family):
 
     packed = True
     windows = True
+    embedded = True
 
     def lora_targets(self, model: Any) -> str:
         return PROJECTIONS

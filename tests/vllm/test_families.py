@@ -1,0 +1,229 @@
+"""vLLM with families other than Qwen2.5-VL: pictures in, the tower pushed under the hub's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rrgreport.run_files import read_metrics
+from rrgtrain.cli import main
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout import (
+    RolloutEngine,
+    SamplingRequest,
+    VllmEngine,
+    VllmServerEngine,
+    generate,
+    named_as_loaded,
+)
+from rrgtrain.schema import LoraSettings
+from tests.rrgtrain.common import OF_PHANTOM, phantoms
+from tests.rrgtrain.policy.checkpoints import checkpoint
+from tests.rrgtrain.policy.common import prompt
+from tests.rrgtrain.policy.sighted import PUBLISHED, sighted
+from tests.vllm.server import LENGTH, Server, engine_of
+from tests.vllm.test_engines import recomputed, seeds_for, tokens
+
+STEPS = 16
+# Heads of 32 values: vLLM on a CPU has no smaller ones.
+WIDE: dict[str, Any] = {"head_dim": 32}
+SIZES: dict[str, dict[str, Any]] = {
+    "qwen3": WIDE,
+    "qwen3_vl": {
+        **WIDE,
+        "rope_parameters": {
+            **{"rope_type": "default", "rope_theta": 10000.0, "mrope_interleaved": True},
+            "mrope_section": [4, 6, 6],
+        },
+    },
+    "internvl": WIDE,
+    "gemma3": WIDE,
+    "llava_onevision": {"num_attention_heads": 2, "num_key_value_heads": 1},
+}
+
+
+def policy_of(name: str) -> Policy:
+    made = sighted if name in PUBLISHED else checkpoint
+    policy = load_policy(made(name, **SIZES[name]))
+    policy.keeps_pictures = policy.sees_images
+    policy.sharing = "none"
+    return policy
+
+
+def prompts_of(policy: Policy) -> list[EncodedPrompt]:
+    views = (1, 0, 2) if policy.sees_images else (0, 0, 0)
+    return [prompt(policy, "s" * (b + 1), count) for b, count in enumerate(views)]
+
+
+def request_of(prompts: list[EncodedPrompt], group: int, **options: Any) -> SamplingRequest:
+    seeds = seeds_for(len(prompts), group)
+    return SamplingRequest(prompts, group=group, max_new_tokens=STEPS, seeds=seeds, **options)
+
+
+def agrees(engine: RolloutEngine, policy: Policy) -> list[list[list[int]]]:
+    """Its greedy tokens and sampled log-probs are the trainer's, and no image's id is sampled."""
+    prompts = prompts_of(policy)
+    greedy = request_of(prompts, 2, greedy=True)
+    theirs = tokens(engine.generate(policy, greedy))
+    assert theirs == tokens(generate(policy, greedy))
+    rollouts = engine.generate(policy, request_of(prompts, 2, temperature=0.7))
+    seen = torch.cat([r.logps for g in rollouts for r in g])
+    torch.testing.assert_close(
+        seen, recomputed(policy, prompts, rollouts, 0.7), rtol=1e-3, atol=2e-3
+    )
+    assert not {i for g in tokens(rollouts) for m in g for i in m} & {*policy.never_sampled}
+    return theirs
+
+
+def trained(policy: Policy, *words: str) -> None:
+    """Change the weights whose names have one of the words."""
+    with torch.no_grad():
+        for name, weight in policy.backbone.named_parameters():
+            if any(word in name for word in words) and weight.dim() > 1:
+                weight.mul_(-1.5)
+
+
+def adapted(policy: Policy) -> None:
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=0.0), 0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
+
+
+def followed(engine: RolloutEngine, policy: Policy) -> None:
+    """It takes what trains of decoder and tower, and sees the pictures."""
+    said = []
+    for step, words in enumerate(((), ("mlp",), ("visual", "vision_tower"))):
+        if words and (step == 1 or policy.sees_images):
+            trained(policy, *words)
+        engine.update(policy, step)
+        said.append(agrees(engine, policy))
+    assert said[0] != said[1]
+    if policy.sees_images:
+        assert said[1][0] != said[2][0], "the tower's new weights are seen"
+        assert said[1][1] == said[2][1], "where there is no image they do not matter"
+
+
+@pytest.fixture(scope="module", params=["qwen3_vl", "internvl"])
+def both(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RolloutEngine, str]]:
+    """An engine in this process that takes adapters."""
+    name, policy = request.param, policy_of(request.param)
+    adapted(policy)
+    engine = VllmEngine(policy, tmp_path_factory.mktemp(name), max_model_len=LENGTH, memory=0.1)
+    yield engine, name
+    engine.close()
+
+
+def test_tokens_and_log_probs_follow_all_weights(both: tuple[VllmEngine, str]) -> None:
+    engine, name = both
+    policy = policy_of(name)
+    engine._lora, engine._sender = False, type(engine._sender)()
+    followed(engine, policy)
+    adapted(policy)
+    engine.update(policy)
+    agrees(engine, policy)  # merged
+
+
+def test_an_adapter_goes_as_one(both: tuple[VllmEngine, str]) -> None:
+    engine, name = both
+    policy = policy_of(name)
+    adapted(policy)
+    engine._lora, engine._sender = True, type(engine._sender)(adapter=True)
+    engine.update(policy)
+    with_it = agrees(engine, policy)
+    assert with_it != tokens(
+        generate(policy_of(name), request_of(prompts_of(policy), 2, greedy=True))
+    )
+
+
+def test_a_dropped_picture_and_a_wrong_name_are_refused(
+    both: tuple[VllmEngine, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, name = both
+    policy = policy_of(name)
+    engine._lora, engine._sender = False, type(engine._sender)()
+    engine.update(policy)
+    prompts = prompts_of(policy)
+    less = [replace(prompts[2], pictures=prompts[2].pictures[:1])]
+    with pytest.raises(
+        UserError, match="vLLM read the prompt as .* tokens, the trainer as .* part"
+    ):
+        engine.generate(policy, request_of(less, 1))
+    with pytest.raises(ValueError, match="has images and no pictures"):
+        engine.generate(policy, request_of([replace(prompts[2], pictures=())], 1))
+
+    def without_a_norm(policy: Policy, tensors: dict[str, Any]) -> dict[str, Any]:
+        return {
+            n: t
+            for n, t in named_as_loaded(policy, tensors).items()
+            if "layers.1.input_layern" not in n
+        }
+
+    monkeypatch.setattr("rrgtrain.rollout.weights.named_as_loaded", without_a_norm)
+    engine._sender.whole = True
+    with pytest.raises(
+        UserError, match=r"no tensor came for 1 of its weights, such as \S*layers.1"
+    ):
+        engine.update(policy)
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl"])
+def test_a_server_follows_all_weights(name: str, tmp_path: Path) -> None:
+    policy = policy_of(name)
+    made = sighted if name in PUBLISHED else checkpoint
+    served = lambda: Server(tmp_path, made(name, **SIZES[name]))  # noqa: E731
+    with engine_of("server", tmp_path / "work", policy, served) as engine:
+        assert isinstance(engine, VllmServerEngine)
+        followed(engine, policy)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "internvl"])
+def test_check_says_if_a_family_is_served(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Tokens of Gemma 3's images see each other, but in vLLM's attention for CPUs."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ["rollout.engine=vllm", "rollout.memory=0.1", f"rollout.max_model_len={LENGTH}"]
+    words += ["policy.prompt=short", "rl.max_new_tokens=16", "eval.max_new_tokens=16"]
+    status = main(["check", str(sighted(name, **SIZES[name])), *words])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("engine")]
+    if name == "gemma3":
+        assert status == 1
+        assert "REFUSED: vLLM in this process failed" in line
+        assert (
+            "the tokens of an image see each other in this model, and not in vLLM's CPU_ATTN"
+            in line
+        )
+    else:
+        assert status == 0
+        assert float(line.split("differ by ")[1].split()[0]) < 1e-5 and "with images" in line
+
+
+def test_a_step_reads_pictures_through_the_loader(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """RL of the tower too, its prompts encoded by a worker: the sampler's gap stays rounding."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = ["rl", "--from", str(checkpoint("qwen3_vl", **SIZES["qwen3_vl"]))]
+    words += ["--out", str(tmp_path / "run"), *OF_PHANTOM, f"data.root={phantoms()}", "rl.lr=0.001"]
+    words += ["rollout.engine=vllm", "rollout.memory=0.1", f"rollout.max_model_len={LENGTH}"]
+    words += ["policy.prompt=short", "policy.min_pixels=null", "policy.max_pixels=null"]
+    words += ["rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=8", "rl.eval_every=9"]
+    words += ["eval.limit=2", "eval.max_new_tokens=8", "eval.bootstrap=20", "eval.meteor=false"]
+    assert main([*words, "eval.samples=2", "data.workers=1", "checkpoint.steps=5"]) == 0
+    rows = [r for r in read_metrics(tmp_path / "run/metrics.jsonl") if "sampler/gap_mean" in r]
+    assert [row["step"] for row in rows] == [0, 1]
+    assert all(row["sampler/gap_mean"] < 1e-4 for row in rows)
