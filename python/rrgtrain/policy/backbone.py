@@ -77,8 +77,14 @@ class Backbone:
 
     @property
     def language_model(self) -> Any:
-        """The decoder, without the head."""
-        return self.family.decoder(self.backbone)
+        """The decoder, without the head; ValueError where its layers have another name."""
+        decoder = self.family.decoder(self.backbone)
+        if not hasattr(decoder, "layers"):
+            raise ValueError(
+                f"the decoder of a {type(self.backbone).__name__} has no `layers`: name a model "
+                f"that has, or say where they are in policy/families/{self.config.model_type}.py"
+            )
+        return decoder
 
     @property
     def visual(self) -> Any:

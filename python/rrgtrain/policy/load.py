@@ -159,8 +159,8 @@ def load_policy(
         compute_dtype=dtype,
         layout=Layout(fill=fill),
     )
+    fetch(name, lambda: (policy.head(), policy.language_model))
     fetch(name, lambda: policy.codec, "the tokenizer of ")
-    fetch(name, policy.head)
     model.generation_config = policy.generation_config
     for _, parameter in policy.eyes() if freeze_vision else []:
         parameter.requires_grad_(False)

@@ -21,7 +21,7 @@ from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.policy.families.images import ImageRule
 
 # Names of special tokens and of a configuration's ids that stand for what the model is shown.
-_SHOWN = re.compile(r"image|img|video|vision|^boi_|^eoi_", re.IGNORECASE)
+_SHOWN = re.compile(r"image|img|video|vision|audio|^[be]o[ia]_", re.IGNORECASE)
 
 
 def ids_of_images(config: Any, tokenizer: Any, rows: int) -> list[int]:

@@ -9,6 +9,7 @@ Gradients must be in it: a cache that is detached by mistake passes any check of
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -99,7 +100,13 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
                 return Probed(way, attn, *far, tuple(refused), limit)
             gaps = f"log-probs differ by {far[0]:.1g}, gradients by {far[1]:.1g}"
             refused.append(f"{_named(way, attn)}: {gaps}")
+        draws = max(_differences(_own(plain, pairs, weights), own)) > GRADIENTS
     name = type(backbone.backbone).__name__
+    if draws:
+        raise NoWay(
+            f"a {name} cannot be trained: its own forward, called twice, gives other log-probs; "
+            "turn off what it draws at random in its config.json"
+        )
     if sharing in ("auto", "none"):
         raise NoWay(
             f"a {name} cannot be trained: not even a report with its whole prompt has the model's "
@@ -140,12 +147,11 @@ def _as_probed(backbone: Backbone) -> Iterator[Backbone]:
 @contextmanager
 def _without_dropout(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
-    names = ("p", "attention_dropout", "dropout", "hidden_dropout")
     rates = [
         (module, name, rate)
         for module, _ in modes
-        for name in names
-        if isinstance(rate := getattr(module, name, None), float)
+        for name, rate in vars(module).items()
+        if isinstance(rate, float) and re.search("^p$|drop|jitter", name)
     ]
     model.train()
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -24,7 +24,7 @@ from rrgtrain.policy.probe import Probed, probe
 from rrgtrain.policy.prompt import EncodedPrompt, placed
 
 OF_PROMPT = ("input_ids", "attention_mask", "pixel_values")
-
+OF_A_CALL = ("labels", "position_ids", "inputs_embeds", "past_key_values", "use_cache")
 
 _PROBED: WeakKeyDictionary[nn.Module, dict[Any, Probed]] = WeakKeyDictionary()
 
@@ -132,7 +132,7 @@ def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: O
     use_rows(inner)
     embedding: Any = inner.get_input_embeddings()
     backbone = Backbone(model=model, device=embedding.weight.device, pad_id=0, attn=options.attn)
-    backbone.head()  # which has its own reasons to refuse
+    _ = backbone.head(), backbone.language_model  # which have reasons of their own to refuse
     probed = _PROBED.setdefault(model, {})
     pictured = any(p.get("pixel_values") is not None for p in prompts)
     key = (options, _trains(model), pictured)
@@ -160,12 +160,10 @@ def _encoded(
     takes = inspect.signature(backbone.backbone.forward).parameters
     of_prompt = [k for k in (*OF_PROMPT, *takes) if k in prompt or k in OF_PROMPT[:2]]
     unknown = {k for k in prompt.keys() - {*of_prompt, "key"} if prompt[k] is not None}
-    unknown |= {k for k in prompt if "video" in k or "audio" in k}
+    unknown |= {k for k in prompt if "video" in k or "audio" in k or k in OF_A_CALL}
     if prompt.get("pixel_values") is not None and not backbone.sees_images:
         raise ValueError(f"prompt {number} has images, and the model has no vision tower")
-    if unknown:
-        names = ", ".join(sorted(unknown))
-        raise ValueError(f"prompt {number} has {names}: give input_ids, attention_mask and images")
+    _refuse(number, unknown)
     given_ids = torch.as_tensor(prompt["input_ids"]).cpu()
     ids = given_ids[None] if given_ids.dim() == 1 else given_ids
     if ids.dim() != 2 or len(ids) != 1:
@@ -187,4 +185,13 @@ def _encoded(
     if "mm_token_type_ids" in takes:
         is_image = inputs["input_ids"] == backbone.image_token_id
         inputs["mm_token_type_ids"] = is_image.long()
-    return placed(backbone, inputs, key=prompt.get("key", ""))
+    encoded = placed(backbone, inputs, key=prompt.get("key", ""))
+    # images under another name than pixel_values would be left out in silence
+    _refuse(number, inputs.keys() - {"input_ids", *encoded.per_token, *encoded.images})
+    return encoded
+
+
+def _refuse(number: int, names: Set[str]) -> None:
+    if names:
+        listed = ", ".join(sorted(names))
+        raise ValueError(f"prompt {number} has {listed}: give input_ids, attention_mask and images")
