@@ -1,10 +1,10 @@
-"""Tell how the reports of a run's systems stand to each other and to those trained on."""
+"""Compare the wording of a run's systems with each other and with training reports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rrgclinical.rules.sentences import split_sentences
+from rrgclinical.rules import split_sentences
 
 
 def wording_notes(systems: Mapping[str, Sequence[str]], training: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rrgclinical.rules.sentences import split_sentences
+from rrgclinical.rules import split_sentences
 from rrgdata.study import Study
 from rrgreport.samples import Sample, read_samples
 from rrgreport.summary import RunSummary
