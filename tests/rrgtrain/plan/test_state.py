@@ -10,13 +10,14 @@ import torch
 
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.plan import StateBytes, Weight, state_bytes
+from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import gathered, sharding
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from tests.rrgtrain.common import accumulate, groups_of, recipe
-from tests.rrgtrain.policy.common import REPORTS, tiny_policy
+from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
 
 
 def state_of(policy: Policy, ranks: int = 1, optimizer: str = "adamw") -> StateBytes:
@@ -69,7 +70,7 @@ def test_what_is_held_is_what_the_formula_says(options: dict) -> None:
     groups = groups_of(tiny_policy(), [REPORTS[:2]] * 2, edited=False)
     cfg, advantages = recipe(), torch.tensor([-1.0, 1.0] * 2)
     before = live()
-    policy = tiny_policy(**options)
+    policy = load_policy(tiny_directory(), **options)
     if adapter:
         add_lora(policy, LoraSettings(rank=32, dropout=0.0), 0)
     wanted = state_of(policy)

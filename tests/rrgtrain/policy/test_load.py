@@ -188,3 +188,13 @@ def test_sizes_that_cannot_be_are_told(tmp_path: Path) -> None:
             build_tiny(replace(CONFIG, **change), REPORTS, tmp_path)
     with pytest.raises(UserError, match="no text to learn from"):
         build_tiny(CONFIG, [" "], tmp_path)
+
+
+def test_policies_of_tests_have_nothing_in_common_that_changes() -> None:
+    one, two = tiny_policy(), tiny_policy()
+    pairs = [*zip(one.model.parameters(), two.model.parameters(), strict=True)]
+    assert all(torch.equal(a, b) and a.data_ptr() != b.data_ptr() for a, b in pairs)
+    for part in ("model", "tokenizer", "image_processor", "codec", "layout"):
+        assert getattr(one, part) is not getattr(two, part), part
+    assert one.model.config is not two.model.config
+    assert two.backbone.lm_head.weight is two.language_model.embed_tokens.weight, "still tied"
