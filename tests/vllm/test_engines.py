@@ -13,12 +13,11 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from rrgkern import linear_token_logps
 from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.forward import hidden_states
+from rrgtrain.policy.forward import head_logps, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
@@ -89,10 +88,7 @@ def recomputed(
     policy = replace(policy, left_out=policy.never_sampled)
     with torch.no_grad():
         hidden, batch = hidden_states(policy, prompts, [[r.ids for r in g] for g in rollouts])
-        weight, bias, _ = policy.head()
-        return linear_token_logps(
-            hidden, weight, batch.targets, bias=bias, temperature=temperature
-        ).logps
+        return head_logps(policy, hidden, batch.targets, temperature)
 
 
 def test_greedy_tokens_are_the_trainers_and_follow_the_weights(engine: RolloutEngine) -> None:

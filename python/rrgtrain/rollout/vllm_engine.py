@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from rrgtrain.errors import UserError
+from rrgtrain.policy.backbone import sees_images
+from rrgtrain.policy.families import family_of
 from rrgtrain.policy.kinds import architecture
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks
@@ -47,12 +49,17 @@ def require_vllm() -> None:
         )
 
 
-def require_architecture(config: Any) -> None:
-    """UserError where the installed vLLM has no model for a configuration of transformers.
+def require_architecture(config: Any, engine: str) -> None:
+    """Raise UserError where vLLM cannot serve a model of this configuration.
 
-    Without any `require_vllm` tells.
+    The installed vLLM is asked by the engine that starts it; without any `require_vllm` tells.
     """
-    if find_spec("vllm") is None:
+    if sees_images(config) and family_of(config).images.together:
+        raise UserError(
+            f"rollout.engine={engine}, but the images of a study of a {config.model_type} change "
+            "each other's tokens, and vLLM prepares each alone; use rollout.engine=transformers"
+        )
+    if engine != "vllm" or find_spec("vllm") is None:
         return
     from vllm import ModelRegistry, __version__
 
@@ -122,7 +129,8 @@ class VllmEngine:
         # one rank alone has no process group, and vLLM opens one
         self._opened_group = not torch.distributed.is_initialized()
         # vLLM seeds every generator of the process it lives in.
-        with _failures(None), _random_states_kept(), _launcher_kept(), ranks.inseparable():
+        lora = "; rollout.lora=merged asks for no adapters" if self._lora else ""
+        with _failures(None, lora), _random_states_kept(), _launcher_kept(), ranks.inseparable():
             self._llm = LLM(
                 model=str(directory),
                 dtype=str(policy.dtype).removeprefix("torch."),
@@ -263,8 +271,8 @@ class VllmEngine:
 
 
 @contextmanager
-def _failures(step: int | None) -> Iterator[None]:
-    """Say in one line that it was vLLM that failed."""
+def _failures(step: int | None, hint: str = "") -> Iterator[None]:
+    """Say in one line that it was vLLM that failed, with a hint at the end."""
     try:
         yield
     except (UserError, KeyboardInterrupt):
@@ -274,7 +282,7 @@ def _failures(step: int | None) -> Iterator[None]:
         at = "" if step is None else f" at step {step}"
         raise UserError(
             f"{SAMPLER} failed{at} ({note}); its log is above, no weight of the policy has "
-            "changed since the last step: mend it, then resume"
+            f"changed since the last step: mend it, then resume{hint}"
         ) from error
 
 

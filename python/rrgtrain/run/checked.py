@@ -17,7 +17,7 @@ from rrgtrain.policy.template import check_prompt
 from rrgtrain.policy.tiny import TinyConfig
 from rrgtrain.ranks import nodes
 from rrgtrain.rewards.model_files import check_model_files
-from rrgtrain.rollout import require_architecture, require_engine
+from rrgtrain.rollout import READERS, require_architecture, require_engine
 from rrgtrain.schema import PROMPT_STYLES, Recipe, RolloutSettings, SftSettings
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit
@@ -96,8 +96,8 @@ def check_start(recipe: Recipe) -> Any:
         TinyConfig.of(recipe.policy)
         return None
     config = read_config(recipe.policy.path)
-    if recipe.rollout.engine == "vllm":
-        require_architecture(config)
+    if recipe.rollout.engine in READERS:
+        require_architecture(config, recipe.rollout.engine)
     return config
 
 

@@ -12,6 +12,7 @@ from rrgtrain.cli import main
 from rrgtrain.rollout import TransformersEngine
 from tests.rrgtrain.policy.checkpoints import checkpoint
 from tests.rrgtrain.policy.common import text_directory
+from tests.rrgtrain.policy.sighted import sighted
 from tests.rrgtrain.rollout import stub_vllm
 
 NAMES = ["model", "codec", "end of turn", "adapter", "frozen", "images", "sharing", "engine"]
@@ -59,6 +60,8 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
     }
     status, lines = told(capsys, checkpoint("qwen3"), "rollout.engine=vllm")
     assert status == 1 and "REFUSED: rollout.engine=vllm, but vllm is not" in lines["engine"]
+    status, lines = told(capsys, sighted("llava_onevision"), "rollout.engine=vllm_server")
+    assert status == 1 and "of a llava_onevision change each other's tokens" in lines["model"]
     stub_vllm.install(monkeypatch)
     status, lines = told(capsys, checkpoint("granite"), "rollout.engine=vllm")
     assert (
