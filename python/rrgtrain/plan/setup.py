@@ -68,7 +68,7 @@ class Setup:
 
     @property
     def sharing(self) -> str:
-        """How prompts are shared: as the recipe names, else as the probe will find."""
+        """Say how prompts are shared: as the recipe names, else as the probe will find."""
         named = self.recipe.policy.sharing
         if named != "auto":
             return named

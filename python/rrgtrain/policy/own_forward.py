@@ -37,7 +37,7 @@ def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
 
 
 def in_company(backbone: Backbone) -> bool:
-    """Tell if sharded layers go back below a tower that may have had no image here.
+    """Tell if sharded layers go back below a tower that may lack images here.
 
     They are gathered for a backward on all ranks or on none. Where the tower trains alone, tokens
     are given a gradient of their own, so that a rank without images goes through it too.
