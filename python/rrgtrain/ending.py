@@ -26,7 +26,7 @@ def reported(command: Callable[[], int], *, ends_process: bool) -> int:
     # Torch's OpenMP spins for 300,000 turns before a thread sleeps, in which runs block each other.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    # On processors with AVX512-BF16 it tells of a package for 4-bit weights, which nothing here has.
+    # With AVX512-BF16 it tells of a package for 4-bit weights, which nothing here has.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     if "WORLD_SIZE" in os.environ:
         # of a connection that another rank has closed PyTorch would print a page of its stack
