@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -133,12 +134,18 @@ class Backbone:
             bias[list(self.left_out)] = -torch.inf
         return Head(weight, bias, getattr(self.text_config, "final_logit_softcapping", None))
 
+    def _of_logits(self, name: str) -> float | None:
+        """Read a factor of logits where the model's forward does: not all around a decoder do."""
+        kinds = (vars(kind).get("forward") for kind in type(self.backbone).__mro__)
+        codes = (inspect.unwrap(forward).__code__ for forward in kinds if forward is not None)
+        named = any(name in code.co_names for code in codes)
+        return getattr(self.text_config, name, None) if named else None
+
     @property
     def scale(self) -> float:
         """The factor of logits that the configuration names: Cohere's, or 1 / Granite's."""
-        text = self.text_config
-        factor = float(getattr(text, "logit_scale", None) or 1.0)
-        return factor / float(getattr(text, "logits_scaling", None) or 1.0)
+        factor = float(self._of_logits("logit_scale") or 1.0)
+        return factor / float(self._of_logits("logits_scaling") or 1.0)
 
     @property
     def embedding_shape(self) -> tuple[int, int]:

@@ -62,7 +62,7 @@ def hidden_states(
     batch = pack_shared_prefix(ids, suffixes, token_budget=budget)
     parts: list[list[Tensor]] = [[] for _ in prompts]
     unused: list[Tensor] = []
-    idle = [(0, prompts[0].first_token(), [prompts[0].input_ids[:1]])] if prompts else []
+    idle = [(0, p.one_token(), [p.input_ids[-1:]]) for p in prompts[:1]]
     for call in sharding.pad_to_lockstep(network, _calls(network, batch, prompts, suffixes), idle):
         groups, some, members = zip(*call, strict=True)
         computed = WAYS[network.way](network, [*some], [*members])

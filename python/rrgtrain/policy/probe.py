@@ -86,6 +86,7 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
         pairs, tokens = _pairs(plain, prompts)
         weights = _weights(plain)
         own = _own_or_refused(plain, pairs, weights)
+        _refuse_other_values(plain, pairs, own[0])
         for way, attn in tried:
             candidate = replace(plain, sharing=way, attn=attn)
             try:
@@ -100,13 +101,7 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
                 return Probed(way, attn, *far, tuple(refused), limit)
             gaps = f"log-probs differ by {far[0]:.1g}, gradients by {far[1]:.1g}"
             refused.append(f"{_named(way, attn)}: {gaps}")
-        draws = max(_differences(_own(plain, pairs, weights), own)) > GRADIENTS
     name = type(backbone.backbone).__name__
-    if draws:
-        raise NoWay(
-            f"a {name} cannot be trained: its own forward, called twice, gives other log-probs; "
-            "turn off what it draws at random in its config.json"
-        )
     if sharing in ("auto", "none"):
         raise NoWay(
             f"a {name} cannot be trained: not even a report with its whole prompt has the model's "
@@ -225,7 +220,7 @@ def _pairs(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> tuple[Pairs,
         limit = None if window + 16 <= LONGEST else longest
         longest = window + 16 if limit is None else longest
     first = _extended(backbone, first, text(longest - len(first.input_ids)))
-    shorter = others[0] if others else _extended(backbone, first.first_token(), text(13))
+    shorter = others[0] if others else _extended(backbone, first.one_token(), text(13))
     members = [[text(length) for length in lengths] for lengths in COMPLETIONS]
     return [(first, members[0]), (shorter, members[1])], limit
 
@@ -297,6 +292,22 @@ def _own(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
                 total[k] = part if before is None or part is None else before + part
                 total[k] = before if part is None else total[k]
     return torch.cat(logps), total
+
+
+def _refuse_other_values(backbone: Backbone, pairs: Pairs, own_logps: Tensor) -> None:
+    """Raise NoWay where a forward draws at random, or tokens of a report see later ones."""
+    prompt, members = pairs[0]
+    again, cut = (_own(backbone, [(prompt, [members[0][:n]])], [])[0] for n in (None, 2))
+    if (again - own_logps[: len(again)]).abs().max() > LOGPS:
+        raise NoWay(
+            f"a {type(backbone.backbone).__name__} cannot be trained: its own forward, called "
+            "twice, gives other log-probs; turn off what it draws at random in its config.json"
+        )
+    if (cut - again[:2]).abs().max() > LOGPS:
+        raise NoWay(
+            f"a {type(backbone.backbone).__name__} cannot be trained: tokens of a report see later "
+            f"ones with {', '.join(['input_ids', *prompt.per_token])}; leave out what marks them so"
+        )
 
 
 def _own_or_refused(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:

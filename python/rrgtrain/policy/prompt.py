@@ -93,10 +93,10 @@ class EncodedPrompt:
             return replace(self, inputs=inputs, pictures=())
         return replace(self, inputs=inputs | {"pixel_values": pixel_values})
 
-    def first_token(self) -> EncodedPrompt:
-        """Cut the prompt to its first token, without images."""
+    def one_token(self) -> EncodedPrompt:
+        """Cut the prompt to its last token, without images; the first may be an image's."""
         cut = {k: v[:, :1] * 0 for k, v in self.per_token.items()}
-        inputs = {"input_ids": self.inputs["input_ids"][:, :1], **cut}
+        inputs = {"input_ids": self.inputs["input_ids"][:, -1:], **cut}
         return replace(self, inputs=inputs, positions=self.positions[:, :1], pictures=())
 
 

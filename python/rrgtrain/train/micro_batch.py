@@ -95,7 +95,7 @@ def idle_micro_batch(groups: Sequence[Group]) -> MicroBatch:
     smallest = [
         replace(
             group,
-            prompt=group.prompt.first_token(),
+            prompt=group.prompt.one_token(),
             members=(replace(group.members[0], ids=group.members[0].ids[:1]),),
         )
         for group in groups[:1]

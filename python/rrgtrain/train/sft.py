@@ -105,7 +105,7 @@ def sft_gradients(
             encoded, written = zip(*chunk, strict=True)
             loss, _ = sft_loss(policy, encoded, written, settings.template, tokens)
         else:
-            idle = prompts[0].first_token()
+            idle = prompts[0].one_token()
             loss = 0.0 * _logps(policy, [idle], [idle.input_ids]).sum()
         losses.append(loss.detach())
         # A tower that trains alone has no part in studies without images; shards take part always.

@@ -206,5 +206,5 @@ def test_prompts_of_the_probe_cross_the_window() -> None:
             return with_tokens(of, p, ids)
 
         patch.setattr("rrgtrain.policy.probe.with_tokens", watch)
-        probe(subject, [short.first_token()])
+        probe(subject, [short.one_token()])
     assert max(seen) > WINDOW and len({*seen}) == 2

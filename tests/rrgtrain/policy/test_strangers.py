@@ -16,7 +16,7 @@ from rrgtrain.policy.policy import ids_of_images
 from rrgtrain.policy.probe import NoWay
 from rrgtrain.policy.shared_prefix import shared_prefix_logps
 from tests.rrgtrain.policy.common import text_directory
-from tests.rrgtrain.policy.families import build, text_alone
+from tests.rrgtrain.policy.families import TEXT, TOWER, build, text_alone
 
 SIZES: dict[str, Any] = {
     **{"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
@@ -35,7 +35,8 @@ def model_of(kind: str, **sizes: Any) -> Any:
 def way_of(model: Any, **more: Any) -> str:
     draw = torch.Generator().manual_seed(0)
     ids = text_alone(0, 20, draw)["input_ids"]
-    return shared_prefix_logps(model, [{"input_ids": ids, **more}], [[ids[0, :5]] * 2]).sharing
+    reports = [[ids[0, :5]] * 2]
+    return shared_prefix_logps(model, [{"input_ids": ids, **more}], reports).sharing
 
 
 def test_what_a_model_draws_in_training_is_off_while_it_is_probed() -> None:
@@ -89,3 +90,43 @@ def test_ids_of_sounds_are_never_sampled() -> None:
     config = SimpleNamespace(audio_token_id=7, boa_token_index=8, image_token_id=9, eos_token_id=2)
     tokenizer = SimpleNamespace(added_tokens_decoder={})
     assert ids_of_images(config, tokenizer, 99) == [7, 8, 9]
+
+
+def sighted_of(kind: str, text: dict[str, Any], **top: Any) -> Any:
+    """A model around a decoder of another family, with a tower of 16 patches."""
+    vision = {**TOWER, "model_type": "siglip_vision_model", "vision_use_head": False}
+    config = getattr(transformers, f"{kind}Config")(
+        text_config={**TEXT, **text}, vision_config=vision, image_token_index=90, **top
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return getattr(transformers, f"{kind}ForConditionalGeneration")(config).train()
+
+
+def shown(tokens: int, *before: int) -> dict[str, torch.Tensor]:
+    """A prompt with an image behind the ids `before`, and text behind it."""
+    ids = torch.tensor([[*before, *[90] * tokens, *range(3, 15)]])
+    draw = torch.Generator().manual_seed(0)
+    return {"input_ids": ids, "pixel_values": torch.randn(1, 3, 28, 28, generator=draw)}
+
+
+def test_a_decoders_scale_counts_where_the_model_around_it_applies_it() -> None:
+    model = sighted_of("AyaVision", {"model_type": "cohere2"}, downsample_factor=2)
+    assert model.config.text_config.logit_scale == 0.0625
+    prompt = shown(4, 1)
+    assert way_of(model, **prompt) == "row"
+
+
+def test_a_prompt_may_begin_with_an_image_and_no_report_sees_ahead() -> None:
+    text = {"model_type": "gemma2", "query_pre_attn_scalar": 16}
+    model = sighted_of("PaliGemma", text, projection_dim=64, hidden_size=64)
+    prompt = shown(16)
+    assert way_of(model, **prompt) == "row"
+    # 0 is the part whose tokens see each other; of other families, what is no image
+    types = torch.zeros_like(prompt["input_ids"])
+    with pytest.raises(NoWay, match="see later ones with input_ids, token_type_ids; leave out"):
+        shared_prefix_logps(
+            sighted_of("PaliGemma", text, projection_dim=64, hidden_size=64),
+            [{**prompt, "token_type_ids": types}],
+            [[torch.arange(5, 9)]],
+        )
