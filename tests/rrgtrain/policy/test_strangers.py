@@ -111,14 +111,16 @@ def shown(tokens: int, *before: int) -> dict[str, torch.Tensor]:
 
 
 def test_a_decoders_scale_counts_where_the_model_around_it_applies_it() -> None:
-    model = sighted_of("AyaVision", {"model_type": "cohere2"}, downsample_factor=2)
+    model = sighted_of(
+        "AyaVision", {"model_type": "cohere2", "sliding_window": 8}, downsample_factor=2
+    )
     assert model.config.text_config.logit_scale == 0.0625
     prompt = shown(4, 1)
     assert way_of(model, **prompt) == "row"
 
 
 def test_a_prompt_may_begin_with_an_image_and_no_report_sees_ahead() -> None:
-    text = {"model_type": "gemma2", "query_pre_attn_scalar": 16}
+    text = {"model_type": "gemma2", "query_pre_attn_scalar": 16, "sliding_window": 8}
     model = sighted_of("PaliGemma", text, projection_dim=64, hidden_size=64)
     prompt = shown(16)
     assert way_of(model, **prompt) == "row"
