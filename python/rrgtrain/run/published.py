@@ -13,8 +13,8 @@ from typing import Any
 
 from rrgclinical.common import json_reader
 
-# Whose configurations the hub has without a part for text.
-FLAT = ("qwen2_vl", "qwen2_5_vl")
+# Whose configurations the hub has in one part, with the older names alone.
+FLAT = ("qwen2", "qwen2_vl", "qwen2_5_vl")
 # What a tokenizer says of the machine that saved it.
 _LOADING = ("backend", "is_local", "local_files_only")
 
@@ -36,7 +36,7 @@ def model_config(config: dict[str, Any]) -> dict[str, Any]:
     """
     published = {"torch_dtype" if k == "dtype" else k: v for k, v in config.items()}
     if config.get("model_type") in FLAT:
-        text = {k: v for k, v in published.pop("text_config").items() if k != "model_type"}
+        text = {k: v for k, v in published.pop("text_config", {}).items() if k != "model_type"}
         published = text | published
         return published | _older_rope(published.pop("rope_parameters"))
     part = published.get("text_config", published)
