@@ -19,7 +19,7 @@ TARGETS = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re
 
 def of_ci_run() -> set[str]:
     script = (ROOT / ".ci" / "run").read_text()
-    stages = re.findall(r"^stages ([\w -]+)", script, re.M)
+    stages = re.findall(r"^(?:stages|beside) ([\w -]+)", script, re.M)
     return {target for line in stages for target in line.split()}
 
 
