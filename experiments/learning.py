@@ -39,6 +39,7 @@ from experiments.replicate.verdicts import (
     judge,
     over_seeds,
 )
+from rrgreport.wording import sentences, unheard_share
 from rrgtrain.errors import UserError
 
 NEEDS = {
@@ -172,13 +173,6 @@ def schedule(args: argparse.Namespace) -> None:
                 print(f"{time.strftime('%H:%M:%S')} done  {name} seed {seed}", flush=True)
 
 
-def sentences(report: str) -> list[str]:
-    """Split a report."""
-    from rrgclinical.rules.sentences import split_sentences
-
-    return [report[begin:end] for begin, end in split_sentences(report)]
-
-
 def told_in_training(out: Path, seed: int) -> set[str]:
     """Every sentence of a seed's training reports."""
     studies = json.loads((out / f"seed{seed}" / "data" / "annotation.json").read_text())["train"]
@@ -208,8 +202,7 @@ def verdict(out: Path, seeds: list[int]) -> dict:
     time_of_editgrpo = np.mean([r["seconds"] for r in results["editgrpo"]])
     for name, runs in results.items():
         unheard = [
-            np.mean([said not in heard for report in run["reports"] for said in sentences(report)])
-            for run, heard in zip(runs, known, strict=True)
+            unheard_share(run["reports"], heard) for run, heard in zip(runs, known, strict=True)
         ]
         per_seed = [float(found.value()[0]) for found in micro[name]]
         table[name] = {

@@ -14,7 +14,7 @@ struct CpuFeatures {
 
 inline CpuFeatures cpu_features() {
 #if defined(__x86_64__)
-  static const CpuFeatures found = [] {
+  static const CpuFeatures features = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;
     const auto bit = [](unsigned word, int place) { return ((word >> place) & 1u) != 0; };
     if (!__get_cpuid_count(1, 0, &a, &b, &c, &d)) return CpuFeatures{};
@@ -28,7 +28,7 @@ inline CpuFeatures cpu_features() {
     return CpuFeatures{ymm && bit(b, 5),  ymm && fma,        zmm && bit(b, 16),
                        zmm && bit(b, 30), zmm && bit(b, 17), zmm && bit(b, 31)};
   }();
-  return found;
+  return features;
 #else
   return {};
 #endif

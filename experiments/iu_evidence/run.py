@@ -30,10 +30,10 @@ from experiments.replicate.results import Result, begin, end
 from experiments.replicate.runner import Process
 from rrgclinical.common import json_reader
 from rrgclinical.common.files import atomic_write
-from rrgclinical.rules.sentences import split_sentences
 from rrgdata.study import Study
 from rrgkern import diagnostic_diversity
 from rrgreport.provenance import commit
+from rrgreport.wording import sentences
 from rrgtrain.policy.prompt import prompt_text
 from rrgtrain.run.select_studies import RECORDS, random_draw, select
 from rrgtrain.run.stages import Stages
@@ -143,11 +143,6 @@ def _judged(task: FoldTask, stages: Stages, evaluation: Evaluation) -> Facts:
         "distinct": len(set(evaluation.reports)),
         "parameters": sum(p.numel() for p in stages.session.policy.model.parameters()),
     }
-
-
-def sentences(report: str) -> list[str]:
-    """Split a report."""
-    return [report[begin:end] for begin, end in split_sentences(report)]
 
 
 def _rows(labels: np.ndarray) -> list[str]:

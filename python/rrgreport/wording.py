@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from rrgclinical.rules import split_sentences
 
@@ -18,18 +18,21 @@ def wording_notes(systems: Mapping[str, Sequence[str]], training: Sequence[str])
         (before, first), (after, last) = list(systems.items())[-2:]
         equal = sum(one == two for one, two in zip(first, last, strict=True))
         notes.append(f"{equal} of {len(last)} reports of {after} equal those of {before}.")
-    heard = {sentence for report in training for sentence in _sentences(report)}
+    heard = {sentence for report in training for sentence in sentences(report)}
     if heard:
-        shares = [f"{name} {100 * _share(own, heard):.1f} %" for name, own in systems.items()]
+        shares = [
+            f"{name} {100 * unheard_share(own, heard):.1f} %" for name, own in systems.items()
+        ]
         notes.append(f"Sentences that no training report has: {', '.join(shares)}.")
     return notes
 
 
-def _share(reports: Sequence[str], heard: set[str]) -> float:
-    """The share of the reports' sentences that are not in `heard`; 0 without a sentence."""
-    unheard = [sentence not in heard for report in reports for sentence in _sentences(report)]
+def unheard_share(reports: Sequence[str], heard: Set[str]) -> float:
+    """Compute the share of sentences that are not in `heard`; 0 without a sentence."""
+    unheard = [sentence not in heard for report in reports for sentence in sentences(report)]
     return sum(unheard) / max(len(unheard), 1)
 
 
-def _sentences(report: str) -> list[str]:
+def sentences(report: str) -> list[str]:
+    """Split a report."""
     return [report[begin:end] for begin, end in split_sentences(report)]
