@@ -207,7 +207,7 @@ def test_tokens_of_each_way_are_those_that_layers_take_and_bytes_have_its_order(
 def test_the_command_counts_the_way_that_the_recipe_names(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    activations, update = {}, {}
+    activations, update, seconds = {}, {}, {}
     for way in ("row", "cache", "none"):
         for gpu in ("h100", "cpu"):
             words = [f"policy.path={checkpoint('qwen3_vl')}", f"policy.sharing={way}", "rl.beta=0"]
@@ -216,11 +216,15 @@ def test_the_command_counts_the_way_that_the_recipe_names(
             (plan,) = json.loads(capsys.readouterr().out)["stages"]
             (part,) = (part for part in plan["device"] if part["name"] == "activations")
             activations[gpu, way], update[way] = part["bytes"]["update"], plan["tokens"]["update"]
+            seconds[gpu, way] = plan["seconds"]["update"]
             assert part["note"] == "estimated"
             assert plan["tokens"]["prompt"] + plan["tokens"]["reports"] == update["row"]
     for gpu in ("h100", "cpu"):
         none, cache, row = (activations[gpu, way] for way in ("none", "cache", "row"))
         assert none > cache >= row, gpu
+    # a CPU has no measured rate
+    assert seconds["h100", "none"] > 1.2 * seconds["h100", "row"], "forwards of four prompts"
+    assert seconds["h100", "cache"] == seconds["h100", "row"]
     assert update["row"] == update["cache"]
     assert update["none"] == 4 * plan["tokens"]["prompt"] + plan["tokens"]["reports"]
     assert main(["plan", "editgrpo", *words]) == 0

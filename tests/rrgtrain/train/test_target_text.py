@@ -83,7 +83,9 @@ def test_eight_bits_train_the_same_parameters() -> None:
     pytest.importorskip("bitsandbytes")
     policy = tiny_policy()
     before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
-    optimizer = optimizer_of(policy.model, recipe("rl.optimizer=adamw_8bit", "rl.lr=0.01").rl)
+    settings = recipe("rl.optimizer=adamw_8bit", "rl.lr=0.01", "rl.weight_decay=0.5").rl
+    optimizer = optimizer_of(policy.model, settings)
+    assert [g["weight_decay"] for g in optimizer.param_groups] == [0.5, 0.0], "matrices alone"
     loss, _ = sft_loss(policy, PromptLoader(policy, "short").batch(studies(2)), studies(2))
     loss.backward()
     optimizer.step()
