@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from experiments.iu_evidence.arms import ARMS, JUDGED_FOLDS, Hypothesis, claims_of, with_needs
 from experiments.iu_evidence.cost import planned, seconds_of
 from experiments.iu_evidence.data import DEVELOPMENT, FOLDS
@@ -141,6 +143,8 @@ def _one_job(options: argparse.Namespace, out: Path, folds: tuple[int, ...], roo
         print(f"{task.label} has finished: {task.result}")
         return
     stop_after(options.slice)
+    # by hand as by a parent, whose children have the variable
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     work(task, root, options.device)
     print(f"{task.label}: {task.result}")
 

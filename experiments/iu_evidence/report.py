@@ -59,7 +59,7 @@ def _require_one_start(results: Mapping[str, Result], fold: int) -> None:
     for name, result in results.items():
         if "start" in result.facts:
             starts.setdefault(ARMS[name].start, {})[result.facts["start"]] = name
-        if ARMS[name].kind == SFT and not ARMS[name].start:
+        if ARMS[name].kind == SFT:
             starts.setdefault(name, {})[digest_of(result)] = name
     for start, by_digest in starts.items():
         if len(by_digest) > 1:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from experiments.iu_evidence.arms import DATA, RL, SELECT, SFT
+from experiments.iu_evidence.arms import DATA, FIRST, RL, SELECT, SFT
 from experiments.iu_evidence.data import QUICK_STUDIES, read_reports, write_fold
 from experiments.iu_evidence.mechanism import EditRecorder
 from experiments.iu_evidence.report import digest_of
@@ -53,7 +53,6 @@ WEIGHTS = ("log_rank", "rank", "top")
 def work(task: FoldTask, root: Path, device: Device) -> None:
     """Run the job, or go on with it; Stopped with all kept."""
     begin(task)
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     recipe = task.recipe()
     # no part of the identity: a result of a GPU stands beside one of a CPU, and says so
     recipe = replace(recipe, policy=replace(recipe.policy, device=device))
@@ -67,6 +66,8 @@ def work(task: FoldTask, root: Path, device: Device) -> None:
 def _data(task: FoldTask, root: Path) -> Facts:
     reports = read_reports(root, QUICK_STUDIES if task.quick else None)
     sizes = write_fold(reports, task.seed, task.job.evidence, task.directory)
+    if task.job.name != FIRST:
+        return sizes
     entries = json_reader.read(task.directory / "annotation.json", dict)["train"]
     texts = [entry["report"] for entry in entries]
     texts += [prompt_text(_as_prompted(entry), style="short") for entry in entries]
@@ -80,7 +81,7 @@ def _as_prompted(entry: dict[str, str]) -> Study:
 
 def _sft(task: FoldTask, recipe: Recipe) -> Facts:
     with Stages.open(recipe, task.directory, sft=True, verb="sft", resume=_begun(task)) as stages:
-        trained = stages.sft(until_plateau=not task.job.start)
+        trained = stages.sft(until_plateau=recipe.sft.choose == "before_convergence")
         evaluation = stages.evaluate("test")
         _keep_seconds(task, trained.seconds)
         steps = {"steps": trained.steps, "best_step": trained.best_step}

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.iu_evidence.arms import ARMS, DATA, Arm
+from experiments.iu_evidence.arms import ARMS, DATA, FIRST, Arm
 from experiments.iu_evidence.data import CUTS, FOLDS, QUICK_STUDIES, SEED, VALIDATION
 from experiments.iu_evidence.start import Size
 from experiments.replicate.jobs import Task
@@ -70,7 +70,7 @@ class FoldTask(Task):
         if self.job.kind == DATA:
             return None
         if not self.job.start:
-            return self.home / self.job.data / "start"
+            return self.home / FIRST / "start"
         return self.home / self.job.start / "checkpoints" / "sft"
 
     def recipe(self) -> Recipe:

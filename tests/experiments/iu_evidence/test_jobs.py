@@ -11,7 +11,7 @@ import pytest
 
 from experiments.iu_evidence import command
 from experiments.iu_evidence.__main__ import main
-from experiments.iu_evidence.arms import ARMS, CLAIMS
+from experiments.iu_evidence.arms import ARMS, CLAIMS, with_needs
 from experiments.iu_evidence.cost import planned, seconds_of
 from experiments.iu_evidence.mechanism import EditRecorder, places
 from experiments.iu_evidence.report import results_of, told
@@ -32,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fold whose data, start and EditGRPO have run."""
     home = tmp_path_factory.mktemp("evidence")
     root = iu_directory(home / "iu")
-    for name in ("data", "start", "editgrpo"):
+    for name in with_needs(["editgrpo"]):
         work(FoldTask(ARMS[name], 0, home / "out", True), root, "cpu")
     return home
 

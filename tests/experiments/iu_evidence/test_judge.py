@@ -119,8 +119,14 @@ def test_claims_name_what_there_is() -> None:
     assert all(0 not in claim.folds for claim in CLAIMS), "fold 0 is of development"
     lacking = [arm for claim in CLAIMS for arm in claim.arms if arm not in ARMS]
     assert not lacking
-    assert with_needs(["editgrpo"]) == ["data", "start", "editgrpo"]
-    assert with_needs(["oracle_1"]) == ["data_shuffled", "data_once", "blind", "oracle_1"]
+    assert with_needs(["editgrpo"]) == ["data", "data_100", "reader", "start", "editgrpo"]
+    assert with_needs(["oracle_1"]) == [
+        "data",
+        "data_shuffled",
+        "data_once",
+        "blind",
+        "oracle_1",
+    ]
     for names, line in ((["edit"], "claim edit is unknown"),):
         with pytest.raises(UserError, match=line):
             claims_of(names)
