@@ -68,12 +68,10 @@ demo: $(VENV)/.installed
 	$(VENV)/bin/rrgtrain demo
 
 # One thread per worker: more only makes the workers wait for each other.
-# Two workers leave two cores idle for a third of the time, while tests wait for their children.
 # ORDER=SEED shuffles modules and the tests in each.
-TEST_JOBS ?= 3
 SHUFFLED = --random-order-bucket=module --random-order-seed=$(ORDER)
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(TEST_JOBS) --dist worksteal $(if $(ORDER),$(SHUFFLED)) tests
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(if $(ORDER),$(SHUFFLED)) tests
 
 # What holds the tests and benches themselves: faults planted in kernels, the GPU suite's dry run,
 # csrc compiled for every GPU, METEOR's own program.
