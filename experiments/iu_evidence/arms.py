@@ -43,7 +43,7 @@ READS = ("sft.steps=300", "sft.choose=best")
 SEES = ("sft.steps=150", "sft.lr=5.0e-4", "sft.warmup=5")
 # As long as reinforcement learning takes: 250 steps of 32 reports.
 CONTINUED = ("sft.steps=250", "sft.warmup=0", "sft.choose=best")
-BLIND = ("sft.steps=300", "sft.choose=best", "eval.best_by=reward", "sft.patience=9")
+BLIND = ("sft.steps=300", "sft.choose=best", "eval.best_by=reward")
 TWICE = ("rl.epochs=2",)
 
 _LISTED = (

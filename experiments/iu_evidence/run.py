@@ -81,7 +81,7 @@ def _as_prompted(entry: dict[str, str]) -> Study:
 
 def _sft(task: FoldTask, recipe: Recipe) -> Facts:
     with Stages.open(recipe, task.directory, sft=True, verb="sft", resume=_begun(task)) as stages:
-        trained = stages.sft(until_plateau=recipe.sft.choose == "before_convergence")
+        trained = stages.sft(until_plateau=False)
         evaluation = stages.evaluate("test")
         _keep_seconds(task, trained.seconds)
         steps = {"steps": trained.steps, "best_step": trained.best_step}

@@ -59,7 +59,7 @@ class FoldTask(Task):
         """Seed, data, and what the table adds; a small size keeps its own."""
         chosen = [f"seed={self.seed}", f"data.root={self.home / self.job.data}", *self.job.settings]
         if self.quick:
-            sizes = ("rl.prompts", "rl.steps", "rl.eval_every", "sft.steps", "sft.patience")
+            sizes = ("rl.prompts", "rl.steps", "rl.eval_every", "sft.steps")
             chosen = [word for word in chosen if not word.startswith(sizes)]
             chosen += [q for q in QUICK if any(w.startswith("data.balanced") for w in chosen)]
         return chosen
