@@ -82,7 +82,7 @@ DOORS = {
         "serve session stages stress"
     ),
     "rrgtrain.schema": "keys",
-    "rrgtrain.select": "records statistics subset training_subset weight",
+    "rrgtrain.select": "records statistics weight",
     "rrgtrain.state": (
         "checkpointer experiment history null_checkpointer rundir store tree unfinished"
     ),
@@ -224,7 +224,6 @@ VAGUE_LOCALS = {
         "alike 1 data 4 generate 4 generated 1 init 4 model_card 9 replay 3 room 1 "
         "scorecards 5 select_studies 3 session 1 stages 7"
     ),
-    "python/rrgtrain/select": "training_subset 4",
     "python/rrgtrain/state": "checkpointer 4 experiment 1 rundir 1 store 5 write 5",
     "python/rrgtrain/train": (
         "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "

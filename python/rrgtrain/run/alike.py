@@ -17,9 +17,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import rrgclinical
+import rrgdata
 import rrgkern
 import rrgtrain
+from rrgdata.settings import DataSettings
 from rrgdata.study import Study
+from rrgdata.subset import Subset
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import start_files
 from rrgtrain.ranks import ranks
@@ -89,11 +92,24 @@ def require_same_data(studies: Mapping[str, list[Study]]) -> None:
                 )
 
 
+def require_same_subset(data: DataSettings) -> None:
+    """Raise UserError where `data.subset` names other studies than on rank 0.
+
+    All ranks call it at once."""
+    if data.subset is None or ranks.size() == 1:
+        return
+    if len(set(ranks.gather(Subset.load(data.subset).digest))) > 1:
+        raise UserError(
+            f"data.subset={data.subset} names other studies on one node than on another; give "
+            "every node the same file, or one that all nodes mount"
+        )
+
+
 @functools.lru_cache(maxsize=1)
 def code() -> dict[str, str]:
     """Name the versions that results depend on, and a digest of the packages' own files."""
     digest = hashlib.sha256()
-    for package in (rrgkern, rrgclinical, rrgtrain):
+    for package in (rrgkern, rrgclinical, rrgdata, rrgtrain):
         root = Path(str(package.__file__)).parent
         for path in sorted(root.rglob("*.py")):
             digest.update(str(path.relative_to(root)).encode() + path.read_bytes())

@@ -13,6 +13,7 @@ from rrgdata.images.memory import ImageMemory
 from rrgdata.load import holds_files, open_studies, phantom_root, remembered_root
 from rrgdata.settings import DataSettings
 from rrgdata.study import Study
+from rrgdata.training_subset import training_subset
 from rrgtrain.errors import UserError
 from rrgtrain.policy.backbone import sees_images
 from rrgtrain.policy.kinds import architecture
@@ -20,9 +21,8 @@ from rrgtrain.policy.prompt import refuse_images
 from rrgtrain.ranks import nodes, ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.labellers import SpreadLabeller
-from rrgtrain.run.alike import require_same_data
+from rrgtrain.run.alike import require_same_data, require_same_subset
 from rrgtrain.run.checked import Checked
-from rrgtrain.select import training_subset
 from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.rl_run import require_reports
 from rrgtrain.train.sft import with_reports
@@ -59,7 +59,10 @@ def open_data(checked: Checked, work: Path) -> Data:
             train = studies["train"] = with_findings(train, recipe.sft.template, labeller)
         rewards.fit(train)
         rewards.count_corpus()
-        chosen = training_subset(data, recipe.seed, train, labeller) if checked.algorithm else train
+        chosen = train
+        if checked.algorithm is not None:
+            require_same_subset(data)
+            chosen = training_subset(data, recipe.seed, train, labeller)
         used = check_data(checked, studies, rewards, chosen=chosen)
         if checked.config is not None and not sees_images(checked.config):
             refuse_images(used, str(architecture(checked.config)))

@@ -25,6 +25,8 @@ from rrgclinical.labels import to_binary
 from rrgdata.images.check import check_images
 from rrgdata.load import remembered_root
 from rrgdata.study import Study
+from rrgdata.subset import Subset
+from rrgdata.training_subset import training_subset
 from rrgkern import diagnostic_diversity, philox_seed
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
@@ -33,18 +35,14 @@ from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest
+from rrgtrain.run.alike import require_same_subset
 from rrgtrain.run.checked import SERVED, check_policy, require_sampling
 from rrgtrain.run.data import held_back, read_studies, split_of
-from rrgtrain.run.session import (
-    sampler_of,
-    start_policy,
-)
+from rrgtrain.run.session import sampler_of, start_policy
 from rrgtrain.run.stages import SPENT
 from rrgtrain.schema import Recipe, SelectSettings
 from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, print_statistics, table_7
-from rrgtrain.select.subset import Subset
-from rrgtrain.select.training_subset import training_subset
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.experiment import require_same_start
 from rrgtrain.state.rundir import RunDir
@@ -83,6 +81,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
             require_sampling(recipe.rollout, out / SERVED, lengths)
         with held_back():
             studies = read_studies(recipe.data, out)
+            require_same_subset(recipe.data)
             train = training_subset(
                 recipe.data, recipe.seed, split_of(studies, "train"), rewards.labeller
             )

@@ -17,6 +17,7 @@ import pytest
 from torch.distributed import HashStore
 
 from rrgdata.study import Study
+from rrgdata.subset import Subset
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import lost, nodes, ranks
 from rrgtrain.ranks.lost import Watch, own_peer
@@ -122,6 +123,22 @@ def test_other_code_or_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         gathered(monkeypatch, ("there", read([*own[:2], changed])))
         with pytest.raises(UserError, match="as many as rank 0, 3, of other content"):
             alike.require_same_data({"train": own})
+
+
+def test_nodes_with_other_subsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would train on its own, and the sums over ranks be those of no recipe."""
+
+    def subset(*chosen: str) -> Subset:
+        return Subset("random", 0.5, 0, list(chosen))
+
+    subset("train-1", "train-3").save(tmp_path / "subset.json")
+    data = recipe(f"data.subset={tmp_path}").data
+    gathered(monkeypatch, subset("train-3", "train-1").digest)
+    alike.require_same_subset(data)
+    gathered(monkeypatch, subset("train-1", "train-2").digest)
+    with pytest.raises(UserError, match=r"names other studies on one node .* the same file"):
+        alike.require_same_subset(data)
+    alike.require_same_subset(recipe().data)
 
 
 def test_a_rank_that_has_noticed_and_left_is_not_the_silent_one(

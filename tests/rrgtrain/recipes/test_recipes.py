@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rrgdata.training_subset import training_subset
 from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.config import load_config
@@ -18,7 +19,6 @@ from rrgtrain.recipe_files import recipe_names
 from rrgtrain.rewards import RewardService
 from rrgtrain.run import Checked, check_data
 from rrgtrain.schema import Recipe
-from rrgtrain.select import training_subset
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl

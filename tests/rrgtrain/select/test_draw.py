@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from rrgdata.subset import Subset
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardBatch
@@ -18,7 +19,6 @@ from rrgtrain.run.select_studies import RECORDS, SUBSET, random_draw, select
 from rrgtrain.schema import Recipe
 from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, reward_statistics, table_7
-from rrgtrain.select.subset import Subset
 from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe
 from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 

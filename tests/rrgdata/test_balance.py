@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rrgtrain.select import balanced
+from rrgdata.balance import balanced
 
 
 def skewed(studies: int = 600) -> np.ndarray:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import atomic_write
-from rrgtrain.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Subset:
     chosen: list[str]
     scores: dict[str, float] = field(default_factory=dict)
     statistics: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Digest the ids of the chosen studies, in whatever order."""
+        return hashlib.sha256("\n".join(sorted(self.chosen)).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
         """Writes the file, whole or not at all."""

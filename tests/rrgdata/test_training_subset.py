@@ -11,11 +11,10 @@ import pytest
 from rrgclinical import Labeller, build_labeller
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.study import Study
+from rrgdata.subset import Subset
+from rrgdata.training_subset import training_subset
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.schema import Recipe
-from rrgtrain.select import training_subset
-from rrgtrain.select.subset import Subset
 from tests.rrgtrain.common import recipe, studies
 
 RULES = build_labeller("rules")
@@ -51,23 +50,6 @@ def test_balanced_studies_by_own_labels_or_by_reports() -> None:
         s.id for s in by_label
     ]
     assert subset_of(recipe("data.balanced=5", "seed=9"), given, RULES) != by_label
-
-
-def test_nodes_with_other_subsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each would train on its own, and the sums over ranks be those of no recipe."""
-    there: list[str] = []
-
-    def gather(own: str) -> list[str]:
-        there.append(own)
-        return [own, there[0]]
-
-    monkeypatch.setattr(ranks, "gather", gather)
-    for number, names in enumerate((("train-1", "train-3"), ("train-3", "train-1"))):
-        asked = recipe(written(tmp_path / f"{number}.json", *names))
-        assert len(subset_of(asked, studies(7), RULES)) == 2
-    asked = recipe(written(tmp_path / "other.json", "train-1", "train-2"))
-    with pytest.raises(UserError, match=r"names other studies on one node .* the same file"):
-        subset_of(asked, studies(7), RULES)
 
 
 def test_a_subset_of_other_data(tmp_path: Path) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 
 import numpy as np
 
 from rrgclinical import Labeller
+from rrgclinical.common.errors import UserError
 from rrgclinical.labels import to_binary
+from rrgdata.balance import balanced
+from rrgdata.settings import DataSettings
 from rrgdata.study import Study
-from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
-from rrgtrain.schema import DataSettings
-from rrgtrain.select.balance import balanced
-from rrgtrain.select.subset import Subset
+from rrgdata.subset import Subset
 
 
 def training_subset(
@@ -58,33 +56,27 @@ def labels_of(studies: list[Study], labeller: Labeller) -> np.ndarray:
 
 def _with_findings(train: list[Study]) -> list[Study]:
     """The studies with a report, where there are any; a warning counts the others (OraPO, 4.1)."""
-    told = [study for study in train if (study.report or "").strip()]
-    if not told or len(told) == len(train):
+    reported = [study for study in train if (study.report or "").strip()]
+    if not reported or len(reported) == len(train):
         return train
     warnings.warn(
-        f"data.balanced leaves out {len(train) - len(told)} of {len(train)} training studies, "
+        f"data.balanced leaves out {len(train) - len(reported)} of {len(train)} training studies, "
         "which have no report",
         stacklevel=2,
     )
-    return told
+    return reported
 
 
 def _listed(subset: Subset, train: list[Study], path: str) -> list[Study]:
-    digest = hashlib.sha256("\n".join(sorted(subset.chosen)).encode()).hexdigest()
-    if len(set(ranks.gather(digest))) > 1:
-        raise UserError(
-            f"data.subset={path} names other studies on one node than on another; give every node "
-            "the same file, or one that all nodes mount"
-        )
-    known = {study.id for study in train}
-    foreign = [name for name in subset.chosen if name not in known]
+    there = {study.id for study in train}
+    foreign = [name for name in subset.chosen if name not in there]
     if foreign:
         raise UserError(
             f"data.subset={path} names study {foreign[0]}, which is not among the {len(train)} "
             "training studies of this data; draw a subset of these with `rrgtrain select`"
         )
-    wanted = set(subset.chosen)
-    return [study for study in train if study.id in wanted]
+    chosen = set(subset.chosen)
+    return [study for study in train if study.id in chosen]
 
 
 def _report_matches_labels(train: list[Study], labeller: Labeller) -> list[Study]:
@@ -94,9 +86,9 @@ def _report_matches_labels(train: list[Study], labeller: Labeller) -> list[Study
             f"data.agreeing compares reports with labels, but study {bare} lacks one of them; "
             "use data.agreeing=false"
         )
-    told = to_binary(labeller.label([study.report or "" for study in train])).astype(bool)
+    stated = to_binary(labeller.label([study.report or "" for study in train])).astype(bool)
     true = to_binary(np.asarray([study.labels for study in train], dtype=np.int8)).astype(bool)
-    agree = (told == true).all(axis=1)
+    agree = (stated == true).all(axis=1)
     if not agree.any():
         raise UserError(
             f"data.agreeing: none of {len(train)} reports states the labels of its study; look at "
