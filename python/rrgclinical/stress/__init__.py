@@ -16,6 +16,13 @@ from rrgclinical.stress.orders import (
 )
 from rrgclinical.stress.pairs import PairAgreement, Preferences, agreement, read_pairs
 from rrgclinical.stress.planted import Planted, plant
+from rrgclinical.stress.tables import (
+    agreement_table,
+    gaming_table,
+    means_table,
+    orders_table,
+    values_of,
+)
 
 __all__ = [
     "CRITICAL_ERRORS",
@@ -28,11 +35,16 @@ __all__ = [
     "Preferences",
     "Tally",
     "agreement",
+    "agreement_table",
     "dearer_than_error",
     "gaming_rows",
+    "gaming_table",
     "is_normal",
     "means",
+    "means_table",
+    "orders_table",
     "plant",
     "read_pairs",
     "tally",
+    "values_of",
 ]
