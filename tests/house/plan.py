@@ -60,6 +60,7 @@ DOORS = {
     "rrgclinical.radgraph": "archive extractor graph reward words",
     "rrgclinical.rules": "assertion attributes concepts details sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
+    "rrgclinical.scorecard": "judge",
     "rrgclinical.serving": "app batcher",
     "rrgclinical.common": "errors fields files inflate json_reader nothing progress resolve "
     "shown spreadsheets streams table",

@@ -10,9 +10,16 @@ from rrgclinical.scorecard.card import (
     scorecard,
 )
 from rrgclinical.scorecard.pairs import Pairs, pair_reports
-from rrgclinical.scorecard.read import Columns, Reports, read_predictions, read_references
+from rrgclinical.scorecard.read import (
+    Columns,
+    Reports,
+    read_predictions,
+    read_references,
+    read_systems,
+)
 from rrgclinical.scorecard.rows import read_rows
 from rrgclinical.scorecard.tables import (
+    FILES,
     as_csv,
     as_json,
     as_latex,
@@ -23,9 +30,11 @@ from rrgclinical.scorecard.tables import (
     read_card,
     report_rows,
     tables,
+    write_card,
 )
 
 __all__ = [
+    "FILES",
     "CardSettings",
     "Columns",
     "Pairs",
@@ -45,7 +54,9 @@ __all__ = [
     "read_predictions",
     "read_references",
     "read_rows",
+    "read_systems",
     "report_rows",
     "scorecard",
     "tables",
+    "write_card",
 ]

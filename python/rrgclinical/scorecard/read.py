@@ -101,6 +101,29 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
     return systems
 
 
+def read_systems(words: Sequence[str], columns: Columns) -> dict[str, Reports]:
+    """Read the systems of several files, each word being FILE or NAME=FILE.
+
+    Raises UserError as `read_predictions`, and for two systems of one name.
+    """
+    systems: dict[str, Reports] = {}
+    for word in words:
+        name, equals, path = ("", "", word) if Path(word).exists() else word.partition("=")
+        if not equals:
+            name, path = "", word
+        parts = read_predictions(path, columns)
+        if name in parts:
+            parts = {name: parts[name]}
+        elif name:
+            alone = len(parts) == 1
+            parts = {name if alone else f"{name}: {one}": of for one, of in parts.items()}
+        for one, reports in parts.items():
+            if one in systems:
+                raise UserError(f"two systems are called {one!r}; name one NAME={path}")
+            systems[one] = reports
+    return systems
+
+
 def read_references(
     path: str | Path,
     columns: Columns | None = None,

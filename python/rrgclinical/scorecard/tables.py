@@ -13,6 +13,7 @@ import numpy as np
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import one_line, printable
 from rrgclinical.common.table import aligned
 from rrgclinical.metrics.registry import FIRST, HEADLINE, metric_of
@@ -20,6 +21,8 @@ from rrgclinical.scorecard.card import Group, Scorecard, SystemReading, Value
 from rrgclinical.scorecard.names import MetricName
 from rrgclinical.scorecard.pairs import Pairs
 
+FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")
+"""Names of a scorecard's files, as `write_card` writes them."""
 MISSING = "-"
 _SPECIAL = {
     **{c: f"\\{c}" for c in "&%$#_{}"},
@@ -29,6 +32,22 @@ _SPECIAL = {
     "^": r"\textasciicircum{}",
     "\\": r"\textbackslash{}",
 }
+
+
+def write_card(
+    out: Path,
+    card: Scorecard,
+    pairs: Pairs,
+    truth: np.ndarray,
+    readings: Mapping[str, SystemReading],
+    completions: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Write the files of a scorecard, `FILES`, to the directory `out`; see `report_rows`."""
+    rows = report_rows(pairs, truth, readings, completions)
+    texts = (as_json(card), as_csv(card), as_latex(card), "".join(rows))
+    # all are made before the first is written: half an evaluation would stand in the way
+    for name, content in zip(FILES, [text.encode() for text in texts], strict=True):
+        atomic_write(out / name, content)
 
 
 def as_json(card: Scorecard) -> str:

@@ -26,7 +26,7 @@ from rrgreport.table import print_summary
 from rrgreport.wording import wording_notes
 from rrgtrain.ranks import ranks
 from rrgtrain.run.data import validation_split
-from rrgtrain.run.scorecards import Judge, score_run
+from rrgtrain.run.scorecards import score_run
 from rrgtrain.run.stages import Stages
 from rrgtrain.state.history import as_line
 from rrgtrain.train.axes_watch import alarm_lines
@@ -89,8 +89,8 @@ def _finish(
     tables: bool,
 ) -> RunSummary:
     recipe, run, rewards = stages.session.recipe, stages.run, stages.session.rewards
-    judge = Judge(recipe.eval, rewards)
-    card = score_run(judge, {name: one for name, (one, _) in evaluations.items()}, run.path)
+    written = {name: one for name, (one, _) in evaluations.items()}
+    card = score_run(recipe.eval, rewards, written, run.path)
     changes = list(stages.checkpointer.changes)
     # of phantoms alone: to split a data set's reports takes minutes
     split = stages.session.studies.get("train", []) if recipe.data.source == "phantom" else []

@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from rrgclinical.common.files import atomic_write
-from rrgclinical.metrics.registry import METRICS, WORDS, measurable, of_source
+from rrgclinical.metrics.registry import METRICS, measurable
 from rrgclinical.scorecard import (
+    FILES,
     CardSettings,
     Columns,
     Pairs,
-    Reports,
     Scorecard,
-    SystemReading,
-    as_csv,
-    as_json,
-    as_latex,
     as_text,
-    joined_truth,
     pair_reports,
-    read_predictions,
     read_references,
-    report_rows,
-    scorecard,
+    read_systems,
+    write_card,
 )
-from rrgclinical.severity import CAVEAT, Severity, SeverityJudgement
-from rrgclinical.text import (
-    TextScores,
-    Tokenization,
-    build_tokenization,
-    r2gen_vocabulary,
-    text_scores,
-)
+from rrgclinical.scorecard.judge import GIVEN_TRUTH, Judge
+from rrgclinical.text import build_tokenization, r2gen_vocabulary
 from rrgreport.html import draw
 from rrgreport.run_files import RunFiles
 from rrgreport.summary import RunSummary, System
@@ -49,11 +33,8 @@ from rrgtrain.state.experiment import digest_of
 from rrgtrain.state.unfinished import mark, require_free, unmark
 from rrgtrain.train.evaluate import Evaluation, truth_is_read
 
-TEMPLATE, NO_TEMPLATE = "constant template", "none"
-FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")
 MADE = (*FILES, "summary.json", "report.html")
 """All that an evaluation of files leaves."""
-GIVEN_TRUTH = "The truth is the labels that come with the references."
 
 
 def evaluate_files(
@@ -72,7 +53,7 @@ def evaluate_files(
     settings = recipe.eval
     kinds = [field.name for field in dataclasses.fields(Columns)]
     columns = Columns(**{kind: getattr(settings, f"{kind}_column") for kind in kinds})
-    systems = _systems(predictions, columns)
+    systems = read_systems(predictions, columns)
     want = {"auto": recipe.reward.against == "labels" or None, "report": False, "labels": True}
     truth_file = read_references(
         references, columns, split=settings.split, want_labels=want[settings.truth]
@@ -82,7 +63,7 @@ def evaluate_files(
     )
     # a file holds reports, not completions
     reward = dataclasses.replace(recipe.reward, blocks="none")
-    judge = Judge(settings, RewardService(reward))
+    judge = judge_of(settings, RewardService(reward))
     truth, note = judge.truth(pairs)
     card, readings = judge.card(pairs, truth, [note])
     if out is not None:
@@ -101,11 +82,16 @@ def evaluate_files(
     return card
 
 
-def score_run(judge: Judge, evaluations: Mapping[str, Evaluation], out: Path) -> Scorecard:
+def score_run(
+    settings: EvalSettings,
+    rewards: RewardService,
+    evaluations: Mapping[str, Evaluation],
+    out: Path,
+) -> Scorecard:
     """Write the scorecard of what policies wrote: tables and all reports, to `out`."""
-    first = next(iter(evaluations.values()))
-    truth, pairs = first.truth, run_pairs(judge.rewards.settings.blocks, evaluations)
-    read = truth_is_read(first.studies, judge.rewards.settings, judge.settings.truth)
+    judge, first = judge_of(settings, rewards), next(iter(evaluations.values()))
+    truth, pairs = first.truth, run_pairs(rewards.settings.blocks, evaluations)
+    read = truth_is_read(first.studies, rewards.settings, settings.truth)
     own = {name: one.truth for name, one in evaluations.items()}
     card, readings = judge.card(pairs, truth, [judge.read_truth if read else GIVEN_TRUTH], own)
     kept = {
@@ -130,148 +116,38 @@ def run_pairs(blocks: str, evaluations: Mapping[str, Evaluation]) -> Pairs:
     )
 
 
-class Judge:
-    """Read reports with the models of a reward, and score them with `eval`'s settings."""
+def judge_of(settings: EvalSettings, rewards: RewardService) -> Judge:
+    """Build the judge that reads reports with the models of a reward, by `eval`'s settings.
 
-    def __init__(self, settings: EvalSettings, rewards: RewardService) -> None:
-        """Raise UserError where a model that is named lacks its file, or words cannot be made."""
-        self.settings, self.rewards = settings, rewards
-        self.tokenization: Tokenization = build_tokenization(
-            settings.tokenization,
-            dataset=settings.cleaning,
-            max_seq_length=settings.max_seq_length,
-            vocabulary=_vocabulary(settings),
-        )
-        self.terms, self.absent = measured_terms(rewards.settings)
-        models = [model for term in self.terms for model in METRICS[term].models]
-        if lacking := missing_files(rewards.settings, models):
-            raise UserError(f"model files are missing: {'; '.join(lacking)}; give their paths")
-
-    @property
-    def read_truth(self) -> str:
-        """Say that the true labels are read in the references."""
-        name = self.rewards.settings.labeller
-        return f"The truth is what the labeller {name} reads in the references."
-
-    def truth(self, pairs: Pairs) -> tuple[np.ndarray, str]:
-        """Choose the true labels of pairs, int8 `[R, 14]`; say where they are from.
-
-        UserError where there are none with the references, and a study has no reference report.
-        """
-        if pairs.labels is not None:
-            return pairs.labels, GIVEN_TRUTH
-        lacking = [i for i, texts in zip(pairs.ids, pairs.references, strict=True) if not texts]
-        if lacking:
-            raise UserError(
-                f"{len(lacking)} references have neither report nor labels (the first is "
-                f"{lacking[0]!r}); add one"
-            )
-        texts, owner = _flat(pairs.references)
-        labels = self.rewards.labeller.label(texts, keep=True)
-        line = self.read_truth
-        if len(texts) > len(pairs.ids):
-            line += (
-                " Of several references of a study, half decide. Clinical scores and METEOR take "
-                "the best one, RadCliQ the lowest value, ROUGE-L the best precision and recall, "
-                "BLEU the closest length, CIDEr the mean."
-            )
-        return joined_truth(labels, owner), line
-
-    def card(
-        self,
-        pairs: Pairs,
-        truth: np.ndarray,
-        notes: Iterable[str],
-        own_truth: Mapping[str, np.ndarray] | None = None,
-    ) -> tuple[Scorecard, dict[str, SystemReading]]:
-        """Score the systems of pairs and the constant template; give what was read of each.
-
-        own_truth: true labels of systems that are not judged by `truth`.
-        """
-        systems, said = dict(pairs.systems), list(notes)
-        template = self.settings.template or ""
-        if template.strip().lower() not in ("", NO_TEMPLATE):
-            if TEMPLATE in systems:
-                raise UserError(
-                    f"a system is called {TEMPLATE!r}, as the baseline is; name it NAME=FILE, or "
-                    f"set eval.template={NO_TEMPLATE}"
-                )
-            systems[TEMPLATE] = [template] * len(pairs.ids)
-            said.append(f"{TEMPLATE}: {template!r} for every study.")
-        absent = dict(self.absent)
-        whole = all(pairs.references)
-        if not whole:
-            reason = "not every study has a reference report"
-            absent = dict.fromkeys([*self.terms, *of_source(WORDS)], reason) | absent
-        readings = {
-            name: self._reading(reports, pairs.references if whole else None, absent)
-            for name, reports in systems.items()
-        }
-        # a metric is of all systems or of none
-        readings = {
-            name: dataclasses.replace(_without(one, absent), truth=(own_truth or {}).get(name))
-            for name, one in readings.items()
-        }
-        named = self.rewards.settings
-        settings = CardSettings(
-            resamples=self.settings.bootstrap,
-            labeller=named.labeller,
-            extractor=named.extractor,
-            tokenization=self.tokenization.name,
-        )
-        if named.labeller == "rules":
-            said.append("Labels and entities are by rules; they are not CheXbert's or RadGraph's.")
-        if whole:
-            said.append(f"{CAVEAT[0].upper()}{CAVEAT[1:]}")
-        said += self.rewards.spending.notes()
-        return scorecard(pairs, truth, readings, settings, absent=absent, notes=said), readings
-
-    def _reading(
-        self,
-        reports: Sequence[str],
-        references: Sequence[Sequence[str]] | None,
-        absent: dict[str, str],
-    ) -> SystemReading:
-        labels = self.rewards.labeller.label(reports)
-        if references is None:
-            return SystemReading(labels)
-        texts, owner = _flat(references)
-        scores = {}
-        terms = [term for term in self.terms if term not in absent]
-        for name, values in self.rewards.measure(terms, [reports[i] for i in owner], texts):
-            if isinstance(values, UserError):
-                absent[name] = str(values)
-                continue
-            best = np.full(len(reports), -np.inf)
-            np.maximum.at(best, owner, values)
-            # of an estimate of errors the reference with the fewest counts
-            scores[name] = best if METRICS[name].higher is not False else -best
-        reasons = self._reasons(reports, texts, owner) if "severity" in scores else ()
-        words = text_scores(
-            reports, references, tokenization=self.tokenization, meteor=self.settings.meteor
-        )
-        absent |= words.missing
-        return SystemReading(labels, scores, words, reasons)
-
-    def _reasons(
-        self, reports: Sequence[str], texts: Sequence[str], owner: np.ndarray
-    ) -> list[Mapping[str, Any]]:
-        """What severity's value of each report was made of, against its best reference."""
-        reader: Severity = self.rewards.model("severity")
-        best: dict[int, SeverityJudgement] = {}
-        judged = reader.judge([reports[i] for i in owner], texts)
-        for i, one in zip(owner.tolist(), judged, strict=True):
-            if i not in best or one.score > best[i].score:
-                best[i] = one
-        return [best[i].explain(reader.table) for i in range(len(reports))]
-
-
-def _without(reading: SystemReading, absent: Mapping[str, str]) -> SystemReading:
-    scores = {name: column for name, column in reading.scores.items() if name not in absent}
-    text = reading.text
-    if isinstance(text, TextScores) and "meteor" in absent:
-        text = dataclasses.replace(text, meteor=None)
-    return dataclasses.replace(reading, scores=scores, text=text)
+    UserError where a model that is named lacks its file, or words cannot be made.
+    """
+    tokenization = build_tokenization(
+        settings.tokenization,
+        dataset=settings.cleaning,
+        max_seq_length=settings.max_seq_length,
+        vocabulary=_vocabulary(settings),
+    )
+    named = rewards.settings
+    terms, absent = measured_terms(named)
+    models = [model for term in terms for model in METRICS[term].models]
+    if lacking := missing_files(named, models):
+        raise UserError(f"model files are missing: {'; '.join(lacking)}; give their paths")
+    card = CardSettings(
+        resamples=settings.bootstrap,
+        labeller=named.labeller,
+        extractor=named.extractor,
+        tokenization=tokenization.name,
+    )
+    return Judge(
+        rewards,
+        card,
+        tokenization,
+        terms,
+        absent,
+        template=settings.template or "",
+        meteor=settings.meteor,
+        costs=rewards.spending.notes,
+    )
 
 
 def _vocabulary(settings: EvalSettings) -> frozenset[str] | None:
@@ -296,44 +172,3 @@ def measured_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]
     for name, options in settings.options.items():
         named |= {f"{name}.{option}" for option, value in options.items() if value}
     return measurable(named, settings.extractor)
-
-
-def write_card(
-    out: Path,
-    card: Scorecard,
-    pairs: Pairs,
-    truth: np.ndarray,
-    readings: Mapping[str, SystemReading],
-    completions: Mapping[str, Sequence[str]] | None = None,
-) -> None:
-    """Write the files of a scorecard, `FILES`, to the directory `out`."""
-    rows = report_rows(pairs, truth, readings, completions)
-    texts = (as_json(card), as_csv(card), as_latex(card), "".join(rows))
-    # all are made before the first is written: half an evaluation would stand in the way
-    for name, content in zip(FILES, [text.encode() for text in texts], strict=True):
-        atomic_write(out / name, content)
-
-
-def _systems(words: Sequence[str], columns: Columns) -> dict[str, Reports]:
-    systems: dict[str, Reports] = {}
-    for word in words:
-        name, equals, path = ("", "", word) if Path(word).exists() else word.partition("=")
-        if not equals:
-            name, path = "", word
-        found = read_predictions(path, columns)
-        if name in found:
-            found = {name: found[name]}
-        elif name:
-            alone = len(found) == 1
-            found = {name if alone else f"{name}: {one}": of for one, of in found.items()}
-        for one, reports in found.items():
-            if one in systems:
-                raise UserError(f"two systems are called {one!r}; name one NAME={path}")
-            systems[one] = reports
-    return systems
-
-
-def _flat(references: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
-    """All references in a row, and the study of each, int64."""
-    owner = np.repeat(np.arange(len(references)), [len(texts) for texts in references])
-    return [text for texts in references for text in texts], owner

@@ -25,7 +25,7 @@ from rrgtrain.ranks import nodes, ranks, sharding
 from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.checked import SERVED, check
 from rrgtrain.run.data import open_data
-from rrgtrain.run.scorecards import Judge
+from rrgtrain.run.scorecards import judge_of
 from rrgtrain.run.session import Session, load_for, open_session
 from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
@@ -112,7 +112,7 @@ class Stages:
             data = open_data(checked, out)
             if ranks.is_main():
                 # the scorecard at the end: what it lacks is said before anything is trained
-                Judge(recipe.eval, data.rewards)
+                judge_of(recipe.eval, data.rewards)
                 dump_config(asked, run.config)
             session = open_session(data, out, resume=resume)
             if verb is not None:

@@ -18,7 +18,7 @@ from rrgtrain.algorithms import build_algorithm
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.outcome import finish, system_of
-from rrgtrain.run.scorecards import Judge, score_run
+from rrgtrain.run.scorecards import score_run
 from rrgtrain.run.session import Session
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
@@ -46,8 +46,8 @@ def test_a_row_of_the_table(tmp_path: Path) -> None:
         {"edits/a": 3.0, "edits/unchanged": 1.0},
         8,
     )
-    judge = Judge(recipe("eval.meteor=false").eval, RewardService(Recipe().reward))
-    card = score_run(judge, {"RL": evaluation}, tmp_path)
+    rewards = RewardService(Recipe().reward)
+    card = score_run(recipe("eval.meteor=false").eval, rewards, {"RL": evaluation}, tmp_path)
     row = system_of(card, "RL", evaluation, result)
     micro = row.metrics["micro_f1"]
     assert micro.value == pytest.approx(evaluation.metrics()["micro_f1"])

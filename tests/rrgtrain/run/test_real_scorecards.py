@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rrgclinical.scorecard.judge import TEMPLATE
 from rrgtrain.config import load_config
-from rrgtrain.run.scorecards import TEMPLATE, evaluate_files
+from rrgtrain.run.scorecards import evaluate_files
 from rrgtrain.schema import Recipe
 
 DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rrgclinical.scorecard.judge import TEMPLATE
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.run.scorecards import TEMPLATE, evaluate_files
+from rrgtrain.run.scorecards import evaluate_files
 from rrgtrain.schema import Recipe
 
 REFERENCES = {

@@ -15,13 +15,14 @@ from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report
 from rrgclinical.radcliq import BertScore
 from rrgclinical.radgraph import RadGraph
+from rrgclinical.scorecard.judge import TEMPLATE
 from rrgclinical.text import JavaError
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.service import TERMS
-from rrgtrain.run.scorecards import TEMPLATE, Judge, evaluate_files, score_run
+from rrgtrain.run.scorecards import evaluate_files, score_run
 from rrgtrain.schema import Recipe
 from rrgtrain.train.evaluate import score
 from tests.rrgclinical.chat.server import Reply, serving
@@ -328,7 +329,7 @@ def test_half_characters_leave_no_half_evaluation(
     assert "Clear.\ufffd" in Path("half/predictions.jsonl").read_text(encoding="utf-8")
     asked = (load_config(Recipe, None, FAST), ["mine.json"], Path("truth.json"), Path("out"))
     with monkeypatch.context() as broken:
-        broken.setattr("rrgtrain.run.scorecards.as_latex", lambda *_: "\ud83d")
+        broken.setattr("rrgclinical.scorecard.tables.as_latex", lambda *_: "\ud83d")
         with pytest.raises(UnicodeEncodeError):
             evaluate_files(*asked)
     assert [path.name for path in Path("out").iterdir()] == [".unfinished"]
@@ -386,7 +387,7 @@ def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
     inside = [study.report or "" for study in given[:3]]
     written = [f"<think>So.</think><report>{text}</report>" for text in inside]
     evaluation = score([*written, "no block"], given, rewards)
-    card = score_run(Judge(recipe.eval, rewards), {"GRPO": evaluation}, Path())
+    card = score_run(recipe.eval, rewards, {"GRPO": evaluation}, Path())
     assert card.systems == ["GRPO", TEMPLATE]
     found = card.groups[0].systems["GRPO"]
     wanted = label_report(evaluation.predicted, evaluation.truth)
