@@ -222,8 +222,8 @@ VAGUE_LOCALS = {
     "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",
     "python/rrgtrain/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
     "python/rrgtrain/run": (
-        "alike 1 data 4 generate 4 generated 1 init 4 model_card 9 replay 3 room 1 "
-        "scorecards 5 select_studies 3 session 1 stages 7"
+        "alike 1 data 4 generate 4 generated 1 init 4 replay 3 room 1 "
+        "scorecards 2 select_studies 3 session 1 stages 7"
     ),
     "python/rrgtrain/state": "checkpointer 4 experiment 1 rundir 1 store 5 write 5",
     "python/rrgtrain/train": (

@@ -20,12 +20,15 @@ from safetensors import SafetensorError
 
 from rrgclinical.common.files import atomic_directory
 from rrgclinical.progress_bars import no_progress_bars
+from rrgdata.study import ImageRef, Study
+from rrgreport.model_card import Exported, model_card
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.remembered import BASE, FILE, PLACES, TINY, known_base, remembered
-from rrgtrain.run.model_card import model_card
+from rrgtrain.policy.prompt import prompt_text
+from rrgtrain.policy.remembered import BASE, FILE, INIT, PLACES, TINY, known_base, remembered
 from rrgtrain.run.published import as_published
+from rrgtrain.schema import PROMPT_STYLES
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SHARD = "4GB"
@@ -72,7 +75,8 @@ def export_checkpoint(request: Export) -> Path:
         with atomic_directory(request.out) as partial, _held(partial):
             _write(policy, partial)
             _write_trained_for(start, partial)
-            card = model_card(start, policy, request.dtype, adapter=adapter and not request.merge)
+            alone = adapter and not request.merge
+            card = model_card(_described(start, policy, request.dtype, adapter=alone))
             (partial / "README.md").write_text(card, encoding="utf-8")
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -80,6 +84,25 @@ def export_checkpoint(request: Export) -> Path:
             f"--out {request.out} cannot be written: {reason}; nothing is left"
         ) from error
     return request.out
+
+
+def _described(start: str, policy: Policy, dtype: str, *, adapter: bool) -> Exported:
+    trained_for, base = remembered(start), known_base(start)
+    style, turn = trained_for.get("policy.prompt", "editgrpo"), None
+    if style in PROMPT_STYLES:
+        views = (ImageRef(Path("image"), "frontal"),) if policy.sees_images else ()
+        turn = prompt_text(Study("", "", None, None, views), style=style)
+    return Exported(
+        start,
+        type(policy.backbone).__name__,
+        dtype,
+        adapter,
+        None if policy.images is None else policy.images.sizes,
+        turn,
+        trained_for,
+        base,
+        random=base is not None and Path(base).name == INIT,
+    )
 
 
 def _merge(policy: Policy, name: str) -> None:

@@ -15,6 +15,7 @@ from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report
 from rrgclinical.radcliq import BertScore
 from rrgclinical.radgraph import RadGraph
+from rrgclinical.scorecard import write_card
 from rrgclinical.scorecard.judge import TEMPLATE
 from rrgclinical.text import JavaError
 from rrgtrain.cli import main
@@ -329,7 +330,7 @@ def test_half_characters_leave_no_half_evaluation(
     assert "Clear.\ufffd" in Path("half/predictions.jsonl").read_text(encoding="utf-8")
     asked = (load_config(Recipe, None, FAST), ["mine.json"], Path("truth.json"), Path("out"))
     with monkeypatch.context() as broken:
-        broken.setattr("rrgclinical.scorecard.tables.as_latex", lambda *_: "\ud83d")
+        broken.setitem(write_card.__globals__, "as_latex", lambda *_: "\ud83d")
         with pytest.raises(UnicodeEncodeError):
             evaluate_files(*asked)
     assert [path.name for path in Path("out").iterdir()] == [".unfinished"]

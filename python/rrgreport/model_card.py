@@ -7,6 +7,7 @@ machine that trained it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,10 @@ import yaml
 
 from rrgclinical.common.shown import one_line, redacted
 from rrgclinical.common.table import aligned
-from rrgdata.study import ImageRef, Study
 from rrgreport.names import phase_name
+from rrgreport.run_files import RunFiles
 from rrgreport.summary import RunSummary
 from rrgreport.table import summary_cells
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import prompt_text
-from rrgtrain.policy.remembered import INIT, known_base, remembered
-from rrgtrain.schema import PROMPT_STYLES
-from rrgtrain.state.rundir import RunDir
 
 TERMS = {
     "phantom": "procedural drawings of this software: no terms, and no patient",
@@ -44,80 +40,98 @@ _RL = (
 )
 
 
-def model_card(checkpoint: str, policy: Policy, dtype: str, *, adapter: bool) -> str:
-    """Write README.md for the hub: YAML front matter, then Markdown.
+@dataclass(frozen=True)
+class Exported:
+    """Describe a checkpoint that is exported.
 
-    checkpoint: what was exported, in the directory of its run or elsewhere; dtype: of the weights;
-    adapter: they are those of an adapter alone.
+    source: what was exported, in the directory of its run or elsewhere. model: name of its class.
+    dtype: of the weights. adapter: they are those of an adapter alone. images: to which size it
+    scales images, None where it sees none. turn: the user's turn of a study without indication,
+    None where a file words it. trained_for: settings of its training by dotted key. base: what that
+    began from, None where it is not known. random: with random weights.
     """
-    place = Path(checkpoint).resolve()
-    run = RunDir(place.parent.parent)
+
+    source: str
+    model: str
+    dtype: str
+    adapter: bool
+    images: str | None
+    turn: str | None
+    trained_for: Mapping[str, Any]
+    base: str | None
+    random: bool
+
+
+def model_card(exported: Exported) -> str:
+    """Write README.md for the hub: YAML front matter, then Markdown."""
+    place = Path(exported.source).resolve()
+    run = RunFiles(place.parent.parent)
     if run.checkpoints != place.parent:
-        run = RunDir(place / "no run")
-    known, base = remembered(checkpoint), known_base(checkpoint)
+        run = RunFiles(place / "no run")
+    base, data = exported.base, exported.trained_for
     named = base if base is not None and not Path(base).is_absolute() else None
     front = {
         "license": "other",
         "license_name": "terms-of-base-model-and-data",
-        "library_name": "peft" if adapter else "transformers",
-        "pipeline_tag": "image-text-to-text" if policy.sees_images else "text-generation",
-        **({"base_model": named} if named and named != checkpoint else {}),
+        "library_name": "peft" if exported.adapter else "transformers",
+        "pipeline_tag": "text-generation" if exported.images is None else "image-text-to-text",
+        **({"base_model": named} if named and named != exported.source else {}),
         "language": ["en"],
         "tags": ["radiology", "chest-x-ray", "report-generation", "rrgkern", "research-only"],
     }
     parts = {
-        "Warnings": _bullets(_warnings(known, base)),
-        "Use": _use(policy, known, dtype, adapter=adapter),
-        "Data": _data(known),
+        "Warnings": _bullets(_warnings(exported)),
+        "Use": _use(exported),
+        "Data": _data(data),
         "Recipe": _recipe(run, place.name),
         "Metrics": _metrics(run),
-        "Licences": _licences(known, named),
+        "Licences": _licences(data, named),
     }
     head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     body = "\n\n".join(f"## {part}\n\n{text}" for part, text in parts.items())
-    title = f"# Chest X-ray reports by {type(policy.backbone).__name__}"
-    return f"---\n{head}---\n\n{title}\n\n{body}\n"
+    return f"---\n{head}---\n\n# Chest X-ray reports by {exported.model}\n\n{body}\n"
 
 
-def _warnings(known: Mapping[str, Any], base: str | None) -> Iterator[str]:
+def _warnings(exported: Exported) -> Iterator[str]:
     yield (
         "**Not a medical device.** For research only: nobody may be diagnosed or treated by the "
         "reports of this model. They may leave out what is there and say what is not."
     )
-    if base is not None and Path(base).name == INIT:
+    if exported.random:
         yield (
             "**Random weights**: training began from random weights of a tiny model, which has "
             "learned nothing but what the data below show."
         )
-    if known.get("data.source") == "phantom":
+    if exported.trained_for.get("data.source") == "phantom":
         yield "**Trained on drawings**, not on radiographs: no figure here is a clinical result."
     yield "No result was checked by a radiologist. A high score is no evidence of safety."
 
 
-def _use(policy: Policy, known: Mapping[str, Any], dtype: str, *, adapter: bool) -> str:
-    kind = "an adapter (PEFT) for the base that adapter_config.json names" if adapter else "weights"
-    size = "" if policy.images is None else f" {policy.images.sizes}"
-    style = known.get("policy.prompt", "editgrpo")
-    told = "The prompt of the user's turn is in rrgtrain.json (`policy.prompt`)."
-    if style in PROMPT_STYLES:
-        views = (ImageRef(Path("image"), "frontal"),) if policy.sees_images else ()
-        text = prompt_text(Study("", "", None, None, views), style=style)
-        told = f"The user's turn of a study without indication, after its image:\n\n```text\n{text}"
-        told += "\n```"
+def _use(exported: Exported) -> str:
+    kind = "weights"
+    if exported.adapter:
+        kind = "an adapter (PEFT) for the base that adapter_config.json names"
+    size = f" {exported.images}" if exported.images else ""
+    prompt = "The prompt of the user's turn is in rrgtrain.json (`policy.prompt`)."
+    if exported.turn is not None:
+        prompt = (
+            "The user's turn of a study without indication, after its image:\n\n"
+            f"```text\n{exported.turn}\n```"
+        )
     return (
-        f"This directory holds {kind} in {dtype}. Decoding is greedy with no penalty, as in the "
-        f"evaluation (temperature 0 for a server).{size} {told}"
+        f"This directory holds {kind} in {exported.dtype}. Decoding is greedy with no penalty, as "
+        f"in the evaluation (temperature 0 for a server).{size} {prompt}"
     )
 
 
-def _data(known: Mapping[str, Any]) -> str:
-    if "data.source" not in known:
+def _data(data: Mapping[str, Any]) -> str:
+    if "data.source" not in data:
         return "Not known: the checkpoint was not written by rrgtrain."
-    kept = ("data.source", "data.sections", "data.images", "data.prior", "data.max_images")
-    return _bullets(f"{key}: {known[key]}" for key in kept if known.get(key) is not None)
+    shown = ("data.source", "data.sections", "data.images", "data.prior", "data.max_images")
+    return _bullets(f"{key}: {data[key]}" for key in shown if data.get(key) is not None)
 
 
-def _recipe(run: RunDir, stage: str) -> str:
+def _recipe(run: RunFiles, stage: str) -> str:
     if not run.config.is_file():
         return NOT_KNOWN
     settings: dict[str, Any] = yaml.safe_load(run.config.read_text(encoding="utf-8"))
@@ -133,7 +147,7 @@ def _at(settings: Any, key: str) -> Any:
     return settings
 
 
-def _metrics(run: RunDir) -> str:
+def _metrics(run: RunFiles) -> str:
     if not run.summary.is_file():
         return NOT_KNOWN
     summary = RunSummary.load(run.summary)
@@ -141,8 +155,8 @@ def _metrics(run: RunDir) -> str:
     return f"```text\n{table}\n```\n\n{_bullets(summary.notes)}".rstrip()
 
 
-def _licences(known: Mapping[str, Any], base: str | None) -> str:
-    source = str(known.get("data.source", "not known"))
+def _licences(data: Mapping[str, Any], base: str | None) -> str:
+    source = str(data.get("data.source", "not known"))
     terms = TERMS.get(source, "its owner's terms")
     return _bullets(
         [
