@@ -212,7 +212,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/commands": "started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/log": "trackers 1",
-    "python/rrgtrain/plan": "cheaper 1 fit 1 memory 4 setup 1 stage 5 work 3",
+    "python/rrgtrain/plan": "cheaper 1 memory 4 setup 1 stage 5 work 3",
     "python/rrgtrain/policy": (
         "chat_template 1 files 1 load 3 lora 2 "
         "prompt 2 remembered 4 render 1 skeleton 1 template 1 vision_attention "

@@ -45,9 +45,9 @@ def _run(options: argparse.Namespace) -> int:
     host = Host.of_gib(options.host_memory, options.disk)
     setup = Setup.of(recipe, machine, options.gpus)
     planned = plan_stage(setup, options.stage or stage_of(options.recipe, recipe.rl.algorithm))
-    text = as_json(setup, [planned]) if options.json else as_table(setup, [planned])
+    text = as_json(setup, planned) if options.json else as_table(setup, planned)
     print(hidden(text), flush=True)
-    require_fit(setup, [planned], host)
+    require_fit(setup, planned, host)
     return 0
 
 

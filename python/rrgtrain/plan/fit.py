@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rrgtrain.errors import UserError
@@ -52,29 +52,26 @@ class Room:
         )
 
 
-def misfits(setup: Setup, plans: Sequence[StagePlan], host: Host) -> list[Misfit]:
-    """Compare the plans with the device's memory, the node's and the disk's."""
-    lines: list[Misfit] = []
-    for plan in plans:
-        idle = idle_ranks(setup.recipe.sft if plan.stage == "sft" else setup.recipe.rl, setup.ranks)
-        lines += [Misfit(idle, refused=False)] if idle else []
-        share: list[Misfit] = []
-        rooms = []
-        if not setup.machine.cuda:
-            rooms.append(Room("the memory that is free", setup.machine.memory, PHASES, _on_cpu))
-        elif setup.machine.memory:
-            share = _share_of_vllm(setup, plan)
-            name = f"{setup.machine.name}'s memory"
-            phases = PHASES[:3] if share else PHASES
-            rooms.append(Room(name, setup.machine.memory, phases, lambda p, _: p.device))
-            if host.memory:
-                parts: Parts = lambda p, _: p.host  # noqa: E731
-                rooms.append(Room("the host's memory", host.memory, ("start", "run"), parts))
-        if host.disk is not None:
-            rooms.append(Room("the disk's free room", host.disk, ("run",), lambda p, _: p.disk))
+def misfits(setup: Setup, plan: StagePlan, host: Host) -> list[Misfit]:
+    """Compare a plan with the device's memory, the node's and the disk's."""
+    idle = idle_ranks(setup.recipe.sft if plan.stage == "sft" else setup.recipe.rl, setup.ranks)
+    lines = [Misfit(idle, refused=False)] if idle else []
+    rooms = []
+    if not setup.machine.cuda:
+        rooms.append(Room("the memory that is free", setup.machine.memory, PHASES, _on_cpu))
+    elif setup.machine.memory:
+        share = _share_of_vllm(setup, plan)
         lines += share
-        for room in rooms:
-            lines += _compare(setup, plan, room) if room.have or room.phases == ("run",) else []
+        name = f"{setup.machine.name}'s memory"
+        phases = PHASES[:3] if share else PHASES
+        rooms.append(Room(name, setup.machine.memory, phases, lambda p, _: p.device))
+        if host.memory:
+            parts: Parts = lambda p, _: p.host  # noqa: E731
+            rooms.append(Room("the host's memory", host.memory, ("start", "run"), parts))
+    if host.disk is not None:
+        rooms.append(Room("the disk's free room", host.disk, ("run",), lambda p, _: p.disk))
+    for room in rooms:
+        lines += _compare(setup, plan, room) if room.have or room.phases == ("run",) else []
     return lines
 
 
@@ -162,11 +159,11 @@ def _changes(setup: Setup, plan: StagePlan, room: Room, fits: int) -> str:
     return f"change {', then '.join(words)}{more}{others}"
 
 
-def require_fit(setup: Setup, plans: Sequence[StagePlan], host: Host) -> None:
+def require_fit(setup: Setup, plan: StagePlan, host: Host) -> None:
     """Warn of each misfit; raise UserError for the first that is refused."""
-    seen = misfits(setup, plans, host)
-    for misfit in seen:
+    misses = misfits(setup, plan, host)
+    for misfit in misses:
         if misfit.refused:
             raise UserError(misfit.line)
-    for misfit in seen:
+    for misfit in misses:
         warnings.warn(misfit.line, stacklevel=2)

@@ -18,52 +18,45 @@ from rrgtrain.run.room import gib
 WIDTH = 100
 MOSTLY = 0.5
 """Share of a step from which sampling is worth another engine."""
+SHARED_BY = {
+    "row": "",
+    "cache": ", behind a cache of their prompt",
+    "none": ", each with its prompt",
+}
+"""How prompts are shared, in words where that is not by a row."""
 
 
-def as_table(setup: Setup, plans: Sequence[StagePlan]) -> str:
-    """Lay the plans out for a terminal."""
-    machine = setup.machine
-    weights = setup.weights(plans[0].stage)
+def as_table(setup: Setup, plan: StagePlan) -> str:
+    """Lay a plan out for a terminal."""
+    machine, work = setup.machine, plan.work
+    weights = setup.weights(plan.stage)
     trained = elements(w for w in weights if w.trained)
     memory = f" of {gib(machine.memory)}" if machine.memory else ""
     lines = [
         f"{setup.recipe.policy.path}: {elements(weights) / 1e6:,.1f} M parameters, "
-        f"{trained / 1e6:,.1f} M train in {plans[-1].stage}",
+        f"{trained / 1e6:,.1f} M train in {plan.stage}",
         f"{setup.ranks} x {machine.name}{memory}; {machine.source}",
+        "",
+        f"{plan.stage}: {plan.steps:,} steps of {work.prompts} prompts; of each rank "
+        f"{work.step.groups} prompts of {work.step.prompt:,} tokens ({work.images} images), "
+        f"{work.step.members} reports of {work.step.report}" + SHARED_BY[setup.sharing],
+        "",
+        *_parts(f"memory of each {'GPU' if machine.cuda else 'process'}", plan.device, PHASES),
+        "",
+        *_parts("memory of a node", plan.host, ("start", "run")),
+        "",
+        *_parts("disk", plan.disk, ("run",)),
+        "",
+        "tokens of a step: " + ", ".join(f"{k} {v:,}" for k, v in plan.tokens.items()),
+        "seconds of a step (estimated): "
+        + ", ".join(f"{k} {v:.2f}" for k, v in plan.seconds.items() if v),
+        f"a step {plan.step:.1f} s, {plan.steps:,} steps {_hours(plan.step * plan.steps)}, "
+        "validation apart",
+        *_engine(setup, plan),
+        "",
+        "Lengths of prompts and reports are assumed; rates by name: " + _rates(setup),
     ]
-    for plan in plans:
-        work = plan.work
-        lines += [
-            "",
-            f"{plan.stage}: {plan.steps:,} steps of {work.prompts} prompts; of each rank "
-            f"{work.step.groups} prompts of {work.step.prompt:,} tokens ({work.images} images), "
-            f"{work.step.members} reports of {work.step.report}" + _sharing(setup),
-            "",
-            *_parts(f"memory of each {'GPU' if machine.cuda else 'process'}", plan.device, PHASES),
-            "",
-            *_parts("memory of a node", plan.host, ("start", "run")),
-            "",
-            *_parts("disk", plan.disk, ("run",)),
-            "",
-            "tokens of a step: " + ", ".join(f"{k} {v:,}" for k, v in plan.tokens.items()),
-            "seconds of a step (estimated): "
-            + ", ".join(f"{k} {v:.2f}" for k, v in plan.seconds.items() if v),
-            f"a step {plan.step:.1f} s, {plan.steps:,} steps {_hours(plan.step * plan.steps)}, "
-            "validation apart",
-            *_engine(setup, plan),
-        ]
-    lines += ["", "Lengths of prompts and reports are assumed; rates by name: " + _rates(setup)]
     return "\n".join(_wrapped(line) for line in lines)
-
-
-def _sharing(setup: Setup) -> str:
-    """Say how prompts are shared where that is not by a row."""
-    ways = {
-        "row": "",
-        "cache": ", behind a cache of their prompt",
-        "none": ", each with its prompt",
-    }
-    return ways[setup.sharing]
 
 
 def _engine(setup: Setup, plan: StagePlan) -> list[str]:
@@ -117,33 +110,29 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def as_json(setup: Setup, plans: Sequence[StagePlan]) -> str:
-    """Write the plans as JSON: bytes, tokens and seconds by name, and each rate's source."""
-    machine = dataclasses.asdict(setup.machine)
+def as_json(setup: Setup, plan: StagePlan) -> str:
+    """Write a plan as JSON: bytes, tokens and seconds by name, and each rate's source."""
     rates = {
         f.name: {"value": getattr(setup.rates, f.name), "source": source_of(f.name)}
         for f in dataclasses.fields(setup.rates)
     }
-    weights = setup.weights(plans[0].stage)
-    whole: dict[str, Any] = {
+    planned: dict[str, Any] = {
+        "stage": plan.stage,
+        **{
+            name: [dataclasses.asdict(part) for part in getattr(plan, name)]
+            for name in ("device", "host", "disk")
+        },
+        "tokens": plan.tokens,
+        "seconds": plan.seconds,
+        "step_seconds": plan.step,
+        "steps": plan.steps,
+    }
+    whole = {
         "policy": setup.recipe.policy.path,
-        "parameters": elements(weights),
+        "parameters": elements(setup.weights(plan.stage)),
         "ranks": setup.ranks,
-        "machine": machine,
+        "machine": dataclasses.asdict(setup.machine),
         "rates": rates,
-        "stages": [
-            {
-                "stage": plan.stage,
-                **{
-                    name: [dataclasses.asdict(part) for part in getattr(plan, name)]
-                    for name in ("device", "host", "disk")
-                },
-                "tokens": plan.tokens,
-                "seconds": plan.seconds,
-                "step_seconds": plan.step,
-                "steps": plan.steps,
-            }
-            for plan in plans
-        ],
+        "stages": [planned],
     }
     return json.dumps(whole, indent=1)

@@ -206,15 +206,15 @@ def test_a_full_disk_is_refused_and_a_narrow_one_warned_of(
     setup = Setup.of(cfg, machine_of("h100"))
     plan = plan_stage(setup, "rl")
     need = plan.total("disk", "run")
-    (refused,) = misfits(setup, [plan], Host(disk=need // 2))
+    (refused,) = misfits(setup, plan, Host(disk=need // 2))
     assert refused.refused and "checkpoint.keep" in refused.line and "the disk" in refused.line
-    (near,) = misfits(setup, [plan], Host(disk=int(need * 1.05)))
+    (near,) = misfits(setup, plan, Host(disk=int(need * 1.05)))
     assert not near.refused and "5% to spare" in near.line
-    (near,) = misfits(setup, [plan], Host(disk=int(need / 1.05)))
+    (near,) = misfits(setup, plan, Host(disk=int(need / 1.05)))
     assert not near.refused and "5% too much" in near.line
-    assert misfits(setup, [plan], Host(disk=need * 2)) == []
+    assert misfits(setup, plan, Host(disk=need * 2)) == []
     with pytest.warns(UserWarning, match="to spare"):
-        require_fit(setup, [plan], Host(disk=int(need * 1.05)))
+        require_fit(setup, plan, Host(disk=int(need * 1.05)))
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_an_adapter_fits_gpus_of_24_gb() -> None:
     for name, gpus in (("orapo", 1), ("orapo", 4), ("editgrpo", 4), ("deer", 4), ("dr_grpo", 4)):
         settings = load_config(Recipe, f"paper/{name}+paper/lora_24gb", [])
         setup = Setup.of(settings, MACHINES["a10"], gpus)
-        wrong += [m.line for m in misfits(setup, [plan_stage(setup, "rl")], Host())]
+        wrong += [m.line for m in misfits(setup, plan_stage(setup, "rl"), Host())]
     assert not wrong
 
 

@@ -128,9 +128,9 @@ def test_a_node_has_the_ranks_that_it_has() -> None:
 def test_what_is_unmeasured_or_a_limit_refuses_nothing() -> None:
     setup = Setup.of(recipe("data.cache_mib=64000", "plan.refuse=true"), machine_of("h100"))
     plan = plan_stage(setup, "rl")
-    (near,) = misfits(setup, [plan], Host(memory=16 * GIB))
+    (near,) = misfits(setup, plan, Host(memory=16 * GIB))
     assert not near.refused and "that are unmeasured or a limit" in near.line
-    (refused,) = misfits(setup, [plan], Host(memory=1 << 20))[-1:]
+    (refused,) = misfits(setup, plan, Host(memory=1 << 20))[-1:]
     assert refused.refused, "what is sure is refused still"
 
 
@@ -149,7 +149,7 @@ def test_no_setting_is_named_that_changes_nothing() -> None:
     ]
     for words, stage, without in cases:
         setup = Setup.of(paper(*words), machine_of("l40s", 8.0))
-        (line,) = [m.line for m in misfits(setup, [plan_stage(setup, stage)], Host())]
+        (line,) = [m.line for m in misfits(setup, plan_stage(setup, stage), Host())]
         assert "; change " in line and without not in line, (words, line)
 
 
@@ -166,7 +166,7 @@ def test_a_share_of_vllm_that_cannot_be_is_refused(
         memory = f"rollout.memory={share}"
         settings = paper("editgrpo", "rollout.engine=vllm", memory, *words)
         setup = Setup.of(settings, machine_of("l40s"), 8)
-        found = misfits(setup, [plan_stage(setup, "rl")], Host())
+        found = misfits(setup, plan_stage(setup, "rl"), Host())
         return [(m.refused, m.line) for m in found if "rollout.memory" in m.line]
 
     ((refused, told),) = seen(share)
