@@ -18,6 +18,7 @@ from rrgclinical.common.shown import redacted
 from rrgreport import numbers
 from rrgreport.cases import Case, CaseSource, case_list, kept_cases
 from rrgreport.figures import PART_COLOURS, Rows, compared_figures
+from rrgreport.html import draw
 from rrgreport.judged import changes_labels, changes_reward
 from rrgreport.page import rendered, require_page
 from rrgreport.results import facts, finding_bars, headline_scores, table_rows
@@ -25,6 +26,7 @@ from rrgreport.run_files import RunFiles, read_metrics
 from rrgreport.samples import Sample, read_samples
 from rrgreport.series import with_changes
 from rrgreport.summary import RunSummary, System
+from rrgreport.table import print_summary
 
 # Settings that say what a run is tested on, and how its text is compared.
 DATA = ("data.",)
@@ -51,6 +53,22 @@ class ComparedRun:
     def system(self, name: str) -> str:
         """Name a system of this run on the page."""
         return f"{self.name}: {name}"
+
+
+def draw_page(paths: Sequence[Path], out: Path | None = None) -> None:
+    """Write the page of a finished run, or one of several, and print its table."""
+    if len(paths) > 1:
+        out = out or Path("compare.html")
+        summary = write_comparison(paths, out)
+    else:
+        run = RunFiles.open(paths[0])
+        if out is not None:
+            require_page(out)
+        out = out or run.report
+        summary = RunSummary.load(run.summary)
+        draw(run, summary, out)
+    print_summary(summary)
+    print(f"\nreport: {out}")
 
 
 def write_comparison(paths: Sequence[Path], out: Path) -> RunSummary:

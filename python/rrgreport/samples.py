@@ -104,6 +104,25 @@ def _opened(image: bytes) -> Image.Image:
     return picture
 
 
+def weighed_pieces(
+    text: str, spans: Sequence[tuple[int, int]], weights: Sequence[float]
+) -> list[tuple[str, float]]:
+    """Cut a text where its tokens begin; pair each piece with its weight.
+
+    Tokens that share a character are one piece with the heavier weight; one without characters,
+    an end of turn, is none.
+    """
+    pieces: list[tuple[int, int, float]] = []
+    for (begin, end), weight in zip(spans, weights, strict=True):
+        if begin == end:
+            continue
+        if pieces and begin < pieces[-1][1]:
+            first, last, before = pieces.pop()
+            begin, end, weight = first, max(last, end), max(before, weight)
+        pieces.append((begin, end, weight))
+    return [(text[begin:end], weight) for begin, end, weight in pieces]
+
+
 def write_samples(path: str | Path, samples: Iterable[AnySample]) -> None:
     """One JSON line a sample, images inside as base64 PNG."""
     lines = []

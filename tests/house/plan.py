@@ -117,7 +117,7 @@ OPENED = {
     "rrgtrain.ranks": "lost",
     "rrgtrain.plan": "machine memory",
     "rrgtrain.policy": ("cache chat_template families.qwen2_5_vl packed_windows vision_attention"),
-    "rrgtrain.rewards": "spending term_models",
+    "rrgtrain.rewards": "spending",
     "rrgtrain.rollout": "cache repeated sampler transformers_engine vllm_prompts",
     "rrgtrain.run": "checked data published sharing",
     "rrgtrain.state": "rng",
@@ -132,7 +132,7 @@ TESTS_OF = {"rrgclinical.official": "oracle"}
 OWN_JSON = {
     *("rrgclinical.common.json_reader", "rrgclinical.official.worker", "rrgtrain.vllm_worker"),
     "rrgkern.policy_loss.spec",
-    *("rrgclinical.cached", "rrgtrain.rewards.term_models"),
+    "rrgclinical.cached",
     *("rrgdata.images.memory", "rrgdata.sources.index"),
     # a program of its own, which imports nothing of ours
     "rrgtrain.policy.render",

@@ -15,7 +15,7 @@ from PIL import Image
 from rrgclinical import build_extractor
 from rrgreport import EditSample, Sample, mark_reports, read_samples, write_samples
 from rrgreport.redline import ADDED, KEPT, REMOVED, Piece, redline
-from rrgreport.samples import png
+from rrgreport.samples import png, weighed_pieces
 from rrgtrain.errors import UserError
 
 
@@ -155,3 +155,10 @@ def test_redline_always_reads_as_before_and_after(
 
     assert words(KEPT, REMOVED) == " ".join(before).split()
     assert words(KEPT, ADDED) == " ".join(after).split()
+
+
+def test_pieces_join_to_the_text_and_share_characters() -> None:
+    spans = [(0, 1), (1, 2), (1, 2), (2, 4), (4, 4)]
+    pieces = weighed_pieces("aé b", spans, [1.0, 1.5, 2.5, 1.25, 9.0])
+    assert pieces == [("a", 1.0), ("é", 2.5), (" b", 1.25)]
+    assert "".join(text for text, _ in pieces) == "aé b"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -70,6 +73,34 @@ def remove_partial(directory: Path) -> None:
     """
     for left in directory.glob(".*.tmp"):
         _remove(left)
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[bool]:
+    """Lock a directory while its writer lives; False where it is held, or there are no locks."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = True
+    except OSError:
+        free = False
+    try:
+        yield free
+    finally:
+        os.close(handle)
+
+
+def remove_left(path: Path) -> None:
+    """Removes what `atomic_directory(path)` has left of writers that were killed.
+
+    One that is `held` is being written, and stays.
+    """
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        ours = re.fullmatch(r"\.[0-9a-f]{32}\.tmp", part.name.removeprefix(f".{path.name}"))
+        if ours and part.is_dir() and not part.is_symlink():
+            with suppress(OSError), held(part) as free:
+                if free:
+                    shutil.rmtree(part, ignore_errors=True)
 
 
 def _remove(path: Path) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import Command
+from rrgtrain.commands.command import Command, on_ranks
 from rrgtrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -15,12 +15,6 @@ if TYPE_CHECKING:
 
 def _words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="directory of the data set")
-
-
-def _run(options: argparse.Namespace) -> int:
-    from rrgtrain.commands.started import run_on_ranks
-
-    return run_on_ranks(COMMAND, options, draw)
 
 
 def draw(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
@@ -38,4 +32,4 @@ def draw(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
         print(write_phantom(config, out, progress=bar.advance))
 
 
-COMMAND = Command("data", "generate synthetic radiographs", _words, _run, recipe="demo")
+COMMAND = Command("data", "generate synthetic radiographs", _words, on_ranks(draw), recipe="demo")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume
+from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume, on_ranks
 from rrgtrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,12 +36,6 @@ def _complete(options: argparse.Namespace) -> None:
     options.out = options.out or Path("runs", "demo-small" if options.small else "demo")
 
 
-def _run(options: argparse.Namespace) -> int:
-    from rrgtrain.commands.started import run_on_ranks
-
-    return run_on_ranks(COMMAND, options, train)
-
-
 def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Run SFT, then reinforcement learning from it, and evaluate both on held-out studies."""
     from rrgreport.names import phase_name
@@ -63,7 +57,7 @@ COMMAND = Command(
     "demo",
     "run SFT and RL on synthetic radiographs and compare them",
     _words,
-    _run,
+    on_ranks(train),
     recipe="demo",
     gpus=TRAINING_ON_GPUS,
     spread=True,

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume, add_start
+from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume, add_start, on_ranks
 
 if TYPE_CHECKING:
     from rrgtrain.schema import Recipe
@@ -16,12 +16,6 @@ def _words(parser: argparse.ArgumentParser) -> None:
     add_start(parser)
     parser.add_argument("--out", type=Path, help="directory of the run")
     add_resume(parser)
-
-
-def _run(options: argparse.Namespace) -> int:
-    from rrgtrain.commands.started import run_on_ranks
-
-    return run_on_ranks(COMMAND, options, train)
 
 
 def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
@@ -44,7 +38,7 @@ COMMAND = Command(
     "rl",
     "train a checkpoint by reinforcement learning",
     _words,
-    _run,
+    on_ranks(train),
     recipe="editgrpo",
     gpus=TRAINING_ON_GPUS,
     spread=True,

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import ON_GPUS, Command
+from rrgtrain.commands.command import ON_GPUS, Command, on_ranks
 
 if TYPE_CHECKING:
     from rrgtrain.schema import Recipe
@@ -20,21 +20,18 @@ def _words(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(options: argparse.Namespace) -> int:
-    from rrgtrain.commands.started import run_on_ranks
+def choose(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
+    """Draw the studies; the directory of an earlier draw is gone on with unasked."""
     from rrgtrain.run.select_studies import select
 
-    def choose(recipe: Recipe, out: Path, *, resume: bool) -> None:
-        select(recipe, out)
-
-    return run_on_ranks(COMMAND, options, choose)
+    select(recipe, out)
 
 
 COMMAND = Command(
     "select",
     "choose the training studies that RL learns most from",
     _words,
-    _run,
+    on_ranks(choose),
     recipe="deer",
     gpus=ON_GPUS,
     spread=True,

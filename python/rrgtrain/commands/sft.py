@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume
+from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume, on_ranks
 
 if TYPE_CHECKING:
     from rrgtrain.schema import Recipe
@@ -15,12 +15,6 @@ if TYPE_CHECKING:
 def _words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="directory of the run")
     add_resume(parser)
-
-
-def _run(options: argparse.Namespace) -> int:
-    from rrgtrain.commands.started import run_on_ranks
-
-    return run_on_ranks(COMMAND, options, train)
 
 
 def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
@@ -38,7 +32,7 @@ COMMAND = Command(
     "sft",
     "fine-tune on reports up to the validation plateau",
     _words,
-    _run,
+    on_ranks(train),
     recipe="sft",
     gpus=TRAINING_ON_GPUS,
     spread=True,

@@ -121,6 +121,14 @@ def rows_of(
     return Rows(prompts, images, [ids[r, split:][real[r, split:]] for r in range(len(ids))])
 
 
+def rows_of_batch(batch: Mapping[str, Any]) -> Rows:
+    """Cut a batch as TRL's trainer buffers it; see `rows_of`."""
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+    beside = {name: batch.get(name) for name in OF_IMAGES}
+    return rows_of(ids, mask, batch["completion_ids"].shape[1], batch.get("num_images"), beside)
+
+
 def shared_logps(
     trainer: Any,
     model: Any,

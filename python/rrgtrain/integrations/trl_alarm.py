@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from rrgtrain.errors import UserError
-from rrgtrain.integrations.trl import OF_IMAGES, Rows, rows_of, shared_logps
+from rrgtrain.integrations.trl import Rows, rows_of_batch, shared_logps
 from rrgtrain.policy.policy import ids_of_images
 from rrgtrain.sampler_alarm import ROUNDING, Run, gap_row, sampler_alarm
 
@@ -97,7 +97,7 @@ class SamplerAlarm(TrainerCallback):
 
     def _logps(self, batch: dict[str, Any]) -> Tensor:
         old: Tensor | None = batch.get("old_per_token_logps")
-        return self._padded(batch, _rows(batch)) if old is None else old
+        return self._padded(batch, rows_of_batch(batch)) if old is None else old
 
     def _anew(
         self,
@@ -105,7 +105,9 @@ class SamplerAlarm(TrainerCallback):
         changed: Callable[[Rows], Rows] = lambda rows: rows,
         temperature: float | None = None,
     ) -> Tensor:
-        parts = [self._padded(batch, changed(_rows(batch)), temperature) for batch in batches]
+        parts = [
+            self._padded(batch, changed(rows_of_batch(batch)), temperature) for batch in batches
+        ]
         return self._of_all(batches, parts)
 
     @torch.no_grad()
@@ -128,13 +130,6 @@ class SamplerAlarm(TrainerCallback):
             drawn = batch["completion_mask"].bool() & ~batch["sampling_per_token_logps"].isnan()
             own.append(padded[drawn].double().cpu())
         return torch.cat(gather_object([torch.cat(own)]))
-
-
-def _rows(batch: dict[str, Any]) -> Rows:
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
-    beside = {name: batch.get(name) for name in OF_IMAGES}
-    return rows_of(ids, mask, batch["completion_ids"].shape[1], batch.get("num_images"), beside)
 
 
 def _blind(rows: Rows, shown: Tensor) -> Rows:

@@ -15,7 +15,7 @@ from rrgkern import PolicyLoss, PreferencePairs, policy_loss, preference_loss
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
-from rrgtrain.integrations.trl import OF_IMAGES, Rows, rows_of, shared_logps
+from rrgtrain.integrations.trl import Rows, rows_of_batch, shared_logps
 from rrgtrain.schema import RlSettings
 from rrgtrain.train import Batch
 
@@ -174,11 +174,7 @@ class ObjectiveRows:
 
     def _rows(self: Any, inputs: dict[str, Any]) -> tuple[Rows, list[int]]:
         """TRL's rows, then the oracle of each group that has one; and these groups."""
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
-        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
-        beside = {name: inputs.get(name) for name in OF_IMAGES}
-        keep = inputs["completion_ids"].shape[1]
-        rows = rows_of(ids, mask, keep, inputs.get("num_images"), beside)
+        rows = rows_of_batch(inputs)
         is_read = (inputs["rrg_pairs"] != 0) | (inputs["rrg_share"] != 0)
         oracle_of: dict[int, int] = {}
         for row in is_read.nonzero()[:, 0].tolist():

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from rrgclinical import build_extractor, build_labeller
-from rrgclinical.backends import Extractor, Labeller, takes_device
+from rrgclinical.backends import takes_device
 from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgclinical.common.errors import cause_line
 from rrgtrain.errors import RewardError, Stopped
@@ -51,27 +51,20 @@ class SpreadLabeller:
 def open_labeller(settings: RewardSettings, name: str | None = None) -> CachedLabeller:
     """The labeller that `settings` names (or `name`), with its options, caching what it reads."""
     name = name or settings.labeller
-    return _shared(settings, "labeller", name, build_labeller, cached_labeller)
+    return _shared(settings, "labeller", name, build_labeller, CachedLabeller)
 
 
 def open_extractor(settings: RewardSettings, name: str | None = None) -> CachedExtractor:
     """The extractor that `settings` names (or `name`), with its options; see `open_labeller`."""
     name = name or settings.extractor
-    return _shared(settings, "extractor", name, build_extractor, cached_extractor)
+    return _shared(settings, "extractor", name, build_extractor, CachedExtractor)
 
 
-def cached_labeller(labeller: Labeller, settings: RewardSettings) -> CachedLabeller:
-    """`labeller`, caching as `settings` say."""
-    if isinstance(labeller, CachedLabeller):
-        return labeller
-    return CachedLabeller(labeller, cache=settings.cache, capacity=settings.cache_texts)
-
-
-def cached_extractor(extractor: Extractor, settings: RewardSettings) -> CachedExtractor:
-    """`extractor`, caching as `settings` say."""
-    if isinstance(extractor, CachedExtractor):
-        return extractor
-    return CachedExtractor(extractor, cache=settings.cache, capacity=settings.cache_texts)
+def cached(kind: type[T], model: Any, settings: RewardSettings) -> T:
+    """`model`, a labeller or an extractor, caching as `settings` say."""
+    if isinstance(model, kind):
+        return model
+    return kind(model, cache=settings.cache, capacity=settings.cache_texts)
 
 
 def options_of(settings: RewardSettings, what: str, name: str) -> dict[str, Any]:
@@ -90,7 +83,7 @@ def _shared(
     what: str,
     name: str,
     build: Callable[..., Any],
-    cached: Callable[[Any, RewardSettings], T],
+    kind: type[T],
 ) -> T:
     described = {
         "what": what,
@@ -104,5 +97,5 @@ def _shared(
         found = _SHARED.get(key)
         if found is None:
             model = build(name, **options_of(settings, what, name))
-            found = _SHARED[key] = cached(model, settings)
+            found = _SHARED[key] = cached(kind, model, settings)
         return found

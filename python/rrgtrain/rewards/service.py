@@ -13,6 +13,7 @@ import torch
 
 from rrgclinical import Extractor, Labeller
 from rrgclinical.backends import check_reports
+from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgclinical.common.errors import cause_line
 from rrgdata.study import Study
 from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError
@@ -20,13 +21,7 @@ from rrgtrain.ranks import ranks
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
 from rrgtrain.rewards.corpus import NEEDS, Corpus
-from rrgtrain.rewards.labellers import (
-    SpreadLabeller,
-    cached_extractor,
-    cached_labeller,
-    open_extractor,
-    open_labeller,
-)
+from rrgtrain.rewards.labellers import SpreadLabeller, cached, open_extractor, open_labeller
 from rrgtrain.rewards.model_files import check_model_files
 from rrgtrain.rewards.spending import Spending, check_prices
 from rrgtrain.rewards.term_models import open_model
@@ -82,9 +77,11 @@ class RewardService:
             if not 0.0 <= start <= 1.0:
                 raise UserError(f"reward.starts.{name}={start}; wanted a share of the steps, 0..1")
         self.settings = settings
-        self.labeller = cached_labeller(labeller, settings) if labeller else open_labeller(settings)
+        self.labeller = (
+            cached(CachedLabeller, labeller, settings) if labeller else open_labeller(settings)
+        )
         self.extractor = (
-            cached_extractor(extractor, settings) if extractor else open_extractor(settings)
+            cached(CachedExtractor, extractor, settings) if extractor else open_extractor(settings)
         )
         self.watch = ExclusiveTimer()
         self.spending = Spending(settings.max_cost)

@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from rrgclinical.backends import check_options
-from rrgclinical.cached import Cached, store_of
+from rrgclinical.cached import CachedGraphs
 from rrgtrain.ranks.nodes import own_device
 from rrgtrain.rewards.labellers import open_extractor, open_labeller
 from rrgtrain.rewards.spending import share_of_rank
 from rrgtrain.schema import RewardSettings
-
-
-class CachedGraphs:
-    """RadGraph's graphs, each distinct text read once; see `rrgclinical.cached.Cached`."""
-
-    def __init__(self, radgraph: Any, settings: RewardSettings) -> None:
-        from rrgclinical.radgraph import Entity, Graph
-
-        def decode(payload: bytes, text: str) -> Graph:
-            fields = json.loads(payload)
-            entities = tuple(
-                Entity(**{**entity, "relations": tuple(map(tuple, entity["relations"]))})
-                for entity in fields["entities"]
-            )
-            spans = tuple((a, b) for a, b in fields["spans"])
-            return Graph(tuple(fields["words"]), spans, entities, fields["segments"])
-
-        self.radgraph = radgraph
-        self.results: Cached[Graph] = Cached(
-            radgraph.annotate,
-            store=store_of(settings.cache, radgraph, "graphs"),
-            encode=lambda graph: json.dumps(asdict(graph)).encode(),
-            decode=decode,
-            capacity=settings.cache_texts,
-        )
-
-    def annotate(self, reports: Sequence[str], *, keep: bool = False) -> list[Any]:
-        """The graph of every report."""
-        return self.results(reports, keep=keep)
 
 
 def open_model(
@@ -78,7 +47,7 @@ def open_model(
 
         given = {"device": own_device(settings.device), **options}
         check_options("radgraph", RadGraph, given)
-        return CachedGraphs(RadGraph(**given), settings)
+        return CachedGraphs(RadGraph(**given), cache=settings.cache, capacity=settings.cache_texts)
     if name == "radcliq":
         return open_radcliq(settings, opened)
     if name == "bertscore":

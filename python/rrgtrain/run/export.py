@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import glob
 import json
-import os
-import re
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +11,7 @@ import torch
 from peft.tuners.lora import LoraLayer
 from safetensors import SafetensorError
 
-from rrgclinical.common.files import atomic_directory
+from rrgclinical.common.files import atomic_directory, held, remove_left
 from rrgclinical.progress_bars import no_progress_bars
 from rrgdata.study import ImageRef, Study
 from rrgreport.model_card import Exported, model_card
@@ -71,8 +64,8 @@ def export_checkpoint(request: Export) -> Path:
         _merge(policy, start)
     policy.model.to(DTYPES[request.dtype])
     try:
-        _remove_left(request.out)
-        with atomic_directory(request.out) as partial, _held(partial):
+        remove_left(request.out)
+        with atomic_directory(request.out) as partial, held(partial):
             _write(policy, partial)
             _write_trained_for(start, partial)
             alone = adapter and not request.merge
@@ -124,31 +117,6 @@ def _write(policy: Policy, directory: Path) -> None:
         model.save_pretrained(directory, max_shard_size=SHARD)
     policy.save_preprocessing(directory)
     as_published(directory)
-
-
-@contextmanager
-def _held(directory: Path) -> Iterator[bool]:
-    """Lock a directory while its writer lives; False where it is held, or there are no locks."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        free = True
-    except OSError:
-        free = False
-    try:
-        yield free
-    finally:
-        os.close(handle)
-
-
-def _remove_left(out: Path) -> None:
-    """Remove the parts of exports to `out` that were killed; one that is held is being written."""
-    for part in out.parent.glob(f".{glob.escape(out.name)}.*.tmp"):
-        ours = re.fullmatch(r"\.[0-9a-f]{32}\.tmp", part.name.removeprefix(f".{out.name}"))
-        if ours and part.is_dir() and not part.is_symlink():
-            with suppress(OSError), _held(part) as free:
-                if free:
-                    shutil.rmtree(part, ignore_errors=True)
 
 
 def _write_trained_for(checkpoint: str, directory: Path) -> None:

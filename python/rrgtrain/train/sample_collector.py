@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rrgreport.samples import EditSample, WeightSample
+from rrgreport.samples import EditSample, WeightSample, weighed_pieces
 from rrgtrain.algorithms.group import members
 from rrgtrain.train.step_record import StepRecord
 
@@ -108,22 +107,3 @@ def heaviest(record: StepRecord) -> WeightSample | None:
         float(batch.rewards[best]),
         advantage,
     )
-
-
-def weighed_pieces(
-    text: str, spans: Sequence[tuple[int, int]], weights: Sequence[float]
-) -> list[tuple[str, float]]:
-    """Cut a text where its tokens begin; pair each piece with its weight.
-
-    Tokens that share a character are one piece with the heavier weight; one without characters,
-    an end of turn, is none.
-    """
-    pieces: list[tuple[int, int, float]] = []
-    for (begin, end), weight in zip(spans, weights, strict=True):
-        if begin == end:
-            continue
-        if pieces and begin < pieces[-1][1]:
-            first, last, before = pieces.pop()
-            begin, end, weight = first, max(last, end), max(before, weight)
-        pieces.append((begin, end, weight))
-    return [(text[begin:end], weight) for begin, end, weight in pieces]

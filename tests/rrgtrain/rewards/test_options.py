@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from rrgclinical.cached import CachedGraphs
 from rrgclinical.chexbert import CheXbertLabeller
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.labellers import open_extractor
-from rrgtrain.rewards.term_models import CachedGraphs
 from rrgtrain.schema import Recipe, RewardSettings
 from tests.rrgclinical.chexbert import tiny
 from tests.rrgclinical.radgraph import archives
@@ -102,6 +102,6 @@ def test_radgraph_f1_is_a_term(tmp_path: Path) -> None:
         assert found[2:] == [0.0, 0.0]
     assert service.model("radgraph").results.computed == 5
     # references are on disk for the next run, with everything the score reads
-    again = CachedGraphs(radgraph, settings)
+    again = CachedGraphs(radgraph, cache=settings.cache)
     assert again.annotate(references) == radgraph.annotate(references)
     assert (again.results.from_disk, again.results.computed) == (4, 0)

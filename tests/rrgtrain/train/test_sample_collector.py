@@ -14,7 +14,7 @@ from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.schema import RlSettings
 from rrgtrain.train import Batch
-from rrgtrain.train.sample_collector import SampleCollector, heaviest, weighed_pieces
+from rrgtrain.train.sample_collector import SampleCollector, heaviest
 from rrgtrain.train.step_record import StepRecord
 
 NO_IDS = torch.zeros(0, dtype=torch.int64)
@@ -129,10 +129,3 @@ def test_a_resumed_run_keeps_the_same(cut: int) -> None:
         if step == cut - 1:
             later.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert [s.step for s in whole.samples()] == [s.step for s in later.samples()]
-
-
-def test_pieces_join_to_the_text_and_share_characters() -> None:
-    spans = [(0, 1), (1, 2), (1, 2), (2, 4), (4, 4)]
-    pieces = weighed_pieces("aé b", spans, [1.0, 1.5, 2.5, 1.25, 9.0])
-    assert pieces == [("a", 1.0), ("é", 2.5), (" b", 1.25)]
-    assert "".join(text for text, _ in pieces) == "aé b"
