@@ -162,7 +162,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 28_489}
+PACKAGE_LINES = {"rrgtrain": 27_707}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}
@@ -222,7 +222,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",
     "python/rrgtrain/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
     "python/rrgtrain/run": (
-        "alike 1 data 4 generate 4 generated 1 init 4 replay 3 room 1 "
+        "alike 1 data 4 generate 4 generated 1 init 2 replay 3 room 1 "
         "scorecards 2 select_studies 3 session 1 stages 7"
     ),
     "python/rrgtrain/state": "checkpointer 4 experiment 1 rundir 1 store 5 write 5",

@@ -3,48 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
+from rrgclinical.model_files import absent_files
 from rrgtrain.errors import UserError
 from rrgtrain.schema import RewardSettings
-
-# Backend -> option -> the file that it names.
-FILES = {
-    "chexbert": {"weights": "chexbert.pth of StanfordAIMI/RRG_scorers"},
-    "radgraph": {"weights": "radgraph-xl.tar.gz of StanfordAIMI/RRG_scorers"},
-    "ratescore": {
-        "ner": "folder of Angelakeke/RaTE-NER-Deberta",
-        "embedder": "folder of FremyCompany/BioLORD-2023-C",
-    },
-    "bertscore": {"weights": "folder of distilbert/distilroberta-base"},
-    "sdr": {"embedder": "folder of FremyCompany/BioLORD-2023-C"},
-}
-# A term that is made of several backends.
-_MADE_OF = {"radcliq": ("radgraph", "chexbert", "bertscore")}
-_BESIDE = ("/", "./", "../", "~")
 
 
 def missing_files(
     settings: RewardSettings, more: Iterable[str] = (), built: Iterable[str] = ()
 ) -> list[str]:
-    """List the files that labeller, extractor, terms and `more` backends need and that are absent.
+    """List the files that labeller, extractor, terms and `more` backends lack; see `absent_files`.
 
-    Those in `built` are there already. A name that could be of the hub's local cache is not looked
-    for.
+    Those in `built` are there already.
     """
-    named = ("radgraph" if term.startswith("radgraph_") else term for term in settings.terms)
-    terms = [part for term in named for part in _MADE_OF.get(term, (term,))]
-    absent = []
-    backends = dict.fromkeys([settings.labeller, settings.extractor, *terms, *more])
-    for backend in [name for name in backends if name not in set(built)]:
-        options = settings.options.get(backend, {})
-        for option, what in FILES.get(backend, {}).items():
-            key, value = f"reward.options.{backend}.{option}", options.get(option)
-            if value is None:
-                absent.append(f"{key} ({what}) is not set")
-            elif str(value).startswith(_BESIDE) and not Path(value).expanduser().exists():
-                absent.append(f"{key}={value} ({what}) does not exist")
-    return absent
+    backends = [settings.labeller, settings.extractor, *settings.terms, *more]
+    return absent_files(backends, settings.options, built)
 
 
 def check_model_files(

@@ -31,6 +31,7 @@ from rrgtrain.rewards.judged_terms import (
     crimson_score,
     negated_radcliq,
     sentence_sets,
+    severity,
 )
 from rrgtrain.rewards.model_terms import (
     fact_score,
@@ -41,7 +42,6 @@ from rrgtrain.rewards.model_terms import (
     radgraph_score,
     rate_score,
 )
-from rrgtrain.rewards.severity_term import severity
 from rrgtrain.rewards.text_terms import bleu, consensus, meteor_score, overlap, rouge
 
 Term = Callable[[RewardBatch], np.ndarray]

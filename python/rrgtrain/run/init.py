@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os.path
-import shlex
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from rrgclinical.common.files import atomic_write
-from rrgdata import Catalogue, ReadSettings, load_studies
+from rrgdata import ReadSettings
 from rrgdata.sources.guess import guess_source
+from rrgdata.usable import usable
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.schema import DataSettings, Recipe
+from rrgtrain.schema import Recipe
 
 RECIPE, REWARD, README = "mine.yaml", "mine.py", "README.md"
 _TERM, _WEIGHT = "mine:brevity", 0.5
@@ -45,7 +45,9 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
     asked = load_config(Recipe, None, overrides).data
     named = any(override.startswith("data.source=") for override in overrides)
     source = asked.source if named else guess_source(root)
-    images, catalogue = _readable(source, root, asked, overrides)
+    settings = ReadSettings(**{f.name: getattr(asked, f.name) for f in fields(ReadSettings)})
+    images_named = any(override.startswith("data.images=") for override in overrides)
+    images, catalogue = usable(source, root, settings, images_named=images_named, skip=asked.skip)
     sizes = {split: len(studies) for split, studies in catalogue.studies.items() if studies}
     data = {"source": source, "root": os.path.abspath(root), "images": images}
     given = OmegaConf.to_container(OmegaConf.from_dotlist(overrides)) if overrides else {}
@@ -56,47 +58,6 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
     atomic_write(folder / RECIPE, recipe)
     atomic_write(folder / README, _readme(sizes, root, commands))
     return commands
-
-
-def _readable(
-    source: str, root: Path, asked: DataSettings, overrides: list[str]
-) -> tuple[str, Catalogue]:
-    """Read the data, without images where no row of a table names one.
-
-    UserError where it cannot be used.
-    """
-    settings: dict[str, Any] = {f.name: getattr(asked, f.name) for f in fields(ReadSettings)}
-    if any(override.startswith("data.images=") for override in overrides):
-        catalogue = load_studies(source, root, ReadSettings(**settings))
-    else:
-        # the text first: what is wrong with it is no matter of images
-        catalogue = load_studies(source, root, ReadSettings(**{**settings, "images": "none"}))
-        with_images = _with_images(source, root, ReadSettings(**settings))
-        if with_images is None:
-            settings["images"] = "none"
-        catalogue = with_images or catalogue
-    check = f"rrgtrain data check {shlex.quote(str(root))}"
-    if catalogue.broken and not asked.skip:
-        first = catalogue.broken[0]
-        raise UserError(
-            f"{len(catalogue.broken)} studies of {root} are broken, first {first.where}, which "
-            f"{first.why}; `{check}` lists them, data.skip=true leaves them out"
-        )
-    if not any(study.report for study in catalogue.studies.get("train", [])):
-        raise UserError(f"{root} has no training study with a report; see `{check}`")
-    return settings["images"], catalogue
-
-
-def _with_images(source: str, root: Path, wanted: ReadSettings) -> Catalogue | None:
-    """Read the data with images; None for a table without a column of them, or an empty one."""
-    try:
-        catalogue = load_studies(source, root, wanted)
-    except UserError:
-        if source == "table":
-            return None
-        raise
-    bare = catalogue.broken and all(b.why.startswith("has no image;") for b in catalogue.broken)
-    return None if bare and not any(catalogue.studies.values()) else catalogue
 
 
 def _recipe(source: str, data: dict[str, Any]) -> str:
