@@ -86,9 +86,9 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
         print(f"drawn: {options.svg}")
     if "severity" in terms:
         print(f"{CAVEAT}\n")
-    dearer = {term: pairs for term, of in values.items() if (pairs := dearer_than_error(of))}
-    for term, pairs in dearer.items():
-        costs = "; ".join(f"{harmless!r} costs more than {error!r}" for harmless, error in pairs)
+    dearer = {term: both for term, of in values.items() if (both := dearer_than_error(of))}
+    for term, both in dearer.items():
+        costs = "; ".join(f"{harmless!r} costs more than {error!r}" for harmless, error in both)
         print(f"{term}: {costs}")
     return int(options.strict and bool(dearer))
 

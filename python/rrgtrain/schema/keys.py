@@ -15,9 +15,13 @@ from pydantic.fields import FieldInfo
 from rrgtrain.errors import UserError
 
 
-@functools.cache
 def hints_of(schema: Any) -> dict[str, Any]:
     """Read the types of a dataclass's settings (a shared dict); a choice is a text."""
+    return _hints(schema)
+
+
+@functools.cache
+def _hints(schema: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(schema)
     return {name: str if _choices(kind) else kind for name, kind in hints.items()}
 
