@@ -25,7 +25,7 @@ _BESIDE = ("/", "./", "../", "~")
 def absent_files(
     backends: Iterable[str], options: Mapping[str, Mapping[str, Any]], built: Iterable[str] = ()
 ) -> list[str]:
-    """List the files that backends need, terms of a reward among them, and that are absent.
+    """List the absent ones of the files that backends, or terms of a reward, need.
 
     options: those of each backend, `reward.options`. Backends in `built` are there already. A name
     that could be of the hub's local cache is not looked for.

@@ -14,7 +14,7 @@ from rrgdata.load import load_studies
 def usable(
     source: str, root: Path, settings: ReadSettings, *, images_named: bool, skip: bool
 ) -> tuple[str, Catalogue]:
-    """Read the data, without images where no row of a table names one; return `images` with it.
+    """Read the data, without images where none is named; return `images` with it.
 
     images_named: `settings.images` is what was asked for. skip: broken studies are left out.
     UserError where it cannot be used: for broken studies, or no training study with a report.

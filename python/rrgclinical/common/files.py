@@ -77,7 +77,10 @@ def remove_partial(directory: Path) -> None:
 
 @contextmanager
 def held(directory: Path) -> Iterator[bool]:
-    """Lock a directory while its writer lives; False where it is held, or there are no locks."""
+    """Lock a directory while its writer lives; False where that cannot be had.
+
+    It is held by another, or there are no locks.
+    """
     handle = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

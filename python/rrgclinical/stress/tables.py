@@ -1,4 +1,4 @@
-"""Lay out how the terms of a reward value planted errors, gaming, and a reader's pairs."""
+"""Tabulate how a reward's terms value planted errors, gaming, and a reader's pairs."""
 
 from __future__ import annotations
 

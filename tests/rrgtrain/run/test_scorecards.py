@@ -15,7 +15,6 @@ from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report
 from rrgclinical.radcliq import BertScore
 from rrgclinical.radgraph import RadGraph
-from rrgclinical.scorecard import write_card
 from rrgclinical.scorecard.judge import TEMPLATE
 from rrgclinical.text import JavaError
 from rrgtrain.cli import main
@@ -23,7 +22,7 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.service import TERMS
-from rrgtrain.run.scorecards import evaluate_files, score_run
+from rrgtrain.run.scorecards import evaluate_files, score_run, write_card
 from rrgtrain.schema import Recipe
 from rrgtrain.train.evaluate import score
 from tests.rrgclinical.chat.server import Reply, serving
