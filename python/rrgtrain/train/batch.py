@@ -8,7 +8,7 @@ their index among the N of all members, both in group order.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -83,24 +83,7 @@ class Batch:
         # plain mappings: what the rewards return may hold more than its values
         parts = ranks.gather(replace(light, scores=dict(own.scores), notes=dict(own.notes)))
         parts[ranks.rank()] = own
-        busy = [part for part in parts if part.groups]
-        terms = dict.fromkeys(name for part in busy for name in part.notes)
-        return Batch(
-            ranks.unshard([part.groups for part in parts]),
-            ranks.unshard([part.sampled for part in parts]),
-            summed_counts([part.counts for part in parts]),
-            {
-                name: np.concatenate(_by_prompt(busy, [part.scores[name] for part in busy]))
-                for name in busy[0].scores
-            },
-            {
-                name: list(
-                    itertools.chain(*_by_prompt(busy, [part.notes.get(name) for part in busy]))
-                )
-                for name in terms
-            },
-            self.compared,
-        )
+        return joined(parts, ranks.unshard)
 
     def groups_with_terms(self) -> list[Group]:
         """The groups with each scored member's rewards by the terms that are `compared`."""
@@ -344,9 +327,35 @@ def summed_counts(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
-def _by_prompt(parts: list[Batch], values: list[Any]) -> list[Any]:
-    """The values of the scored members of each group, in the order of the prompts."""
-    return ranks.unshard([by_group(part, own) for part, own in zip(parts, values, strict=True)])
+def joined(
+    parts: Sequence[Batch],
+    order: Callable[[list[list[Any]]], list[Any]] = lambda lists: list(itertools.chain(*lists)),
+) -> Batch:
+    """Make one batch of the groups of several, which have rewards and no objective yet.
+
+    order: joins lists of the parts, an entry a group; one part after the other by default. A part
+    without groups has no scores.
+    """
+    busy = [part for part in parts if part.groups]
+    terms = dict.fromkeys(name for part in busy for name in part.notes)
+
+    def by_prompt(values: list[Any]) -> list[Any]:
+        return order([by_group(part, own) for part, own in zip(busy, values, strict=True)])
+
+    return Batch(
+        order([part.groups for part in parts]),
+        order([part.sampled for part in parts]),
+        summed_counts([part.counts for part in parts]),
+        {
+            name: np.concatenate(by_prompt([part.scores[name] for part in busy]))
+            for name in busy[0].scores
+        },
+        {
+            name: list(itertools.chain(*by_prompt([part.notes.get(name) for part in busy])))
+            for name in terms
+        },
+        parts[0].compared,
+    )
 
 
 def by_group(part: Batch, values: Any) -> list[Any]:

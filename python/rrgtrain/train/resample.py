@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rrgtrain.train.batch import Batch, by_group, summed_counts
+from rrgtrain.train.batch import Batch, by_group, joined
 
 
 def differing(batch: Batch) -> list[int]:
@@ -44,24 +44,6 @@ def until_differing(draw: Callable[[int], Batch], wanted: int, rounds: int) -> B
         "resample/equal": float(len(drawn.groups) - len(differing(drawn))),
     }
     return replace(batch, sampled=drawn.sampled, counts={**drawn.counts, **counts})
-
-
-def joined(batches: list[Batch]) -> Batch:
-    """One batch of the groups of several that have rewards and no objective yet."""
-    if len(batches) == 1:
-        return batches[0]
-    terms = dict.fromkeys(name for batch in batches for name in batch.notes)
-    return Batch(
-        [group for batch in batches for group in batch.groups],
-        [group for batch in batches for group in batch.sampled],
-        summed_counts([batch.counts for batch in batches]),
-        {n: np.concatenate([b.scores[n] for b in batches]) for n in batches[0].scores},
-        {
-            name: [note for b in batches for own in by_group(b, b.notes.get(name)) for note in own]
-            for name in terms
-        },
-        batches[0].compared,
-    )
 
 
 def only(batch: Batch, chosen: list[int]) -> Batch:

@@ -12,7 +12,8 @@ from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import NoLog
 from rrgtrain.train import batch_row, zero_variance
-from rrgtrain.train.resample import differing, joined, only, until_differing
+from rrgtrain.train.batch import joined
+from rrgtrain.train.resample import differing, only, until_differing
 from rrgtrain.train.rl import train_rl
 from tests.rrgtrain.common import (
     Batch,
