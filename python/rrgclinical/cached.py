@@ -7,9 +7,8 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -156,37 +155,6 @@ class CachedExtractor:
         if not texts:
             return self.extractor.extract([])
         return join_entities(self.results(texts, keep=keep))
-
-
-class CachedGraphs:
-    """RadGraph's graphs, each distinct text read once; see `Cached`."""
-
-    def __init__(
-        self, radgraph: Any, *, cache: str | Path | None = None, capacity: int = CAPACITY
-    ) -> None:
-        from rrgclinical.radgraph import Entity, Graph
-
-        def decode(payload: bytes, text: str) -> Graph:
-            fields = json.loads(payload)
-            entities = tuple(
-                Entity(**{**entity, "relations": tuple(map(tuple, entity["relations"]))})
-                for entity in fields["entities"]
-            )
-            spans = tuple((a, b) for a, b in fields["spans"])
-            return Graph(tuple(fields["words"]), spans, entities, fields["segments"])
-
-        self.radgraph = radgraph
-        self.results: Cached[Graph] = Cached(
-            radgraph.annotate,
-            store=store_of(cache, radgraph, "graphs"),
-            encode=lambda graph: json.dumps(asdict(graph)).encode(),
-            decode=decode,
-            capacity=capacity,
-        )
-
-    def annotate(self, reports: Sequence[str], *, keep: bool = False) -> list[Any]:
-        """The graph of every report."""
-        return self.results(reports, keep=keep)
 
 
 def pack_entities(entities: Entities) -> bytes:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from rrgclinical.backends import check_options
-from rrgclinical.cached import CachedGraphs
 from rrgtrain.ranks.nodes import own_device
 from rrgtrain.rewards.labellers import open_extractor, open_labeller
 from rrgtrain.rewards.spending import share_of_rank
@@ -43,7 +42,7 @@ def open_model(
 
         return build_crimson(share_of_rank(name, options), cache=settings.cache)
     if name == "radgraph":
-        from rrgclinical.radgraph import RadGraph
+        from rrgclinical.radgraph import CachedGraphs, RadGraph
 
         given = {"device": own_device(settings.device), **options}
         check_options("radgraph", RadGraph, given)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rrgclinical.cached import CachedGraphs
 from rrgclinical.chexbert import CheXbertLabeller
+from rrgclinical.radgraph import CachedGraphs
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
