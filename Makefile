@@ -191,6 +191,7 @@ evidence: $(VENV)/.installed
 draw: $(VENV)/.installed-dev
 	$(PY) -m experiments.draw $(or $(RUN),runs/demo) --screens
 
+# verl and RadEval install their `tests`, which would hide ours.
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it
 # adds 600 MB, and $(VENV) keeps the versions that the library is tested with.
 PARITY := .venv-parity
@@ -214,7 +215,9 @@ $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 	echo "import site; site.addsitedir('$$($(PY) $(SITE_PACKAGES))')" \
 		> "$$($(PARITY)/bin/python $(SITE_PACKAGES))/venv.pth"
 	$(PARITY)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -r $<
-	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1 torchvision==0.28.0
+	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1 torchvision==0.28.0 \
+		radeval==2.2.1 appdirs==1.4.4 dotmap==1.3.30 h5py==3.16.0 jsonpickle==4.1.4
+	rm -rf "$$($(PARITY)/bin/python $(SITE_PACKAGES))/tests"
 	cp tests/vllm/torchvision_schemas.py "$$($(PARITY)/bin/python $(SITE_PACKAGES))"
 	echo "import torchvision_schemas" > "$$($(PARITY)/bin/python $(SITE_PACKAGES))/torchvision_schemas.pth"
 	@touch $@
