@@ -31,7 +31,7 @@ CODE = {
     **dict.fromkeys(("grpo_loss", "linear_grpo_loss"), _LOSSES),  # their names before
     "token_logps": ("logps",),
     "linear_token_logps": ("logps",),
-    "update_step": (*_LOSSES, "shared_prefix", "python/rrgtrain/policy", "python/rrgtrain/train"),
+    "update_step": (*_LOSSES, "shared_prefix", "python/rrgpolicy/model", "python/rrgtrain/train"),
     "clinical": tuple(f"python/rrgclinical/{model}" for model in _MODELS),
 }
 COMMANDS = {

@@ -19,10 +19,10 @@ from experiments.iu_evidence.run import work
 from experiments.iu_evidence.start import Size, build_start
 from experiments.iu_evidence.tasks import FoldTask
 from experiments.replicate.results import Result, finished
+from rrgclinical.common.stop import stopping
+from rrgpolicy.model.load import load_policy
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.policy.load import load_policy
 from rrgtrain.train import rl as rl_module
-from rrgtrain.util.stop import stopping
 from tests.experiments.iu_evidence.common import iu_directory
 from tests.experiments.replicate.test_runner import Played
 

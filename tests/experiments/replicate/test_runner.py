@@ -18,9 +18,9 @@ from experiments.replicate import runner
 from experiments.replicate.jobs import Task, with_needs
 from experiments.replicate.results import finished
 from experiments.replicate.runner import child, run_tasks
+from rrgclinical.common.stop import stopping
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.util.stop import stopping
 from tests.experiments.replicate.common import leave, task
 
 

@@ -17,11 +17,11 @@ from experiments.replicate.__main__ import main
 from experiments.replicate.jobs import JOBS, Task
 from experiments.replicate.results import Result, finished, stale
 from experiments.replicate.work import work
+from rrgclinical.common.stop import stopping
 from rrgtrain.cli import main as rrgtrain
 from rrgtrain.errors import Stopped
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
-from rrgtrain.util.stop import stopping
 from tests.experiments.replicate.common import task
 from tests.experiments.replicate.test_runner import Played
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY

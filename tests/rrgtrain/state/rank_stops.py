@@ -18,15 +18,15 @@ import torch
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.tensor import DTensor
 
+from rrgclinical.common.stop import stopping
+from rrgpolicy.ranks import ranks
+from rrgpolicy.ranks.sharding import full_state_dict
 from rrgtrain.errors import Stopped
 from rrgtrain.log.logs import NoLog, RunLog
-from rrgtrain.ranks import ranks
-from rrgtrain.ranks.sharding import full_state_dict
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.checkpointer import Checkpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
-from rrgtrain.util.stop import stopping
 from tests.rrgtrain.state.rank_store import shards
 
 
