@@ -67,10 +67,10 @@ def test_a_job_that_was_stopped_gives_the_same_json(
         return real(*args, **options)
 
     monkeypatch.setattr(rl_module, "sample_groups", stopped)
-    with stopping.installed(), pytest.raises(Stopped):
+    with stopping.installed("rrgtrain"), pytest.raises(Stopped):
         work(task, home / "iu", "cpu")
     assert not finished(task)
-    with stopping.installed():
+    with stopping.installed("rrgtrain"):
         work(task, home / "iu", "cpu")
     assert calls == [0, 1, 1]
     assert task.result.read_bytes() == whole

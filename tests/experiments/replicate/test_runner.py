@@ -178,7 +178,7 @@ def test_a_signal_stops_the_children_before_it_ends(tmp_path: Path) -> None:
 
     leave(task("data", 0, tmp_path))
     wanted = [task(n, 0, tmp_path) for n in ("data", "base", "sft")]
-    with stopping.installed(), pytest.raises(Stopped, match="stopped by SIGTERM"):
+    with stopping.installed("rrgtrain"), pytest.raises(Stopped, match="stopped by SIGTERM"):
         run_tasks(wanted, 2, launch, pause=0, tell=quiet)
     assert endless.ended == ["terminate", "wait"]
 

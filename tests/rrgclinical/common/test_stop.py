@@ -147,7 +147,7 @@ def test_the_wait_counts_from_the_first_signal(monkeypatch: pytest.MonkeyPatch) 
 def test_nohup_is_respected() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Stopping().installed():
+        with Stopping().installed("rrgtrain"):
             signal.raise_signal(signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:

@@ -172,7 +172,7 @@ def test_cache_is_refused_while_the_tower_trains() -> None:
 def test_a_model_that_would_ignore_the_layout_is_refused() -> None:
     policy = tiny_policy()
     policy.model.set_attn_implementation("sdpa")
-    with pytest.raises(ValueError, match="attention is 'sdpa', wanted 'rrgtrain'"):
+    with pytest.raises(ValueError, match="attention is 'sdpa', wanted 'rrgpolicy'"):
         shared(policy, groups_for(policy, [1]))
 
 

@@ -119,7 +119,7 @@ def test_a_signal_does_not_wait_for_it(served: Served, policy: Policy, tmp_path:
     engine, prompts = client(served, tmp_path, wait=600.0), prompts_of(policy)
     served.dies = [(CHAT, 2)]
     terminate = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGTERM])
-    with stopping.installed(), stopping.deferred():
+    with stopping.installed("rrgtrain"), stopping.deferred():
         terminate.start()
         with pytest.raises(Stopped, match="stopped by SIGTERM"):
             engine.generate(

@@ -138,7 +138,7 @@ def saving(home: Path) -> None:
 def main(words: list[str]) -> int:
     """words: a directory, and the names of cases."""
     timeout = 8.0 if words[1] == "silence" else 300.0
-    with stopping.installed(), ranks.opened("fsdp2", timeout, cuda=False):
+    with stopping.installed("rrgtrain"), ranks.opened("fsdp2", timeout, cuda=False):
         for name in words[1:]:
             globals()[name](Path(words[0]))
     ranks.close()

@@ -21,7 +21,7 @@ from tests.rrgtrain.state.test_write import loop_of
 
 def stopped_at(loop: Loop) -> str:
     """Stop the loop at a border in its next step; returns the line."""
-    with stopping.installed(), pytest.raises(Stopped) as stopped:
+    with stopping.installed("rrgtrain"), pytest.raises(Stopped) as stopped:
         stop_at_border(loop)
     return str(stopped.value)
 
