@@ -30,7 +30,7 @@ CODE = {
     "linear_policy_loss": _LOSSES,
     "token_logps": ("logps",),
     "linear_token_logps": ("logps",),
-    "update_step": (*_LOSSES, "shared_prefix", "python/rrgtrain/policy", "python/rrgtrain/train"),
+    "update_step": (*_LOSSES, "shared_prefix", "python/rrgpolicy/model", "python/rrgtrain/train"),
     "clinical": tuple(f"python/rrgclinical/{model}" for model in _MODELS),
 }
 COMMANDS = {

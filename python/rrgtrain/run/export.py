@@ -20,12 +20,12 @@ from safetensors import SafetensorError
 
 from rrgclinical.common.files import atomic_directory
 from rrgclinical.progress_bars import no_progress_bars
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import Policy
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.remembered import BASE, FILE, PLACES, TINY, known_base, remembered
 from rrgtrain.run.model_card import model_card
 from rrgtrain.run.published import as_published
+from rrgtrain.state.remembered import BASE, FILE, PLACES, TINY, known_base, remembered
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SHARD = "4GB"

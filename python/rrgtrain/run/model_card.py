@@ -15,13 +15,13 @@ import yaml
 from rrgclinical.common.shown import one_line, redacted
 from rrgclinical.common.table import aligned
 from rrgdata.study import ImageRef, Study
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import prompt_text
 from rrgreport.names import phase_name
 from rrgreport.summary import RunSummary
 from rrgreport.table import summary_cells
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import prompt_text
-from rrgtrain.policy.remembered import INIT, known_base, remembered
 from rrgtrain.schema import PROMPT_STYLES
+from rrgtrain.state.remembered import INIT, known_base, remembered
 from rrgtrain.state.rundir import RunDir
 
 TERMS = {

@@ -10,8 +10,8 @@ import numpy as np
 from rrgclinical import Labeller
 from rrgclinical.labels import to_binary
 from rrgdata.study import Study
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.schema import DataSettings
 from rrgtrain.select.balance import balanced
 from rrgtrain.select.subset import Subset

@@ -11,8 +11,8 @@ import pytest
 from rrgclinical import Labeller, build_labeller
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.study import Study
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.schema import Recipe
 from rrgtrain.select import training_subset
 from rrgtrain.select.subset import Subset

@@ -14,6 +14,7 @@ from rrgtrain.log.logs import NoLog
 from rrgtrain.train import batch_row, zero_variance
 from rrgtrain.train.resample import differing, joined, only, until_differing
 from rrgtrain.train.rl import train_rl
+from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
 from tests.rrgtrain.common import (
     Batch,
     member,
@@ -23,7 +24,6 @@ from tests.rrgtrain.common import (
     sampled,
     studies,
 )
-from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 
 POLICY = tiny_policy()
 ENCODED = prompt(POLICY, "s", 0)
