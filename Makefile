@@ -157,7 +157,7 @@ ptx: $(VENV)/.installed-dev
 
 # Tiny random models; `make test` has one mode a family.
 families: $(VENV)/.installed-dev
-	RRGTRAIN_FAMILIES=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgtrain/policy/test_families.py
+	RRGTRAIN_FAMILIES=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgpolicy/model/test_families.py
 
 # Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
 # Then RANK_MOMENTS runs of two nodes that lose a rank, a rank's answers, or its worker; full disks;
@@ -168,7 +168,7 @@ chaos: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos --moments $(MOMENTS)
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos_ranks --moments $(RANK_MOMENTS)
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos_disk
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgtrain/util/test_clocks.py \
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgtrain/test_clocks.py \
 		tests/rrgtrain/run/test_resume.py tests/rrgtrain/train/test_loader.py -k "clock or _dies or killed"
 
 # Faults planted in a copy of the tree, one at a time: the tests that tests/planted.yaml names are red
@@ -178,7 +178,7 @@ mutants: $(VENV)/.installed-dev
 
 # Where it is fetched the hub's small checkpoint has it; without, a tokenizer of its kind.
 tokenizers: $(VENV)/.installed-dev
-	@$(PY) -m tests.rrgtrain.hub
+	@$(PY) -m tests.rrgpolicy.hub
 
 # Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
 replicate learning masking: $(VENV)/.installed
@@ -191,6 +191,7 @@ evidence: $(VENV)/.installed
 draw: $(VENV)/.installed-dev
 	$(PY) -m experiments.draw $(or $(RUN),runs/demo) --screens
 
+# verl and RadEval install their `tests`, which would hide ours.
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it
 # adds 600 MB, and $(VENV) keeps the versions that the library is tested with.
 PARITY := .venv-parity
@@ -214,7 +215,9 @@ $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 	echo "import site; site.addsitedir('$$($(PY) $(SITE_PACKAGES))')" \
 		> "$$($(PARITY)/bin/python $(SITE_PACKAGES))/venv.pth"
 	$(PARITY)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -r $<
-	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1 torchvision==0.28.0
+	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1 torchvision==0.28.0 \
+		radeval==2.2.1 appdirs==1.4.4 dotmap==1.3.30 h5py==3.16.0 jsonpickle==4.1.4
+	rm -rf "$$($(PARITY)/bin/python $(SITE_PACKAGES))/tests"
 	cp tests/vllm/torchvision_schemas.py "$$($(PARITY)/bin/python $(SITE_PACKAGES))"
 	echo "import torchvision_schemas" > "$$($(PARITY)/bin/python $(SITE_PACKAGES))/torchvision_schemas.pth"
 	@touch $@
@@ -223,8 +226,8 @@ $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 # $(VENV), which has that of constraints.txt.
 NEWEST := .venv-newest
 newest: $(NEWEST)/.installed
-	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -q tests/rrgtrain/policy/test_families.py \
-		tests/rrgtrain/policy/test_probe.py tests/rrgtrain/policy/test_load.py tests/rrgtrain/rollout/test_any_family.py
+	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -q tests/rrgpolicy/model/test_families.py \
+		tests/rrgpolicy/model/test_probe.py tests/rrgpolicy/model/test_load.py tests/rrgpolicy/rollout/test_any_family.py
 
 $(NEWEST)/.installed: pyproject.toml $(VENV)/.installed-dev
 	$(PY) -m venv --clear $(NEWEST)

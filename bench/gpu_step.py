@@ -38,9 +38,9 @@ from transformers import (  # noqa: E402
 )
 
 from bench import rows  # noqa: E402
+from rrgpolicy.model.tiny import TinyConfig, build_tiny  # noqa: E402
 from rrgtrain.config import load_config  # noqa: E402
 from rrgtrain.plan import Setup, machine_of, plan_stage  # noqa: E402
-from rrgtrain.policy.tiny import TinyConfig, build_tiny  # noqa: E402
 from rrgtrain.schema import Recipe  # noqa: E402
 
 TEXTS = [

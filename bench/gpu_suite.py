@@ -155,7 +155,7 @@ def test_triton(suite: Suite, rooms: list[str]) -> None:
         suite.tests(f"{room}: tests", *chosen, f"tests/rrgkern/{room}")
     if not suite.dry:
         suite.tests(
-            "trainer: tests", "-m", "gpu", "tests/rrgtrain/policy", "tests/rrgtrain/rollout"
+            "trainer: tests", "-m", "gpu", "tests/rrgpolicy/model", "tests/rrgpolicy/rollout"
         )
 
 

@@ -28,10 +28,9 @@ CODE = {
     "policy_loss": ("policy_loss",),
     "policy_loss_from_logits": _LOSSES,
     "linear_policy_loss": _LOSSES,
-    **dict.fromkeys(("grpo_loss", "linear_grpo_loss"), _LOSSES),  # their names before
     "token_logps": ("logps",),
     "linear_token_logps": ("logps",),
-    "update_step": (*_LOSSES, "shared_prefix", "python/rrgtrain/policy", "python/rrgtrain/train"),
+    "update_step": (*_LOSSES, "shared_prefix", "python/rrgpolicy/model", "python/rrgtrain/train"),
     "clinical": tuple(f"python/rrgclinical/{model}" for model in _MODELS),
 }
 COMMANDS = {

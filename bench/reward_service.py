@@ -1,16 +1,17 @@
 """Time rewards one by one, in a batch and over HTTP, in one run.
 
-    RRGKERN_BENCH_FULL=1 OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q --benchmark-quiet \
-        bench/reward_service.py
+    RRGKERN_BENCH_FULL=1 OMP_NUM_THREADS=1 .venv-parity/bin/python -m pytest -q \
+        --benchmark-quiet bench/reward_service.py
 
 Rollouts share sentences with their group, and eight share a reference; every way gets texts that
 nothing has read. "one by one" calls a `RewardService` for each report, "batch" once for all. The
 service is an `rrgtrain serve` in a process of its own, on this machine, with its default batch and
 wait; it gets one request, or a request a report, 64 at a time, as verl asks. "package" is the
 official package's own call on one list, where `make oracle` has made its environment or
-RRGKERN_ORACLE_PYTHON names one. Ratios are of the medians of rounds that take turns; a row holds
-the load that was there. RadGraph and CheXbert have base size and random weights, and need
-RRGKERN_BENCH_FULL=1. RRGKERN_BENCH_ROUNDS=1 takes fewer rounds than three.
+RRGKERN_ORACLE_PYTHON names one; "radeval" is RadEval's in process, in the environment of
+`make parity`. Ratios are of the medians of rounds that take turns; a row holds the load that was
+there. RadGraph and CheXbert have base size and random weights, and need RRGKERN_BENCH_FULL=1.
+RRGKERN_BENCH_ROUNDS=1 takes fewer rounds than three.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +33,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench import harness, rows
+from bench import harness, radeval_call, rows
 from bench.clinical import chexbert_package, groups, radgraph_package
 from rrgclinical.official import Worker
 from rrgclinical.serving import RewardClient
@@ -58,10 +60,11 @@ Serve = Callable[[dict[str, Any], Path], AbstractContextManager[str]]
 
 
 class Case(NamedTuple):
-    """`settings` of a folder: what a recipe says of the reward; `package`: its own call."""
+    """`settings` of a folder: what a recipe says of the reward; others' calls on its files."""
 
     settings: Callable[[Path], dict[str, Any]]
     package: Callable[[Path, Worker], Way] | None = None
+    radeval: Callable[[Path], Way] | None = None
 
 
 def rules(folder: Path) -> dict[str, Any]:
@@ -90,8 +93,12 @@ def chexbert(folder: Path) -> dict[str, Any]:
 
 CASES = {
     "rules": Case(rules),
-    "radgraph": Case(radgraph, lambda folder, worker: radgraph_package(folder / "archive", worker)),
-    "chexbert": Case(chexbert, chexbert_package),
+    "radgraph": Case(
+        radgraph,
+        lambda folder, worker: radgraph_package(folder / "archive", worker),
+        radeval_call.radgraph,
+    ),
+    "chexbert": Case(chexbert, chexbert_package, radeval_call.chexbert),
 }
 
 
@@ -153,6 +160,9 @@ def measure(
         if worker is not None and case.package is not None:
             ways["package"] = case.package(folder, worker)
             ways["package"](*warm)
+        if case.radeval is not None and find_spec("radeval") is not None:
+            ways["radeval"] = case.radeval(folder)
+            ways["radeval"](*warm)
         taken: dict[str, list[float]] = {way: [] for way in ways}
         for turn in range(rounds):
             for place, (way, score) in enumerate(ways.items()):

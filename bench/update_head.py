@@ -51,10 +51,10 @@ from rrgkern import (
     loss_scale,
     policy_loss,
 )
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.prompt import encode_prompt
 from rrgtrain.algorithms.group import Group, Member, group_offsets
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.prompt import encode_prompt
 from rrgtrain.schema import LoraSettings, RlSettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of

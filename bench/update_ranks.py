@@ -52,10 +52,10 @@ from bench.update_step import (
     studies,
 )
 from rrgkern import PolicyLoss, group_advantages
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.prompt import encode_prompt
+from rrgpolicy.ranks import ranks, sharding
 from rrgtrain.algorithms.group import Group, Member, group_offsets
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.prompt import encode_prompt
-from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 

@@ -40,14 +40,14 @@ from PIL import Image
 from bench import rows, timing
 from rrgdata.study import ImageRef, Study
 from rrgkern import PolicyLoss, group_advantages
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import encode_prompt, prompt_text
+from rrgpolicy.model.tiny import TinyConfig, build_tiny
+from rrgpolicy.rollout import SamplingRequest, generate
 from rrgtrain.algorithms.group import Group, Member, group_offsets
 from rrgtrain.integrations.trl import SharedPrefix
 from rrgtrain.plan import KNOWN
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import encode_prompt, prompt_text
-from rrgtrain.policy.tiny import TinyConfig, build_tiny
-from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import RlSettings
 from rrgtrain.train import Batch, accumulate_gradients
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients

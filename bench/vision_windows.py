@@ -19,7 +19,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
 
 from bench.batch import DRY
 from bench.harness import Agree, Bench
-from rrgtrain.policy import PACKED_WINDOWS
+from rrgpolicy.model import PACKED_WINDOWS
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"

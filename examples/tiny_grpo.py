@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from rrgkern import PolicyLoss, group_advantages, loss_scale, policy_loss
-from rrgtrain.policy import shared_prefix_logps
+from rrgpolicy.model import shared_prefix_logps
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
 

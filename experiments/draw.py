@@ -47,12 +47,12 @@ OWNERS = {"yours": "#fde9c8", "rrgtrain": "#d3ece8", "rrgkern": "#dcdcf5"}
 # Of each station of a step: what a user may bring, the trainer's room, and the library's.
 STATIONS = (
     ("study", "data.source", "rrgdata", ""),
-    ("prompt", "", "policy/", ""),
-    ("sample", "", "rollout/", ""),
+    ("prompt", "", "rrgpolicy", ""),
+    ("sample", "", "rrgpolicy", ""),
     ("edit", "algorithm", "algorithms/", "edit_plan entity_match"),
     ("reward", "reward", "rewards/", "mccs"),
     ("advantage", "", "algorithms/", "advantages token_weights"),
-    ("forward", "", "policy/", "shared_prefix logps"),
+    ("forward", "", "rrgpolicy", "shared_prefix logps"),
     ("loss", "recipe", "train/", "policy_loss preference_loss"),
 )
 SECTIONS = ("Results", "Training", "Studies", "Edits")

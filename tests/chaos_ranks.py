@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.rrgtrain.nodes import on_nodes
-from tests.rrgtrain.ranks.test_scale_runs import RUN
+from tests.rrgtrain.run.test_scale_runs import RUN
 from tests.rrgtrain.runs import Done, differences
 
 KINDS = ("killed", "stopped", "worker")

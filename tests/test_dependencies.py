@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from bench import entity_match
 
 ROOT = Path(__file__).parents[1]
-OWN = {"rrgkern", "rrgclinical", "rrgdata", "rrgreport", "rrgtrain"}
+OWN = {"rrgkern", "rrgclinical", "rrgdata", "rrgpolicy", "rrgreport", "rrgtrain"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Imported where a user asks for it, and told of where it is missing.
 ASKED_FOR = {"bitsandbytes", "fastapi", "medspacy", "triton", "trl", "uvicorn", "verl", "vllm"}

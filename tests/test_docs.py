@@ -90,7 +90,7 @@ def test_every_block_runs(tmp_path: Path) -> None:
         ("`rl.grup`", "did you mean rl.group"),
         ("`rl.surrogate=clp`", "did you mean clip"),
         ("`prepare(codec, studies)` is called", "prepare is called with context"),
-        ("`rrgtrain.policy.shared_prefix_logps(prompts)`", "is called with model, prompts"),
+        ("`rrgpolicy.model.shared_prefix_logps(prompts)`", "is called with model, prompts"),
     ],
 )
 def test_what_is_planted_is_found(text: str, message: str, tmp_path: Path) -> None:

@@ -64,12 +64,12 @@ def test_rooms_of_one_floor_do_not_import_each_other(tmp_path):
     plant(
         tmp_path,
         {
-            "python/rrgtrain/rollout/a.py": "import rrgtrain.rewards.b",
-            "python/rrgtrain/rewards/b.py": "from rrgtrain.rollout import a",
+            "python/rrgtrain/algorithms/a.py": "import rrgtrain.rewards.b",
+            "python/rrgtrain/rewards/b.py": "from rrgtrain.algorithms import a",
         },
     )
     violations = list(rules.no_import_goes_upward(tmp_path))
-    assert violations == ["rrgtrain.rewards and rrgtrain.rollout import each other"]
+    assert violations == ["rrgtrain.algorithms and rrgtrain.rewards import each other"]
 
 
 def test_a_limit_holds_back_what_it_allows_and_not_one_more(tmp_path, monkeypatch):
@@ -108,22 +108,22 @@ def test_a_file_has_no_more_vague_locals_than_it_may(tmp_path, monkeypatch):
 
 def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_path, monkeypatch):
     plant(tmp_path, {"csrc/ops/ops.h": "//\n" * 401, "bench/other.py": "#\n"})
-    monkeypatch.setattr(plan, "UPWARD", {("rrgtrain.policy.study", "rrgtrain.train")})
-    monkeypatch.setattr(plan, "MUTUAL", {("rrgtrain.policy", "rrgtrain.state")})
+    monkeypatch.setattr(plan, "UPWARD", {("rrgtrain.state.study", "rrgtrain.train")})
+    monkeypatch.setattr(plan, "MUTUAL", {("rrgtrain.log", "rrgtrain.state")})
     monkeypatch.setattr(plan, "INNER", {("rrgkern.other.api", "rrgkern.ops.triton_f")})
-    monkeypatch.setattr(plan, "OWN_JSON", {"rrgtrain.policy.study"})
+    monkeypatch.setattr(plan, "OWN_JSON", {"rrgtrain.state.study"})
     monkeypatch.setattr(plan, "SAME_NAME", {"rrgtrain:Study"})
     monkeypatch.setattr(plan, "LONG_SIGNATURES", {"rrgkern.ops.reference:h"})
     monkeypatch.setattr(plan, "LONG_FILES", {"csrc/ops/ops.h": 450, "bench/other.py": 500})
-    monkeypatch.setattr(plan, "DOORS", {"rrgtrain.policy": "study images"})
+    monkeypatch.setattr(plan, "DOORS", {"rrgtrain.state": "study images"})
     monkeypatch.setattr(plan, "OPENED", {"rrgkern.ops": "triton_f"})
     monkeypatch.setattr(plan, "LIMITS", {"first_lines_are_plain": 2})
-    monkeypatch.setattr(plan, "VAGUE_LOCALS", {"python/rrgtrain/policy": "study 1"})
+    monkeypatch.setattr(plan, "VAGUE_LOCALS", {"python/rrgtrain/state": "study 1"})
     assert [line.split(",")[0] for line in exceptions.needless(tmp_path)] == [
-        "UPWARD: ('rrgtrain.policy.study'",
-        "MUTUAL: ('rrgtrain.policy'",
+        "UPWARD: ('rrgtrain.state.study'",
+        "MUTUAL: ('rrgtrain.log'",
         "INNER: ('rrgkern.other.api'",
-        "OWN_JSON: rrgtrain.policy.study is mended",
+        "OWN_JSON: rrgtrain.state.study is mended",
         "SAME_NAME: rrgtrain:Study is mended",
         "LONG_SIGNATURES: rrgkern.ops.reference:h is mended",
         "LONG_FILES: csrc/ops/ops.h has 401 lines",
@@ -132,7 +132,7 @@ def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_p
         "DOORS: no other room",
         "OPENED: no test of the room opens rrgkern.ops.triton_f",
         "LIMITS: first_lines_are_plain has 0 violations",
-        "VAGUE_LOCALS: python/rrgtrain/policy/study.py has 0",
+        "VAGUE_LOCALS: python/rrgtrain/state/study.py has 0",
     ]
-    plant(tmp_path, {"python/rrgtrain/policy/study.py": "import rrgtrain.train"})
+    plant(tmp_path, {"python/rrgtrain/state/study.py": "import rrgtrain.train"})
     assert not [line for line in exceptions.needless(tmp_path) if line.startswith("UPWARD")]

@@ -30,7 +30,7 @@ TREE = {
         "from rrgtrain.log.logs import Study as S\nclass Study: pass\nPart = tuple\n"
         "class Batch: pass\n"
     ),
-    "python/rrgtrain/policy/load.py": "def f():\n    import rrgtrain.train.rl\n",
+    "python/rrgtrain/state/load.py": "def f():\n    import rrgtrain.train.rl\n",
     "tests/test_a.py": "from rrgkern.logps import api, tile\nfrom rrgtrain.log import logs\n",
 }
 
@@ -48,7 +48,7 @@ def test_rooms(everything):
     assert "| rrgkern/logps | 4 | 16 | 2 | api 10 | 4 (3 without `__init__`) |" in rows
     assert [row.split(" |")[0] for row in rows[2:]] == [
         *("| rrgkern (beside its rooms)", "| rrgkern/logps", "| rrgkern/policy_loss"),
-        *("| **rrgkern**", "| rrgtrain/log", "| rrgtrain/policy", "| rrgtrain/train"),
+        *("| **rrgkern**", "| rrgtrain/log", "| rrgtrain/state", "| rrgtrain/train"),
         *("| **rrgtrain**", "| **tests**"),
     ]
 
@@ -79,7 +79,7 @@ def test_class_names_importers_arrows_and_containers(everything):
     ]
     assert "rrgkern.logps.op (2) <- rrgkern.policy_loss.api" in figures.single_lines(product)
     assert list(figures.upward_lines(product))[1:] == [
-        "python/rrgtrain/policy/load.py:2: rrgtrain.policy.load -> rrgtrain.train.rl"
+        "python/rrgtrain/state/load.py:2: rrgtrain.state.load -> rrgtrain.train.rl"
     ]
     assert list(figures.container_lines(product))[1:] == [
         "Batch (rrgtrain.train.rl)",

@@ -27,3 +27,8 @@ def test_data_and_reports_import_in_the_time_of_a_few_numpy() -> None:
     assert not any(heavy for (_, heavy), _ in turns)
     ours, numpy = (min(seconds for seconds, _ in side) for side in zip(*turns, strict=True))
     assert ours < 5 * numpy, f"{ours:.2f} s, numpy {numpy:.2f} s"
+
+
+def test_the_policies_package_loads_nothing_and_the_worker_torch_alone() -> None:
+    assert imported("rrgpolicy")[1] == []
+    assert imported("rrgpolicy.vllm_worker")[1] == ["torch"]

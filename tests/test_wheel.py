@@ -114,7 +114,8 @@ def test_a_wheel_runs_a_demo_away_from_the_checkout(site: Path, tmp_path: Path) 
 
 
 def test_a_wheel_holds_every_recipe_and_template_of_the_checkout(site: Path) -> None:
-    packages = {"rrgkern": "rrgkern", "python/rrgtrain": "rrgtrain", "recipes": "rrgtrain/recipes"}
+    packages = {"rrgkern": "rrgkern", "recipes": "rrgtrain/recipes"}
+    packages |= {f"python/{name}": name for name in ("rrgpolicy", "rrgtrain")}
     wanted = [
         site / package / path.relative_to(ROOT / folder)
         for folder, package in packages.items()
@@ -133,7 +134,7 @@ def test_a_wheel_is_for_its_platform_and_every_python(site: Path) -> None:
     python, abi, platform = tag.removeprefix("Tag: ").split("-")
     assert (python, abi) == ("py3", "none") and platform == platform_tag()
     typed = {path.parent.name for path in site.glob("*/py.typed")}
-    assert typed == {"rrgkern", "rrgtrain", "rrgclinical", "rrgdata", "rrgreport"}
+    assert typed == {"rrgkern", "rrgtrain", "rrgclinical", "rrgdata", "rrgpolicy", "rrgreport"}
 
 
 # What a wheel installed with --no-deps has beside it, and what torch itself imports.

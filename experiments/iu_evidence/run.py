@@ -32,9 +32,9 @@ from rrgclinical.common import json_reader
 from rrgclinical.common.files import atomic_write
 from rrgdata.study import Study
 from rrgkern import diagnostic_diversity
+from rrgpolicy.model.prompt import prompt_text
 from rrgreport.provenance import commit
 from rrgreport.wording import sentences
-from rrgtrain.policy.prompt import prompt_text
 from rrgtrain.run.select_studies import RECORDS, random_draw, select
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe

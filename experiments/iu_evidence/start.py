@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, GenerationConfig, Qwen2Config, Qwen2ForC
 
 from rrgclinical.common.files import atomic_directory
 from rrgclinical.progress_bars import no_progress_bars
-from rrgtrain.policy.tiny import TinyConfig, build_tiny
+from rrgpolicy.model.tiny import TinyConfig, build_tiny
 
 HEAD_WIDTH = 32
 TEMPLATE = (

@@ -28,10 +28,10 @@ from rrgclinical.common.progress import Bar, progress
 from rrgclinical.labels import to_binary
 from rrgdata.study import Study
 from rrgkern import philox_seed
+from rrgpolicy.rollout import SamplingRequest, generate
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
-from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.run.session import Session
 
 MASK = "[MASK]"

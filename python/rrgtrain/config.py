@@ -27,6 +27,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from rrgclinical.common.files import atomic_write
+from rrgclinical.common.plain_yaml import Plain, read_yaml, value_of
 from rrgclinical.common.shown import hidden, hide, redacted
 from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import find_recipe, read_recipe
@@ -39,7 +40,6 @@ from rrgtrain.schema.keys import (
     kind_at,
     settings,
 )
-from rrgtrain.util.plain_yaml import Plain, read_yaml, value_of
 
 T = TypeVar("T")
 # the way to a value: keys and, in a list, numbers

@@ -12,9 +12,9 @@ from typing import Any
 
 from rrgclinical.common.errors import outside_line
 from rrgclinical.common.shown import one_line
+from rrgclinical.common.stop import INTERRUPTED, stopping
 from rrgclinical.common.streams import lasting_output
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.util.stop import INTERRUPTED, stopping
 
 
 def reported(command: Callable[[], int], *, ends_process: bool) -> int:
@@ -32,7 +32,7 @@ def reported(command: Callable[[], int], *, ends_process: bool) -> int:
         # of a connection that another rank has closed PyTorch would print a page of its stack
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
-        with lasting_output(), warnings.catch_warnings(), stopping.installed():
+        with lasting_output(), warnings.catch_warnings(), stopping.installed("rrgtrain"):
             warnings.showwarning = _one_line
             return _with_last_line(command)
     except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def _with_last_line(command: Callable[[], int]) -> int:
 
 def _ranks() -> Any:
     """Return the module of that name, where a command has imported it."""
-    return sys.modules.get("rrgtrain.ranks.ranks")
+    return sys.modules.get("rrgpolicy.ranks.ranks")
 
 
 def _print_last_line(line: str, error: BaseException) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import Stopped, UserError
 
 __all__ = ["NotFinite", "RewardError", "RewardNotFinite", "Stopped", "UserError"]
 
@@ -24,15 +24,3 @@ class NotFinite(UserError):
 
 class RewardNotFinite(RewardError, NotFinite):
     """A reward term gave NaN or an infinity."""
-
-
-class Stopped(UserError):
-    """Report a run that ended early and can go on.
-
-    It ended by a signal, a failing reward or a full disk.
-
-    The command line prints the line with the command that resumes the run, and exits with
-    `status`: 75 (EX_TEMPFAIL, try again later), or 130 after an interrupt from the keyboard.
-    """
-
-    status = 75

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from rrgclinical.common.plain_yaml import read_yaml
 from rrgclinical.common.resolve import nearest
 from rrgtrain.errors import UserError
-from rrgtrain.util.plain_yaml import read_yaml
 
 # An installed wheel carries recipes inside the package; a checkout keeps them beside the packages.
 _FOLDERS = (

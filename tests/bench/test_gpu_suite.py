@@ -108,7 +108,7 @@ def test_on_a_gpu_every_room_has_its_part(monkeypatch, tmp_path, capsys):
         assert any(f"tests/rrgkern/{room}" in c for _, c, _ in commands), room
         assert any(f"bench/{room}.py" in c for _, c, _ in commands), room
     parts = {part: [c for p, c, _ in commands if p == part] for part in (1, 2, 3)}
-    assert len(parts[1]) == 1 + 5 + 1 and "-m gpu tests/rrgtrain/policy" in parts[1][-1]
+    assert len(parts[1]) == 1 + 5 + 1 and "-m gpu tests/rrgpolicy/model" in parts[1][-1]
     assert "-n 5 --dist loadgroup -m gpu or not slow" in parts[1][1]
     assert "bench/against_peers.py" in parts[2][0]
     assert "bench/rival_shapes.py" in parts[2][-2] and "bench/vision_windows.py" in parts[2][-1]

@@ -86,8 +86,9 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """List README and the pages of docs."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """List README, that of the package for other loops, and the pages of docs."""
+    first = [ROOT / "README.md", ROOT / "python" / "rrgpolicy" / "README.md"]
+    return [*first, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks_of(page: Path) -> list[Block]:

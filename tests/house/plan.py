@@ -12,23 +12,28 @@ MAY_IMPORT = {
     "rrgclinical": {"rrgkern"},
     "rrgdata": {"rrgclinical"},
     "rrgreport": {"rrgclinical", "rrgdata"},
-    "rrgtrain": {"rrgkern", "rrgclinical", "rrgdata", "rrgreport"},
+    "rrgpolicy": {"rrgkern", "rrgclinical", "rrgdata"},
+    "rrgtrain": {"rrgkern", "rrgclinical", "rrgdata", "rrgpolicy", "rrgreport"},
 }
 
-# The floors of rrgtrain, the lowest first: a room, or a module beside the rooms, imports from its
+# The floors of a package, the lowest first: a room, or a module beside the rooms, imports from its
 # own floor and those beneath. DESIGN's way down is
-# commands -> run -> train -> {rollout, algorithms, rewards, select} -> policy; `log`,
-# `state`, `ranks` and `util` at the ground. Step records and speed know groups and policies: they
-# are in `train`.
-TRAINER_FLOORS = (
-    ("errors", "vllm_worker"),
-    ("util", "recipe_files", "sampler_alarm"),
+# commands -> run -> train -> {algorithms, rewards, select} -> {state, log}, and beneath them
+# rrgpolicy's rollout -> model -> ranks. Step records and speed know groups and policies: they are
+# in `train`.
+POLICY_FLOORS = (
+    ("settings", "sampler_alarm", "vllm_worker"),
     ("ranks",),
+    ("model",),
+    ("rollout",),
+)
+TRAINER_FLOORS = (
+    ("errors",),
+    ("recipe_files",),
     ("schema", "config"),
     ("state",),
     ("log",),
-    ("policy",),
-    ("algorithms", "rewards", "rollout"),
+    ("algorithms", "rewards"),
     ("select",),
     ("train",),
     ("run", "integrations"),
@@ -38,7 +43,8 @@ TRAINER_FLOORS = (
     ("cli", "__main__"),
 )
 FLOOR = {
-    "rrgtrain": {room: level for level, rooms in enumerate(TRAINER_FLOORS) for room in rooms},
+    package: {room: level for level, rooms in enumerate(floors) for room in rooms}
+    for package, floors in (("rrgpolicy", POLICY_FLOORS), ("rrgtrain", TRAINER_FLOORS))
 }
 # Imports that go upward all the same: (who, what).
 UPWARD: set[tuple[str, str]] = set()
@@ -62,21 +68,24 @@ DOORS = {
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgclinical.scorecard": "judge",
     "rrgclinical.serving": "app batcher",
-    "rrgclinical.common": "errors fields files inflate json_reader nothing progress resolve "
-    "shown spreadsheets streams table",
+    "rrgclinical.common": (
+        "errors fields files host inflate json_reader nothing plain_yaml processes progress "
+        "resolve shown spreadsheets stop stopwatch streams table"
+    ),
+    "rrgpolicy.model": (
+        "attention backbone codec families forward kinds load lora own_forward policy probe "
+        "prompt shared_prefix template tiny trainable vision_cache whole"
+    ),
+    "rrgpolicy.ranks": "gathered layout nodes ranks sharding unread",
+    "rrgpolicy.rollout": "policy_sampler",
     "rrgdata.images": "check dicom in_flight memory read",
     "rrgdata.phantom": "write",
     "rrgdata.sources": "folder guess published",
     "rrgtrain.commands": "command started",
-    "rrgtrain.ranks": "gathered layout nodes ranks sharding unread",
     "rrgtrain.integrations": (
         "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
     ),
     "rrgtrain.log": "logs trackers",
-    "rrgtrain.policy": (
-        "attention backbone codec families files forward kinds load lora own_forward policy probe "
-        "prompt remembered shared_prefix template tiny trainable vision_cache"
-    ),
     "rrgtrain.rewards": "blocks labellers model_files service",
     "rrgtrain.run": (
         "alike export generate init model_check outcome replay room scorecards select_studies "
@@ -85,13 +94,13 @@ DOORS = {
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics weight",
     "rrgtrain.state": (
-        "checkpointer experiment history null_checkpointer rundir store tree unfinished"
+        "checkpointer experiment files history null_checkpointer remembered rundir store tree "
+        "unfinished"
     ),
     "rrgtrain.train": (
-        "axes_watch batch_order evaluate loader optim policy_sampler reference rl rl_run sft speed "
+        "axes_watch batch_order engines evaluate loader optim reference rl rl_run sft speed "
         "sample_collector step_record target_text vision_warmup"
     ),
-    "rrgtrain.util": "host plain_yaml processes stop stopwatch",
 }
 # Imports of an inner file all the same: (who, what).
 INNER: set[tuple[str, str]] = set()
@@ -112,13 +121,13 @@ OPENED = {
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "flex gather",
     "rrgtrain.algorithms": "saliency",
+    "rrgpolicy.model": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
+    "rrgpolicy.ranks": "lost",
+    "rrgpolicy.rollout": "cache repeated sampler transformers_engine vllm_prompts",
     "rrgdata.phantom": "case damage draw lateral phrases text",
     "rrgdata.sources": "index nih tables",
-    "rrgtrain.ranks": "lost",
     "rrgtrain.plan": "machine memory",
-    "rrgtrain.policy": ("cache chat_template families.qwen2_5_vl packed_windows vision_attention"),
     "rrgtrain.rewards": "spending",
-    "rrgtrain.rollout": "cache repeated sampler transformers_engine vllm_prompts",
     "rrgtrain.run": "checked data published sharing",
     "rrgtrain.state": "rng",
     "rrgtrain.train": "batch best gradients resample step_log update",
@@ -130,13 +139,13 @@ TESTS_OF = {"rrgclinical.official": "oracle"}
 # Modules that parse JSON themselves: the reader, what reads back what this process or its store has
 # made, and workers that run beside another package and import nothing of ours.
 OWN_JSON = {
-    *("rrgclinical.common.json_reader", "rrgclinical.official.worker", "rrgtrain.vllm_worker"),
+    *("rrgclinical.common.json_reader", "rrgclinical.official.worker", "rrgpolicy.vllm_worker"),
     "rrgkern.policy_loss.spec",
     *("rrgclinical.cached", "rrgclinical.radgraph.cached"),
     *("rrgdata.images.memory", "rrgdata.sources.index"),
     # a program of its own, which imports nothing of ours
-    "rrgtrain.policy.render",
-    *("rrgtrain.policy.tiny", "rrgtrain.run.generated", "rrgtrain.train.best"),
+    "rrgpolicy.model.render",
+    *("rrgpolicy.model.tiny", "rrgtrain.run.generated", "rrgtrain.train.best"),
 }
 
 # Public class names that a package has twice.
@@ -147,8 +156,8 @@ LONG_SIGNATURES = {
     "rrgclinical.rules.concept:finding",
     "rrgtrain.integrations.trl:SharedPrefix._get_per_token_logps_and_entropies",
     "rrgtrain.integrations.verl_loss:verl_loss",
-    "rrgtrain.policy.attention:_attention_of.attention",
-    "rrgtrain.policy.load:load_policy",
+    "rrgpolicy.model.attention:_attention_of.attention",
+    "rrgpolicy.model.load:load_policy",
 }
 
 FILE_LINES = 400
@@ -162,7 +171,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 27_701}
+PACKAGE_LINES = {"rrgtrain": 18_674}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}
@@ -195,7 +204,7 @@ NOT_IN_CI = {
     "learning": "an experiment, hours; tests/experiments/test_learning.py runs its parts",
     "evidence": "an experiment, hours; tests/experiments/iu_evidence runs it at the size of a test",
     "masking": "an experiment on somebody's checkpoint; tests/experiments runs it",
-    "families": "the whole product; tests/rrgtrain/policy/test_families.py has one mode a family",
+    "families": "the whole product; tests/rrgpolicy/model/test_families.py has one mode a family",
     "draw": "pictures of a finished run; tests/experiments/test_draw.py draws from a tiny one",
     "clean": "removes what was built",
 }
@@ -207,30 +216,32 @@ VAGUE_LOCALS = {
         "assertion 4 calcified 1 elsewhere 1 exceptions 5 headings 2 labeller 1 lines 1 "
         "lookaround 1 mention 1 scopes 1 sentences 1 spelling 3 statement 1 trie 2"
     ),
-    "python/rrgtrain": "config 7 listing 4 recipe_files 2 vllm_worker 3",
+    "python/rrgclinical/common": "host 1",
+    "python/rrgpolicy": "vllm_worker 3",
+    "python/rrgpolicy/model": (
+        "chat_template 1 load 3 lora 2 prompt 2 render 1 skeleton 1 template 1 "
+        "vision_attention 1 vision_cache 1 whole 5"
+    ),
+    "python/rrgpolicy/ranks": "gathered 2 nodes 2 ranks 1 sharding 2",
+    "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
+    "python/rrgtrain": "config 7 listing 4 recipe_files 2",
     "python/rrgtrain/algorithms": "base 2 ditpo 1 registry 1 saliency 1",
     "python/rrgtrain/commands": "started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/log": "trackers 1",
     "python/rrgtrain/plan": "cheaper 1 memory 4 setup 1 stage 5 work 3",
-    "python/rrgtrain/policy": (
-        "chat_template 1 files 1 load 3 lora 2 "
-        "prompt 2 remembered 4 render 1 skeleton 1 template 1 vision_attention "
-        "1 vision_cache 1 whole 5"
-    ),
-    "python/rrgtrain/ranks": "gathered 2 nodes 2 ranks 1 sharding 2",
     "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",
-    "python/rrgtrain/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
     "python/rrgtrain/run": (
         "alike 1 data 4 generate 4 generated 1 init 2 replay 3 room 1 "
         "scorecards 2 select_studies 3 session 1 stages 7"
     ),
-    "python/rrgtrain/state": "checkpointer 4 experiment 1 rundir 1 store 5 write 5",
+    "python/rrgtrain/state": (
+        "checkpointer 4 experiment 1 files 1 remembered 4 rundir 1 store 5 write 5"
+    ),
     "python/rrgtrain/train": (
         "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "
         "resample 2 rl_run 1 sample_collector 2 save_policy 1 target_text 1"
     ),
-    "python/rrgtrain/util": "host 1",
     "rrgkern": "dispatch 1 ops 3",
     "rrgkern/edit_plan": "api 2 pair 3",
     "rrgkern/entity_match": "api 1",

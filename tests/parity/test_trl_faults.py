@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from rrgpolicy.model.load import load_policy
 from rrgtrain.errors import UserError
 from rrgtrain.integrations import trl as integration
 from rrgtrain.integrations.trl_alarm import SamplerAlarm
-from rrgtrain.policy.load import load_policy
 from tests.parity.padded import peer
 from tests.parity.trl_tiny import (
     SAMPLED,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from bench.update_step import Case, Theirs, checkpoint, completions
+from rrgpolicy.model.load import load_policy
 from rrgtrain.integrations.trl import SharedPrefix
-from rrgtrain.policy.load import load_policy
 from tests.parity.padded import peer
 
 peer("trl")

@@ -13,10 +13,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from bench.ports import free_port
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.prompt import encode_prompt
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.integrations import trl as integration
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.prompt import encode_prompt
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch, accumulate_gradients

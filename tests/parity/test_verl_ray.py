@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrgtrain.policy.tiny import TinyConfig, build_tiny
+from rrgpolicy.model.tiny import TinyConfig, build_tiny
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
 from tests.parity.padded import peer

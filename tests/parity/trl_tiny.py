@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 
 from rrgdata.study import ImageRef, Study
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import prompt_text
+from rrgpolicy.model.tiny import TinyConfig, build_tiny
 from rrgtrain.config import load_config
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import prompt_text
-from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.schema import Recipe
 
 REFERENCES = [

@@ -15,15 +15,15 @@ from rrgclinical import build_labeller
 from rrgdata.phantom import PhantomConfig, write_phantom
 from rrgdata.study import Study
 from rrgkern import PolicyLoss
+from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Group, Member, Objective, build_algorithm
 from rrgtrain.config import load_config
 from rrgtrain.log.logs import NoLog
-from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe, RlSettings
 from rrgtrain.train import Batch, Gradients, accumulate_gradients, sample_groups, with_rollout_logps
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl_run import RlRun
-from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
+from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
 
 REFERENCES = (
     *REPORTS,

@@ -12,7 +12,7 @@ import pytest
 from torch._library.custom_ops import OPDEFS
 
 from rrgkern.dispatch import interpreting, served_by
-from rrgtrain.ranks import ranks
+from rrgpolicy.ranks import ranks
 
 
 @pytest.fixture(autouse=True)

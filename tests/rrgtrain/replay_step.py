@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
+from rrgpolicy.ranks.sharding import load_weights
+from rrgpolicy.sampler_alarm import ROUNDING
 from rrgreport.run_files import read_record
 from rrgtrain.algorithms import Algorithm, Context, Group, Member, build_algorithm
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.session import Session, session_of
-from rrgtrain.sampler_alarm import ROUNDING
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint

@@ -20,9 +20,9 @@ from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
 from rrgdata.images.read import read_image
+from rrgpolicy.model.load import load_policy
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
-from rrgtrain.policy.load import load_policy
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
 from tests.rrgtrain.runs import Done, command

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rrgpolicy.model.load import load_policy
 from rrgtrain.cli import main
-from rrgtrain.policy.load import load_policy
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 from tests.rrgtrain.replay_step import replay_step
 

@@ -15,9 +15,9 @@ from rrgclinical.common.shown import hidden, redacted, shown_url, without
 from rrgtrain.cli import main
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
-from rrgtrain.policy.remembered import FILE, remember, remembered
 from rrgtrain.schema import Recipe
 from rrgtrain.schema.keys import settings
+from rrgtrain.state.remembered import FILE, remember, remembered
 from tests.rrgtrain.runs import TINY_RUN
 
 TEXT, NUMBER = "sk-VERY/SECRET'é&123", "-98765432109"

@@ -15,9 +15,9 @@ HERE = Path(__file__).resolve().parent
 # Signals, lines for a screen, times, files of a run, children, words with a home.
 SENSITIVE = [
     *(
-        "util/test_stop.py",
+        "../rrgclinical/common/test_stop.py",
         "../rrgclinical/common/test_progress.py",
-        "util/test_clocks.py",
+        "test_clocks.py",
         "log/test_logs.py",
     ),
     *("state/test_rundir.py", "state/test_grace.py", "test_words.py", "commands/test_listing.py"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rrgtrain.policy.common import tiny_policy
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.vllm.server import Server
 
 ASKED = os.environ.get("RRGKERN_VLLM") == "1"

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.ports import free_port
-from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import RolloutEngine, VllmEngine, VllmServerEngine, serve_command
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.rollout import RolloutEngine, VllmEngine, VllmServerEngine, serve_command
 
 LENGTH = 256
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.rollout import SamplingRequest, VllmEngine, VllmServerEngine, generate, sampling
 from rrgtrain.errors import UserError
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import SamplingRequest, VllmEngine, VllmServerEngine, generate, sampling
 from rrgtrain.schema import LoraSettings
-from tests.rrgtrain.policy.common import tiny_policy
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.vllm.server import LENGTH, Server
 from tests.vllm.test_engines import STEPS, prompts_of, recomputed, seeds_for, tokens
 

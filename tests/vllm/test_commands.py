@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rrgtrain.cli import main
+from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.common import OF_PHANTOM, phantoms
-from tests.rrgtrain.policy.common import tiny_directory
 from tests.rrgtrain.runs import on_ranks
 
 ENGINE = ["rollout.max_model_len=256", "rollout.memory=0.1", "policy.prompt=short"]

@@ -13,15 +13,10 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from rrgreport.run_files import read_metrics
-from rrgtrain.algorithms import build_algorithm
-from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.forward import head_logps, hidden_states
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import (
+from rrgpolicy.model.forward import head_logps, hidden_states
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.rollout import (
     Rollout,
     RolloutEngine,
     SamplingRequest,
@@ -29,12 +24,17 @@ from rrgtrain.rollout import (
     VllmServerEngine,
     generate,
 )
+from rrgpolicy.rollout.policy_sampler import PolicySampler
+from rrgreport.run_files import read_metrics
+from rrgtrain.algorithms import build_algorithm
+from rrgtrain.errors import UserError
+from rrgtrain.log.logs import RunLog
+from rrgtrain.rewards import RewardService
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
+from tests.rrgpolicy.model.common import prompt, tiny_policy
 from tests.rrgtrain.common import policy_and_prompts, recipe, studies
-from tests.rrgtrain.policy.common import prompt, tiny_policy
 from tests.vllm.server import LENGTH, Server
 
 STEPS = 40

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 import torch
 
-from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import (
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.rollout import (
     RolloutEngine,
     SamplingRequest,
     VllmEngine,
     generate,
     named_as_loaded,
 )
+from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings
-from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.policy.common import prompt
-from tests.rrgtrain.policy.sighted import PUBLISHED, sighted
+from tests.rrgpolicy.model.checkpoints import checkpoint
+from tests.rrgpolicy.model.common import prompt
+from tests.rrgpolicy.model.sighted import PUBLISHED, sighted
 from tests.vllm.server import LENGTH
 from tests.vllm.test_engines import recomputed, seeds_for, tokens
 
@@ -167,7 +167,7 @@ def test_a_dropped_picture_and_a_wrong_name_are_refused(
             if "layers.1.input_layern" not in n
         }
 
-    monkeypatch.setattr("rrgtrain.rollout.weights.named_as_loaded", without_a_norm)
+    monkeypatch.setattr("rrgpolicy.rollout.weights.named_as_loaded", without_a_norm)
     engine._sender.whole = True
     with pytest.raises(
         UserError, match=r"no tensor came for 1 of its weights, such as \S*layers.1"

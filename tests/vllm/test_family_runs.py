@@ -8,9 +8,9 @@ import pytest
 
 from rrgreport.run_files import read_metrics
 from rrgtrain.cli import main
+from tests.rrgpolicy.model.checkpoints import checkpoint
+from tests.rrgpolicy.model.sighted import sighted
 from tests.rrgtrain.common import OF_PHANTOM, phantoms
-from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.policy.sighted import sighted
 from tests.vllm.server import LENGTH, Server, engine_of
 from tests.vllm.test_families import SIZES, followed, policy_of
 

@@ -14,16 +14,16 @@ import torch
 
 from rrgdata.load import load_studies
 from rrgdata.study import Study
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import prompt_text
+from rrgpolicy.rollout import RolloutEngine, SamplingRequest, VllmEngine, VllmServerEngine, generate
 from rrgtrain.cli import main
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import prompt_text
-from rrgtrain.rollout import RolloutEngine, SamplingRequest, VllmEngine, VllmServerEngine, generate
 from rrgtrain.schema import LoraSettings
+from tests.rrgpolicy.hub import hub_directory
+from tests.rrgpolicy.model.common import prompt
 from tests.rrgtrain.common import phantoms
-from tests.rrgtrain.hub import hub_directory
-from tests.rrgtrain.policy.common import prompt
 from tests.vllm.server import LENGTH, Server, engine_of
 from tests.vllm.test_engines import seeds_for, tokens
 

@@ -38,7 +38,7 @@ def test_each_rank_has_an_engine_of_its_own_that_samples_the_trainers_tokens(
 
 
 def test_a_rank_killed_in_a_rollout_is_named_and_the_run_goes_on(tmp_path: Path) -> None:
-    at = At("rrgtrain.rollout.vllm_engine:VllmEngine.generate", 2, "SIGKILL")
+    at = At("rrgpolicy.rollout.vllm_engine:VllmEngine.generate", 2, "SIGKILL")
     done = on_ranks(*RUN, cwd=tmp_path, at=at)
     assert [d.status for d in done] == [75, -9], done[0].err
     assert "rrgtrain: another rank is gone (" in done[0].last

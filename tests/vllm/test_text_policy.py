@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import RolloutEngine, SamplingRequest, generate
-from tests.rrgtrain.policy.common import Policy, prompt, text_policy
+from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.rollout import RolloutEngine, SamplingRequest, generate
+from tests.rrgpolicy.model.common import Policy, prompt, text_policy
 from tests.vllm.server import Server, engine_of
 from tests.vllm.test_engines import STEPS, recomputed, seeds_for, tokens
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks import ranks, sharding
-from rrgtrain.rollout import (
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import ranks, sharding
+from rrgpolicy.rollout import (
     RolloutEngine,
     SamplingRequest,
     TransformersEngine,
     VllmEngine,
     sampling,
 )
-from tests.rrgtrain.policy.common import prompt, tiny_policy
+from tests.rrgpolicy.model.common import prompt, tiny_policy
 
 LENGTH = 256
 

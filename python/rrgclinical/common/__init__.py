@@ -1,1 +1,1 @@
-"""Hold errors, files, progress and settings for every package; users import none of it."""
+"""Hold errors, files, progress, signals and settings for every package; users import none of it."""

@@ -34,6 +34,18 @@ class PassingError(UserError):
         return UserError if number in (None, errno.EINVAL) else PassingError
 
 
+class Stopped(UserError):
+    """Report a run that ended early and can go on.
+
+    It ended by a signal, a failing reward or a full disk.
+
+    The command line prints the line with the command that resumes the run, and exits with
+    `status`: 75 (EX_TEMPFAIL, try again later), or 130 after an interrupt from the keyboard.
+    """
+
+    status = 75
+
+
 def unreadable(error: Exception) -> str:
     """Says in one line why torch.load took a file for no checkpoint under `weights_only`.
 

@@ -13,10 +13,10 @@ import torch
 
 from rrgdata.study import Study
 from rrgkern import PolicyLoss, group_advantages
+from rrgpolicy.model.codec import ReportCodec
 from rrgtrain.algorithms.group import Group, Member, group_offsets, scored_members
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.errors import UserError
-from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.schema import Recipe
 
 # (ids of a sampled report, changed text, first changed character) -> ids of the changed report

@@ -16,6 +16,7 @@ from dataclasses import replace
 from rrgclinical import Extractor
 from rrgdata.study import Study
 from rrgkern import philox_seed
+from rrgpolicy.ranks import ranks
 from rrgtrain.algorithms.base import (
     Algorithm,
     Complete,
@@ -28,7 +29,6 @@ from rrgtrain.algorithms.base import (
 from rrgtrain.algorithms.edits import edit_reports, whole_sentences
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.rewards.labellers import open_extractor
 from rrgtrain.schema import EditSettings, Recipe
 

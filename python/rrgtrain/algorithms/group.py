@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from rrgdata.study import Study
-from rrgtrain.policy.prompt import EncodedPrompt
+from rrgpolicy.model.prompt import EncodedPrompt
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from rrgclinical.chexbert import CheXbertLabeller, token_saliency_weights
 from rrgclinical.chexbert.distilled import distil
 from rrgclinical.common.progress import Bar, progress
 from rrgdata.study import Study
+from rrgpolicy.model.codec import ReportCodec
+from rrgpolicy.ranks import ranks
 from rrgtrain.algorithms.base import Context
 from rrgtrain.algorithms.group import Group, members, token_offsets
 from rrgtrain.errors import UserError
-from rrgtrain.policy.codec import ReportCodec
-from rrgtrain.ranks import ranks
 from rrgtrain.rewards.labellers import open_labeller
 from rrgtrain.schema import RewardSettings, TokenWeightSettings
 

@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def score(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Generate reports with a checkpoint and score them."""
-    from rrgtrain.ranks import ranks
+    from rrgpolicy.ranks import ranks
     from rrgtrain.run.outcome import finish
     from rrgtrain.run.stages import Stages
     from rrgtrain.state.unfinished import unmark
@@ -69,8 +69,8 @@ def score(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
 
 def score_files(options: argparse.Namespace) -> int:
     """Score files of predictions; no policy is opened."""
+    from rrgpolicy.ranks import ranks
     from rrgtrain.commands.started import recipe_of
-    from rrgtrain.ranks import ranks
     from rrgtrain.run.scorecards import evaluate_files
 
     if ranks.processes() > 1:

@@ -41,10 +41,10 @@ def _words(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from rrgpolicy.ranks import ranks
     from rrgtrain.commands.started import run_on_ranks
-    from rrgtrain.policy.remembered import OF_GENERATE
-    from rrgtrain.ranks import ranks
     from rrgtrain.run.generate import GenerateRequest, generate_reports
+    from rrgtrain.state.remembered import OF_GENERATE
 
     def write(recipe: Recipe, out: Path, *, resume: bool) -> None:
         with ranks.propagate_errors():

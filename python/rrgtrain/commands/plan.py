@@ -34,8 +34,8 @@ def _run(options: argparse.Namespace) -> int:
         require_fit,
         stage_of,
     )
-    from rrgtrain.rollout import find_engine
     from rrgtrain.schema import Recipe
+    from rrgtrain.train.engines import find_engine
 
     machine = machine_of(options.gpu, options.gpu_memory)
     recipe = load_config(Recipe, options.recipe, options.overrides)

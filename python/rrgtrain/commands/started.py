@@ -12,15 +12,15 @@ from typing import Protocol
 import torch
 
 from rrgclinical.common.errors import outside_line
+from rrgpolicy.ranks import ranks
 from rrgtrain.commands.command import Command
 from rrgtrain.config import load_config
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
-from rrgtrain.policy.remembered import FILE, KEYS, as_trained
-from rrgtrain.ranks import ranks
 from rrgtrain.run.alike import require_equal_start
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed, require_whole
+from rrgtrain.state.remembered import FILE, KEYS, as_trained
 from rrgtrain.state.rundir import RunDir
 
 _ANEW = "nothing was saved: start it again with the same command"

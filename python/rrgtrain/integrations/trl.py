@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
+from rrgpolicy.model.shared_prefix import SharedPrefixLogps, shared_prefix_logps
 from rrgtrain.errors import UserError
-from rrgtrain.policy.shared_prefix import SharedPrefixLogps, shared_prefix_logps
 
 TESTED = (1, 16)
 OF_IMAGES = (

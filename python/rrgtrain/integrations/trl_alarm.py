@@ -10,10 +10,10 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from transformers import TrainerCallback
 
+from rrgpolicy.model.policy import ids_of_images
+from rrgpolicy.sampler_alarm import ROUNDING, Run, gap_row, sampler_alarm
 from rrgtrain.errors import UserError
 from rrgtrain.integrations.trl import Rows, rows_of_batch, shared_logps
-from rrgtrain.policy.policy import ids_of_images
-from rrgtrain.sampler_alarm import ROUNDING, Run, gap_row, sampler_alarm
 
 
 class SamplerAlarm(TrainerCallback):

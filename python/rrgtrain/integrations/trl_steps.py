@@ -13,6 +13,9 @@ from trl.data_utils import prepare_multimodal_messages
 from trl.trainer import utils
 
 from rrgdata.study import Study
+from rrgpolicy.model.codec import ReportCodec
+from rrgpolicy.model.policy import special_ids
+from rrgpolicy.model.prompt import EncodedPrompt
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.algorithms.base import Context
 from rrgtrain.errors import UserError
@@ -20,9 +23,6 @@ from rrgtrain.integrations.trl import Rows, SharedPrefix, shared_logps
 from rrgtrain.integrations.trl_alarm import SamplerAlarm
 from rrgtrain.integrations.trl_loss import LOSSES, ObjectiveRows
 from rrgtrain.integrations.trl_rewards import completion_text, trl_reward
-from rrgtrain.policy.codec import ReportCodec
-from rrgtrain.policy.policy import special_ids
-from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 

@@ -12,10 +12,10 @@ import transformers
 from torch import nn
 
 from rrgclinical.common import json_reader
+from rrgpolicy.model.backbone import Backbone
+from rrgpolicy.model.kinds import architecture
 from rrgtrain.plan.kept import kept_by_layers
 from rrgtrain.plan.sizes import Sizes, Text, Vision, Weight
-from rrgtrain.policy.backbone import Backbone
-from rrgtrain.policy.kinds import architecture
 
 
 def read_sizes(config: Any) -> Sizes:

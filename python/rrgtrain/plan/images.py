@@ -8,15 +8,15 @@ from pathlib import Path
 from PIL import Image
 
 from rrgclinical.common import json_reader
-from rrgtrain.plan.sizes import Vision
-from rrgtrain.policy.load import (
+from rrgpolicy.model.load import (
     PREPROCESSOR,
     base_of_adapter,
     fetch,
     open_images,
     read_config,
 )
-from rrgtrain.policy.tiny import TinyConfig
+from rrgpolicy.model.tiny import TinyConfig
+from rrgtrain.plan.sizes import Vision
 from rrgtrain.schema import PolicySettings
 
 IMAGE_PIXELS_MAX = 12_845_056

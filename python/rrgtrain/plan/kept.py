@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from rrgtrain.policy.backbone import Backbone
+from rrgpolicy.model.backbone import Backbone
 
 SHORT, LONGER = 2, 4
 """Lengths of which a cache is read; one token alone would be taken for a decode step."""

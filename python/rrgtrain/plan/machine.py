@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 
+from rrgclinical.common.host import memory_of_host
 from rrgclinical.common.resolve import nearest
 from rrgtrain.errors import UserError
 from rrgtrain.run.room import GIB
 from rrgtrain.train.speed import PEAKS
-from rrgtrain.util.host import memory_of_host
 
 UNMEASURED = "unmeasured"
 

@@ -21,7 +21,7 @@ SMALLEST_8BIT, BLOCK_8BIT = 4096, 256
 TILE_GPU = 1 << 23, 4096, 20480
 TILE_CPU = 1 << 19, 1024, 0
 PLACES = 64
-"""Places by which the cache of a decode loop grows (`rollout/cache.py`)."""
+"""Places by which the cache of a decode loop grows (`rrgpolicy/rollout/cache.py`)."""
 SAMPLE_BYTES = 24
 """Bytes a logit while a token is drawn: logit, log-prob, probability and running sum in fp64."""
 UNITS_AHEAD = 2

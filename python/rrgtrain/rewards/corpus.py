@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rrgclinical import to_binary
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
 
 # What the terms of ours need; a term of one's own has it counted when it asks, on each rank.
 NEEDS = {

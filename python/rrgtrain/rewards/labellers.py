@@ -14,8 +14,8 @@ from rrgclinical import build_extractor, build_labeller
 from rrgclinical.backends import takes_device
 from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgclinical.common.errors import cause_line
+from rrgpolicy.ranks import nodes, ranks
 from rrgtrain.errors import RewardError, Stopped
-from rrgtrain.ranks import nodes, ranks
 from rrgtrain.schema import RewardSettings
 
 T = TypeVar("T", CachedLabeller, CachedExtractor)

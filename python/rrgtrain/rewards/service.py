@@ -16,8 +16,8 @@ from rrgclinical.backends import check_reports
 from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgclinical.common.errors import cause_line
 from rrgdata.study import Study
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
 from rrgtrain.rewards.corpus import NEEDS, Corpus

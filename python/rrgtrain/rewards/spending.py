@@ -17,8 +17,8 @@ from typing import Any
 from rrgclinical.chat import Chat, ChatSettings
 from rrgclinical.common import json_reader
 from rrgclinical.common.files import atomic_write
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.schema import RewardSettings
 
 ENDPOINTS = ("facts", "green", "crimson")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from rrgclinical.backends import check_options
-from rrgtrain.ranks.nodes import own_device
+from rrgpolicy.ranks.nodes import own_device
 from rrgtrain.rewards.labellers import open_extractor, open_labeller
 from rrgtrain.rewards.spending import share_of_rank
 from rrgtrain.schema import RewardSettings

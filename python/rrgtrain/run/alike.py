@@ -23,11 +23,11 @@ import rrgtrain
 from rrgdata.settings import DataSettings
 from rrgdata.study import Study
 from rrgdata.subset import Subset
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.policy.files import start_files
-from rrgtrain.ranks import ranks
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import MOVABLE, digest_of, leaves
+from rrgtrain.state.files import start_files
 
 _PACKAGES = ("torch", "transformers", "peft", "numpy")
 

@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 
+from rrgpolicy.model.load import read_config, require_dtype
+from rrgpolicy.model.template import check_prompt
+from rrgpolicy.model.tiny import TinyConfig
+from rrgpolicy.ranks import nodes
+from rrgpolicy.rollout import require_architecture
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import read_config, require_dtype
-from rrgtrain.policy.template import check_prompt
-from rrgtrain.policy.tiny import TinyConfig
-from rrgtrain.ranks import nodes
 from rrgtrain.rewards.model_files import check_model_files
-from rrgtrain.rollout import READERS, require_architecture, require_engine
 from rrgtrain.schema import PROMPT_STYLES, Recipe, RolloutSettings, SftSettings
+from rrgtrain.train.engines import READERS, require_engine
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit
 from rrgtrain.train.reference import check_reference

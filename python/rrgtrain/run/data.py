@@ -14,11 +14,11 @@ from rrgdata.load import holds_files, open_studies, phantom_root, remembered_roo
 from rrgdata.settings import DataSettings
 from rrgdata.study import Study
 from rrgdata.training_subset import training_subset
+from rrgpolicy.model.backbone import sees_images
+from rrgpolicy.model.kinds import architecture
+from rrgpolicy.model.prompt import refuse_images
+from rrgpolicy.ranks import nodes, ranks
 from rrgtrain.errors import UserError
-from rrgtrain.policy.backbone import sees_images
-from rrgtrain.policy.kinds import architecture
-from rrgtrain.policy.prompt import refuse_images
-from rrgtrain.ranks import nodes, ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.labellers import SpreadLabeller
 from rrgtrain.run.alike import require_same_data, require_same_subset

@@ -14,14 +14,14 @@ from safetensors import SafetensorError
 from rrgclinical.common.files import atomic_directory, held, remove_left
 from rrgclinical.progress_bars import no_progress_bars
 from rrgdata.study import ImageRef, Study
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import prompt_text
 from rrgreport.model_card import Exported, model_card
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import prompt_text
-from rrgtrain.policy.remembered import BASE, FILE, INIT, PLACES, TINY, known_base, remembered
 from rrgtrain.run.published import as_published
 from rrgtrain.schema import PROMPT_STYLES
+from rrgtrain.state.remembered import BASE, FILE, INIT, PLACES, TINY, known_base, remembered
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SHARD = "4GB"

@@ -29,28 +29,28 @@ from rrgdata.images.in_flight import InFlight
 from rrgdata.images.read import area_of, read_with_facts
 from rrgdata.sources.folder import Folder, frontal_alone, read_folder, with_context
 from rrgdata.study import Study
-from rrgtrain.errors import UserError
-from rrgtrain.policy.backbone import sees_images
-from rrgtrain.policy.files import file_digest, file_digests
-from rrgtrain.policy.kinds import architecture
-from rrgtrain.policy.policy import ImageRule, Policy
-from rrgtrain.policy.prompt import (
+from rrgpolicy.model.backbone import sees_images
+from rrgpolicy.model.kinds import architecture
+from rrgpolicy.model.policy import ImageRule, Policy
+from rrgpolicy.model.prompt import (
     EncodedPrompt,
     Pixels,
     prompt_of,
     refuse_images,
 )
-from rrgtrain.policy.remembered import TINY
-from rrgtrain.policy.template import check_prompt
-from rrgtrain.ranks import ranks
+from rrgpolicy.model.template import check_prompt
+from rrgpolicy.ranks import ranks
+from rrgpolicy.rollout import SamplingRequest
+from rrgpolicy.rollout.policy_sampler import Sample
+from rrgtrain.errors import UserError
 from rrgtrain.rewards.blocks import report_of
-from rrgtrain.rollout import SamplingRequest
 from rrgtrain.run.checked import check_policy, require_sampling
 from rrgtrain.run.generated import GeneratedFile, describe_images
 from rrgtrain.run.session import load_for, sampler_of
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
+from rrgtrain.state.files import file_digest, file_digests
+from rrgtrain.state.remembered import TINY
 from rrgtrain.train.evaluate import in_rounds, write_batch
-from rrgtrain.train.policy_sampler import Sample
 
 WARNING = (
     "for research only: a model writes these reports; nobody may be diagnosed or treated by them"

@@ -13,19 +13,20 @@ import torch
 from PIL import Image
 
 from rrgdata.study import ImageRef, Study
+from rrgpolicy.model.load import end_of_turn
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.probe import NoWay, probe
+from rrgpolicy.model.prompt import encode_prompt
+from rrgpolicy.rollout import SamplingRequest
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import end_of_turn
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.probe import NoWay, probe
-from rrgtrain.policy.prompt import encode_prompt
-from rrgtrain.rollout import SamplingRequest, require_engine
 from rrgtrain.run.checked import SERVED, check_start
 from rrgtrain.run.session import load_for, sampler_of
 from rrgtrain.run.sharing import example_prompts
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch, SamplerWatch
+from rrgtrain.train.engines import require_engine
 
 REFUSED = "REFUSED: "
 # Of a radiograph as it comes from a detector, in pixels.

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from rrgclinical.common.shown import redacted
+from rrgclinical.common.stop import stopping
 from rrgclinical.metrics.registry import LABELS, METRICS, metric_of, of_source
 from rrgclinical.scorecard import Scorecard, as_text
 from rrgclinical.severity import CAVEAT
 from rrgdata.images.read import read_image
+from rrgpolicy.ranks import ranks
 from rrgreport import numbers
 from rrgreport.html import draw
 from rrgreport.provenance import commit, versions
@@ -24,7 +26,6 @@ from rrgreport.samples import AnySample, Sample, png, write_samples
 from rrgreport.summary import Metric, RunSummary, System
 from rrgreport.table import print_summary
 from rrgreport.wording import wording_notes
-from rrgtrain.ranks import ranks
 from rrgtrain.run.data import validation_split
 from rrgtrain.run.scorecards import score_run
 from rrgtrain.run.stages import Stages
@@ -35,7 +36,6 @@ from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sample_collector import SampleCollector
 from rrgtrain.train.sft import SftResult
 from rrgtrain.train.speed import Speed
-from rrgtrain.util.stop import stopping
 
 Evaluated = Mapping[str, tuple[Evaluation, SftResult | RlResult | None]]
 """What a system wrote, and what its training cost, by the system's name."""

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rrgpolicy.model.forward import head_logps, hidden_states
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.policy.forward import head_logps, hidden_states
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.session import Session, session_of
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir

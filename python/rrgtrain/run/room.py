@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from rrgclinical.common.host import memory_of_host, room_on_disk
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import nodes, ranks
 from rrgtrain.errors import UserError
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks import nodes, ranks
 from rrgtrain.schema import Recipe, RlSettings, SftSettings
-from rrgtrain.util.host import memory_of_host, room_on_disk
 
 GIB = 1 << 30
 TRAINED_BYTES = 16

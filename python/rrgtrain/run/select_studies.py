@@ -28,13 +28,12 @@ from rrgdata.study import Study
 from rrgdata.subset import Subset
 from rrgdata.training_subset import training_subset
 from rrgkern import diagnostic_diversity, philox_seed
+from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.ranks import ranks
+from rrgpolicy.rollout import SamplingRequest
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
-from rrgtrain.policy.files import start_files
-from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import SamplingRequest
 from rrgtrain.run.alike import require_same_subset
 from rrgtrain.run.checked import SERVED, check_policy, require_sampling
 from rrgtrain.run.data import held_back, read_studies, split_of
@@ -45,6 +44,7 @@ from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, print_statistics, table_7
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.experiment import require_same_start
+from rrgtrain.state.files import start_files
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import in_rounds
 

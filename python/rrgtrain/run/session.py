@@ -13,26 +13,26 @@ import torch
 
 from rrgclinical.common.files import atomic_directory
 from rrgdata.study import Study
-from rrgtrain.policy.forward import refuse_longer
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import bound_images, prompt_text
-from rrgtrain.policy.remembered import INIT
-from rrgtrain.policy.tiny import TinyConfig, build_tiny
-from rrgtrain.policy.vision_cache import VisionCache
-from rrgtrain.ranks import nodes, ranks, sharding
+from rrgpolicy.model.forward import refuse_longer
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import bound_images, prompt_text
+from rrgpolicy.model.tiny import TinyConfig, build_tiny
+from rrgpolicy.model.vision_cache import VisionCache
+from rrgpolicy.ranks import nodes, ranks, sharding
+from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import READERS, build_engine
 from rrgtrain.run.checked import DTYPES, SERVED, check
 from rrgtrain.run.data import Data, open_data, split_of, validation_split
 from rrgtrain.run.room import check_room
 from rrgtrain.run.sharing import decide_sharing
 from rrgtrain.schema import Recipe
+from rrgtrain.state.remembered import INIT
 from rrgtrain.train.axes_watch import AxesWatch
+from rrgtrain.train.engines import READERS, build_engine
 from rrgtrain.train.evaluate import Evaluation, evaluate, write_reports
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.vision_warmup import warm_up_vision
 
 # Studies whose prompts are held against what was probed.

@@ -15,14 +15,14 @@ from PIL import Image
 from rrgclinical.common import json_reader
 from rrgclinical.common.files import atomic_write
 from rrgdata.study import ImageRef, Study
+from rrgpolicy.model.attention import use_rows
+from rrgpolicy.model.backbone import Backbone
+from rrgpolicy.model.load import checkpoint_layers
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.probe import NAMES, NoWay, Probed, probe
+from rrgpolicy.model.prompt import EncodedPrompt, encode_prompt
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.policy.attention import use_rows
-from rrgtrain.policy.backbone import Backbone
-from rrgtrain.policy.load import checkpoint_layers
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.probe import NAMES, NoWay, Probed, probe
-from rrgtrain.policy.prompt import EncodedPrompt, encode_prompt
-from rrgtrain.ranks import ranks
 from rrgtrain.schema import PolicySettings
 
 FILE = "sharing.json"

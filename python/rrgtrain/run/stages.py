@@ -14,15 +14,14 @@ from typing import Any, TypeVar
 
 from rrgclinical.common.files import remove_partial
 from rrgdata.study import Study
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.trainable import training_only
+from rrgpolicy.ranks import nodes, ranks, sharding
+from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.log.logs import NoLog, RunLog
-from rrgtrain.policy.files import start_files
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.trainable import training_only
-from rrgtrain.ranks import nodes, ranks, sharding
-from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.checked import SERVED, check
 from rrgtrain.run.data import open_data
 from rrgtrain.run.scorecards import judge_of
@@ -30,6 +29,7 @@ from rrgtrain.run.session import Session, load_for, open_session
 from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
 from rrgtrain.state.experiment import digest_of, require_settled, settled
+from rrgtrain.state.files import start_files
 from rrgtrain.state.history import as_line, changes_of, settings_of
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir

@@ -11,13 +11,13 @@ from pydantic.dataclasses import dataclass
 
 from rrgclinical.common.fields import SETTINGS
 from rrgdata.settings import DataSettings
+from rrgpolicy.settings import PROMPT_STYLES, LoraSettings, PolicySettings
 from rrgtrain.schema.methods import (
     EditSettings,
     OracleSettings,
     SelectSettings,
     TokenWeightSettings,
 )
-from rrgtrain.schema.policy import PROMPT_STYLES, LoraSettings, PolicySettings
 from rrgtrain.schema.rewards import (
     EvalSettings,
     GenerateSettings,

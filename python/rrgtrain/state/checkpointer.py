@@ -23,9 +23,10 @@ from typing import Any
 
 import torch
 
+from rrgclinical.common.stop import stopping
+from rrgpolicy.ranks import ranks
+from rrgpolicy.ranks.sharding import Shardable, load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
-from rrgtrain.ranks import ranks
-from rrgtrain.ranks.sharding import Shardable, load_weights
 from rrgtrain.schema import CheckpointSettings, StateSettings
 from rrgtrain.state.failure import first_line, keep_batch, keep_trace
 from rrgtrain.state.null_checkpointer import MetricsLog, NullCheckpointer, State
@@ -34,7 +35,6 @@ from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import Checkpoint, CheckpointStore, load_checkpoint
 from rrgtrain.state.tree import PerRank, size_of
 from rrgtrain.state.write import refusal
-from rrgtrain.util.stop import stopping
 
 
 class Checkpointer(NullCheckpointer):

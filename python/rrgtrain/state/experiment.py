@@ -39,7 +39,7 @@ def settled(recipe: Recipe, files: Mapping[str, str]) -> dict[str, str]:
     "" for a key that a resume may change.
 
     Digests and no values: what `${oc.env:KEY}` stands for is not written. `files`, which are
-    `policy.files.start_files`, have entries of their own.
+    `files.start_files`, have entries of their own.
     """
     digests = {k: digest_of(v) if is_fixed(k) else "" for k, v in leaves(asdict(recipe))}
     return digests | {_BEGUN_FROM + name: digest for name, digest in files.items()}
@@ -48,7 +48,7 @@ def settled(recipe: Recipe, files: Mapping[str, str]) -> dict[str, str]:
 def require_same_start(before: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Raise UserError where files that a run began from are gone or have other content.
 
-    Both are of `policy.files.start_files`; a hub name, which has none, passes.
+    Both are of `files.start_files`; a hub name, which has none, passes.
     """
     told = {name.partition(":")[0] for name in now}
     for name, digest in before.items():

@@ -10,7 +10,7 @@ from typing import Any
 
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import redacted
-from rrgtrain.ranks import ranks
+from rrgpolicy.ranks import ranks
 from rrgtrain.state.write import write_checkpoint
 
 

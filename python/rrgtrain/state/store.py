@@ -32,8 +32,8 @@ from torch.distributed.checkpoint.metadata import Metadata
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import unreadable
 from rrgclinical.common.files import remove_directory, remove_partial
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.state.tree import put_back
 from rrgtrain.state.write import (
     FORMAT,

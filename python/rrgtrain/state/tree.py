@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rrgtrain.ranks import ranks
+from rrgpolicy.ranks import ranks
 
 # Stands for a tensor in the skeleton: a dict with this key, which holds the tensor's name.
 PLACE = "__tensor__"

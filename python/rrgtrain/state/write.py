@@ -35,7 +35,7 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
 from rrgclinical.common.files import atomic_directory, atomic_write
-from rrgtrain.ranks import ranks
+from rrgpolicy.ranks import ranks
 from rrgtrain.state.tree import take_out
 
 FORMAT = 2

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from rrgkern import PreferencePairs, loss_scale
+from rrgpolicy.ranks import ranks
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import Group, group_offsets, scored_members, token_offsets
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.micro_batch import MicroBatch, group_size, within_budget
 

@@ -8,9 +8,9 @@ import operator
 import warnings
 from typing import Any
 
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks.sharding import load_weights
 from rrgreport.judged import changes_reward
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.schema import Recipe, SftSettings
 from rrgtrain.state.experiment import digest_of, leaves
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights

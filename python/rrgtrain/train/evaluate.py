@@ -12,18 +12,18 @@ import numpy as np
 import torch
 
 from rrgclinical.common.progress import Bar, progress
+from rrgclinical.common.stop import stopping
 from rrgclinical.metrics import label_report
 from rrgclinical.metrics.registry import LABELS, of_source
 from rrgdata.study import Study
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import ranks
+from rrgpolicy.rollout import SamplingRequest
+from rrgpolicy.rollout.policy_sampler import PolicySampler, Sample
 from rrgtrain.errors import NotFinite, UserError
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import SamplingRequest
 from rrgtrain.schema import EvalSettings, RewardSettings
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.policy_sampler import PolicySampler, Sample
-from rrgtrain.util.stop import stopping
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -22,12 +22,12 @@ from rrgkern import (
     policy_loss,
     preference_loss,
 )
+from rrgpolicy.model.forward import head_logps, hidden_states
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import ranks, sharding
 from rrgtrain.algorithms.group import Group
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.errors import NotFinite
-from rrgtrain.policy.forward import head_logps, hidden_states
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.loss_metrics import LossMetrics

@@ -21,14 +21,14 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from rrgclinical.common.stop import WARNINGS
 from rrgdata.images.in_flight import InFlight
 from rrgdata.images.read import area_of, read_image
 from rrgdata.study import Study
+from rrgpolicy.model.policy import ImageRule, Policy
+from rrgpolicy.model.prompt import EncodedPrompt, Pixels, prompt_of
 from rrgtrain.errors import UserError
-from rrgtrain.policy.policy import ImageRule, Policy
-from rrgtrain.policy.prompt import EncodedPrompt, Pixels, prompt_of
 from rrgtrain.schema import DataSettings
-from rrgtrain.util.stop import WARNINGS
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rrgkern import PreferencePairs
+from rrgpolicy.model.prompt import EncodedPrompt
 from rrgtrain.algorithms.group import Group
-from rrgtrain.policy.prompt import EncodedPrompt
 
 T = TypeVar("T")
 

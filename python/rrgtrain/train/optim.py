@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import NotFinite, UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.schema import RlSettings
 from rrgtrain.state.tree import PerRank
 

@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from peft import PeftModel
 
+from rrgpolicy.model.load import load_policy, read_config
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import ranks, sharding
+from rrgpolicy.ranks.layout import Layout
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy, read_config
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.remembered import TINY, base_of
-from rrgtrain.ranks import ranks, sharding
-from rrgtrain.ranks.layout import Layout
 from rrgtrain.schema import Recipe
+from rrgtrain.state.remembered import TINY, base_of
 
 START = "rrgtrain_start"
 

@@ -17,12 +17,13 @@ import torch
 
 from rrgclinical.common.progress import Bar, progress
 from rrgdata.study import Study
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.ranks import ranks, sharding
+from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Algorithm, Context, Group
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.ranks import ranks, sharding
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
@@ -34,7 +35,6 @@ from rrgtrain.train.best import Best, judged_settings
 from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
-from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.reference import Reference, named_reference
 from rrgtrain.train.resample import differing
 from rrgtrain.train.sampler_gap import SamplerWatch

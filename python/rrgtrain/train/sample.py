@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 
 from rrgkern import philox_seed
+from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.ranks import ranks
+from rrgpolicy.rollout import Rollout, SamplingRequest
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.errors import NotFinite
-from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.ranks import ranks
-from rrgtrain.rollout import Rollout, SamplingRequest
 from rrgtrain.train.rl_run import RlRun
 
 

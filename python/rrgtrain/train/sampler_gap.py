@@ -1,6 +1,6 @@
 """The gap between the sampler's log-probabilities and the trainer's: logged at every step, bounded.
 
-`rrgtrain.sampler_alarm` names the fault; here is what a run can play of it.
+`rrgpolicy.sampler_alarm` names the fault; here is what a run can play of it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import placed
+from rrgpolicy.ranks import ranks
+from rrgpolicy.sampler_alarm import ROUNDING, Run, gap_row, mean_gap, sampler_alarm
 from rrgtrain.algorithms import Algorithm, Group
 from rrgtrain.algorithms.group import Member, members
 from rrgtrain.errors import UserError
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import placed
-from rrgtrain.ranks import ranks
-from rrgtrain.sampler_alarm import ROUNDING, Run, gap_row, mean_gap, sampler_alarm
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.gradients import Computed, with_rollout_logps

@@ -8,11 +8,11 @@ from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
 
 from rrgclinical.common.files import atomic_directory
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.remembered import remember
-from rrgtrain.ranks import ranks
-from rrgtrain.ranks.sharding import full_state_dict, is_sharded
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import ranks
+from rrgpolicy.ranks.sharding import full_state_dict, is_sharded
 from rrgtrain.schema import Recipe
+from rrgtrain.state.remembered import remember
 
 
 def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:

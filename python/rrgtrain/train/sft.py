@@ -14,13 +14,15 @@ from typing import Any
 import torch
 
 from rrgclinical.common.progress import Bar, progress
+from rrgclinical.common.stopwatch import Stopwatch
 from rrgdata.study import Study
+from rrgpolicy.model.forward import head_logps, hidden_states
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.ranks import ranks, sharding
+from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.forward import head_logps, hidden_states
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch_order import batch_indices, order_of
@@ -30,11 +32,9 @@ from rrgtrain.train.gradients import read_at_once
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.micro_batch import with_images, within_budget
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate
-from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.save_policy import save_policy
 from rrgtrain.train.speed import peak_memory
 from rrgtrain.train.target_text import PLAIN, target_text
-from rrgtrain.util.stopwatch import Stopwatch
 
 Validate = Callable[[], dict[str, float]]
 

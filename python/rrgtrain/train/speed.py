@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import torch
 
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks import ranks
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import ranks
 
 # Dense bf16 FLOP/s of the tensor cores, from the vendors' data sheets. The first name that is
 # part of the device's own counts.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rrgclinical.common.stopwatch import Stopwatch
+from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms.group import members
 from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import batch_row
 from rrgtrain.train.speed import Speed
-from rrgtrain.util.stopwatch import Stopwatch
 
 PHASES = ("rollout", "edit", "reward", "update", "validate")
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from rrgclinical.common.files import atomic_write
+from rrgpolicy.model.codec import ReportCodec
 from rrgreport.run_files import RECORD_FORMAT
 from rrgtrain.algorithms import Member
-from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.schema import LogSettings
 from rrgtrain.train.batch import Batch
 

@@ -17,8 +17,8 @@ import torch
 from rrgclinical.common.progress import progress
 from rrgclinical.labels import OBSERVATIONS, to_binary
 from rrgdata.study import Study
-from rrgtrain.policy.forward import vision_embeddings
-from rrgtrain.policy.policy import Policy
+from rrgpolicy.model.forward import vision_embeddings
+from rrgpolicy.model.policy import Policy
 from rrgtrain.schema import PolicySettings
 from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.loader import PromptLoader

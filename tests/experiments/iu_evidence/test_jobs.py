@@ -19,10 +19,10 @@ from experiments.iu_evidence.run import work
 from experiments.iu_evidence.start import Size, build_start
 from experiments.iu_evidence.tasks import FoldTask
 from experiments.replicate.results import Result, finished
+from rrgclinical.common.stop import stopping
+from rrgpolicy.model.load import load_policy
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.policy.load import load_policy
 from rrgtrain.train import rl as rl_module
-from rrgtrain.util.stop import stopping
 from tests.experiments.iu_evidence.common import iu_directory
 from tests.experiments.replicate.test_runner import Played
 
@@ -67,10 +67,10 @@ def test_a_job_that_was_stopped_gives_the_same_json(
         return real(*args, **options)
 
     monkeypatch.setattr(rl_module, "sample_groups", stopped)
-    with stopping.installed(), pytest.raises(Stopped):
+    with stopping.installed("rrgtrain"), pytest.raises(Stopped):
         work(task, home / "iu", "cpu")
     assert not finished(task)
-    with stopping.installed():
+    with stopping.installed("rrgtrain"):
         work(task, home / "iu", "cpu")
     assert calls == [0, 1, 1]
     assert task.result.read_bytes() == whole

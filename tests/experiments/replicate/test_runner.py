@@ -18,9 +18,9 @@ from experiments.replicate import runner
 from experiments.replicate.jobs import Task, with_needs
 from experiments.replicate.results import finished
 from experiments.replicate.runner import child, run_tasks
+from rrgclinical.common.stop import stopping
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.util.stop import stopping
 from tests.experiments.replicate.common import leave, task
 
 
@@ -178,7 +178,7 @@ def test_a_signal_stops_the_children_before_it_ends(tmp_path: Path) -> None:
 
     leave(task("data", 0, tmp_path))
     wanted = [task(n, 0, tmp_path) for n in ("data", "base", "sft")]
-    with stopping.installed(), pytest.raises(Stopped, match="stopped by SIGTERM"):
+    with stopping.installed("rrgtrain"), pytest.raises(Stopped, match="stopped by SIGTERM"):
         run_tasks(wanted, 2, launch, pause=0, tell=quiet)
     assert endless.ended == ["terminate", "wait"]
 

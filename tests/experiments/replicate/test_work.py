@@ -17,11 +17,11 @@ from experiments.replicate.__main__ import main
 from experiments.replicate.jobs import JOBS, Task
 from experiments.replicate.results import Result, finished, stale
 from experiments.replicate.work import work
+from rrgclinical.common.stop import stopping
 from rrgtrain.cli import main as rrgtrain
 from rrgtrain.errors import Stopped
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
-from rrgtrain.util.stop import stopping
 from tests.experiments.replicate.common import task
 from tests.experiments.replicate.test_runner import Played
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
@@ -131,10 +131,13 @@ def test_a_job_in_slices_gives_what_it_gives_in_one(
         return real(*args, **options)
 
     monkeypatch.setattr(rl_module, "sample_groups", stopped)
-    with stopping.installed(), pytest.raises(Stopped, match="stopped by SIGTERM after 1 steps"):
+    with (
+        stopping.installed("rrgtrain"),
+        pytest.raises(Stopped, match="stopped by SIGTERM after 1 steps"),
+    ):
         work(rerun)
     assert not finished(rerun) and stale(rerun) is None and RunDir(rerun.directory).resume.is_dir()
-    with stopping.installed():  # as a process of its own would
+    with stopping.installed("rrgtrain"):  # as a process of its own would
         work(rerun)
     assert calls == [0, 1, 1, 2], "the step that was cut off is taken again, and no other"
     again = Result.load(rerun.result)

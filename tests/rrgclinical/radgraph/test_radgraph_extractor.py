@@ -14,8 +14,8 @@ from rrgdata.study import Study
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.errors import UserError
 from tests.rrgclinical.radgraph import archives, texts
+from tests.rrgpolicy.model.common import prompt, tiny_policy
 from tests.rrgtrain.common import member, recipe
-from tests.rrgtrain.policy.common import prompt, tiny_policy
 
 FIRST = kinds_of(archives.FIRST_NER)
 XL = kinds_of(archives.XL_NER)

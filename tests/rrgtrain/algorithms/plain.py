@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Group, Member
-from rrgtrain.policy.policy import Policy
 
 
 def logps(policy: Policy, group: Group, ids: Tensor) -> Tensor:

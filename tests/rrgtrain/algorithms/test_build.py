@@ -15,8 +15,8 @@ from rrgtrain.algorithms import Algorithm, Group, build_algorithm, group_offsets
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.schema.keys import settings
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps
-from tests.rrgtrain.policy.common import tiny_policy
 
 OWN = """
 from rrgkern import PolicyLoss

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rrgpolicy.ranks import ranks
 from rrgtrain.algorithms import Context, Group, Objective, build_algorithm
 from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
+from tests.rrgpolicy.model.common import REPORTS, tiny_policy
 from tests.rrgtrain.common import groups_of, member, recipe, studies
-from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 
 POLICY = tiny_policy()
 

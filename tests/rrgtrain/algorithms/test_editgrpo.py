@@ -12,12 +12,12 @@ import torch
 
 from rrgclinical.rules import split_sentences
 from rrgdata.study import Study
+from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Algorithm, Group, build_algorithm, whole_sentences
 from rrgtrain.algorithms.group import Member
 from rrgtrain.errors import UserError
-from rrgtrain.policy.policy import Policy
+from tests.rrgpolicy.model.common import prompt, tiny_policy
 from tests.rrgtrain.common import member, recipe
-from tests.rrgtrain.policy.common import prompt, tiny_policy
 
 # Each report needs exactly the rule it stands under to come closer to its reference.
 RULES = {

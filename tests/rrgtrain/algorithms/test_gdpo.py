@@ -17,8 +17,8 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe, RewardSettings
 from rrgtrain.train import zero_variance
 from rrgtrain.train.rl import train_rl
+from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
 from tests.rrgtrain.common import Batch, member, policy_and_prompts, recipe, run_of, studies
-from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 
 POLICY = tiny_policy()
 ENCODED = prompt(POLICY, "s", 0)

@@ -19,17 +19,17 @@ from torch import Tensor
 
 from rrgclinical.cached import CachedLabeller
 from rrgclinical.labels import NO_FINDING, to_binary
+from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Context, Group, Member, Objective, build_algorithm
 from rrgtrain.algorithms import base as base_module
 from rrgtrain.algorithms import orapo as orapo_module
 from rrgtrain.algorithms import saliency as saliency_module
-from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch
 from tests.rrgclinical.chexbert import tiny
+from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
 from tests.rrgtrain.algorithms import plain
 from tests.rrgtrain.common import accumulate, gradients, member, recipe, rollout_logps, studies
-from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 from tests.rrgtrain.train.parts import replace_part
 
 LIMIT = 64

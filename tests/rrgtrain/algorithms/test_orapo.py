@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+from rrgpolicy.ranks import sharding
 from rrgtrain.algorithms import Group, Objective, build_algorithm
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import scored_members
 from rrgtrain.algorithms.orapo import ZeroRate, mixing_weight, oracle_against_sampled, zero_shares
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import sharding
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch, zero_variance
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps
-from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.train.parts import replace_part
 
 POLICY = tiny_policy()

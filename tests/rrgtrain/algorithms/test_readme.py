@@ -10,8 +10,8 @@ import torch
 
 import rrgtrain.algorithms
 from rrgtrain.algorithms import Objective, build_algorithm
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
-from tests.rrgtrain.policy.common import tiny_policy
 
 README = Path(rrgtrain.algorithms.__file__).with_name("README.md").read_text(encoding="utf-8")
 SAMPLED = [["Edema.", "Clear lungs."], ["The heart is enlarged and so on.", "No."]]

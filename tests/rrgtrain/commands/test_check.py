@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from rrgpolicy.rollout import TransformersEngine
 from rrgtrain.cli import main
-from rrgtrain.rollout import TransformersEngine
-from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.policy.common import text_directory
-from tests.rrgtrain.policy.sighted import sighted
-from tests.rrgtrain.rollout import stub_vllm
+from tests.rrgpolicy.model.checkpoints import checkpoint
+from tests.rrgpolicy.model.common import text_directory
+from tests.rrgpolicy.model.sighted import sighted
+from tests.rrgpolicy.rollout import stub_vllm
 
 NAMES = ["model", "codec", "end of turn", "adapter", "frozen", "images", "sharing", "engine"]
 

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import pad
 
 from rrgtrain.integrations.trl import SharedPrefix
-from tests.rrgtrain.policy.families import backbone, build, prompt
+from tests.rrgpolicy.model.families import backbone, build, prompt
 
 
 class Rows:

@@ -14,6 +14,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import DynamicCache
 
+from rrgpolicy.model.backbone import Backbone
+from rrgpolicy.model.forward import hidden_states
 from rrgtrain.cli import main
 from rrgtrain.plan import (
     Mode,
@@ -27,13 +29,11 @@ from rrgtrain.plan import (
     read_sizes,
     stages,
 )
-from rrgtrain.policy.backbone import Backbone
-from rrgtrain.policy.forward import hidden_states
 from rrgtrain.schema import PolicySettings
+from tests.rrgpolicy.model.checkpoints import checkpoint
+from tests.rrgpolicy.model.families import SORTS, WINDOW, backbone, build, prompt
+from tests.rrgpolicy.model.sighted import sighted
 from tests.rrgtrain.common import recipe
-from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.policy.families import SORTS, WINDOW, backbone, build, prompt
-from tests.rrgtrain.policy.sighted import sighted
 
 RANK = 3
 TOWER = ("patches", "block", "merger")

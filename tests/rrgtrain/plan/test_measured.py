@@ -13,6 +13,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.tiny import TinyConfig, build_tiny
+from rrgpolicy.ranks import sharding
+from rrgpolicy.rollout import SamplingRequest, generate, whole_policy
 from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.plan import (
@@ -31,18 +37,12 @@ from rrgtrain.plan import (
     update_peak,
     update_work,
 )
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.tiny import TinyConfig, build_tiny
-from rrgtrain.ranks import sharding
-from rrgtrain.rollout import SamplingRequest, generate, whole_policy
 from rrgtrain.schema import LoraSettings, PolicySettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.sft import sft_gradients
+from tests.rrgpolicy.model.common import REPORTS, prompt
 from tests.rrgtrain.common import accumulate, recipe, studies
 from tests.rrgtrain.plan.tracker import LiveBytes
-from tests.rrgtrain.policy.common import REPORTS, prompt
 
 CPU_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 CPU_FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward

@@ -22,8 +22,8 @@ from rrgtrain.plan import (
 )
 from rrgtrain.schema import Recipe
 from rrgtrain.train.reference import named_reference
+from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import recipe
-from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 
 GIB = 1 << 30
 

@@ -16,6 +16,8 @@ from transformers import (
 )
 
 from bench.gpu_step import LAYERS, TEXT, VISION, real_size
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
 from rrgtrain.errors import UserError
 from rrgtrain.plan import (
     Sizes,
@@ -26,10 +28,8 @@ from rrgtrain.plan import (
     sizes_of,
     tiny_sizes,
 )
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.lora import add_lora
 from rrgtrain.schema import LoraSettings, PolicySettings
-from tests.rrgtrain.policy.common import CONFIG, text_directory, tiny_directory, tiny_policy
+from tests.rrgpolicy.model.common import CONFIG, text_directory, tiny_directory, tiny_policy
 
 
 def shapes(model: torch.nn.Module) -> Counter:

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import gathered, sharding
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.plan import StateBytes, Weight, state_bytes
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks import gathered, sharding
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
+from tests.rrgpolicy.model.common import REPORTS, tiny_directory, tiny_policy
 from tests.rrgtrain.common import accumulate, groups_of, recipe
-from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
 
 
 def state_of(policy: Policy, ranks: int = 1, optimizer: str = "adamw") -> StateBytes:

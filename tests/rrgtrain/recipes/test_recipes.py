@@ -24,8 +24,8 @@ from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from rrgtrain.train.sft import SftRun, train_sft
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import studies
-from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.recipes.loaded import loaded
 
 MICRO = [

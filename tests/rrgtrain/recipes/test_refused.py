@@ -132,7 +132,7 @@ def test_a_rollout_server_that_is_down(
 def test_a_rollout_engine_that_is_not_installed(
     bare: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rrgtrain.rollout.vllm_engine.find_spec", lambda name: None)
+    monkeypatch.setattr("rrgpolicy.rollout.vllm_engine.find_spec", lambda name: None)
     told = refused(capsys, "dr_grpo", *of(bare, TEXT, "rollout.engine=vllm"))
     assert "vllm is not installed" in told
 

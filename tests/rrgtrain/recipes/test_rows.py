@@ -16,8 +16,8 @@ from rrgclinical import OBSERVATIONS
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import phantoms
-from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.recipes.loaded import loaded
 from tests.rrgtrain.recipes.test_papers import COMMANDS
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from rrgclinical import Entities, build_extractor, build_labeller
 from rrgdata.study import Study
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import RewardError
-from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
-from tests.rrgtrain.policy.common import REPORTS
+from tests.rrgpolicy.model.common import REPORTS
 
 TERMS = ("label_f1", "entity_f1", "match", "inverse_frequency", "cider")
 EPOCHS, MEMBERS = 3, 2

@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import RewardError
-from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
 

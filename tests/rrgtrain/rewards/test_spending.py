@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from rrgpolicy.ranks import ranks
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import RewardError, UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService, spending
 from rrgtrain.rewards.spending import COUNTS, Spending, share_of_rank
 from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.chat.server import Reply, Server, serving
+from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
-from tests.rrgtrain.policy.common import tiny_directory
 from tests.rrgtrain.rewards.spending_suite import CONCURRENCY, REPORTS, STEPS, settings
 from tests.rrgtrain.runs import command, on_ranks
 

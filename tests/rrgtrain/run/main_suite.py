@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.run.outcome import wait_for_main
 
 TIMEOUT = 8.0

@@ -13,11 +13,11 @@ import torch
 import transformers
 from torch import nn
 
+from rrgpolicy.model import load
 from rrgtrain.cli import main
-from rrgtrain.policy import load
+from tests.rrgpolicy.model.checkpoints import checkpoint
+from tests.rrgpolicy.model.common import text_directory
 from tests.rrgtrain.common import ALL_STUDIES, SMALL_POLICY, phantoms
-from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.policy.common import text_directory
 
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
 STEPS = ["sft.steps=1", "sft.batch=2", "rl.steps=1", "rl.prompts=2", "eval.bootstrap=5"]
@@ -110,8 +110,8 @@ def test_a_prompt_beyond_what_was_probed_stops_before_a_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("rrgtrain.policy.probe._window", lambda text: 9000)
-    monkeypatch.setattr("rrgtrain.policy.prompt.THINK", "Reason first. " * 400)
+    monkeypatch.setattr("rrgpolicy.model.probe._window", lambda text: 9000)
+    monkeypatch.setattr("rrgpolicy.model.prompt.THINK", "Reason first. " * 400)
     start = checkpoint("qwen3")
     words = [*DATA, "data.images=none", "policy.prompt=think"]
     made = ["demo", "--out", str(tmp_path / "run"), *STEPS, f"policy.path={start}", *words]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.chaos import killed
-from tests.rrgtrain.rollout.served import Served, Worker
+from tests.rrgpolicy.rollout.served import Served, Worker
+from tests.rrgpolicy.test_vllm_worker import Frozen
 from tests.rrgtrain.runs import command, finished_demo, rows, started
-from tests.rrgtrain.test_vllm_worker import Frozen
 
 
 @pytest.mark.parametrize("share", [0.2, 0.45, 0.7, 0.95])

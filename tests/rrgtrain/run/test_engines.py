@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from rrgtrain.cli import main
+from tests.rrgpolicy.model.common import tiny_directory
+from tests.rrgpolicy.rollout.served import CHAT, Served
 from tests.rrgtrain.common import OF_PHANTOM, phantoms
-from tests.rrgtrain.policy.common import tiny_directory
-from tests.rrgtrain.rollout.served import CHAT, Served
 
 DATA = [*OF_PHANTOM, f"data.root={phantoms()}", "policy.prompt=short", "eval.meteor=false"]
 SMALL = ["eval.split=train", "eval.limit=3", "eval.batch=2", "eval.max_new_tokens=6"]

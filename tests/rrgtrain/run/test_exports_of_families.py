@@ -14,17 +14,17 @@ from transformers import AutoModelForImageTextToText, GenerationConfig
 
 from rrgdata.images.read import read_image
 from rrgdata.study import ImageRef, Study
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.prompt import encode_prompt
 from rrgtrain.cli import main
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.prompt import encode_prompt
 from rrgtrain.run.export import Export, export_checkpoint
 from rrgtrain.run.published import model_config
 from rrgtrain.schema import LoraSettings
+from tests.rrgpolicy.model.checkpoints import checkpoint
+from tests.rrgpolicy.model.families import SORTS
+from tests.rrgpolicy.model.sighted import PUBLISHED, sighted
 from tests.rrgtrain.common import phantoms
-from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.policy.families import SORTS
-from tests.rrgtrain.policy.sighted import PUBLISHED, sighted
 
 FAMILIES = (*PUBLISHED, "qwen3_vl", "qwen3_5")
 TOKENS = 8

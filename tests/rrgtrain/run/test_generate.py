@@ -18,10 +18,10 @@ from PIL import Image
 from rrgdata.sources.folder import frontal_alone, read_folder, with_context
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
-from rrgtrain.policy.remembered import FILE
+from rrgtrain.state.remembered import FILE
 from tests.rrgdata.images.test_dicom import write
-from tests.rrgtrain.policy.common import text_directory, tiny_directory, tiny_policy
-from tests.rrgtrain.rollout.served import CHAT, Served
+from tests.rrgpolicy.model.common import text_directory, tiny_directory, tiny_policy
+from tests.rrgpolicy.rollout.served import CHAT, Served
 from tests.rrgtrain.runs import At, command
 
 SMALL = ["policy.prompt=short", "eval.max_new_tokens=6", "eval.batch=2"]
@@ -244,7 +244,7 @@ def test_what_the_checkpoint_remembers_holds_and_blocks_are_cut(
     tiny_policy().save(own)
     (own / FILE).write_text('{"policy.prompt": "short", "reward.blocks": "think_report"}')
     texts = iter(["<think>x</think><report> Clear. </report>", *["no block"] * 9])
-    monkeypatch.setattr("rrgtrain.policy.codec.ReportCodec.decode", lambda *_: next(texts))
+    monkeypatch.setattr("rrgpolicy.model.codec.ReportCodec.decode", lambda *_: next(texts))
     out = tmp_path / "reports.jsonl"
     words = ["generate", str(own), str(folder), "--out", str(out), "eval.max_new_tokens=4"]
     assert main(words) == 2

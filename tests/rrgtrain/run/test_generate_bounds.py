@@ -15,8 +15,8 @@ from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run import generate as generate_module
 from rrgtrain.run.generate import GenerateRequest, generate_reports
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import recipe
-from tests.rrgtrain.policy.common import tiny_policy
 
 SMALL = ["policy.prompt=short", "eval.max_new_tokens=6", "eval.batch=2"]
 

@@ -25,14 +25,14 @@ from transformers import (
 
 from rrgdata.images.read import read_image
 from rrgdata.load import load_studies
+from rrgpolicy.model.prompt import prompt_text
 from rrgreport.run_files import read_metrics
 from rrgtrain.cli import main
-from rrgtrain.policy.prompt import prompt_text
 from rrgtrain.run.export import Export, export_checkpoint
+from tests.rrgpolicy.hub import hub_directory, small_hub_directory
+from tests.rrgpolicy.model.common import text_directory, tiny_directory
+from tests.rrgpolicy.rollout.served import Served
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
-from tests.rrgtrain.hub import hub_directory, small_hub_directory
-from tests.rrgtrain.policy.common import text_directory, tiny_directory
-from tests.rrgtrain.rollout.served import Served
 from tests.rrgtrain.runs import At, command, differences, on_ranks, weights
 
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES, "eval.limit=3"]
@@ -201,7 +201,7 @@ def test_an_interrupted_export_and_bad_words_leave_nothing(
         (full, 2, "cannot be written: No space left on device; nothing is left"),
         (lambda *_: signal.raise_signal(signal.SIGTERM), 75, "stopped by SIGTERM"),
     ):
-        monkeypatch.setattr("rrgtrain.policy.policy.Policy.save_preprocessing", act)
+        monkeypatch.setattr("rrgpolicy.model.policy.Policy.save_preprocessing", act)
         assert main(["export", start, "--out", out]) == status
         assert line in capsys.readouterr().err
     left = [p.name for p in tmp_path.iterdir() if p.name != "cache"]

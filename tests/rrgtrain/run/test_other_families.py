@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rrgpolicy.model import load
 from rrgtrain.errors import UserError
-from rrgtrain.policy import load
+from tests.rrgpolicy.model.checkpoints import checkpoint
+from tests.rrgpolicy.model.sighted import sighted
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
-from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.policy.sighted import sighted
 from tests.rrgtrain.runs import At, command, on_ranks, rows
 
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]

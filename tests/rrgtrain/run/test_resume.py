@@ -11,8 +11,8 @@ import pytest
 from rrgtrain.state.store import STATE, CheckpointStore, load_checkpoint
 from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgclinical.facts.test_facts import model
+from tests.rrgpolicy.rollout.served import CHAT, Served
 from tests.rrgtrain.common import phantoms
-from tests.rrgtrain.rollout.served import CHAT, Served
 from tests.rrgtrain.runs import (
     TINY_RUN,
     At,
@@ -25,7 +25,7 @@ from tests.rrgtrain.runs import (
 )
 
 SFT, RL, STEPS = "rrgtrain.train.sft", "rrgtrain.train.rl", "rrgtrain.train.update"
-SCORE, SAVE = "rrgtrain.train.evaluate:score", "rrgtrain.policy.policy:Policy.save"
+SCORE, SAVE = "rrgtrain.train.evaluate:score", "rrgpolicy.model.policy:Policy.save"
 REWARD = "rrgtrain.rewards.service:RewardService.__call__"
 AHEAD = "rrgtrain.rewards.service:RewardService._read_ahead"
 DISK = "torch.distributed.checkpoint.filesystem:FileSystemWriter.write_data"

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from rrgclinical.common import host
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run import room
-from rrgtrain.util import host
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import recipe
-from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.runs import TINY_RUN
 
 POLICY = tiny_policy()

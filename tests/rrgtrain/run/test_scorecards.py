@@ -29,8 +29,8 @@ from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgclinical.chexbert import tiny as chexbert
 from tests.rrgclinical.radcliq.tiny import write_folder
 from tests.rrgclinical.radgraph import archives
+from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.common import OF_PHANTOM, studies
-from tests.rrgtrain.policy.common import tiny_directory
 
 REFERENCES = {
     "a": "The heart is enlarged. Small left pleural effusion.",

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import Policy
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.policy import Policy
 from rrgtrain.run.sharing import FILE, decide_sharing
 from rrgtrain.schema import PolicySettings
-from tests.rrgtrain.policy.checkpoints import checkpoint
-from tests.rrgtrain.policy.common import tiny_directory
+from tests.rrgpolicy.model.checkpoints import checkpoint
+from tests.rrgpolicy.model.common import tiny_directory
 
 
 def opened(name: str, **options: Any) -> Policy:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.common import OF_PHANTOM, phantoms
-from tests.rrgtrain.policy.common import tiny_directory
 from tests.rrgtrain.runs import At, Done, command, on_ranks
 
 DATA = [*OF_PHANTOM, f"data.root={phantoms()}", "policy.prompt=short"]

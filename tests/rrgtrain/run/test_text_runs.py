@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rrgtrain.policy.load import load_policy
+from rrgpolicy.model.load import load_policy
+from tests.rrgpolicy.model.common import text_directory
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
-from tests.rrgtrain.policy.common import text_directory
 from tests.rrgtrain.runs import At, command, differences, rows
 
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]

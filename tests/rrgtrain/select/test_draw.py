@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from rrgdata.subset import Subset
+from rrgpolicy.rollout import TransformersEngine
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardBatch
-from rrgtrain.rollout import TransformersEngine
 from rrgtrain.run.select_studies import RECORDS, SUBSET, random_draw, select
 from rrgtrain.schema import Recipe
 from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, reward_statistics, table_7
+from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe
-from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 
 
 @pytest.fixture(autouse=True)

@@ -18,15 +18,15 @@ import torch
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.tensor import DTensor
 
+from rrgclinical.common.stop import stopping
+from rrgpolicy.ranks import ranks
+from rrgpolicy.ranks.sharding import full_state_dict
 from rrgtrain.errors import Stopped
 from rrgtrain.log.logs import NoLog, RunLog
-from rrgtrain.ranks import ranks
-from rrgtrain.ranks.sharding import full_state_dict
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.checkpointer import Checkpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
-from rrgtrain.util.stop import stopping
 from tests.rrgtrain.state.rank_store import shards
 
 
@@ -138,7 +138,7 @@ def saving(home: Path) -> None:
 def main(words: list[str]) -> int:
     """words: a directory, and the names of cases."""
     timeout = 8.0 if words[1] == "silence" else 300.0
-    with stopping.installed(), ranks.opened("fsdp2", timeout, cuda=False):
+    with stopping.installed("rrgtrain"), ranks.opened("fsdp2", timeout, cuda=False):
         for name in words[1:]:
             globals()[name](Path(words[0]))
     ranks.close()

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from rrgtrain.ranks import ranks
+from rrgpolicy.ranks import ranks
 from rrgtrain.state.tree import PerRank
 from tests.rrgtrain.state.saving import SavingStore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rrgtrain.ranks import ranks
+from rrgpolicy.ranks import ranks
 from rrgtrain.state.store import CheckpointStore
 
 

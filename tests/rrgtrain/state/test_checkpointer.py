@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import torch
 
+from rrgpolicy.ranks.sharding import load_weights
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
 from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
-from tests.rrgtrain.policy.common import tiny_policy
+from tests.rrgpolicy.model.common import tiny_policy
 
 
 class Loop:

@@ -8,9 +8,9 @@ import pytest
 
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
-from rrgtrain.policy.files import start_files
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import require_settled, require_whole, settled
+from rrgtrain.state.files import start_files
 from rrgtrain.state.rundir import RunDir
 from tests.rrgtrain.state.saving import SavingStore
 

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from rrgclinical.common.stop import stopping
 from rrgtrain.errors import Stopped
 from rrgtrain.log.logs import RunLog
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.checkpointer import Checkpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
-from rrgtrain.util.stop import stopping
 from tests.rrgtrain.state.test_checkpointer import Loop
 from tests.rrgtrain.state.test_write import loop_of
 
 
 def stopped_at(loop: Loop) -> str:
     """Stop the loop at a border in its next step; returns the line."""
-    with stopping.installed(), pytest.raises(Stopped) as stopped:
+    with stopping.installed("rrgtrain"), pytest.raises(Stopped) as stopped:
         stop_at_border(loop)
     return str(stopped.value)
 

@@ -21,8 +21,8 @@ import torch
 from torch.distributed.checkpoint import filesystem
 
 from rrgclinical.common import files
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
 from rrgtrain.state import store
 from rrgtrain.state.store import MANIFEST, STATE, load_checkpoint
 from tests.rrgtrain.state.saving import SavingStore

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from rrgdata.study import Study
+from rrgpolicy.model.policy import Policy
 from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService, Spending
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from rrgkern.shared_prefix import SharedPrefixBatch
+from rrgpolicy.model.policy import Policy
 from rrgtrain.log.logs import NoLog
-from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.session import Session
 from rrgtrain.schema import PolicySettings, Recipe
@@ -28,8 +28,8 @@ from rrgtrain.train.sft import SftRun, train_sft
 from rrgtrain.train.vision_warmup import warm_up_vision
 from tests.rrgdata.common import studies_under
 from tests.rrgkern.standin import NAME, OnStandin
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import phantoms, recipe, run_of
-from tests.rrgtrain.policy.common import tiny_policy
 
 STUDIES = studies_under("iu_xray", phantoms())
 LEARNS = ["rl.beta=0.01", "rl.lr=0.01", "sft.lr=0.01"]

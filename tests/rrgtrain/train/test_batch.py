@@ -11,8 +11,8 @@ import torch
 from rrgtrain.algorithms import Group
 from rrgtrain.errors import UserError
 from rrgtrain.train import Batch
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import groups_of, recipe
-from tests.rrgtrain.policy.common import tiny_policy
 
 SETTINGS = recipe("rl.algorithm=dr_grpo").rl
 

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import Policy
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import EvalSettings, Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.best import BeforeConvergence, Best, chosen_of, judged_settings
 from rrgtrain.train.sft import SftRun, train_sft
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import policy_and_prompts, recipe, studies
-from tests.rrgtrain.policy.common import tiny_policy
 
 BY = {"eval.best_by": EvalSettings().best_by}
 

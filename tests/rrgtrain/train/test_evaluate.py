@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rrgclinical.labels import OBSERVATIONS
+from rrgpolicy.rollout import SamplingRequest, generate
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import EvalSettings, RewardSettings
 from rrgtrain.train import evaluate as evaluation
 from rrgtrain.train.evaluate import (

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from rrgpolicy.model.load import load_policy
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import Stopped
-from rrgtrain.policy.load import load_policy
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.train.loops import Length, Plain, state, trained
 

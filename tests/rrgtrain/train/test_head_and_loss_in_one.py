@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from rrgkern import PreferencePairs
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.algorithms.group import Group, token_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train import Gradients, SamplerWatch
 from rrgtrain.train import gradients as gradients_module
@@ -21,8 +21,8 @@ from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw
 from rrgtrain.train.reference import reference_of
 from rrgtrain.train.update import update
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import Batch, accumulate, gradients, rollout_logps, run_of
-from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.train.test_update_steps import batch, setting
 
 

@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rrgkern import PreferencePairs
+from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.errors import NotFinite
-from rrgtrain.policy.policy import Policy
 from rrgtrain.train import Batch, SamplerWatch
 from rrgtrain.train.gradients import read_at_once
 from rrgtrain.train.loader import PromptLoader
@@ -26,8 +26,8 @@ from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of
 from rrgtrain.train.sft import read_losses, sft_gradients
 from rrgtrain.train.update import update
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import recipe, run_of, studies
-from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.train.test_update_steps import batch, setting
 
 TO_HOST = {Tensor.cpu, Tensor.numpy, Tensor.tolist, Tensor.to}

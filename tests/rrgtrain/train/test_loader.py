@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 import torch
 
+from rrgclinical.common.stop import WARNINGS
 from rrgdata.study import ImageRef, Study
+from rrgpolicy.model.prompt import EncodedPrompt, Pixels
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import NoLog
-from rrgtrain.policy.prompt import EncodedPrompt, Pixels
 from rrgtrain.schema import DataSettings
 from rrgtrain.train import loader as loader_module
 from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.sft import SftRun, train_sft
-from rrgtrain.util.stop import WARNINGS
 from tests.rrgdata import dicom_files
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import phantoms, recipe, studies
-from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.runs import start_process
 
 ORDER = ((0, 1), (2, 2), (1, 3), (4, 0), (5,), (6, 3), (0, 4))

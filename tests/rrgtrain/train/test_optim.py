@@ -13,9 +13,9 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from rrgpolicy.ranks import ranks
+from rrgpolicy.ranks.sharding import as_parameter, load_optimizer
 from rrgtrain.errors import UserError
-from rrgtrain.ranks import ranks
-from rrgtrain.ranks.sharding import as_parameter, load_optimizer
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate
 
 

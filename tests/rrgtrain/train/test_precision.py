@@ -13,22 +13,23 @@ import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import gathered, sharding
+from rrgpolicy.ranks.sharding import load_weights
+from rrgpolicy.rollout import checkpoint_tensors, whole_policy
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks import gathered, sharding
-from rrgtrain.ranks.sharding import load_weights
-from rrgtrain.rollout import checkpoint_tensors, whole_policy
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train import save_policy
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import OnShards, adamw, apply_step, clip_gradients, optimizer_of
 from rrgtrain.train.reference import reference_of
+from tests.rrgpolicy.model.common import REPORTS, tiny_directory, tiny_policy
 from tests.rrgtrain.common import (
     accumulate,
     groups_of,
@@ -38,7 +39,6 @@ from tests.rrgtrain.common import (
     sampled,
     studies,
 )
-from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
 
 BF16 = torch.bfloat16
 SAMPLED = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]))

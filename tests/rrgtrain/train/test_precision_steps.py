@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import sharding
 from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks import sharding
 from rrgtrain.recipe_files import recipe_names
 from rrgtrain.schema import Recipe
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
+from tests.rrgpolicy.model.common import REPORTS, tiny_policy
 from tests.rrgtrain.common import ALL_STUDIES, SMALL_POLICY, accumulate, groups_of, recipe
-from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 from tests.rrgtrain.runs import command
 
 Setting = tuple[str, bool, float, float, tuple[float, float], float]

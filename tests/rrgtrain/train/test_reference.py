@@ -9,13 +9,13 @@ import pytest
 import torch
 from peft import PeftModel
 
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.vision_cache import VisionCache
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.remembered import FILE, base_of
-from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.schema import LoraSettings
+from rrgtrain.state.remembered import FILE, base_of
 from rrgtrain.train import reference as reference_module
 from rrgtrain.train import save_policy
 from rrgtrain.train.gradients import _forward
@@ -26,8 +26,8 @@ from rrgtrain.train.reference import (
     named_reference,
     reference_of,
 )
+from tests.rrgpolicy.model.common import REPORTS, text_policy, tiny_policy
 from tests.rrgtrain.common import groups_of, recipe
-from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
 
 TEXTS = [[REPORTS[0], "Clear."], [REPORTS[3]]]
 

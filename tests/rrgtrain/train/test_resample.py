@@ -15,6 +15,7 @@ from rrgtrain.train import batch_row, zero_variance
 from rrgtrain.train.batch import joined
 from rrgtrain.train.resample import differing, only, until_differing
 from rrgtrain.train.rl import train_rl
+from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
 from tests.rrgtrain.common import (
     Batch,
     member,
@@ -24,7 +25,6 @@ from tests.rrgtrain.common import (
     sampled,
     studies,
 )
-from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 
 POLICY = tiny_policy()
 ENCODED = prompt(POLICY, "s", 0)

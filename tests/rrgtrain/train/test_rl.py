@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from rrgclinical import build_labeller
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
@@ -25,6 +25,7 @@ from rrgtrain.train import rl as rl_module
 from rrgtrain.train import rl_run as run_module
 from rrgtrain.train import zero_variance
 from rrgtrain.train.step_record import StepRecord
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import (
     Batch,
     accumulate,
@@ -35,7 +36,6 @@ from tests.rrgtrain.common import (
     sampled,
     studies,
 )
-from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.train.loops import Length, Plain, state, trained
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from rrgclinical.common.stopwatch import Stopwatch
 from rrgdata.study import Study
 from rrgtrain.algorithms import Group
 from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.train import step_log as log_module
 from rrgtrain.train.step_record import StepRecord
-from rrgtrain.util.stopwatch import Stopwatch
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.train.loops import Length, trained
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rrgdata.study import Study
+from rrgpolicy.model.codec import ReportCodec
 from rrgtrain.algorithms import Group, Member, Objective
-from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.schema import RlSettings
 from rrgtrain.train import Batch
 from rrgtrain.train.sample_collector import SampleCollector, heaviest

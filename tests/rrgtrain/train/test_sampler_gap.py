@@ -16,17 +16,11 @@ import torch
 from PIL import Image
 
 from rrgdata.study import ImageRef, Study
-from rrgreport.run_files import read_metrics
-from rrgtrain.algorithms import Group, build_algorithm
-from rrgtrain.algorithms.group import members
-from rrgtrain.config import load_config
-from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt, bound_images, placed
-from rrgtrain.ranks import gathered, sharding
-from rrgtrain.rollout import (
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import EncodedPrompt, bound_images, placed
+from rrgpolicy.ranks import gathered, sharding
+from rrgpolicy.rollout import (
     Rollout,
     RolloutEngine,
     SamplingRequest,
@@ -36,17 +30,23 @@ from rrgtrain.rollout import (
     generate,
     whole_policy,
 )
-from rrgtrain.sampler_alarm import ROUNDING
+from rrgpolicy.rollout.policy_sampler import PolicySampler
+from rrgpolicy.sampler_alarm import ROUNDING
+from rrgreport.run_files import read_metrics
+from rrgtrain.algorithms import Group, build_algorithm
+from rrgtrain.algorithms.group import members
+from rrgtrain.config import load_config
+from rrgtrain.errors import UserError
+from rrgtrain.log.logs import RunLog
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import SamplerWatch
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
+from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
+from tests.rrgpolicy.rollout.served import Served
 from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, studies
-from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
-from tests.rrgtrain.rollout.served import Served
 from tests.rrgtrain.train.loops import Length
 
 CHAOS = ["rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=9", "rl.lr=0.003", "rl.prompts=3"]

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.trainable import training_only
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.trainable import training_only
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import sft as sft_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw
 from rrgtrain.train.sft import SftResult, SftRun, sft_gradients, sft_loss, train_sft
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import gradients, policy_and_prompts, recipe, studies
-from tests.rrgtrain.policy.common import tiny_policy
 
 
 @pytest.fixture

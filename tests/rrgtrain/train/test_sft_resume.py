@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
 from rrgtrain.errors import Stopped
 from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import CheckpointSettings, LoraSettings
 from rrgtrain.state.checkpointer import Checkpointer
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.sft import SftResult, SftRun, train_sft
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import recipe, studies
-from tests.rrgtrain.policy.common import tiny_policy
 
 Weights = dict[str, torch.Tensor]
 CUT = -1.0

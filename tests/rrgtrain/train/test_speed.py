@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from rrgclinical.common.stopwatch import Stopwatch
 from rrgtrain.train import speed as speed_module
 from rrgtrain.train.gradients import _forward
 from rrgtrain.train.speed import Speed, peak_flops, update_flops
-from rrgtrain.util.stopwatch import Stopwatch
+from tests.rrgpolicy.model.common import REPORTS, tiny_policy
 from tests.rrgtrain.common import groups_of
-from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 
 
 def test_flops_of_an_update_against_the_operators_own_count() -> None:

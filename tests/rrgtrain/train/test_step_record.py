@@ -30,8 +30,8 @@ from rrgtrain.train.step_record import (
     packed,
     recorded,
 )
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import groups_of, recipe, studies
-from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.replay_step import Finding, compared, made_again, replay_step
 from tests.rrgtrain.runs import command, started
 

@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from rrgclinical import build_labeller
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks.sharding import load_optimizer, load_weights
 from rrgtrain.errors import UserError
-from rrgtrain.policy.policy import Policy
-from rrgtrain.ranks.sharding import load_optimizer, load_weights
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.sft import sft_loss
 from rrgtrain.train.target_text import check_template, target_text, with_findings
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import recipe, studies
-from tests.rrgtrain.policy.common import tiny_policy
 
 THINK = "<think>{findings}</think><report>{report}</report>"
 

@@ -16,6 +16,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import Batch
 from rrgtrain.train.rl import train_rl
+from tests.rrgpolicy.model.common import REPORTS, tiny_policy
 from tests.rrgtrain.common import (
     accumulate,
     gradients,
@@ -28,7 +29,6 @@ from tests.rrgtrain.common import (
     studies,
     unscored,
 )
-from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 
 TEXTS = [
     [REPORTS[0], "There is no pneumo", "No effusion."],

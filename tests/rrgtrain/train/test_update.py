@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from rrgkern.policy_loss.spec import SURROGATES
+from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms import base as algorithm_base
 from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
-from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch, Gradients
 from rrgtrain.train import batch as batch_module
 from rrgtrain.train import gradients as gradients_module
+from tests.rrgpolicy.model.common import REPORTS, text_policy, tiny_policy
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
-from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
 
 # Four groups of unequal prompts and reports; the third has members that all earn the same.
 TEXTS = [

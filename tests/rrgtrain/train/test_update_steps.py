@@ -9,18 +9,19 @@ import pytest
 import torch
 
 from rrgkern import PreferencePairs
+from rrgpolicy.model import forward as forward_module
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
-from rrgtrain.policy import forward as forward_module
-from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import SamplerWatch
 from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.reference import Reference, reference_of
 from rrgtrain.train.update import is_on_policy, update
+from tests.rrgpolicy.model.common import REPORTS, tiny_policy
 from tests.rrgtrain.common import (
     Batch,
     accumulate,
@@ -30,7 +31,6 @@ from tests.rrgtrain.common import (
     rollout_logps,
     run_of,
 )
-from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 
 TEXTS = [
     [REPORTS[0], "Lungs are clear.", "No effusion."],

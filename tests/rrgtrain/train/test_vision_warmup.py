@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import torch
 
-from rrgtrain.policy.policy import Policy
+from rrgpolicy.model.policy import Policy
 from rrgtrain.schema import PolicySettings
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.vision_warmup import warm_up_vision
 from tests.rrgdata.common import studies_under
+from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import phantoms, studies
-from tests.rrgtrain.policy.common import tiny_policy
 
 
 def warmed(steps: int = 3, seed: int = 0) -> tuple[Policy, float]:

@@ -1,0 +1,126 @@
+"""End on a signal or Ctrl-C, in a loop at the end of a phase.
+
+`with stopping.installed(program):` takes the signals over for a command. From then on a signal
+raises `Stopped`, but not inside `with stopping.deferred():`, where it is only noted and
+`stopping.check()` raises it. A second Ctrl-C never waits, and there is no third: it would only cut
+off the words with which the command ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from rrgclinical.common.errors import Stopped
+
+INTERRUPTED = 130
+# Batch systems send one of them before a time limit: Slurm's --signal names which.
+WARNINGS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Stopping:
+    """Note the signals to this process; `stopping` is the one instance."""
+
+    def __init__(self) -> None:
+        self.requested: signal.Signals | None = None
+        self._requested_at = 0.0
+        self._deferred = False
+        self._cut = False
+        self._interrupted = False
+        self._installed = False
+        self._program = ""
+
+    @contextmanager
+    def installed(self, program: str) -> Iterator[None]:
+        """Takes over WARNINGS, SIGHUP and SIGINT, and gives them back. Only in the main thread;
+        elsewhere, and inside another `installed`, it does nothing. Under nohup SIGHUP stays
+        ignored.
+
+        program: whose name begins the line of a signal that is only noted.
+        """
+        if self._installed or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self.requested, self._deferred, self._installed = None, False, True
+        self._cut = self._interrupted = False
+        self._program = program
+        taken = [*WARNINGS, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            taken.append(signal.SIGHUP)
+        before = {s: signal.signal(s, self._handle) for s in taken}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self.requested, self._installed = None, False
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Signals are noted and not raised, for what must not be cut in two.
+
+        Inside `interruptible` one that was noted is raised at the end.
+        """
+        with self._set(True, self._cut):
+            yield
+        if self._cut and not self._deferred:
+            self.check()
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Signals are raised inside a deferred block, for long work that changes nothing."""
+        with self._set(False, True):
+            self.check()
+            yield
+
+    def waited(self) -> float | None:
+        """Count the seconds since the first signal; None where none has come."""
+        return None if self.requested is None else time.monotonic() - self._requested_at
+
+    def check(self) -> None:
+        """Raises `Stopped` if a signal has come."""
+        if self.requested is not None:
+            raise self._stopped()
+
+    @contextmanager
+    def _set(self, deferred: bool, cut: bool) -> Iterator[None]:
+        before = self._deferred, self._cut
+        self._deferred, self._cut = deferred, cut
+        try:
+            yield
+        finally:
+            self._deferred, self._cut = before
+
+    def _stopped(self) -> Stopped:
+        assert self.requested is not None
+        stopped = Stopped(f"stopped by {self.requested.name}")
+        if self.requested is signal.SIGINT:
+            stopped.status = INTERRUPTED
+        return stopped
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self._interrupted and number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            raise KeyboardInterrupt
+        self._interrupted |= number == signal.SIGINT
+        if self.requested is None:
+            self._requested_at = time.monotonic()
+        self.requested = signal.Signals(number)
+        if not self._deferred:
+            raise self._stopped()
+        if os.environ.get("RANK", "0") != "0":  # torchrun signals every rank
+            return
+        again = "; once more to stop at once" if number == signal.SIGINT else ""
+        line = f"{self._program}: {self.requested.name}: finishing the phase{again}\n"
+        # Not print: the signal may have come in the middle of one. After a SIGHUP the terminal is
+        # gone, which must not end the step.
+        with suppress(OSError):
+            os.write(2, line.encode())
+
+
+stopping = Stopping()

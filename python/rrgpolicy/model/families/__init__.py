@@ -1,0 +1,25 @@
+"""One module a model type, for what a family does otherwise than `Family`."""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from rrgpolicy.model.families.family import Family
+
+__all__ = ["Family", "family_of"]
+
+
+def family_of(config: Any) -> Family:
+    """Return the family of the configuration's `model_type`; most need none of their own."""
+    return _named(str(config.model_type))
+
+
+@functools.cache
+def _named(name: str) -> Family:
+    if not name.isidentifier() or find_spec(f"{__name__}.{name}") is None:
+        return Family()
+    family: Family = import_module(f"{__name__}.{name}").FAMILY
+    return family

@@ -1,0 +1,85 @@
+"""`Family`: the parts and inputs of a model, as most of transformers has them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rrgpolicy.model.families.images import ImageRule
+
+_FEATURES = ("pooler_output", "deepstack_features")
+
+
+class Family:
+    """The defaults; a module of this folder overrides what differs and has one as FAMILY.
+
+    packed: the model's decoder is called with embeddings and positions of our own, by
+    `model/forward.py`, in place of the model's forward. joins: features of several prompts can be
+    handed to one forward, and several groups stand in one row. windows: the tower attends within
+    windows of unequal size, which `packed_windows` takes at once. embedded: vLLM is given features
+    of the trainer's tower; else pictures, and the tower's weights. images: how they are prepared.
+    """
+
+    packed = False
+    joins = True
+    windows = False
+    embedded = False
+    images: type[ImageRule] = ImageRule
+
+    def decoder(self, model: Any) -> Any:
+        """The module whose `.layers` are sharded and adapted."""
+        return model.get_decoder()
+
+    def lora_targets(self, model: Any) -> list[str] | str:
+        """Name the modules that take an adapter: each Linear in the decoder's layers.
+
+        Routers of experts are none: they choose, and an adapter on them trains badly.
+        """
+        layers = self.decoder(model).layers
+        inside = {id(m) for m in layers.modules() if isinstance(m, nn.Linear)}
+        names = [n for n, m in model.named_modules() if id(m) in inside]
+        return [n for n in names if n.rsplit(".", 1)[-1] not in ("gate", "router")]
+
+    def positions(self, model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Place a prompt's tokens, int64 [A, P]: A is 3 for mRoPE, else 1.
+
+        inputs: the forward's arguments for one prompt, input_ids [1, P].
+        """
+        ids, inner = inputs["input_ids"], getattr(model, "model", None)
+        find = getattr(inner, "get_rope_index", None)
+        if find is None:
+            return torch.arange(ids.shape[1])[None]
+        takes = inspect.signature(find).parameters
+        positions: Tensor = find(**{k: v for k, v in inputs.items() if k in takes})[0]
+        return positions[:, 0].cpu()
+
+    def features(self, model: Any, images: Mapping[str, Tensor]) -> Any:
+        """Run tower and projector over the images of one prompt.
+
+        images: the arguments of the forward that are neither ids nor of tokens.
+        """
+        takes = inspect.signature(model.get_image_features).parameters
+        chosen = {k: v for k, v in images.items() if k in takes}
+        output = model.get_image_features(**chosen, return_dict=True)
+        values = {name: getattr(output, name, None) for name in _FEATURES}  # not the tower's states
+        return type(output)(**{name: value for name, value in values.items() if value is not None})
+
+    def join(self, features: Sequence[Any]) -> Any:
+        """Join the features of several prompts to those of a row."""
+        first = features[0]
+        fields = {"pooler_output": _joined([f.pooler_output for f in features])}
+        if "deepstack_features" in first:  # one tensor a layer
+            layers = zip(*(f.deepstack_features for f in features), strict=True)
+            fields["deepstack_features"] = [_joined(layer) for layer in layers]
+        return type(first)(**fields)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """One tensor of tensors, or one list of lists of them."""
+    if torch.is_tensor(parts[0]):
+        return torch.cat(list(parts))
+    return [image for part in parts for image in part]

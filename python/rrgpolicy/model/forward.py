@@ -1,0 +1,242 @@
+"""Compute hidden states of scored tokens, each prompt once per group."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rrgclinical.common.errors import UserError
+from rrgkern import SharedPrefixBatch, gather_rows, linear_token_logps, pack_shared_prefix
+from rrgpolicy.model.backbone import Backbone
+from rrgpolicy.model.cache import cache_hidden
+from rrgpolicy.model.fast_attention import FLEX_BLOCK, fast_attention
+from rrgpolicy.model.own_forward import in_company, nothing, refuse_stale, unshared_hidden
+from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.model.row import row_hidden
+from rrgpolicy.ranks import sharding
+
+VisionCache = MutableMapping[str, Any]
+
+WAYS = {"row": row_hidden, "cache": cache_hidden, "none": unshared_hidden}
+
+
+def hidden_states(
+    network: Backbone,
+    prompts: Sequence[EncodedPrompt],
+    suffixes: Sequence[Sequence[Tensor]],
+    *,
+    token_budget: int | None = None,
+    vision_cache: VisionCache | None = None,
+) -> tuple[Tensor, SharedPrefixBatch]:
+    """Compute the last hidden state wherever a scored token is predicted, without the head.
+
+    Args:
+        network: its `model`'s mode and grad settings are left as they are; `way` says how a
+            prompt is shared.
+        prompts: B encoded prompts, each run once where it is shared.
+        suffixes: for each prompt the G_b >= 0 members, int64 [T] ids, end of turn included.
+        token_budget: tokens per row, see `pack_shared_prefix`. By default all groups share a row,
+            which needs no padding; with dense attention each has its own.
+        vision_cache: features by `EncodedPrompt.key`; only with a frozen vision tower. The
+            caller keeps it as long as the tower does not change.
+
+    Returns:
+        hidden [N, H] in the model's dtype, as `Backbone.head` takes them, and the batch with
+        `targets` [N] and `offsets` [S + 1], on the network's device.
+
+    Raises:
+        ValueError: see `pack_shared_prefix`; a cache with a vision tower that trains.
+    """
+    refuse_longer(network, prompts, suffixes)
+    if network.is_packed:
+        return _packed(network, prompts, suffixes, token_budget, vision_cache)
+    if vision_cache is not None:
+        network = replace(network, vision_cache=vision_cache)
+    refuse_stale(network, network.vision_cache)
+    ids = [prompt.input_ids for prompt in prompts]
+    budget = _row(network, prompts, suffixes) if token_budget is None else token_budget
+    batch = pack_shared_prefix(ids, suffixes, token_budget=budget)
+    parts: list[list[Tensor]] = [[] for _ in prompts]
+    unused: list[Tensor] = []
+    idle = [(0, p.one_token(), [p.input_ids[-1:]]) for p in prompts[:1]]
+    for call in sharding.pad_to_lockstep(network, _calls(network, batch, prompts, suffixes), idle):
+        groups, some, members = zip(*call, strict=True)
+        computed = WAYS[network.way](network, [*some], [*members])
+        for b, hidden in zip(groups, computed, strict=True):
+            (unused if call is idle else parts[b]).append(hidden)
+    hidden = torch.cat([h for group in parts for h in group] or [nothing(network)])
+    for other in unused:  # its backward runs too
+        hidden = hidden + 0.0 * other.sum()
+    return hidden if network.scale == 1 else hidden * network.scale, batch.to(network.device)
+
+
+# Groups that go through the layers together: each its number, its prompt, and its members.
+Call = list[tuple[int, EncodedPrompt, list[Tensor]]]
+
+
+def _calls(
+    network: Backbone,
+    batch: SharedPrefixBatch,
+    prompts: Sequence[EncodedPrompt],
+    suffixes: Sequence[Sequence[Tensor]],
+) -> list[Call]:
+    """Part the groups into calls that run the layers equally often: a row, a group, a member."""
+    whole: Call = [(b, p, [*suffixes[b]]) for b, p in enumerate(prompts)]
+    if network.way == "none":
+        return [[(b, prompt, [m])] for b, prompt, members in whole for m in members if len(m)]
+    if network.way == "cache" or not network.family.joins:
+        return [[group] for group in whole if sum(map(len, group[2]))]
+    rows: dict[int, Call] = {}
+    for group, row in zip(whole, batch.row_of_group.tolist(), strict=True):
+        rows.setdefault(row, []).append(group)
+    return list(rows.values())
+
+
+def refuse_longer(
+    network: Backbone, prompts: Sequence[EncodedPrompt], suffixes: Sequence[Sequence[Tensor]]
+) -> None:
+    """Raise UserError for a prompt with its reports beyond what the probe has covered."""
+    limit = network.probed_tokens
+    if limit is None:
+        return
+    members = (max(map(len, group), default=0) for group in suffixes)
+    sizes = (len(p.input_ids) + n for p, n in zip(prompts, members, strict=False))
+    if (longest := max(sizes, default=0)) > limit:
+        raise UserError(
+            f"a prompt with its report has {longest} tokens, and sharing was probed up to {limit}, "
+            "within the model's window; shorten the prompts, or use policy.sharing=none"
+        )
+
+
+def _packed(
+    network: Backbone,
+    prompts: Sequence[EncodedPrompt],
+    suffixes: Sequence[Sequence[Tensor]],
+    token_budget: int | None,
+    vision_cache: VisionCache | None,
+) -> tuple[Tensor, SharedPrefixBatch]:
+    """Call the decoder with embeddings, positions and attention of our own, see `hidden_states`."""
+    packed = pack_shared_prefix(
+        [prompt.input_ids for prompt in prompts],
+        suffixes,
+        token_budget=_row(network, prompts, suffixes) if token_budget is None else token_budget,
+        pad_id=network.pad_id,
+        # FlexAttention's kernels are compiled once for lengths of whole blocks.
+        multiple_of=FLEX_BLOCK if network.shared_attention == "flex" else 1,
+    )
+    positions = packed.position_ids([prompt.positions for prompt in prompts])
+    image_places = image_index(prompts, packed.start_of_group.tolist())
+    batch = packed.to(network.device)
+    if batch.targets.numel() == 0:
+        return nothing(network), batch
+    embeddings = embed(
+        network, batch.input_ids, image_places, vision_embeddings(network, prompts, vision_cache)
+    )
+    if in_company(network):
+        embeddings.requires_grad_()
+    output = network.language_model(
+        inputs_embeds=embeddings,
+        # [3, R, L] with images; a decoder of text alone takes its one axis as [R, L]
+        position_ids=positions.squeeze(0).to(network.device),
+        use_cache=False,
+        **_attention(network, packed, batch, embeddings.dtype),
+    )
+    hidden = output.last_hidden_state.flatten(0, 1)
+    # The last token of a prompt predicts the first of each of its reports.
+    return gather_rows(hidden, batch.gather), batch
+
+
+def _attention(
+    network: Backbone, packed: SharedPrefixBatch, batch: SharedPrefixBatch, dtype: torch.dtype
+) -> dict[str, Any]:
+    """The language model's arguments that make it attend as `batch`, `packed` on its device."""
+    rows = packed.row_of_group
+    if bool((packed.group_offsets.diff() <= 1).all()) and rows.unique().numel() == rows.numel():
+        # One group a row, one member each, padding on the right: plain causal attention, no mask.
+        return {"attention_mask": {"full_attention": None}}
+    if network.shared_attention == "dense":
+        return {"attention_mask": {"full_attention": batch.attention_mask(dtype)}}
+    attend = fast_attention(network, packed, batch)
+    return {"attention_mask": {"full_attention": None}, "attend": attend}
+
+
+def _row(
+    network: Backbone, prompts: Sequence[EncodedPrompt], suffixes: Sequence[Sequence[Tensor]]
+) -> int | None:
+    """Tokens of a row that holds every group; None for a group a row."""
+    if network.shared_attention == "dense" or all(len(members) <= 1 for members in suffixes):
+        return None
+    return sum(len(p.input_ids) for p in prompts) + sum(len(s) for m in suffixes for s in m)
+
+
+def head_logps(
+    network: Backbone, hidden: Tensor, targets: Tensor, temperature: float = 1.0
+) -> Tensor:
+    """Log-probs fp32 [N] of `targets` under the model's logits, divided by `temperature`."""
+    weight, bias, softcap = network.head()
+    options = {"bias": bias, "softcap": softcap, "temperature": temperature}
+    return linear_token_logps(hidden, weight, targets, **options).logps  # type: ignore[arg-type]
+
+
+def vision_embeddings(
+    network: Backbone, prompts: Sequence[EncodedPrompt], cache: VisionCache | None = None
+) -> Tensor | None:
+    """Image tokens of all prompts in order, [tokens, H]; None without images.
+
+    The tower runs once over every picture that the cache (`network.vision_cache` if None) does not
+    hold.
+    """
+    cache = network.vision_cache if cache is None else cache
+    refuse_stale(network, cache)
+    with_images = [p for p in prompts if p.pixel_values is not None]
+    if not with_images:
+        return None
+    if cache is None:
+        return torch.cat(_run_tower(network, with_images))
+    return torch.cat([_cached(network, prompt, cache) for prompt in with_images])
+
+
+def _cached(network: Backbone, prompt: EncodedPrompt, cache: VisionCache) -> Tensor:
+    features = cache.get(prompt.key)
+    if features is None:
+        # Alone: in company its last bits would depend on what the cache happened to lack.
+        features = _run_tower(network, [prompt])[0].detach()
+        cache[prompt.key] = features
+    return features
+
+
+def _run_tower(network: Backbone, prompts: Sequence[EncodedPrompt]) -> list[Tensor]:
+    tower = network.visual
+    pinned = [p.pixel_values for p in prompts if p.pixel_values is not None]
+    # each as it is: what the CPU concatenates or converts is pageable, and its copy waited for
+    pixels = torch.cat([p.to(network.device, non_blocking=True) for p in pinned]).to(network.dtype)
+    grids = [p.image_grid_thw for p in prompts if p.image_grid_thw is not None]
+    grid = torch.cat(grids)
+    output = tower(pixels, grid_thw=grid.to(network.device)).pooler_output
+    merge = tower.spatial_merge_size**2
+    return list(output.split([int(g.prod(1).sum()) // merge for g in grids]))
+
+
+def image_index(prompts: Sequence[EncodedPrompt], starts: Sequence[int]) -> Tensor:
+    """Locate the image tokens of all prompts in flat rows, int64 [tokens].
+
+    starts: flat index of the first token of each prompt.
+    """
+    places = [
+        prompt.mm_token_type_ids.nonzero().squeeze(1) + start
+        for prompt, start in zip(prompts, starts, strict=True)
+    ]
+    return torch.cat(places) if places else torch.zeros(0, dtype=torch.int64)
+
+
+def embed(network: Backbone, input_ids: Tensor, places: Tensor, images: Tensor | None) -> Tensor:
+    """Token embeddings [R, L, H] with `images` [tokens, H] put at the flat `places` [tokens]."""
+    embeddings = network.language_model.embed_tokens(input_ids)
+    if images is None:
+        return embeddings
+    flat = embeddings.flatten(0, 1)
+    return flat.index_copy(0, places.to(flat.device), images.to(flat)).view_as(embeddings)

@@ -1,0 +1,339 @@
+"""`load_policy`: a checkpoint directory or a hub name in, a `Policy` out."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoTokenizer
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+from transformers.utils import cached_file
+
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
+from rrgclinical.progress_bars import no_progress_bars
+from rrgpolicy.model.attention import use_rows
+from rrgpolicy.model.backbone import SHARED_ATTENTION, sees_images
+from rrgpolicy.model.chat_template import end_of_turn
+from rrgpolicy.model.families import family_of
+from rrgpolicy.model.families.images import ImageRule
+from rrgpolicy.model.kinds import architecture, refuse_other_kinds
+from rrgpolicy.model.own_forward import FEATURES
+from rrgpolicy.model.packed_windows import PACKED_WINDOWS
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.skeleton import load_skeleton
+from rrgpolicy.model.vision_attention import vision_attention
+from rrgpolicy.model.whole import (
+    check_finite,
+    check_images,
+    check_tokenizer,
+    fetch,
+    load_adapter,
+    load_model,
+)
+from rrgpolicy.ranks.layout import Layout
+
+__all__ = ["Policy", "end_of_turn", "fetch", "load_policy", "read_config"]
+
+PREPROCESSOR, LEGACY_TEMPLATE = "preprocessor_config.json", "chat_template.json"
+
+
+def load_policy(
+    name_or_path: str | Path,
+    *,
+    dtype: torch.dtype | str = torch.float32,
+    device: torch.device | str = "cpu",
+    freeze_vision: bool = False,
+    gradient_checkpointing: bool = False,
+    attn: str = "auto",
+    vision_attn: str = "auto",
+    masters: bool = False,
+    unread: bool = False,
+) -> Policy:
+    """Loads a checkpoint of transformers with its tokenizer and, if any, image processor.
+
+    A directory with a LoRA adapter is loaded onto the base that the adapter names, and trains on.
+
+    Args:
+        name_or_path: a directory written by `Policy.save` or `save_pretrained`, or a hub name.
+        dtype: of the computation, and of the parameters without `masters`; a torch dtype or its
+            name.
+        device: where the model goes.
+        freeze_vision: the vision tower and its merger, where there is one, take no gradient.
+        gradient_checkpointing: recompute each layer in the backward pass.
+        attn: how a shared prefix is attended, see `Network`.
+        vision_attn: that of the vision tower, see `vision_attention`.
+        masters: parameters that may train are loaded in fp32 (or `dtype`, if that is wider), for
+            training by `ranks.sharding`; a frozen tower and the base of an adapter keep `dtype`.
+        unread: weights stay in their files until `sharding.setup` reads each rank's part of them.
+            An adapter and its base are read here all the same: PEFT builds on whole layers.
+
+    Raises:
+        UserError: nothing at that path, the hub cannot be reached, another architecture, an
+            unknown dtype or attention, a dtype that the device lacks, a checkpoint that is not
+            whole (see `whole`).
+    """
+    name = str(name_or_path)
+    if attn not in SHARED_ATTENTION:
+        raise UserError(f"policy.attn={attn}; use one of {', '.join(SHARED_ATTENTION)}")
+    dtype = _dtype(dtype)
+    require_dtype(device, dtype)
+    if (Path(name) / "adapter_config.json").is_file():
+        policy = load_policy(
+            base_of_adapter(name),
+            dtype=dtype,
+            device=device,
+            freeze_vision=freeze_vision,
+            gradient_checkpointing=gradient_checkpointing,
+            attn=attn,
+            vision_attn=vision_attn,
+        )
+        policy.model = load_adapter(name, policy.model)
+        fetch(name, policy.head)
+        check_finite(name, dict(policy.model.named_parameters()))
+        if policy.sees_images and (Path(name) / PREPROCESSOR).is_file():
+            # with the bounds of images that the adapter was trained with
+            policy.image_processor = open_images(name, policy.config).processor
+        return policy
+    config = read_config(name)
+    loaded = torch.promote_types(dtype, torch.float32) if masters else dtype
+    tokenizer: Any = fetch(
+        name, lambda: AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    )
+    family = family_of(config)
+    image_processor: Any = None
+    options: dict[str, Any] = {}
+    tower = vision_attention(vision_attn, device, dtype, windows=family.windows)
+    if sees_images(config):
+        image_processor = open_images(name, config).processor
+        tokenizer.chat_template = _template_of_images(name) or tokenizer.chat_template
+        if tower not in ("sdpa", PACKED_WINDOWS):
+            options["attn_implementation"] = {"vision_config": tower}
+    load = partial(
+        getattr(transformers, str(architecture(config))).from_pretrained,
+        config=config,
+        dtype=loaded,
+        **options,
+    )
+    with no_progress_bars() if unread or _is_small(name) else nullcontext():
+        model, fill = load_skeleton(name, load, loaded, device) if unread else (None, None)
+        if model is None:
+            model = load_model(name, partial(load, name, device_map=_straight_to(device)))
+            model.to(device)
+            check_finite(name, dict(model.named_parameters()))
+    use_rows(model)
+    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    # The files may hold a head of their own whatever config.json says, and the hub's flat one says
+    # it once: vLLM would believe either part.
+    for part in (model.config, model.config.get_text_config()):
+        part.tie_word_embeddings = tied
+    check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
+    if tower == PACKED_WINDOWS and sees_images(config):
+        model.set_attn_implementation({"vision_config": PACKED_WINDOWS})
+    if gradient_checkpointing:
+        checkpoint_layers(model)
+    model.eval()
+    listed = _listed_ends(model)
+    closing = fetch(name, lambda: end_of_turn(tokenizer), "the chat template of ")
+    closing = next(iter(listed), None) if closing is None else closing
+    if closing is None:
+        raise UserError(
+            f"neither the chat template of {name} nor its generation_config.json says what ends a "
+            f"turn; use the tokenizer that {type(model).__name__} comes with"
+        )
+    pad_id = closing if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    policy = Policy(
+        model=model,
+        tokenizer=tokenizer,
+        image_processor=image_processor,
+        device=torch.device(device),
+        eos_ids=tuple(dict.fromkeys([closing, *listed])),
+        end_of_turn=closing,
+        pad_id=pad_id,
+        attn=attn,
+        compute_dtype=dtype,
+        layout=Layout(fill=fill),
+    )
+    fetch(name, lambda: (policy.head(), policy.language_model))
+    fetch(name, lambda: policy.codec, "the tokenizer of ")
+    model.generation_config = policy.generation_config
+    for _, parameter in policy.eyes() if freeze_vision else []:
+        parameter.requires_grad_(False)
+        parameter.data = parameter.data.to(dtype)
+    return policy
+
+
+def checkpoint_layers(model: Any) -> None:
+    """Let each layer be computed again in the backward pass."""
+    # Renamed in transformers 5.23; the older name still works there, with a warning.
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+
+
+def _refuse_layout(name: str, config: Any) -> None:
+    """UserError for a family whose images the loader does not prepare."""
+    pil = (IMAGE_PROCESSOR_MAPPING_NAMES.get(config.model_type) or {}).get("pil")
+    if pil != family_of(config).images.reads:
+        raise UserError(
+            f"{name}: the images of a {config.model_type} are prepared by {pil or 'torchvision'}, "
+            f"for which model/families/{config.model_type}.py would have to say how many tokens "
+            "an image gets; name a Qwen-VL, Gemma 3, InternVL or LLaVA-OneVision, or call "
+            "shared_prefix_logps in a loop of your own"
+        )
+    forward = getattr(transformers, str(architecture(config))).forward
+    family = family_of(config)
+    takes = family.packed or not family.joins
+    if not takes and FEATURES not in inspect.signature(forward).parameters:
+        raise UserError(
+            f"{name}: the images of a {config.model_type} are computed once for a group, and its "
+            f"forward takes no {FEATURES} in transformers {transformers.__version__}; install a "
+            "newer one"
+        )
+
+
+def open_images(name: str, config: Any) -> ImageRule:
+    """Read how a checkpoint's images are prepared; UserError where that does not fit the model."""
+    kind = family_of(config).images
+    processor = fetch(name, lambda: getattr(transformers, kind.reads).from_pretrained(name))
+    images = kind(processor, config)
+    fetch(name, lambda: check_images(name, images))
+    return images
+
+
+def _template_of_images(name: str) -> str | None:
+    """Read the chat template that older checkpoints keep for their processor; None without one."""
+    file = fetch(
+        name,
+        lambda: cached_file(name, LEGACY_TEMPLATE, _raise_exceptions_for_missing_entries=False),
+    )
+    template = None if file is None else json_reader.read(Path(file), dict).get("chat_template")
+    return template if isinstance(template, str) else None
+
+
+def _straight_to(device: torch.device | str) -> dict[str, torch.device] | None:
+    """Where each weight goes as it is read; None leaves it on the CPU.
+
+    Read whole first, the models of eight ranks would lie in a node's memory at once.
+    """
+    place = torch.device(device)
+    return None if place.type == "cpu" else {"": place}
+
+
+def read_config(name: str) -> Any:
+    """transformers' configuration of a checkpoint, of its base for an adapter; no weights are read.
+
+    Raises UserError as `load_policy` does where there is none, or it is no model for the trainer.
+    """
+    if (Path(name) / "adapter_config.json").is_file():
+        return read_config(base_of_adapter(name))
+    _refuse_missing(name)
+    config = fetch(name, lambda: AutoConfig.from_pretrained(name, trust_remote_code=False))
+    _refuse_foreign(name, config)
+    return config
+
+
+def _dtype(dtype: torch.dtype | str) -> torch.dtype:
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise UserError(f"policy.dtype={dtype} is no floating-point type; use float32 or bfloat16")
+    return found
+
+
+def require_dtype(device: torch.device | str, dtype: torch.dtype) -> None:
+    """UserError where the device does not compute in the dtype."""
+    device = torch.device(device)
+    if dtype != torch.bfloat16 or device.type != "cuda":
+        return
+    if not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UserError(
+            f"policy.dtype=bfloat16, which {torch.cuda.get_device_name(device)} lacks; use "
+            "policy.dtype=float32, or a GPU of compute capability 8.0 or more"
+        )
+
+
+def _refuse_missing(name: str) -> None:
+    """UserError for a path that can be no checkpoint; a hub name passes."""
+    path = Path(name).expanduser()
+    looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1
+    # runs/typo would pass for a hub name, but nobody's hub name begins with a folder that is here,
+    # nor with the one that runs are written to
+    looks_local = looks_local or path.parent.is_dir() or name.startswith("runs/")
+    if path.is_dir():
+        if not any((path / f).is_file() for f in ("config.json", "adapter_config.json")):
+            own = sorted({str(f.parent) for f in path.glob("checkpoints/*/*config.json")})
+            such = f" such as {' or '.join(own)}" if own else ""
+            raise UserError(f"{name} holds no config.json; name a checkpoint directory{such}")
+    elif path.exists():
+        raise UserError(f"{name} is a file; name the checkpoint directory it lies in")
+    elif looks_local:
+        raise UserError(
+            f"no such directory: {name}; name a checkpoint directory or a hub model such as "
+            "Qwen/Qwen2.5-VL-3B-Instruct"
+        )
+
+
+def _refuse_foreign(name: str, config: Any) -> None:
+    wanted = architecture(config)
+    seen = getattr(config, "architectures", None) or [wanted or config.model_type]
+    if not isinstance(seen, list) or not all(isinstance(one, str) for one in seen):
+        raise UserError(f"{name}: config.json has architectures {seen!r}; wanted a list of names")
+    if wanted is None:
+        raise UserError(
+            f"{name}: a {config.model_type} predicts no next token; name a language model, or one "
+            "that sees images too"
+        )
+    if wanted not in seen:
+        raise UserError(
+            f"{name}: config.json names {', '.join(seen)}, and a {config.model_type} that writes "
+            f"text is a {wanted}; name such a checkpoint"
+        )
+    try:
+        refuse_other_kinds(config)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from None
+    if sees_images(config):
+        _refuse_layout(name, config)
+
+
+def base_of_adapter(adapter: str) -> str:
+    """The checkpoint that a directory with an adapter builds on; UserError where it names none."""
+    file = Path(adapter) / "adapter_config.json"
+    base = fetch(adapter, lambda: json_reader.read(file, dict)).get("base_model_name_or_path")
+    if base and not isinstance(base, str):
+        raise UserError(
+            f"{file}: base_model_name_or_path is {base!r}; wanted a checkpoint directory or a hub "
+            "name"
+        )
+    if base and (Path(base) / "adapter_config.json").is_file():
+        raise UserError(
+            f"the adapter in {adapter} is of {base}, another adapter; merge that one into its "
+            "base, and name the result as base_model_name_or_path"
+        )
+    if not base:
+        raise UserError(
+            f"the adapter in {adapter} names no base; set base_model_name_or_path in its "
+            "adapter_config.json"
+        )
+    return str(base)
+
+
+def _is_small(name: str) -> bool:
+    """A local checkpoint that is read in a blink."""
+    path = Path(name)
+    return path.is_dir() and sum(f.stat().st_size for f in path.glob("*.safetensors")) < 2**28
+
+
+def _listed_ends(model: Any) -> list[int]:
+    listed = model.generation_config.eos_token_id
+    ids = [] if listed is None else listed if isinstance(listed, list) else [listed]
+    if not all(type(token) is int for token in ids):
+        raise UserError(
+            f"{model.name_or_path}: generation_config.json has eos_token_id {listed!r}; wanted a "
+            "token id or a list of them"
+        )
+    return ids

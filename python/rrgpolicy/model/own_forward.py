@@ -1,0 +1,115 @@
+"""Run a model's own forward up to its head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from rrgpolicy.model.backbone import Backbone
+from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.ranks import sharding
+
+FEATURES = "mm_encoder_outputs"
+"""The argument of a forward that takes the features of images in place of pixels."""
+
+
+def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
+    """Return the head's input [R, L, H]; the hooks of FSDP, DDP and PEFT run."""
+    model, inputs_of_head = backbone.backbone, list[Tensor]()
+
+    def take(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+        inputs_of_head.append(args[0])
+        return (args[0][:, :0],)
+
+    handles = [model.get_output_embeddings().register_forward_pre_hook(take)]
+    if in_company(backbone):
+        embedding = model.get_input_embeddings()
+        handles.append(embedding.register_forward_hook(lambda *args: args[-1].requires_grad_()))
+    try:
+        backbone.model(**{"use_cache": False, **inputs})
+    finally:
+        for handle in handles:
+            handle.remove()
+    return inputs_of_head[0]
+
+
+def in_company(backbone: Backbone) -> bool:
+    """Tell if sharded layers go back below a tower that may lack images here.
+
+    They are gathered for a backward on all ranks or on none. Where the tower trains alone, tokens
+    are given a gradient of their own, so that a rank without images goes through it too.
+    """
+    trains = torch.is_grad_enabled() and not backbone.vision_frozen
+    return trains and sharding.is_sharded(backbone)
+
+
+def with_tokens(backbone: Backbone, prompt: EncodedPrompt, member: Tensor) -> dict[str, Any]:
+    """The forward's arguments for a prompt with `member` [T] behind it, pixels included."""
+    member = member[None]
+    tokens = {"input_ids": torch.cat([prompt.inputs["input_ids"], member], 1)}
+    for name, values in prompt.per_token.items():
+        tokens[name] = torch.cat([values, torch.zeros_like(member)], 1)
+    return {k: v.to(backbone.device) for k, v in tokens.items()} | pixels(backbone, prompt)
+
+
+def pixels(backbone: Backbone, prompt: EncodedPrompt) -> dict[str, Tensor]:
+    """The forward's arguments for a prompt's images, on the device in the model's dtype."""
+    placed = {k: v.to(backbone.device, non_blocking=True) for k, v in prompt.images.items()}
+    return {k: v.to(backbone.dtype) if v.is_floating_point() else v for k, v in placed.items()}
+
+
+def refuse_stale(backbone: Backbone, cache: Any) -> None:
+    """Raise ValueError for a cache of features whose tower trains."""
+    if cache is not None and not backbone.vision_frozen:
+        raise ValueError(
+            "a vision cache with a vision tower that trains would go stale: freeze the tower "
+            "(freeze_vision=True) or pass no cache"
+        )
+
+
+def features(backbone: Backbone, prompt: EncodedPrompt) -> Any:
+    """Compute the features of a prompt's images, or take them from a fresh cache."""
+    cache = backbone.vision_cache
+    own = None if cache is None else cache.get(prompt.key)
+    if own is None:
+        own = backbone.family.features(backbone.backbone, pixels(backbone, prompt))
+        if cache is not None:
+            own = tree_map(lambda t: t.detach() if torch.is_tensor(t) else t, own)
+            cache[prompt.key] = own
+    return own
+
+
+def as_arguments(backbone: Backbone, prompts: list[EncodedPrompt]) -> dict[str, Any]:
+    """The forward's arguments for the images of all prompts of a row."""
+    shown = [p for p in prompts if p.images]
+    if not shown:
+        return {}
+    if not backbone.family.joins:
+        (prompt,) = shown
+        return pixels(backbone, prompt)
+    joined = backbone.family.join([features(backbone, p) for p in shown])
+    return {FEATURES: {"image": joined}}
+
+
+def unshared_hidden(
+    backbone: Backbone, prompts: list[EncodedPrompt], suffixes: list[list[Tensor]]
+) -> list[Tensor]:
+    """Hidden states [N_b, H] of each group, each member with its whole prompt."""
+    groups = []
+    for prompt, members in zip(prompts, suffixes, strict=True):
+        begin, parts = len(prompt.input_ids) - 1, []
+        for member in members:
+            if len(member):
+                hidden = last_hidden(backbone, **with_tokens(backbone, prompt, member))
+                parts.append(hidden[0, begin:-1])
+        groups.append(torch.cat(parts) if parts else nothing(backbone))
+    return groups
+
+
+def nothing(backbone: Backbone) -> Tensor:
+    """No hidden state: [0, H]."""
+    width = backbone.embedding_shape[1]
+    return torch.zeros(0, width, dtype=backbone.dtype, device=backbone.device)

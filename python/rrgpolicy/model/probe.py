@@ -1,0 +1,359 @@
+"""Find a way to share prompts with the model's own log-probs and gradients.
+
+Two prompts of different image counts, one of them longer than the model's window, and five
+completions, one of a single token, run through each way and through the model's own logits, under
+the run's attention, adapters, frozen parts and checkpointing, in fp32 and without dropout.
+Gradients must be in it: a cache that is detached by mistake passes any check of values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from rrgclinical.common.errors import cause_line
+from rrgpolicy.model.backbone import SHARINGS, Backbone
+from rrgpolicy.model.forward import head_logps, hidden_states
+from rrgpolicy.model.own_forward import with_tokens
+from rrgpolicy.model.prompt import EncodedPrompt, placed
+
+# Rounding in fp32 stays below 1e-4; each mistake tried was beyond 0.03, or in gradients 0.2.
+LOGPS, GRADIENTS = 2e-3, 2e-2
+COMPLETIONS = ((5, 1, 9), (3, 7))
+# Windows beyond are not crossed: `Probed.tokens` says up to where sharing is known to be exact.
+LONGEST = 5000
+NAMES = {"row": "a packed row", "cache": "a prefix cache", "none": "a row of its own"}
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A way, its attention (see `Backbone.attn`), and how far it was from the model's own.
+
+    logps: the largest difference of a log-prob; gradients: that of a gradient to its largest
+    entry; refused: what was tried before, with the reasons; tokens: the longest sequence for which
+    sharing is known to be exact, None where no window limits it.
+    """
+
+    way: str
+    attn: str
+    logps: float
+    gradients: float
+    refused: tuple[str, ...] = ()
+    tokens: int | None = None
+
+    def line(self, model: str) -> str:
+        """Tell the outcome for a `model` in one line."""
+        close = f"(log-probs within {self.logps:.0e}, gradients {self.gradients:.0e})"
+        why = f"; not by {'; '.join(self.refused)}" if self.refused else ""
+        if self.way == "none":
+            return f"{model}: prompts are NOT shared, each report carries its own {close}{why}"
+        by = f"{NAMES[self.way]}, up to {self.tokens} tokens" if self.tokens else NAMES[self.way]
+        return f"{model}: prompts are shared by {by} {close}{why}"
+
+    def applied(self, backbone: Backbone) -> None:
+        """Let the model's forwards go the way that was found."""
+        backbone.sharing, backbone.attn, backbone.probed_tokens = self.way, self.attn, self.tokens
+
+
+class NoWay(ValueError):
+    """Say that no way is exact, or not the one that was asked for."""
+
+
+def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "auto") -> Probed:
+    """Choose the first of row, cache and none that is exact.
+
+    Args:
+        backbone: whole on its device; its mode and generators are as before afterwards.
+        prompts: one or two, of different image counts where the model sees images.
+        sharing: "auto", or the one way that is tried.
+
+    Raises:
+        NoWay: the way that is forced fails, or a completion with its whole prompt does: then the
+            head is not what the configuration says; or the model's own forward raises.
+    """
+    ways = SHARINGS if sharing == "auto" else (sharing,)
+    tried = [(way, attn) for way in ways for attn in _attentions(backbone, way)]
+    refused: list[str] = []
+    with _as_probed(backbone) as plain:
+        pairs, tokens = _pairs(plain, prompts)
+        weights = _weights(plain)
+        own = _own_or_refused(plain, pairs, weights)
+        _refuse_other_values(plain, pairs, own[0])
+        for way, attn in tried:
+            candidate = replace(plain, sharing=way, attn=attn)
+            try:
+                shared = _shared(candidate, pairs, weights)
+            except Exception as error:  # whatever a foreign forward raises
+                lines = str(error).splitlines() or [""]
+                refused.append(f"{_named(way, attn)}: {type(error).__name__}: {lines[0][:100]}")
+                continue
+            far = _differences(shared, own)
+            if far[0] <= LOGPS and far[1] <= GRADIENTS:
+                limit = tokens if way != "none" else None
+                return Probed(way, attn, *far, tuple(refused), limit)
+            gaps = f"log-probs differ by {far[0]:.1g}, gradients by {far[1]:.1g}"
+            refused.append(f"{_named(way, attn)}: {gaps}")
+    name = type(backbone.backbone).__name__
+    if sharing in ("auto", "none"):
+        raise NoWay(
+            f"a {name} cannot be trained: not even a report with its whole prompt has the model's "
+            f"own log-probs ({'; '.join(refused)}); its head does more than its configuration says"
+        )
+    raise NoWay(
+        f"policy.sharing={sharing}, which is not exact for this {name} ({'; '.join(refused)}); use "
+        "policy.sharing=auto"
+    )
+
+
+def _named(way: str, attn: str) -> str:
+    return f"{NAMES[way]} with the model's own attention" if attn == "dense" else NAMES[way]
+
+
+def _attentions(backbone: Backbone, way: str) -> tuple[str, ...]:
+    """The fast attention first, then the model's own beneath the row."""
+    if way != "row" or backbone.attn == "dense":
+        return (backbone.attn,)
+    return (backbone.attn, "dense")
+
+
+@contextmanager
+def _as_probed(backbone: Backbone) -> Iterator[Backbone]:
+    """The backbone in train mode, where layers are checkpointed, in fp32, with dropout off."""
+    with ExitStack() as stack:
+        stack.enter_context(_without_dropout(backbone.model))
+        stack.enter_context(_wide(backbone.model))
+        stack.enter_context(torch.random.fork_rng())
+        stack.enter_context(torch.autocast(backbone.device.type, enabled=False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(_full_precision())
+        stack.enter_context(_plain_tower(backbone.backbone))
+        dtype = next(backbone.model.parameters()).dtype
+        yield replace(backbone, compute_dtype=dtype, vision_cache=None, left_out=())
+
+
+@contextmanager
+def _without_dropout(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    rates = [
+        (module, name, rate)
+        for module, _ in modes
+        for name, rate in vars(module).items()
+        if isinstance(rate, float) and re.search("^p$|drop|jitter", name)
+    ]
+    model.train()
+    try:
+        for module, name, _ in rates:
+            setattr(module, name, 0.0)
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for module, name, rate in rates:
+            setattr(module, name, rate)
+
+
+@contextmanager
+def _wide(model: nn.Module) -> Iterator[None]:
+    """Parameters in fp32 inside, or wider where one is; in bf16 a mistake hides in rounding."""
+    before = [(p, p.data) for p in model.parameters()]
+    wide = torch.float32
+    for parameter, _ in before:
+        wide = torch.promote_types(wide, parameter.dtype)
+    try:
+        for parameter, data in before:
+            parameter.data = data.to(wide)
+        yield
+    finally:
+        for parameter, data in before:
+            parameter.data = data
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def _plain_tower(model: Any) -> Iterator[None]:
+    """A tower that computes in 16 bits alone attends by SDPA inside."""
+    tower = getattr(model.config, "vision_config", None)
+    name = getattr(tower, "_attn_implementation", None) or ""
+    if not name.startswith("flash"):
+        yield
+        return
+    model.set_attn_implementation({"vision_config": "sdpa"})
+    try:
+        yield
+    finally:
+        model.set_attn_implementation({"vision_config": name})
+
+
+Pairs = list[tuple[EncodedPrompt, list[Tensor]]]
+
+
+def _pairs(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> tuple[Pairs, int | None]:
+    """Two prompts with their completions, and up to where a window leaves sharing known."""
+    draw = torch.Generator().manual_seed(0)
+    words = _words(backbone, prompts[0])
+
+    def text(length: int) -> Tensor:
+        return words[torch.randint(len(words), (length,), generator=draw)]
+
+    first, *others = sorted(prompts[:2], key=lambda p: -len(p.images.get("pixel_values", ())))
+    window = _window(backbone.text_config)
+    longest = max(map(len, (p.input_ids for p in prompts))) + 16
+    limit = None
+    if window is not None and window + 16 > longest:
+        limit = None if window + 16 <= LONGEST else longest
+        longest = window + 16 if limit is None else longest
+    first = _extended(backbone, first, text(longest - len(first.input_ids)))
+    shorter = others[0] if others else _extended(backbone, first.one_token(), text(13))
+    members = [[text(length) for length in lengths] for lengths in COMPLETIONS]
+    return [(first, members[0]), (shorter, members[1])], limit
+
+
+def _words(backbone: Backbone, prompt: EncodedPrompt) -> Tensor:
+    """Ids of a prompt that stand for text, not for what the configuration names."""
+    config, text = vars(backbone.config), vars(backbone.text_config)
+    named = {
+        value
+        for key, value in (*config.items(), *text.items())
+        if key.endswith(("_token_id", "_token_index")) and isinstance(value, int)
+    }
+    # all alike, tokens would leave attention nothing to do
+    few = len(prompt.input_ids.unique()) < 16
+    ids = torch.arange(backbone.embedding_shape[0]) if few else prompt.input_ids.unique()
+    return ids[~torch.isin(ids, torch.tensor(sorted(named)).long())]
+
+
+def _window(text: Any) -> int | None:
+    """Count the tokens that the layers with the widest window see; None without windows."""
+    kinds = set(getattr(text, "layer_types", None) or ())
+    if kinds and not kinds & {"sliding_attention", "chunked_attention"}:
+        return None
+    sizes = (getattr(text, n, None) for n in ("sliding_window", "attention_chunk_size"))
+    return max((s for s in sizes if isinstance(s, int)), default=None)
+
+
+def _extended(backbone: Backbone, prompt: EncodedPrompt, more: Tensor) -> EncodedPrompt:
+    """The prompt with more text behind it."""
+    inputs = dict(prompt.inputs)
+    for name, values in {"input_ids": prompt.inputs["input_ids"], **prompt.per_token}.items():
+        tail = more if name == "input_ids" else torch.zeros_like(more)
+        inputs[name] = torch.cat([values, tail.to(values)[None]], 1)
+    inputs.pop("attention_mask", None)
+    return placed(backbone, inputs, key=f"{prompt.key}-longer")
+
+
+def _weights(backbone: Backbone) -> list[nn.Parameter]:
+    """The weights whose gradients are compared: the first, the middle and the last that train, and
+    those of the decoder's first layer, whose keys and values no other weight reaches."""
+    trained = [p for p in backbone.model.parameters() if p.requires_grad and p.ndim > 1]
+    layers = [*backbone.language_model.layers[:1].parameters()]
+    chosen = [trained[k] for k in (0, len(trained) // 2, -1)] if trained else []
+    chosen += [p for p in layers if p.requires_grad and p.ndim > 1]
+    return [*{id(p): p for p in chosen}.values()]
+
+
+# Log-probs of all completions, and the gradient of each weight, None where it takes none.
+Seen = tuple[Tensor, list[Tensor | None]]
+
+
+def _own(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
+    """By the model's own forward and logits, one completion at a time."""
+    model: Any = backbone.model
+    keeps = "logits_to_keep" in inspect.signature(backbone.backbone.forward).parameters
+    logps: list[Tensor] = []
+    total: list[Tensor | None] = [None] * len(weights)
+    spread = iter(_spread(pairs))
+    for prompt, members in pairs:
+        for ids in members:
+            logits_kept = {"logits_to_keep": len(ids) + 1} if keeps else {}
+            inputs = with_tokens(backbone, prompt, ids)
+            logits = model(**inputs, **logits_kept, use_cache=False).logits[0, -len(ids) - 1 : -1]
+            chosen = ids.to(logits.device)[:, None]
+            chosen_logps = logits.log_softmax(-1).gather(-1, chosen)[:, 0]
+            logps.append(chosen_logps.detach())
+            for k, part in enumerate(_gradients(chosen_logps, next(spread), weights)):
+                before = total[k]
+                total[k] = part if before is None or part is None else before + part
+                total[k] = before if part is None else total[k]
+    return torch.cat(logps), total
+
+
+def _refuse_other_values(backbone: Backbone, pairs: Pairs, own_logps: Tensor) -> None:
+    """Raise NoWay where a forward draws at random, or tokens of a report see later ones."""
+    prompt, members = pairs[0]
+    again, cut = (_own(backbone, [(prompt, [members[0][:n]])], [])[0] for n in (None, 2))
+    if (again - own_logps[: len(again)]).abs().max() > LOGPS:
+        raise NoWay(
+            f"a {type(backbone.backbone).__name__} cannot be trained: its own forward, called "
+            "twice, gives other log-probs; turn off what it draws at random in its config.json"
+        )
+    if (cut - again[:2]).abs().max() > LOGPS:
+        raise NoWay(
+            f"a {type(backbone.backbone).__name__} cannot be trained: tokens of a report see later "
+            f"ones with {', '.join(['input_ids', *prompt.per_token])}; leave out what marks them so"
+        )
+
+
+def _own_or_refused(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
+    try:
+        return _own(backbone, pairs, weights)
+    except Exception as error:  # whatever a foreign forward raises
+        raise NoWay(
+            f"a {type(backbone.backbone).__name__} cannot be trained: its own forward fails in "
+            f"transformers {transformers.__version__} ({cause_line(error)}); use another version, "
+            "or another model"
+        ) from error
+
+
+def _shared(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
+    """By the forward of training: all prompts at once, and the head's weight."""
+    prompts, members = [p for p, _ in pairs], [m for _, m in pairs]
+    hidden, batch = hidden_states(backbone, prompts, members)
+    logps = head_logps(backbone, hidden, batch.targets)
+    return logps.detach(), _gradients(logps, torch.cat(_spread(pairs)), weights)
+
+
+def _spread(pairs: Pairs) -> list[Tensor]:
+    """A weight for each token of each completion, from -1 to 1 over all."""
+    lengths = [len(ids) for _, members in pairs for ids in members]
+    return list(torch.linspace(-1, 1, sum(lengths)).split(lengths))
+
+
+def _gradients(logps: Tensor, spread: Tensor, weights: list[nn.Parameter]) -> list[Tensor | None]:
+    if not weights:
+        return []
+    loss = (logps * spread.to(logps)).sum()
+    return list(torch.autograd.grad(loss, weights, allow_unused=True))
+
+
+def _differences(shared: Seen, own: Seen) -> tuple[float, float]:
+    """The largest of log-probs, and of gradients relative to the largest entry of each."""
+    logps = (shared[0] - own[0]).abs().max()
+    top = max((g.abs().max().item() for g in own[1] if g is not None), default=0.0)
+    far = [torch.zeros(())]
+    for ours, theirs in zip(shared[1], own[1], strict=True):
+        if ours is None or theirs is None:
+            other = ours if theirs is None else theirs
+            far.append(torch.zeros(()) if other is None else (other != 0).any().cpu().float())
+            continue
+        scale = theirs.abs().max().clamp(min=max(1e-4 * top, 1e-30))
+        far.append(((ours - theirs).abs().max() / scale).cpu())
+    both = torch.stack([logps.cpu(), torch.stack([f.to(logps.dtype).cpu() for f in far]).max()])
+    found_logps, found_gradients = both.nan_to_num(torch.inf).tolist()
+    return found_logps, found_gradients

@@ -1,0 +1,197 @@
+"""`shared_prefix_logps`: log-probs of groups of completions, for a training loop of one's own.
+
+The model is one of transformers, loaded as ever; nothing of the trainer is needed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rrgkern import linear_token_logps
+from rrgpolicy.model.attention import use_rows
+from rrgpolicy.model.backbone import SHARED_ATTENTION, SHARINGS, Backbone
+from rrgpolicy.model.forward import VisionCache, hidden_states
+from rrgpolicy.model.kinds import refuse_other_kinds
+from rrgpolicy.model.probe import Probed, probe
+from rrgpolicy.model.prompt import EncodedPrompt, placed
+
+OF_PROMPT = ("input_ids", "attention_mask", "pixel_values")
+OF_A_CALL = ("labels", "position_ids", "inputs_embeds", "past_key_values", "use_cache")
+
+_PROBED: WeakKeyDictionary[nn.Module, dict[Any, Probed]] = WeakKeyDictionary()
+
+
+class Options(NamedTuple):
+    """Name the attention and the way that are asked for."""
+
+    attn: str
+    sharing: str
+
+
+class SharedPrefixLogps(NamedTuple):
+    """Log-probs of N tokens of S completions, in order, on the model's device.
+
+    logps and entropy fp32 [N] (entropy None unless asked for); targets int64 [N];
+    offsets int64 [S + 1] and group_offsets int64 [B + 1], as rrgkern's losses take them;
+    sharing: the way that prompts were shared, "row", "cache" or "none".
+    """
+
+    logps: Tensor
+    entropy: Tensor | None
+    targets: Tensor
+    offsets: Tensor
+    group_offsets: Tensor
+    sharing: str
+
+
+def shared_prefix_logps(
+    model: nn.Module,
+    prompts: Sequence[Mapping[str, Any]],
+    completions: Sequence[Sequence[Tensor]],
+    *,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    token_budget: int | None = None,
+    attn: str = "auto",
+    vision_cache: VisionCache | None = None,
+    sharing: str = "auto",
+) -> SharedPrefixLogps:
+    """Log-probs of every completion token, each prompt and its images computed once per group.
+
+    Equal, with all gradients, to a forward of each `[prompt | completion]` on its own, up to
+    rounding (and to dropout, LoRA's or attention's, whose mask a group's prompt shares).
+
+    Args:
+        model: a model of transformers that predicts tokens, or a PEFT model around one; its mode,
+            gradients and gradient checkpointing are used as they are. Its attention must be "sdpa"
+            or "eager"; it is set to one that is the same wherever no prefix is shared. The first
+            call for a model, and the first with images, probe how its prompts can be shared, and
+            say so on standard error.
+        prompts: for each of B groups what a processor returns for its one prompt: `input_ids`
+            int [P] or [1, P], image tokens expanded; `attention_mask` if it was padded; the other
+            arguments of the forward, such as `pixel_values`, for its images; and, for
+            `vision_cache`, a string `key` that names them.
+        completions: for each group its G_b >= 0 completions, int64 [T] ids, every one scored.
+        temperature: divides the logits.
+        entropy: also the entropy of every token's distribution, differentiable.
+        token_budget: tokens per row; all groups share one row by default.
+        attn: see `Backbone`.
+        vision_cache: image features by `key`, for a vision tower that is frozen.
+
+    Raises:
+        ValueError: a model that cannot share a prompt, with the reason; prompts and completions
+            that do not fit; see also `pack_shared_prefix`.
+    """
+    network = _backbone(model, prompts, Options(attn, sharing))
+    cached = vision_cache is not None
+    encoded = [_encoded(network, p, b, cached=cached) for b, p in enumerate(prompts)]
+    hidden, batch = hidden_states(
+        network,
+        encoded,
+        [[ids.cpu() for ids in group] for group in completions],
+        token_budget=token_budget,
+        vision_cache=vision_cache,
+    )
+    weight, bias, softcap = network.head()
+    out = linear_token_logps(
+        *(hidden, weight, batch.targets),
+        bias=bias,
+        softcap=softcap,
+        temperature=temperature,
+        entropy=entropy,
+    )
+    return SharedPrefixLogps(
+        out.logps, out.entropy, batch.targets, batch.offsets, batch.group_offsets, network.way
+    )
+
+
+def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: Options) -> Backbone:
+    if options.attn not in SHARED_ATTENTION:
+        raise ValueError(f"attn={options.attn!r}: use one of {', '.join(SHARED_ATTENTION)}")
+    if options.sharing not in ("auto", *SHARINGS):
+        raise ValueError(f"sharing={options.sharing!r}: use one of auto, {', '.join(SHARINGS)}")
+    adapters: Any = getattr(model, "peft_config", {})
+    if any(config.is_prompt_learning for config in adapters.values()):
+        raise ValueError("prompt-learning adapters prepend tokens of their own: use LoRA")
+    inner: Any = model.get_base_model() if adapters else model  # type: ignore[operator]
+    if not isinstance(inner, PreTrainedModel) or inner.get_output_embeddings() is None:
+        raise ValueError(
+            f"a {type(inner).__name__} cannot share prefixes: wanted a model of transformers with "
+            "a head that predicts tokens, or a PEFT model around one (under "
+            "DistributedDataParallel, wrap a module whose forward calls this function)"
+        )
+    refuse_other_kinds(inner.config)
+    use_rows(inner)
+    embedding: Any = inner.get_input_embeddings()
+    backbone = Backbone(model=model, device=embedding.weight.device, pad_id=0, attn=options.attn)
+    _ = backbone.head(), backbone.language_model  # which have reasons of their own to refuse
+    probed = _PROBED.setdefault(model, {})
+    pictured = any(p.get("pixel_values") is not None for p in prompts)
+    key = (options, _trains(model), pictured)
+    if key not in probed:
+        examples = [_encoded(backbone, p, b, cached=False) for b, p in enumerate(prompts)]
+        counts = {len(e.images.get("pixel_values", ())): e for e in examples if len(e.input_ids)}
+        if not counts:
+            return backbone  # nothing to probe with, and nothing to compute
+        probed[key] = probe(backbone, [*counts.values()][:2], options.sharing)
+        print(f"rrgpolicy: {probed[key].line(type(inner).__name__)}", file=sys.stderr)
+    probed[key].applied(backbone)
+    return backbone
+
+
+def _trains(model: nn.Module) -> tuple[bool, ...]:
+    """What the probe's outcome may depend on, beside the model and the options."""
+    checkpointed = any(getattr(m, "gradient_checkpointing", False) for m in model.modules())
+    frozen = not all(p.requires_grad for p in model.parameters())
+    return checkpointed, frozen
+
+
+def _encoded(
+    backbone: Backbone, prompt: Mapping[str, Any], number: int, *, cached: bool
+) -> EncodedPrompt:
+    takes = inspect.signature(backbone.backbone.forward).parameters
+    of_prompt = [k for k in (*OF_PROMPT, *takes) if k in prompt or k in OF_PROMPT[:2]]
+    unknown = {k for k in prompt.keys() - {*of_prompt, "key"} if prompt[k] is not None}
+    unknown |= {k for k in prompt if "video" in k or "audio" in k or k in OF_A_CALL}
+    if prompt.get("pixel_values") is not None and not backbone.sees_images:
+        raise ValueError(f"prompt {number} has images, and the model has no vision tower")
+    _refuse(number, unknown)
+    given_ids = torch.as_tensor(prompt["input_ids"]).cpu()
+    ids = given_ids[None] if given_ids.dim() == 1 else given_ids
+    if ids.dim() != 2 or len(ids) != 1:
+        raise ValueError(
+            f"prompt {number}: input_ids of shape {tuple(given_ids.shape)}: give one prompt, [P] "
+            "or [1, P]"
+        )
+    inputs = {k: prompt[k] for k in of_prompt if prompt.get(k) is not None} | {"input_ids": ids}
+    inputs = {k: v if k == "pixel_values" else torch.as_tensor(v).cpu() for k, v in inputs.items()}
+    inputs = {k: v.view(1, -1) if v.numel() == ids.numel() else v for k, v in inputs.items()}
+    if (mask := inputs.pop("attention_mask", None)) is not None:
+        real, shape = mask.bool()[0], ids.shape
+        inputs = {k: v[:, real] if v.shape == shape else v for k, v in inputs.items()}
+    inputs["input_ids"] = inputs["input_ids"].long()
+    if "image_grid_thw" in takes and ("pixel_values" in inputs) != ("image_grid_thw" in inputs):
+        raise ValueError(f"prompt {number}: give both pixel_values and image_grid_thw, or neither")
+    if "pixel_values" in inputs and cached and not prompt.get("key"):
+        raise ValueError(f"prompt {number} has images without a key: the cache keeps them by it")
+    if "mm_token_type_ids" in takes:
+        is_image = inputs["input_ids"] == backbone.image_token_id
+        inputs["mm_token_type_ids"] = is_image.long()
+    encoded = placed(backbone, inputs, key=prompt.get("key", ""))
+    # images under another name than pixel_values would be left out in silence
+    _refuse(number, inputs.keys() - {"input_ids", *encoded.per_token, *encoded.images})
+    return encoded
+
+
+def _refuse(number: int, names: Set[str]) -> None:
+    if names:
+        listed = ", ".join(sorted(names))
+        raise ValueError(f"prompt {number} has {listed}: give input_ids, attention_mask and images")

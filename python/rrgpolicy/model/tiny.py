@@ -1,0 +1,192 @@
+"""Build a Qwen2.5-VL of about a million parameters, for two CPU cores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+from transformers import (
+    GenerationConfig,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2Tokenizer,
+    Qwen2VLImageProcessorPil,
+)
+
+from rrgclinical.common.errors import UserError
+from rrgclinical.progress_bars import no_progress_bars
+from rrgpolicy.settings import PolicySettings
+
+SPECIAL_TOKENS = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
+PATCH, MERGE = 14, 2
+HEAD_WIDTH = 32
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
+    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class TinyConfig:
+    """width: of the language model and the vision tower, a multiple of 64. vocabulary: entries
+    with the special tokens. image_size: pixels per side; a 112-pixel image is 16 tokens.
+
+    Raises UserError for a size that the architecture does not allow."""
+
+    width: int = 128
+    layers: int = 3
+    vision_layers: int = 3
+    vocabulary: int = 600
+    image_size: int = 112
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.width < 2 * HEAD_WIDTH or self.width % (2 * HEAD_WIDTH):
+            raise UserError(f"policy.width={self.width}; use a multiple of {2 * HEAD_WIDTH}")
+        if min(self.layers, self.vision_layers) < 1:
+            raise UserError(
+                f"{self.layers} text and {self.vision_layers} vision layers; use at least 1 of each"
+            )
+        side = PATCH * MERGE
+        if self.image_size < side:
+            raise UserError(f"image_size={self.image_size} pixels; use at least {side}, one token")
+        smallest = 256 + len(SPECIAL_TOKENS)
+        if self.vocabulary < smallest:
+            raise UserError(
+                f"policy.vocabulary={self.vocabulary}; use at least {smallest}, every byte and the "
+                "special tokens"
+            )
+
+    @classmethod
+    def of(cls, settings: PolicySettings) -> TinyConfig:
+        """Take the sizes from a recipe."""
+        return cls(
+            width=settings.width,
+            layers=settings.layers,
+            vision_layers=settings.vision_layers,
+            vocabulary=settings.vocabulary,
+            seed=settings.seed,
+        )
+
+
+def build_tiny(config: TinyConfig, texts: Sequence[str], directory: str | Path) -> Path:
+    """Writes a randomly initialised checkpoint that `load_policy` takes, and returns its path.
+
+    Args:
+        config: sizes and the seed; the same seed and texts give the same files.
+        texts: what the byte-level BPE learns from. Give reports and prompts alike: what is
+            frequent in them costs few tokens.
+        directory: made if needed.
+
+    Raises:
+        UserError: no text.
+    """
+    if not any(text.strip() for text in texts):
+        raise UserError("the tiny tokenizer has no text to learn from; give reports and prompts")
+    directory = Path(directory)
+    tokenizer = _train_tokenizer(config.vocabulary, texts)
+    vocabulary = tokenizer.get_vocab()
+    ids = {token: vocabulary[token] for token in SPECIAL_TOKENS}
+    pixels = config.image_size**2
+    image_processor = Qwen2VLImageProcessorPil(
+        size={"shortest_edge": pixels, "longest_edge": pixels}, patch_size=PATCH, merge_size=MERGE
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model = Qwen2_5_VLForConditionalGeneration(model_config(config, len(tokenizer), ids))
+    model.generation_config = GenerationConfig(
+        eos_token_id=[ids["<|im_end|>"], ids["<|endoftext|>"]], pad_token_id=ids["<|endoftext|>"]
+    )
+    with no_progress_bars():
+        for part in (model, tokenizer, image_processor):
+            part.save_pretrained(directory)
+    return directory
+
+
+def _train_tokenizer(vocabulary: int, texts: Sequence[str]) -> Qwen2Tokenizer:
+    # Qwen's own splitting of text into words: loading the checkpoint sets it whatever was saved.
+    qwen = Qwen2Tokenizer().backend_tokenizer
+    bpe = Tokenizer(models.BPE())
+    bpe.normalizer, bpe.pre_tokenizer = qwen.normalizer, qwen.pre_tokenizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary - len(SPECIAL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    # What the template adds around every message is as frequent as the messages are.
+    bpe.train_from_iterator((f"user\n{t}\nassistant\n" for t in texts), trainer)
+    learned = json.loads(bpe.to_str())["model"]
+    tokenizer = Qwen2Tokenizer(
+        vocab=learned["vocab"],
+        merges=[tuple(pair) for pair in learned["merges"]],  # type: ignore[misc]
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+    )
+    tokenizer.add_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL_TOKENS])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def model_config(config: TinyConfig, vocabulary: int, ids: dict[str, int]) -> Qwen2_5_VLConfig:
+    """Write the configuration for a tokenizer of that many entries, with its SPECIAL_TOKENS."""
+    heads = config.width // HEAD_WIDTH
+    half = HEAD_WIDTH // 2
+    spatial = half * 3 // 8
+    text = {
+        "vocab_size": vocabulary,
+        "hidden_size": config.width,
+        "intermediate_size": 2 * config.width,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads // 2,
+        "max_position_embeddings": 4096,
+        "use_sliding_window": False,
+        "bos_token_id": ids["<|endoftext|>"],
+        "eos_token_id": ids["<|im_end|>"],
+        # Qwen2.5-VL's shares of the rotary frequencies: 2/8 time, 3/8 height, 3/8 width.
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "mrope_section": [half - 2 * spatial, spatial, spatial],
+        },
+        "tie_word_embeddings": True,
+        "initializer_range": config.width**-0.5,
+    }
+    vision = {
+        "depth": config.vision_layers,
+        "hidden_size": config.width,
+        "intermediate_size": 2 * config.width,
+        "num_heads": heads,
+        "out_hidden_size": config.width,
+        "patch_size": PATCH,
+        "spatial_merge_size": MERGE,
+        "window_size": 8 * PATCH,
+        "fullatt_block_indexes": [config.vision_layers - 1],
+        "initializer_range": config.width**-0.5,
+    }
+    return Qwen2_5_VLConfig(
+        text_config=text,
+        vision_config=vision,
+        image_token_id=ids["<|image_pad|>"],
+        video_token_id=ids["<|video_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+        tie_word_embeddings=True,
+    )

@@ -1,0 +1,158 @@
+"""Lay out the ranks of several nodes: who shares weights, who comes first.
+
+torchrun gives the processes of a node consecutive ranks, and says in LOCAL_WORLD_SIZE how many
+there are. Weights are sharded over `scale.shard` consecutive ranks, and each such group holds a
+copy of what the others hold (HSDP): within a group weights are gathered and gradients scattered,
+several times an update; between groups gradients are summed, once a backward. By default a group is
+a node where there are several: links inside a node are an order of magnitude faster than those
+between nodes, and the policies of the paper recipes fit on one node. A single node is one group.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rrgclinical.common.errors import UserError
+from rrgpolicy.ranks import ranks
+
+# A name that nobody has asked for before is looked up on the server, also by NFS.
+SEEN_WITHIN = 3.0
+
+
+def processes_here() -> int:
+    """Return the number of processes that torchrun has started on this node."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", ranks.processes()))
+
+
+def is_first_here() -> bool:
+    """Tell the first process of each node."""
+    return int(os.environ.get("LOCAL_RANK", ranks.rank())) == 0
+
+
+def own_device(asked: str) -> str:
+    """Name the device that `asked` is here; `auto` is a GPU where there is one.
+
+    A GPU is named with its index: "cuda" alone is the first one in every new thread.
+    """
+    if asked in ("auto", "cuda") and torch.cuda.is_available():
+        return f"cuda:{torch.cuda.current_device()}"
+    return "cpu" if asked == "auto" else asked
+
+
+def count() -> int:
+    """Count the nodes; all ranks ask at once."""
+    return sum(ranks.gather(is_first_here()))
+
+
+def shard_size(asked: int | None) -> int:
+    """Choose how many consecutive ranks share one copy of the weights.
+
+    All ranks ask at once.
+
+    asked: `scale.shard`; None is a node where there are several, else all ranks. Raises UserError
+    where the ranks cannot be cut into equal groups.
+    """
+    total = ranks.size()
+    here = ranks.gather(processes_here())
+    if asked is not None:
+        if total % asked:
+            fits = ", ".join(str(n) for n in range(1, total + 1) if total % n == 0)
+            raise UserError(
+                f"scale.shard={asked} does not divide {total} processes; use one of {fits}"
+            )
+        return asked
+    if count() == 1:
+        return total
+    if len(set(here)) > 1:
+        raise UserError(
+            f"nodes have {' and '.join(map(str, sorted(set(here))))} processes; start as many on "
+            f"each, or set scale.shard to a number that divides {total}"
+        )
+    return here[0]
+
+
+def mesh(device: str, shard: int) -> Any:
+    """Make the DeviceMesh of weights that are sharded over `shard` ranks.
+
+    It has two dimensions if that is not all. device: its type. Policies of one layout share a
+    mesh. All ranks ask at once.
+    """
+    return _mesh(dist.group.WORLD, device, shard, ranks.size())
+
+
+@functools.lru_cache(maxsize=4)
+def _mesh(world: Any, device: str, shard: int, size: int) -> Any:
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+    if shard == size:
+        return init_device_mesh(device, (size,))
+    places = torch.arange(size).view(-1, shard)
+    # groups made by the mesh itself would wait for PyTorch's half hour
+    timeout = datetime.timedelta(seconds=ranks.timeout())
+    across, _ = dist.new_subgroups_by_enumeration(places.T.tolist(), timeout=timeout)
+    within, _ = dist.new_subgroups_by_enumeration(places.tolist(), timeout=timeout)
+    names = ("replicate", "shard")
+    return DeviceMesh.from_group([across, within], device, places, mesh_dim_names=names)
+
+
+@contextmanager
+def first_here() -> Iterator[None]:
+    """Do the block on rank 0, then once a node, then on all others.
+
+    For what is read from a shared file system and remembered in a cache that may be the node's
+    own: one process a node writes it, and where the cache is shared only rank 0 does.
+    """
+    turn = 0 if ranks.is_main() else 1 if is_first_here() else 2
+    for _ in range(turn):
+        ranks.barrier()
+    yield
+    for _ in range(2 - turn):
+        ranks.barrier()
+
+
+def require_shared(directory: Path) -> None:
+    """Raise UserError where a node does not see what the others write in `directory`.
+
+    The first process of each node writes a file there and looks for those of the others, up to
+    `SEEN_WITHIN` seconds. All ranks ask at once; nothing is made where the directory is not there.
+    """
+    if count() == 1:
+        return
+    host, first = socket.gethostname(), is_first_here()
+    token = directory / f".node-{host}-{ranks.rank()}.tmp"
+    try:
+        if first and directory.is_dir():
+            token.write_text(host)
+        names = [name for name in ranks.gather(token.name if first else None) if name]
+        unseen = ranks.gather((host, _unseen(directory, names) if first else []))
+    except OSError as error:
+        raise UserError(f"{directory} cannot be written on {host}: {error.strerror}") from error
+    finally:
+        token.unlink(missing_ok=True)
+    blind = [there for there, lacks in unseen if names[0] in lacks]
+    blind += [there for there, lacks in unseen if lacks]
+    if blind:
+        raise UserError(
+            f"{directory} is not shared by the nodes: {blind[0]} does not see there what the "
+            "others write; name a directory on a file system that all of them mount"
+        )
+
+
+def _unseen(directory: Path, names: list[str]) -> list[str]:
+    until = time.monotonic() + SEEN_WITHIN
+    while True:
+        missing = [name for name in names if not (directory / name).exists()]
+        if not missing or time.monotonic() > until:
+            return missing
+        time.sleep(0.1)

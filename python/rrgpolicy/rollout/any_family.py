@@ -1,0 +1,84 @@
+"""Decode groups of any family: one prefill a prompt, its cache copied to the members.
+
+`Cache.reorder_cache` of transformers knows every kind of layer (windows, convolutions, recurrent
+states): it hands the prefill to the members and drops the rows that have ended. A family that is
+packed decodes faster, with a cache that holds a prompt once (`transformers_engine`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import DynamicCache
+
+from rrgpolicy.model.own_forward import as_arguments, last_hidden, refuse_stale
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import EncodedPrompt
+
+
+class FamilyDecoder:
+    """Hold the decode state of a batch: `hidden` [n, H] of the rows left."""
+
+    compact_below = 0.75
+
+    def __init__(self, policy: Policy, prompts: list[EncodedPrompt], group: int) -> None:
+        refuse_stale(policy, policy.vision_cache)
+        self.policy = policy
+        device, longest = policy.device, max(len(p.input_ids) for p in prompts)
+
+        def left(values: Tensor, fill: int = 0) -> Tensor:
+            return pad(values, (longest - values.shape[-1], 0), value=fill).to(device)
+
+        ids = torch.cat([left(p.inputs["input_ids"], policy.pad_id) for p in prompts])
+        mask = torch.cat([left(torch.ones_like(p.inputs["input_ids"])) for p in prompts])
+        tokens = {
+            name: torch.cat([left(p.per_token[name]) for p in prompts])
+            for name in prompts[0].per_token
+        }
+        self.axes = len(prompts[0].positions)
+        positions = torch.stack([left(p.positions) for p in prompts], 1)
+        cache: Any = DynamicCache(config=policy.text_config)
+        self.cache = cache
+        hidden = last_hidden(
+            policy,
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions[0] if self.axes == 1 else positions,
+            past_key_values=self.cache,
+            use_cache=True,
+            **tokens,
+            **as_arguments(policy, prompts),
+        )
+        members = torch.arange(len(prompts), device=device).repeat_interleave(group)
+        self.cache.reorder_cache(members)
+        self.hidden = self._scaled(hidden[:, -1][members])
+        self.mask = mask[members]
+        after = torch.stack([p.positions.max() + 1 for p in prompts]).to(device)
+        self.next_position = after[members]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows alone."""
+        self.cache.reorder_cache(rows)
+        self.mask, self.next_position = self.mask[rows], self.next_position[rows]
+
+    def step(self, token: Tensor) -> None:
+        """Take the tokens [n] of the next step."""
+        self.mask = pad(self.mask, (0, 1), value=1)
+        places = self.next_position[:, None]
+        self.next_position = self.next_position + 1
+        hidden = last_hidden(
+            self.policy,
+            input_ids=token[:, None],
+            attention_mask=self.mask,
+            position_ids=places if self.axes == 1 else places.expand(self.axes, -1, -1),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.hidden = self._scaled(hidden[:, -1])
+
+    def _scaled(self, hidden: Tensor) -> Tensor:
+        scale = self.policy.scale
+        return hidden if scale == 1 else hidden * scale

@@ -1,0 +1,376 @@
+"""A vLLM server over HTTP: text and images out, token ids and log-probs back.
+
+Weights go through the run directory and `/collective_rpc`, not through the weight transfer of vLLM
+0.32 (`vllm/distributed/weight_transfer`, its `HTTPVLLMWeightSyncClient`): all its backends move
+CUDA tensors (NCCL, or CUDA's IPC handles), need vllm in the trainer's environment, and hand what
+arrives to `model.load_weights` with nothing that could say which tensors came, so that step and
+digest of a push could not be reported back.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.shown import shown_url
+from rrgclinical.common.stop import stopping
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.ranks import ranks
+from rrgpolicy.rollout.engine import Rollout, SamplingRequest
+from rrgpolicy.rollout.pushed import Pushed, require_kept, require_taken
+from rrgpolicy.rollout.vllm_engine import (
+    EXTENSION,
+    PROCESSOR,
+    save_adapter,
+    save_configuration,
+    write_tensors,
+)
+from rrgpolicy.rollout.vllm_prompts import (
+    messages,
+    rollout,
+    sampling_arguments,
+    vllm_prompts,
+)
+from rrgpolicy.rollout.weights import WeightSender, lora_room, takes_adapter
+from rrgpolicy.vllm_worker import TRAINED, WEIGHTS
+
+# from a proxy before a server that is gone or loads
+GONE = (502, 503, 504)
+BUSY = (429, 500)
+# One adapter at a time, by a name that its digest ends.
+SERVED = "rrgpolicy-"
+SERVED_ADAPTER = "adapter"  # the directory in that of the weights
+# A server that goes away as often within one batch of rollouts is not waited for any more.
+TRIES = 3
+
+Result = TypeVar("Result")
+
+
+class _NotNow(Exception):
+    """An answer that may be another one a moment later."""
+
+
+class _Gone(_NotNow):
+    """No answer: what serves next may be a new server, with the weights it was started with."""
+
+
+class VllmServerEngine:
+    """Client of `vllm serve`.
+
+    Weights go over as a checkpoint in a directory that server and trainer share: the server is
+    told to load it, with `PushedWeights` in its workers, and says which weights it took, after
+    every batch too. Its prefix cache is emptied with that. A server that goes away is waited for,
+    told the weights again, and asked for the whole batch again, whose seeds give the same reports.
+
+    An adapter goes beside them: vLLM loads it itself (`/v1/load_lora_adapter`) under a name of its
+    own, which requests ask for, and `PushedWeights` digests what was loaded.
+    """
+
+    own_kernels = True
+
+    def __init__(
+        self,
+        url: str,
+        directory: str | Path,
+        *,
+        concurrency: int = 64,
+        timeout: float = 600.0,
+        wait: float = 300.0,
+        adapter: bool = True,
+    ) -> None:
+        """
+        Args:
+            url: where the server listens, such as http://localhost:8000.
+            directory: for the weights; the server must see it under the same path.
+            concurrency: requests under way at a time.
+            timeout: seconds until one request counts as failed.
+            wait: seconds for which a server that does not answer is asked again.
+            adapter: send a LoRA as one, where the server takes it.
+
+        Raises:
+            UserError: nothing answers at the url for `wait` seconds, or the server lacks the
+                development endpoints or the workers' extension through which weights are pushed.
+        """
+        self._url, self._shown = url.rstrip("/"), shown_url(url)
+        self._name = f"vLLM at {self._shown}"
+        self._directory = Path(directory).absolute()
+        self._concurrency, self._timeout, self._wait = concurrency, timeout, wait
+        self._pushed: Pushed | None = None
+        self._step: int | None = None
+        self._sender: WeightSender | None = None
+        self._sent, self._adapter = False, adapter
+        self._takes_adapters = self._complete = False
+        self._whole(self._try)
+
+    def update(self, policy: Policy, step: int | None = None) -> Pushed | None:
+        """Rank 0 writes and tells the server; the others learn what it was told."""
+        if self._pushed is not None and step is not None and step == self._step:
+            return self._pushed
+        self._step = None
+        before, sender = self._pushed, self._sender
+        self._complete = not policy.family.embedded
+        if sender is None:
+            sender = self._sender = WeightSender(adapter=self._sends_adapter(policy))
+        sends, whole = sender.sends_base(policy), sender.whole
+        with ranks.inseparable():  # a signal between two parts would leave the others waiting
+            tensors = {n: t.cpu() for n, t in sender.base(policy) if ranks.is_main()}
+            lora = sender.lora(policy) if sender.adapter else {}
+        pushed: Pushed | None = None
+        if ranks.is_main():
+            if before is None:
+                save_configuration(policy, self._directory)
+            if sends or not sender.adapter:
+                write_tensors(tensors, self._directory / (WEIGHTS if whole else TRAINED))
+            if whole:
+                (self._directory / TRAINED).unlink(missing_ok=True)
+            if sender.adapter:
+                save_adapter(policy, self._directory / SERVED_ADAPTER, lora)
+            self._pushed, self._sent = Pushed(step or 0, sender.digest.value), False
+            self._whole(lambda: self._have_taken(before))
+            pushed = self._pushed
+        self._pushed, self._sent, self._step = ranks.broadcast_from_main(pushed), True, step
+        return self._pushed
+
+    def _try(self) -> None:
+        """UserError for a server that cannot be pushed to."""
+        self._post("/reset_prefix_cache", None)
+        try:
+            answer = self._ask(self._request("/collective_rpc", {"method": "weights_taken"}))
+            reports = (answer or {}).get("results", [])
+            self._takes_adapters = all(report.get("adapters") for report in reports)
+        except _Gone:
+            raise
+        except _NotNow as failed:
+            raise UserError(
+                f"the workers of vLLM at {self._shown} do not say which weights they have ({failed}"
+                f"); start it where rrgpolicy is on the path, with `{serve_command('CHECKPOINT')}`"
+            ) from failed
+
+    def _sends_adapter(self, policy: Policy) -> bool:
+        """Tell if a LoRA goes as one; warns where the server is why not."""
+        if not (self._adapter and takes_adapter(policy)):
+            return False
+        if not self._takes_adapters:
+            command = serve_command("CHECKPOINT", adapters=lora_room(policy))
+            warnings.warn(
+                f"{self._name} takes no adapters: this one is merged into copies; say "
+                f"rollout.lora=merged, or start the server with `{command}`",
+                stacklevel=3,
+            )
+        return self._takes_adapters
+
+    def _have_taken(self, before: Pushed | None = None) -> None:
+        """The weights in the directory, unless the server has them or there are none yet.
+
+        before: what was pushed to the same server before them.
+        """
+        if self._sent or self._pushed is None:
+            return
+        told: dict[str, Any] = {"step": self._pushed.step, "directory": str(self._directory)}
+        told["complete"] = self._complete
+        reports = [] if before is None else self._send_changes(told)
+        if any(report["digest"] != self._pushed.digest for report in reports) or not reports:
+            # It has started anew, or samples for others too: it lacks what does not train.
+            reports = self._workers("take_weights", **told)
+            reports = self._send_changes(told) or reports
+        self._pushed = require_taken(self._pushed, reports, before, self._name)
+        # The workers drop their caches with a reload; the scheduler has to learn of it.
+        self._post("/reset_encoder_cache", None)
+        self._post("/reset_prefix_cache", None)
+        self._sent = True
+
+    def _send_changes(self, told: dict[str, Any]) -> list[dict[str, Any]]:
+        """What the workers report of all pushed since the whole; empty where nothing was."""
+        reports = []
+        if (self._directory / TRAINED).exists():
+            reports = self._workers("take_weights", **told, file=TRAINED, whole=False)
+        name = self._served_adapter()
+        if name is None:
+            return reports
+        adapter = str(self._directory / SERVED_ADAPTER)
+        served = self._models()
+        for other in served - {name}:
+            self._post("/v1/unload_lora_adapter", {"lora_name": other})
+        if name not in served:
+            try:
+                load = {"lora_name": name, "lora_path": adapter}
+                self._ask(self._request("/v1/load_lora_adapter", load))
+            except _Gone:
+                raise
+            except (_NotNow, UserError) as refused:
+                # another rank may have been first, after a restart
+                if name not in self._models():
+                    raise UserError(
+                        f"{self._name} does not load the adapter ({refused}); say "
+                        "rollout.lora=merged, or give it room: --max-lora-rank, and "
+                        "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
+                    ) from refused
+        return self._workers("take_adapter", step=told["step"], directory=adapter)
+
+    def _served_adapter(self) -> str | None:
+        """The model that requests ask for, other than the base."""
+        if self._pushed is None or self._sender is None or not self._sender.adapter:
+            return None
+        return f"{SERVED}{self._pushed.digest}"
+
+    def _models(self) -> set[str]:
+        """The trainers' adapters that the server has."""
+        answer = self._patiently(urllib.request.Request(f"{self._url}/v1/models")) or {}
+        names = {str(model["id"]) for model in answer.get("data", [])}
+        return {name for name in names if name.startswith(SERVED)}
+
+    def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
+        encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
+        turns = [messages(prompt) for prompt in encoded]
+        # A prompt's images are sent once: vLLM draws member m from the first one's seed + m. It
+        # takes greedy requests for one member only, which all of them are.
+        drawn = 1 if request.greedy else request.group
+        adapter = self._served_adapter()
+        model = {} if adapter is None else {"model": adapter}
+
+        def one(b: int) -> list[Rollout]:
+            arguments = sampling_arguments(policy, request, request.seeds[b][0] % 2**62)
+            del arguments["detokenize"]
+            arguments.update(n=drawn, logprobs=True, return_token_ids=True)
+            answer = self._post(
+                "/v1/chat/completions", {"messages": turns[b], **model, **arguments}
+            )
+            members = []
+            for choice in sorted(answer["choices"], key=lambda choice: int(choice["index"])):
+                content = (choice.get("logprobs") or {}).get("content") or []
+                logps = [entry["logprob"] for entry in content]
+                ids, seen = choice["token_ids"], answer.get("prompt_token_ids")
+                members.append(
+                    rollout(policy, encoded[b], seen, ids, logps, request.max_new_tokens)
+                )
+            if len(members) != drawn:
+                raise UserError(
+                    f"{self._name} returned {len(members)} reports of a prompt, {drawn} were asked "
+                    "for; use vLLM as tested"
+                )
+            return members * (request.group // drawn)
+
+        def batch() -> list[list[Rollout]]:
+            self._have_taken()
+            with ThreadPoolExecutor(self._concurrency) as pool:
+                futures = [pool.submit(one, b) for b in range(len(encoded))]
+                try:
+                    groups = [future.result() for future in futures]
+                finally:
+                    pool.shutdown(cancel_futures=True)
+            if self._pushed is not None:
+                require_kept(self._pushed, self._workers("weights_taken"), self._name)
+            return groups
+
+        return self._whole(batch)
+
+    def release(self) -> None:
+        """Nothing: the server has a device of its own."""
+
+    def close(self) -> None:
+        """Nothing: whoever started the server ends it."""
+
+    def _whole(self, work: Callable[[], Result]) -> Result:
+        """`work`, all of it done by one and the same server."""
+        reason = ""
+        for _ in range(TRIES):
+            self._wait_for("/health")
+            try:
+                return work()
+            except _Gone as gone:
+                self._sent, reason = False, str(gone)
+        raise UserError(
+            f"vLLM at {self._shown} went away {TRIES} times in one batch ({reason}); look at its "
+            "log, then resume"
+        )
+
+    def _wait_for(self, path: str) -> None:
+        """Returns once the server answers; UserError where it does not for `wait` seconds."""
+        self._patiently(urllib.request.Request(self._url + path), starting=True)
+
+    def _workers(self, method: str, **options: Any) -> list[dict[str, Any]]:
+        """What each worker of the server returns from `method`."""
+        answer = self._post("/collective_rpc", {"method": method, "kwargs": options})
+        return list((answer or {}).get("results", []))
+
+    def _request(self, path: str, body: dict[str, Any] | None) -> urllib.request.Request:
+        data = b"" if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        return urllib.request.Request(self._url + path, data, headers, method="POST")
+
+    def _post(self, path: str, body: dict[str, Any] | None) -> Any:
+        return self._patiently(self._request(path, body))
+
+    def _patiently(self, request: urllib.request.Request, *, starting: bool = False) -> Any:
+        """The answer; a server that is busy, or starting, is asked again for `wait` seconds."""
+        begin, pause = time.monotonic(), 0.2
+        path = request.full_url.removeprefix(self._url)
+        where, seconds = f"vLLM at {self._shown}{path}", f"{self._wait:g} s"
+        while True:
+            try:
+                return self._ask(request)
+            except _NotNow as error:
+                if isinstance(error, _Gone) and not starting:
+                    raise
+                if time.monotonic() - begin + pause > self._wait:
+                    line = f"{where} was busy for {seconds} ({error}); look at its log, then resume"
+                    if starting:
+                        command = serve_command("CHECKPOINT")
+                        line = f"no answer from {where} for {seconds} ({error}); start it with "
+                        line += f"`{command}` and resume"
+                    raise UserError(line) from error
+            # A step that waits for its server has changed nothing: a signal need not wait too.
+            with stopping.interruptible() if starting else nullcontext():
+                time.sleep(pause)
+            pause = min(2 * pause, 10.0)
+
+    def _ask(self, request: urllib.request.Request) -> Any:
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
+                text = answer.read()
+            return json_reader.parse(text) if text else None
+        except urllib.error.HTTPError as error:
+            said = error.read().decode(errors="replace")[:300].replace("\n", " ")
+            if error.code == 404:
+                raise UserError(
+                    f"the server at {self._shown} has no {request.selector}; start it with "
+                    f"`{serve_command('CHECKPOINT')}`"
+                ) from error
+            reason = f"status {error.code}: {said}"
+            if error.code in GONE:
+                raise _Gone(reason) from error
+            if error.code in BUSY:
+                raise _NotNow(reason) from error
+            raise UserError(
+                f"vLLM refused {request.selector} with status {error.code}: {said}"
+            ) from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise _Gone(str(error) or type(error).__name__) from error
+
+
+def serve_command(
+    checkpoint: str | Path, *, port: int = 8000, dtype: str = "bfloat16", adapters: int = 0
+) -> str:
+    """The command that starts a server this client can use.
+
+    adapters: the rank up to which it takes a LoRA as one; 0 for merged ones alone.
+    """
+    allowed = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 " if adapters else ""
+    room = f" --enable-lora --max-lora-rank {adapters}" if adapters else ""
+    return (
+        f"VLLM_SERVER_DEV_MODE=1 {allowed}vllm serve {checkpoint} --port {port} --dtype {dtype} "
+        f"--worker-extension-cls {EXTENSION} --enable-mm-embeds "
+        f"--mm-processor-kwargs '{json.dumps(PROCESSOR)}' "
+        f"--logprobs-mode processed_logprobs --generation-config vllm{room}"
+    )

@@ -1,0 +1,76 @@
+"""Declares the settings of the policy."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from rrgclinical.common.fields import SETTINGS
+
+# Wordings of the prompt; any other `policy.prompt` is a file.
+PROMPT_STYLES = ("short", "editgrpo", "think")
+
+
+@dataclass(config=SETTINGS)
+class LoraSettings:
+    """Train an adapter in place of the whole model."""
+
+    rank: int = Field(default=0, ge=0)
+    """Rank of the adapter (LoRA); 0 trains the whole model."""
+    alpha: float = Field(default=256.0, ge=0.0)
+    """Scale of the adapter: its output is multiplied by alpha / rank."""
+    dropout: float = Field(default=0.05, ge=0.0, le=0.999)
+    """Dropout of the adapter's inputs, as a probability."""
+
+
+@dataclass(config=SETTINGS)
+class PolicySettings:
+    """Choose the model that writes reports."""
+
+    path: str = "tiny"
+    """Checkpoint directory or hub name of a model that sees images, or of one of text for data
+    without images; `tiny` builds a Qwen2.5-VL from the data."""
+    width: int = Field(default=128, ge=16)
+    """Hidden size of the tiny policy, a multiple of 64."""
+    layers: int = Field(default=3, ge=1)
+    """Layers of the tiny policy's language model."""
+    vision_layers: int = Field(default=3, ge=1)
+    """Layers of the tiny policy's vision tower."""
+    vocabulary: int = Field(default=640, ge=300)
+    """Entries of the tiny policy's tokenizer, which is built from the training reports."""
+    warmup_steps: int = Field(default=200, ge=0)
+    """Steps in which the tiny policy's vision tower learns labels before it must write."""
+    warmup_lr: float = Field(default=1e-3, ge=0.0)
+    """Learning rate of these steps."""
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
+    """Seed of the weights that are drawn: those of the tiny policy, and an adapter's."""
+    freeze_vision: bool = False
+    """Keep the vision tower as it is."""
+    vision_cache_mib: int = Field(default=1024, ge=0)
+    """Memory in MiB for embeddings of images, kept while the vision tower is frozen."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass in place of keeping them."""
+    prompt: str = "short"
+    """Wording of the prompt: `short`, `editgrpo`, or `think`, which asks for <think> and <report>
+    blocks (MRG-R1); anything else is a file with placeholders (`rrgpolicy/model/template.py`)."""
+    lora: LoraSettings = Field(default_factory=LoraSettings)
+    """An adapter in place of the whole model."""
+    min_pixels: int | None = None
+    """Smallest area of an image in pixels, smaller ones are enlarged; null as the checkpoint
+    says."""
+    max_pixels: int | None = None
+    """Largest area of an image in pixels, larger ones are reduced; null as the checkpoint says."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the computation; what trains is kept in fp32 beside it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device of the model; `auto` is CUDA where there is a GPU."""
+    attn: Literal["auto", "blocks", "flex", "dense"] = "auto"
+    """Attention over a shared prefix, see `rrgpolicy/model/README.md`."""
+    sharing: Literal["auto", "row", "cache", "none"] = "auto"
+    """How a group shares its prompt: in one packed row, by a prefix cache, or not at all; `auto`
+    takes the first that a probe finds exact for the model."""
+    vision_attn: Literal["auto", "packed", "sdpa", "flash_attention_2"] = "auto"
+    """Attention of the vision tower: `packed` takes a layer's windows together, `sdpa` one by one;
+    `auto` is flash-attn where it is installed and can run, else `packed`."""

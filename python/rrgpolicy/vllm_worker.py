@@ -1,0 +1,280 @@
+"""Take a trainer's weights in a vLLM worker, and report which it holds.
+
+    vllm serve CHECKPOINT --worker-extension-cls rrgpolicy.vllm_worker.PushedWeights ...
+
+It imports torch and safetensors alone: a server needs this module on its path, and nothing else of
+the trainer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+WEIGHTS = "model.safetensors"
+TRAINED = "trained.safetensors"
+"""What has been pushed since: the tensors that train."""
+ADAPTER = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_ID = 1
+CHUNK = 32 << 20  # bytes mixed at a time, which bounds what a digest needs beside the tensors
+
+# Odd 64-bit constants (those of SplitMix64) as signed numbers; multiplication wraps.
+_WORD, _PLACE, _MIX = -7046029254386353131, -4658895280553007687, -7723592293110705685
+
+
+class Digest:
+    """A number for named tensors: equal for equal bits, whatever their device and order.
+
+    Every byte of every tensor takes part, with its place, and names, dtypes and shapes do too. A
+    tensor is read as 64-bit words; words are mixed by a bijection of word and place and summed
+    modulo 2**64, so one changed word always changes the sum. About six passes over the bytes. It
+    finds mistakes; it does not resist somebody who wants two equal ones.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[str, int] = {}
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Counts a tensor in, in the place of an earlier one of that name."""
+        about = f"{name} {tensor.dtype} {list(tensor.shape)} {_content(tensor)}"
+        own = hashlib.blake2b(about.encode(), digest_size=8).digest()
+        self._parts[name] = int.from_bytes(own)
+
+    def clear(self) -> None:
+        """Forgets all tensors."""
+        self._parts.clear()
+
+    def passing(
+        self, tensors: Iterable[tuple[str, Tensor]], device: torch.device | None = None
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The tensors one by one, each counted in as it is handed on.
+
+        device: where they are digested; None: where they are.
+        """
+        for name, tensor in tensors:
+            self.add(name, tensor if device is None else tensor.to(device))
+            yield name, tensor
+
+    @property
+    def value(self) -> str:
+        """Sixteen hexadecimal digits."""
+        return f"{sum(self._parts.values()) % 2**64:016x}"
+
+
+def digest_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """The digest of all tensors."""
+    digest = Digest()
+    for name, tensor in tensors:
+        digest.add(name, tensor)
+    return digest.value
+
+
+class PushedWeights:
+    """Extend vLLM's worker class (`worker_extension_cls`).
+
+    A report is `{"step", "digest", "held", "adapters"}`: the step of the last push and the digest
+    of all tensors that the model holds of this push and those before it (None before the first,
+    and where one failed), and the digest of what it computes with at this moment, in vLLM's own
+    layout. `held` is None where kernels keep their own packed copy of a weight, as vLLM's for CPUs
+    do; or that of the adapter alone, if one was pushed last. `adapters`: it can take one.
+    """
+
+    model_runner: Any
+    device: torch.device
+
+    def take_weights(
+        self,
+        step: int,
+        directory: str | None = None,
+        tensors: Iterable[tuple[str, Tensor]] | None = None,
+        *,
+        file: str = WEIGHTS,
+        whole: bool = True,
+        complete: bool = False,
+    ) -> dict[str, Any]:
+        """Loads a checkpoint's tensors, given or in `directory`, and reports as above.
+
+        whole: they are all that the model needs; else it keeps what it was given of the others.
+        complete: a whole push fills each parameter, the tower's too. Raises ValueError where it
+        does not, or where image tokens that are to see each other do not here.
+        """
+        received = self._begin(whole)
+        if complete:
+            self._require_mask()
+        given = _tensors_in(Path(directory) / file) if directory is not None else tensors or ()
+        worker: Any = self
+        model = self.model_runner.get_model()
+        with _quiet(), _recorded(model) if complete else nullcontext(set[str]()) as loaded:
+            # read from a file they are on the CPU, whose one thread would take many times as long
+            worker.reload_weights(weights_iterator=received.passing(given, self.device))
+        if whole and complete:
+            own = {n.replace(".base_layer.", ".") for n, _ in model.named_parameters()}
+            if missing := sorted(own - loaded):
+                named = ", ".join(missing[:3])
+                raise ValueError(
+                    f"no tensor came for {len(missing)} of its weights, such as {named}"
+                )
+        for module in model.modules():
+            # vLLM packs a head for CPUs when it is loaded; a tied one is not among what is loaded
+            if hasattr(module, "cpu_linear") and module.weight.numel():
+                module.quant_method.process_weights_after_loading(module)
+        return self._done(step, received, adapter=False)
+
+    def _require_mask(self) -> None:
+        """Refuse attention by which image tokens see less than the model was trained with."""
+        runner = self.model_runner
+        backends = {group.backend for groups in runner.attn_groups for group in groups}
+        for backend in backends if runner.model_config.is_mm_prefix_lm else ():
+            if not backend.supports_mm_prefix():
+                raise ValueError(
+                    f"the tokens of an image see each other in this model, and not in vLLM's "
+                    f"{backend.get_name()} attention"
+                )
+
+    def take_adapter(
+        self,
+        step: int,
+        config: dict[str, Any] | None = None,
+        directory: str | None = None,
+        tensors: dict[str, Tensor] | None = None,
+    ) -> dict[str, Any]:
+        """Put an adapter in the place of the last one, and report as above.
+
+        tensors: by their names in peft's file, with its configuration. directory: vLLM has loaded
+        it from there already; only its digest is taken.
+        """
+        received = self._begin(False)
+        if directory is not None:
+            config = json.loads((Path(directory) / ADAPTER_CONFIG).read_text())
+        given = dict(_tensors_in(Path(directory) / ADAPTER)) if directory is not None else tensors
+        assert given is not None and config is not None, "an adapter is given, or in a directory"
+        for name, tensor in given.items():
+            received.add(name, tensor.to(self.device))
+        received.add("adapter_config", adapter_bytes(config))
+        if directory is None:
+            self._load_adapter(given, config)
+        return self._done(step, received, adapter=True)
+
+    def weights_taken(self) -> dict[str, Any]:
+        """Reports as above."""
+        step, digest, last = self.__dict__.get("rrgpolicy_taken") or (None, None, False)
+        model = self.model_runner.get_model()
+        own = list(model.named_parameters())
+        adapter = list(_adapter_tensors(model))
+        if any(parameter.numel() == 0 for _, parameter in own):
+            own, adapter = [], adapter if last else []
+        held = digest_of([*own, *adapter]) if own or adapter else None
+        takes = getattr(model, "lora_manager", None) is not None
+        return {"step": step, "digest": digest, "held": held, "adapters": takes}
+
+    def _begin(self, whole: bool) -> Digest:
+        """The digest to count in what comes; until it has come, nothing is reported."""
+        self.__dict__["rrgpolicy_taken"] = None
+        kept = None if whole else self.__dict__.pop("rrgpolicy_digest", None)
+        return kept or Digest()
+
+    def _done(self, step: int, received: Digest, *, adapter: bool) -> dict[str, Any]:
+        self.__dict__["rrgpolicy_digest"] = received
+        self.__dict__["rrgpolicy_taken"] = step, received.value, adapter
+        return self.weights_taken()
+
+    def _load_adapter(self, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
+        # a server without adapters need not have them
+        from vllm.lora.lora_model import LoRAModel
+        from vllm.lora.peft_helper import PEFTHelper
+
+        model = self.model_runner.get_model()
+        manager = model.lora_manager
+        helper = PEFTHelper.from_dict(config)
+        helper.validate_legal(manager.lora_config)
+        mapper = getattr(model, "hf_to_vllm_mapper", None)
+        adapter = LoRAModel.from_lora_tensors(
+            ADAPTER_ID,
+            tensors,
+            helper,
+            device=str(self.device),
+            dtype=manager.lora_config.lora_dtype,
+            weights_mapper=None if mapper is None else mapper.get_rename_mapper(),
+        )
+        manager.remove_adapter(ADAPTER_ID)
+        manager.add_adapter(adapter)
+        manager.activate_adapter(ADAPTER_ID)
+
+
+def adapter_bytes(config: dict[str, Any]) -> Tensor:
+    """Write what scales an adapter as uint8, for a digest."""
+    scaling = ("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
+    text = json.dumps({key: config.get(key) for key in scaling}, sort_keys=True)
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+
+
+def _adapter_tensors(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What the layers compute the adapter with, by layer."""
+    for place, module in model.named_modules():
+        for name in ("lora_a_stacked", "lora_b_stacked"):
+            for k, tensor in enumerate(getattr(module, name, ())):
+                yield f"{place}.{name}.{k}", tensor
+
+
+@contextmanager
+def _recorded(model: Any) -> Iterator[set[str]]:
+    """Collect the names of the parameters that `load_weights` of the model has filled."""
+    names: set[str] = set()
+    load = model.load_weights
+
+    def recording(weights: Iterable[tuple[str, Tensor]]) -> Any:
+        filled = load(weights)
+        names.update(filled)
+        return filled
+
+    model.load_weights = recording
+    try:
+        yield names
+    finally:
+        del model.load_weights
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warning for each layer that keeps its weights."""
+    logger = logging.getLogger("vllm.model_executor.model_loader.reload")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _tensors_in(path: Path) -> Iterator[tuple[str, Tensor]]:
+    with safe_open(path, "pt") as file:
+        for name in file.keys():  # noqa: SIM118 (not a mapping)
+            yield name, file.get_tensor(name)
+
+
+@torch.no_grad()
+def _content(tensor: Tensor) -> int:
+    content = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    sums = []
+    for start in range(0, len(content), CHUNK):
+        piece = content[start : start + CHUNK]
+        # a copy, since a view of wider words must begin at a multiple of their size
+        words = torch.nn.functional.pad(piece.clone(), (0, -len(piece) % 8)).view(torch.int64)
+        first = start // 8
+        places = torch.arange(first, first + len(words), device=words.device)
+        words = words.mul_(_WORD).add_(places.mul_(_PLACE))
+        words ^= (words >> 32) & 0xFFFFFFFF
+        words *= _MIX
+        words ^= (words >> 29) & 0x7FFFFFFFF
+        sums.append(words.sum())
+    return int(torch.stack(sums).sum()) % 2**64 if sums else 0

@@ -1,0 +1,92 @@
+"""Choose the rollout engine of a recipe: ours, an installed one, or your own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rrgclinical.common.resolve import call, choose
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.rollout import (
+    RolloutEngine,
+    TransformersEngine,
+    VllmEngine,
+    VllmServerEngine,
+    require_pushable,
+    require_vllm,
+)
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe, RolloutSettings
+
+Build = Callable[[Recipe, Policy, Path], RolloutEngine]
+# Packages that offer an engine name its function under this group of entry points.
+ENTRY_POINTS = "rrgtrain.engines"
+# They are given the pictures of most families.
+READERS = ("vllm", "vllm_server")
+_MEND = "define it as a function of the recipe, the policy and a directory"
+
+
+def require_engine(settings: RolloutSettings, directory: Path) -> None:
+    """Raise UserError where the engine of `rollout.engine` is not available.
+
+    Called before anything is trained, since fine-tuning may come before the first rollout.
+    """
+    find_engine(settings.engine)
+    if settings.engine == "vllm":
+        require_vllm()
+    if settings.engine == "vllm_server":
+        VllmServerEngine(settings.url, directory, wait=settings.wait)
+
+
+def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
+    """Build the engine of `rollout.engine`; what it reads of the policy goes to `directory`.
+
+    Raises UserError where vLLM is not installed, or no server answers, or it cannot take the
+    policy's adapter; for an engine of one's own, where it fails or is no `RolloutEngine`.
+    """
+    name = recipe.rollout.engine
+    build = find_engine(name)
+    if name in ENGINES:
+        return ENGINES[name](recipe.rollout, policy, directory)
+    engine = call(build, f"rollout.engine={name}", _MEND, recipe, policy, directory)
+    if not isinstance(engine, RolloutEngine):
+        raise UserError(
+            f"rollout.engine={name} returned a {type(engine).__name__}; return an "
+            "rrgpolicy.rollout.RolloutEngine: own_kernels, update, generate, release, close"
+        )
+    return engine
+
+
+def find_engine(name: str) -> Build:
+    """Return the function that builds the engine `name`; UserError as `resolve.choose`."""
+    build: Build = choose(name, "rollout.engine", ENGINES, ENTRY_POINTS, _MEND)
+    return build
+
+
+def _transformers(settings: RolloutSettings, policy: Policy, directory: Path) -> RolloutEngine:
+    return TransformersEngine()
+
+
+def _vllm(settings: RolloutSettings, policy: Policy, directory: Path) -> RolloutEngine:
+    require_pushable(policy)  # the ranks gather together while they push
+    return VllmEngine(
+        policy,
+        directory,
+        max_model_len=settings.max_model_len,
+        memory=settings.memory,
+        sleep=settings.sleep,
+        adapter=settings.lora == "adapter",
+    )
+
+
+def _vllm_server(settings: RolloutSettings, policy: Policy, directory: Path) -> RolloutEngine:
+    require_pushable(policy)
+    adapter = settings.lora == "adapter"
+    return VllmServerEngine(settings.url, directory, wait=settings.wait, adapter=adapter)
+
+
+ENGINES: dict[str, Callable[[RolloutSettings, Policy, Path], RolloutEngine]] = {
+    "transformers": _transformers,
+    "vllm": _vllm,
+    "vllm_server": _vllm_server,
+}

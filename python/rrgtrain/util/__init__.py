@@ -1,1 +1,0 @@
-"""Files, progress and signals: imports nothing of the trainer but errors."""

@@ -1,0 +1,210 @@
+"""Signals: raised at once, or noted until the step is done; handlers given back."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rrgclinical.common.stop import Stopping
+from rrgtrain.errors import Stopped
+from tests.rrgtrain.runs import as_from_a_shell
+
+
+@pytest.fixture(autouse=True)
+def _signals_of_a_shell() -> Iterator[None]:
+    """The tests may run under nohup, or in the background of a script."""
+    before = as_from_a_shell()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_signal_is_raised_at_once_outside_a_step() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    stopping = Stopping()
+    with (
+        pytest.raises(Stopped, match="stopped by SIGTERM") as caught,
+        stopping.installed("rrgtrain"),
+    ):
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.status == 75
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_warnings_of_batch_systems_are_as_sigterm() -> None:
+    """Slurm's --signal=USR1@120 ends a process that does not take it."""
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        before = signal.signal(number, signal.SIG_IGN)  # where it is not taken, it ends the tests
+        ignored, stopping = signal.getsignal(number), Stopping()
+        with stopping.installed("rrgtrain"), stopping.deferred():
+            signal.raise_signal(number)
+            with pytest.raises(Stopped, match=f"stopped by {number.name}") as caught:
+                stopping.check()
+        assert caught.value.status == 75
+        assert signal.signal(number, before) is ignored
+
+
+def test_a_signal_waits_for_the_end_of_a_phase(capfd: pytest.CaptureFixture[str]) -> None:
+    stopping = Stopping()
+    reached = []
+    with stopping.installed("rrgtrain"):
+        with stopping.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            reached.append("rest of the step")
+            with pytest.raises(Stopped):
+                stopping.check()
+            with pytest.raises(Stopped), stopping.interruptible():
+                reached.append("long work is not begun")
+        assert reached == ["rest of the step"]
+    stopping.check()  # the next command is not stopped by what stopped this one
+    assert capfd.readouterr().err == "rrgtrain: SIGTERM: finishing the phase\n"
+
+
+def test_of_several_ranks_the_first_says_it(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = Stopping()
+    monkeypatch.setenv("RANK", "3")
+    with stopping.installed("rrgtrain"), stopping.deferred():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Stopped):
+            stopping.check()
+    assert capfd.readouterr().err == ""
+
+
+def test_long_work_inside_a_step_is_cut_off() -> None:
+    stopping = Stopping()
+    reached = []
+    with stopping.installed("rrgtrain"), stopping.deferred():
+        with contextlib.suppress(Stopped), stopping.interruptible():
+            signal.raise_signal(signal.SIGTERM)
+            reached.append("never")
+        signal.raise_signal(signal.SIGTERM)
+        reached.append("deferred again")
+    assert reached == ["deferred again"]
+
+
+def test_a_library_that_swallows_it_does_not_lose_it() -> None:
+    stopping = Stopping()
+    with stopping.installed("rrgtrain"):
+        with contextlib.suppress(Exception):
+            signal.raise_signal(signal.SIGTERM)
+        with stopping.deferred(), pytest.raises(Stopped):
+            stopping.check()
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    stopping = Stopping()
+    with stopping.installed("rrgtrain"), stopping.deferred():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Stopped) as caught:
+            stopping.check()
+        assert caught.value.status == 130
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_there_is_no_third_interrupt() -> None:
+    stopping, before = Stopping(), signal.getsignal(signal.SIGINT)
+    with stopping.installed("rrgtrain"):
+        for kind in (Stopped, KeyboardInterrupt):
+            with pytest.raises(kind):
+                signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_closed_terminal_ends_the_step_as_sigterm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    stopping = Stopping()
+    monkeypatch.setattr("os.write", gone)
+    with stopping.installed("rrgtrain"), stopping.deferred():
+        signal.raise_signal(signal.SIGHUP)
+        with pytest.raises(Stopped, match="stopped by SIGHUP") as caught:
+            stopping.check()
+    assert caught.value.status == 75
+
+
+def test_the_wait_counts_from_the_first_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping, now = Stopping(), [100.0]
+    monkeypatch.setattr("rrgclinical.common.stop.time.monotonic", lambda: now[0])
+    with stopping.installed("rrgtrain"), stopping.deferred():
+        assert stopping.waited() is None
+        for moment in (100.0, 107.0):
+            now[0] = moment
+            signal.raise_signal(signal.SIGTERM)
+        now[0] = 110.0
+        assert stopping.waited() == 10.0
+    assert stopping.waited() is None
+
+
+def test_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stopping().installed("rrgtrain"):
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_other_threads_and_nested_commands_leave_the_signals_alone() -> None:
+    stopping = Stopping()
+    seen = []
+
+    def other() -> None:
+        with stopping.installed("rrgtrain"):
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+    with stopping.installed("rrgtrain"):
+        ours = signal.getsignal(signal.SIGTERM)
+        with stopping.installed("rrgtrain"):
+            assert signal.getsignal(signal.SIGTERM) == ours
+        assert signal.getsignal(signal.SIGTERM) == ours, "the inner one gives nothing back"
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_what_was_noted_in_long_work_ends_it_as_soon_as_it_may() -> None:
+    stopping = Stopping()
+    reached = []
+    with stopping.installed("rrgtrain"), stopping.deferred():
+        with contextlib.suppress(Stopped), stopping.interruptible():
+            with stopping.deferred(), stopping.deferred():
+                signal.raise_signal(signal.SIGTERM)
+                reached.append("not cut in two")
+            reached.append("never")
+        with stopping.deferred():
+            reached.append("deferred again")
+    assert reached == ["not cut in two", "deferred again"]
+
+
+def test_an_error_is_raised_and_not_the_signal_that_came_before_it() -> None:
+    stopping = Stopping()
+
+    def exchange() -> None:
+        with stopping.interruptible(), stopping.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            raise KeyError("all ranks agree on it")
+
+    with stopping.installed("rrgtrain"), pytest.raises(KeyError):
+        exchange()
+
+
+def test_a_second_interrupt_never_waits_whatever_came_between() -> None:
+    stopping = Stopping()
+    with stopping.installed("rrgtrain"), stopping.deferred():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

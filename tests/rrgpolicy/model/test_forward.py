@@ -1,0 +1,198 @@
+"""Log-probs and gradients over shared prefixes equal those of one member at a time.
+
+The other side is transformers' own, in fp64; one test repeats it in fp32.
+"""
+
+from __future__ import annotations
+
+import peft
+import pytest
+import torch
+
+from rrgpolicy.model.forward import hidden_states
+from rrgpolicy.model.load import Policy, load_policy
+from tests.rrgkern.shared_prefix.eager_flex import uncompiled
+from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_directory, tiny_policy
+from tests.rrgpolicy.model.equality import Group, assert_equal, gradients, unshared
+
+
+def shared(policy: Policy, groups: list[Group], **options: object) -> torch.Tensor:
+    hidden, batch = hidden_states(
+        policy, [p for p, _ in groups], [members for _, members in groups], **options
+    )
+    weight, bias, _ = policy.head()
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    return logits.log_softmax(-1).gather(1, batch.targets[:, None]).squeeze(1)
+
+
+def assert_equal_computation(policy: Policy, groups: list[Group], **options: object) -> None:
+    assert_equal(policy.model, shared(policy, groups, **options), unshared(policy.model, groups))
+
+
+def exact_policy(**options: object) -> Policy:
+    return tiny_policy(dtype=torch.float64, **options)
+
+
+def groups_for(policy: Policy, views: list[int], members: int = 3) -> list[Group]:
+    """Groups of unequal prompts and reports; the second group has one member fewer."""
+    made = []
+    for b, count in enumerate(views):
+        p = prompt(policy, "s" * (b + 1), count, indication="dyspnea" * b, comparison="none")
+        reports = [REPORTS[(b + m) % 4][: 20 + 17 * m] for m in range(members - b % 2)]
+        made.append((p, [policy.codec.encode(text) for text in reports]))
+    return made
+
+
+@pytest.mark.parametrize("attn", ["blocks", "dense"])
+@pytest.mark.parametrize("views", [[1], [3], [0], [1, 3, 0, 2]], ids=str)
+def test_equals_the_unshared_computation(views: list[int], attn: str) -> None:
+    policy = exact_policy(attn=attn)
+    assert_equal_computation(policy, groups_for(policy, views))
+
+
+@pytest.mark.parametrize("attn", ["blocks", "dense"])
+def test_equals_it_with_several_groups_per_row(attn: str) -> None:
+    policy = exact_policy(attn=attn)
+    groups = groups_for(policy, [1, 2, 0, 1])
+    total = sum(len(p.input_ids) + sum(map(len, members)) for p, members in groups)
+    prompts, members = zip(*groups, strict=True)
+    _, batch = hidden_states(policy, prompts, members, token_budget=total)
+    assert batch.input_ids.shape == (1, total)
+    assert_equal_computation(policy, groups, token_budget=total)
+    assert_equal_computation(policy, groups, token_budget=total // 2)
+
+
+def test_equals_it_by_flex_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    uncompiled(monkeypatch)
+    policy = exact_policy(attn="flex")
+    groups = groups_for(policy, [1, 3, 0])
+    _, batch = hidden_states(policy, *zip(*groups, strict=True))
+    assert batch.input_ids.shape[0] == 1 and batch.input_ids.shape[1] % 128 == 0
+    assert_equal_computation(policy, groups)
+
+
+def test_groups_share_one_row_unless_a_dense_mask_would_span_it() -> None:
+    policy = tiny_policy()
+    groups = groups_for(policy, [1, 2, 0])
+    prompts, members = zip(*groups, strict=True)
+    total = sum(len(p.input_ids) + sum(map(len, own)) for p, own in groups)
+    assert hidden_states(policy, prompts, members)[1].input_ids.shape == (1, total)
+    policy.attn = "dense"
+    assert hidden_states(policy, prompts, members)[1].input_ids.shape[0] == 3
+
+
+def test_the_gradients_of_a_shared_place_are_summed_by_gather_rows() -> None:
+    policy = tiny_policy()
+    hidden, batch = hidden_states(policy, *zip(*groups_for(policy, [1, 2]), strict=True))
+    assert len(batch.gather.unique()) < len(batch.gather)
+    assert type(hidden.grad_fn).__name__ == "_GatherRowsBackward"
+
+
+def test_equals_it_in_fp32() -> None:
+    policy = load_policy(tiny_directory())
+    assert_equal_computation(policy, groups_for(policy, [1, 3, 0, 2]))
+
+
+def test_equals_it_with_one_member_each() -> None:
+    policy = exact_policy()
+    assert_equal_computation(policy, groups_for(policy, [1, 0, 2], members=1))
+
+
+def test_equals_it_with_a_frozen_tower_and_its_cache() -> None:
+    policy = exact_policy(freeze_vision=True)
+    assert policy.vision_frozen
+    groups = groups_for(policy, [1, 3, 0])
+    assert_equal_computation(policy, groups)
+    cache: dict[str, torch.Tensor] = {}
+    first = shared(policy, groups, vision_cache=cache)
+    assert sorted(cache) == ["s", "ss"]
+    policy.visual.forward = None  # the second pass has no use for the tower
+    assert torch.equal(shared(policy, groups, vision_cache=cache), first)
+
+
+def test_equals_it_with_gradient_checkpointing() -> None:
+    policy = exact_policy(gradient_checkpointing=True)
+    policy.model.train()
+    assert policy.language_model.layers[0].gradient_checkpointing
+    assert_equal_computation(policy, groups_for(policy, [1, 2]))
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_equals_it_with_lora(checkpointing: bool) -> None:
+    policy = exact_policy(gradient_checkpointing=checkpointing)
+    torch.manual_seed(0)
+    config = peft.LoraConfig(
+        r=4, lora_dropout=0.0, target_modules=["q_proj", "v_proj", "gate_proj", "qkv"]
+    )
+    policy.model = peft.get_peft_model(policy.model, config)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.3)
+    policy.model.train()
+    groups = groups_for(policy, [1, 2])
+    assert_equal_computation(policy, groups)
+    with policy.model.disable_adapter():
+        plain = shared(policy, groups)
+    assert (plain - shared(policy, groups)).abs().max() > 0.01, "the adapter was not in the forward"
+
+
+def test_a_member_sees_its_own_group_only() -> None:
+    """Changing one member, or another prompt's pictures, changes no bit elsewhere."""
+    policy = tiny_policy()
+    groups = groups_for(policy, [1, 1])
+    before = shared(policy, groups, token_budget=4096).detach()
+    changed = [m.clone() for m in groups[0][1]]
+    changed[1] = changed[1].flip(0)
+    lengths = [len(m) for _, members in groups for m in members]
+    other = shared(policy, [(groups[0][0], changed), groups[1]], token_budget=4096).detach()
+    old, new = before.split(lengths), other.split(lengths)
+    for s in (0, 2, 3, 4):
+        assert torch.equal(old[s], new[s])
+    assert not torch.equal(old[1], new[1])
+
+
+def test_groups_without_members_and_empty_batches() -> None:
+    policy = tiny_policy()
+    p = prompt(policy, "a", 1)
+    hidden, batch = hidden_states(policy, [p], [[]])
+    assert hidden.shape == (0, 64)
+    assert batch.offsets.tolist() == [0]
+    mixed = [(p, []), *groups_for(policy, [1])]
+    torch.testing.assert_close(shared(policy, mixed), shared(policy, mixed[1:]), rtol=0, atol=1e-5)
+
+
+def test_cache_is_refused_while_the_tower_trains() -> None:
+    policy = tiny_policy()
+    groups = groups_for(policy, [1])
+    with pytest.raises(ValueError, match="freeze the tower"):
+        shared(policy, groups, vision_cache={})
+
+
+def test_a_model_that_would_ignore_the_layout_is_refused() -> None:
+    policy = tiny_policy()
+    policy.model.set_attn_implementation("sdpa")
+    with pytest.raises(ValueError, match="attention is 'sdpa', wanted 'rrgpolicy'"):
+        shared(policy, groups_for(policy, [1]))
+
+
+def test_bfloat16_is_as_close_as_transformers_own() -> None:
+    """Log-probs, and the gradient of each parameter, against fp32 of the same weights."""
+    policy, exact = tiny_policy(dtype=torch.bfloat16), tiny_policy()
+    groups = groups_for(policy, [1, 2])
+    exact.model.load_state_dict(policy.model.state_dict())
+    truth, ours, theirs = (
+        unshared(exact.model, groups),
+        shared(policy, groups),
+        unshared(policy.model, groups),
+    )
+    assert (ours - truth).abs().mean() <= 2 * (theirs - truth).abs().mean()
+    true, left, right = (
+        gradients(model, logps)
+        for model, logps in ((exact.model, truth), (policy.model, ours), (policy.model, theirs))
+    )
+    assert left.keys() == right.keys() == true.keys()
+    for name, gradient in true.items():
+        mine, other = (float((g[name].float() - gradient).norm()) for g in (left, right))
+        # The prompt's gradient is summed over members before it is rounded, not after.
+        assert mine <= 2 * other + 1e-6 * float(gradient.norm()), name

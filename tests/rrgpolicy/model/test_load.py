@@ -1,0 +1,200 @@
+"""Building, saving and loading a policy, and what a user is told when that fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+import transformers
+
+from rrgclinical.common.errors import UserError
+from rrgpolicy.model import load
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.prompt import bound_images
+from rrgpolicy.model.tiny import SPECIAL_TOKENS, build_tiny
+from rrgpolicy.settings import LoraSettings
+from tests.rrgpolicy.model.common import CONFIG, REPORTS, prompt, tiny_directory, tiny_policy
+
+
+def test_tiny_is_an_ordinary_checkpoint() -> None:
+    policy = load_policy(tiny_directory())
+    assert {"config.json", "tokenizer.json", "preprocessor_config.json"} <= {
+        p.name for p in tiny_directory().iterdir()
+    }
+    assert len(policy.tokenizer) == policy.config.text_config.vocab_size <= CONFIG.vocabulary
+    assert policy.backbone.lm_head.weight is policy.language_model.embed_tokens.weight
+    for token in SPECIAL_TOKENS:
+        assert len(policy.tokenizer(token)["input_ids"]) == 1, token
+    names = [policy.tokenizer.convert_ids_to_tokens(i) for i in policy.eos_ids]
+    assert names == ["<|im_end|>", "<|endoftext|>"]
+    assert policy.end_of_turn == policy.eos_ids[0]
+    assert policy.tokenizer.convert_ids_to_tokens(policy.pad_id) == "<|endoftext|>"
+    assert not policy.model.training
+
+
+def test_the_seed_decides_the_weights(tmp_path: Path) -> None:
+    def weights(seed: int, name: str) -> dict[str, torch.Tensor]:
+        torch.rand(1)  # the global generator has no say, and is left alone
+        state = torch.get_rng_state()
+        directory = build_tiny(replace(CONFIG, seed=seed), REPORTS, tmp_path / name)
+        assert torch.equal(state, torch.get_rng_state())
+        return load_policy(directory).model.state_dict()
+
+    first, again, other = weights(1, "a"), weights(1, "b"), weights(2, "c")
+    assert all(torch.equal(first[k], again[k]) for k in first)
+    assert not all(torch.equal(first[k], other[k]) for k in first)
+
+
+def test_save_and_load_give_the_same_policy(tmp_path: Path) -> None:
+    policy = tiny_policy()
+    again = load_policy(policy.save(tmp_path / "saved"))
+    ours, theirs = policy.model.state_dict(), again.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[k], theirs[k]) for k in ours)
+    p, q = prompt(policy, "a", 2), prompt(again, "a", 2)
+    assert torch.equal(p.input_ids, q.input_ids)
+    assert torch.equal(p.pixel_values, q.pixel_values)
+    assert again.eos_ids == policy.eos_ids
+
+
+def test_weights_go_straight_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    class Asked(Exception):
+        pass
+
+    def from_pretrained(*args: object, **options: object) -> None:
+        seen.append(options["device_map"])
+        raise Asked
+
+    monkeypatch.setattr(
+        transformers.Qwen2_5_VLForConditionalGeneration, "from_pretrained", from_pretrained
+    )
+    monkeypatch.setattr(load, "require_dtype", lambda device, dtype: None)
+    for device in ("cuda:1", "cpu"):
+        with pytest.raises(UserError, match="Asked"):
+            load_policy(tiny_directory(), device=device, vision_attn="sdpa")
+    assert seen == [{"": torch.device("cuda:1")}, None], "eight whole models fill a node's memory"
+
+
+def test_weights_that_go_straight_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"dtype": torch.bfloat16, "masters": True, "freeze_vision": True}
+    plain = load_policy(tiny_directory(), **options)
+    monkeypatch.setattr(load, "_straight_to", lambda device: {"": torch.device(device)})
+    straight = load_policy(tiny_directory(), **options)
+    for held in ("named_parameters", "named_buffers"):
+        ours, theirs = (dict(getattr(p.model, held)()) for p in (plain, straight))
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            assert value.dtype == theirs[name].dtype and torch.equal(value, theirs[name]), name
+    assert straight.backbone.lm_head.weight is straight.language_model.embed_tokens.weight
+
+
+def test_an_adapter_is_loaded_onto_its_base(tmp_path: Path) -> None:
+    policy = load_policy(tiny_directory())
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "qkv"], init_lora_weights=False)
+    policy.model = peft.get_peft_model(policy.model, config)
+    again = load_policy(policy.save(tmp_path / "adapter"))
+    ids = policy.codec.encode(REPORTS[0])[None]
+    with torch.no_grad():
+        assert torch.equal(policy.model(ids).logits, again.model(ids).logits)
+    trained = {n for n, p in again.model.named_parameters() if p.requires_grad}
+    assert trained
+    assert all("lora_" in n for n in trained)
+
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": None}))
+    with pytest.raises(UserError, match="names no base"):
+        load_policy(tmp_path / "adapter")
+
+
+def test_an_adapter_scales_images_as_it_was_trained(tmp_path: Path) -> None:
+    """Else its base's bounds would: a policy trained at one size and evaluated at another."""
+    policy = load_policy(tiny_directory())
+    bound_images(policy, None, 50176)
+    add_lora(policy, LoraSettings(rank=2), 0)
+    saved = policy.save(tmp_path / "adapter")
+    assert load_policy(saved).image_processor.size["longest_edge"] == 50176
+    (saved / "preprocessor_config.json").unlink()
+    assert load_policy(saved).image_processor.size["longest_edge"] == 112**2
+
+
+def test_options() -> None:
+    policy = load_policy(tiny_directory(), dtype="bfloat16", freeze_vision=True)
+    assert policy.dtype == torch.bfloat16
+    assert policy.vision_frozen
+    assert all(p.requires_grad for p in policy.language_model.parameters())
+    assert not load_policy(tiny_directory()).vision_frozen
+
+
+def test_a_user_reads_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The variable HF_HUB_OFFLINE was read at import; without this the hub client retries.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    def told(name: str | Path, **options: object) -> str:
+        with pytest.raises(UserError) as caught:
+            load_policy(name, **options)  # type: ignore[arg-type]
+        line = str(caught.value)
+        assert "\n" not in line
+        return line
+
+    assert "no such directory" in told(tmp_path / "nowhere")
+    assert "no such directory: ./here" in told("./here")
+    assert told(tmp_path).endswith("holds no config.json; name a checkpoint directory")
+    for name in ("rl", "sft"):
+        (tmp_path / f"run/checkpoints/{name}").mkdir(parents=True)
+        (tmp_path / f"run/checkpoints/{name}/adapter_config.json").write_text("{}")
+    inner = f"{tmp_path}/run/checkpoints"
+    assert told(tmp_path / "run").endswith(f"directory such as {inner}/rl or {inner}/sft")
+    file = tmp_path / "model.bin"
+    file.write_text("")
+    assert "is a file" in told(file)
+    assert "cannot load nobody/nothing" in told("nobody/nothing")
+    assert "network" in told("nobody/nothing")
+
+    other = tmp_path / "other"
+    other.mkdir()
+    for kind, names, message in (
+        # of the family, but with another head: it would be loaded with a random one
+        ("qwen2", ["Qwen2ForRewardModel"], "names Qwen2ForRewardModel, and a qwen2 that writes"),
+        ("vit", ["ViTModel"], "a vit predicts no next token; name a lang"),
+        ("mllama", ["MllamaForConditionalGeneration"], "a mllama reads images by cross-attention"),
+    ):
+        (other / "config.json").write_text(json.dumps({"model_type": kind, "architectures": names}))
+        assert message in told(other)
+
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_directory(), broken)
+    (broken / "model.safetensors").unlink()
+    assert f"cannot load {broken}" in told(broken)
+    assert "policy.dtype=int8" in told(tiny_directory(), dtype="int8")
+    assert "policy.attn=flash" in told(tiny_directory(), attn="flash")
+
+
+def test_sizes_that_cannot_be_are_told(tmp_path: Path) -> None:
+    for change, message in (
+        ({"width": 100}, "policy.width=100"),
+        ({"vocabulary": 200}, "policy.vocabulary=200"),
+        ({"image_size": 20}, "image_size=20"),
+        ({"layers": 0}, "0 text and 2 vision layers"),
+    ):
+        with pytest.raises(UserError, match=message):
+            build_tiny(replace(CONFIG, **change), REPORTS, tmp_path)
+    with pytest.raises(UserError, match="no text to learn from"):
+        build_tiny(CONFIG, [" "], tmp_path)
+
+
+def test_policies_of_tests_have_nothing_in_common_that_changes() -> None:
+    one, two = tiny_policy(), tiny_policy()
+    pairs = [*zip(one.model.parameters(), two.model.parameters(), strict=True)]
+    assert all(torch.equal(a, b) and a.data_ptr() != b.data_ptr() for a, b in pairs)
+    for part in ("model", "tokenizer", "image_processor", "codec", "layout"):
+        assert getattr(one, part) is not getattr(two, part), part
+    assert one.model.config is not two.model.config
+    assert two.backbone.lm_head.weight is two.language_model.embed_tokens.weight, "still tied"

@@ -1,0 +1,134 @@
+"""Models that no list names, as somebody brings them: served, or refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from rrgclinical.common.errors import UserError
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import ids_of_images
+from rrgpolicy.model.probe import NoWay
+from rrgpolicy.model.shared_prefix import shared_prefix_logps
+from tests.rrgpolicy.model.common import text_directory
+from tests.rrgpolicy.model.families import TEXT, TOWER, build, text_alone
+
+SIZES: dict[str, Any] = {
+    **{"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{"max_position_embeddings": 512, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+}
+
+
+def model_of(kind: str, **sizes: Any) -> Any:
+    transformers.logging.set_verbosity_error()
+    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **sizes})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return getattr(transformers, f"{kind}ForCausalLM")(config).train()
+
+
+def way_of(model: Any, **more: Any) -> str:
+    draw = torch.Generator().manual_seed(0)
+    ids = text_alone(0, 20, draw)["input_ids"]
+    reports = [[ids[0, :5]] * 2]
+    return shared_prefix_logps(model, [{"input_ids": ids, **more}], reports).sharing
+
+
+def test_what_a_model_draws_in_training_is_off_while_it_is_probed() -> None:
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 48}
+    mixtral = model_of("Mixtral", router_jitter_noise=0.1, num_key_value_heads=2, **experts)
+    assert way_of(mixtral) == "row"
+    assert mixtral.model.layers[0].mlp.jitter_noise == 0.1
+    opt = model_of("OPT", layerdrop=0.5, ffn_dim=48, word_embed_proj_dim=32)
+    assert way_of(opt) in ("row", "none")
+
+
+def test_a_model_that_differs_from_itself_is_told_so() -> None:
+    model = model_of("Olmo2", intermediate_size=48, num_key_value_heads=2)
+    model.model.norm.register_forward_hook(lambda *args: args[-1] * torch.rand(()))
+    with pytest.raises(NoWay, match="own forward, called twice, gives other log-probs") as told:
+        way_of(model)
+    assert "\n" not in str(told.value)
+
+
+def test_a_decoder_whose_layers_have_another_name_is_refused_in_one_line(tmp_path: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(text_directory())
+    falcon = model_of("Falcon", vocab_size=len(tokenizer))
+    with pytest.raises(ValueError, match=r"of a FalconForCausalLM has no `layers`: .*falcon\.py"):
+        way_of(falcon)
+    for part in (falcon, tokenizer):
+        part.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="has no `layers`") as told:
+        load_policy(tmp_path)
+    assert "\n" not in str(told.value)
+
+
+def test_no_argument_of_a_prompt_is_left_out_in_silence() -> None:
+    """Images under a name of their own, and what a collator adds for a loss."""
+    model = build("qwen3_vl", torch.float32)
+    pixels = {"image_grid_thw": torch.tensor([[1, 4, 4]]), "pixel_values": torch.zeros(16, 294)}
+    for name in ("labels", "position_ids"):
+        with pytest.raises(ValueError, match=f"prompt 0 has {name}: give input_ids"):
+            way_of(model, **{name: torch.zeros(1, 20, dtype=torch.int64)}, **pixels)
+    model = model_of("Olmo2", intermediate_size=48, num_key_value_heads=2)
+    own = model.forward
+
+    def forward(image_pixel_values: Any = None, **inputs: Any) -> Any:
+        return own(**inputs)
+
+    model.forward = forward
+    with pytest.raises(ValueError, match="prompt 0 has image_pixel_values: give input_ids"):
+        way_of(model, image_pixel_values=torch.zeros(1, 3, 4, 4))
+
+
+def test_ids_of_sounds_are_never_sampled() -> None:
+    config = SimpleNamespace(audio_token_id=7, boa_token_index=8, image_token_id=9, eos_token_id=2)
+    tokenizer = SimpleNamespace(added_tokens_decoder={})
+    assert ids_of_images(config, tokenizer, 99) == [7, 8, 9]
+
+
+def sighted_of(kind: str, text: dict[str, Any], **top: Any) -> Any:
+    """A model around a decoder of another family, with a tower of 16 patches."""
+    vision = {**TOWER, "model_type": "siglip_vision_model", "vision_use_head": False}
+    config = getattr(transformers, f"{kind}Config")(
+        text_config={**TEXT, **text}, vision_config=vision, image_token_index=90, **top
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return getattr(transformers, f"{kind}ForConditionalGeneration")(config).train()
+
+
+def shown(tokens: int, *before: int) -> dict[str, torch.Tensor]:
+    """A prompt with an image behind the ids `before`, and text behind it."""
+    ids = torch.tensor([[*before, *[90] * tokens, *range(3, 15)]])
+    draw = torch.Generator().manual_seed(0)
+    return {"input_ids": ids, "pixel_values": torch.randn(1, 3, 28, 28, generator=draw)}
+
+
+def test_a_decoders_scale_counts_where_the_model_around_it_applies_it() -> None:
+    model = sighted_of(
+        "AyaVision", {"model_type": "cohere2", "sliding_window": 8}, downsample_factor=2
+    )
+    assert model.config.text_config.logit_scale == 0.0625
+    prompt = shown(4, 1)
+    assert way_of(model, **prompt) == "row"
+
+
+def test_a_prompt_may_begin_with_an_image_and_no_report_sees_ahead() -> None:
+    text = {"model_type": "gemma2", "query_pre_attn_scalar": 16, "sliding_window": 8}
+    model = sighted_of("PaliGemma", text, projection_dim=64, hidden_size=64)
+    prompt = shown(16)
+    assert way_of(model, **prompt) == "row"
+    # 0 is the part whose tokens see each other; of other families, what is no image
+    types = torch.zeros_like(prompt["input_ids"])
+    with pytest.raises(NoWay, match="see later ones with input_ids, token_type_ids; leave out"):
+        shared_prefix_logps(
+            sighted_of("PaliGemma", text, projection_dim=64, hidden_size=64),
+            [{**prompt, "token_type_ids": types}],
+            [[torch.arange(5, 9)]],
+        )

@@ -1,0 +1,216 @@
+"""A rank that is lost, silent or started otherwise ends the run in one line that names it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torch.distributed import HashStore
+
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.processes import how_it_ended
+from rrgdata.study import Study
+from rrgdata.subset import Subset
+from rrgpolicy.ranks import lost, nodes, ranks
+from rrgpolicy.ranks.lost import Watch, own_peer
+from rrgtrain.run import alike
+from tests.rrgtrain.common import recipe, studies
+from tests.rrgtrain.nodes import on_nodes
+from tests.rrgtrain.run.test_scale_runs import RUN
+from tests.rrgtrain.runs import At, Done, warm
+
+HOST = re.escape(socket.gethostname())
+SPREAD = [*RUN, "scale.mode=fsdp2", "rl.eval_every=1", "eval.limit=1"]
+HANGS = "test_a_rank_that_hangs_is_named_after_the_timeout"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hung(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Future[list[Done]] | None]:
+    """Start at once the run whose rank hangs: it waits while the other tests compute."""
+    if not any(item.name == HANGS for item in request.session.items):
+        yield None
+        return
+    home = tmp_path_factory.mktemp("hung")
+    at = At("rrgtrain.train.batch:Batch.of_all_ranks", 1, "hang")
+    warm()  # to start the server sets the environment for a moment, which no thread may
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(on_nodes, *SPREAD, "scale.timeout=20", cwd=home, nodes=1, at=at)
+
+
+def test_nodes_that_do_not_share_the_run_are_refused(tmp_path: Path) -> None:
+    homes = [tmp_path / "one", tmp_path / "two"]
+    for home in homes:
+        home.mkdir()
+    done = on_nodes(*SPREAD, cwd=tmp_path, here=1, homes=homes)
+    assert [d.status for d in done] == [2, 2]
+    wanted = rf"rrgtrain: run is not shared by the nodes: {HOST} does not see there what the others"
+    assert re.match(wanted, done[0].last) and done[1].err == "", done[0].err + done[1].err
+    assert not (homes[1] / "run").exists()
+    assert not list(homes[0].rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ("rl:\n  lr: 0.002\n", rf"rank 1 on {HOST} was started with another rl.lr than rank 0; "),
+        (None, rf"rank 1 on {HOST}: .*own.yaml"),
+    ],
+)
+def test_a_node_with_another_recipe_is_refused(
+    there: str | None, said: str, tmp_path: Path
+) -> None:
+    homes = [tmp_path / "one", tmp_path / "two"]
+    for home, text in zip(homes, ("rl:\n  lr: 0.001\n", there), strict=True):
+        home.mkdir()
+        if text is not None:
+            (home / "own.yaml").write_text(text)
+    words = [word for word in SPREAD if not word.startswith("rl.lr=")]
+    words = [words[0], "own.yaml", *words[1:], "--out", str(tmp_path / "run")]
+    done = on_nodes(*words, cwd=tmp_path, here=1, homes=homes)
+    assert [d.status for d in done] == [2, 2], done[0].err + done[1].err
+    assert re.match(f"rrgtrain: {said}", done[0].last) and done[1].err == "", done[0].err
+    assert not (tmp_path / "run").exists()
+
+
+def gathered(monkeypatch: pytest.MonkeyPatch, *values: object) -> None:
+    """Let this process be rank 0, with those of the others."""
+    monkeypatch.setattr(ranks, "size", lambda: 1 + len(values))
+    monkeypatch.setattr(ranks, "gather", lambda own: [own, *values])
+
+
+def test_other_code_or_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = studies(3)
+    settings = {k: alike.digest_of(v) for k, v in alike.leaves(alike.asdict(recipe()))}
+    settings = {k: v for k, v in settings.items() if k not in alike.MOVABLE}
+    gathered(monkeypatch, ("there", settings, {**alike.code(), "torch": "2.0.0"}, {}))
+    with pytest.raises(UserError, match=r"rank 1 on there runs torch 2\.0\.0 \(rank 0: "):
+        alike.require_equal_start(recipe())
+    gathered(monkeypatch, ("there", settings, alike.code(), {}))
+    alike.require_equal_start(recipe("data.root=elsewhere"))
+    with pytest.raises(UserError, match="was started with another rl.group than rank 0"):
+        alike.require_equal_start(recipe("rl.group=2"))
+    files = {"policy.path: config.json": "1", "policy.path: model.safetensors": "2"}
+    monkeypatch.setattr(alike, "start_files", lambda recipe: files)
+    for there in (files, {}):  # the same, or the name of a hub
+        gathered(monkeypatch, ("there", settings, alike.code(), there))
+        alike.require_equal_start(recipe())
+    for there in ({**files, "policy.path: model.safetensors": "3"}, dict([*files.items()][:1])):
+        gathered(monkeypatch, ("there", settings, alike.code(), there))
+        with pytest.raises(UserError, match=r"other files than rank 0 \(policy.path: model.safe"):
+            alike.require_equal_start(recipe())
+
+    def read(rows: list[Study]) -> dict[str, tuple[int, str]]:
+        return {"train": (len(rows), alike._studies_digest(rows))}
+
+    gathered(monkeypatch, ("there", read(own)))
+    alike.require_same_data({"train": own})
+    gathered(monkeypatch, ("there", read(own[:2])))
+    with pytest.raises(UserError, match=r"rank 1 on there reads other train studies \(2, and rank"):
+        alike.require_same_data({"train": own})
+    for field in ("report", "indication", "technique", "comparison"):
+        changed = replace(own[2], **{field: "Other."})
+        gathered(monkeypatch, ("there", read([*own[:2], changed])))
+        with pytest.raises(UserError, match="as many as rank 0, 3, of other content"):
+            alike.require_same_data({"train": own})
+
+
+def test_nodes_with_other_subsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would train on its own, and the sums over ranks be those of no recipe."""
+
+    def subset(*chosen: str) -> Subset:
+        return Subset("random", 0.5, 0, list(chosen))
+
+    subset("train-1", "train-3").save(tmp_path / "subset.json")
+    data = recipe(f"data.subset={tmp_path}").data
+    gathered(monkeypatch, subset("train-3", "train-1").digest)
+    alike.require_same_subset(data)
+    gathered(monkeypatch, subset("train-1", "train-2").digest)
+    with pytest.raises(UserError, match=r"names other studies on one node .* the same file"):
+        alike.require_same_subset(data)
+    alike.require_same_subset(recipe().data)
+
+
+def test_a_rank_that_has_noticed_and_left_is_not_the_silent_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lost, "ROLL_CALL", 1.0)
+    store = HashStore()
+    for key, state in (("here/1", "1"), ("ended/1", "ended with status 75"), ("ended", "1")):
+        store.set(key, state)
+    store.set("here/3", "1")
+    watch = Watch(0, [own_peer()] * 4, store, timeout=15.0)
+    for reason in ("Timed out waiting 15000ms", "Connection closed by peer"):
+        assert re.match(r"rank 2, process \d+ on .*, does not answer \(", watch.missing(reason))
+    store.set("ended/2", "killed by SIGKILL")
+    assert re.match(r"rank 2, .*, killed by SIGKILL$", watch.missing(reason))
+
+
+def test_a_rank_lets_those_before_it_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = HashStore()
+    watch = Watch(2, [own_peer()] * 4, store)
+    late = threading.Timer(0.3, store.set, ("here/1", "1"))
+    late.start()
+    assert not watch.prints_last_line(), "rank 1 notices a moment later"
+    late.join()
+    gone = Watch(2, [own_peer()] * 4, HashStore(), ended=dict.fromkeys((0, 1), "ended"))
+    with monkeypatch.context() as at_once:
+        at_once.setattr(lost.time, "sleep", lambda _: pytest.fail("it waits for those that ended"))
+        assert gone.prints_last_line()
+    monkeypatch.setattr(lost, "ROLL_CALL", 0.2)
+    assert Watch(2, [own_peer()] * 4, HashStore()).prints_last_line(), "nobody before it answers"
+
+
+def test_a_restart_by_torchrun_hears_nothing_of_the_attempt_before(tmp_path: Path) -> None:
+    main = "tests.rrgpolicy.ranks.restart_suite"
+    done = on_nodes(cwd=tmp_path, nodes=1, main=main, restarts=1)
+    assert [(d.status, d.out) for d in done] == [(0, "[{}, {}]\n")] * 2, done[0].err
+
+
+def test_how_a_process_ended_is_read_before_its_parent_waits() -> None:
+    for command, how in (
+        (["sleep", "60"], "killed by SIGTERM"),
+        (["sh", "-c", "exit 3"], "ended with status 3"),
+    ):
+        process = subprocess.Popen(command)
+        if "60" in command:
+            process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + 300
+        while how_it_ended(process.pid) == "ended" and time.monotonic() < until:
+            time.sleep(0.01)
+        assert how_it_ended(process.pid) == how
+        process.wait()
+        assert how_it_ended(process.pid) == "ended"
+
+
+def test_first_of_each_node_comes_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = {}
+    for rank, local in ((0, 0), (1, 1), (2, 0), (3, 1)):
+        waits: list[str] = []
+        monkeypatch.setattr(ranks, "is_main", lambda rank=rank: rank == 0)
+        monkeypatch.setattr(nodes, "is_first_here", lambda local=local: local == 0)
+        monkeypatch.setattr(ranks, "barrier", lambda waits=waits: waits.append("wait"))
+        with nodes.first_here():
+            waits.append("read")
+        turns[rank] = waits.index("read")
+        assert waits.count("wait") == 2, "all ranks meet as often"
+    assert turns == {0: 0, 1: 2, 2: 1, 3: 2}
+
+
+def test_a_rank_that_hangs_is_named_after_the_timeout(hung: Future[list[Done]]) -> None:
+    """The last of the module, so that its clock runs beside the others."""
+    done = hung.result()
+    assert done[0].status == 75 and done[1].status == -9
+    wanted = rf"\(rank 1, process \d+ on {HOST}, does not answer \(scale.timeout=20\)\)"
+    assert re.search(wanted, done[0].last), done[0].err
+    assert "Traceback" not in done[0].err

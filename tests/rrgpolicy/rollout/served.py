@@ -1,0 +1,234 @@
+"""`vllm serve` as its client sees it, in threads of this process, and mortal.
+
+It samples with the trainer's own `generate` from the weights that it was last told, so what a
+client gets differs from the trainer's rollouts only by what the client asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers.core_model_loading import revert_weight_conversion
+
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import EncodedPrompt, placed
+from rrgpolicy.rollout import Rollout, SamplingRequest, generate
+from rrgpolicy.vllm_worker import PushedWeights
+
+WORKERS, CHAT = "/collective_rpc", "/v1/chat/completions"
+MODELS = "/v1/models"
+LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+
+
+class Worker(PushedWeights):
+    """A worker of vLLM with a policy for its model."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.device = policy, policy.device
+        self.model_runner = SimpleNamespace(get_model=lambda: policy.backbone)
+
+    def _load_adapter(self, tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
+        """Keeps it beside the base, as vLLM's layers do."""
+        self.policy.backbone.lora_a_stacked = tuple(tensors.values())
+
+    def reload_weights(self, weights_iterator: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """As vLLM: into its own parameters, in their dtype; what is missing stays as it was."""
+        backbone = self.policy.backbone
+        own = revert_weight_conversion(backbone, dict(backbone.named_parameters()))
+        with torch.no_grad():
+            for name, value in weights_iterator:
+                own[name].copy_(value)
+
+
+class Served:
+    """A server of the checkpoint at `checkpoint`; it keeps its port through all its lives.
+
+    dies: at which request of a path, counted over a life, it goes away without an answer.
+    back: seconds after which it is started again, None for never.
+    says: statuses with which the first requests of a path are answered.
+    short: tokens that it keeps of each report.
+    adapters: it takes a LoRA as one.
+    workers: makes what takes the weights; None for a server without the extension.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.checkpoint = checkpoint
+        self.dies: list[tuple[str, int]] = []
+        self.back: float | None = None
+        self.says: dict[str, list[int]] = {}
+        self.short: int | None = None
+        self.workers: Callable[[Policy], Worker] | None = Worker
+        self.adapters = False
+        self.lives, self.port = 0, 0
+        self.asked: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._restart: threading.Timer | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.lives += 1
+        self.asked.clear()
+        self.policy = load_policy(self.checkpoint, freeze_vision=True)
+        self.loaded: dict[str, Path] = {}
+        if self.adapters:
+            self.policy.backbone.lora_manager = object()  # type: ignore[assignment]
+        self.worker = None if self.workers is None else self.workers(self.policy)
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self, self.lives))
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def __enter__(self) -> Served:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.back = None
+        if self._restart is not None:
+            # Loading in two threads at once leaves transformers in its meta device for good.
+            self._restart.cancel()
+            self._restart.join()
+        self.stop()
+
+    def answer(self, path: str, body: dict[str, Any], life: int) -> tuple[int, Any] | None:
+        """Status and content; None from the dead."""
+        with self._lock:
+            if life != self.lives:
+                return None
+            self.asked[path] += 1
+            if self.dies and self.dies[0] == (path, self.asked[path]):
+                self.dies.pop(0)
+                self.lives += 1  # whatever else is under way gets no answer either
+                self.stop()
+                if self.back is not None:
+                    self._restart = threading.Timer(self.back, self.start)
+                    self._restart.start()
+                return None
+            if self.says.get(path):
+                return self.says[path].pop(0), {"error": "said so"}
+            if path == WORKERS:
+                if self.worker is None:
+                    return 500, {"error": f"no method {body['method']}"}
+                method = getattr(self.worker, body["method"])
+                return 200, {"results": [method(**body.get("kwargs", {}))]}
+            if path == MODELS:
+                return 200, {"data": [{"id": name} for name in ("base", *self.loaded)]}
+            if path in (LOAD, UNLOAD):
+                return self._change_adapters(path, body)
+            if path == CHAT and body.get("model", "base") not in ("base", *self.loaded):
+                return 404, {"error": "no such model"}
+            return 200, self._complete(body) if path == CHAT else None
+
+    def _change_adapters(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        name = body["lora_name"]
+        if path == UNLOAD:
+            return 200, self.loaded.pop(name) and None
+        if not self.adapters:
+            return 404, {"error": "not found"}
+        if name in self.loaded:
+            return 400, {"error": "has already been loaded"}
+        self.loaded[name] = Path(body["lora_path"])
+        tensors = load_file(self.loaded[name] / "adapter_model.safetensors")
+        self.policy.backbone.lora_a_stacked = tuple(tensors.values())  # type: ignore[assignment]
+        return 200, None
+
+    def _asked_policy(self, model: str) -> Policy:
+        if model == "base":
+            return self.policy
+        base = copy.deepcopy(self.policy.backbone)
+        return replace(self.policy, model=PeftModel.from_pretrained(base, self.loaded[model]))
+
+    def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        prompt, images = self._prompt(body["messages"])
+        assert body["ignore_eos"] and body["logprobs"] and body["return_token_ids"]
+        self.policy.eos_ids = tuple(body["stop_token_ids"])
+        request = SamplingRequest(
+            [prompt],
+            group=body["n"],
+            temperature=body["temperature"] or 1.0,
+            top_p=body["top_p"],
+            max_new_tokens=body["max_tokens"],
+            seeds=[[body["seed"] + k for k in range(body["n"])]],
+            greedy=body["temperature"] == 0,
+            vision_cache=images,
+        )
+        assert body["n"] == 1 or not request.greedy, "n must be 1 when using greedy sampling"
+        choices = []
+        policy = self._asked_policy(body.get("model", "base"))
+        for k, made in enumerate(generate(policy, request)[0]):
+            made = Rollout(made.ids[: self.short], made.logps[: self.short], made.finished)
+            content = [{"logprob": value} for value in made.logps.tolist()]
+            told = {"token_ids": made.ids.tolist(), "logprobs": {"content": content}}
+            choices.append({"index": k, **told})
+        return {"prompt_token_ids": prompt.input_ids.tolist(), "choices": choices[::-1]}
+
+    def _prompt(self, messages: list[dict[str, Any]]) -> tuple[EncodedPrompt, dict[str, Any]]:
+        ((*images, text),) = [m["content"] for m in messages]
+        # vLLM gives text alone as a string to a template that takes nothing else
+        shown: Any = [*({"type": "image"} for _ in images), text] if images else text["text"]
+        rendered = self.policy.tokenizer.apply_chat_template(
+            [{"role": "user", "content": shown}], tokenize=False, add_generation_prompt=True
+        )
+        embeddings = [_tensor(i["image_embeds"]["image_embeds"]) for i in images]
+        sizes = iter([len(e) for e in embeddings])
+        image_id = self.policy.image_token_id
+        ids = self.policy.tokenizer(rendered)["input_ids"]
+        expanded = [t for i in ids for t in ([i] * next(sizes) if i == image_id else [i])]
+        tokens = torch.tensor([expanded])
+        grids = [_tensor(i["image_embeds"]["image_grid_thw"]) for i in images]
+        grid = torch.stack(grids) if grids else None
+        inputs = {"input_ids": tokens, "mm_token_type_ids": (tokens == image_id).long()}
+        if grid is None:
+            return placed(self.policy, inputs), {}
+        inputs |= {"image_grid_thw": grid, "pixel_values": torch.zeros(1)}
+        return placed(self.policy, inputs, key="given"), {"given": torch.cat(embeddings)}
+
+
+def _tensor(text: str) -> torch.Tensor:
+    return torch.load(io.BytesIO(base64.b64decode(text)))
+
+
+def _handler(served: Served, life: int) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._reply({})
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self._reply(json.loads(body) if body else {})
+
+        def _reply(self, body: dict[str, Any]) -> None:
+            answer = served.answer(self.path, body, life)
+            if answer is None:
+                return  # the connection closes without a word
+            content = b"" if answer[1] is None else json.dumps(answer[1]).encode()
+            self.send_response(answer[0])
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler

@@ -1,0 +1,139 @@
+"""Steps of decoding that are repeated give what steps that are computed anew give.
+
+A CUDA graph reads and writes the addresses that it was captured with. `Addresses` stands in for it
+without a GPU: it computes, and holds every repetition to the addresses of the first one.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rrgpolicy.rollout import Rollout, SamplingRequest, generate, transformers_engine
+from rrgpolicy.rollout.cache import GroupCache
+from rrgpolicy.rollout.repeated import RepeatedStep
+from rrgpolicy.rollout.transformers_engine import PackedDecoder
+from tests.rrgpolicy.rollout.test_transformers_engine import ending_policy, prompts_of, seeds_for
+
+STEPS = 40
+
+
+class Addresses:
+    """Repeat a decoder's step; `captures` counts the steps after which buffers were other ones."""
+
+    captures = 0
+
+    def __init__(self) -> None:
+        self.at: list[tuple[int, torch.Size]] | None = None
+
+    def forget(self) -> None:
+        self.at = None
+
+    def __call__(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
+        decoder: PackedDecoder = compute.__self__  # type: ignore[attr-defined]
+        cache: Any = decoder.cache
+        buffers = [t for pair in cache._own + cache._prefix for t in pair]
+        buffers += [cache._place, cache._prompt, decoder.next_position]
+        buffers += [t for t in (cache._slot, cache._penalty) if t is not None]
+        at = [(t.data_ptr(), t.shape) for t in buffers]
+        type(self).captures += self.at is None
+        assert self.at in (None, at), "a graph would read memory that was given back"
+        self.at = at
+        return compute(token)
+
+
+def sampled(greedy: bool, device: str = "cpu") -> list[Rollout]:
+    policy = ending_policy(device=device)
+    request = SamplingRequest(
+        prompts_of(policy), group=5, max_new_tokens=STEPS, seeds=seeds_for(4, 5), greedy=greedy
+    )
+    return [rollout for group in generate(policy, request) for rollout in group]
+
+
+def alike(one: list[Rollout], other: list[Rollout]) -> None:
+    for left, right in zip(one, other, strict=True):
+        assert torch.equal(left.ids, right.ids) and left.finished == right.finished
+        torch.testing.assert_close(left.logps, right.logps, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_a_repeated_step_reads_the_buffers_that_are_there(
+    monkeypatch: pytest.MonkeyPatch, greedy: bool
+) -> None:
+    anew = sampled(greedy)
+    lengths = {len(r.ids) for r in anew}
+    assert len(lengths) > 3, lengths  # rows leave at different steps
+    monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
+    monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
+    # grows and compacts within these reports
+    monkeypatch.setattr(transformers_engine, "CHUNK", {True: 16})
+    monkeypatch.setattr(Addresses, "captures", 0)
+    alike(sampled(greedy), anew)
+    assert Addresses.captures > 3
+
+
+def test_the_second_call_is_captured_and_later_ones_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    class Graph:
+        def replay(self) -> None:
+            calls.append("replay")
+
+    def compute(tensor: Tensor) -> Tensor:
+        calls.append("computed")
+        return tensor
+
+    def captured(*_: object) -> Graph:
+        calls.append("captured")
+        return Graph()
+
+    step = RepeatedStep()
+    monkeypatch.setattr(step, "_captured", captured)
+    for _ in range(3):
+        step(compute, torch.zeros(0))
+    step.forget()
+    step(compute, torch.zeros(0))
+    assert calls == ["computed", "captured", "replay", "replay", "computed"]
+
+
+def test_a_cache_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    caches: list[weakref.ref[GroupCache]] = []
+
+    def watched(*words: Any, **options: Any) -> GroupCache:
+        cache = GroupCache(*words, **options)
+        caches.append(weakref.ref(cache))
+        return cache
+
+    monkeypatch.setattr(transformers_engine, "GroupCache", watched)
+    monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
+    monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
+    gc.disable()
+    try:
+        sampled(True)
+        assert [cache() for cache in caches] == [None]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("greedy", [False, True])
+def test_a_graph_gives_what_the_model_gives(monkeypatch: pytest.MonkeyPatch, greedy: bool) -> None:
+    graphs = []
+    captured = RepeatedStep._captured
+
+    def count(self: RepeatedStep, *step: Any) -> torch.cuda.CUDAGraph:
+        graphs.append(step)
+        return captured(self, *step)
+
+    monkeypatch.setattr(RepeatedStep, "_captured", count)
+    monkeypatch.setattr(transformers_engine, "CHUNK", {True: 16, False: 64})
+    repeated = sampled(greedy, "cuda")
+    assert len(graphs) > 2
+    monkeypatch.setattr(transformers_engine, "repeats", lambda device: False)
+    alike(repeated, sampled(greedy, "cuda"))

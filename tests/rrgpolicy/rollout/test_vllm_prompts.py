@@ -1,0 +1,216 @@
+"""Weights on their way to vLLM: an adapter merged into copies, the policy itself left as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from peft.tuners.lora import LoraLayer
+
+from rrgclinical.common.errors import UserError
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.rollout import (
+    RolloutEngine,
+    SamplingRequest,
+    VllmEngine,
+    VllmServerEngine,
+    checkpoint_tensors,
+)
+from rrgpolicy.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments
+from rrgpolicy.settings import LoraSettings
+from rrgtrain.train.engines import build_engine
+from rrgtrain.train.reference import reference_of
+from tests.rrgpolicy.model.common import prompt, tiny_directory, tiny_policy
+from tests.rrgpolicy.rollout import stub_vllm
+from tests.rrgpolicy.rollout.served import Served
+from tests.rrgtrain.common import recipe
+from tests.rrgtrain.train.test_reference import logps, reference_logps
+
+PUSHES = 10
+
+
+@contextmanager
+def in_process(
+    policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch, *, adapter: bool
+) -> Iterator:
+    stub_vllm.install(monkeypatch)
+    yield VllmEngine(policy, work, max_model_len=512, adapter=adapter)
+
+
+@contextmanager
+def over_http(
+    policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch, *, adapter: bool
+) -> Iterator:
+    served = Served(tiny_directory())
+    served.adapters = adapter
+    with served:
+        yield VllmServerEngine(served.url, work, adapter=adapter)
+
+
+def grow(policy: Policy, step: int) -> None:
+    """An optimiser step's worth of change in every adapter weight."""
+    generator = torch.Generator().manual_seed(step)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.003 * torch.randn(parameter.shape, generator=generator))
+
+
+@pytest.mark.parametrize("adapter", [False, True], ids=["merged", "as_an_adapter"])
+@pytest.mark.parametrize("engine_of", [in_process, over_http])
+def test_pushes_leave_the_base_and_the_reference_as_their_file(
+    engine_of: Callable, adapter: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaves_no_trace(engine_of, tmp_path, monkeypatch, adapter=adapter, pushes=PUSHES)
+
+
+@pytest.mark.parametrize("engine_of", [in_process, over_http])
+def test_a_merge_that_is_undone_leaves_a_trace(
+    engine_of: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_place(layer: LoraLayer) -> dict[str, torch.Tensor]:
+        layer.merge()
+        base: torch.nn.Module = layer.get_base_layer()
+        found = {name: value.detach().clone() for name, value in base.named_parameters()}
+        layer.unmerge()
+        return found
+
+    monkeypatch.setattr("rrgpolicy.rollout.weights._merged", in_place)
+    with pytest.raises(AssertionError, match="weight"):
+        leaves_no_trace(engine_of, tmp_path, monkeypatch, adapter=False, pushes=4)
+
+
+def leaves_no_trace(
+    engine_of: Callable,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    adapter: bool,
+    pushes: int,
+) -> None:
+    """Push, and compare base, adapter and reference with what they were."""
+    policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0), seed=0)
+    reference = reference_of(policy)
+    engine: RolloutEngine
+    with engine_of(policy, work, monkeypatch, adapter=adapter) as engine:
+        for step in range(pushes):
+            grow(policy, step)
+            own = {n: p.clone() for n, p in policy.model.named_parameters() if "lora_" in n}
+            engine.update(policy)
+    now = policy.backbone.state_dict()
+    start = load_policy(tiny_directory(), dtype=torch.bfloat16)
+    for name, value in start.backbone.state_dict().items():
+        layer, _, last = name.rpartition(".")
+        kept = now[name] if name in now else now[f"{layer}.base_layer.{last}"]
+        assert torch.equal(kept, value), name
+    parameters = dict(policy.model.named_parameters())
+    assert all(torch.equal(parameters[name], value) for name, value in own.items())
+    assert torch.equal(reference_logps(reference), logps(start))
+    assert not torch.equal(logps(policy), logps(start)), "the adapter has learned something"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_modules": ["q_proj", "down_proj"]},
+        {"target_modules": ["k_proj", "up_proj"], "rank_pattern": {"k_proj": 2}, "lora_alpha": 3},
+        {"target_modules": ["v_proj"], "lora_bias": True},
+        {"target_modules": ["o_proj", "gate_proj"], "use_dora": True},
+    ],
+    ids=["plain", "ranks", "bias", "dora"],
+)
+def test_the_merged_copy_samples_as_the_adapter(options: dict, tmp_path: Path) -> None:
+    policy, plain = tiny_policy(), tiny_policy()
+    torch.manual_seed(0)
+    config = LoraConfig(r=4, init_lora_weights=False, lora_dropout=0.5, **options)
+    policy.model = get_peft_model(policy.model, config).train()
+    merged = checkpoint_tensors(policy)
+    start = logps(plain)
+    missing = plain.backbone.load_state_dict(merged, strict=False)
+    assert (missing.missing_keys, missing.unexpected_keys) == (["lm_head.weight"], [])
+    policy.model.eval()
+    torch.testing.assert_close(logps(plain), logps(policy), rtol=1e-4, atol=1e-4)
+    assert (logps(plain) - start).abs().max() > 0.1
+
+
+def test_the_merge_rounds_once() -> None:
+    policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0), seed=0)
+    for step in range(30):
+        grow(policy, step)
+    layer = policy.language_model.layers[0].mlp.up_proj
+    exact = layer.base_layer.weight.double() + layer.get_delta_weight("default").double()
+    name = "model.language_model.layers.0.mlp.up_proj.weight"
+    found = checkpoint_tensors(policy)
+    half = (exact.bfloat16().double() - exact).abs() + 1e-9
+    assert ((found[name].double() - exact).abs() <= half).all()
+    kept = "model.language_model.norm.weight"
+    own = policy.language_model.norm.weight
+    assert found[kept].data_ptr() == own.data_ptr(), "what is not adapted is not copied"
+
+
+def test_an_adapter_with_modules_of_its_own_is_refused(tmp_path: Path) -> None:
+    policy = tiny_policy()
+    config = LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["norm"])
+    policy.model = get_peft_model(policy.model, config)
+    line = r"whole copy of .*norm \(modules_to_save\).*; use rollout"
+    with pytest.raises(UserError, match=line):
+        checkpoint_tensors(policy)
+    # before ranks push, where an error of one rank could not be told
+    settings = recipe(
+        "rollout.engine=vllm_server", "rollout.url=http://127.0.0.1:1", "rollout.wait=1"
+    )
+    with pytest.raises(UserError, match=line):
+        build_engine(settings, policy, tmp_path)
+
+
+class Listening(Served):
+    """Keeps what it is asked."""
+
+    def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.body = body
+        return super()._complete(body)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, {"temperature": 1.0, "top_p": 1.0}),
+        ({"temperature": 0.7, "top_p": 0.9}, {"temperature": 0.7, "top_p": 0.9}),
+        ({"greedy": True, "temperature": 0.7}, {"temperature": 0.0, "top_p": 1.0}),
+    ],
+)
+def test_no_default_of_a_server_or_a_checkpoint_is_left_to_act(
+    options: dict, said: dict, tmp_path: Path
+) -> None:
+    """In process the same arguments go into vLLM's record, as `tests/vllm` has it."""
+    policy = tiny_policy()
+    wanted: dict[str, Any] = {
+        **said,
+        **{"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
+        **{"presence_penalty": 0.0, "frequency_penalty": 0.0},
+        "logit_bias": dict.fromkeys(policy.never_sampled, -100.0),
+    }
+    request = SamplingRequest(
+        [prompt(policy, "s", 1)], group=2, max_new_tokens=4, seeds=[[1, 2]], **options
+    )
+    arguments = sampling_arguments(policy, request, 1)
+    assert {name: arguments[name] for name in wanted} == wanted
+    with Listening(tiny_directory()) as served:
+        engine = VllmServerEngine(served.url, tmp_path)
+        engine.update(policy)
+        engine.generate(policy, request)
+    heard = {name: served.body[name] for name in wanted}
+    heard["logit_bias"] = {int(token): value for token, value in heard["logit_bias"].items()}
+    assert heard == wanted
+    ids = [policy.never_sampled[0], policy.end_of_turn]
+    with pytest.raises(UserError, match=r"vLLM sampled <\|.*\|>, which the trainer forbids"):
+        rollout(policy, VllmPrompt([], [], [], torch.zeros(0, 3)), None, ids, [0.0, 0.0], 4)

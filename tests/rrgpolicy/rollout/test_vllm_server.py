@@ -1,0 +1,196 @@
+"""The client of a vLLM server: what it asks for, and what it does when the server goes away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+
+from rrgclinical.common.errors import Stopped, UserError
+from rrgclinical.common.stop import stopping
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.rollout import Rollout, SamplingRequest, VllmServerEngine, generate
+from rrgpolicy.rollout.vllm_prompts import VllmPrompt, rollout
+from tests.rrgpolicy.model.common import prompt, tiny_directory, tiny_policy
+from tests.rrgpolicy.rollout.served import CHAT, WORKERS, Served
+
+SEEDS = [[11, 12, 13], [21, 22, 23], [31, 32, 33]]
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """Serve other weights than the policy's: those have to be pushed."""
+    with Served(tiny_directory()) as made:
+        yield made
+
+
+@pytest.fixture
+def policy() -> Policy:
+    """It ends its turn now and then."""
+    made = tiny_policy()
+    made.eos_ids = tuple(range(40, 46))
+    return made
+
+
+def prompts_of(policy: Policy) -> list[EncodedPrompt]:
+    return [prompt(policy, "s" * (b + 1), views) for b, views in enumerate((1, 0, 3))]
+
+
+def tokens(rollouts: list[list[Rollout]]) -> list[list[tuple[list[int], bool]]]:
+    return [[(r.ids.tolist(), r.finished) for r in group] for group in rollouts]
+
+
+def client(served: Served, directory: Path, wait: float = 20.0) -> VllmServerEngine:
+    return VllmServerEngine(served.url, directory, concurrency=4, wait=wait)
+
+
+@pytest.mark.parametrize("length", [1, 2, 20])
+@pytest.mark.parametrize(
+    "options", [{"greedy": True}, {"temperature": 0.8}, {"top_p": 0.7}], ids=str
+)
+def test_stop_and_length_are_the_trainers_token_by_token(
+    length: int, options: dict, served: Served, policy: Policy, tmp_path: Path
+) -> None:
+    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    engine.update(policy)
+    request = SamplingRequest(prompts, group=3, max_new_tokens=length, seeds=SEEDS, **options)
+    theirs = engine.generate(policy, request)
+    ours = generate(policy, request)
+    assert tokens(theirs) == tokens(ours)
+    if length == 20 and "greedy" not in options:
+        ends = {r.finished for group in ours for r in group}
+        assert ends == {True, False}, "both ways to end are looked at"
+    for a, b in zip(chain(*theirs), chain(*ours), strict=True):
+        if "temperature" in options or "top_p" in options:
+            torch.testing.assert_close(a.logps, b.logps, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "dies",
+    [
+        [(CHAT, 1)],
+        [(CHAT, 3)],
+        [(WORKERS, 2)],
+        [(WORKERS, 3)],
+        [("/reset_prefix_cache", 2)],
+        [(CHAT, 3), (CHAT, 2)],
+    ],
+    ids=str,
+)
+def test_a_server_that_comes_back_has_the_weights_again(
+    dies: list, served: Served, policy: Policy, tmp_path: Path
+) -> None:
+    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    served.dies, served.back = dies.copy(), 0.3
+    engine.update(policy)
+    request = SamplingRequest(prompts, group=3, max_new_tokens=8, seeds=SEEDS)
+    found = engine.generate(policy, request)
+    assert served.dies == [] and served.lives == 1 + 2 * len(dies)
+    wanted = generate(policy, request)
+    assert tokens(found) == tokens(wanted)
+    start = replace(load_policy(tiny_directory()), eos_ids=policy.eos_ids)
+    other = generate(start, request)
+    assert tokens(other) != tokens(wanted), "the weights that it starts with would show"
+
+
+def test_one_that_stays_away_is_waited_for_and_named(
+    served: Served, policy: Policy, tmp_path: Path
+) -> None:
+    engine, prompts = client(served, tmp_path, wait=0.5), prompts_of(policy)
+    engine.update(policy)
+    served.dies = [(CHAT, 2)]
+    with pytest.raises(UserError, match="no answer from vLLM at .*/health for 0.5 s .*and resume"):
+        engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS))
+    with pytest.raises(UserError, match="no answer from vLLM"):
+        client(served, tmp_path, wait=0.3)
+    served.start()
+
+
+def test_a_signal_does_not_wait_for_it(served: Served, policy: Policy, tmp_path: Path) -> None:
+    engine, prompts = client(served, tmp_path, wait=600.0), prompts_of(policy)
+    served.dies = [(CHAT, 2)]
+    terminate = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGTERM])
+    with stopping.installed("rrgtrain"), stopping.deferred():
+        terminate.start()
+        with pytest.raises(Stopped, match="stopped by SIGTERM"):
+            engine.generate(
+                policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS)
+            )
+    terminate.join()
+    served.start()
+
+
+def test_one_that_dies_of_every_batch_is_given_up(
+    served: Served, policy: Policy, tmp_path: Path
+) -> None:
+    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    engine.update(policy)
+    served.dies, served.back = [(CHAT, 1)] * 3, 0.2
+    with pytest.raises(UserError, match="went away 3 times in one batch"):
+        engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS))
+    engine._wait_for("/health")
+
+
+def test_a_busy_server_is_asked_again_and_a_refusal_is_told(
+    served: Served, policy: Policy, tmp_path: Path
+) -> None:
+    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    engine.update(policy)
+    served.says = {CHAT: [429, 500, 503]}
+    request = SamplingRequest(prompts, group=3, max_new_tokens=3, seeds=SEEDS)
+    found = engine.generate(policy, request)
+    wanted = generate(policy, request)
+    assert tokens(found) == tokens(wanted)
+    assert served.asked[WORKERS] == 4, "behind a 503 there may be another server"
+    served.says = {CHAT: [400]}
+    with pytest.raises(
+        UserError, match="vLLM refused /v1/chat/completions with status 400: .*said"
+    ):
+        engine.generate(policy, request)
+    served.says = {"/reset_prefix_cache": [404]}
+    with pytest.raises(UserError, match="has no /reset_prefix_cache; start it with `VLLM_SERVER_"):
+        client(served, tmp_path)
+
+
+def test_a_report_that_ends_too_early_is_refused(
+    served: Served, policy: Policy, tmp_path: Path
+) -> None:
+    policy.eos_ids = (policy.end_of_turn,)
+    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    engine.update(policy)
+    served.short = 5
+    with pytest.raises(
+        UserError, match="5 tokens with no end of turn; wanted .* or 8 tokens: give"
+    ):
+        engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=8, seeds=SEEDS))
+
+
+def test_what_vllm_returns_is_checked() -> None:
+    policy = tiny_policy()
+    policy.eos_ids = (9, 8)
+    asked = VllmPrompt([1, 2], [1, 2, 2], [], torch.zeros(0, 3, dtype=torch.int64))
+
+    def made(ids: list[int], limit: int, seen: list[int] | None = None, lost: int = 0) -> Rollout:
+        return rollout(policy, asked, seen, ids, [-1.0] * (len(ids) - lost), limit)
+
+    assert made([5, 6], 2, seen=[1, 2, 2]).finished is False
+    assert made([5, 8], 2).finished is True and made([9], 2).ids.tolist() == [9]
+    with pytest.raises(UserError, match="vLLM read the prompt as 2 tokens, the trainer as 3"):
+        made([5, 6], 2, seen=[1, 2])
+    with pytest.raises(UserError, match="2 tokens and 1 log-probs"):
+        made([5, 6], 2, lost=1)
+    with pytest.raises(UserError, match=r"3 tokens with ends of turn at \[1\]; wanted one"):
+        made([5, 9, 6], 3)
+    with pytest.raises(UserError, match=r"ends of turn at \[0, 1\]"):
+        made([8, 9], 3)
+    with pytest.raises(UserError, match="2 tokens with no end of turn; wanted .* 3 tokens"):
+        made([5, 6], 3)

@@ -1,0 +1,118 @@
+"""The alarm by itself: a toy policy whose sampler has one fault at a time."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rrgpolicy.sampler_alarm import LINES, Run, gap_row, gaps, mean_gap, sampler_alarm
+
+TOKENS, IDS = 240, 17
+LIMIT = 1e-3
+
+
+def part(seed: int) -> Tensor:
+    return torch.randn(TOKENS, IDS, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def logps(*parts: Tensor, temperature: float = 1.0) -> Tensor:
+    """[N] of the same tokens, the logits being the sum of what the policy has learned and sees."""
+    logits: Tensor = sum(parts) / temperature  # type: ignore[assignment]
+    chosen = torch.arange(TOKENS) * 5 % IDS
+    return logits.log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
+
+
+BASE, PROMPT, OTHER_PROMPT, PIXELS, ADAPTER = (part(seed) for seed in range(5))
+HAVING = torch.arange(TOKENS) % 2 == 0
+SIGHT = PIXELS * HAVING[:, None]
+NOISE = 1e-4 * torch.randn(TOKENS, generator=torch.Generator().manual_seed(9)).double()
+
+
+def policy(temperature: float = 1.0) -> Tensor:
+    return logps(BASE, 0.2 * ADAPTER, PROMPT, SIGHT, temperature=temperature)
+
+
+SAMPLERS: dict[str, Tensor] = {
+    "adapter": logps(BASE, PROMPT, SIGHT),
+    "images": logps(BASE, 0.2 * ADAPTER, PROMPT),
+    "step 0": logps(BASE, 0.1 * part(7), PROMPT, SIGHT),
+    "template": logps(BASE, 0.2 * ADAPTER, OTHER_PROMPT, SIGHT),
+    "temperature": policy(0.7),
+}
+PLAYS: dict[str, Callable[[], Tensor]] = {
+    name: lambda name=name: SAMPLERS[name]  # type: ignore[misc]
+    for name in LINES
+}
+RUN = Run(LIMIT, images=HAVING, temperature=1.0, plays=PLAYS, at_temperature=policy)
+
+
+def test_each_planted_fault_is_named_and_no_other() -> None:
+    for name, sampler in SAMPLERS.items():
+        for signed in (NOISE, -NOISE):
+            fault = sampler_alarm(policy(), sampler + signed, RUN)
+            assert fault is not None and fault.name == name and "\n" not in fault.line, name
+    assert sampler_alarm(policy(), policy() + NOISE, RUN) is None
+    assert sampler_alarm(policy(), policy(), RUN) is None
+
+
+def test_what_the_trainer_cannot_play_is_named_by_what_is_left() -> None:
+    bare = Run(LIMIT)
+    blurred = logps(BASE, 0.2 * ADAPTER, PROMPT, 0.5 * SIGHT)
+    names = [
+        (SAMPLERS["template"], bare, "template"),
+        (SAMPLERS["adapter"], replace(bare, agreed=True), "weights"),
+        (blurred, replace(bare, images=HAVING), "image size"),
+        (blurred, RUN, "image size"),
+        (policy() * math.nan, RUN, "not finite"),
+    ]
+    for sampler, run, name in names:
+        fault = sampler_alarm(policy(), sampler, run)
+        assert fault is not None and fault.name == name
+    cold = sampler_alarm(policy(), SAMPLERS["temperature"], replace(RUN, option="rl.temperature"))
+    assert cold is not None and "in the place of rl.temperature=1 " in cold.line
+
+
+def test_nothing_is_played_before_an_alarm() -> None:
+    def never() -> Tensor:
+        raise AssertionError
+
+    run = replace(RUN, plays={"adapter": never}, at_temperature=lambda _: never())
+    assert sampler_alarm(policy(), policy() + NOISE, run) is None
+    none = torch.zeros(0)
+    assert sampler_alarm(none, none, run) is None and math.isnan(mean_gap(none, none))
+    with pytest.raises(ValueError, match=r"shapes \(240,\) and \(1,\); wanted"):
+        sampler_alarm(policy(), torch.zeros(1), run)
+
+
+def test_the_row_by_hand() -> None:
+    trainer = torch.tensor([0.5, 0.25, 0.2, 0.1]).log()
+    sampler = torch.tensor([0.5, 0.5, 0.1, 0.1]).log()
+    row = gap_row(trainer, sampler)
+    assert row["sampler/gap_mean"] == pytest.approx(math.log(2) / 2)
+    assert row["sampler/gap_p99"] == pytest.approx(math.log(2))
+    ratios = [1, 0.5, 2, 1]
+    assert row["sampler/ess"] == pytest.approx(sum(ratios) ** 2 / (4 * sum(r * r for r in ratios)))
+    near = gaps(trainer, sampler, top_p=1 / 1.5)
+    assert near.tolist() == pytest.approx([0, math.log(2 / 1.5), math.log(2), 0], abs=1e-6)
+    assert "sampler/ess" not in gap_row(trainer, sampler, 0.9)
+    p99 = gap_row(policy(), SAMPLERS["images"])["sampler/gap_p99"]
+    apart = (policy() - SAMPLERS["images"]).abs().numpy()
+    assert p99 == pytest.approx(np.quantile(apart, 0.99), rel=1e-12)
+
+
+def test_it_imports_alone() -> None:
+    code = (
+        "import sys; import rrgpolicy.sampler_alarm; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('transformers', 'rrgkern', 'peft')"
+        " or m.startswith(('rrgtrain', 'rrgpolicy.'))])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "['rrgpolicy.sampler_alarm']"

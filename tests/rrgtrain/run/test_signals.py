@@ -1,0 +1,78 @@
+"""Signals as batch systems send them: to torchrun alone, or to every process of a job."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rrgclinical.common.stop import WARNINGS
+from tests.rrgtrain.nodes import on_nodes
+from tests.rrgtrain.run.test_scale_runs import RUN
+
+ROOT = Path(__file__).parents[3]
+# As docs/slurm.sbatch has it.
+(HANDLED,) = re.findall(r"--signals-to-handle (\S+)\"", (ROOT / "docs/slurm.sbatch").read_text())
+WORDS = [*RUN, "scale.mode=fsdp2", "rl.steps=500", "rl.eval_every=500", "data.workers=1"]
+STOPPED = (
+    r"rrgtrain: stopped by SIGUSR1 after (\d+) steps of editgrpo; "
+    r"go on with: torchrun --nproc-per-node 2 -m rrgtrain rl --resume run"
+)
+
+
+def until_it_trains(home: Path) -> None:
+    metrics, last = home / "run" / "metrics.jsonl", time.monotonic() + 600
+    while not metrics.exists() or '"step": 1' not in metrics.read_text():
+        assert time.monotonic() < last
+        time.sleep(0.05)
+
+
+def stopped(home: Path, printed: str) -> None:
+    """A rank says it, once, and what it has done is kept."""
+    (steps,) = re.findall(STOPPED, printed)
+    assert list((home / "run" / "resume").glob(f"*-{steps}")), printed
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["torchrun", "every process"])
+def test_a_signal_to_torchrun_alone_or_to_every_process_stops_the_run(
+    alone: bool, tmp_path: Path
+) -> None:
+    """As Slurm sends it; by `#SBATCH --signal=USR1@180` to the ranks and their readers too."""
+
+    def tell(places: Sequence[Path]) -> None:
+        until_it_trains(tmp_path)
+        agent = psutil.Process(int((places[0] / "pid").read_text())).parent()
+        assert agent is not None
+        told = [agent, *agent.children(recursive=True)]
+        assert len(told) >= 5, "two ranks, and a reader each"
+        for process in told[:1] if alone else told[::-1]:
+            process.send_signal(signal.SIGUSR1)
+
+    more = ["--signals-to-handle", HANDLED, "--shutdown-timeout", "300"]
+    done = on_nodes(*WORDS, cwd=tmp_path, nodes=1, disturb=tell, more=more)
+    assert [d.status for d in done] == [75, 75], [d.err for d in done]
+    stopped(tmp_path, "".join(d.err for d in done))
+
+
+def test_programs_beside_a_rank_end_with_their_input_alone() -> None:
+    asked = b'{"template": "a", "values": {}, "call": "none", "arguments": {}}\n'
+    for program in ("rrgpolicy/model/render.py", "rrgclinical/official/worker.py"):
+        words = [sys.executable, "-P", str(ROOT / "python" / program)]
+        child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert child.stdin is not None and child.stdout is not None
+        answers = []
+        for number in (None, *WARNINGS, signal.SIGINT, signal.SIGHUP):
+            if number is not None:
+                child.send_signal(number)
+            child.stdin.write(asked)
+            child.stdin.flush()
+            answers.append(child.stdout.readline())
+        child.communicate()
+        assert child.returncode == 0 and len(set(answers)) == 1 and answers[0], program

@@ -1,0 +1,120 @@
+"""Digests of a checkpoint's files tell exchanged weights, whatever they are called."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rrgpolicy.model.lora import add_lora
+from rrgtrain.errors import UserError
+from rrgtrain.schema import LoraSettings
+from rrgtrain.state.files import file_digest, file_digests, start_files
+from rrgtrain.state.remembered import BASE, FILE
+from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
+from tests.rrgtrain.common import recipe
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_directory(), tmp_path / "copied"))
+
+
+def changed(before: dict[str, str], now: dict[str, str]) -> set[str]:
+    return {name for name in before | now if before.get(name) != now.get(name)}
+
+
+def test_one_byte_of_a_small_file_and_the_size_of_any(copied: Path) -> None:
+    before = file_digests(str(tiny_directory()))
+    assert {WEIGHTS, "config.json", "tokenizer.json"} <= before.keys()
+    assert file_digests(str(copied)) == before, "wherever it lies"
+    # a note of what it was trained with, which may be deleted; a picture
+    (copied / FILE).write_text("{}")
+    (copied / "curve.png").write_bytes(b"\x89")
+    assert file_digests(str(copied)) == before
+    with (copied / WEIGHTS).open("r+b") as file:
+        file.seek(-1, 2)
+        last = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([last[0] ^ 1]))
+    assert changed(before, file_digests(str(copied))) == {WEIGHTS}
+    (copied / "new.bin").write_bytes(bytes(1 << 23))
+    longer = file_digests(str(copied))
+    (copied / "new.bin").write_bytes(bytes((1 << 23) + 1))
+    assert changed(longer, file_digests(str(copied))) == {"new.bin"}
+
+
+def test_blocks_along_a_large_file(tmp_path: Path) -> None:
+    file = tmp_path / "pytorch_model.bin"
+    file.write_bytes(bytes(64 << 20))
+    before = file_digests(str(tmp_path))
+    for place in range(0, 64 << 20, 9 << 20):  # trained weights differ all along
+        with file.open("r+b") as stream:
+            stream.seek(place)
+            stream.write(b"\x01" * (1 << 20))
+        now = file_digests(str(tmp_path))
+        assert now != before, place
+        before = now
+
+
+def test_of_other_files_every_byte_counts(tmp_path: Path) -> None:
+    """A tokenizer, or a table of indications, of more than 4 MiB may change in one row."""
+    file = tmp_path / "tokenizer.json"
+    file.write_bytes(bytes(20 << 20))
+    before = file_digest(file)
+    with file.open("r+b") as stream:
+        stream.seek((10 << 20) + (200 << 10))  # between two blocks
+        stream.write(b"\x01")
+    assert file_digest(file) != before
+
+
+def test_an_adapter_stands_on_its_base(copied: Path, tmp_path: Path) -> None:
+    policy = tiny_policy()
+    add_lora(policy, LoraSettings(rank=2), seed=0)
+    adapter = Path(policy.save(tmp_path / "adapter"))
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    settings["base_model_name_or_path"] = str(copied)
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    before = file_digests(str(adapter))
+    assert {"adapter_model.safetensors", f"{WEIGHTS} of its base"} <= before.keys()
+    (copied / WEIGHTS).write_bytes(b"another")
+    assert changed(before, file_digests(str(adapter))) == {f"{WEIGHTS} of its base"}
+    settings["base_model_name_or_path"] = None
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="names no base; set base_model_name_or_path"):
+        file_digests(str(adapter))
+
+
+def test_a_file_that_cannot_be_read_is_one_line(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "config.json")
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(UserError, match="^cannot load .*copied: .*Permission denied"):
+        file_digests(str(copied))
+
+
+def test_what_a_run_begins_from(copied: Path) -> None:
+    plain = {f"policy.path: {n}": d for n, d in file_digests(str(tiny_directory())).items()}
+    start = f"policy.path={tiny_directory()}"
+    assert start_files(recipe(start)) == plain
+    assert start_files(recipe("policy.path=tiny", "rl.reference=base")) == {}
+    assert start_files(recipe("policy.path=Qwen/Qwen2.5-VL-3B-Instruct")) == {}
+    named = start_files(recipe(start, f"rl.reference={copied}"))
+    of_reference = {n for n in named if n.startswith("rl.reference: ")}
+    assert named.keys() - of_reference == plain.keys() and len(of_reference) == len(plain)
+    # a checkpoint of the trainer says what it came from
+    (copied / FILE).write_text(json.dumps({BASE: str(tiny_directory())}))
+    told = start_files(recipe(f"policy.path={copied}", "rl.reference=base"))
+    base = {n.partition(": ")[2]: d for n, d in told.items() if n.startswith("rl.reference: ")}
+    assert base == file_digests(str(tiny_directory()))
+    # one that does not is its own start, and `check_reference` refuses it
+    (copied / FILE).write_text("{}")
+    told = start_files(recipe(f"policy.path={copied}", "rl.reference=base"))
+    assert all(name.startswith("policy.path: ") for name in told)
