@@ -60,7 +60,7 @@ Serve = Callable[[dict[str, Any], Path], AbstractContextManager[str]]
 
 
 class Case(NamedTuple):
-    """Name a recipe's reward as a case: `settings` of a folder, and others' calls on its files."""
+    """Hold the settings of a folder's reward, and others' calls on its files."""
 
     settings: Callable[[Path], dict[str, Any]]
     package: Callable[[Path, Worker], Way] | None = None
