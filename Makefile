@@ -29,6 +29,7 @@
 #   make bench-peers           the losses against TRL, Liger and verl, on a CPU
 #   make bench-step            a whole update against TRL's
 #   make bench-ranks           an update on one, two and four ranks of this machine
+#   make bench-rewards         rewards one by one, batched, over HTTP, and by RadEval's own call
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
 #   make gpu-wheels            what a CUDA machine without a package index needs for it
 #
@@ -56,10 +57,10 @@ COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.c
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking evidence draw families newest clean
+.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks bench-rewards gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking evidence draw families newest clean
 
 help:
-	@sed -n '2,41s/^# \{0,1\}//p' Makefile
+	@sed -n '2,42s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -191,7 +192,6 @@ evidence: $(VENV)/.installed
 draw: $(VENV)/.installed-dev
 	$(PY) -m experiments.draw $(or $(RUN),runs/demo) --screens
 
-# verl and RadEval install their `tests`, which would hide ours.
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it
 # adds 600 MB, and $(VENV) keeps the versions that the library is tested with.
 PARITY := .venv-parity
@@ -210,14 +210,30 @@ bench-step: $(PARITY)/.installed
 bench-ranks: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-ranks $(PY) -m bench.update_ranks
 
+# RadEval's own call beside ours. Its CheXbert fails with a scikit-learn after 1.8, and it installs its
+# `tests`, which would hide ours.
+RADEVAL := .venv-radeval
+bench-rewards: $(RADEVAL)/.installed
+	RRGKERN_BENCH_FULL=1 OMP_NUM_THREADS=1 $(RADEVAL)/bin/python -m pytest -q --benchmark-quiet \
+		bench/reward_service.py
+
+$(RADEVAL)/.installed: $(VENV)/.installed-dev
+	$(PY) -m venv --clear $(RADEVAL)
+	echo "import site; site.addsitedir('$$($(PY) $(SITE_PACKAGES))')" \
+		> "$$($(RADEVAL)/bin/python $(SITE_PACKAGES))/venv.pth"
+	$(RADEVAL)/bin/python -m pip install --disable-pip-version-check -c constraints.txt \
+		scikit-learn==1.8.0
+	$(RADEVAL)/bin/python -m pip install --disable-pip-version-check --no-deps radeval==2.2.1 \
+		appdirs==1.4.4 dotmap==1.3.30 h5py==3.16.0 jsonpickle==4.1.4
+	rm -rf "$$($(RADEVAL)/bin/python $(SITE_PACKAGES))/tests"
+	@touch $@
+
 $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 	$(PY) -m venv --clear $(PARITY)
 	echo "import site; site.addsitedir('$$($(PY) $(SITE_PACKAGES))')" \
 		> "$$($(PARITY)/bin/python $(SITE_PACKAGES))/venv.pth"
 	$(PARITY)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -r $<
-	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1 torchvision==0.28.0 \
-		radeval==2.2.1 appdirs==1.4.4 dotmap==1.3.30 h5py==3.16.0 jsonpickle==4.1.4
-	rm -rf "$$($(PARITY)/bin/python $(SITE_PACKAGES))/tests"
+	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1 torchvision==0.28.0
 	cp tests/vllm/torchvision_schemas.py "$$($(PARITY)/bin/python $(SITE_PACKAGES))"
 	echo "import torchvision_schemas" > "$$($(PARITY)/bin/python $(SITE_PACKAGES))/torchvision_schemas.pth"
 	@touch $@

@@ -1,15 +1,14 @@
 """Time rewards one by one, in a batch and over HTTP, in one run.
 
-    RRGKERN_BENCH_FULL=1 OMP_NUM_THREADS=1 .venv-parity/bin/python -m pytest -q \
-        --benchmark-quiet bench/reward_service.py
+    make bench-rewards
 
 Rollouts share sentences with their group, and eight share a reference; every way gets texts that
 nothing has read. "one by one" calls a `RewardService` for each report, "batch" once for all. The
 service is an `rrgtrain serve` in a process of its own, on this machine, with its default batch and
 wait; it gets one request, or a request a report, 64 at a time, as verl asks. "package" is the
 official package's own call on one list, where `make oracle` has made its environment or
-RRGKERN_ORACLE_PYTHON names one; "radeval" is RadEval's in process, in the environment of
-`make parity`. Ratios are of the medians of rounds that take turns; a row holds the load that was
+RRGKERN_ORACLE_PYTHON names one; "radeval" is RadEval's in process, where it is
+installed. Ratios are of the medians of rounds that take turns; a row holds the load that was
 there. RadGraph and CheXbert have base size and random weights, and need RRGKERN_BENCH_FULL=1.
 RRGKERN_BENCH_ROUNDS=1 takes fewer rounds than three.
 """

@@ -193,6 +193,7 @@ NOT_IN_CI = {
     "bench": "times, on a quiet machine; tests/bench and tests/test_bench.py run the code",
     "bench-peers": "times, on a quiet machine; tests/parity/test_bench_peers.py runs the peers",
     "bench-step": "times, on a quiet machine",
+    "bench-rewards": "times, on a quiet machine; tests/bench/test_reward_service.py runs the code",
     "bench-ranks": "times, on a quiet machine; `make gates` runs it",
     "gpu": "needs a GPU; `make gates` goes the same way on a CPU",
     "gpu-wheels": "gathers packages for another machine",
