@@ -7,10 +7,10 @@ nothing has read. "one by one" calls a `RewardService` for each report, "batch" 
 service is an `rrgtrain serve` in a process of its own, on this machine, with its default batch and
 wait; it gets one request, or a request a report, 64 at a time, as verl asks. "package" is the
 official package's own call on one list, where `make oracle` has made its environment or
-RRGKERN_ORACLE_PYTHON names one; "radeval" is RadEval's in process, where it is
-installed. Ratios are of the medians of rounds that take turns; a row holds the load that was
-there. RadGraph and CheXbert have base size and random weights, and need RRGKERN_BENCH_FULL=1.
-RRGKERN_BENCH_ROUNDS=1 takes fewer rounds than three.
+RRGKERN_ORACLE_PYTHON names one; "radeval" is RadEval's in process, where it is installed. Ratios
+are of the medians of rounds that take turns; a row holds the load that was there. RadGraph and
+CheXbert have base size and random weights, and need RRGKERN_BENCH_FULL=1. RRGKERN_BENCH_ROUNDS=1
+takes fewer rounds than three.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import torch
 
 from bench import harness, radeval_call, rows
 from bench.clinical import chexbert_package, groups, radgraph_package
+from bench.radeval_call import Way
 from rrgclinical.official import Worker
 from rrgclinical.serving import RewardClient
 from rrgtrain.errors import UserError
@@ -54,7 +55,6 @@ ROWS: list[dict[str, object]] = []
 harness.tables.append((f"rewards: reports a second, ratio to {BASELINE}", ROWS))
 
 Reports = Sequence[str]
-Way = Callable[[Reports, Reports], Any]
 Serve = Callable[[dict[str, Any], Path], AbstractContextManager[str]]
 
 
