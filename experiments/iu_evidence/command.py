@@ -42,7 +42,11 @@ def run(options: argparse.Namespace) -> None:
     claims = claims_of(options.claims)
     if options.report:
         print("\n".join(reported(claims, options.report, folds)))
+        if options.figures:
+            _draw(options.report, options.figures, folds)
         return
+    if options.figures:
+        raise UserError("--figures draws results that are there; name their directory by --report")
     root = options.data or Path(os.environ.get("RRG_DATA", ROOT.parent / "shared/data")) / "iu_xray"
     if options.job is not None:
         _one_job(options, out, folds, root)
@@ -87,6 +91,19 @@ def reported(claims: Sequence[Hypothesis], out: Path, folds: Sequence[int]) -> l
         own = [fold for fold in claim.folds if fold in folds] or list(folds)
         lines += [*told(claim, results_of(claim, out, own, quick=False)), ""]
     return lines
+
+
+def _draw(out: Path, directory: Path, folds: Sequence[int]) -> None:
+    """Draw the arms of `rl` and `edits`: UserError where one of them has not run."""
+    # Imported here: pages and their charts, which no run needs.
+    from experiments.iu_evidence.figures import draw
+
+    results = [results_of(claim, out, folds, quick=False) for claim in claims_of(["rl", "edits"])]
+    if None in results:
+        raise UserError(f"{out} lacks arms of rl or edits; run --claims rl edits first")
+    found = {name: row for own in results for name, row in (own or {}).items()}
+    for path in draw(found, directory):
+        print(f"drawn: {path}")
 
 
 def _tasks(

@@ -125,17 +125,23 @@ def _gradients(results: Results) -> list[str]:
     """Where the gradient of edits lies and what rules gain, of the arms that edit."""
     lines = []
     for name, row in results.items():
-        shares = [r.facts["gradient_share"] for r in row if r.facts.get("gradient_share")]
+        shares = shares_of(row)
         if not shares:
             continue
         means = {k: sum(s[k] for s in shares) / len(shares) for k in shares[0]}
         places = ", ".join(f"{place} {share:.0%}" for place, share in means.items())
-        gains = ", ".join(f"{rules} {g:+.3f} ({n})" for rules, g, n in _gains(row))
+        gains = ", ".join(f"{rules} {g:+.3f} ({n})" for rules, g, n in gains_of(row))
         lines.append(f"- {name}: gradient {places} the change; gains by rules {gains}")
     return lines
 
 
-def _gains(results: Sequence[Result]) -> list[tuple[str, float, int]]:
+def shares_of(results: Sequence[Result]) -> list[dict[str, float]]:
+    """The gradient's shares by place, of each fold; none where nothing was edited."""
+    return [r.facts["gradient_share"] for r in results if r.facts.get("gradient_share")]
+
+
+def gains_of(results: Sequence[Result]) -> list[tuple[str, float, int]]:
+    """Rules, mean gain in reward and count of edits, over all folds."""
     sums: dict[str, list[Any]] = {}
     for result in results:
         for rules, row in result.facts["gains"].items():

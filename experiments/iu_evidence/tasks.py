@@ -17,7 +17,11 @@ from rrgtrain.schema import Recipe
 
 COMMAND = "python -m experiments.iu_evidence"
 RECIPES = Path(__file__).parent / "recipes"
-QUICK = ("data.balanced=20",)
+SIZES = (
+    *("data.balanced", "rl.prompts", "rl.steps", "rl.eval_every"),
+    *("sft.steps", "sft.eval_every"),
+)
+"""Settings in which `--quick` keeps its own."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,7 @@ class FoldTask(Task):
         """Seed, data, and what the table adds; a small size keeps its own."""
         chosen = [f"seed={self.seed}", f"data.root={self.home / self.job.data}", *self.job.settings]
         if self.quick:
-            sizes = ("rl.prompts", "rl.steps", "rl.eval_every", "sft.steps")
-            chosen = [word for word in chosen if not word.startswith(sizes)]
-            chosen += [q for q in QUICK if any(w.startswith("data.balanced") for w in chosen)]
+            chosen = [word for word in chosen if not word.startswith(SIZES)]
         return chosen
 
     @property

@@ -108,11 +108,11 @@ def test_every_job_has_a_recipe_and_an_estimate() -> None:
 
 
 def test_claims_are_paid_for_in_their_order_and_a_shared_job_once() -> None:
-    rows = planned(CLAIMS, Path("out"), 14 * 3600)
-    assert sum(added for _, added, fits in rows if fits) <= 14 * 3600
+    rows = planned(CLAIMS, Path("out"), 8 * 3600)
+    assert sum(added for _, added, fits in rows if fits) <= 8 * 3600
     fits = {claim.name: fits for claim, _, fits in rows}
     assert fits["rl"] and fits["edits"] and not all(fits.values())
-    alone = planned(CLAIMS[1:2], Path("out"), 14 * 3600)[0][1]
+    alone = planned(CLAIMS[1:2], Path("out"), 8 * 3600)[0][1]
     assert rows[1][1] < alone, "the start is paid for by the first claim"
     assert not any(fits for _, _, fits in planned(CLAIMS[:3], Path("out"), 60))
 
