@@ -39,12 +39,11 @@ class Arm(Job):
 FEW = ("rl.prompts=4", "rl.steps=120", "rl.lr=5.0e-5", "rl.eval_every=20")
 # Reports beside evidence that does not err, then beside the noisy one: from noisy evidence alone
 # the findings are too few among the words of a report to be learned.
-ALL = "data.balanced=null"
-READS = (ALL, "sft.steps=200", "sft.choose=best")
-SEES = (ALL, "sft.steps=150", "sft.lr=5.0e-4", "sft.warmup=5")
-# As long as reinforcement learning takes, on the studies that it reads: 125 steps of 32 reports.
-CONTINUED = ("sft.steps=125", "sft.warmup=0", "sft.eval_every=25", "sft.choose=best")
-BLIND = (ALL, "sft.steps=300", "sft.choose=best", "eval.best_by=reward")
+READS = ("sft.steps=200",)
+SEES = ("sft.steps=100", "sft.lr=5.0e-4", "sft.warmup=5", "sft.eval_every=10")
+# As long as reinforcement learning takes: 125 steps of 32 reports.
+CONTINUED = ("sft.steps=125", "sft.lr=5.0e-4", "sft.warmup=0", "sft.eval_every=25")
+BLIND = ("sft.steps=300", "eval.best_by=reward")
 TWICE = ("rl.epochs=2",)
 
 _LISTED = (
@@ -66,7 +65,7 @@ _LISTED = (
         Arm(name, RL, recipe, "blind", data="data_once", settings=(*FEW, *own))
         for name, recipe, own in (
             ("facts_400", "orapo_grpo", ("data.balanced=400",)),
-            ("facts_1000", "orapo_grpo", ()),
+            ("facts_1000", "orapo_grpo", ("data.balanced=1000",)),
             ("oracle_01", "orapo", ("data.balanced=400", "oracle.tau=0.1")),
             ("oracle_1", "orapo", ("data.balanced=400", "oracle.tau=1.0")),
             ("oracle_2", "orapo", ("data.balanced=400", "oracle.tau=2.0")),
@@ -74,9 +73,9 @@ _LISTED = (
     ),
     *(Arm(name, RL, name, "start") for name in ("deer_grpo", "deer", "deer_tfidf", "deer_f1")),
     *(Arm(name, RL, name, "start") for name in ("mrg_r1_mccs", "mrg_r1_ce_f1", "mrg_r1_nlg")),
-    Arm("select", SELECT, "deer_f1", "start", data="data_once", settings=(ALL,)),
+    Arm("select", SELECT, "deer_f1", "start", data="data_once"),
     *(
-        Arm(name, RL, recipe, "start", data="data_once", settings=FEW)
+        Arm(name, RL, recipe, "start", data="data_once", settings=(*FEW, "data.balanced=1000"))
         for name, recipe in (("facts", "orapo_grpo"), ("accuracy", "orapo_grpo_accuracy"))
     ),
     Arm("dr_grpo_severity", RL, "dr_grpo_severity", "start"),

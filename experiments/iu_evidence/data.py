@@ -5,7 +5,8 @@ the report, and its level, one of five, stands in the prompt as a word of two le
 finding 0 (`Enlarged Cardiomediastinum`) at level 1. The distance d is solved for, so that the
 levels, not only the scores, have the AUC asked for. A study's noise depends on its name and the
 number of the draw alone: every fold, arm and AUC sees the same. The held-out draw is number 0, the
-training draws are 1 to `draws`.
+training draws are 1 to `draws`. A normal study has fewer of them: in reports as they come a finding
+at its highest level is still less likely than not, and the likeliest report is a normal one.
 """
 
 from __future__ import annotations
@@ -42,10 +43,14 @@ _FINDING_LETTERS, _LEVEL_LETTERS = "abcdefghijklm", "vwxyz"
 
 @dataclass(frozen=True)
 class Evidence:
-    """Settings of the draw of prompts; `shuffled` gives training studies another's."""
+    """Settings of the draw of prompts; `shuffled` gives training studies another's.
+
+    `draws` are of an abnormal training study, `normal_draws` of one without any of the findings.
+    """
 
     auc: float = 0.85
     draws: int = 6
+    normal_draws: int = 1
     shuffled: bool = False
 
 
@@ -170,11 +175,13 @@ def fold_studies(reports: Reports, fold: int, evidence: Evidence) -> dict[str, l
         ]
 
     studies: dict[str, list[Any]] = {"train": []}
+    abnormal = present[train].any(1)
     for draw in range(1, evidence.draws + 1):
         source = train
         if evidence.shuffled:
             source = np.random.default_rng([SEED, fold, draw]).permutation(train)
-        studies["train"] += entries(train, source, draw)
+        drawn = abnormal | (draw <= evidence.normal_draws)
+        studies["train"] += entries(train[drawn], source[drawn], draw)
     return studies | {name: entries(rows, rows, 0) for name, rows in held_out.items()}
 
 
