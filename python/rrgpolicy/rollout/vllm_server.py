@@ -9,17 +9,16 @@ digest of a push could not be reported back.
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
-import urllib.error
-import urllib.request
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+import httpx2
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
@@ -47,11 +46,13 @@ from rrgpolicy.vllm_worker import TRAINED, WEIGHTS
 
 # from a proxy before a server that is gone or loads
 GONE = (502, 503, 504)
-BUSY = (429, 500)
+BUSY, FAILED = 429, 500
+# uvicorn closes a connection that was idle for five seconds: no request may meet that end.
+IDLE_SECONDS = 2.0
 # One adapter at a time, by a name that its digest ends.
 SERVED = "rrgpolicy-"
 SERVED_ADAPTER = "adapter"  # the directory in that of the weights
-# A server that goes away as often within one batch of rollouts is not waited for any more.
+# A server that goes away, or fails at a request, as often is not asked any more.
 TRIES = 3
 
 Result = TypeVar("Result")
@@ -59,6 +60,10 @@ Result = TypeVar("Result")
 
 class _NotNow(Exception):
     """An answer that may be another one a moment later."""
+
+
+class _Failed(_NotNow):
+    """Status 500: the server tried, and raised."""
 
 
 class _Gone(_NotNow):
@@ -99,13 +104,17 @@ class VllmServerEngine:
             adapter: send a LoRA as one, where the server takes it.
 
         Raises:
-            UserError: nothing answers at the url for `wait` seconds, or the server lacks the
-                development endpoints or the workers' extension through which weights are pushed.
+            UserError: the url is none, nothing answers at it for `wait` seconds, or the server
+                lacks the development endpoints or the workers' extension for pushed weights.
         """
+        if not _is_address(url):
+            raise UserError(f"rollout.url is {shown_url(url)}; wanted http://HOST:PORT or https")
         self._url, self._shown = url.rstrip("/"), shown_url(url)
         self._name = f"vLLM at {self._shown}"
         self._directory = Path(directory).absolute()
-        self._concurrency, self._timeout, self._wait = concurrency, timeout, wait
+        self._concurrency, self._wait = concurrency, wait
+        limits = httpx2.Limits(max_connections=concurrency, keepalive_expiry=IDLE_SECONDS)
+        self._http = httpx2.Client(timeout=timeout, limits=limits)
         self._pushed: Pushed | None = None
         self._step: int | None = None
         self._sender: WeightSender | None = None
@@ -146,7 +155,7 @@ class VllmServerEngine:
         """UserError for a server that cannot be pushed to."""
         self._post("/reset_prefix_cache", None)
         try:
-            answer = self._ask(self._request("/collective_rpc", {"method": "weights_taken"}))
+            answer = self._ask("/collective_rpc", {"method": "weights_taken"})
             reports = (answer or {}).get("results", [])
             self._takes_adapters = all(report.get("adapters") for report in reports)
         except _Gone:
@@ -205,7 +214,7 @@ class VllmServerEngine:
         if name not in served:
             try:
                 load = {"lora_name": name, "lora_path": adapter}
-                self._ask(self._request("/v1/load_lora_adapter", load))
+                self._ask("/v1/load_lora_adapter", load)
             except _Gone:
                 raise
             except (_NotNow, UserError) as refused:
@@ -226,7 +235,7 @@ class VllmServerEngine:
 
     def _models(self) -> set[str]:
         """The trainers' adapters that the server has."""
-        answer = self._patiently(urllib.request.Request(f"{self._url}/v1/models")) or {}
+        answer = self._patiently("/v1/models", method="GET") or {}
         names = {str(model["id"]) for model in answer.get("data", [])}
         return {name for name in names if name.startswith(SERVED)}
 
@@ -279,7 +288,8 @@ class VllmServerEngine:
         """Nothing: the server has a device of its own."""
 
     def close(self) -> None:
-        """Nothing: whoever started the server ends it."""
+        """Closes the connections; whoever started the server ends it."""
+        self._http.close()
 
     def _whole(self, work: Callable[[], Result]) -> Result:
         """`work`, all of it done by one and the same server."""
@@ -297,32 +307,37 @@ class VllmServerEngine:
 
     def _wait_for(self, path: str) -> None:
         """Returns once the server answers; UserError where it does not for `wait` seconds."""
-        self._patiently(urllib.request.Request(self._url + path), starting=True)
+        self._patiently(path, method="GET", starting=True)
 
     def _workers(self, method: str, **options: Any) -> list[dict[str, Any]]:
         """What each worker of the server returns from `method`."""
         answer = self._post("/collective_rpc", {"method": method, "kwargs": options})
         return list((answer or {}).get("results", []))
 
-    def _request(self, path: str, body: dict[str, Any] | None) -> urllib.request.Request:
-        data = b"" if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        return urllib.request.Request(self._url + path, data, headers, method="POST")
-
     def _post(self, path: str, body: dict[str, Any] | None) -> Any:
-        return self._patiently(self._request(path, body))
+        return self._patiently(path, body)
 
-    def _patiently(self, request: urllib.request.Request, *, starting: bool = False) -> Any:
+    def _patiently(
+        self,
+        path: str,
+        body: dict[str, Any] | None = None,
+        method: Literal["GET", "POST"] = "POST",
+        *,
+        starting: bool = False,
+    ) -> Any:
         """The answer; a server that is busy, or starting, is asked again for `wait` seconds."""
-        begin, pause = time.monotonic(), 0.2
-        path = request.full_url.removeprefix(self._url)
+        begin, pause, failures = time.monotonic(), 0.2, 0
         where, seconds = f"vLLM at {self._shown}{path}", f"{self._wait:g} s"
         while True:
             try:
-                return self._ask(request)
+                return self._ask(path, body, method)
             except _NotNow as error:
                 if isinstance(error, _Gone) and not starting:
                     raise
+                failures += isinstance(error, _Failed)
+                if failures == TRIES and not starting:
+                    line = f"{where} failed {TRIES} times ({error}); look at its log, then resume"
+                    raise UserError(line) from error
                 if time.monotonic() - begin + pause > self._wait:
                     line = f"{where} was busy for {seconds} ({error}); look at its log, then resume"
                     if starting:
@@ -335,28 +350,36 @@ class VllmServerEngine:
                 time.sleep(pause)
             pause = min(2 * pause, 10.0)
 
-    def _ask(self, request: urllib.request.Request) -> Any:
+    def _ask(
+        self,
+        path: str,
+        body: dict[str, Any] | None = None,
+        method: Literal["GET", "POST"] = "POST",
+    ) -> Any:
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                text = answer.read()
-            return json_reader.parse(text) if text else None
-        except urllib.error.HTTPError as error:
-            said = error.read().decode(errors="replace")[:300].replace("\n", " ")
-            if error.code == 404:
-                raise UserError(
-                    f"the server at {self._shown} has no {request.selector}; start it with "
-                    f"`{serve_command('CHECKPOINT')}`"
-                ) from error
-            reason = f"status {error.code}: {said}"
-            if error.code in GONE:
-                raise _Gone(reason) from error
-            if error.code in BUSY:
-                raise _NotNow(reason) from error
-            raise UserError(
-                f"vLLM refused {request.selector} with status {error.code}: {said}"
-            ) from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            answer = self._http.request(method, self._url + path, json=body)
+            if answer.is_success:
+                return json_reader.parse(answer.content) if answer.content else None
+        except (httpx2.HTTPError, ValueError) as error:
             raise _Gone(str(error) or type(error).__name__) from error
+        said = answer.text[:300].replace("\n", " ")
+        if answer.status_code == 404:
+            raise UserError(
+                f"the server at {self._shown} has no {path}; start it with "
+                f"`{serve_command('CHECKPOINT')}`"
+            )
+        kinds = {BUSY: _NotNow, FAILED: _Failed} | dict.fromkeys(GONE, _Gone)
+        if answer.status_code in kinds:
+            raise kinds[answer.status_code](f"status {answer.status_code}: {said}")
+        raise UserError(f"vLLM refused {path} with status {answer.status_code}: {said}")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.host)
 
 
 def serve_command(

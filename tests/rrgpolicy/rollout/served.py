@@ -74,7 +74,7 @@ class Served:
         self.short: int | None = None
         self.workers: Callable[[Policy], Worker] | None = Worker
         self.adapters = False
-        self.lives, self.port = 0, 0
+        self.lives, self.port, self.connections = 0, 0, 0
         self.asked: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._restart: threading.Timer | None = None
@@ -211,6 +211,13 @@ def _tensor(text: str) -> torch.Tensor:
 
 def _handler(served: Served, life: int) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # keeps connections, as uvicorn does
+
+        def setup(self) -> None:
+            super().setup()
+            with served._lock:
+                served.connections += 1
+
         def do_GET(self) -> None:
             self._reply({})
 
@@ -220,8 +227,9 @@ def _handler(served: Served, life: int) -> type[BaseHTTPRequestHandler]:
 
         def _reply(self, body: dict[str, Any]) -> None:
             answer = served.answer(self.path, body, life)
-            if answer is None:
-                return  # the connection closes without a word
+            if answer is None:  # the connection closes without a word
+                self.close_connection = True
+                return
             content = b"" if answer[1] is None else json.dumps(answer[1]).encode()
             self.send_response(answer[0])
             self.send_header("Content-Length", str(len(content)))

@@ -161,6 +161,33 @@ def test_a_busy_server_is_asked_again_and_a_refusal_is_told(
         client(served, tmp_path)
 
 
+def test_a_server_that_fails_at_a_request_is_asked_three_times(
+    served: Served, policy: Policy, tmp_path: Path
+) -> None:
+    engine = client(served, tmp_path, wait=600.0)
+    served.says = {"/reset_prefix_cache": [500, 500, 500]}
+    with pytest.raises(UserError, match="/reset_prefix_cache failed 3 times .*status 500.*resume"):
+        engine.update(policy)
+    served.says = {"/reset_prefix_cache": [500, 500]}
+    engine.update(policy)
+
+
+def test_connections_are_kept_between_requests(
+    served: Served, policy: Policy, tmp_path: Path
+) -> None:
+    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    engine.update(policy)
+    engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=2, seeds=SEEDS))
+    assert served.asked.total() > 8
+    assert served.connections <= 4, "as many as requests under way at a time"
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://h:1", "http://", "http://h:port", ""])
+def test_an_url_that_is_none_is_refused_at_once(url: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="rollout.url is .*; wanted http://HOST:PORT"):
+        VllmServerEngine(url, tmp_path)
+
+
 def test_a_report_that_ends_too_early_is_refused(
     served: Served, policy: Policy, tmp_path: Path
 ) -> None:
