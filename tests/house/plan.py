@@ -201,7 +201,7 @@ NOT_IN_CI = {
     "parity-full": "encoders of the real size, an hour; `make oracle` has tiny ones",
     "mutants": "ten minutes of other tests; tests/test_planted.py holds the list to the tree",
     "chaos": "an hour; tests/rrgtrain/run/test_chaos.py has four moments",
-    "replicate": "an experiment, hours; tests/experiments runs each job at the size of a test",
+    "replicate": "ten minutes; tests/experiments/replicate runs each kind of job at a test's size",
     "learning": "an experiment, hours; tests/experiments/test_learning.py runs its parts",
     "evidence": "an experiment, hours; tests/experiments/iu_evidence runs it at the size of a test",
     "masking": "an experiment on somebody's checkpoint; tests/experiments runs it",
