@@ -22,7 +22,7 @@ HOLDS, FAILS, UNDECIDED, NOT_JUDGED = "holds", "fails", "undecided", "not judged
 
 
 @dataclass(frozen=True)
-class Difference:
+class Estimate:
     """A mean over seeds with its interval, and the difference of each seed."""
 
     value: float
@@ -31,7 +31,7 @@ class Difference:
     seeds: tuple[float, ...]
 
 
-def difference(first: Sequence[Ratios], second: Sequence[Ratios]) -> Difference:
+def difference(first: Sequence[Ratios], second: Sequence[Ratios]) -> Estimate:
     """Compute `first` minus `second`, one of each a seed, with its percentile interval.
 
     Raises ValueError where the two were not measured on the same units.
@@ -49,7 +49,7 @@ def difference(first: Sequence[Ratios], second: Sequence[Ratios]) -> Difference:
     own = rng.integers(0, RESAMPLES, size=seeds.shape)
     means = np.stack(draws)[seeds, own].mean(1)
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Difference(float(np.mean(observed)), float(low), float(high), tuple(observed))
+    return Estimate(float(np.mean(observed)), float(low), float(high), tuple(observed))
 
 
 @functools.lru_cache(maxsize=8)
@@ -72,7 +72,7 @@ def over_seeds(differences: Sequence[float]) -> tuple[float, float]:
     return mean - half / count**0.5, mean + half / count**0.5
 
 
-def judge_above(between: Difference) -> str:
+def judge_above(between: Estimate) -> str:
     """Judge whether `first` is above `second`.
 
     It fails where the difference is not above zero, and holds where its interval is and every

@@ -10,7 +10,7 @@ from experiments.seeds import (
     FAILS,
     HOLDS,
     UNDECIDED,
-    Difference,
+    Estimate,
     difference,
     judge_above,
     over_seeds,
@@ -94,7 +94,7 @@ def test_students_interval_goes_beyond_the_seeds() -> None:
     ],
 )
 def test_a_judgement(value: float, low: float, high: float, outcome: str) -> None:
-    assert judge_above(Difference(value, low, high, (value,))) == outcome
+    assert judge_above(Estimate(value, low, high, (value,))) == outcome
 
 
 def test_one_seed_that_points_the_other_way_leaves_it_undecided() -> None:
@@ -104,4 +104,4 @@ def test_one_seed_that_points_the_other_way_leaves_it_undecided() -> None:
     )
     assert between.value > 0 > min(between.seeds)
     assert judge_above(between) == UNDECIDED
-    assert judge_above(Difference(0.02, 0.01, 0.03, (-0.001, 0.02, 0.041))) == UNDECIDED
+    assert judge_above(Estimate(0.02, 0.01, 0.03, (-0.001, 0.02, 0.041))) == UNDECIDED
