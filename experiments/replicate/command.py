@@ -59,7 +59,7 @@ def replicate(options: argparse.Namespace) -> None:
 
 
 def table(tasks: Sequence[Task], seconds: Mapping[Task, float]) -> list[str]:
-    """Lines of a table of finished jobs; one that is not in `seconds` had finished before."""
+    """Lay out finished jobs as lines; those not in `seconds` had finished before."""
     rows = [["job", "kind", "recipe", "start", "steps", "seconds"]]
     for task in tasks:
         job, facts = task.job, Result.load(task.result).facts

@@ -65,7 +65,7 @@ DOORS = {
     "rrgclinical.metrics": "registry",
     "rrgclinical.radgraph": "archive extractor graph reward words",
     "rrgclinical.rules": "assertion attributes concepts details sentences",
-    "rrgtrain.algorithms": "base ditpo group objective orapo",
+    "rrgtrain.algorithms": "base ditpo group objective",
     "rrgclinical.scorecard": "judge",
     "rrgclinical.serving": "app batcher",
     "rrgclinical.common": (
@@ -120,7 +120,7 @@ OPENED = {
     ),
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "flex gather",
-    "rrgtrain.algorithms": "saliency",
+    "rrgtrain.algorithms": "orapo saliency",
     "rrgpolicy.model": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
     "rrgpolicy.ranks": "lost",
     "rrgpolicy.rollout": "cache repeated sampler transformers_engine vllm_prompts",
