@@ -34,7 +34,7 @@
 #   make gpu-wheels            what a CUDA machine without a package index needs for it
 #
 # Experiments
-#   make replicate             the papers' claims in miniature; ARGS=--list says what is run
+#   make replicate             every method of the papers, small, claims nothing; ARGS=--list
 #   make learning              EditGRPO against its start, SFT and Dr. GRPO, three seeds
 #   make evidence              the papers' claims on IU X-Ray, by a preregistration, hours
 #   make draw RUN=runs/demo    the first page's pictures, from a finished demo

@@ -30,13 +30,13 @@ import numpy as np
 
 from experiments.replicate.jobs import settings_and_versions, told_changes
 from experiments.replicate.measures import label_measures
-from experiments.replicate.verdicts import (
+from experiments.seeds import (
     FAILS,
     HOLDS,
     NOT_JUDGED,
     UNDECIDED,
-    estimate,
-    judge,
+    difference,
+    judge_above,
     over_seeds,
 )
 from rrgreport.wording import sentences, unheard_share
@@ -217,16 +217,16 @@ def verdict(out: Path, seeds: list[int]) -> dict:
         }
     comparisons = {}
     for name in (*JUDGED, "sft_on_chosen"):
-        found = estimate(micro["editgrpo"], micro[name], level=0.95)
-        outcome = judge("more", found)
-        if name == "sft" and found.value < GAIN:
+        between = difference(micro["editgrpo"], micro[name])
+        outcome = judge_above(between)
+        if name == "sft" and between.value < GAIN:
             outcome = FAILS
-        if outcome == HOLDS and over_seeds(found.seeds)[0] <= 0:
+        if outcome == HOLDS and over_seeds(between.seeds)[0] <= 0:
             outcome = UNDECIDED
         comparisons[name] = {
-            "difference": found.value,
-            "interval": [found.low, found.high],
-            "per_seed": list(found.seeds),
+            "difference": between.value,
+            "interval": [between.low, between.high],
+            "per_seed": list(between.seeds),
             "verdict": outcome if name in JUDGED else NOT_JUDGED,
         }
     return {

@@ -25,7 +25,6 @@ class Arm(Job):
     """
 
     data: str = "data"
-    settings: tuple[str, ...] = ()
     evidence: Evidence = field(default_factory=Evidence)
 
     @property

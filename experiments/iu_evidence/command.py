@@ -11,12 +11,11 @@ from pathlib import Path
 import torch
 
 from experiments.iu_evidence.arms import ARMS, JUDGED_FOLDS, Hypothesis, claims_of, with_needs
-from experiments.iu_evidence.cost import planned, seconds_of
+from experiments.iu_evidence.cost import clock, planned, seconds_of, wall_seconds
 from experiments.iu_evidence.data import DEVELOPMENT, FOLDS
 from experiments.iu_evidence.report import results_of, told
 from experiments.iu_evidence.run import child, work
 from experiments.iu_evidence.tasks import COMMAND, FoldTask, tasks_of
-from experiments.replicate.cost import clock, wall_seconds
 from experiments.replicate.results import finished, stale
 from experiments.replicate.runner import run_tasks
 from experiments.replicate.watch import stop_after

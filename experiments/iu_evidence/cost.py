@@ -55,6 +55,19 @@ def _rl(recipe: Recipe) -> float:
     return learned + rl.steps * step + A_GREEDY_REPORT * VALIDATION * validations
 
 
+def wall_seconds(estimates: Sequence[float], workers: int) -> float:
+    """With so many workers, as if no job ever waited for another."""
+    return max([sum(estimates) / workers, *estimates]) if estimates else 0.0
+
+
+def clock(seconds: float) -> str:
+    """2 h 05 min, 14 min or 40 s."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
 def planned(
     claims: Sequence[Hypothesis], out: Path, budget: float
 ) -> list[tuple[Hypothesis, float, bool]]:

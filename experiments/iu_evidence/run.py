@@ -25,7 +25,7 @@ from experiments.iu_evidence.mechanism import EditRecorder
 from experiments.iu_evidence.report import digest_of
 from experiments.iu_evidence.start import build_start
 from experiments.iu_evidence.tasks import FoldTask
-from experiments.replicate.jobs import Task, identity
+from experiments.replicate.jobs import identity
 from experiments.replicate.results import Result, begin, end
 from experiments.replicate.runner import Process
 from rrgclinical.common import json_reader
@@ -175,7 +175,7 @@ def _select(task: FoldTask, recipe: Recipe) -> Facts:
 _KINDS = {SFT: _sft, RL: _rl, SELECT: _select}
 
 
-def child(task: Task, words: list[str]) -> Process:
+def child(task: FoldTask, words: list[str]) -> Process:
     """Start the job as a command on one thread; `words` follow its own."""
     own = ["--job", task.job.name, "--folds", str(task.seed), "--out", str(task.out), *words]
     own += ["--quick"] if task.quick else []

@@ -32,6 +32,7 @@ class FoldTask(Task):
     """
 
     job: Arm
+    quick: bool = False
 
     @property
     def label(self) -> str:

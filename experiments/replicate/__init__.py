@@ -1,1 +1,1 @@
-"""The papers' claims in miniature: `make replicate`; README.md has the table of claims."""
+"""Run every recipe of the papers' methods, small: `make replicate`; README.md."""

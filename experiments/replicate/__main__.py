@@ -1,4 +1,4 @@
-"""The command line of the replication: `python -m experiments.replicate --list`."""
+"""The command line of the smoke test: `python -m experiments.replicate --list`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,14 @@ def parser() -> Parser:
     """Build the parser of the options."""
     top = Parser(
         prog="python -m experiments.replicate",
-        description="The papers' claims in miniature, on phantoms.",
+        description="Every job of the papers' methods, small, on phantoms; it claims nothing.",
     )
     top.add_argument(
         "--out", type=Path, help="directory of the results; resumes one; default: runs/replicate"
     )
-    top.add_argument(
-        "--seeds", type=int, nargs="+", help="seeds; default: 0 1 2, with --quick 0 alone"
-    )
-    top.add_argument(
-        "--claims", nargs="+", metavar="CLAIM", help="letters (a b c d) or names; default: all"
-    )
+    top.add_argument("--seeds", type=int, nargs="+", help="seeds; default: 0 alone")
     top.add_argument("--workers", type=int, default=2, help="jobs at a time, one thread each")
-    top.add_argument(
-        "--quick", action="store_true", help="try the machinery in minutes; proves no claim"
-    )
-    top.add_argument(
-        "--list", action="store_true", help="print claims, jobs and estimate; run nothing"
-    )
+    top.add_argument("--list", action="store_true", help="print jobs and commands; run nothing")
     top.add_argument(
         "--again", action="store_true", help="recompute what other settings left in --out"
     )
@@ -45,7 +35,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the replication; exit statuses are those of `rrgtrain.cli.main`."""
+    """Run the jobs; exit statuses are those of `rrgtrain.cli.main`."""
     return reported(lambda: _run(arguments), ends_process=arguments is None)
 
 

@@ -19,18 +19,16 @@ from rrgtrain.run.select_studies import SUBSET
 from rrgtrain.schema import Recipe
 
 COMMAND = "python -m experiments.replicate"
-RECIPES = Path(__file__).parent / "recipes"
+SMALL = Path(__file__).parent / "small.yaml"
 DATA = "data"
-QUICK = "replicate/quick"
 
 
 @dataclass(frozen=True)
 class Job:
     """`kind` is what runs: data, sft, rl, select or masking.
 
-    `recipe` is laid upon `replicate/common`. `start` names the job whose checkpoint it starts
-    from, `subset` the job that drew its training studies. `quick` are settings that `--quick`
-    adds where its small size asks for them.
+    `start` names the job whose checkpoint it starts from, `subset` the job that drew its training
+    studies. `settings` go upon its recipe.
     """
 
     name: str
@@ -38,7 +36,7 @@ class Job:
     recipe: str = ""
     start: str = ""
     subset: str = ""
-    quick: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -47,44 +45,39 @@ class Job:
         return tuple(name for name in before if name)
 
 
-FEW = "replicate/few_prompts"
-DEER = "replicate/deer_size"
-BROKEN_OFF = "replicate/base_model"
 BALANCED = ("data.balanced=60",)
 
 _LISTED = (
     Job(DATA, "data"),
     # Starts, shared by the jobs that name them.
-    Job("sft", "sft"),
-    Job("base", "sft", BROKEN_OFF),
-    Job("base_blocks", "sft", f"mrg_r1_sft+{BROKEN_OFF}"),
+    Job("sft", "sft", "sft"),
+    Job("sft_blocks", "sft", "mrg_r1_sft"),
     # EditGRPO, tables 1 and 4.
     Job("grpo", "rl", "grpo", "sft"),
     Job("dr_grpo", "rl", "dr_grpo", "sft"),
     Job("editgrpo", "rl", "editgrpo", "sft"),
-    # MRG-R1, table II.
-    Job("mrg_r1", "rl", f"mrg_r1+{FEW}", "base_blocks"),
-    Job("mrg_r1_ce_f1", "rl", f"mrg_r1_ce_f1+{FEW}", "base"),
-    # DEER with its gradient weights on all studies, OraPO.
-    Job("ditpo", "rl", f"deer+{DEER}", "sft"),
-    Job("orapo", "rl", f"orapo+{FEW}", "base", quick=BALANCED),
-    # What the eight above are compared with.
     Job("editgrpo_para", "rl", "editgrpo_para", "sft"),
     Job("editgrpo_exact", "rl", "editgrpo_exact", "sft"),
-    Job("mrg_r1_format", "rl", f"mrg_r1_format+{FEW}", "base_blocks"),
-    Job("mrg_r1_nlg", "rl", f"mrg_r1_nlg+{FEW}", "base"),
-    Job("mrg_r1_mccs", "rl", f"mrg_r1_mccs+{FEW}", "base"),
-    Job("mrg_r1_ce_f1_format", "rl", f"mrg_r1_ce_f1_format+{FEW}", "base_blocks"),
-    Job("masking", "masking", f"deer+{DEER}", "sft"),
-    Job("select", "select", f"deer_f1+{DEER}", "sft"),
-    Job("deer", "rl", f"deer+{DEER}", "sft", "select"),
-    Job("ditpo_f1", "rl", f"deer_f1+{DEER}", "sft"),
-    Job("ditpo_mixed", "rl", f"deer_mixed+{DEER}", "sft"),
-    Job("orapo_grpo", "rl", f"orapo_grpo+{FEW}", "base", quick=BALANCED),
-    Job("orapo_400", "rl", f"orapo_400+{FEW}", "base", quick=("data.balanced=24",)),
+    # MRG-R1, table II.
+    Job("mrg_r1", "rl", "mrg_r1", "sft_blocks"),
+    Job("mrg_r1_format", "rl", "mrg_r1_format", "sft_blocks"),
+    Job("mrg_r1_ce_f1_format", "rl", "mrg_r1_ce_f1_format", "sft_blocks"),
+    Job("mrg_r1_ce_f1", "rl", "mrg_r1_ce_f1", "sft"),
+    Job("mrg_r1_mccs", "rl", "mrg_r1_mccs", "sft"),
+    Job("mrg_r1_nlg", "rl", "mrg_r1_nlg", "sft"),
+    # DEER with its gradient weights, on all studies and on those that its draw selects.
+    Job("ditpo", "rl", "deer", "sft"),
+    Job("ditpo_f1", "rl", "deer_f1", "sft"),
+    Job("ditpo_mixed", "rl", "deer_mixed", "sft"),
+    Job("masking", "masking", "deer", "sft"),
+    Job("select", "select", "deer_f1", "sft"),
+    Job("deer", "rl", "deer", "sft", "select"),
+    # OraPO.
+    Job("orapo", "rl", "orapo", "sft", settings=BALANCED),
+    Job("orapo_grpo", "rl", "orapo_grpo", "sft", settings=BALANCED),
+    Job("orapo_400", "rl", "orapo_400", "sft", settings=("data.balanced=24",)),
 )
 JOBS: dict[str, Job] = {job.name: job for job in _LISTED}
-HEADLINE = ("sft", "grpo", "dr_grpo", "editgrpo", "mrg_r1", "mrg_r1_ce_f1", "ditpo", "orapo")
 
 
 def with_needs(names: Iterable[str], jobs: Mapping[str, Job] | None = None) -> list[str]:
@@ -106,14 +99,11 @@ def with_needs(names: Iterable[str], jobs: Mapping[str, Job] | None = None) -> l
 
 @dataclass(frozen=True)
 class Task:
-    """Hold a job of one seed below the directory `out`.
-
-    `quick` is the size that claims nothing."""
+    """Hold a job of one seed below the directory `out`."""
 
     job: Job
     seed: int
     out: Path
-    quick: bool = False
 
     @property
     def label(self) -> str:
@@ -140,14 +130,14 @@ class Task:
 
     def other(self, name: str) -> Task:
         """Another job of the same seed."""
-        return Task(JOBS[name], self.seed, self.out, self.quick)
+        return Task(JOBS[name], self.seed, self.out)
 
     @property
     def recipe_name(self) -> str:
-        """As a command takes it: recipes one upon the other."""
-        parts = ("replicate/common", self.job.recipe, QUICK if self.quick else "")
-        named = "+".join(part for part in parts if part).split("+")
-        return "+".join(map(_findable, named))
+        """As a command takes it: SMALL upon the job's recipe, relative where that can be."""
+        here = Path.cwd()
+        small = SMALL.relative_to(here) if SMALL.is_relative_to(here) else SMALL
+        return "+".join(filter(None, [self.job.recipe, str(small)]))
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -156,13 +146,13 @@ class Task:
 
     @property
     def settings(self) -> list[str]:
-        """Seeds, data, and what stands in the table for the small size."""
-        found = [f"seed={self.seed}", f"policy.seed={self.seed}", f"data.phantom.seed={self.seed}"]
+        """Seeds, data, and what the table adds."""
+        chosen = [f"seed={self.seed}", f"policy.seed={self.seed}", f"data.phantom.seed={self.seed}"]
         if self.job.name != DATA:
-            found.append(f"data.root={self.home / DATA}")
+            chosen.append(f"data.root={self.home / DATA}")
         if self.job.subset:
-            found.append(f"data.subset={self.home / self.job.subset / SUBSET}")
-        return [*found, *(self.job.quick if self.quick else ())]
+            chosen.append(f"data.subset={self.home / self.job.subset / SUBSET}")
+        return [*chosen, *self.job.settings]
 
     @property
     def start(self) -> Path | None:
@@ -183,21 +173,13 @@ class Task:
         """The command that gives the same numbers."""
         if self.job.kind == "masking":
             words = [*COMMAND.split(), "--job", self.job.name, "--seeds", str(self.seed)]
-            words += ["--out", str(self.out), *(["--quick"] if self.quick else [])]
+            words += ["--out", str(self.out)]
         else:
             words = ["rrgtrain", self.job.kind, self.recipe_name]
             words += ["--out", str(self.directory)]
             words += ["--from", str(self.start)] if self.start is not None else []
             words += self.settings
         return shlex.join(words)
-
-
-def _findable(part: str) -> str:
-    """Name a recipe as `rrgtrain` finds it: `replicate/NAME` is a file of this folder."""
-    if not part.startswith("replicate/"):
-        return part
-    path, here = RECIPES / f"{part.removeprefix('replicate/')}.yaml", Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 @functools.cache

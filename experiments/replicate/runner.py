@@ -13,9 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
-from experiments.replicate.cost import seconds_of
 from experiments.replicate.jobs import Task
 from experiments.replicate.results import finished
 from rrgclinical.common.progress import Bar, progress
@@ -38,37 +37,40 @@ class Process(Protocol):
     def wait(self) -> int: ...
 
 
-Launch = Callable[[Task], Process]
+AnyTask = TypeVar("AnyTask", bound=Task)
 
 
 @dataclass
-class _Running:
-    task: Task
+class _Running(Generic[AnyTask]):
+    task: AnyTask
     process: Process
     mark: tuple[str, ...]
     began: float
 
 
 def run_tasks(
-    tasks: Sequence[Task],
+    tasks: Sequence[AnyTask],
     workers: int,
-    launch: Launch,
+    launch: Callable[[AnyTask], Process],
     *,
     pause: float = PAUSE,
     tell: Callable[[str], None] = print,
-    estimate: Callable[[Any], float] | None = None,
-) -> None:
+    estimate: Callable[[AnyTask], float] | None = None,
+) -> dict[AnyTask, float]:
     """Runs every task without a result, those they need first.
 
-    estimate: seconds of a task; `cost.seconds_of` by default.
+    estimate: seconds of a task, for the bar; without it the bar counts jobs. Returns the seconds
+    of each that has run, all its slices together.
 
     Raises UserError for a job that fails, or that a slice brings no further; Stopped when this
     process is asked to end, after its children have. What has finished stays in either case.
     """
     waiting = [task for task in tasks if not finished(task)]
-    running: list[_Running] = []
-    costs = {task: (estimate or seconds_of)(task) for task in waiting}
-    bar: Bar[int] = progress(round(sum(costs.values())), "estimated seconds")
+    running: list[_Running[AnyTask]] = []
+    seconds: dict[AnyTask, float] = {}
+    costs = {task: estimate(task) if estimate else 1.0 for task in waiting}
+    unit = "estimated seconds" if estimate else "jobs"
+    bar: Bar[int] = progress(round(sum(costs.values())), unit)
     with bar:
         try:
             while waiting or running:
@@ -81,7 +83,9 @@ def run_tasks(
                 ended = [(r, code) for r in running if (code := r.process.poll()) is not None]
                 for one, code in ended:
                     running.remove(one)
-                    if _ended(one, code, tell):
+                    took = time.monotonic() - one.began
+                    seconds[one.task] = seconds.get(one.task, 0.0) + took
+                    if _ended(one, code, took, tell):
                         bar.advance(round(costs[one.task]))
                     else:
                         waiting.insert(0, one.task)
@@ -92,13 +96,13 @@ def run_tasks(
                 one.process.terminate()
             for one in running:
                 one.process.wait()
+    return seconds
 
 
 def child(task: Task, slice_seconds: float) -> Process:
     """Start the job as a command, on one thread, its output in its log."""
     words = ["--job", task.job.name, "--seeds", str(task.seed)]
     words += ["--out", str(task.out), "--slice", str(slice_seconds)]
-    words += ["--quick"] if task.quick else []
     task.home.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with task.log.open("a") as log:
@@ -117,9 +121,9 @@ def _ready(task: Task) -> bool:
     return all(finished(task.other(name)) for name in task.job.needs)
 
 
-def _ended(one: _Running, code: int, tell: Callable[[str], None]) -> bool:
-    """Whether the job is done; False for one that goes on in another slice."""
-    task, took = one.task, time.monotonic() - one.began
+def _ended(one: _Running[AnyTask], code: int, took: float, tell: Callable[[str], None]) -> bool:
+    """Tell that the job is done, or False for one that goes on in another slice."""
+    task = one.task
     if code == 0 and finished(task):
         tell(f"{time.strftime('%H:%M:%S')} done  {task.label} ({took:.0f} s)")
         return True

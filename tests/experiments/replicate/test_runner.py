@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -22,11 +23,6 @@ from rrgclinical.common.stop import stopping
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.state.rundir import RunDir
 from tests.experiments.replicate.common import leave, task
-
-
-@pytest.fixture(autouse=True)
-def _no_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "seconds_of", lambda task: 60.0)
 
 
 def quiet(line: str) -> None:
@@ -81,9 +77,10 @@ def tasks_for(name: str, out: Path, seeds: tuple[int, ...] = (0,)) -> list[Task]
 
 def test_each_job_runs_once_after_what_it_needs(tmp_path: Path) -> None:
     stage = Stage()
-    run_tasks(tasks_for("deer", tmp_path), 2, stage, pause=0, tell=quiet)
+    seconds = run_tasks(tasks_for("deer", tmp_path), 2, stage, pause=0, tell=quiet)
     assert stage.begun == ["data", "sft", "select", "deer"]
-    run_tasks(tasks_for("deer", tmp_path), 2, stage, pause=0, tell=quiet)
+    assert [one.job.name for one in seconds] == stage.begun
+    assert run_tasks(tasks_for("deer", tmp_path), 2, stage, pause=0, tell=quiet) == {}
     assert len(stage.begun) == 4, "what has finished is skipped"
 
 
@@ -111,11 +108,17 @@ def test_workers_are_kept_busy_and_never_exceeded(tmp_path: Path) -> None:
     assert most == [2]
 
 
-def test_a_slice_goes_on_before_anything_new_begins(tmp_path: Path) -> None:
-    stage, told = Stage({"sft": [75, 75]}), []
-    run_tasks(tasks_for("editgrpo", tmp_path, (0, 1)), 1, stage, pause=0, tell=told.append)
+def test_a_slice_goes_on_before_anything_new_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, lines = Stage({"sft": [75, 75]}), []
+    clock = itertools.count(0, 10.0)
+    monkeypatch.setattr(runner.time, "monotonic", lambda: next(clock))
+    tasks = tasks_for("editgrpo", tmp_path, (0, 1))
+    seconds = run_tasks(tasks, 1, stage, pause=0, tell=lines.append)
     assert stage.begun == ["data", "data", "sft", "sft", "sft", "sft", "editgrpo", "editgrpo"]
-    assert [line.split()[1] for line in told].count("pause") == 2
+    assert [line.split()[1] for line in lines].count("pause") == 2
+    assert list(seconds.values()) == [10, 10, 30, 10, 10, 10], "of all slices together"
 
 
 def test_a_slice_without_progress_is_told(tmp_path: Path) -> None:
@@ -138,7 +141,7 @@ def test_a_failure_names_the_job_ends_the_others_and_keeps_what_has_finished(
     def launch(one: Task) -> Played:
         return Played(lambda: 2) if one.job.name == "sft" else endless
 
-    both = [*tasks_for("sft", tmp_path), *tasks_for("base", tmp_path)]
+    both = [*tasks_for("sft", tmp_path), *tasks_for("sft_blocks", tmp_path)]
     with pytest.raises(UserError, match="sft of seed 0 ended with status 2: rrgtrain: sft, step 3"):
         run_tasks(list(dict.fromkeys(both)), 2, launch, pause=0, tell=quiet)
     assert endless.ended == ["terminate", "wait"]
@@ -174,10 +177,10 @@ def test_a_signal_stops_the_children_before_it_ends(tmp_path: Path) -> None:
 
     def launch(one: Task) -> Played:
         signal.raise_signal(signal.SIGTERM) if one.job.name == "sft" else None
-        return endless if one.job.name == "base" else Stage()(one)
+        return endless if one.job.name == "sft_blocks" else Stage()(one)
 
     leave(task("data", 0, tmp_path))
-    wanted = [task(n, 0, tmp_path) for n in ("data", "base", "sft")]
+    wanted = [task(n, 0, tmp_path) for n in ("data", "sft_blocks", "sft")]
     with stopping.installed("rrgtrain"), pytest.raises(Stopped, match="stopped by SIGTERM"):
         run_tasks(wanted, 2, launch, pause=0, tell=quiet)
     assert endless.ended == ["terminate", "wait"]
@@ -194,7 +197,7 @@ def test_a_child_is_the_command_of_its_job(tmp_path: Path, monkeypatch: pytest.M
     assert child(task("sft", 3, tmp_path), 60.0) == "process"
     assert given["words"][1:] == [
         *("-m", "experiments.replicate", "--job", "sft", "--seeds", "3"),
-        *("--out", str(tmp_path), "--slice", "60.0", "--quick"),
+        *("--out", str(tmp_path), "--slice", "60.0"),
     ]
     assert given["env"]["OMP_NUM_THREADS"] == "1" and given["start_new_session"]
     assert task("sft", 3, tmp_path).log.exists()

@@ -1,8 +1,9 @@
-"""Whole claims at the smallest size, every job in this process: numbers, page, resumed jobs."""
+"""Jobs at the smallest size in this process: the whole command, a failing job, a resumed one."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shlex
 import signal
@@ -13,11 +14,13 @@ import pytest
 
 from experiments.replicate import command, masking
 from experiments.replicate import jobs as jobs_module
+from experiments.replicate import work as work_module
 from experiments.replicate.__main__ import main
 from experiments.replicate.jobs import JOBS, Task
 from experiments.replicate.results import Result, finished, stale
 from experiments.replicate.work import work
 from rrgclinical.common.stop import stopping
+from rrgreport import numbers
 from rrgtrain.cli import main as rrgtrain
 from rrgtrain.errors import Stopped
 from rrgtrain.state.rundir import RunDir
@@ -39,67 +42,92 @@ MICRO = (
 def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(masking, "STUDIES", 4)
+    monkeypatch.setattr(work_module, "MASKED", 4)
     jobs_module._identity.cache_clear()
     for name, job in list(JOBS.items()):
-        balanced = ("data.balanced=6",) if job.quick else ()
-        monkeypatch.setitem(JOBS, name, dataclasses.replace(job, quick=(*MICRO, *balanced)))
+        balanced = ("data.balanced=6",) if job.settings else ()
+        monkeypatch.setitem(JOBS, name, dataclasses.replace(job, settings=(*MICRO, *balanced)))
 
 
 def in_this_process(one: Task, slice_seconds: float) -> Played:
-    def act() -> int:
-        work(Task(JOBS[one.job.name], one.seed, one.out, one.quick))
-        return 0
-
-    return Played(act)
+    return Played(lambda: work(one) or 0)
 
 
-def test_claims_end_to_end_and_again_for_nothing(
+EACH_KIND = ("data", "sft", "ditpo", "masking", "select", "deer", "orapo")
+
+
+def test_the_command_runs_each_kind_of_job_and_again_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "child", in_this_process)
     real, weighed = masking.mask_top, []
 
-    def seen(text: str, spans: list, weights: np.ndarray, *rest: float) -> str:
+    def watched(text: str, spans: list, weights: np.ndarray, *rest: float) -> str:
         assert len(spans) == len(weights)
         weighed.append(weights)
         return real(text, spans, weights, *rest)
 
-    monkeypatch.setattr(masking, "mask_top", seen)
-    words = ["--quick", "--out", str(tmp_path / "out")]
-    words += ["--claims", "masking", "ddsampling", "fifth", "oracle"]
+    monkeypatch.setattr(masking, "mask_top", watched)
+    for name in JOBS.keys() - set(EACH_KIND):
+        monkeypatch.delitem(JOBS, name)
+    words = ["--out", str(tmp_path / "out")]
     assert main(words) == 0
-    shown = capsys.readouterr().out
-    assert "claims nothing" in shown and "not judged; 1 seed" in shown
-    assert "reproduce here" not in shown and "reproduces here" not in shown
-    found = json.loads((tmp_path / "out" / "replicate.json").read_text())
-    claims = {c["claim"]: c for c in found["claims"]}
-    assert list(claims) == ["masking", "ddsampling", "fifth", "oracle"]
-    for claim in claims.values():
-        assert all(row["commands"] for row in claim["rows"].values())
-        for row in claim["rows"].values():
-            assert all(np.isfinite(v["value"]) for v in row["values"].values())
-    assert claims["oracle"]["rows"]["with oracle"]["tried"] == (
-        "6 studies, 3 steps, of 2 prompts, in groups of 4"
-    )
-    page = (tmp_path / "out" / "replicate.html").read_text()
-    assert page.count("<svg") == 4 and "/common.yaml+orapo" in page
-    assert "http" not in page.replace("http-equiv", ""), "self-contained"
+    text = capsys.readouterr().out
+    assert "claims nothing" in text.splitlines()[0]
+    rows = _table(text)
+    assert set(rows) == set(EACH_KIND)
+    assert rows["orapo"][:4] == ["rl", "orapo", "sft", "3"] and rows["orapo"][4].isdigit()
+    assert rows["select"][:4] == ["select", "deer_f1", "sft", numbers.MISSING]
 
     seed = tmp_path / "out" / "seed0"
-    kept = {path.name: path.stat().st_mtime_ns for path in seed.glob("*.json")}
-    assert {"orapo.json", "select.json", "masking.json", "deer.json"} <= set(kept)
+    left = {path.name: path.stat().st_mtime_ns for path in seed.glob("*.json")}
+    assert set(left) == {f"{name}.json" for name in EACH_KIND}
     assert not list(seed.glob("*/resume")), "the optimiser's state goes with the end of a job"
     assert main(words) == 0
-    assert "0 jobs to run, 9 finished before" in capsys.readouterr().out
-    assert {path.name: path.stat().st_mtime_ns for path in seed.glob("*.json")} == kept
+    again = _table(capsys.readouterr().out)
+    assert {name: row[:4] for name, row in again.items()} == {n: r[:4] for n, r in rows.items()}
+    assert all(row[4:] == ["finished", "before"] for row in again.values())
+    assert {path.name: path.stat().st_mtime_ns for path in seed.glob("*.json")} == left
     _deer_saw_the_selected_studies(seed)
     _three_kinds_of_weights(weighed)
+    masked = Result.load(seed / "masking.json").measures
+    assert {name.partition("/")[2] for name in masked} == {"random", "tfidf", "gradient"}
+
+
+def _table(text: str) -> dict[str, list[str]]:
+    """Cells of each row after the name of its job."""
+    lines = text.splitlines()
+    head = next(i for i, line in enumerate(lines) if line.split()[:2] == ["job", "kind"])
+    return {line.split()[0]: line.split()[4:] for line in lines[head + 1 :]}
+
+
+def test_a_job_that_fails_is_one_line_and_a_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in JOBS.keys() - {"data", "orapo_400", "sft"}:
+        monkeypatch.delitem(JOBS, name)
+    broken = dataclasses.replace(JOBS["sft"], settings=(*MICRO, "policy.path=nowhere"))
+    monkeypatch.setitem(JOBS, "sft", broken)
+
+    def launch(one: Task, slice_seconds: float) -> Played:
+        # as its process would: its own command, what it says in its log
+        def act() -> int:
+            status = main(["--job", one.job.name, "--out", str(one.out)])
+            one.log.write_text(capsys.readouterr().err)
+            return status
+
+        return Played(act)
+
+    monkeypatch.setattr(command, "child", launch)
+    assert main(["--out", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "sft of seed 0 ended with status 2" in line and "nowhere" in line
+    assert finished(task("data", 0, tmp_path / "out"))
 
 
 def _three_kinds_of_weights(weighed: list[np.ndarray]) -> None:
     count = len(weighed) // 3
-    assert count == masking.STUDIES * 4
+    assert count == work_module.MASKED * 4
     even, tfidf, gradient = (weighed[i * count : (i + 1) * count] for i in range(3))
     assert all((w == 1).all() for w in even)
     for kind in (tfidf, gradient):
@@ -116,11 +144,11 @@ def _deer_saw_the_selected_studies(seed: Path) -> None:
 def test_a_job_in_slices_gives_what_it_gives_in_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("data", "base", "orapo"):
+    for name in ("data", "sft", "orapo"):
         work(task(name, 0, tmp_path))
-    whole = Result.load(task("orapo", 0, tmp_path).result)
-    task("orapo", 0, tmp_path).result.unlink()
     rerun = task("orapo", 0, tmp_path)
+    whole = rerun.result.read_bytes()
+    rerun.result.unlink()
     rerun.directory.rename(tmp_path / "aside")
     real, calls = rl_module.sample_groups, []
 
@@ -140,17 +168,24 @@ def test_a_job_in_slices_gives_what_it_gives_in_one(
     with stopping.installed("rrgtrain"):  # as a process of its own would
         work(rerun)
     assert calls == [0, 1, 1, 2], "the step that was cut off is taken again, and no other"
-    again = Result.load(rerun.result)
-    assert again.identity == whole.identity
-    for name, measure in whole.measures.items():
-        assert np.array_equal(measure.top, again.measures[name].top), name
-    assert whole.measures["zero_rate"].units == 3
+    assert rerun.result.read_bytes() == whole
+    assert _weights(rerun.directory) == _weights(tmp_path / "aside")
 
     words = shlex.split(rerun.command)[1:]
     words[words.index("--out") + 1] = str(tmp_path / "by_hand")
     monkeypatch.setattr(rl_module, "sample_groups", real)
     assert rrgtrain(words) == 0
+    assert _weights(tmp_path / "by_hand") == _weights(rerun.directory)
     summary = json.loads((tmp_path / "by_hand" / "summary.json").read_text())
     by_hand = summary["systems"]["OraPO"]["metrics"]
+    metrics = Result.load(rerun.result).facts["metrics"]
     for name in ("micro_f1", "macro_f1", "reward"):
-        assert by_hand[name]["value"] == pytest.approx(whole.measures[name].value()[0]), name
+        assert by_hand[name]["value"] == pytest.approx(metrics[name]), name
+
+
+def _weights(run: Path) -> dict[str, str]:
+    """A digest of each file of weights beneath a run's checkpoints."""
+    home = run / "checkpoints"
+    paths = [*home.rglob("*.safetensors")]
+    assert paths
+    return {str(p.relative_to(home)): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}
