@@ -1,6 +1,6 @@
-"""Draw what edits do as SVG files: arms beside each other, curves over steps, gains by rule.
+"""Draw what edits do as SVG: arms, curves over steps, gains by rule.
 
-From results alone, as the report. Each file stands alone, with its colours in it.
+From results alone, as the report does. Each file stands alone, with its colours in it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def draw(results: Results, directory: Path) -> list[Path]:
 
 
 def arms_figure(results: Results) -> Markup:
-    """F1 over 13 findings of each arm, both populations: all folds, and faintly each."""
+    """Draw F1 over 13 findings of each arm and population, faintly that of each fold."""
     panels = []
     for population in POPULATIONS:
         rows = {
@@ -69,7 +69,7 @@ def arms_figure(results: Results) -> Markup:
 
 
 def steps_figure(results: Results) -> Markup:
-    """Entropy and length over steps, mean over folds, of the arms that sample."""
+    """Draw entropy and length over steps, mean over folds, of arms that sample."""
     sampled = {n: row for n, row in results.items() if "entropy" in row[0].facts["curves"]}
     panels = []
     for key, title in (("entropy", "entropy, nats a token"), ("report_tokens", "tokens a report")):
@@ -83,7 +83,7 @@ def steps_figure(results: Results) -> Markup:
 
 
 def rules_figure(results: Results) -> Markup:
-    """Mean gain of an edit by its rules, and where the gradient of edits lies, of each arm."""
+    """Draw each arm's mean gain of an edit by rules, and its gradient by place."""
     edits = {name: row for name, row in results.items() if shares_of(row)}
     if not edits:
         raise ValueError(f"arms {', '.join(results)}; wanted one that edits")
