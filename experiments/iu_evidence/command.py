@@ -93,15 +93,14 @@ def reported(claims: Sequence[Hypothesis], out: Path, folds: Sequence[int]) -> l
 
 
 def _draw(out: Path, directory: Path, folds: Sequence[int]) -> None:
-    """Draw the arms of `rl` and `edits`: UserError where one of them has not run."""
+    """Draw the arms of `rl`, and of `edits` where they have run."""
     # Imported here: pages and their charts, which no run needs.
     from experiments.iu_evidence.figures import draw
 
     results = [results_of(claim, out, folds, quick=False) for claim in claims_of(["rl", "edits"])]
-    if None in results:
-        raise UserError(f"{out} lacks arms of rl or edits; run --claims rl edits first")
-    found = {name: row for own in results for name, row in (own or {}).items()}
-    for path in draw(found, directory):
+    if results[0] is None:
+        raise UserError(f"{out} lacks an arm of rl in folds {folds}; run --claims rl first")
+    for path in draw({**results[0], **(results[1] or {})}, directory):
         print(f"drawn: {path}")
 
 
