@@ -45,7 +45,8 @@ def completion_text(completion: Any) -> str:
 
     A str is its own; the messages of a conversation are joined.
 
-    Raises TypeError for anything else.
+    A part of a message that is no text, such as an image, adds nothing; a message whose content is
+    None is empty, as one that calls a tool. Raises TypeError for anything else.
     """
     if isinstance(completion, str):
         return completion
@@ -56,10 +57,14 @@ def completion_text(completion: Any) -> str:
     )
 
 
-def _content(message: dict[str, Any]) -> str:
-    content = message.get("content") or ""
-    if isinstance(content, str):
-        return content
+def _content(message: Any) -> str:
+    if not isinstance(message, dict) or "content" not in message:
+        raise TypeError(f"a message is {message!r:.80}; wanted a dict with role and content")
+    content = message["content"]
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise TypeError(f"a message's content is {content!r:.80}; wanted text or a list of parts")
     return "".join(part.get("text", "") for part in content if part.get("type") == "text")
 
 
