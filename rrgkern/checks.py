@@ -62,7 +62,7 @@ def is_sharded(tensor: object) -> bool:
 
 
 def check_numbers(row_wise: str, **numbers: object) -> None:
-    """Raise TypeError for a number that is a tensor of several, or learned.
+    """Raise TypeError for a number that is none, a tensor of several, or learned.
 
     Args:
         row_wise: what a caller with one number for each row does.
@@ -78,6 +78,18 @@ def check_numbers(row_wise: str, **numbers: object) -> None:
                 f"{name} requires a gradient, which it is not given: pass {name}.item(), or learn "
                 f"it outside of the call: {row_wise}"
             )
+        if value is not None or name not in _MAY_BE_NONE:
+            check_number(name, value)
+
+
+_MAY_BE_NONE = ("softcap",)
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise TypeError for a text, a list, None or what else is no number."""
+    if not hasattr(value, "__float__") and not hasattr(value, "__sym_float__"):
+        shown = repr(value) if isinstance(value, str | None) else f"a {type(value).__name__}"
+        raise TypeError(f"{name} is {shown}; wanted one number")
 
 
 def check_constants(**constants: Tensor | None) -> None:

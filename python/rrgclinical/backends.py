@@ -109,12 +109,28 @@ def _find(table: dict[str, str], what: str, name: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), attribute)
 
 
-def check_reports(reports: Sequence[str]) -> list[str]:
-    """`reports` as a list of str. TypeError names the first index that is not one."""
+def check_reports(reports: Sequence[str], name: str = "reports") -> list[str]:
+    """List reports; TypeError names the first index that is no str.
+
+    name: what the caller calls the argument.
+    """
     if isinstance(reports, (str, bytes)):
-        raise TypeError(f"reports is one {type(reports).__name__}; wanted a sequence of str")
+        raise TypeError(f"{name} is one {type(reports).__name__}; wanted a sequence of str")
+    if reports is None:
+        raise TypeError(f"{name} is None; wanted a sequence of str")
     listed = list(reports)
     for index, report in enumerate(listed):
         if not isinstance(report, str):
-            raise TypeError(f"reports[{index}] is {type(report).__name__}; wanted str")
+            raise TypeError(f"{name}[{index}] is {type(report).__name__}; wanted str")
     return listed
+
+
+def check_pairs(reports: Sequence[str], references: Sequence[str]) -> tuple[list[str], list[str]]:
+    """List reports and the reference of each.
+
+    Raises TypeError for what is no list of str, ValueError where they differ in number.
+    """
+    texts, truth = check_reports(reports), check_reports(references, "references")
+    if len(texts) != len(truth):
+        raise ValueError(f"{len(texts)} reports and {len(truth)} references; wanted one for each")
+    return texts, truth

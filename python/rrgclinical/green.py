@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rrgclinical.backends import check_options, check_reports
+from rrgclinical.backends import check_options, check_pairs
 from rrgclinical.chat import Chat, ChatSettings, Question, Usage, filled, read_template
 from rrgclinical.common.errors import UserError
 
@@ -90,7 +90,7 @@ class Green:
 
     def judge(self, reports: Sequence[str], references: Sequence[str]) -> list[Judgement]:
         """One judgement per pair; raises as `Chat.ask`. TypeError names a report not a str."""
-        pairs = list(zip(check_reports(reports), check_reports(references), strict=True))
+        pairs = list(zip(*check_pairs(reports, references), strict=True))
         distinct = list(dict.fromkeys(pairs))
         questions = [Question(self._messages(*pair), parse_judgement) for pair in distinct]
         answers = dict(zip(distinct, self.chat.ask(questions), strict=True))

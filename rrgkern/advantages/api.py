@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.advantages.op import as_passed, group_advantages_op
-from rrgkern.checks import check_offsets, check_tensors, values_may_be_read
+from rrgkern.checks import check_number, check_offsets, check_tensors, values_may_be_read
 
 Std = Literal["none", "population", "sample"]
 
@@ -51,9 +51,12 @@ def group_advantages(
             a valid reward that is not finite or offsets that do not divide the sequences.
     """
     check_tensors(rewards=rewards, group_offsets=group_offsets, optional={"valid": valid})
-    if std not in DEFAULT_EPS:
+    if not isinstance(std, str) or std not in DEFAULT_EPS:
         raise ValueError(f"std is {std!r}; choose one of {', '.join(map(repr, DEFAULT_EPS))}")
-    eps = DEFAULT_EPS[std] if eps is None else float(eps)
+    if eps is None:
+        eps = DEFAULT_EPS[std]
+    check_number("eps", eps)
+    eps = float(eps)
     if not (math.isfinite(eps) and eps >= 0):
         raise ValueError(f"eps is {eps}; it must be finite and not negative")
     return _serve(rewards, group_offsets, valid, std, eps)[0]

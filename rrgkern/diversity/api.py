@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_tensors
+from rrgkern.checks import check_number, check_tensors
 from rrgkern.diversity.op import diagnostic_diversity_op, rank_sample_op
 
 
@@ -79,7 +79,7 @@ def rank_sample(diversity: Tensor, share: float, *, seed: int) -> RankSample:
         seed: any integer of 64 bits.
 
     Raises:
-        TypeError: diversity is not floating point.
+        TypeError: diversity is not floating point, or share or seed no number.
         ValueError: a shape or an option is wrong, or a diversity is not finite (on a GPU a device
             assertion, or this error under RRGKERN_CHECK=1).
     """
@@ -88,8 +88,11 @@ def rank_sample(diversity: Tensor, share: float, *, seed: int) -> RankSample:
         raise TypeError(f"diversity is {diversity.dtype}, wanted floating point")
     if diversity.ndim != 1:
         raise ValueError(f"diversity is {list(diversity.shape)}, wanted [S], one per study")
+    check_number("share", share)
     if not 0 < share <= 1:
         raise ValueError(f"share is {share}, wanted 0 < share <= 1")
+    if not isinstance(seed, int):
+        raise TypeError(f"seed is {seed!r}, wanted an integer of 64 bits")
     if not -(1 << 63) <= seed < 1 << 64:
         raise ValueError(f"seed is {seed}, wanted an integer of 64 bits")
     studies = diversity.shape[0]

@@ -112,6 +112,12 @@ def _serve(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Check the arguments as passed, and compute loss, advantages and metrics."""
     tau, length_normalized = options
+    if not isinstance(pairs, PreferencePairs):
+        raise TypeError(
+            f"pairs is a {type(pairs).__name__}; wanted PreferencePairs(positive, negative, weight)"
+        )
+    if not isinstance(length_normalized, bool):
+        raise TypeError(f"length_normalized is {length_normalized!r}; wanted True or False")
     named = {f"pairs.{name}": tensor for name, tensor in pairs._asdict().items()}
     check_tensors(logps=logps, ref=ref, **named, optional={"offsets": offsets, "mask": mask})
     check_derivatives(logps=logps)

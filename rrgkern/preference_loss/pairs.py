@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_offsets, check_tensors, values_may_be_read
+from rrgkern.checks import check_constants, check_offsets, check_tensors, values_may_be_read
 from rrgkern.preference_loss.inputs import PreferencePairs
 from rrgkern.segments import sequence_of_token
 
@@ -25,6 +25,7 @@ def oracle_pairs(
         prompt_weight: [B] floating point, w_b. None: 1 / B, the mean over prompts.
 
     Raises:
+        NotImplementedError: prompt_weight requires a gradient.
         TypeError: a dtype is wrong.
         ValueError: a shape or device is wrong; on CPU, or with RRGKERN_CHECK=1, also offsets that
             do not divide the sequences, or a group with two oracles.
@@ -32,6 +33,7 @@ def oracle_pairs(
     check_tensors(
         is_oracle=is_oracle, group_offsets=group_offsets, optional={"prompt_weight": prompt_weight}
     )
+    check_constants(prompt_weight=prompt_weight)
     n_sequences, n_groups = is_oracle.numel(), group_offsets.numel() - 1
     _check(is_oracle, group_offsets, prompt_weight)
     group = sequence_of_token(group_offsets, n_sequences)

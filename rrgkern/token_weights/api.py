@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_tensors, values_may_be_read
+from rrgkern.checks import check_number, check_tensors, values_may_be_read
 from rrgkern.token_weights.op import byte_level_spans_op, span_max_op, tfidf_weights_op
 from rrgkern.token_weights.vocabulary import ByteVocabulary
 
@@ -36,6 +36,7 @@ def tfidf_weights(
             are checked under RRGKERN_CHECK=1 only.
     """
     check_tensors(token_ids=token_ids, offsets=offsets, group_offsets=group_offsets)
+    check_number("alpha", alpha)
     if not math.isfinite(alpha):
         raise ValueError(f"alpha is {alpha}, wanted a finite number")
     _check("token_ids", token_ids, (torch.int32, torch.int64), (-1,), token_ids)

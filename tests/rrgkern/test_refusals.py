@@ -86,6 +86,65 @@ def test_a_number_for_each_row_is_refused() -> None:
         door(torch.ones((), device=DEVICE)), name
 
 
+@pytest.mark.parametrize("number", [None, "1", [1.0]])
+def test_what_is_no_number_is_told_by_its_name(number: object) -> None:
+    x, z, h, w = leaf(ROWS), leaf(ROWS, VOCABULARY), leaf(ROWS, WIDTH), drawn(VOCABULARY, WIDTH)
+    doors = {
+        "temperature": [
+            lambda n: rrgkern.token_logps(z, TARGETS, temperature=n),
+            lambda n: rrgkern.policy_loss_from_logits(z, TARGETS, **REST, temperature=n),
+            lambda n: rrgkern.linear_policy_loss(h, w, TARGETS, **REST, temperature=n),
+            lambda n: rrgkern.linear_token_logps(h, w, TARGETS, temperature=n),
+        ],
+        "tau": [lambda n: rrgkern.preference_loss(x, -drawn(ROWS), OFFSETS, PAIRS, tau=n)],
+        "share": [lambda n: rrgkern.rank_sample(x, n, seed=1)],
+        "alpha": [lambda n: rrgkern.tfidf_weights(TARGETS, OFFSETS, OFFSETS, alpha=n)],
+    }
+    if number is not None:  # which means the default here, or none
+        doors["softcap"] = [lambda n: rrgkern.linear_token_logps(h, w, TARGETS, softcap=n)]
+        doors["eps"] = [lambda n: rrgkern.group_advantages(x, OFFSETS, eps=n)]
+    for name, functions in doors.items():
+        for function in functions:
+            with pytest.raises(TypeError, match=rf"^{name} is .*; wanted one number$"):
+                function(number)
+
+
+def test_a_seed_is_an_integer() -> None:
+    for seed in (1.5, None, "1"):
+        with pytest.raises(TypeError, match="^seed is .*, wanted an integer of 64 bits$"):
+            rrgkern.rank_sample(drawn(ROWS), 0.5, seed=seed)
+
+
+def test_pairs_have_their_type() -> None:
+    ref = -drawn(ROWS)
+    for pairs in (tuple(PAIRS), [(0, 1)], None):
+        for function in (rrgkern.preference_loss, rrgkern.preference_advantages):
+            with pytest.raises(TypeError, match="^pairs is a .*; wanted PreferencePairs"):
+                function(leaf(ROWS), ref, OFFSETS, pairs)
+    with pytest.raises(TypeError, match="^length_normalized is 'no'; wanted True or False$"):
+        rrgkern.preference_loss(leaf(ROWS), ref, OFFSETS, PAIRS, length_normalized="no")
+
+
+def test_a_prompt_weight_is_not_learned() -> None:
+    oracle = torch.tensor([True, False], device=DEVICE)
+    groups = torch.tensor([0, 2], device=DEVICE)
+    with pytest.raises(NotImplementedError, match="prompt_weight requires a gradient"):
+        rrgkern.oracle_pairs(oracle, groups, prompt_weight=leaf(1))
+
+
+def test_a_mask_of_other_tokens_than_the_offsets_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RRGKERN_CHECK", "1")
+    for tokens in (6, 12):
+        with pytest.raises(ValueError, match=f"offsets runs from 0 to 8, and there are {tokens} "):
+            rrgkern.loss_scale(
+                "grpo",
+                torch.tensor([0, 4, 8], device=DEVICE),
+                mask=torch.ones(tokens, dtype=torch.bool, device=DEVICE),
+            )
+
+
 def test_sharded_tensors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tensor of each function; only a head's weight and bias may be sharded."""
 

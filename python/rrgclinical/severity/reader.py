@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rrgclinical.backends import check_pairs, check_reports
 from rrgclinical.cached import CAPACITY, Cached
 from rrgclinical.severity.judge import SeverityJudgement, judge
 from rrgclinical.severity.reading import ReportReading, read
@@ -25,7 +26,7 @@ class Severity:
 
     def read(self, texts: Sequence[str], *, keep: bool = False) -> list[ReportReading]:
         """The reading of each text; those with `keep`, references, stay in memory."""
-        return self.results(texts, keep=keep)
+        return self.results(check_reports(texts, "texts"), keep=keep)
 
     def judge(
         self,
@@ -33,7 +34,11 @@ class Severity:
         references: Sequence[str],
         readings: Sequence[ReportReading] | None = None,
     ) -> list[SeverityJudgement]:
-        """Judge each report against its reference; `readings` are the references', if read."""
+        """Judge each report against its reference; `readings` are the references', if read.
+
+        Raises TypeError for what is no list of str, ValueError where they differ in number.
+        """
+        reports, references = check_pairs(reports, references)
         truth = readings or self.read(references, keep=True)
         judgements = []
         for got, want, report, reference in zip(

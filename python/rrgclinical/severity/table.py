@@ -145,11 +145,14 @@ def _same_keys(path: str, part: str, values: Any, model: Mapping[str, Any]) -> N
 def _mapping(path: str, values: Any) -> Mapping[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{path}: {values!r} stands where names with their values are wanted")
+    for name in values:
+        if not isinstance(name, str):
+            raise UserError(f"{path}: {name!r} stands where a name is wanted")
     return values
 
 
 def _concept(path: str, name: Any) -> int:
-    if name not in _FINDINGS:
+    if not isinstance(name, str) or name not in _FINDINGS:
         close = nearest(str(name), _FINDINGS)
         raise UserError(f"{path}: unknown finding {name!r}; {close}see the packaged table")
     return CONCEPT_ID[name]

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rrgclinical.backends import check_pairs
 from rrgclinical.common.errors import UserError
 from rrgclinical.text import java
 from rrgclinical.text.statistics import meteor_of
@@ -36,7 +37,8 @@ def sentence_bleu(reports: Sequence[str], references: Sequence[str], order: int 
     # Here, not at the top: pycocoevalcap is 100 MB of Java programs, and nothing else needs it.
     from rrgclinical.text import coco_scorers
 
-    if not len(reports):
+    reports, references = check_pairs(reports, references)
+    if not reports:
         return np.zeros((0, order))
     values = np.array(coco_scorers.bleu(reports, references, order)[1], dtype=np.float64).T
     pairs = zip(reports, references, strict=True)
@@ -46,7 +48,7 @@ def sentence_bleu(reports: Sequence[str], references: Sequence[str], order: int 
 
 def rouge_l(reports: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """Compute ROUGE-L F1 over whole reports, rouge-score's; float64 `[R]`."""
-    pairs = zip(reports, references, strict=True)
+    pairs = zip(*check_pairs(reports, references), strict=True)
     return np.array([_f1(_words(x), _words(y)) for x, y in pairs], dtype=np.float64)
 
 
@@ -61,7 +63,8 @@ def cider(
     """
     from rrgclinical.text import coco_scorers
 
-    if not len(reports):
+    reports, references = check_pairs(reports, references)
+    if not reports:
         return np.zeros(0)
     scorer = coco_scorers.CorpusCider(counts, documents)
     for report, reference in zip(reports, references, strict=True):
@@ -74,6 +77,7 @@ def meteor(reports: Sequence[str], references: Sequence[str]) -> np.ndarray:
 
     Raises UserError where the program cannot run, with the reason.
     """
+    reports, references = check_pairs(reports, references)
     try:
         statistics = java.meteor_statistics(
             [tokens(text) for text in reports], [[tokens(text)] for text in references]

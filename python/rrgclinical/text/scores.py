@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rrgclinical.backends import check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.text import java
 from rrgclinical.text.overlap import rouge_l
@@ -69,10 +70,17 @@ def text_scores(
             run or fails, `missing` says why and there is no value.
 
     Raises:
+        TypeError: a report or a reference that is no str.
         ValueError: no report, differing lengths, or a report without reference.
         UserError: a tokenization that is unknown or cannot run here.
     """
-    choices = [[texts] if isinstance(texts, str) else list(texts) for texts in references]
+    reports = check_reports(reports)
+    if isinstance(references, (str, bytes)):
+        check_reports(references, "references")  # which refuses it
+    choices = [
+        check_reports([texts] if isinstance(texts, str) else texts, f"references[{index}]")
+        for index, texts in enumerate(references)
+    ]
     _check(reports, choices)
     if isinstance(tokenization, str):
         tokenization = build_tokenization(tokenization)

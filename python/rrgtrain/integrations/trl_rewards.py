@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rrgclinical.completions import completion_text
 from rrgtrain.rewards.service import RewardService
 
 
@@ -38,29 +39,6 @@ def trl_reward(
     # TRL names its log rows after the function.
     reward.__name__ = name
     return reward
-
-
-def completion_text(completion: Any) -> str:
-    """Return the text of a completion.
-
-    A str is its own; the messages of a conversation are joined.
-
-    Raises TypeError for anything else.
-    """
-    if isinstance(completion, str):
-        return completion
-    if isinstance(completion, list):
-        return "\n".join(_content(message) for message in completion)
-    raise TypeError(
-        f"a completion is {type(completion).__name__}; wanted text or a list of messages"
-    )
-
-
-def _content(message: dict[str, Any]) -> str:
-    content = message.get("content") or ""
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text", "") for part in content if part.get("type") == "text")
 
 
 def _progress(state: Any) -> float:

@@ -12,6 +12,7 @@ from trl import GRPOTrainer
 from trl.data_utils import prepare_multimodal_messages
 from trl.trainer import utils
 
+from rrgclinical.completions import completion_text
 from rrgdata.study import Study
 from rrgpolicy.model.codec import ReportCodec
 from rrgpolicy.model.policy import special_ids
@@ -22,7 +23,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.integrations.trl import Rows, SharedPrefix, shared_logps
 from rrgtrain.integrations.trl_alarm import SamplerAlarm
 from rrgtrain.integrations.trl_loss import LOSSES, ObjectiveRows
-from rrgtrain.integrations.trl_rewards import completion_text, trl_reward
+from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -67,6 +68,9 @@ class RewardService:
         built = {settings.labeller: labeller, settings.extractor: extractor}
         check_model_files(settings, built=[name for name, model in built.items() if model])
         check_prices(settings)
+        for name, weight in settings.terms.items():
+            if not math.isfinite(weight):
+                raise UserError(f"reward.terms.{name}={weight}; wanted a finite weight")
         self._terms = {name: find_term(name, TERMS) for name in settings.terms}
         for name, start in settings.starts.items():
             if name not in settings.terms:
@@ -100,7 +104,18 @@ class RewardService:
 
         progress: share of the run's steps that are done, for terms that start later
         (`reward.starts`). A term that has not started is measured and weighs nothing.
+
+        Raises:
+            TypeError: a report that is no str, a reference that is neither str nor `Study`.
+            ValueError: as many reports as references are wanted, or progress is not in 0 to 1.
+            RewardError: a term failed.
         """
+        if not 0.0 <= progress <= 1.0:
+            raise ValueError(f"progress is {progress}; wanted a share of the steps, 0 to 1")
+        if isinstance(references, (str, bytes)):
+            raise TypeError(
+                f"references is one {type(references).__name__}; wanted a sequence, one a report"
+            )
         if len(reports) != len(references):
             raise ValueError(f"{len(reports)} reports for {len(references)} studies; pass one each")
         texts = check_reports(reports)

@@ -207,3 +207,24 @@ def test_a_wrong_table_is_one_line(tmp_path):
         assert "\n" not in str(told.value)
     with pytest.raises(UserError, match="No such file"):
         Severity(str(tmp_path / "none.yaml"))
+
+
+def test_what_is_no_list_of_reports_is_refused() -> None:
+    severity = Severity()
+    for reports, references, told in (
+        ("Edema", ["Edema."] * 5, "reports is one str; wanted a sequence of str"),
+        (["Edema."] * 5, "Edema", "references is one str; wanted a sequence of str"),
+        ([None], ["Edema."], r"reports\[0\] is NoneType; wanted str"),
+        (["Edema."], [], "1 reports and 0 references; wanted one for each"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=f"^{told}$"):
+            severity.judge(reports, references)
+
+
+def test_names_of_a_table_are_texts(tmp_path: Path) -> None:
+    for name, change in {
+        "1 stands where a name is wanted": lambda t: t["tiers"].update({1: 1.0}),
+        r"unknown finding \['edema'\]": lambda t: t["related"].append([["edema"], "edema", 0.5]),
+    }.items():
+        with pytest.raises(UserError, match=name):
+            load_table(edited(tmp_path, change))

@@ -7,6 +7,8 @@ import shutil
 import tracemalloc
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,3 +176,27 @@ def test_meteor_is_the_program_of_pycocoevalcap() -> None:
     np.testing.assert_allclose(found[:3], each, rtol=1e-12)
     assert found[3] == found[4] > 0 and found[5:].tolist() == [0.0, 0.0]
     assert meteor([], []).shape == (0,)
+
+
+def _cider(reports: list[str], references: list[str]) -> np.ndarray:
+    return cider(reports, references, {}, 1)
+
+
+@pytest.mark.parametrize("score", [sentence_bleu, rouge_l, meteor, _cider])
+@pytest.mark.parametrize(
+    ("reports", "references", "told"),
+    [
+        ("Edema", ["Edema."] * 5, "reports is one str; wanted a sequence of str"),
+        (["Edema."] * 5, "Edema", "references is one str; wanted a sequence of str"),
+        ([None], ["Edema."], r"reports\[0\] is NoneType; wanted str"),
+        (["Edema."], [b"Edema."], r"references\[0\] is bytes; wanted str"),
+        (None, [], "reports is None; wanted a sequence of str"),
+        (["Edema."], [], "1 reports and 0 references; wanted one for each"),
+        ([], ["Edema."], "0 reports and 1 references; wanted one for each"),
+    ],
+)
+def test_what_is_no_list_of_reports_is_refused(
+    score: Callable[..., np.ndarray], reports: Any, references: Any, told: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{told}$"):
+        score(reports, references)

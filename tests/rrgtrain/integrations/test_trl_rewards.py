@@ -73,3 +73,20 @@ def test_failures_are_raised() -> None:
     inverse = trl_reward(RewardService(RewardSettings(terms={"inverse_frequency": 1.0})))
     with pytest.raises(RewardError, match="reward term inverse_frequency failed: there are no tra"):
         call(inverse)
+
+
+@pytest.mark.parametrize(
+    ("completion", "told"),
+    [
+        (["Edema."], "a message is 'Edema.'; wanted a dict with role and content"),
+        ([{"role": "assistant", "text": "Edema."}], "a message is {.*wanted a dict with role"),
+        ([{"role": "assistant", "content": 3}], "a message's content is 3; wanted text or a list"),
+        ([{"role": "assistant", "content": ["Edema."]}], "content is .*; wanted text or a list"),
+    ],
+)
+def test_a_message_of_another_form_is_no_empty_report(completion: object, told: str) -> None:
+    function = trl_reward(RewardService(RewardSettings(terms={"label_f1": 1.0})))
+    with pytest.raises(TypeError, match=told):
+        function(completions=[completion], report=["Edema."])
+    silent = [{"role": "assistant", "content": None}]
+    assert function(completions=[silent], report=["Edema."]) == [0.0]

@@ -1,0 +1,33 @@
+"""Read the text of a completion: a text itself, or the messages of a conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def completion_text(completion: Any) -> str:
+    """Return the text of a completion.
+
+    A str is its own; the messages of a conversation are joined.
+
+    A part of a message that is no text, such as an image, adds nothing; a message whose content is
+    None is empty, as one that calls a tool. Raises TypeError for anything else.
+    """
+    if isinstance(completion, str):
+        return completion
+    if isinstance(completion, list):
+        return "\n".join(_content(message) for message in completion)
+    raise TypeError(
+        f"a completion is {type(completion).__name__}; wanted text or a list of messages"
+    )
+
+
+def _content(message: Any) -> str:
+    if not isinstance(message, dict) or "content" not in message:
+        raise TypeError(f"a message is {message!r:.80}; wanted a dict with role and content")
+    content = message["content"]
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise TypeError(f"a message's content is {content!r:.80}; wanted text or a list of parts")
+    return "".join(part.get("text", "") for part in content if part.get("type") == "text")
