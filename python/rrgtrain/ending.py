@@ -11,10 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from rrgclinical.common.errors import outside_line
-from rrgclinical.common.shown import one_line
+from rrgclinical.common.shown import one_line, shortened
 from rrgclinical.common.stop import INTERRUPTED, stopping
 from rrgclinical.common.streams import lasting_output
 from rrgtrain.errors import Stopped, UserError
+
+LONGEST_LINE = 4_000
+"""Characters of a line about bad input, which may hold a cell of a table."""
 
 
 def reported(command: Callable[[], int], *, ends_process: bool) -> int:
@@ -57,6 +60,7 @@ def _with_last_line(command: Callable[[], int]) -> int:
         line = str(error) if isinstance(error, UserError) else outside_line(error)
         if not line:
             raise
+        line = shortened(line, LONGEST_LINE)
         if (ranks := _ranks()) is not None:
             ranks.refuse(one_line(line))
         _print_last_line(line, error)

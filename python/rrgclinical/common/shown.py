@@ -99,6 +99,13 @@ def redacted(text: str) -> str:
     return _SETTING.sub(r"\1***", _QUERY.sub(r"\1***", _USER.sub("***", text)))
 
 
+def shortened(text: str, most: int) -> str:
+    """`text` of at most about `most` characters: of a longer one its beginning and its end."""
+    left = len(text) - most
+    half = most // 2
+    return text if left <= 0 else f"{text[:half]} [{left} characters] {text[len(text) - half :]}"
+
+
 def printable(text: str) -> str:
     """`text` with control characters as escapes (`\\x1b`); tabs and line breaks stay."""
     return _CONTROLS.sub(_escape, hidden(text))

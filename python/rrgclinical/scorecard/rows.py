@@ -81,9 +81,12 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
         lines.seek(0)
     reader = csv.reader(lines, delimiter=declared or delimiter, strict=True)
     try:
-        header = [name.strip() for name in next(reader, [])]
-        if len(set(header)) != len(header):
-            twice = next(name for name, times in Counter(header).items() if times > 1)
+        # a file saved twice as "UTF-8 with BOM" has two of them
+        header = [name.strip().strip("\ufeff").strip() for name in next(reader, [])]
+        # a spreadsheet leaves columns without a name behind the last one
+        named = Counter(name for name in header if name)
+        twice = next((name for name, times in named.items() if times > 1), None)
+        if twice is not None:
             raise UserError(f"{path} has two columns {twice!r}; rename one")
         rows = [(reader.line_num + above, cells) for cells in reader]
         while rows and not rows[-1][1]:
