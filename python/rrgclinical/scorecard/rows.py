@@ -47,8 +47,8 @@ def read_rows(path: Path, split: str | None) -> tuple[list[Row], tuple[str, ...]
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8") from error
     if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise UserError(f"{path}:{line} holds a NUL, as UTF-16 does; save it as UTF-8 text")
+        number = text.count("\n", 0, text.index("\0")) + 1
+        raise UserError(f"{path}:{number} holds a NUL, as UTF-16 does; save it as UTF-8 text")
     readers = {".csv": _csv, ".tsv": _csv, ".jsonl": _jsonl, ".ndjson": _jsonl}
     if path.suffix.lower() in readers:
         rows = list(readers[path.suffix.lower()](path, text))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from pydicom.dataset import Dataset
@@ -135,7 +136,7 @@ def _window(centre: float, width: float, function: str) -> Grey:
 
 
 def _numbers(dataset: Dataset, name: str) -> list[float]:
-    value: object = None
+    value: Any = None
     try:
         # pydicom reads a number when it is asked for, and raises there
         value = dataset.get(name)
