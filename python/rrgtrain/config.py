@@ -232,7 +232,8 @@ def _override(schema: type, text: str) -> _Setting:
     try:
         return _Setting(key.strip(), read_yaml(value), place)
     except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{place}: the value is not YAML ({_first_line(error)})") from error
+        problem = getattr(error, "problem", None) or _first_line(error)
+        raise UserError(f"{place}: the value is not YAML ({problem})") from error
 
 
 def _text(typed: str) -> str:

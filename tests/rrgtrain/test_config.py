@@ -122,7 +122,9 @@ def test_unknown_key_names_file_line_key_and_nearest_path(tmp_path: Path) -> Non
         ("optimiser=3", "set one of its keys: optimiser.lr, optimiser.steps"),
         ("seed", "write it as section.key=value"),
         ("=3", "write it as section.key=value"),
-        ("seed=[1", "not YAML"),
+        ("seed=[1", "not YAML (expected ',' or ']'"),
+        ("terms={bleu4: 1, bleu4: 2}", "not YAML (found duplicate key bleu4)"),
+        ("terms={[a]: 1}", "not YAML (found unhashable key)"),
     ],
 )
 def test_bad_override_says_what_would_be_right(override: str, wanted: str) -> None:
