@@ -232,8 +232,7 @@ def _override(schema: type, text: str) -> _Setting:
     try:
         return _Setting(key.strip(), read_yaml(value), place)
     except (yaml.YAMLError, RecursionError) as error:
-        problem = getattr(error, "problem", None) or _first_line(error)
-        raise UserError(f"{place}: the value is not YAML ({problem})") from error
+        raise UserError(f"{place}: the value is not YAML ({_first_line(error)})") from error
 
 
 def _text(typed: str) -> str:
@@ -397,4 +396,4 @@ def _wrong_type(setting: _Setting, kind: Any, inner: Any) -> UserError:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    return getattr(error, "problem", None) or str(error).strip().partition("\n")[0]

@@ -11,13 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rrgclinical.common.errors import outside_line
-from rrgclinical.common.shown import one_line, shortened
+from rrgclinical.common.shown import LONGEST_LINE, one_line, shortened
 from rrgclinical.common.stop import INTERRUPTED, stopping
 from rrgclinical.common.streams import lasting_output
 from rrgtrain.errors import Stopped, UserError
-
-LONGEST_LINE = 4_000
-"""Characters of a line about bad input, which may hold a cell of a table."""
 
 
 def reported(command: Callable[[], int], *, ends_process: bool) -> int:
@@ -58,9 +55,9 @@ def _with_last_line(command: Callable[[], int]) -> int:
     except Exception as error:
         # any other is a bug, whose traceback is wanted
         line = str(error) if isinstance(error, UserError) else outside_line(error)
+        line = shortened(line, LONGEST_LINE)
         if not line:
             raise
-        line = shortened(line, LONGEST_LINE)
         if (ranks := _ranks()) is not None:
             ranks.refuse(one_line(line))
         _print_last_line(line, error)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from rrgclinical.common.errors import UserError
-from rrgpolicy.model import render
 from rrgpolicy.model.chat_template import render_turn
 from rrgpolicy.model.prompt import encode_prompt
 from tests.rrgpolicy.model.common import study, tiny_policy
@@ -88,11 +89,12 @@ def test_a_template_renders_under_lower_limits_of_the_machine() -> None:
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (3600, 3600))
-        resource.setrlimit(resource.RLIMIT_AS, (render.MEMORY // 2,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
 
+    program = Path(inspect.getfile(render_turn)).with_name("render.py")
     line = json.dumps({"template": "{{ a }}", "values": {"a": "x"}}) + "\n"
     done = subprocess.run(
-        [sys.executable, "-P", render.__file__],
+        [sys.executable, "-P", str(program)],
         input=2 * line,
         capture_output=True,
         text=True,
