@@ -13,12 +13,14 @@ from typing import Any
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import NothingRead, is_nothing
-from rrgclinical.common.shown import hidden
+from rrgclinical.common.shown import hidden, shortened
 from rrgclinical.rules import join_lines
 from rrgdata.study import Study
 
 SHOWN = 3
 """Broken studies that an error tells in full."""
+LONGEST_WHERE, LONGEST_WHY = 500, 2_000
+"""Characters that are kept of a broken study's place and fault: a cell may have millions."""
 LOOKED_FOR = 20_000
 """Images that are looked for before anything is read; on a network disk more would take minutes."""
 
@@ -104,7 +106,7 @@ class Catalogue:
 
     def add_broken(self, where: str, why: str) -> None:
         """Note a study that cannot be used, and why; `where` names file, place and id."""
-        self.broken.append(Broken(where, why))
+        self.broken.append(Broken(shortened(where, LONGEST_WHERE), shortened(why, LONGEST_WHY)))
 
     def add_broken_images(self, why: Mapping[str, str]) -> None:
         """Move the studies that have one of these images, absolute paths, to the broken ones."""

@@ -396,4 +396,4 @@ def _wrong_type(setting: _Setting, kind: Any, inner: Any) -> UserError:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    return getattr(error, "problem", None) or str(error).strip().partition("\n")[0]

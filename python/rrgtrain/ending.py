@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rrgclinical.common.errors import outside_line
-from rrgclinical.common.shown import one_line
+from rrgclinical.common.shown import LONGEST_LINE, one_line, shortened
 from rrgclinical.common.stop import INTERRUPTED, stopping
 from rrgclinical.common.streams import lasting_output
 from rrgtrain.errors import Stopped, UserError
@@ -53,10 +53,10 @@ def _with_last_line(command: Callable[[], int]) -> int:
         _print_last_line(str(stopped), stopped)
         return stopped.status
     except Exception as error:
-        # any other is a bug, whose traceback is wanted
         line = str(error) if isinstance(error, UserError) else outside_line(error)
+        line = shortened(line, LONGEST_LINE)
         if not line:
-            raise
+            raise  # any other is a bug, whose traceback is wanted
         if (ranks := _ranks()) is not None:
             ranks.refuse(one_line(line))
         _print_last_line(line, error)

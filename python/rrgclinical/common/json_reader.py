@@ -12,6 +12,8 @@ from typing import Any
 # No float holds an integer of more digits, and what reads one as a float would raise OverflowError.
 _DIGITS = 308
 _LONG = re.compile(rf"\d{{{_DIGITS + 1}}}")
+DEEPEST = 100
+"""Levels of nesting that are read; what walks through more would meet Python's limit."""
 LARGEST = 1 << 30
 """Bytes of a file that are read; one that is larger was not written by a run."""
 
@@ -32,7 +34,7 @@ def parse(
     pairs, constant: `object_pairs_hook` and `parse_constant` of `json.loads`.
 
     Raises ValueError, in one line, for anything else: also for bytes that are not UTF-8, for
-    nesting that Python cannot follow, and for an integer that no float holds.
+    nesting of more than DEEPEST levels, and for an integer that no float holds.
     """
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
@@ -40,6 +42,8 @@ def parse(
         value = json.loads(
             text, object_pairs_hook=pairs, parse_constant=constant, parse_int=integer
         )
+        if text.count("[") + text.count("{") > DEEPEST and _is_deep(value):
+            raise RecursionError
     except RecursionError:
         raise ValueError("JSON nested too deeply") from None
     except UnicodeDecodeError as error:
@@ -59,6 +63,15 @@ def read(path: str | Path, kind: type = object) -> Any:
     if len(content) > LARGEST:
         raise ValueError(f"it has more than {LARGEST >> 20} MiB")
     return parse(content, kind)
+
+
+def _is_deep(value: Any) -> bool:
+    """Tell whether lists and objects stand more than DEEPEST levels deep."""
+    level = [v for v in (value,) if isinstance(v, dict | list)]
+    for _ in range(DEEPEST):
+        parts = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [v for part in parts for v in part if isinstance(v, dict | list)]
+    return bool(level)
 
 
 def _short(digits: str) -> int:

@@ -10,7 +10,10 @@ from typing import Any
 
 import yaml
 
-_MERGE = "tag:yaml.org,2002:merge"
+_TAGS = "tag:yaml.org,2002:"
+_MERGE = f"{_TAGS}merge"
+_NO_JSON = [f"{_TAGS}{name}" for name in ("binary", "timestamp", "set")]
+"""Tags whose values JSON, and so a recipe, has no room for."""
 _WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(
     r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:e[-+]?[0-9]+)?"
@@ -28,6 +31,21 @@ class Plain(str):
 class _Loader(yaml.SafeLoader):
     # nothing but `<<` is more than its characters
     yaml_implicit_resolvers = {"<": [(_MERGE, re.compile("<<"))]}  # noqa: RUF012
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        # a value that holds itself is refused where it is built
+        self.deep_construct = True
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        problem = f"{node.tag.replace(_TAGS, '!!')} is not read here; write a plain value"
+        if node.tag in _NO_JSON:
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        try:
+            return super().construct_object(node, deep=deep)
+        except (AttributeError, KeyError, IndexError, ValueError) as error:
+            # PyYAML reads `!!int x` and `!!bool 3` without looking
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
     def construct_scalar(self, node: Any) -> Any:
         value = super().construct_scalar(node)

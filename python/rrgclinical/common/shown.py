@@ -28,6 +28,8 @@ _SETTING = re.compile(
     r"((?:^|[\s{,.])[\w-]*(?:api_?key|token|secret|password)\s*[:=]\s*)(?!\$\{)[^\s,}]+",
     re.IGNORECASE,
 )
+LONGEST_LINE = 4_000
+"""Characters of a line about bad input, which may hold a cell of a table."""
 SHORTEST = 6
 """Characters of a value that is looked for in texts: a shorter one would be met by chance."""
 PART = 4
@@ -97,6 +99,14 @@ def redacted(text: str) -> str:
     """Replace the keys of addresses and settings by ***, and what `hide` was told."""
     text = _ADDRESS.sub(lambda address: _PATH.sub("***", address[0]), hidden(text))
     return _SETTING.sub(r"\1***", _QUERY.sub(r"\1***", _USER.sub("***", text)))
+
+
+def shortened(text: str, most: int) -> str:
+    """Show a text of more than `most` characters by its beginning and its end."""
+    text = hidden(text)  # a part of a secret would not be met again
+    left = len(text) - most
+    half = most // 2
+    return text if left <= 0 else f"{text[:half]} [{left} characters] {text[len(text) - half :]}"
 
 
 def printable(text: str) -> str:

@@ -15,6 +15,10 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.spreadsheets import declared_separator
 
 # JSON's escapes can write half a character, which no file can hold.
+LONGEST_CELL = 2**24
+"""Characters of a cell: lists of tokens stand in some, which pass Python's own 131,072."""
+DELIMITERS = {".tsv": "\t,;", ".csv": ",;\t"}
+"""Delimiters by a file's ending; the header has most of the one that counts, else the first."""
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
@@ -42,6 +46,9 @@ def read_rows(path: Path, split: str | None) -> tuple[list[Row], tuple[str, ...]
         raise UserError(f"{path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    if "\0" in text:
+        number = text.count("\n", 0, text.index("\0")) + 1
+        raise UserError(f"{path}:{number} holds a NUL, as UTF-16 does; save it as UTF-8 text")
     readers = {".csv": _csv, ".tsv": _csv, ".jsonl": _jsonl, ".ndjson": _jsonl}
     if path.suffix.lower() in readers:
         rows = list(readers[path.suffix.lower()](path, text))
@@ -72,18 +79,23 @@ def _whole(value: Any) -> Any:
 
 
 def _csv(path: Path, text: str) -> Iterator[Row]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     # newline="": a line break or U+2028 in a cell stays
     lines = io.StringIO(text, newline="")
-    declared = declared_separator(lines.readline())
+    first = lines.readline()
+    declared = declared_separator(first)
     above = int(declared is not None)
+    delimiter = declared or max(DELIMITERS[path.suffix.lower()], key=first.count)
     if declared is None:
         lines.seek(0)
-    reader = csv.reader(lines, delimiter=declared or delimiter, strict=True)
+    limit = csv.field_size_limit(LONGEST_CELL)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
-        header = [name.strip() for name in next(reader, [])]
-        if len(set(header)) != len(header):
-            twice = next(name for name, times in Counter(header).items() if times > 1)
+        # a file saved twice as "UTF-8 with BOM" has two of them
+        header = [name.strip().strip("\ufeff").strip() for name in next(reader, [])]
+        # a spreadsheet leaves columns without a name behind the last one
+        named = Counter(name for name in header if name)
+        twice = next((name for name, times in named.items() if times > 1), None)
+        if twice is not None:
             raise UserError(f"{path} has two columns {twice!r}; rename one")
         rows = [(reader.line_num + above, cells) for cells in reader]
         while rows and not rows[-1][1]:
@@ -101,7 +113,12 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
                 )
             yield Row(dict(zip(header, cells, strict=True)), where)
     except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num + above} is no CSV ({error})") from error
+        line = f"{path}:{reader.line_num + above} is no CSV ({error})"
+        raise UserError(
+            f"{line}; look for a quote that is not closed, or export it again"
+        ) from error
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _jsonl(path: Path, text: str) -> Iterator[Row]:

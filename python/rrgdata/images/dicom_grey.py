@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from pydicom.dataset import Dataset
@@ -78,9 +79,13 @@ def _values(stored: np.ndarray, dataset: Dataset, little: bool) -> tuple[np.ndar
     if broken:
         # windows are in its units, so that nothing can stand for it
         raise UserError(f"the modality table (Modality LUT) {broken}; export the file again")
-    slope = (_numbers(dataset, "RescaleSlope") or [1.0])[0]
-    intercept = (_numbers(dataset, "RescaleIntercept") or [0.0])[0]
+    slope, intercept = _one(dataset, "RescaleSlope", 1.0), _one(dataset, "RescaleIntercept", 0.0)
     low, high = sorted(slope * end + intercept for end in ends)
+    if not math.isfinite(high - low):
+        raise UserError(
+            f"the rescale slope is {slope:g}, the intercept {intercept:g}; wanted numbers that "
+            "leave the values finite: correct the header"
+        )
     values = stored.astype(np.float64)
     values *= slope
     values += intercept
@@ -131,23 +136,43 @@ def _window(centre: float, width: float, function: str) -> Grey:
 
 
 def _numbers(dataset: Dataset, name: str) -> list[float]:
-    value = dataset.get(name)
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return []
+    value: Any = None
     try:
+        # pydicom reads a number when it is asked for, and raises there
+        value = dataset.get(name)
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return []
         return [float(number) for number in np.ravel(value)]
-    except ValueError:
-        raise UserError(f"{name} is {str(value)[:40]!r}; wanted a number, or none") from None
+    except (TypeError, ValueError) as error:
+        shown = " ".join(str(error).split()) if value is None else repr(str(value))
+        raise UserError(
+            f"{name} is no number ({shown[:60]}); correct it, or leave it out"
+        ) from None
+
+
+def _one(dataset: Dataset, name: str, default: float) -> float:
+    """Return the number of an element that has one; UserError for several that differ."""
+    numbers = _numbers(dataset, name)
+    if len(set(numbers)) > 1:
+        listed = ", ".join(f"{number:g}" for number in numbers[:3])
+        raise UserError(f"{name} has {len(numbers)} values ({listed}); wanted one")
+    return numbers[0] if numbers else default
 
 
 def _padding(stored: np.ndarray, dataset: Dataset) -> np.ndarray:
-    first = dataset.get("PixelPaddingValue")
-    if first is None:
+    """Find the pixels that are no picture; UserError where that would be all of several values."""
+    if not _numbers(dataset, "PixelPaddingValue"):
         return np.zeros(stored.shape, dtype=bool)
-    limit = dataset.get("PixelPaddingRangeLimit")
-    ends = [first, first if limit is None else limit]
+    first = _one(dataset, "PixelPaddingValue", 0.0)
+    ends = [first, _one(dataset, "PixelPaddingRangeLimit", first)]
     if dataset.PixelRepresentation:
         # some writers give the bits of a negative value as an unsigned number
         size = 2 ** int(dataset.BitsAllocated)
         ends = [end - size if end >= size // 2 else end for end in ends]
-    return (stored >= min(ends)) & (stored <= max(ends))
+    padding = (stored >= min(ends)) & (stored <= max(ends))
+    if padding.all() and np.ptp(stored):
+        raise UserError(
+            f"PixelPaddingValue {ends[0]:g} to {ends[1]:g} takes every pixel for padding; correct "
+            "PixelPaddingRangeLimit, or leave it out"
+        )
+    return padding

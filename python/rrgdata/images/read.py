@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +40,17 @@ from rrgdata.images.in_flight import check_area
 PHOTOMETRIC_TAG = 262
 TILE_TAGS = (322, 323)
 DESCRIPTION_TAG = 270
+ORIENTATION_TAG = 274
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""How a picture is turned upright, by its EXIF orientation."""
 INVERTED = re.compile(
     r"photometric[ _]?(interpretation)?[\s:='\"]+(monochrome1|white[ _]?is[ _]?zero)", re.I
 )
@@ -99,7 +111,7 @@ def read_with_facts(
         ) from None
     except Image.DecompressionBombError as error:
         raise UserError(f"{file}: too large ({error}); scale it down first") from None
-    except (OSError, SyntaxError, ValueError, EOFError, TypeError) as error:
+    except (OSError, SyntaxError, ValueError, EOFError, TypeError, struct.error) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise PassingError.of(error)(
             f"{file}: cannot be decoded ({reason}); copy it again"
@@ -135,7 +147,7 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]
         image.load()
         inverted = _says_inverted(image)
         kind = f"{image.format} {'of more than 8' if _is_deep(image) else '8'} bits"
-        upright = _to_rgb(file, ImageOps.exif_transpose(image))
+        upright = _to_rgb(file, _turned(image))
     facts = ImageFacts(kind, upright.width, upright.height)
     return (ImageOps.invert(upright) if inverted else upright), facts
 
@@ -206,6 +218,15 @@ def _to_rgb(file: Path, image: Image.Image) -> Image.Image:
                 "its background first"
             )
     return image.convert("RGB")
+
+
+def _turned(image: Image.Image) -> Image.Image:
+    """Turn a picture upright by its EXIF orientation; no other entry is looked at.
+
+    Pillow's `exif_transpose` writes all entries anew, and fails at one that is damaged.
+    """
+    turn = TURNS.get(image.getexif().get(ORIENTATION_TAG, 1))
+    return image if turn is None else image.transpose(turn)
 
 
 def _says_inverted(image: Image.Image) -> bool:

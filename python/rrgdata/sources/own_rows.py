@@ -41,7 +41,8 @@ def read_header(path: Path) -> list[str]:
         header = next(csv_rows(path, delimiters=DELIMITERS))
     else:
         header = list(dict.fromkeys(key for _, row in _json_lines(path) for key in row))
-    twice = first_twice(header)
+    # a spreadsheet leaves columns without a name behind the last one
+    twice = first_twice(name for name in header if name)
     if twice is not None:
         raise UserError(f"{path}: the column {twice!r} stands twice; rename one")
     if not any(header):

@@ -34,6 +34,7 @@ from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import is_nothing
 from rrgclinical.common.resolve import nearest
+from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
@@ -246,9 +247,12 @@ class _Reader:
 
     def _name(self, row: Row, content: str) -> str:
         value = self._cell(row, content)
-        name = str(value) if type(value) is int else value
+        # pandas writes a column of whole numbers with a gap as floats
+        number = type(value) in (int, float)
+        name = whole_number(repr(value)) or value if number else value
+        name = str(name) if type(name) is int else name
         if not is_text(name) or is_nothing(name):
-            self.wrong.append(f"has {content} {value!r}; wanted a name")
+            self.wrong.append(f"has {content} {value!r}; wanted a name or a whole number")
             return ""
         return name.strip()
 
@@ -353,7 +357,10 @@ class _Reader:
         if isinstance(value, str):
             value = value.split(SEPARATOR) if value.strip() else []
         if not isinstance(value, list) or not all(is_text(part) for part in value):
-            self.wrong.append(f"has {kind_of(value)} as {content}; wanted text or a list of texts")
+            odd = [part for part in value if not is_text(part)] if isinstance(value, list) else []
+            halves = bool(odd) and isinstance(odd[0], str)
+            fault = f"{odd[0]!r}, which is no Unicode," if halves else kind_of(value)
+            self.wrong.append(f"has {fault} as {content}; wanted text or a list of texts")
             return []
         parts = [part.strip() for part in value]
         return parts if keep_empty else [part for part in parts if part]

@@ -53,7 +53,8 @@ def csv_rows(path: Path, *, delimiters: str = ",") -> Generator[list[str]]:
             rows = csv.reader(lines, strict=True, delimiter=delimiter)
             lines.left = LONGEST_ROW
             header, number = next(rows, []), rows.line_num
-            yield [name.strip() for name in header]
+            # a file saved twice as "UTF-8 with BOM" has two of them
+            yield [name.strip().strip("\ufeff").strip() for name in header]
             lines.left = LONGEST_ROW
             for row in rows:
                 number, lines.left = rows.line_num, LONGEST_ROW

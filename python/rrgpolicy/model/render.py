@@ -95,16 +95,25 @@ def _answer(line: bytes) -> dict[str, str]:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
+def _limit(kind: int, most: int, *, for_good: bool = False) -> None:
+    """Bound a resource; where the machine's own hard limit is lower, that one holds.
+
+    for_good: the bound is the hard limit too.
+    """
+    hard = resource.getrlimit(kind)[1]
+    soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (soft, soft if for_good else hard))
+
+
 def main() -> None:
     """Answer requests, a line of JSON each, until there are no more."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    _limit(resource.RLIMIT_AS, MEMORY, for_good=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in LEFT_ALONE:
         signal.signal(number, signal.SIG_IGN)
     for line in sys.stdin.buffer:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        limit = int(used.ru_utime + used.ru_stime) + 1 + SECONDS
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+        _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + SECONDS)
         sys.stdout.write(json.dumps(_answer(line)) + "\n")
         sys.stdout.flush()
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rrgclinical.common.shown import one_line, printable, redacted, shown_url
+from rrgclinical.common import shown
+from rrgclinical.common.shown import one_line, printable, redacted, shortened, shown_url
 from rrgtrain.cli import main
 
 
@@ -50,3 +51,20 @@ def test_a_replay_prints_no_control_character(
     monkeypatch.setattr("rrgtrain.run.replay.replay_batch", lambda path: ["study \x1b[2J"])
     assert main(["replay", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "study \\x1b[2J\n"
+
+
+def test_a_long_text_is_shown_by_its_ends() -> None:
+    assert shortened("abcd", 4) == "abcd"
+    assert shortened("ab" + "x" * 99 + "cd", 4) == "ab [99 characters] cd"
+
+
+def test_no_part_of_a_secret_is_left_where_a_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "_written", {})
+    shown.hide("sk-1234567890", "${oc.env:KEY}")
+    assert "sk-" not in shortened(f"{'x' * 10}sk-1234567890{'x' * 90}", 30)
+
+
+def test_a_line_about_a_huge_word_is_short(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", f"rl.steps={'x' * 100_000}"]) == 2
+    line = capsys.readouterr().err
+    assert len(line) < 5_000 and line.count("\n") == 1 and "characters]" in line

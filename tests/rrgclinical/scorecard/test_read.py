@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -352,3 +353,47 @@ def test_what_excel_and_pandas_do_to_a_file(tmp_path: Path) -> None:
     ):
         path = written(tmp_path / "e.csv", "id,report\n" + "".join(f"{i},A\n" for i in ids))
         assert only(path)[0] == wanted
+
+
+def test_columns_without_a_name_and_marks_of_byte_order_are_passed_over(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "\ufeff\ufeffid,report,,\n1,Clear.,,\n")
+    assert only(path) == (["1"], ["Clear."])
+    with pytest.raises(UserError, match="has two columns 'report'"):
+        read_predictions(written(path, "id,report,,report\n1,Clear.,,\n"))
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_the_header_tells_the_delimiter(tmp_path: Path, name: str, delimiter: str) -> None:
+    text = "id|report\n1|Clear.\n2|Heart normal.\n".replace("|", delimiter)
+    assert only(written(tmp_path / name, text)) == (["1", "2"], ["Clear.", "Heart normal."])
+
+
+def test_a_cell_of_tokens_beside_the_report_is_passed_over(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", f'id,report,tokens\n1,Clear.,"{"12, " * 50_000}"\n')
+    limit = csv.field_size_limit()
+    assert only(path) == (["1"], ["Clear."])
+    assert csv.field_size_limit() == limit
+    with pytest.raises(UserError, match=r"a.csv:3 is no CSV .*; look for a quote that is not"):
+        read_predictions(written(path, 'id,report\n1,"Clear.\n2,Heart.\n'))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_a_nul_is_refused_with_its_line(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(FILES[name].replace("effusion", "eff\0usion").encode())
+    with pytest.raises(
+        UserError, match=rf"{name}:\d holds a NUL, as UTF-16 does; save it as UTF-8"
+    ):
+        read_predictions(path)
+
+
+@pytest.mark.parametrize("depth", [101, 500, 900, 980, 100_000])
+@pytest.mark.parametrize("part", ["[]", ('{"a":', "}")])
+def test_nesting_that_nothing_can_walk_through_is_one_line(
+    tmp_path: Path, depth: int, part: tuple[str, str]
+) -> None:
+    value = f"{part[0] * depth}{'1' if len(part[0]) > 1 else ''}{part[1] * depth}"
+    path = written(tmp_path / "a.jsonl", f'{{"id": 1, "report": "Clear.", "x": {value}}}\n')
+    with pytest.raises(UserError, match="a.jsonl:1 is no JSON .JSON nested too deeply"):
+        read_predictions(path)

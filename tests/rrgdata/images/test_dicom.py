@@ -180,7 +180,7 @@ def test_two_limits_of_padding_are_one_line(tmp_path):
     data = pydicom.dcmread(file)
     data.add_new("PixelPaddingRangeLimit", "US", [1, 2])
     data.save_as(tmp_path / "a.dcm")
-    refused(tmp_path / "a.dcm", "cannot be decoded")
+    refused(tmp_path / "a.dcm", "PixelPaddingRangeLimit has 2 values")
 
 
 def test_padding_that_no_pixel_can_hold_pads_none(tmp_path):
@@ -224,3 +224,42 @@ def test_the_header_tells_the_view(tmp_path, position, view):
     (tmp_path / "c.png").write_bytes(b"no picture")
     images = [study.images[0] for study in read_folder(tmp_path).studies]
     assert [image.view for image in images] == [view, "", ""]
+
+
+@pytest.mark.parametrize(
+    ("slope", "intercept"),
+    [("nan", 0), (1, "nan"), ("inf", 0), (1, "inf"), ("1e305", 0), (0, "1e999")],
+)
+@pytest.mark.parametrize("window", [{}, {"WindowCenter": 1000, "WindowWidth": 800}])
+def test_a_rescale_that_is_not_finite_is_the_header_s(tmp_path, slope, intercept, window):
+    tags = {"RescaleSlope": slope, "RescaleIntercept": intercept, **window}
+    refused(write(tmp_path / "a.dcm", **tags), "the rescale slope is", "correct the header")
+
+
+@pytest.mark.parametrize("name", ["RescaleSlope", "RescaleIntercept"])
+def test_several_values_of_a_rescale_are_taken_where_they_agree(tmp_path, name):
+    tags = {"RescaleSlope": 1, "RescaleIntercept": 0}
+    assert read(write(tmp_path / "a.dcm", **{**tags, name: [2, 2]})).max() == 255
+    refused(
+        write(tmp_path / "b.dcm", **{**tags, name: [2, -1]}),
+        f"{name} has 2 values (2, -1); wanted one",
+    )
+
+
+def test_padding_of_two_values_or_of_every_pixel_is_the_header_s(tmp_path):
+    refused(
+        write(tmp_path / "a.dcm", PixelPaddingValue=[0, 1]),
+        "PixelPaddingValue has 2 values (0, 1); wanted one",
+    )
+    refused(
+        write(tmp_path / "b.dcm", PixelPaddingValue=0, PixelPaddingRangeLimit=4095),
+        "takes every pixel for padding; correct PixelPaddingRangeLimit",
+    )
+
+
+@pytest.mark.parametrize("name", ["WindowCenter", "WindowWidth", "RescaleSlope"])
+def test_a_number_with_a_comma_is_named(tmp_path, name):
+    tags = {"WindowCenter": 1000, "WindowWidth": 800, "RescaleSlope": 1, "RescaleIntercept": 0}
+    path = write(tmp_path / "a.dcm", **{**tags, name: "12345678"})
+    path.write_bytes(path.read_bytes().replace(b"12345678", b"1234,500"))
+    refused(path, f"{name} is no number")

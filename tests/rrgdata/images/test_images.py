@@ -329,3 +329,35 @@ def test_several_frames(tmp_path):
     frames = [Image.fromarray(GREY), Image.fromarray(GREY.T.copy())]
     frames[0].save(tmp_path / "a.tif", save_all=True, append_images=frames[1:])
     refused(tmp_path / "a.tif", "2 frames")
+
+
+TURNED = {
+    1: lambda grey: grey,
+    2: np.fliplr,
+    3: lambda grey: np.rot90(grey, 2),
+    4: np.flipud,
+    5: np.transpose,
+    6: lambda grey: np.rot90(grey, -1),
+    7: lambda grey: np.rot90(grey, 2).T,
+    8: np.rot90,
+    9: lambda grey: grey,
+}
+
+
+@pytest.mark.parametrize("orientation", TURNED)
+@pytest.mark.parametrize("name", ["a.png", "a.tif"])
+def test_every_exif_orientation(tmp_path, orientation, name):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(GREY).save(tmp_path / name, exif=exif)
+    assert (read(tmp_path / name) == TURNED[orientation](GREY)).all()
+
+
+def test_a_damaged_exif_entry_beside_the_orientation_is_passed_over(tmp_path):
+    # ImageWidth as text, which Pillow reads and cannot write
+    entries = [(0x112, 3, 1, b"\0\6\0\0"), (0x100, 2, 4, b"abc\0")]
+    body = b"".join(struct.pack(">HHL4s", *entry) for entry in entries)
+    exif = b"Exif\0\0MM\0*\0\0\0\x08" + struct.pack(">H", len(entries)) + body + bytes(4)
+    Image.fromarray(GREY).save(tmp_path / "a.jpg", exif=exif, quality=95)
+    Image.fromarray(GREY).save(tmp_path / "b.jpg", quality=95)
+    assert (read(tmp_path / "a.jpg") == np.rot90(read(tmp_path / "b.jpg"), -1)).all()

@@ -345,3 +345,37 @@ def test_excels_line_above_the_header_names_the_delimiter(tmp_path: Path, head: 
     assert every(path, images="none", columns={"report": "report,"})["a"].report == "x,y,z"
     rows = list(read_csv(path, ("id", "split"), Catalogue()))
     assert rows == [("a.csv: row 2", {"id": "a", "split": "train"})]
+
+
+def test_whole_floats_of_json_lines_are_ids(tmp_path: Path) -> None:
+    """pandas writes a column of numbers with a gap as floats."""
+    rows = [row(id=1.0, patient=7.0, images="a.png"), row(id=50414267.0, patient=7, images="a.png")]
+    path = tmp_path / "studies.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    (tmp_path / "a.png").write_bytes(b"not decoded here")
+    assert list(every(path)) == ["1", "50414267"]
+    path.write_text(json.dumps(row(id=1.5, images="a.png")) + "\n")
+    assert "has id 1.5; wanted a name or a whole number" in refused(path)
+
+
+@pytest.mark.parametrize("mark", ["\ufeff", "\ufeff\ufeff"])
+def test_columns_without_a_name_and_marks_of_byte_order_are_passed_over(
+    tmp_path: Path, mark: str
+) -> None:
+    path = write(tmp_path, row())
+    path.write_text(mark + "id,images,report,split,,\na,a.png,Report of a.,train,,\n")
+    assert every(path)["a"].report == "Report of a."
+    path.write_text("id,images,report,split,,report\na,a.png,Report of a.,train,,\n")
+    assert "the column 'report' stands twice" in refused(path)
+
+
+def test_a_huge_cell_is_told_by_its_ends(tmp_path: Path) -> None:
+    path = write(tmp_path, row("n" * 100_000, images="[" * 100_000), images=False)
+    line = refused(path)
+    assert len(line) < 4_000 and "a broken JSON list; repair it" in line and "studies.csv" in line
+
+
+def test_half_a_character_in_a_path_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "studies.jsonl"
+    path.write_text(json.dumps(row(images="\ud800.png")) + "\n")
+    assert r"has '\ud800.png', which is no Unicode, as images" in refused(path)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from rrgclinical.common.errors import UserError
@@ -75,3 +82,23 @@ def test_what_a_template_raises_is_one_line(template: str) -> None:
     line = told(template)
     assert line.startswith("refused: cannot load the chat template of ") and "\n" not in line
     assert "Template" in line
+
+
+def test_a_template_renders_under_lower_limits_of_the_machine() -> None:
+    """A queue or login node sets hard limits, which no process may raise."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (3600, 3600))
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
+
+    program = Path(inspect.getfile(render_turn)).with_name("render.py")
+    line = json.dumps({"template": "{{ a }}", "values": {"a": "x"}}) + "\n"
+    done = subprocess.run(
+        [sys.executable, "-P", str(program)],
+        input=2 * line,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limited,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (2 * '{"text": "x"}\n', "", 0)
