@@ -74,6 +74,22 @@ def read_yaml(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)
 
 
+def read_values(text: str) -> Any:
+    """Read a document with every unquoted value as `value_of` says; keys stay texts.
+
+    Raises yaml.YAMLError as `read_yaml` does.
+    """
+    return _valued(read_yaml(text))
+
+
+def _valued(read: Any) -> Any:
+    if isinstance(read, dict):
+        return {str(key): _valued(value) for key, value in read.items()}
+    if isinstance(read, list):
+        return [_valued(value) for value in read]
+    return value_of(read) if isinstance(read, Plain) else read
+
+
 def value_of(plain: Plain) -> Any:
     """Return the null, flag or number that an unquoted value says, else its text.
 

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.plain_yaml import read_values
 from rrgclinical.common.resolve import nearest
 from rrgclinical.labels import SUPPORT_DEVICES
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
@@ -59,13 +60,13 @@ def _packaged() -> Significance:
 @cache
 def _model() -> Any:
     """Parse the packaged file, once: it takes longer than all that is made of it."""
-    return yaml.safe_load(DEFAULT.read_bytes())
+    return read_values(DEFAULT.read_text(encoding="utf-8"))
 
 
 def _read(path: Path) -> Significance:
     try:
         content = path.read_bytes()
-        values = _model() if path == DEFAULT else yaml.safe_load(content)
+        values = _model() if path == DEFAULT else read_values(content.decode("utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; wanted a table as severity's") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -145,9 +146,6 @@ def _same_keys(path: str, part: str, values: Any, model: Mapping[str, Any]) -> N
 def _mapping(path: str, values: Any) -> Mapping[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{path}: {values!r} stands where names with their values are wanted")
-    for name in values:
-        if not isinstance(name, str):
-            raise UserError(f"{path}: {name!r} stands where a name is wanted")
     return values
 
 

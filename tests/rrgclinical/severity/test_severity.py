@@ -12,6 +12,7 @@ import yaml
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.severity import AXES, Severity, axes, in_words, load_table
+from rrgclinical.severity.table import DEFAULT
 from rrgclinical.stress import ORDERS, dearer_than_error, gaming_rows, plant, tally
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 
@@ -221,10 +222,15 @@ def test_what_is_no_list_of_reports_is_refused() -> None:
             severity.judge(reports, references)
 
 
-def test_names_of_a_table_are_texts(tmp_path: Path) -> None:
-    for name, change in {
-        "1 stands where a name is wanted": lambda t: t["tiers"].update({1: 1.0}),
-        r"unknown finding \['edema'\]": lambda t: t["related"].append([["edema"], "edema", 0.5]),
-    }.items():
-        with pytest.raises(UserError, match=name):
-            load_table(edited(tmp_path, change))
+def test_names_of_a_table_are_texts_and_stand_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"unknown finding \['edema'\]"):
+        load_table(edited(tmp_path, lambda t: t["related"].append([["edema"], "edema", 0.5])))
+    assert load_table(edited(tmp_path, lambda t: t["tiers"].update({1: 1.0}))).weight
+    file = tmp_path / "twice.yaml"
+    packaged = DEFAULT.read_text(encoding="utf-8")
+    file.write_text(packaged + "normal: 0.9\n", encoding="utf-8-sig")
+    with pytest.raises(UserError, match="is no YAML .*duplicate key normal"):
+        load_table(file)
+    file.write_bytes(b"\xff" + packaged.encode())
+    with pytest.raises(UserError, match="is no YAML"):
+        load_table(file)
