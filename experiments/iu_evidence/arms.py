@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from experiments.iu_evidence.data import DEVELOPMENT, FOLDS, Evidence
 from experiments.replicate import jobs
@@ -44,6 +44,8 @@ SEES = ("sft.steps=100", "sft.lr=5.0e-4", "sft.warmup=5", "sft.eval_every=10")
 CONTINUED = ("sft.steps=125", "sft.lr=5.0e-4", "sft.warmup=0", "sft.eval_every=25")
 BLIND = ("sft.steps=300", "eval.best_by=reward")
 TWICE = ("rl.epochs=2",)
+# The follow-up: the checkpoint that the recipes themselves would keep.
+BY_REWARD = ("eval.best_by=reward",)
 
 _LISTED = (
     Arm("data", DATA),
@@ -79,6 +81,10 @@ _LISTED = (
     ),
     Arm("dr_grpo_severity", RL, "dr_grpo_severity", "start"),
     Arm("editgrpo_severity", RL, "editgrpo_severity", "start"),
+    *(
+        Arm(f"{name}_by_reward", RL, name, "start", settings=BY_REWARD)
+        for name in ("editgrpo", "dr_grpo", "editgrpo_para", "grpo")
+    ),
     # What edits do.
     Arm("edits_2", RL, "editgrpo", "start", settings=("edit.max_edits=2",)),
     Arm("edits_all", RL, "editgrpo", "start", settings=("edit.max_edits=null",)),
@@ -162,7 +168,7 @@ def _check(first: str, kind: str, second: str, measure: str, population: str = "
     return Comparison(first, kind, second, measure, population, _POINTS[measure])
 
 
-CLAIMS: tuple[Hypothesis, ...] = (
+_LISTED_CLAIMS: tuple[Hypothesis, ...] = (
     Hypothesis(
         "rl",
         "EditGRPO, table 1; DEER, table 1",
@@ -254,6 +260,25 @@ CLAIMS: tuple[Hypothesis, ...] = (
         ),
         folds=JUDGED_FOLDS[:1],
     ),
+)
+
+
+def _by_reward(claim: Hypothesis) -> Hypothesis:
+    """The same claim of the arms whose checkpoint is chosen by the reward."""
+
+    def named(arm: str) -> str:
+        return f"{arm}_by_reward" if f"{arm}_by_reward" in ARMS else arm
+
+    checks = tuple(replace(c, first=named(c.first), second=named(c.second)) for c in claim.checks)
+    beside = tuple(map(named, claim.beside))
+    says = f"{claim.says} Checkpoints chosen by the reward (the follow-up)."
+    return replace(claim, name=f"{claim.name}_by_reward", says=says, checks=checks, beside=beside)
+
+
+CLAIMS: tuple[Hypothesis, ...] = (
+    *_LISTED_CLAIMS[:2],
+    *map(_by_reward, _LISTED_CLAIMS[:2]),
+    *_LISTED_CLAIMS[2:],
 )
 
 

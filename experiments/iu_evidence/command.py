@@ -16,7 +16,7 @@ from experiments.iu_evidence.data import DEVELOPMENT, FOLDS
 from experiments.iu_evidence.report import results_of, told
 from experiments.iu_evidence.run import child, work
 from experiments.iu_evidence.tasks import COMMAND, FoldTask, tasks_of
-from experiments.replicate.results import finished, stale
+from experiments.replicate.results import Result, finished, stale
 from experiments.replicate.runner import run_tasks
 from experiments.replicate.watch import stop_after
 from rrgtrain.errors import Stopped, UserError
@@ -93,14 +93,16 @@ def reported(claims: Sequence[Hypothesis], out: Path, folds: Sequence[int]) -> l
 
 
 def _draw(out: Path, directory: Path, folds: Sequence[int]) -> None:
-    """Draw the arms of `rl`, and of `edits` where they have run."""
+    """Draw the arms of `rl`, `edits` and their follow-up, as far as these have run."""
     # Imported here: pages and their charts, which no run needs.
     from experiments.iu_evidence.figures import draw
 
-    results = [results_of(claim, out, folds, quick=False) for claim in claims_of(["rl", "edits"])]
-    if results[0] is None:
-        raise UserError(f"{out} lacks an arm of rl in folds {folds}; run --claims rl first")
-    for path in draw({**results[0], **(results[1] or {})}, directory):
+    shown: dict[str, Sequence[Result]] = {}
+    for claim in claims_of(["rl", "edits", "rl_by_reward", "edits_by_reward"]):
+        shown |= results_of(claim, out, folds, quick=False) or {}
+    if not shown:
+        raise UserError(f"{out} has no whole claim of folds {folds}; run --claims rl first")
+    for path in draw(shown, directory):
         print(f"drawn: {path}")
 
 

@@ -15,12 +15,19 @@ from experiments.iu_evidence.judge import POPULATIONS, measured, pooled
 from experiments.iu_evidence.mechanism import PLACES
 from experiments.iu_evidence.report import Results, gains_of, shares_of
 from experiments.replicate.measures import Ratios
+from experiments.replicate.results import Result
 from rrgclinical.common.files import atomic_write
 from rrgreport import numbers
 from rrgreport.series import Series
 from rrgreport.svg import Line, dot, drawing, line_chart, segment, text, ticks
 
-PANEL, HEIGHT, LABELS, ROW, TOP = 360.0, 214.0, 108.0, 24.0, 26.0
+PANEL, HEIGHT, LABELS, ROW, TOP = 360.0, 214.0, 136.0, 24.0, 26.0
+CURVES = {
+    "reward": "reward of validation reports",
+    "f1_13": "F1 over 13 findings of validation reports",
+    "entropy": "entropy of sampled reports, nats a token",
+    "report_tokens": "tokens of a sampled report",
+}
 COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
 STYLE = (
     "text{font:11px Helvetica,Arial,sans-serif;fill:#333}.title{font-weight:bold;font-size:12px}"
@@ -46,14 +53,17 @@ def draw(results: Results, directory: Path) -> list[Path]:
     `results` are those of `edits` and `rl`: arms with curves and gains. Raises ValueError where
     no arm edits.
     """
-    drawn = {"arms": arms_figure, "steps": steps_figure, "rules": rules_figure}
-    paths = []
+    # an arm and its follow-up are one training
+    trainings = {n: row for n, row in results.items() if f"{n}_by_reward" not in results}
+    drawn = {
+        "arms": arms_figure(results),
+        "steps": steps_figure(trainings),
+        "rules": rules_figure(trainings),
+    }
+    directory.mkdir(parents=True, exist_ok=True)
     for name, figure in drawn.items():
-        path = directory / f"{name}.svg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, f"{figure(results)}\n")
-        paths.append(path)
-    return paths
+        atomic_write(directory / f"{name}.svg", f"{figure}\n")
+    return [directory / f"{name}.svg" for name in drawn]
 
 
 def arms_figure(results: Results) -> Markup:
@@ -69,17 +79,24 @@ def arms_figure(results: Results) -> Markup:
 
 
 def steps_figure(results: Results) -> Markup:
-    """Draw entropy and length over steps, mean over folds, of arms that sample."""
-    sampled = {n: row for n, row in results.items() if "entropy" in row[0].facts["curves"]}
+    """Draw validations, entropy and length over steps, mean over folds, of arms that sample."""
+    sampled = {n: row for n, row in results.items() if "validations" in row[0].facts}
     panels = []
-    for key, title in (("entropy", "entropy, nats a token"), ("report_tokens", "tokens a report")):
+    for key, title in CURVES.items():
         lines = []
         for colour, (name, row) in zip(COLOURS, sampled.items(), strict=False):
-            mean = np.mean([result.facts["curves"][key] for result in row], axis=0)
-            steps = [float(step) for step in range(len(mean))]
-            lines.append(Line(colour, Series(name, steps, mean.tolist())))
+            lines.append(Line(colour, _mean_series(name, key, row)))
         panels.append((title, line_chart(lines, label=f"{title} over steps")))
-    return _beside(panels, TOP + HEIGHT + 20, "Entropy and length over steps", list(sampled))
+    high = 2 * (TOP + HEIGHT) + 24
+    return _beside(panels, high, "Validations, entropy and length over steps", list(sampled))
+
+
+def _mean_series(name: str, key: str, results: Sequence[Result]) -> Series:
+    source = "validations" if key in results[0].facts["validations"] else "curves"
+    mean = np.mean([result.facts[source][key] for result in results], axis=0).tolist()
+    if source == "validations":
+        return Series(name, [float(step) for step in results[0].facts[source]["step"]], mean)
+    return Series(name, [float(step) for step in range(1, len(mean) + 1)], mean)
 
 
 def rules_figure(results: Results) -> Markup:
@@ -134,14 +151,15 @@ def _rows(title: str, rows: Mapping[str, Row]) -> tuple[str, Markup]:
 def _beside(
     panels: Sequence[tuple[str, Markup]], high: float, label: str, legend: Sequence[str] = ()
 ) -> Markup:
-    """Panels beside each other, each under its title, a legend beneath: one file of its own."""
-    wide = PANEL * len(panels)
+    """Panels two beside each other, each under its title, a legend beneath: one file."""
+    wide = 2 * PANEL
     parts = [f'<rect width="{wide:g}" height="{high:g}" fill="#fff"/>']
     for index, (title, panel) in enumerate(panels):
-        parts.append(text("title", PANEL * index + 12, 16, title, "start"))
+        left, top = PANEL * (index % 2), (TOP + HEIGHT) * (index // 2)
+        parts.append(text("title", left + 12, top + 16, title, "start"))
         # without sizes a drawing inside a drawing takes all the room
         box = str(panel).split('viewBox="0 0 ', 1)[1].split('"', 1)[0].split()
-        placed = f'<svg x="{PANEL * index:g}" y="{TOP:g}" width="{box[0]}" height="{box[1]}" '
+        placed = f'<svg x="{left:g}" y="{top + TOP:g}" width="{box[0]}" height="{box[1]}" '
         parts.append(str(panel).replace("<svg ", placed, 1))
     for index, (colour, name) in enumerate(zip(COLOURS, legend, strict=False)):
         at = 20 + (wide - 40) / max(1, len(legend)) * index

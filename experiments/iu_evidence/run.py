@@ -101,8 +101,9 @@ def _rl(task: FoldTask, recipe: Recipe) -> Facts:
             "rollouts": trained.rollouts,
             "edits": trained.edits,
         }
-        curves = _curves(task, recipe.rl.algorithm, CURVES)
-        return {**steps, **curves, **recorder.summary(), **_judged(task, stages, evaluation)}
+        name = recipe.rl.algorithm
+        logged = {**_curves(task, name, CURVES), "validations": validations(task, name)}
+        return {**steps, **logged, **recorder.summary(), **_judged(task, stages, evaluation)}
 
 
 def _begun(task: FoldTask) -> bool:
@@ -113,10 +114,22 @@ def _keep_seconds(task: FoldTask, seconds: float) -> None:
     atomic_write(task.home / f"{task.job.name}.seconds.json", json.dumps({"seconds": seconds}))
 
 
+def validations(task: FoldTask, algorithm: str) -> dict[str, list[float]]:
+    """Read step, reward and F1 over 13 findings of each validation; step 0 is the start."""
+    rows = _rows_of(task, f"{algorithm}_val")
+    keys = {"reward": "reward", "f1_13": "micro_f1_13"}
+    own = {name: [round(row[key], 6) for row in rows] for name, key in keys.items()}
+    return {"step": [row["step"] + 1 for row in rows], **own}
+
+
+def _rows_of(task: FoldTask, phase: str) -> list[dict[str, Any]]:
+    lines = RunDir(task.directory).metrics.read_text(encoding="utf-8").splitlines()
+    return [row for row in map(json.loads, lines) if row["phase"] == phase]
+
+
 def _curves(task: FoldTask, phase: str, names: tuple[str, ...]) -> Facts:
     """Read the logged rows of a phase: a list a name, one number a step."""
-    lines = RunDir(task.directory).metrics.read_text(encoding="utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if row["phase"] == phase]
+    rows = _rows_of(task, phase)
     present = [name for name in names if rows and name in rows[0]]
     return {"curves": {name: [round(row[name], 6) for row in rows] for name in present}}
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from experiments.iu_evidence.figures import draw
+from experiments.iu_evidence.figures import CURVES, draw
 from experiments.replicate.results import Result
 from tests.experiments.iu_evidence.common import planted
 
@@ -22,12 +22,16 @@ def row(**facts: object) -> list[Result]:
 
 def test_figures_hold_every_arm_rule_and_place(tmp_path: Path) -> None:
     curves = {"entropy": [2.0, 1.0], "report_tokens": [50.0, 40.0]}
+    logged = {
+        "curves": curves,
+        "validations": {"step": [0, 5], "reward": [1.0, 2.0], "f1_13": [0.2, 0.1]},
+    }
     gains = {"a": {"edits": 3, "gain": 0.2}, "b+c": {"edits": 1, "gain": -0.1}}
     shares = {"before": 0.1, "at": 0.5, "behind": 0.4}
     results = {
         "start": [planted(TRUTH * 0, TRUTH)] * 4,
-        "dr_grpo": row(curves=curves),
-        "editgrpo": row(curves=curves, gains=gains, gradient_share=shares),
+        "dr_grpo": row(**logged),
+        "editgrpo": row(**logged, gains=gains, gradient_share=shares),
     }
     paths = draw(results, tmp_path)
     texts = {}
@@ -36,7 +40,8 @@ def test_figures_hold_every_arm_rule_and_place(tmp_path: Path) -> None:
         assert root.tag == f"{SVG}svg" and root.find(f"{SVG}style") is not None
         texts[path.stem] = [node.text for node in root.iter(f"{SVG}text")]
     assert {"start", "dr_grpo", "editgrpo"} <= set(texts["arms"])
-    assert {"dr_grpo", "editgrpo", "entropy, nats a token"} <= set(texts["steps"])
+    titles = {title for title in CURVES.values()}
+    assert titles | {"dr_grpo", "editgrpo"} <= set(texts["steps"])
     assert "start" not in texts["steps"], "a start has no steps of sampled reports"
     assert {"a (12)", "b+c (4)", "before", "at", "behind"} <= set(texts["rules"])
     panel = ElementTree.parse(tmp_path / "arms.svg").getroot().find(f"{SVG}svg")
@@ -45,4 +50,4 @@ def test_figures_hold_every_arm_rule_and_place(tmp_path: Path) -> None:
     zero = [float(line.get("x1", "")) for line in panel.iter(f"{SVG}line")]
     assert dots[0] == min(zero) and dots[1] == dots[2] == max(zero), "F1 of 0, 1 and 1"
     with pytest.raises(ValueError, match="wanted one that edits"):
-        draw({"dr_grpo": row(curves=curves)}, tmp_path)
+        draw({"dr_grpo": row(**logged)}, tmp_path)

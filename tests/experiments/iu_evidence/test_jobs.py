@@ -45,6 +45,8 @@ def test_a_result_holds_counts_of_each_held_out_study_and_no_report(home: Path) 
     for key in ("predicted", "truth", "codes", "bleu4", "words", "sentences", "unheard"):
         assert len(facts[key]) == len(held_out), key
     assert facts["steps"] == len(facts["curves"]["entropy"]) == 2
+    assert facts["validations"]["step"] == [0, 2]
+    assert {len(values) for values in facts["validations"].values()} == {2}
     assert sum(facts["gradient_share"].values()) == pytest.approx(1, abs=1e-5)
     assert sum(row["edits"] for row in facts["gains"].values()) > 0
     assert not any(entry["report"] in json.dumps(facts) for entry in held_out)
@@ -103,8 +105,13 @@ def test_every_job_has_a_recipe_and_an_estimate() -> None:
         recipe = FoldTask(ARMS[name], 1, Path("out"), True).recipe()
         lost += [name] if max(recipe.rl.steps, recipe.sft.steps) > 2 else []
     assert not lost
-    common = {FoldTask(ARMS[n], 1, Path("o")).recipe().eval.best_by for n in ARMS if n != "blind"}
-    assert common == {"micro_f1_13"}, "one judge chooses every arm's checkpoint"
+    judges: dict[str, set[str]] = {}
+    for name in ARMS:
+        judge = FoldTask(ARMS[name], 1, Path("o")).recipe().eval.best_by
+        judges.setdefault(judge, set()).add(name)
+    by_reward = {name for name in ARMS if name.endswith("_by_reward")}
+    assert judges.pop("reward") == by_reward | {"blind"} and len(by_reward) == 4
+    assert list(judges) == ["micro_f1_13"], "one judge chooses every other arm's checkpoint"
 
 
 def test_claims_are_paid_for_in_their_order_and_a_shared_job_once() -> None:

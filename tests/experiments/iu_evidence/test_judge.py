@@ -115,8 +115,16 @@ def test_the_report_has_both_judges_of_a_check() -> None:
 
 
 def test_claims_name_what_there_is() -> None:
-    assert [c.name for c in CLAIMS][:3] == ["rl", "edits", "oracle"]
+    names = [claim.name for claim in CLAIMS]
+    assert names[:5] == ["rl", "edits", "rl_by_reward", "edits_by_reward", "oracle"]
     assert all(0 not in claim.folds for claim in CLAIMS), "fold 0 is of development"
+    by_name = {claim.name: claim for claim in CLAIMS}
+    follow_up = by_name["edits_by_reward"]
+    assert [c.least for c in follow_up.checks] == [c.least for c in by_name["edits"].checks]
+    assert set(follow_up.arms) == {f"{arm}_by_reward" for arm in by_name["edits"].arms}
+    assert {"start", "sft_continued"} < set(by_name["rl_by_reward"].arms), (
+        "they are not trained by it"
+    )
     lacking = [arm for claim in CLAIMS for arm in claim.arms if arm not in ARMS]
     assert not lacking
     assert with_needs(["editgrpo"]) == ["data", "data_100", "reader", "start", "editgrpo"]
@@ -127,6 +135,5 @@ def test_claims_name_what_there_is() -> None:
         "blind",
         "oracle_1",
     ]
-    for names, line in ((["edit"], "claim edit is unknown"),):
-        with pytest.raises(UserError, match=line):
-            claims_of(names)
+    with pytest.raises(UserError, match="claim edit is unknown"):
+        claims_of(["edit"])
