@@ -146,7 +146,7 @@ def _numbers(dataset: Dataset, name: str) -> list[float]:
     except (TypeError, ValueError) as error:
         shown = " ".join(str(error).split()) if value is None else repr(str(value))
         raise UserError(
-            f"{name} is no number ({shown[:60]}); correct it, or leave it out"
+            f"{name} is {shown[:60]}; wanted a number: correct it, or leave it out"
         ) from None
 
 

@@ -262,4 +262,4 @@ def test_a_number_with_a_comma_is_named(tmp_path, name):
     tags = {"WindowCenter": 1000, "WindowWidth": 800, "RescaleSlope": 1, "RescaleIntercept": 0}
     path = write(tmp_path / "a.dcm", **{**tags, name: "12345678"})
     path.write_bytes(path.read_bytes().replace(b"12345678", b"1234,500"))
-    refused(path, f"{name} is no number")
+    refused(path, f"{name} is ", "wanted a number: correct it")
