@@ -115,7 +115,7 @@ def _keep_seconds(task: FoldTask, seconds: float) -> None:
 
 
 def validations(task: FoldTask, algorithm: str) -> dict[str, list[float]]:
-    """Read step, reward and F1 over 13 findings of each validation; step 0 is the start."""
+    """Read step, reward and F1 over 13 findings of each validation."""
     rows = _rows_of(task, f"{algorithm}_val")
     keys = {"reward": "reward", "f1_13": "micro_f1_13"}
     own = {name: [round(row[key], 6) for row in rows] for name, key in keys.items()}

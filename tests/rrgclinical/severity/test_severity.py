@@ -12,7 +12,6 @@ import yaml
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.severity import AXES, Severity, axes, in_words, load_table
-from rrgclinical.severity.table import DEFAULT
 from rrgclinical.stress import ORDERS, dearer_than_error, gaming_rows, plant, tally
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 
@@ -227,7 +226,7 @@ def test_names_of_a_table_are_texts_and_stand_once(tmp_path: Path) -> None:
         load_table(edited(tmp_path, lambda t: t["related"].append([["edema"], "edema", 0.5])))
     assert load_table(edited(tmp_path, lambda t: t["tiers"].update({1: 1.0}))).weight
     file = tmp_path / "twice.yaml"
-    packaged = DEFAULT.read_text(encoding="utf-8")
+    packaged = PACKAGED.read_text()
     file.write_text(packaged + "normal: 0.9\n", encoding="utf-8-sig")
     with pytest.raises(UserError, match="is no YAML .*duplicate key normal"):
         load_table(file)
