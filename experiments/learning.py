@@ -280,10 +280,10 @@ def main() -> int:
         show(json.loads(args.show.read_text()))
         return 0
     if args.job:
-        import torch
+        from experiments.threads import threads_of_environment
 
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-        run_job(args.job, args.seeds[0], args.out, args.recipe, args.overrides)
+        with threads_of_environment():
+            run_job(args.job, args.seeds[0], args.out, args.recipe, args.overrides)
         return 0
     try:
         schedule(args)

@@ -8,8 +8,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from experiments.iu_evidence.arms import ARMS, JUDGED_FOLDS, Hypothesis, claims_of, with_needs
 from experiments.iu_evidence.cost import clock, planned, seconds_of, wall_seconds
 from experiments.iu_evidence.data import DEVELOPMENT, FOLDS
@@ -19,6 +17,7 @@ from experiments.iu_evidence.tasks import COMMAND, FoldTask, tasks_of
 from experiments.replicate.results import Result, finished, stale
 from experiments.replicate.runner import run_tasks
 from experiments.replicate.watch import stop_after
+from experiments.threads import threads_of_environment
 from rrgtrain.errors import Stopped, UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,9 +159,8 @@ def _one_job(options: argparse.Namespace, out: Path, folds: tuple[int, ...], roo
         print(f"{task.label} has finished: {task.result}")
         return
     stop_after(options.slice)
-    # by hand as by a parent, whose children have the variable
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    work(task, root, options.device)
+    with threads_of_environment():
+        work(task, root, options.device)
     print(f"{task.label}: {task.result}")
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import Any
-
-import torch
 
 from experiments.replicate.jobs import Task, identity
 from experiments.replicate.masking import masking_check
 from experiments.replicate.measures import Ratios
 from experiments.replicate.results import Result, begin, end
+from experiments.threads import threads_of_environment
 from rrgclinical.common.progress import Bar, progress
 from rrgdata.phantom import write_phantom
 from rrgreport.provenance import commit
@@ -32,8 +30,8 @@ def work(task: Task) -> None:
     Raises Stopped, with everything kept, where the process is asked to end.
     """
     begin(task)
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    measures, facts = _KINDS[task.job.kind](task, task.recipe())
+    with threads_of_environment():
+        measures, facts = _KINDS[task.job.kind](task, task.recipe())
     end(task, Result(identity(task), task.command, commit(), measures, facts))
     # What only an unfinished run needs: a hundred megabytes of optimiser state.
     shutil.rmtree(RunDir(task.directory).resume, ignore_errors=True)
