@@ -62,8 +62,8 @@ def draw(results: Results, directory: Path) -> list[Path]:
     }
     directory.mkdir(parents=True, exist_ok=True)
     for name, figure in drawn.items():
-        atomic_write(directory / f"{name}.svg", f"{figure}\n")
-    return [directory / f"{name}.svg" for name in drawn]
+        atomic_write(directory / f"evidence-{name}.svg", f"{figure}\n")
+    return [directory / f"evidence-{name}.svg" for name in drawn]
 
 
 def arms_figure(results: Results) -> Markup:

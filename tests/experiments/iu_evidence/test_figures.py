@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from experiments.iu_evidence.__main__ import main
 from experiments.iu_evidence.figures import CURVES, draw
 from experiments.replicate.results import Result
 from tests.experiments.iu_evidence.common import planted
 
+ROOT = Path(__file__).resolve().parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
 TRUTH = np.tile(np.eye(14, dtype=np.int8)[:13], (20, 1))
 
@@ -38,16 +41,34 @@ def test_figures_hold_every_arm_rule_and_place(tmp_path: Path) -> None:
     for path in paths:
         root = ElementTree.parse(path).getroot()
         assert root.tag == f"{SVG}svg" and root.find(f"{SVG}style") is not None
-        texts[path.stem] = [node.text for node in root.iter(f"{SVG}text")]
+        texts[path.stem.removeprefix("evidence-")] = [node.text for node in root.iter(f"{SVG}text")]
     assert {"start", "dr_grpo", "editgrpo"} <= set(texts["arms"])
     titles = {title for title in CURVES.values()}
     assert titles | {"dr_grpo", "editgrpo"} <= set(texts["steps"])
     assert "start" not in texts["steps"], "a start has no steps of sampled reports"
     assert {"a (12)", "b+c (4)", "before", "at", "behind"} <= set(texts["rules"])
-    panel = ElementTree.parse(tmp_path / "arms.svg").getroot().find(f"{SVG}svg")
+    panel = ElementTree.parse(tmp_path / "evidence-arms.svg").getroot().find(f"{SVG}svg")
     assert panel is not None
     dots = [float(c.get("cx", "")) for c in panel.iter(f"{SVG}circle") if c.get("class") == "c1"]
     zero = [float(line.get("x1", "")) for line in panel.iter(f"{SVG}line")]
     assert dots[0] == min(zero) and dots[1] == dots[2] == max(zero), "F1 of 0, 1 and 1"
     with pytest.raises(ValueError, match="wanted one that edits"):
         draw({"dr_grpo": row(**logged)}, tmp_path)
+
+
+def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged = ROOT / "experiments/iu_evidence/results/judged"
+    assert main(["--report", str(judged), "--claims", "rl", "--figures", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    drawn = sorted(tmp_path.glob("*.svg"))
+    assert len(drawn) == 3
+    for path in drawn:
+        assert path.read_bytes() == (ROOT / "docs/img" / path.name).read_bytes(), path.name
+    page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
+    differences = re.findall(r"([-+]?[0-9.]+ \[[^]]+\])", page)
+    assert len(differences) == 5
+    assert [
+        d for d in differences if d.replace("0.0 [0.0, 0.0]", "+0.0 [+0.0, +0.0]") not in told
+    ] == []
