@@ -45,6 +45,8 @@ STYLE = (
 
 Row = tuple[float, Sequence[float]]
 """The value of a row, and those of its folds."""
+Panel = tuple[str, Markup, float]
+"""A title, a drawing PANEL wide, and its height."""
 
 
 def draw(results: Results, directory: Path) -> list[Path]:
@@ -81,14 +83,15 @@ def arms_figure(results: Results) -> Markup:
 def steps_figure(results: Results) -> Markup:
     """Draw validations, entropy and length over steps, mean over folds, of arms that sample."""
     sampled = {n: row for n, row in results.items() if "validations" in row[0].facts}
+    if len(sampled) > len(COLOURS):
+        raise ValueError(f"{len(sampled)} arms; wanted at most {len(COLOURS)}, a colour each")
+    colour = dict(zip(sampled, COLOURS, strict=False))
     panels = []
     for key, title in CURVES.items():
-        lines = []
-        for colour, (name, row) in zip(COLOURS, sampled.items(), strict=False):
-            lines.append(Line(colour, _mean_series(name, key, row)))
-        panels.append((title, line_chart(lines, label=f"{title} over steps")))
+        lines = [Line(colour[n], _mean_series(n, key, row)) for n, row in sampled.items()]
+        panels.append((title, line_chart(lines, label=f"{title} over steps"), HEIGHT))
     high = 2 * (TOP + HEIGHT) + 24
-    return _beside(panels, high, "Validations, entropy and length over steps", list(sampled))
+    return _beside(panels, high, "Validations, entropy and length over steps", colour)
 
 
 def _mean_series(name: str, key: str, results: Sequence[Result]) -> Series:
@@ -126,7 +129,7 @@ def _value_and_folds(parts: Sequence[Ratios]) -> Row:
     return float(pooled(parts)[0]), [float(part.value()[0]) for part in parts]
 
 
-def _rows(title: str, rows: Mapping[str, Row]) -> tuple[str, Markup]:
+def _rows(title: str, rows: Mapping[str, Row]) -> Panel:
     """A line a row: its value, and faintly that of each fold."""
     ends = [end for value, folds in rows.values() for end in (value, *folds)]
     marks = ticks(min(0.0, *ends), max(ends))
@@ -145,24 +148,26 @@ def _rows(title: str, rows: Mapping[str, Row]) -> tuple[str, Markup]:
         parts += [dot("faint c0", x(fold), y, 3.0) for fold in folds]
         parts.append(dot("c1", x(value), y, 4.5))
     spoken = ", ".join(f"{label} {value:.3f}" for label, (value, _) in rows.items())
-    return title, drawing(parts, f"{title}: {spoken}", PANEL, foot + 24)
+    return title, drawing(parts, f"{title}: {spoken}", PANEL, foot + 24), foot + 24
 
 
 def _beside(
-    panels: Sequence[tuple[str, Markup]], high: float, label: str, legend: Sequence[str] = ()
+    panels: Sequence[Panel], high: float, label: str, legend: Mapping[str, str] | None = None
 ) -> Markup:
-    """Panels two beside each other, each under its title, a legend beneath: one file."""
+    """Panels two beside each other, each under its title, a legend beneath: one file.
+
+    legend: colour classes by name.
+    """
     wide = 2 * PANEL
     parts = [f'<rect width="{wide:g}" height="{high:g}" fill="#fff"/>']
-    for index, (title, panel) in enumerate(panels):
+    for index, (title, panel, tall) in enumerate(panels):
         left, top = PANEL * (index % 2), (TOP + HEIGHT) * (index // 2)
         parts.append(text("title", left + 12, top + 16, title, "start"))
         # without sizes a drawing inside a drawing takes all the room
-        box = str(panel).split('viewBox="0 0 ', 1)[1].split('"', 1)[0].split()
-        placed = f'<svg x="{left:g}" y="{top + TOP:g}" width="{box[0]}" height="{box[1]}" '
+        placed = f'<svg x="{left:g}" y="{top + TOP:g}" width="{PANEL:g}" height="{tall:g}" '
         parts.append(str(panel).replace("<svg ", placed, 1))
-    for index, (colour, name) in enumerate(zip(COLOURS, legend, strict=False)):
-        at = 20 + (wide - 40) / max(1, len(legend)) * index
+    for index, (name, colour) in enumerate((legend or {}).items()):
+        at = 20 + (wide - 40) / len(legend or {}) * index
         parts.append(dot(colour, at, high - 10, 4.0))
         parts.append(text("tick", at + 9, high - 6, name, "start"))
     return Markup(

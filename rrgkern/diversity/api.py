@@ -91,8 +91,9 @@ def rank_sample(diversity: Tensor, share: float, *, seed: int) -> RankSample:
     check_number("share", share)
     if not 0 < share <= 1:
         raise ValueError(f"share is {share}, wanted 0 < share <= 1")
-    if not isinstance(seed, int):
+    if not hasattr(seed, "__index__"):  # NumPy's integers have it too
         raise TypeError(f"seed is {seed!r}, wanted an integer of 64 bits")
+    seed = int(seed)
     if not -(1 << 63) <= seed < 1 << 64:
         raise ValueError(f"seed is {seed}, wanted an integer of 64 bits")
     studies = diversity.shape[0]

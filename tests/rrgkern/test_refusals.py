@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -113,6 +114,8 @@ def test_a_seed_is_an_integer() -> None:
     for seed in (1.5, None, "1"):
         with pytest.raises(TypeError, match="^seed is .*, wanted an integer of 64 bits$"):
             rrgkern.rank_sample(drawn(ROWS), 0.5, seed=seed)
+    own, numpys = (rrgkern.rank_sample(drawn(ROWS), 0.5, seed=s) for s in (7, np.int64(7)))
+    assert all(torch.equal(a, b) for a, b in zip(own, numpys, strict=True))
 
 
 def test_pairs_have_their_type() -> None:

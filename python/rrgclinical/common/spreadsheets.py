@@ -1,20 +1,49 @@
-"""Undo what spreadsheets and pandas do to tables: a first line "sep=;", float ids."""
+"""Undo what spreadsheets and pandas do to tables: "sep=;", long cells, float ids."""
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 
 _SEPARATOR = re.compile(r'\ufeff?"?sep=([^\r\n"])"?[\r\n]*', re.IGNORECASE)
 _FLOAT = re.compile(r"[0-9]{1,40}(\.[0-9]*)?(e\+?[0-9]{1,2})?", re.IGNORECASE)
 EXACT = 2**53
 """Least whole number from which on a float may stand for several."""
+LONGEST_CELL = 2**24
+"""Characters of a cell; Python's own limit of 131,072 is for tables without reports, and without
+a limit an unclosed quote would read the rest of a file as one cell."""
 
 
 def declared_separator(line: str) -> str | None:
     """Return the delimiter that Excel's first line "sep=;" names, None for any other line."""
     declared = _SEPARATOR.fullmatch(line)
     return declared[1] if declared else None
+
+
+def delimiter_of(first: str, delimiters: str) -> str:
+    """Return what "sep=;" declares, else that of `delimiters` which the first line has most of.
+
+    Of equally many the earlier one counts.
+    """
+    return declared_separator(first) or max(delimiters, key=first.count)
+
+
+def header_names(cells: Sequence[str]) -> list[str]:
+    """Strip the names of columns; a file saved twice as "UTF-8 with BOM" has two of them."""
+    return [name.strip().strip("\ufeff").strip() for name in cells]
+
+
+@contextmanager
+def long_cells() -> Iterator[None]:
+    """Have `csv` read cells of up to LONGEST_CELL characters, and put its limit back."""
+    limit = csv.field_size_limit(LONGEST_CELL)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
 
 
 def whole_number(text: str) -> str | None:

@@ -12,13 +12,16 @@ from typing import Any
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.spreadsheets import declared_separator
+from rrgclinical.common.spreadsheets import (
+    declared_separator,
+    delimiter_of,
+    header_names,
+    long_cells,
+)
 
-# JSON's escapes can write half a character, which no file can hold.
-LONGEST_CELL = 2**24
-"""Characters of a cell: lists of tokens stand in some, which pass Python's own 131,072."""
 DELIMITERS = {".tsv": "\t,;", ".csv": ",;\t"}
-"""Delimiters by a file's ending; the header has most of the one that counts, else the first."""
+"""Delimiters by a file's ending, see `delimiter_of`."""
+# JSON's escapes can write half a character, which no file can hold.
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
@@ -84,41 +87,38 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
     first = lines.readline()
     declared = declared_separator(first)
     above = int(declared is not None)
-    delimiter = declared or max(DELIMITERS[path.suffix.lower()], key=first.count)
+    delimiter = delimiter_of(first, DELIMITERS[path.suffix.lower()])
     if declared is None:
         lines.seek(0)
-    limit = csv.field_size_limit(LONGEST_CELL)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
-        # a file saved twice as "UTF-8 with BOM" has two of them
-        header = [name.strip().strip("\ufeff").strip() for name in next(reader, [])]
-        # a spreadsheet leaves columns without a name behind the last one
-        named = Counter(name for name in header if name)
-        twice = next((name for name, times in named.items() if times > 1), None)
-        if twice is not None:
-            raise UserError(f"{path} has two columns {twice!r}; rename one")
-        rows = [(reader.line_num + above, cells) for cells in reader]
-        while rows and not rows[-1][1]:
-            rows.pop()
-        for number, cells in rows:
-            if not cells and len(header) != 1:
-                continue
-            # an empty line among rows of one column is its empty cell
-            cells = cells or [""]
-            where = f"{path}:{number}"
-            if len(cells) != len(header):
-                raise UserError(
-                    f"{where} has {len(cells)} cells, its header {len(header)}; quote cells that "
-                    "hold the delimiter"
-                )
-            yield Row(dict(zip(header, cells, strict=True)), where)
+        with long_cells():
+            header = header_names(next(reader, []))
+            rows = [(reader.line_num + above, cells) for cells in reader]
     except csv.Error as error:
         line = f"{path}:{reader.line_num + above} is no CSV ({error})"
         raise UserError(
             f"{line}; look for a quote that is not closed, or export it again"
         ) from error
-    finally:
-        csv.field_size_limit(limit)
+    # a spreadsheet leaves columns without a name behind the last one
+    named = Counter(name for name in header if name)
+    twice = next((name for name, times in named.items() if times > 1), None)
+    if twice is not None:
+        raise UserError(f"{path} has two columns {twice!r}; rename one")
+    while rows and not rows[-1][1]:
+        rows.pop()
+    for number, cells in rows:
+        if not cells and len(header) != 1:
+            continue
+        # an empty line among rows of one column is its empty cell
+        cells = cells or [""]
+        where = f"{path}:{number}"
+        if len(cells) != len(header):
+            raise UserError(
+                f"{where} has {len(cells)} cells, its header {len(header)}; quote cells that "
+                "hold the delimiter"
+            )
+        yield Row(dict(zip(header, cells, strict=True)), where)
 
 
 def _jsonl(path: Path, text: str) -> Iterator[Row]:

@@ -15,15 +15,18 @@ from typing import Any, TextIO
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.inflate import open_gzip
-from rrgclinical.common.spreadsheets import declared_separator
+from rrgclinical.common.spreadsheets import (
+    LONGEST_CELL,
+    declared_separator,
+    delimiter_of,
+    header_names,
+    long_cells,
+)
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import is_text, names_of
 from rrgdata.sections import ReportSections
 from rrgdata.study import ImageRef, Study
 
-LONGEST_CELL = 2**24
-"""Characters of a cell; Python's own limit of 131,072 is for tables without reports, and without
-a limit an unclosed quote would read the rest of a file as one cell."""
 LONGEST_ROW = 2 * LONGEST_CELL
 
 CLASSES = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
@@ -41,20 +44,22 @@ def csv_rows(path: Path, *, delimiters: str = ",") -> Generator[list[str]]:
     Of `delimiters` the one that the first line has most of counts, before them the one of Excel's
     line "sep=;" above the header. UserError: a file that cannot be read, is not UTF-8 or not CSV.
     """
-    number, limit = 0, csv.field_size_limit(LONGEST_CELL)
+    number = 0
     opened: Callable[[Path], Any] = open_gzip if path.suffix == ".gz" else partial(open, mode="rb")
     try:
-        with io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as stream:
+        with (
+            long_cells(),
+            io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as stream,
+        ):
             lines = _Lines(stream)
             first = next(lines, "")
-            delimiter = declared_separator(first) or max(delimiters, key=first.count)
+            delimiter = delimiter_of(first, delimiters)
             if not declared_separator(first):
                 stream.seek(0)
             rows = csv.reader(lines, strict=True, delimiter=delimiter)
             lines.left = LONGEST_ROW
             header, number = next(rows, []), rows.line_num
-            # a file saved twice as "UTF-8 with BOM" has two of them
-            yield [name.strip().strip("\ufeff").strip() for name in header]
+            yield header_names(header)
             lines.left = LONGEST_ROW
             for row in rows:
                 number, lines.left = rows.line_num, LONGEST_ROW
@@ -68,8 +73,6 @@ def csv_rows(path: Path, *, delimiters: str = ",") -> Generator[list[str]]:
         raise UserError(f"{path}: breaks off, or is no gzip file; download it again") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
-    finally:
-        csv.field_size_limit(limit)
 
 
 class _Lines:
