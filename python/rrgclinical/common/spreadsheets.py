@@ -32,7 +32,10 @@ def delimiter_of(first: str, delimiters: str) -> str:
 
 
 def header_names(cells: Sequence[str]) -> list[str]:
-    """Strip the names of columns; a file saved twice as "UTF-8 with BOM" has two of them."""
+    """Strip the names of columns of blanks and byte order marks.
+
+    A file saved twice as "UTF-8 with BOM" has two.
+    """
     return [name.strip().strip("\ufeff").strip() for name in cells]
 
 
