@@ -15,7 +15,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,19 @@ COMMANDS = {
     "clinical": "make oracle && RRGKERN_ROWS=cpu-clinical RRGKERN_BENCH_FULL=1 .venv/bin/python -m "
     "pytest -q --benchmark-quiet bench/clinical.py",
 }
+# No bench times these functions, or with () no function of the file: variants and scales are made
+# before the clock starts, a door only names what it opens, and rrgclinical.cached keeps the graphs.
+UNTIMED: dict[str, tuple[str, ...]] = {
+    "rrgkern/policy_loss/scale.py": (),
+    "rrgkern/policy_loss/spec.py": (
+        *("__post_init__", "_one_of", "_flag", "_number"),
+        *("_check_clip", "_check_levels"),
+    ),
+    "python/rrgclinical/radgraph/__init__.py": (),
+    "python/rrgclinical/radgraph/cached.py": (),
+}
+# A whole update makes its variant and scales as it goes.
+TIMES_ALL = ("update_step",)
 # Their rows are drawn by docs/performance.md.
 FILES = ("cpu-peers", "cpu-clinical", "nvidia-h100-80gb-hbm3")
 # They read no annotation of what they decorate, as triton.jit and custom_op do.
@@ -96,7 +109,8 @@ def _why(commit: str, name: str, root: Path) -> str:
         return f"bench/published.py does not say which code {name} times"
     if commit.endswith("-dirty") or commit == "unknown":
         return "measured on a tree with changes that no commit holds"
-    changed = changed_files(commit, paths_of(name), root)
+    untimed = {} if name in TIMES_ALL else UNTIMED
+    changed = changed_files(commit, paths_of(name), root, untimed)
     return f"{', '.join(changed[:3])} changed since" if changed else ""
 
 
@@ -106,8 +120,17 @@ def paths_of(name: str) -> list[str]:
     return folders + [f"csrc/{part}" for part in CODE[name] if "/" not in part]
 
 
-def changed_files(commit: str, paths: Sequence[str], root: Path = ROOT) -> list[str]:
-    """List the files of code below `paths` that differ from those of `commit`."""
+def changed_files(
+    commit: str,
+    paths: Sequence[str],
+    root: Path = ROOT,
+    untimed: Mapping[str, tuple[str, ...]] | None = None,
+) -> list[str]:
+    """List the files of code below `paths` that differ from those of `commit`.
+
+    Args:
+        untimed: functions that may differ, by their file; () for a file that may differ.
+    """
     try:
         _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     except (OSError, subprocess.CalledProcessError) as error:
@@ -116,23 +139,35 @@ def changed_files(commit: str, paths: Sequence[str], root: Path = ROOT) -> list[
     files = [
         file for file in listed.splitlines() if Path(file).suffix in (".py", ".h", ".cc", ".cu")
     ]
-    return [file for file in files if _before(root, commit, file) != _now(root, file)]
+    untimed = untimed or {}
+    return [
+        file
+        for file in files
+        if untimed.get(file) != ()
+        and _before(root, commit, file, untimed) != _now(root, file, untimed)
+    ]
 
 
-def _before(root: Path, commit: str, file: str) -> str:
+def _before(root: Path, commit: str, file: str, untimed: Mapping[str, tuple[str, ...]]) -> str:
     try:
-        return code_of(_git(root, "show", f"{commit}:./{file}"), file)
+        return code_of(_git(root, "show", f"{commit}:./{file}"), file, untimed.get(file, ()))
     except subprocess.CalledProcessError:
         return ""  # it is new
 
 
-def _now(root: Path, file: str) -> str:
+def _now(root: Path, file: str, untimed: Mapping[str, tuple[str, ...]]) -> str:
     path = root / file
-    return code_of(path.read_text(encoding="utf-8"), file) if path.is_file() else ""
+    if not path.is_file():
+        return ""
+    return code_of(path.read_text(encoding="utf-8"), file, untimed.get(file, ()))
 
 
-def code_of(text: str, file: str) -> str:
-    """Take from a source what does not run: comments, docstrings, layout, plain annotations."""
+def code_of(text: str, file: str, untimed: Sequence[str] = ()) -> str:
+    """Take from a source what does not run: comments, docstrings, layout, plain annotations.
+
+    Args:
+        untimed: names of functions that are left out too.
+    """
     if not file.endswith(".py"):
         return " ".join(_COMMENTS.sub(" ", text).split())
     tree = ast.parse(text)
@@ -140,7 +175,11 @@ def code_of(text: str, file: str) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             # a text alone does nothing, wherever it stands
-            node.body = [x for x in body if not _is_text(x)]  # type: ignore[attr-defined]
+            node.body = [  # type: ignore[attr-defined]
+                x
+                for x in body
+                if not _is_text(x) and not (isinstance(x, ast.FunctionDef) and x.name in untimed)
+            ]
     return ast.dump(_Untyped().visit(tree) if _POSTPONED in map(ast.dump, tree.body) else tree)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_rising, check_tensors
+from rrgkern.checks import check_rising, check_tensors, values_may_be_read
 from rrgkern.padded import Tokens, as_flags
 from rrgkern.segments import sequence_of_token, sum_per_sequence
 
@@ -49,9 +52,10 @@ def loss_scale(
         [S] fp32 on the device of `offsets`.
 
     Raises:
-        TypeError: offsets is not int64, or mask neither bool nor integers.
-        ValueError: an unknown aggregation, a missing or needless option, a wrong shape; on CPU,
-            or with RRGKERN_CHECK=1, also offsets that go down.
+        TypeError: offsets is not int64, mask neither bool nor integers, or a count no number.
+        ValueError: an unknown aggregation, a missing or needless option, a wrong shape, a count
+            that is not whole or below 1; on CPU, or with RRGKERN_CHECK=1, also offsets that go
+            down and a `total_tokens` on the device that is no such count.
     """
     check_tensors(optional={"offsets": offsets, "mask": mask})
     mask = None if mask is None else as_flags("mask", mask)
@@ -72,10 +76,11 @@ def loss_scale(
     check_rising("offsets", offsets)
     _only_for("dr_grpo", aggregation, "max_length", max_length)
     _only_for("dapo", aggregation, "total_tokens", total_tokens)
-    if world_size < 1 or (world_size > 1 and aggregation != "dapo"):
+    _whole("world_size", world_size)
+    if world_size > 1 and aggregation != "dapo":
         raise ValueError(
-            f"world_size is {world_size} with aggregation {aggregation!r}; it must be at least 1, "
-            "and 1 unless the aggregation is 'dapo'"
+            f"world_size is {world_size} with aggregation {aggregation!r}; it must be 1 unless "
+            "the aggregation is 'dapo'"
         )
 
     n_sequences = offsets.numel() - 1
@@ -115,5 +120,23 @@ def _only_for(owner: str, aggregation: str, name: str, value: object) -> None:
         raise ValueError(
             f"{name} is given with aggregation {aggregation!r}; only {owner!r} uses it"
         )
-    if isinstance(value, int) and value < 1:
-        raise ValueError(f"{name} is {value}; it must be at least 1")
+    if value is not None:
+        _whole(name, value)
+
+
+def _whole(name: str, value: object) -> None:
+    """Raise for what is no count of 1 or more; a tensor's value only where it may be read."""
+    if torch.compiler.is_compiling():
+        return
+    if isinstance(value, Tensor):
+        if value.ndim or value.dtype == torch.bool:
+            raise ValueError(
+                f"{name} has shape {tuple(value.shape)} and {value.dtype}; wanted one number, 0-d"
+            )
+        if not values_may_be_read(value):
+            return
+        value = value.item() or 1  # a sum over ranks may be 0: no token, and every scale 0
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} is {value!r}; wanted a whole number")
+    if not (math.isfinite(value) and value >= 1 and value == int(value)):
+        raise ValueError(f"{name} is {value}; wanted a whole number of at least 1")

@@ -78,6 +78,7 @@ class PolicyLoss:
             self._number(name)
         for name in ("sapo_tau_pos", "sapo_tau_neg", "vespo_lambda_pos", "vespo_lambda_neg"):
             self._number(name, above=0.0)
+        self._flag("kl_ratio_weight")
         self._check_clip()
         self._check_levels()
         # Written now, not when asked: torch.compile can read a string, but not trace json.
@@ -108,12 +109,20 @@ class PolicyLoss:
         if value not in choices:
             raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
 
+    def _flag(self, name: str) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}; it must be True or False")
+
     def _number(self, name: str, at_least: float = -math.inf, above: float = -math.inf) -> None:
         value = getattr(self, name)
         if value is None and name in MAY_BE_NONE:
             return
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not hasattr(value, "__float__") or getattr(value, "shape", 0):
             raise ValueError(f"{name} is {value!r}; it must be a number")
+        if not isinstance(value, int | float):  # NumPy's or a 0-d tensor, which json does not write
+            value = float(value)
+            object.__setattr__(self, name, value)
         if not (math.isfinite(value) and value >= at_least and value > above):
             bound = f" and above {above:g}" if above > -math.inf else ""
             bound = f" and at least {at_least:g}" if at_least > -math.inf else bound

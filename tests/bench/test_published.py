@@ -75,6 +75,26 @@ def test_which_changes_make_a_row_stale(tree: Path) -> None:
     )
 
 
+def test_checks_before_the_clock_leave_rows_fresh(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that no bench times may change, but not what stands beside it."""
+    first = git(tree, "rev-parse", "--short=12", "HEAD")
+    monkeypatch.setattr(published, "UNTIMED", {LOSS: ("check",)})
+    source = SOURCES[LOSS] + "\n\ndef check(x):\n    assert x\n"
+    (tree / LOSS).write_text(source)
+    assert not found(tree, commit=first)
+    assert stale([{"bench": "update_step", "commit": first}], tree)
+    (tree / LOSS).write_text(source.replace("x + 1", "x + 2"))
+    assert found(tree, commit=first)
+
+
+def test_untimed_code_is_there() -> None:
+    for file, names in published.UNTIMED.items():
+        source = (ROOT / file).read_text("utf-8")
+        assert all(f"def {name}(" in source for name in names), file
+
+
 def test_rows_of_no_commit_and_of_unknown_code_are_stale(tree: Path) -> None:
     for row in ({"commit": "abc-dirty"}, {"commit": "unknown"}, {"room": "cake"}):
         assert found(tree, **row), row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -48,6 +49,11 @@ def test_total_tokens_may_stay_on_the_device() -> None:
     assert torch.equal(as_tensor, loss_scale("dapo", OFFSETS, **OPTIONS["dapo"]))
 
 
+def test_no_token_on_any_rank_is_a_scale_of_zero() -> None:
+    none = torch.tensor(0)
+    assert loss_scale("dapo", OFFSETS, total_tokens=none, world_size=2).eq(0).all()
+
+
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_without_tokens_or_sequences(aggregation: str) -> None:
     options = OPTIONS.get(aggregation, {})
@@ -67,6 +73,19 @@ def test_without_tokens_or_sequences(aggregation: str) -> None:
         (("grpo", OFFSETS), {"max_length": 5}, ValueError, "only 'dr_grpo' uses it"),
         (("bnpo", OFFSETS), {"total_tokens": 5}, ValueError, "only 'dapo' uses it"),
         (("grpo", OFFSETS), {"world_size": 2}, ValueError, "world_size is 2"),
+        *(
+            ((owner, OFFSETS), {**OPTIONS.get(owner, {}), name: count}, error, f"{name} ")
+            for owner, name in (
+                ("dr_grpo", "max_length"),
+                ("dapo", "total_tokens"),
+                ("dapo", "world_size"),
+            )
+            for count, error in (
+                *((x, ValueError) for x in (0, -1, -1.5, 1.5, math.nan, math.inf)),
+                *((x, TypeError) for x in ("5", True, [5])),
+                *((torch.tensor(x), ValueError) for x in (-1, math.nan, [5, 5], True)),
+            )
+        ),
         (("grpo", OFFSETS), {"mask": torch.ones(5)}, TypeError, "mask is torch.float32"),
         (
             ("grpo", OFFSETS),

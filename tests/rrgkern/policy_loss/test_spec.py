@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -48,6 +49,9 @@ def test_crosses_the_boundary_unchanged() -> None:
         ({"beta": True}, "beta is True"),
         ({"beta": -0.1}, "beta is -0.1"),
         ({"beta": torch.nan}, "beta is nan"),
+        ({"beta": torch.ones(2)}, "it must be a number"),
+        ({"kl_ratio_weight": "no"}, "kl_ratio_weight is 'no'; it must be True or False"),
+        ({"kl_ratio_weight": 1}, "kl_ratio_weight is 1"),
         ({"entropy_coef": torch.inf}, "entropy_coef is inf; it must be finite"),
         ({"eps_low": None}, "eps_low is None with surrogate 'clip'; only 'cispo'"),
         ({"dual_clip": 1.2}, "dual_clip is 1.2; it must lie above 1 \\+ eps_high = 1.2"),
@@ -64,6 +68,12 @@ def test_nonsense_is_one_clear_line(fields: dict[str, Any], message: str) -> Non
     with pytest.raises(ValueError, match=message) as caught:
         PolicyLoss(**fields)
     assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    spec = PolicyLoss(beta=np.float32(0.25), eps_high=np.int64(1), dual_clip=np.float64(3))
+    assert spec == PolicyLoss(beta=0.25, eps_high=1.0, dual_clip=3.0)
+    assert PolicyLoss.decode(spec.encode()) == spec
 
 
 def test_variants_that_tie_the_tokens_of_a_sequence() -> None:
