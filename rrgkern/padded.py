@@ -124,7 +124,12 @@ def hidden_rows(hidden: Tensor, masked: bool) -> tuple[Tensor, Tokens]:
 
     Rows between two sequences are among them where there is a mask to leave them out; without one,
     under torch.compile and torch.func, and in other layouts that no view reaches, rows are copied.
+
+    Raises:
+        ValueError: hidden [..., 0], whose rows nothing can count.
     """
+    if hidden.shape[-1] == 0:
+        raise ValueError(f"hidden has shape {tuple(hidden.shape)}; wanted a feature in each row")
     tokens = Tokens("hidden", hidden.shape[:-1])
     eager = not torch.compiler.is_compiling() and functorch_level() is None
     if hidden.ndim == 3 and masked and eager:

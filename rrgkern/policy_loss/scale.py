@@ -138,5 +138,6 @@ def _whole(name: str, value: object) -> None:
         value = value.item() or 1  # a sum over ranks may be 0: no token, and every scale 0
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} is {value!r}; wanted a whole number")
-    if not (math.isfinite(value) and value >= 1 and value == int(value)):
+    number = float(value)
+    if not (math.isfinite(number) and number >= 1 and number.is_integer()):
         raise ValueError(f"{name} is {value}; wanted a whole number of at least 1")

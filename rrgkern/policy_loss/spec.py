@@ -118,7 +118,11 @@ class PolicyLoss:
         value = getattr(self, name)
         if value is None and name in MAY_BE_NONE:
             return
-        if isinstance(value, bool) or not hasattr(value, "__float__") or getattr(value, "shape", 0):
+        if (
+            isinstance(value, bool)
+            or not hasattr(value, "__float__")
+            or getattr(value, "shape", False)
+        ):
             raise ValueError(f"{name} is {value!r}; it must be a number")
         if not isinstance(value, int | float):  # NumPy's or a 0-d tensor, which json does not write
             value = float(value)

@@ -38,8 +38,9 @@ def pack_shared_prefix(
         whichever row their group lies in.
 
     Raises:
-        ValueError: lists of different length, an empty prefix, a tensor that is not 1-D int64,
-            a budget or multiple below 1.
+        TypeError: a prefix or suffix that is no tensor.
+        ValueError: lists of different length, an empty prefix, a tensor that is not 1-D int64 or
+            lies on another device, a budget or multiple below 1.
     """
     _check(prefixes, suffixes, token_budget, multiple_of)
     sizes = [
@@ -160,6 +161,16 @@ def _check(
         raise ValueError(f"multiple_of is {multiple_of}: give at least 1")
     for b, (prefix, group) in enumerate(zip(prefixes, suffixes, strict=True)):
         for name, part in (("prefix", prefix), *((f"suffix {m}", s) for m, s in enumerate(group))):
+            if not isinstance(part, Tensor):
+                raise TypeError(
+                    f"group {b}: the {name} is a {type(part).__name__}: give token ids as "
+                    "torch.tensor(ids), int64 of shape [length]"
+                )
+            if part.device != prefixes[0].device:
+                raise ValueError(
+                    f"group {b}: the {name} is on {part.device} and the first prefix on "
+                    f"{prefixes[0].device}: move them to one device"
+                )
             if part.dim() != 1 or part.dtype != torch.int64:
                 raise ValueError(
                     f"group {b}: the {name} is {part.dtype} of shape {tuple(part.shape)}: "

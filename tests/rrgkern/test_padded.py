@@ -349,3 +349,12 @@ def test_a_square_batch_leaves_nothing_to_guess() -> None:
         for scale in (ones, ones[:, None], torch.ones_like(logps)):
             loss = policy_loss(logps, advantages, scale=scale, spec=spec).loss
             torch.testing.assert_close(loss, -(advantages * logps).sum())
+
+
+def test_rows_without_a_feature_are_told() -> None:
+    weight, targets = torch.zeros(5, 0), torch.tensor([[0, 1, 2]])
+    packed = {"hidden": torch.zeros(3, 0), "targets": targets[0]}
+    padded = {"hidden": torch.zeros(1, 3, 0), "targets": targets, "mask": targets >= 0}
+    for rows in (packed, padded):
+        with pytest.raises(ValueError, match="hidden has shape .*0.; wanted a feature in each row"):
+            linear_token_logps(weight=weight, **rows)

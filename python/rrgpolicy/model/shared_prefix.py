@@ -55,7 +55,7 @@ class SharedPrefixLogps(NamedTuple):
 def shared_prefix_logps(
     model: nn.Module,
     prompts: Sequence[Mapping[str, Any]],
-    completions: Sequence[Sequence[Tensor]],
+    completions: Sequence[Sequence[Tensor | Sequence[int]]],
     *,
     temperature: float = 1.0,
     entropy: bool = False,
@@ -79,7 +79,7 @@ def shared_prefix_logps(
             int [P] or [1, P], image tokens expanded; `attention_mask` if it was padded; the other
             arguments of the forward, such as `pixel_values`, for its images; and, for
             `vision_cache`, a string `key` that names them.
-        completions: for each group its G_b >= 0 completions, int64 [T] ids, every one scored.
+        completions: for each group its G_b >= 0 completions, [T] ids each, every one scored.
         temperature: divides the logits.
         entropy: also the entropy of every token's distribution, differentiable.
         token_budget: tokens per row; all groups share one row by default.
@@ -87,16 +87,24 @@ def shared_prefix_logps(
         vision_cache: image features by `key`, for a vision tower that is frozen.
 
     Raises:
+        TypeError: a prompt that is no mapping with `input_ids`.
         ValueError: a model that cannot share a prompt, with the reason; prompts and completions
             that do not fit; see also `pack_shared_prefix`.
     """
+    for number, prompt in enumerate(prompts):
+        if not isinstance(prompt, Mapping) or "input_ids" not in prompt:
+            lacks = " without input_ids" if isinstance(prompt, Mapping) else ""
+            raise TypeError(
+                f"prompt {number} is a {type(prompt).__name__}{lacks}: give what a processor "
+                'returns for it, {"input_ids": ids, ...}'
+            )
     network = _backbone(model, prompts, Options(attn, sharing))
     cached = vision_cache is not None
     encoded = [_encoded(network, p, b, cached=cached) for b, p in enumerate(prompts)]
     hidden, batch = hidden_states(
         network,
         encoded,
-        [[ids.cpu() for ids in group] for group in completions],
+        [[torch.as_tensor(ids).cpu() for ids in group] for group in completions],
         token_budget=token_budget,
         vision_cache=vision_cache,
     )

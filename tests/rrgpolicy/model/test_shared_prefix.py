@@ -233,6 +233,22 @@ def test_prompts_that_do_not_fit_are_told() -> None:
         shared_prefix_logps(model, [whole], members, token_budget=0)
     with pytest.raises(ValueError, match="1 prefixes and 0 lists"):
         shared_prefix_logps(model, [whole], [])
+    for other, message in (
+        ([1, 2], "prompt 0 is a list: give"),
+        (torch.ones(2), "prompt 0 is a Tensor: give"),
+        ({"ids": [1, 2]}, "prompt 0 is a dict without input_ids"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            shared_prefix_logps(model, [other], members)  # type: ignore[list-item]
+
+
+def test_ids_may_be_lists() -> None:
+    model = qwen2()
+    prompt, members = [3, 4, 5], [[6, 7], [8]]
+    tensors = [torch.tensor(ids) for ids in members]
+    of_tensors = shared_prefix_logps(model, [{"input_ids": torch.tensor(prompt)}], [tensors])
+    of_lists = shared_prefix_logps(model, [{"input_ids": prompt}], [members])
+    assert torch.equal(of_lists.logps, of_tensors.logps)
 
 
 def test_the_loop_in_the_readme_learns() -> None:
