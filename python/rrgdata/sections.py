@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 
-from rrgclinical.rules import join_lines
+from rrgclinical.rules import join_lines, plain_lines
 
 # A section's name, and words of a heading that give it: the first line that fits. The answer's
 # names stand before those of what is dropped or goes into the prompt.
@@ -157,10 +157,10 @@ def section_name(heading: str) -> str:
 def cut_sections(report: str) -> list[Section]:
     """Cut a report at its headings; headings and texts together are the report, in order.
 
-    Line ends of any kind become line feeds first, and no-break spaces blanks.
+    Line ends of any kind, HTML's and escaped ones among them, become line feeds first, no-break
+    spaces blanks; other tags go, and entities are read.
     """
-    report = re.sub(r"\r\n?", "\n", report)
-    report = re.sub("[\u00a0\u2007\u202f\ufeff]", " ", report)
+    report = plain_lines(report)
     sections = []
     name, heading, start = "preamble", "", 0
     final_addendum = False

@@ -14,10 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
 from rrgclinical.rules.lexicon import _misspelt, phrase_table
+from rrgclinical.rules.lines import plain
 
 ROOT = Path(__file__).resolve().parents[2]
 IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
@@ -32,6 +35,7 @@ MARK = re.compile(
 BULLETS = ["- ", "-", "\u2013 ", "\u2014", "\u2022 ", "\u2022", "\u00b7 ", "+ ", "> ", "# ", "o "]
 BULLETS += ["* ", "** ", "{n}. ", "{n}.", "{n}) ", "({n}) ", "{a}. ", "{a}) ", "({a}) "]
 ENDS = ["\n", "\r", "\r\n", "\f", "\v", "\x85", "\u2028", "\u2029", "<br>", "<br/>", "</p>"]
+ENDS += ["&lt;br&gt;", r"\n", r"\r\n"]
 CASES: tuple[Callable[[str], str], ...] = (str, str.upper, str.lower)
 
 Write = Callable[[str], str]
@@ -71,6 +75,9 @@ def ways() -> dict[str, Write]:
     for end in ENDS:
         found[f"wrapped by {end!r}"] = wrapped(70, end, str.upper)
         found[f"a line each by {end!r}"] = a_line_each("", str, end=end)
+    for blank in ("&nbsp;", "&#160;", r"\t"):
+        found[f"blanks as {blank}"] = lambda text, blank=blank: text.replace(" ", blank)  # type: ignore[misc]
+    found["full stops"] = lambda text: re.sub(r"\.(?= |$)", "\u3002", text)
     for number, bullet in enumerate(BULLETS):
         case = CASES[number % 3]
         found[f"bullet {bullet!r}"] = a_line_each(bullet, case, stops=False)
@@ -81,7 +88,10 @@ def reading(text: str) -> tuple[object, ...]:
     found = EXTRACTOR.extract([text])
     for start, end in found.span.tolist():
         assert text[start:end].strip()
-    said = [MARK.sub("", re.sub(r"</?\w+/?>", " ", s)).lower() for s in sentences(text)]
+    said = [
+        MARK.sub("", re.sub(r"</?\w+/?>|&lt;br&gt;|&\S+?;|\\[rnt]", " ", s)).lower()
+        for s in sentences(text)
+    ]
     plain = ["".join(filter(str.isalnum, sentence)) for sentence in said]
     return LABELLER.label([text]).tolist(), found.key.tolist(), found.presence.tolist(), plain
 
@@ -153,6 +163,14 @@ SMALL = [
     ("No effusion.\u200bSmall pneumothorax", "Pneumothorax", "p"),
     ("Small pneumo\u00adthorax.", "Pneumothorax", "p"),
     ("No effusion</p><p>Small pneumothorax", "Pneumothorax", "p"),
+    (r"No effusion\nSmall pneumothorax", "Pneumothorax", "p"),
+    (r"No effusion.\r\nSmall\r\npneumothorax", "Pneumothorax", "p"),
+    ("No effusion&lt;br /&gt;Small pneumothorax", "Pneumothorax", "p"),
+    ("No&nbsp;effusion or&#160;pneumothorax", "Pneumothorax", "n"),
+    ("The patient&apos;s pneumothorax &amp; effusion persist", "Pneumothorax", "p"),
+    ("No effusion\u3002Small pneumothorax\u3002", "Pneumothorax", "p"),
+    ("<b>No</b> <i>large</i> pneumo<b></b>thorax<h2>Small effusion", "Pleural Effusion", "p"),
+    ("<p style='x: 1'>No effusion</p><p>Small pneumothorax</p>", "Pneumothorax", "p"),
     ("Pleural effusion:\nNone.", "Pleural Effusion", "n"),
     ("INDICATION:\nPNEUMONIA", "Pneumonia", "blank"),
     ("The pneumothorax is not visualised.", "Pneumothorax", "n"),
@@ -175,6 +193,28 @@ def test_small_texts():
         if LABELLER.label([text])[0, OBSERVATIONS.index(name)] != IDS[status]
     ]
     assert not wrong
+
+
+PIECES = [
+    "<br>",
+    "<b>",
+    "&lt;p&gt;",
+    "&amp;",
+    "&#39;",
+    r"\r\n",
+    r"\t",
+    "\r\n",
+    "\u3002",
+    "\xad",
+    "a",
+    " ",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_a_plain_text_has_as_many_characters(text: str) -> None:
+    assert len(plain(text)) == len(text)
+    assert plain(plain(text)) == plain(text)
 
 
 def test_these_are_one_sentence():

@@ -308,6 +308,24 @@ def test_real_findings_come_out_of_a_report_as_they_went_in() -> None:
         assert read_sections(f" COMPARISON: ___.\n \n {lines}\n").unheaded == findings
 
 
+WRITTEN = "INDICATION: Cough.\n\nFINDINGS: Clear lungs & bones.\nNo effusion.\n\nIMPRESSION: None."
+ENDS = ["\r", "\r\n", "\f", "\v", "\x85", "\u2028", "\u2029", "<br>", "<BR />", "&lt;br&gt;"]
+ENDS += [r"\n", r"\r\n", '<p class="x">', "</div>"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_line_ends_however_it_was_written(end: str) -> None:
+    assert read_sections(WRITTEN.replace("\n", end)) == read_sections(WRITTEN)
+
+
+@pytest.mark.parametrize(
+    ("plain", "written"),
+    [(" ", "&nbsp;"), (" ", "\u2009"), ("&", "&amp;"), ("FINDINGS:", "<b>FINDINGS:</b>")],
+)
+def test_entities_and_other_tags_are_read(plain: str, written: str) -> None:
+    assert read_sections(WRITTEN.replace(plain, written)) == read_sections(WRITTEN)
+
+
 def squeezed(text: str) -> str:
     return re.sub(r"\s", "", text)
 

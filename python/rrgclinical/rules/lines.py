@@ -11,15 +11,32 @@ import itertools
 import re
 from collections import Counter
 
-_TAG = r"</?(?:br|p|li|ul|ol|div|tr)\s*/?>"
+_BLOCKS = "br|p|li|ul|ol|dl|dt|dd|div|tr|hr|table|tbody|thead|section|body|html|pre|h[1-6]"
+_INLINE = "b|i|u|em|strong|span|font|small|sub|sup|a|td|th"
+
+
+def _tags(names: str) -> str:
+    inner = rf"/?(?:{names})(?:\s[^<>&\n]{{0,200}})?\s*/?"
+    return rf"<{inner}>|&lt;{inner}&gt;"
+
+
+_ESCAPED = r"\\r\\n|\\[rn]"
+"""Line ends of a text that was written as JSON or Python twice, or once and never read."""
+_ENTITIES = {
+    **{"nbsp": " ", "#160": " ", "#xa0": " ", "amp": "&", "lt": "<", "gt": ">", "quot": '"'},
+    **{"apos": "'", "#39": "'", "#x27": "'", "rsquo": "'", "ndash": "-", "mdash": "-"},
+}
+_STOPS = {"\u3002": ".", "\uff0e": ".", "\uff61": ".", "\uff0c": ",", "\u3001": ","}
 # Of one length with the text, so that spans stay true: a line end is a line feed, other white space
 # a blank. Characters without a width join the letters around them, else they are blanks.
 _ODD = re.compile(
-    r"(?P<end>\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]|" + _TAG + r")"
+    rf"(?P<end>\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]|{_tags(_BLOCKS)}|{_ESCAPED})"
+    rf"|(?P<inline>{_tags(_INLINE)})"
+    rf"|&(?P<entity>{'|'.join(_ENTITIES)});|(?P<stop>[{''.join(_STOPS)}])|(?P<tab>\\t)"
     r"|(?P<hidden>[\xad\u200b-\u200f\u2060\ufeff]+)|(?P<blank>[^\S\n ])",
     re.IGNORECASE,
 )
-_MAY_BE_ODD = re.compile(r"[\t\r\v\f\x1c-\x1f<\x7f-\U0010ffff]")
+_MAY_BE_ODD = re.compile(r"[\t\r\v\f\x1c-\x1f<&\\\x7f-\U0010ffff]")
 JOINER = "\u034f"
 """Stands for a character without a width within a word; an accent to `str` and to patterns."""
 
@@ -116,14 +133,40 @@ _FULL = 40
 
 
 def plain(text: str) -> str:
-    """`text` in as many characters: line feeds, blanks, and nothing without a width."""
+    """`text` in as many characters: line feeds, blanks, stops, and nothing without a width."""
     return _ODD.sub(_replaced, text) if _MAY_BE_ODD.search(text) else text
+
+
+def plain_lines(text: str) -> str:
+    """`text` with line feeds for every line end, and without tags, entities and escapes.
+
+    Not of one length with the text. Signs without a width, tabs and stops stay as they are.
+    """
+    return _ODD.sub(_unescaped, text) if _MAY_BE_ODD.search(text) else text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match["end"]:
+        return "\n"
+    if match["entity"]:
+        return _ENTITIES[match["entity"].lower()]
+    if match["tab"] or (match["blank"] and match[0] != "\t") or match[0] == "\ufeff":
+        return " "
+    return "" if match["inline"] else match[0]
 
 
 def _replaced(match: re.Match[str]) -> str:
     found, (low, high) = match[0], match.span()
     if match["end"]:
         return "\n".rjust(len(found)) if found == "\r\n" else "\n".ljust(len(found))
+    if match["stop"]:
+        return _STOPS[found]
+    if match["inline"] or match["tab"]:
+        return " " * len(found)
+    if match["entity"]:
+        sign = _ENTITIES[match["entity"].lower()]
+        # an apostrophe stands within a word: what is behind it has no width
+        return sign + (JOINER if sign == "'" else " ") * (len(found) - 1)
     around = match.string[low - 1 : low], match.string[high : high + 1]
     joins = match["hidden"] and all(map(str.isalnum, around))
     return (JOINER if joins else " ") * len(found)
