@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
 from rrgclinical.rules.lexicon import _misspelt, phrase_table
-from rrgclinical.rules.lines import plain
+from rrgclinical.rules.lines import LIGATURES, plain
 
 ROOT = Path(__file__).resolve().parents[2]
 IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
@@ -32,10 +32,12 @@ LABELLER, EXTRACTOR = RulesLabeller(), RulesExtractor()
 MARK = re.compile(
     r"^(?:\*\*|[-\u2013\u2014\u2022\u00b7+>#*]|o(?=\s)|\(?(?:\d{1,2}|[a-z]|[ivx]+)[.)])\s*", re.I
 )
+ESCAPE = re.compile(r"</?\w[^>]*>|&lt;br&gt;|&\S+?;|\\[rnt]")
 BULLETS = ["- ", "-", "\u2013 ", "\u2014", "\u2022 ", "\u2022", "\u00b7 ", "+ ", "> ", "# ", "o "]
 BULLETS += ["* ", "** ", "{n}. ", "{n}.", "{n}) ", "({n}) ", "{a}. ", "{a}) ", "({a}) "]
 ENDS = ["\n", "\r", "\r\n", "\f", "\v", "\x85", "\u2028", "\u2029", "<br>", "<br/>", "</p>"]
-ENDS += ["&lt;br&gt;", r"\n", r"\r\n"]
+ESCAPED = ["&lt;br&gt;", r"\n", r"\r\n", "<p class='x'>"]
+SET = ["ffi", "ffl", "ff", "fi", "fl"]
 CASES: tuple[Callable[[str], str], ...] = (str, str.upper, str.lower)
 
 Write = Callable[[str], str]
@@ -65,6 +67,14 @@ def a_line_each(bullet: str, case: Write, *, stops: bool = True, end: str = "\n"
     return write
 
 
+def with_blanks(blank: str) -> Write:
+    return lambda text: text.replace(" ", blank)
+
+
+def as_set(match: re.Match[str]) -> str:
+    return next(chr(sign) for sign, said in LIGATURES.items() if said == match[0])
+
+
 def ways() -> dict[str, Write]:
     found: dict[str, Write] = {}
     for case in CASES:
@@ -75,12 +85,16 @@ def ways() -> dict[str, Write]:
     for end in ENDS:
         found[f"wrapped by {end!r}"] = wrapped(70, end, str.upper)
         found[f"a line each by {end!r}"] = a_line_each("", str, end=end)
-    for blank in ("&nbsp;", "&#160;", r"\t"):
-        found[f"blanks as {blank}"] = lambda text, blank=blank: text.replace(" ", blank)  # type: ignore[misc]
-    found["full stops"] = lambda text: re.sub(r"\.(?= |$)", "\u3002", text)
     for number, bullet in enumerate(BULLETS):
         case = CASES[number % 3]
         found[f"bullet {bullet!r}"] = a_line_each(bullet, case, stops=False)
+    for end in ESCAPED:
+        found[f"wrapped by {end!r}"] = wrapped(70, end, str.upper)
+        found[f"a line each by {end!r}"] = a_line_each("", str, end=end)
+    for blank in ("&nbsp;", "&#160;", r"\t"):
+        found[f"blanks as {blank}"] = with_blanks(blank)
+    found["full stops"] = lambda text: re.sub(r"\.(?= |$)", "\u3002", text)
+    found["ligatures"] = lambda text: re.sub("|".join(SET), as_set, text)
     return found
 
 
@@ -89,8 +103,8 @@ def reading(text: str) -> tuple[object, ...]:
     for start, end in found.span.tolist():
         assert text[start:end].strip()
     said = [
-        MARK.sub("", re.sub(r"</?\w+/?>|&lt;br&gt;|&\S+?;|\\[rnt]", " ", s)).lower()
-        for s in sentences(text)
+        MARK.sub("", ESCAPE.sub(" ", sentence)).lower().translate(LIGATURES)
+        for sentence in sentences(text)
     ]
     plain = ["".join(filter(str.isalnum, sentence)) for sentence in said]
     return LABELLER.label([text]).tolist(), found.key.tolist(), found.presence.tolist(), plain
@@ -168,6 +182,7 @@ SMALL = [
     ("No effusion&lt;br /&gt;Small pneumothorax", "Pneumothorax", "p"),
     ("No&nbsp;effusion or&#160;pneumothorax", "Pneumothorax", "n"),
     ("The patient&apos;s pneumothorax &amp; effusion persist", "Pneumothorax", "p"),
+    ("No e\ufb00usion. Pneumonia is unlikely; lungs are in\ufb02ated.", "Pleural Effusion", "n"),
     ("No effusion\u3002Small pneumothorax\u3002", "Pneumothorax", "p"),
     ("<b>No</b> <i>large</i> pneumo<b></b>thorax<h2>Small effusion", "Pleural Effusion", "p"),
     ("<p style='x: 1'>No effusion</p><p>Small pneumothorax</p>", "Pneumothorax", "p"),

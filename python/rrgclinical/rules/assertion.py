@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from rrgclinical.labels import ClassId
@@ -11,7 +12,7 @@ from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.elsewhere import is_elsewhere
 from rrgclinical.rules.headings import settle
 from rrgclinical.rules.lexicon import Event, Role, find_events
-from rrgclinical.rules.lines import JOINER, plain
+from rrgclinical.rules.lines import JOINER, LIGATURES, plain
 from rrgclinical.rules.lookaround import (
     ONE_SIDE,
     coordinated,
@@ -23,6 +24,8 @@ from rrgclinical.rules.mention import Draft, Mention, Named
 from rrgclinical.rules.scopes import Scopes
 from rrgclinical.rules.told_apart import told_apart
 
+_SIGNS = re.compile(f"[{JOINER}{''.join(map(chr, LIGATURES))}]")
+"""What is not read as it stands: nothing within a word, or several letters."""
 _CACHE_SENTENCES = 1 << 16
 _ATTRIBUTIVE = 2
 """Tokens allowed between a predicate and the structure after it ("clear, expanded lungs")."""
@@ -38,10 +41,11 @@ _LOCATIVE = 3
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
     """The mentions of `sentence`, by position, whatever its white space."""
     text = plain(sentence).replace("\n", " ")
-    if JOINER not in text:
+    if text.isascii() or not _SIGNS.search(text):
         return _Reader(find_events(text), text).read()
-    kept = [place for place, char in enumerate(text) if char != JOINER]
-    mentions = read_sentence("".join(text[place] for place in kept))
+    letters = [char.translate(LIGATURES) for char in text]
+    kept = [p for p, said in enumerate(letters) for _ in said if said != JOINER]
+    mentions = read_sentence("".join(letters).replace(JOINER, ""))
     return tuple(m._replace(start=kept[m.start], end=kept[m.end - 1] + 1) for m in mentions)
 
 

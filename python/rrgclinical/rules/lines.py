@@ -40,6 +40,18 @@ _MAY_BE_ODD = re.compile(r"[\t\r\v\f\x1c-\x1f<&\\\x7f-\U0010ffff]")
 JOINER = "\u034f"
 """Stands for a character without a width within a word; an accent to `str` and to patterns."""
 
+LIGATURES = str.maketrans(
+    {
+        "\ufb00": "ff",
+        "\ufb01": "fi",
+        "\ufb02": "fl",
+        "\ufb03": "ffi",
+        "\ufb04": "ffl",
+        "\ufb06": "st",
+    }
+)
+"""The letters of a sign that pages are set with, and text copied from them has."""
+
 _WORD = re.compile(r"[^\W_]+")
 _LAST = re.compile(r"[^\W_]+$")
 _LAST_TWO = re.compile(r"(?:(?P<before>[^\W_]+) )?(?P<word>[^\W_]+)$")
@@ -138,11 +150,11 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """`text` with line feeds for every line end, and without tags, entities and escapes.
+    """`text` with line feeds for every line end; no tags, entities, escapes and ligatures.
 
     Not of one length with the text. Signs without a width, tabs and stops stay as they are.
     """
-    return _ODD.sub(_unescaped, text) if _MAY_BE_ODD.search(text) else text
+    return _ODD.sub(_unescaped, text).translate(LIGATURES) if _MAY_BE_ODD.search(text) else text
 
 
 def _unescaped(match: re.Match[str]) -> str:

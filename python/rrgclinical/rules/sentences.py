@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rrgclinical.rules.lines import JOINER, Lines, plain
+from rrgclinical.rules.lines import JOINER, LIGATURES, Lines, plain
 
 # A stop, with quotes or brackets that close after it; the bracket of a list number; a line break.
 # What a candidate really is depends on its neighbours, decided in `_ends_sentence`, `_next_place`
@@ -78,10 +78,11 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
 def join_lines(text: str) -> str:
     """Join the wrapped lines of a report; the text splits into the same sentences.
 
-    Tags of line ends, characters without a width and runs of white space become one blank. A line
-    break or blank line stays between sentences only where they could not be told without.
+    Tags, characters without a width and runs of white space become one blank, ligatures their
+    letters. A line break or blank line stays between sentences only where they could not be told
+    without.
     """
-    text = plain(text).replace(JOINER, "")
+    text = plain(text).replace(JOINER, "").translate(LIGATURES)
     joined = " ".join(text.split())
     if "\n" not in text.strip():
         return joined
