@@ -79,7 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not words:
             parser().print_help(sys.stderr)
             return 2
-        return _run(understood(words))
+        try:
+            options = understood(words)
+        except SystemExit:  # --help and --version print and end
+            _printed(0)
+            raise
+        return _run(options)
 
     return reported(command, ends_process=arguments is None)
 
@@ -111,7 +116,7 @@ def understood(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _refuse_empty(top: Parser, words: Sequence[str]) -> None:
+def _refuse_empty(top: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Refuse a word without a letter: as a path it would be this directory, as --from a new policy.
 
     The shell makes one of "$NAME" where NAME is not set. UserError says where it stands.
