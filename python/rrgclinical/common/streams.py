@@ -13,8 +13,9 @@ class Lasting:
     """A text stream that goes quiet at the first write that fails.
 
     `failure` then says why. A character that its encoding lacks is written as its escape, as
-    standard error does: a dash in a table is no reason to end a run. All else is the stream's own. What is written later by others to the
-    same file descriptor, such as Python's last flush, goes nowhere as well.
+    standard error does: a dash in a table is no reason to end a run. All else is the stream's own.
+    What is written later by others to the same file descriptor, such as Python's last flush, goes
+    nowhere as well.
     """
 
     def __init__(self, stream: TextIO) -> None:
