@@ -48,6 +48,9 @@ class Run:
     trainer's, by the name that `option` says. plays: name of `LINES` -> the trainer's log-probs [N]
     of the same tokens if that fault were real; called after an alarm only. at_temperature: the same
     at another temperature. agreed: both agreed at an earlier step.
+
+    Raises ValueError for a limit below 0, a top_p outside (0, 1] and a temperature that is not
+    above 0; NaN is none of them.
     """
 
     limit: float
@@ -58,6 +61,15 @@ class Run:
     plays: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
     at_temperature: Callable[[float], Tensor] | None = None
     agreed: bool = False
+
+    def __post_init__(self) -> None:
+        # a limit of NaN is below every gap and above none: each step would be an alarm
+        if not self.limit >= 0:
+            raise ValueError(f"limit is {self.limit}; wanted a mean gap of 0 or more, see ROUNDING")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; wanted more than 0, and at most 1")
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature is {self.temperature}; wanted a number above 0")
 
 
 @dataclass(frozen=True)

@@ -116,3 +116,16 @@ def test_it_imports_alone() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "['rrgpolicy.sampler_alarm']"
+
+
+def test_numbers_of_a_run_that_are_none_are_refused() -> None:
+    nan, inf = float("nan"), float("inf")
+    for bad in (
+        *({"limit": nan}, {"limit": -1e-9}, {"top_p": nan}, {"top_p": 0.0}, {"top_p": 1.1}),
+        *({"temperature": nan}, {"temperature": 0.0}, {"temperature": inf}),
+    ):
+        with pytest.raises(ValueError, match=f"^{next(iter(bad))} is .*; wanted"):
+            Run(**{"limit": LIMIT, **bad})
+    same = torch.zeros(3)
+    for limit in (0.0, inf):
+        assert sampler_alarm(same, same, Run(limit)) is None

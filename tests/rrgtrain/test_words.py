@@ -34,6 +34,53 @@ def test_one_line_names_the_mend(
     assert told in line
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["rl", "--from", "", "--out", "r"],
+        ["eval", "--from=", "--out", "r"],
+        ["sft", "--out", " "],
+        ["sft", "--out="],
+        ["generate", "", "images"],
+        ["generate", "checkpoint", ""],
+        ["check", ""],
+        ["select", "--from", "", "--out", "r"],
+        ["serve", "--host", ""],
+        ["stress", "--svg", ""],
+        ["stress", "--against="],
+        ["init", "", "--data", "x"],
+        ["export", "x", "--out", ""],
+        [""],
+    ],
+)
+def test_an_empty_word_is_told_and_nothing_is_begun(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # "$NAME" of a shell where NAME is not set: --from would train a policy of random weights,
+    # --out and FOLDER would be the working directory, --host every address of the machine
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is empty; write it out, or set the variable" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_command_without_words_names_those_it_needs_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, needed in (
+        (["check"], "MODEL"),
+        (["generate"], "CHECKPOINT, FOLDER"),
+        (["init"], "DIR, --data"),
+        (["data", "check"], "root"),
+    ):
+        assert main(words) == 2
+        assert f" are required: {needed}; see" in capsys.readouterr().err, words
+
+
 def test_a_working_directory_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,14 +12,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rrgclinical.common.errors import UserError
+
+
+def require_file_place(path: str | Path) -> None:
+    """Refuse a place that no file may take, before the work that ends in it.
+
+    A rename puts a plain file where a device, a pipe or a link into /proc stands: /dev/null and
+    /dev/stdout would be gone for every program of the machine.
+
+    Raises UserError for a directory, a device, a pipe, and a path below a file.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; name a file in it")
+    to_process = path.is_symlink() and os.readlink(path).startswith("/proc/")
+    if to_process or (path.exists() and not path.is_file()):
+        raise UserError(f"{path} is a device, a pipe or a stream; name a file to be written")
+    if path.parent.exists() and not path.parent.is_dir():
+        raise UserError(f"{path.parent} is a file; name a file in a directory")
+
 
 def atomic_write(path: str | Path, data: bytes | str, *, private: bool = False) -> None:
     """Write `data` whole or not at all; `private`: for its owner alone to read.
 
     Also after a crash `path` holds its old content or all of the new: temporary file beside it,
     fsync, rename, fsync of the directory.
+
+    Raises UserError where `path` is a directory, a device or a pipe.
     """
     path = Path(path)
+    require_file_place(path)
     content = data.encode("utf-8") if isinstance(data, str) else data
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:

@@ -35,8 +35,9 @@ SHORTEST = 6
 PART = 4
 """Characters of a key in a row that are hidden where a server sends a part of it back."""
 _written: dict[str, str] = {}
-# C0, C1, the separators that end a line, and what turns the direction of writing around.
-_CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+# C0, C1, the separators that end a line, what turns the direction of writing around, and half
+# characters, which no file can hold: bytes of a file's name that are no UTF-8.
+_CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _CONTROLS = re.compile(f"[{_CONTROL}]")
 _CONTROLS_AND_BREAKS = re.compile(f"[{_CONTROL}\t\n]")
 

@@ -12,8 +12,10 @@ from typing import Any, TextIO, cast
 class Lasting:
     """A text stream that goes quiet at the first write that fails.
 
-    `failure` then says why. All else is the stream's own. What is written later by others to the
-    same file descriptor, such as Python's last flush, goes nowhere as well.
+    `failure` then says why. A character that its encoding lacks is written as its escape, as
+    standard error does: a dash in a table is no reason to end a run. All else is the stream's own.
+    What is written later by others to the same file descriptor, such as Python's last flush, goes
+    nowhere as well.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -26,7 +28,10 @@ class Lasting:
     def write(self, text: str) -> int:
         if self.failure is None:
             try:
-                return self._stream.write(text)
+                self._stream.write(text)
+            except UnicodeEncodeError as error:
+                code = error.encoding
+                self.write(text.encode(code, "backslashreplace").decode(code))
             except OSError as error:
                 self._end(error)
         return len(text)

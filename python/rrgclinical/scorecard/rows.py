@@ -58,9 +58,8 @@ def read_rows(path: Path, split: str | None) -> tuple[list[Row], tuple[str, ...]
     elif path.suffix.lower() == ".json":
         rows = list(_json(path, text, split))
     else:
-        raise UserError(
-            f"{path} ends in {path.suffix or 'nothing'!r}; wanted .csv, .tsv, .jsonl or .json"
-        )
+        ending = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
+        raise UserError(f"{path} {ending}; wanted .csv, .tsv, .jsonl or .json")
     if not rows:
         raise UserError(f"{path} holds no row; wanted at least one report")
     repaired = sum(map(_repair, rows))

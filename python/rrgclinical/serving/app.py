@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import errno
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
@@ -108,12 +108,30 @@ def listen(host: str, port: int) -> socket.socket:
 
     Raises UserError where the address cannot be had.
     """
+    cause: Exception
+    mend = "choose another --port, or end what is there"
     try:
-        return socket.create_server((host, port), backlog=1024)
-    except (OSError, OverflowError) as error:
-        raise UserError(
-            f"cannot listen on {host}:{port} ({error}); choose another --port, or end what is there"
-        ) from error
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OverflowError as error:
+        cause, mend = error, "choose a --port from 0 to 65535"
+    except (OSError, UnicodeError) as error:
+        cause = error
+        # a number below 0 is one of the look-up of names
+        number = error.errno if isinstance(error, OSError) else -1
+        if number is None or number < 0 or number == errno.EADDRNOTAVAIL:
+            mend = "--host is an address of this machine, such as 127.0.0.1"
+    reason = str(cause).partition(" (while attempting")[0]
+    raise UserError(f"cannot listen on {_address(host, port)} ({reason}); {mend}") from cause
+
+
+def address_of(listening: socket.socket) -> str:
+    """Write the address of a socket as clients give it: http://host:port."""
+    return f"http://{_address(*listening.getsockname()[:2])}"
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def run(app: FastAPI, listening: socket.socket) -> None:
@@ -174,6 +192,6 @@ def _asked(body: dict[str, Any]) -> tuple[list[str], list[str], float]:
         raise UserError("no reports; send at least one")
     progress = body.get("progress", 1.0)
     numeric = isinstance(progress, (int, float)) and not isinstance(progress, bool)
-    if not numeric or not math.isfinite(progress) or not 0 <= progress <= 1:
+    if not numeric or not 0 <= progress <= 1:
         raise UserError(f"progress is {str(progress)[:40]!r}; wanted a share of the steps, 0 to 1")
     return texts[0], texts[1], float(progress)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import numbers
 import socket
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 
+from rrgclinical.backends import check_pairs
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import shown_url
@@ -24,6 +26,8 @@ _AGAIN = (
     "training from its checkpoint"
 )
 _SLOWEST_RETRY = 10.0
+# Seconds that every clock of the system can count.
+_LONGEST = 1e9
 
 
 class ServiceError(UserError):
@@ -37,19 +41,15 @@ class RewardClient:
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8008", timeout: float = 300.0) -> None:
-        """Raises UserError for an address that is none."""
-        self.url, self.timeout = shown_url(url), timeout
-        try:
-            parts = urlsplit(url.rstrip("/"))
-            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # a port that is no number
-            valid = False
-        if not valid or not timeout > 0:
+        """Raises UserError for an address that is none, and for a timeout that is no time."""
+        self._parts = _parts(url)
+        self.url = shown_url(url)
+        if not _is_real(timeout) or not 0 < timeout <= _LONGEST:
             raise UserError(
-                f"reward service {self.url!r}, timeout {timeout:g}; wanted an address such as "
-                "http://host:8008, and more than 0 seconds"
+                f"reward service {self.url!r}, timeout {str(timeout)[:40]!r}; wanted more than 0 "
+                f"seconds, and at most {_LONGEST:g}"
             )
-        self._parts = parts
+        self.timeout = float(timeout)
 
     def __call__(
         self, reports: Sequence[str], references: Sequence[str], progress: float = 1.0
@@ -62,14 +62,16 @@ class RewardClient:
         Raises:
             ServiceError: the service is gone, slow, full, refuses, or answers with anything but
                 one finite number for each report and term.
+            TypeError, ValueError: as `check_pairs`, and a progress that is no share from 0 to 1.
         """
-        if len(reports) != len(references):
+        texts, truth = check_pairs(reports, references)
+        if not _is_real(progress) or not 0 <= progress <= 1:
             raise ValueError(
-                f"{len(reports)} reports for {len(references)} references; pass one each"
+                f"progress is {str(progress)[:40]!r}; wanted a share of the steps, 0 to 1"
             )
-        if not len(reports):
+        if not texts:
             return {"total": np.zeros(0)}
-        body = {"reports": list(reports), "references": list(references), "progress": progress}
+        body = {"reports": texts, "references": truth, "progress": float(progress)}
         content, until = json.dumps(body).encode(), time.monotonic() + self.timeout
         while True:
             status, headers, answer = self._post(content, until)
@@ -87,7 +89,7 @@ class RewardClient:
                 f"the reward service at {self.url} answered HTTP {status}: {_error(answer)}; no "
                 "report of this call has a score"
             )
-        return self._read(answer, len(reports))
+        return self._read(answer, len(texts))
 
     def _post(self, content: bytes, until: float) -> tuple[int, Any, bytes]:
         """Send one request; status, headers and the whole body of its answer."""
@@ -138,12 +140,30 @@ class RewardClient:
             if not isinstance(values, list) or len(values) != count:
                 held = len(values) if isinstance(values, list) else type(values).__name__
                 raise wrong(f"with {held} scores of {name[:40]} for {count} reports")
-            bad = next(
-                (v for v in values if type(v) not in (int, float) or not math.isfinite(v)), 0
-            )
-            if bad != 0:
-                raise wrong(f"with {str(bad)[:40]} as a score of {name[:40]}")
+            # false is no score, though Python takes it for 0
+            if bad := [v for v in values if type(v) not in (int, float) or not math.isfinite(v)]:
+                raise wrong(f"with {str(bad[0])[:40]} as a score of {name[:40]}")
         return {name: np.array(values, dtype=np.float64) for name, values in scores.items()}
+
+
+def _parts(url: object) -> SplitResult:
+    """Part an address; UserError for one that no request could be sent to."""
+    shown = shown_url(url) if isinstance(url, str) else type(url).__name__
+    try:
+        parts = urlsplit(url.rstrip("/")) if isinstance(url, str) else urlsplit("")
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        valid = valid and str(url).isprintable() and " " not in str(url) and parts.path.isascii()
+        valid = valid and not (parts.query or parts.fragment)
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # a port that is no number, a name that no server can have
+        valid = False
+    if not valid:
+        raise UserError(f"reward service {shown!r}; wanted an address such as http://host:8008")
+    return parts
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:

@@ -54,7 +54,7 @@ def swift_reward(
     Raises ValueError for a data set without it.
     """
     if column not in columns:
-        lists = ", ".join(sorted(k for k, v in columns.items() if isinstance(v, list)))
+        lists = ", ".join(sorted(k for k, v in columns.items() if isinstance(v, list))) or "none"
         raise ValueError(f"the data set has no column {column!r}, it has {lists}; pass column=")
     return _client(url)(completions, columns[column])["total"].tolist()
 
@@ -62,7 +62,17 @@ def swift_reward(
 def easyr1_reward(
     reward_inputs: Sequence[Mapping[str, Any]], *, url: str | None = None, **_: Any
 ) -> list[dict[str, float]]:
-    """Score a batch as EasyR1's `reward_function`: `overall`, and the terms beside it."""
+    """Score a batch as EasyR1's `reward_function`: `overall`, and the terms beside it.
+
+    Raises ValueError for what is no list of rows with `response` and `ground_truth`.
+    """
+    if isinstance(reward_inputs, Mapping):
+        raise ValueError("one row; wanted a list of them: worker.reward.reward_type=batch")
+    for place, row in enumerate(reward_inputs):
+        if lacking := [name for name in ("response", "ground_truth") if name not in row]:
+            raise ValueError(
+                f"row {place} has no {lacking[0]!r}; it has {', '.join(row) or 'none'}"
+            )
     scores = _client(url)(
         [row["response"] for row in reward_inputs], [row["ground_truth"] for row in reward_inputs]
     )

@@ -43,12 +43,15 @@ class Significance:
     digest: str
 
 
-def load_table(file: str | None = None) -> Significance:
+def load_table(file: str | Path | None = None) -> Significance:
     """Read a table, the packaged one by default.
 
     Raises UserError for a file that is no table, a finding that is unknown, missing or named twice,
-    and a weight outside its range.
+    a pair of related findings that stands twice or is one finding, a misplaced one that is no
+    device, a weight outside its range, and weights that are all 0.
     """
+    if file is not None and not isinstance(file, str | Path):
+        raise UserError(f"severity: table is {file!r}; wanted the path of a YAML file")
     return _read(Path(file).expanduser()) if file else _packaged()
 
 
@@ -90,8 +93,13 @@ def _table(path: str, values: Any, digest: str) -> Significance:
     misplaced = {k: v for k, v in values["misplaced"].items() if k != "other"}
     other = float(values["misplaced"].get("other", max(misplaced.values(), default=1.0)))
     named = {_concept(path, name): float(share) for name, share in misplaced.items()}
+    if other_kind := [name for name in misplaced if CONCEPT_ID[name] not in DEVICES]:
+        raise UserError(f"{path}: misplaced: {other_kind[0]!r} is no device, take it out")
+    weight = _weights(path, values)
+    if not any(weight.values()):
+        raise UserError(f"{path}: every finding weighs 0; give a tier a weight above it")
     return Significance(
-        weight=_weights(path, values),
+        weight=weight,
         misplaced={device: named.get(device, other) for device in DEVICES},
         affinity=_affinity(path, values["related"], float(values["devices"])),
         left={name: float(share) for name, share in values["left"].items()},
@@ -122,12 +130,17 @@ def _weights(path: str, values: Mapping[str, Any]) -> dict[int, float]:
 
 
 def _affinity(path: str, related: Any, devices: float) -> dict[tuple[int, int], float]:
+    named: set[frozenset[int]] = set()
     shares = {(i, j): devices for i in DEVICES for j in DEVICES}
     shares |= {(concept, concept): 1.0 for concept in _FINDINGS.values()}
     for entry in related if isinstance(related, list) else [related]:
         if not isinstance(entry, list) or len(entry) != 3:
             raise UserError(f"{path}: related has {entry!r}; wanted [finding, finding, share]")
         first, second = (_concept(path, name) for name in entry[:2])
+        if first == second or frozenset((first, second)) in named:
+            fault = "one finding twice" if first == second else "a pair that stands twice"
+            raise UserError(f"{path}: related has {entry!r}, {fault}; keep one of two findings")
+        named.add(frozenset((first, second)))
         share = _number(path, f"related {entry[0]}, {entry[1]}", entry[2], 1.0)
         shares[first, second] = shares[second, first] = share
     return shares
@@ -144,6 +157,8 @@ def _same_keys(path: str, part: str, values: Any, model: Mapping[str, Any]) -> N
 
 
 def _mapping(path: str, values: Any) -> Mapping[str, Any]:
+    if values is None:
+        raise UserError(f"{path}: nothing stands where names with their values are wanted")
     if not isinstance(values, dict):
         raise UserError(f"{path}: {values!r} stands where names with their values are wanted")
     return values

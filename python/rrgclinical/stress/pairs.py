@@ -43,7 +43,8 @@ def read_pairs(path: Path) -> Preferences:
     """Read a file of pairs: CSV, TSV, JSONL or JSON with the columns of COLUMNS.
 
     `preferred` is first, second or tie, or a number: by how much the first is better. UserError
-    names a row without a preference, and a file without one that is decided.
+    names a row without a preference, one whose reports are no texts or whose reference is blank,
+    and a file without a preference that is decided. A blank report is an empty one.
     """
     rows, _ = read_rows(path, split=None)
     if lacking := [name for name in COLUMNS if name not in rows[0]]:
@@ -56,8 +57,19 @@ def read_pairs(path: Path) -> Preferences:
     preferred = [_preference(row.where, row.get(COLUMNS[3])) for row in rows]
     if not any(preferred):
         raise UserError(f"{path} has no pair with a preference; all are tied")
-    references, first, second = ([str(row.get(name) or "") for row in rows] for name in COLUMNS[:3])
+    references, first, second = (
+        [_text(row.where, name, row.get(name)) for row in rows] for name in COLUMNS[:3]
+    )
     return Preferences(references, first, second, np.array(preferred))
+
+
+def _text(where: str, name: str, cell: object) -> str:
+    if not isinstance(cell, str):
+        problem = "is missing" if cell is None else "is no text"
+        raise UserError(f"{where}: {name} {problem}; wanted the text of a report")
+    if name == COLUMNS[0] and not cell.strip():
+        raise UserError(f"{where}: {name} is blank; wanted the report that both are held to")
+    return cell
 
 
 def _preference(where: str, cell: object) -> float:

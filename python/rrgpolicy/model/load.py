@@ -138,7 +138,7 @@ def load_policy(
     if gradient_checkpointing:
         checkpoint_layers(model)
     model.eval()
-    listed = _listed_ends(model)
+    listed = _listed_ends(name, model)
     closing = fetch(name, lambda: end_of_turn(tokenizer), "the chat template of ")
     closing = next(iter(listed), None) if closing is None else closing
     if closing is None:
@@ -328,12 +328,30 @@ def _is_small(name: str) -> bool:
     return path.is_dir() and sum(f.stat().st_size for f in path.glob("*.safetensors")) < 2**28
 
 
-def _listed_ends(model: Any) -> list[int]:
+def _listed_ends(name: str, model: Any) -> list[int]:
+    _refuse_torn(name)
     listed = model.generation_config.eos_token_id
     ids = [] if listed is None else listed if isinstance(listed, list) else [listed]
-    if not all(type(token) is int for token in ids):
+    rows = model.get_input_embeddings().num_embeddings
+    if not all(type(token) is int and 0 <= token < rows for token in ids):
         raise UserError(
-            f"{model.name_or_path}: generation_config.json has eos_token_id {listed!r}; wanted a "
-            "token id or a list of them"
+            f"{name}: generation_config.json has eos_token_id {listed!r}; wanted a "
+            f"token id or a list of them, each below {rows}"
         )
     return ids
+
+
+def _refuse_torn(name: str) -> None:
+    """Refuse a generation_config.json that is no JSON: transformers takes one for absent.
+
+    The tokens that end a report would be others than those of the checkpoint.
+    """
+    file = Path(name, "generation_config.json")
+    if not file.is_file():
+        return
+    try:
+        json_reader.read(file, dict)
+    except ValueError as error:
+        raise UserError(
+            f"{file} cannot be read ({error}); put it back as its model has it, or delete it"
+        ) from error

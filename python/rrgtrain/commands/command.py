@@ -75,9 +75,10 @@ def add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="start", help="checkpoint directory or hub name")
 
 
-def add_settings(parser: argparse.ArgumentParser, text: str, **options: object) -> None:
+def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
     """Add the settings of a command that has no recipe among its words."""
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help=text, **options)  # type: ignore[arg-type]
+    # with a default argparse does not list it among words that are required
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help=text, default=[])
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

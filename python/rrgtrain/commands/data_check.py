@@ -12,7 +12,7 @@ from rrgtrain.errors import UserError
 def _words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("root", type=Path, help="directory of the data set")
     text = "settings of data (see `rrgtrain keys data`); without data.source it is guessed"
-    add_settings(parser, text, default=[])
+    add_settings(parser, text)
     parser.add_argument(
         "--out", type=Path, help="file for all broken studies, a JSON object a line"
     )

@@ -18,7 +18,7 @@ def _words(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="table or directory that `rrgtrain data check` reads",
     )
-    add_settings(parser, "settings of data", default=[])
+    add_settings(parser, "settings of data")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from rrgclinical.serving.app import listen, make_app, run
+from rrgclinical.serving.app import address_of, listen, make_app, run
 from rrgclinical.serving.batcher import Batcher, BatchSettings
 from rrgtrain.errors import Stopped
 from rrgtrain.rewards import RewardService
@@ -28,8 +28,8 @@ def serve(recipe: Recipe, address: tuple[str, int], settings: BatchSettings) -> 
         # models are loaded, and what a recipe lacks is told, before anyone asks
         rewards(["No acute disease."], ["No acute disease."])
         batcher = Batcher(rewards, settings)
-        host, port = listening.getsockname()[:2]
-        print(f"serving {', '.join(recipe.reward.terms)} on http://{host}:{port}", flush=True)
+        where = address_of(listening)
+        print(f"serving {', '.join(recipe.reward.terms)} on {where}", flush=True)
         # the signal that ends it is raised when all that was accepted is answered
         with suppress(Stopped):
             run(make_app(batcher, rewards.statistics), listening)

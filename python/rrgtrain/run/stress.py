@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rrgclinical.common.files import atomic_write
+from rrgclinical.common.files import atomic_write, require_file_place
 from rrgclinical.scorecard import read_references
 from rrgclinical.severity import CAVEAT
 from rrgclinical.stress import (
@@ -32,6 +32,8 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.run.data import read_studies, split_of
 from rrgtrain.schema import Recipe
 
+_SVG = (b"<svg", b"<?xml")
+
 
 @dataclass(frozen=True)
 class StressOptions:
@@ -48,9 +50,10 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     """Print the tables of each term of the recipe's reward; return the exit status.
 
     1 with `strict` where a harmless change costs more than a critical error. UserError for a term
-    that fails on an empty report, files that cannot be read, and reports that nothing can be
-    planted in.
+    that fails on an empty report, files that cannot be read, reports that nothing can be planted
+    in, words that do not go together, and an `svg` that no drawing can be written to.
     """
+    _require_words(options)
     rewards = RewardService(recipe.reward)
     terms = list(recipe.reward.terms)
     score = partial(_scored, rewards, terms)
@@ -62,8 +65,6 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
         if "severity" in terms:
             print(CAVEAT)
         return 0
-    if options.studies < 1:
-        raise UserError(f"--studies {options.studies}; wanted at least 1")
     texts = _texts(recipe, options.reports)
     for _, value in rewards.measure(terms, [""], [texts[0]]):
         if isinstance(value, RewardError):
@@ -91,6 +92,27 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
         costs = "; ".join(f"{harmless!r} costs more than {error!r}" for harmless, error in both)
         print(f"{term}: {costs}")
     return int(options.strict and bool(dearer))
+
+
+def _require_words(options: StressOptions) -> None:
+    """Refuse words that would do nothing, and a place of the drawing that would lose a file."""
+    if options.studies < 1:
+        raise UserError(f"--studies {options.studies}; wanted at least 1")
+    words = {"--reports": options.reports, "--svg": options.svg, "--strict": options.strict}
+    idle = next((name for name, value in words.items() if value), None)
+    if options.against is not None and idle is not None:
+        raise UserError(
+            f"--against compares preferences and plants no errors; leave out {idle}, or --against"
+        )
+    if options.svg is None:
+        return
+    require_file_place(options.svg)
+    if options.svg.exists() and not options.svg.read_bytes()[:4096].lstrip().startswith(_SVG):
+        raise UserError(f"--svg {options.svg} is there and is no drawing; name another file")
+    try:
+        options.svg.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--svg {options.svg} cannot be written: {error.strerror}") from error
 
 
 def _texts(recipe: Recipe, reports: Path | None) -> list[str]:

@@ -68,3 +68,9 @@ def test_a_line_about_a_huge_word_is_short(capsys: pytest.CaptureFixture[str]) -
     assert main(["plan", f"rl.steps={'x' * 100_000}"]) == 2
     line = capsys.readouterr().err
     assert len(line) < 5_000 and line.count("\n") == 1 and "characters]" in line
+
+
+def test_half_characters_are_escapes_that_a_file_can_hold() -> None:
+    # the name of a directory that is no UTF-8; a page with it could not be written
+    for show in (one_line, printable):
+        assert show("bad\udcff \ud800") == "bad\\udcff \\ud800"

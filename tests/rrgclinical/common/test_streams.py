@@ -55,6 +55,21 @@ def test_a_stream_goes_quiet_at_once_and_stays_so() -> None:
             assert stream.tries <= after + 1 and stream.getvalue() == "line\n" * after
 
 
+def test_a_character_that_the_encoding_lacks_is_its_escape() -> None:
+    # LC_ALL=C, and a file name of Latin-1: an en dash of the table ended a run with a traceback
+    for code, line, written in (
+        ("ascii", "micro-F1 \u2013 caf\xe9\n", b"micro-F1 \\u2013 caf\\xe9\n"),
+        ("latin-1", "\u2013 \xe9\n", b"\\u2013 \xe9\n"),
+        ("utf-8", "report: bad\udcff \u2013\n", "report: bad\\udcff \u2013\n".encode()),
+    ):
+        bytes_ = io.BytesIO()
+        stream = lasting(io.TextIOWrapper(bytes_, encoding=code))
+        assert stream.write(line) == len(line)
+        stream.writelines([line, "end"])
+        stream.flush()
+        assert bytes_.getvalue() == written * 2 + b"end"
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_bar_that_cannot_be_drawn_goes_quiet(terminal: bool) -> None:
     for number in GONE:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from rrgclinical.common.errors import UserError
@@ -22,7 +23,7 @@ from rrgclinical.serving import (
     swift_reward,
     verl_reward,
 )
-from rrgclinical.serving.app import listen, make_app, server_of
+from rrgclinical.serving.app import address_of, listen, make_app, server_of
 from rrgclinical.serving.batcher import Batcher, BatchSettings
 from tests.rrgclinical.serving.service import Lengths, answering, serving, until
 
@@ -160,6 +161,8 @@ def test_a_service_that_is_wrong_or_slow_or_cut_gives_a_line_and_no_score() -> N
         (reply(scores(total=[1.0] * 3)), "with 3 scores of total for 2 reports"),
         (reply(scores(total=[1.0, None])), "with None as a score of total"),
         (reply(scores(total=[1.0, True])), "with True as a score of total"),
+        (reply(scores(total=[False, 1.0])), "with False as a score of total"),
+        (reply(scores(total=[1.0, "0"])), "with 0 as a score of total"),
         (reply(scores(total=[1.0, float("nan")])), "with nan as a score of total"),
         (reply(scores(total=3)), "with int scores of total"),
         (reply(scores(own=[1.0, 1.0])), 'without "scores" and their "total"'),
@@ -181,19 +184,58 @@ def test_a_service_that_is_wrong_or_slow_or_cut_gives_a_line_and_no_score() -> N
 
 
 def test_addresses_that_are_none_are_refused() -> None:
-    for bad in ("localhost:8008", "ftp://host", "http://", "http://host:port", "http://host:0"):
-        with pytest.raises(UserError, match="wanted an address such as"):
-            RewardClient(bad)
-    with pytest.raises(UserError, match="more than 0 seconds"):
-        RewardClient(timeout=0)
-    with pytest.raises(ValueError, match="2 reports for 1 references"):
-        RewardClient()(["a", "b"], ["c"])
+    for bad in (
+        *("localhost:8008", "ftp://host", "http://", "http://host:port", "http://host:0", ""),
+        *("http://host:99999", "http://a b:80", "http://h\n:80", "http://..:80", "http://[::1"),
+        *(f"http://{'a' * 300}:80", "http://h/\xe9", "http://h/a b", "http://h\u2028:80"),
+        *("http://h:80/?key=x", "http://h:80#x", None, 3, b"http://h:80", ["http://h:80"]),
+    ):
+        with pytest.raises(UserError, match="wanted an address such as") as caught:
+            RewardClient(bad)  # type: ignore[arg-type]
+        assert len(str(caught.value).splitlines()) == 1
+    for time_ in (0, -1.0, float("nan"), float("inf"), 1e300, 10**400, None, "3", [1], True):
+        with pytest.raises(UserError, match="more than 0 seconds") as caught:
+            RewardClient(timeout=time_)  # type: ignore[arg-type]
+        assert len(str(caught.value)) < 150
+    assert RewardClient(timeout=np.float32(2.0)).timeout == 2.0
+
+
+def test_a_place_that_cannot_be_listened_at_is_told_with_its_mend() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port} .*another --port"):
             listen("127.0.0.1", port)
-    with pytest.raises(UserError, match="cannot listen on 127.0.0.1:99999"):
-        listen("127.0.0.1", 99999)
+        assert address_of(taken) == f"http://127.0.0.1:{port}"
+    for bad in (99999, -1):
+        with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{bad} .*from 0 to 65535"):
+            listen("127.0.0.1", bad)
+    for host in ("no.such.host.invalid", "300.1.1.1", "http://127.0.0.1", "a" * 300, "192.0.2.1"):
+        with pytest.raises(UserError, match="--host is an address of this machine") as caught:
+            listen(host, 0)
+        assert "another --port" not in str(caught.value)
+
+
+def test_reports_that_are_none_are_told_before_anything_is_sent() -> None:
+    client = RewardClient("http://127.0.0.1:1", 5)  # where nobody listens
+    for bad in ("ab", b"ab", None, 3, [1, "a"], ["a", None], ["a", ["b"]], ["a", b"b"]):
+        for pair in ((bad, ["c", "d"]), (["c", "d"], bad)):
+            with pytest.raises(TypeError):
+                client(*pair)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="2 reports and 1 references"):
+        client(["a", "b"], ["c"])
+    for progress in (float("nan"), float("inf"), -0.1, 1.1, 10**400, None, "0.5", True):
+        with pytest.raises(ValueError, match="wanted a share of the steps"):
+            client(["a"], ["b"], progress)  # type: ignore[arg-type]
+    with pytest.raises(ServiceError, match="is gone"):  # what is right is asked for
+        client(np.array(["a"]), ("b",), np.float32(0.5))  # type: ignore[arg-type]
+
+
+def test_a_row_of_easyr1_without_a_column_is_named() -> None:
+    row = {"response": "a", "ground_truth": "b"}
+    with pytest.raises(ValueError, match="row 1 has no 'ground_truth'; it has response"):
+        easyr1_reward([row, {"response": "a"}])
+    with pytest.raises(ValueError, match="one row; wanted a list of them"):
+        easyr1_reward(row)  # type: ignore[arg-type]
 
 
 def test_a_server_leaves_the_handlers_of_the_process_alone() -> None:

@@ -233,3 +233,29 @@ def test_names_of_a_table_are_texts_and_stand_once(tmp_path: Path) -> None:
     file.write_bytes(b"\xff" + packaged.encode())
     with pytest.raises(UserError, match="is no YAML"):
         load_table(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda t: t["related"].append([*t["related"][0][:2], 0.9]), "a pair that stands twice"),
+        (lambda t: t["related"].append([*t["related"][0][1::-1], 0.9]), "a pair that stands twice"),
+        (lambda t: t["related"].append(["edema", "edema", 0.1]), "one finding twice"),
+        (lambda t: t["misplaced"].update({"pneumothorax": 0.1}), "'pneumothorax' is no device"),
+        (lambda t: t["tiers"].update(dict.fromkeys(t["tiers"], 0)), "every finding weighs 0"),
+    ],
+)
+def test_what_would_be_passed_over_in_a_table_is_refused(tmp_path, change, line):
+    # the last of two shares counted, and a finding that is no device had no effect
+    with pytest.raises(UserError, match=line) as caught:
+        load_table(edited(tmp_path, change))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_table_that_is_no_path_or_holds_nothing_is_told(tmp_path):
+    for bad in (3, True, [1], {"a": 1}):
+        with pytest.raises(UserError, match="wanted the path of a YAML file"):
+            load_table(bad)
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    with pytest.raises(UserError, match="empty.yaml: nothing stands where names"):
+        load_table(str(tmp_path / "empty.yaml"))

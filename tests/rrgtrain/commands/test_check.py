@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,25 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
     assert "REFUSED: trainer and sampler differ by" in lines["engine"]
     assert "likely another temperature" in lines["engine"]
     assert main(["check", str(text_directory()), "policy.shared=1"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('{"eos_token_id": 99999}', "eos_token_id 99999; wanted a token id or a list of them, eac"),
+        ('{"eos_token_id": [1, -1]}', "eos_token_id [1, -1]; wanted a token id"),
+        ('{"eos_token_id": ', "generation_config.json cannot be read (Expecting value"),
+        ("", "generation_config.json cannot be read (Expecting value"),
+        ("[]", "model: REFUSED: "),
+    ],
+)
+def test_ends_of_a_report_that_no_token_has(
+    content: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # a torn file was passed over in silence, and reports ended at other tokens
+    place = tmp_path / "model"
+    shutil.copytree(text_directory(), place)
+    (place / "generation_config.json").write_text(content)
+    assert main(["check", str(place), "data.images=none"]) == 1
+    (refusal,) = capsys.readouterr().out.splitlines()
+    assert line in refusal and refusal.startswith("model: REFUSED: ")

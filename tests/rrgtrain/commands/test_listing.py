@@ -93,3 +93,15 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
             command, stdout=closed, stderr=subprocess.PIPE, env=environment, check=False
         )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["keys", "--help"], ["keys"]])
+def test_help_that_arrives_nowhere_is_no_success(words: list[str]) -> None:
+    command = [sys.executable, "-m", "rrgtrain", *words]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, env=environment, check=False
+        )
+    assert done.returncode == 2
+    assert b"standard output cannot be written: No space left" in done.stderr

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
+import os
+
+import pytest
 
 from rrgtrain.cli import main
 
@@ -68,3 +72,61 @@ def test_own_pairs(tmp_path, capsys):
     ):
         assert main(["stress", "--against", pairs_file(tmp_path, preferred), *words]) == 2
         assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"second": None}, "second is missing"),
+        ({"first": ["Edema."]}, "first is no text"),
+        ({"first": {"text": "Edema."}}, "first is no text"),
+        ({"second": 3}, "second is no text"),
+        ({"reference": " "}, "reference is blank"),
+    ],
+)
+def test_a_pair_without_a_text_is_no_pair(tmp_path, capsys, change, line):
+    # each was scored: null as an empty report, a list as its Python form
+    whole = {"reference": "Edema.", "first": "Edema.", "second": "", "preferred": "first"}
+    path = tmp_path / "pairs.jsonl"
+    words = ["stress", "--against", str(path), "reward.terms={severity: 1}"]
+    path.write_text(json.dumps(whole) + "\n")
+    assert main(words) == 0  # an empty report is one
+    path.write_text(f"{json.dumps(whole)}\n{json.dumps({**whole, **change})}\n")
+    capsys.readouterr()
+    assert main(words) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert f"pairs.jsonl:2: {line}; wanted" in told
+    if change == {"second": None}:
+        del whole["second"]
+        path.write_text(f"{path.read_text().splitlines()[0]}\n{json.dumps(whole)}\n")
+        assert main(words) == 2 and "2: second is missing" in capsys.readouterr().err
+
+
+def test_words_that_would_do_nothing_are_refused(tmp_path, capsys):
+    pairs = pairs_file(tmp_path, ["first", "second", "tie"])
+    for idle in (["--strict"], ["--svg", str(tmp_path / "a.svg")], ["--reports", pairs]):
+        assert main(["stress", "--against", pairs, *idle]) == 2
+        assert f"leave out {idle[0]}, or --against" in capsys.readouterr().err
+
+
+def test_a_drawing_replaces_no_other_file_and_no_device(tmp_path, capsys):
+    texts = tmp_path / "reports.csv"
+    texts.write_text("id,report\n1,No acute disease.\n")
+    (tmp_path / "is").write_text("a file")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to(os.devnull)
+    (tmp_path / "out").symlink_to("/proc/self/fd/1")
+    before = sorted((p.name, p.is_symlink(), p.is_file()) for p in tmp_path.iterdir())
+    for svg, line in (
+        (texts, "is there and is no drawing"),
+        (tmp_path, "is a directory"),
+        (tmp_path / "pipe", "is a device, a pipe or a stream"),
+        (tmp_path / "null", "is a device, a pipe or a stream"),
+        (tmp_path / "out", "is a device, a pipe or a stream"),
+        (tmp_path / "is" / "a.svg", "is a file"),
+    ):
+        assert main(["stress", "--reports", str(texts), "--svg", str(svg)]) == 2
+        told = capsys.readouterr()
+        assert line in told.err and not told.out, svg
+    assert texts.read_text().startswith("id,report")
+    assert before == sorted((p.name, p.is_symlink(), p.is_file()) for p in tmp_path.iterdir())

@@ -1,0 +1,41 @@
+"""Files that are written whole or not at all, and places that take none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import atomic_write, require_file_place
+
+
+def kinds(folder: Path) -> list[tuple[str, int]]:
+    return sorted((p.name, p.lstat().st_mode) for p in folder.iterdir())
+
+
+def test_a_rename_never_stands_where_something_else_than_a_file_was(tmp_path: Path) -> None:
+    # as root `--svg /dev/null` made a plain file of it, for every program of the machine
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "to-null").symlink_to(os.devnull)
+    (tmp_path / "to-stdout").symlink_to("/proc/self/fd/1")
+    before = kinds(tmp_path)
+    for name in ("pipe", "folder", "to-null", "to-stdout"):
+        for write in (require_file_place, lambda path: atomic_write(path, "text")):
+            with pytest.raises(UserError, match="; name a file"):
+                write(tmp_path / name)
+    assert kinds(tmp_path) == before
+
+
+def test_files_and_links_to_files_are_written(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("old")
+    (tmp_path / "link").symlink_to("there")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    for name in ("new", "there", "link", "dangling"):
+        atomic_write(tmp_path / name, name)
+        assert (tmp_path / name).read_text() == name
+    with pytest.raises(UserError, match="is a file; name a file in a directory"):
+        require_file_place(tmp_path / "new" / "x")
+    assert not list(tmp_path.glob(".*"))
