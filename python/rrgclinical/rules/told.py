@@ -22,8 +22,8 @@ class Told:
     """Drafts of a sentence by place; a cue reaches all from a place `low` on.
 
     A status never rises again, so what a cue of one kind has changed it need not visit a second
-    time: each kind keeps the places it has not reached yet, and a sentence takes linear time
-    however many cues look back. A structure, blank from the start, is never reached.
+    time: each kind takes up new places when it looks and keeps those it has not reached, and a
+    sentence takes linear time however many cues look back. A structure, blank, is never reached.
     """
 
     __slots__ = ("_places", "_taken", "_unreached", "drafts")
