@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.anatomy import Subject
@@ -33,6 +35,7 @@ _LIST = 4
 """Tokens allowed between structures that share a predicate ("heart size and the hila")."""
 _SHARED = 16
 """Structures that one predicate tells of at most, and predicates of one structure."""
+_START = attrgetter("start")
 _LOCATIVE = 3
 """Tokens between a preposition and the structure it makes a place ("in the left lung")."""
 
@@ -49,6 +52,7 @@ def read_sentence(sentence: str) -> tuple[Mention, ...]:
     return tuple(m._replace(start=kept[m.start], end=kept[m.end - 1] + 1) for m in mentions)
 
 
+@dataclass(slots=True, eq=False)
 class _Reader(Scopes):
     """One pass over the events of a sentence, left to right: its findings and structures.
 
@@ -56,11 +60,9 @@ class _Reader(Scopes):
     is the end of the last structure that the pending predicates took.
     """
 
-    def __init__(self, events: list[Event], sentence: str) -> None:
-        super().__init__(events, sentence)
-        self.named: list[Named] = []
-        self.settled = False
-        self.bound_last = -1
+    named: list[Named] = field(default_factory=list)
+    settled: bool = False
+    bound_last: int = -1
 
     def read(self) -> tuple[Mention, ...]:
         handlers = _HANDLERS
@@ -71,8 +73,9 @@ class _Reader(Scopes):
                     handler(self, index, event, role)
         self._flush()
         drafts = settle(self.headings, self.drafts, self.events)
-        told = (d for d in drafts if d.status != ClassId.BLANK or CONCEPTS[d.concept].anatomy)
-        return tuple(draft.close() for draft in sorted(told, key=lambda d: d.start))
+        told = [d for d in drafts if d.status != ClassId.BLANK or CONCEPTS[d.concept].anatomy]
+        told.sort(key=_START)
+        return tuple([draft.close() for draft in told])
 
     def _finding(self, index: int, event: Event, role: Role) -> None:
         if is_elsewhere(self.events, index, role, self.sentence):
@@ -87,7 +90,11 @@ class _Reader(Scopes):
             self.pool = []
             return
         status = self._status(event)
-        if self.negate and _sides_differ(self.pool[: self.kept], self.pool[self.kept :]):
+        if (
+            self.negate
+            and self.kept
+            and _sides_differ(self.pool[: self.kept], self.pool[self.kept :])
+        ):
             status = ClassId.POSITIVE  # "a small right but no left effusion"
             del self.pool[self.kept :]
         for predicate, source in pending:

@@ -13,7 +13,7 @@ from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
 
 GRANULOMA = CONCEPT_ID["granuloma"]
-_LESIONS = (CONCEPT_ID["lung lesion"], CONCEPT_ID["nodular opacity"])
+LESIONS = frozenset({CONCEPT_ID["lung lesion"], CONCEPT_ID["nodular opacity"]})
 _ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
 _BEFORE = frozenset({Cue.ASSERT, Cue.COMMA, Cue.PREDICATE})
 _BEHIND = frozenset({Cue.PREPOSITION, Cue.FINITE, Cue.VERB, Cue.WHICH, Cue.COMMA, Cue.ASSERT})
@@ -28,10 +28,10 @@ _INSIDE = re.compile(
 )
 
 
-def is_calcified_nodule(events: Sequence[Event], index: int, concept: int, sentence: str) -> bool:
-    """True when the finding at `index` is a nodule that is called calcified."""
+def is_calcified_nodule(events: Sequence[Event], index: int, sentence: str) -> bool:
+    """True when the lesion at `index` is a nodule that is called calcified."""
     event = events[index]
-    if concept not in _LESIONS or "nod" not in sentence[event.start : event.end].lower():
+    if "nod" not in sentence[event.start : event.end].lower():
         return False
     return (
         _called_before(events, index, sentence)
@@ -43,13 +43,13 @@ def is_calcified_nodule(events: Sequence[Event], index: int, concept: int, sente
 def _called_before(events: Sequence[Event], index: int, sentence: str) -> bool:
     start = index
     while start and index - start < _FAR:
-        cues = _cues(events[start - 1])
+        cues = events[start - 1].cues
         if not (cues & _ATTRIBUTES or cues <= _BEFORE):
             break
         start -= 1
     begin = events[start - 1].end if start else 0
-    if start and _cues(events[start - 1]) & {Cue.VERB, Cue.SUBJECT}:  # "aorta is calcified, nodule"
-        comma = next((event for event in events[start:index] if Cue.COMMA in _cues(event)), None)
+    if start and events[start - 1].cues & {Cue.VERB, Cue.SUBJECT}:  # "aorta is calcified, nodule"
+        comma = next((event for event in events[start:index] if Cue.COMMA in event.cues), None)
         begin = begin if comma is None else comma.end
     called = _CALCIFIED.search(sentence, begin, events[index].end)
     return called is not None and not _DOUBTED.fullmatch(called[1] or "")
@@ -59,13 +59,13 @@ def _called_behind(events: Sequence[Event], index: int, sentence: str) -> bool:
     listed = False
     for place in range(index + 1, min(len(events) - 1, index + _FAR)):
         event = events[place]
-        cues = _cues(event)
+        cues = event.cues
         if "calcified" in sentence[event.start : event.end].lower():
             told = sentence[events[place - 1].end : event.start]
             if _DOUBTED.search(told) or Cue.PREDICATE not in cues:
                 return False
             follower = events[place + 1]
-            return follower.first > event.last or not _cues(follower) & {
+            return follower.first > event.last or not follower.cues & {
                 Cue.FINDING,
                 Cue.SUBJECT,
                 *_ATTRIBUTES,
@@ -76,7 +76,3 @@ def _called_behind(events: Sequence[Event], index: int, sentence: str) -> bool:
         if not (cues & {Cue.SUBJECT, *_ATTRIBUTES} or cues <= _BEHIND):
             return False
     return False
-
-
-def _cues(event: Event) -> frozenset[Cue]:
-    return frozenset(role.cue for role in event.roles)

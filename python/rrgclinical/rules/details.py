@@ -37,7 +37,7 @@ _SMALLER = (
     r"|clearing|diminish(?:ed|ing)|reduced|partial(?:ly)?\s+resol(?:ved|ution))"
 )
 _CHANGE = re.compile(
-    rf"\b(?:(?P<same>{_DENIAL}(?:change[ds]?|{_BIGGER}|{_SMALLER})"
+    rf"\b(?=\w)(?:(?P<same>{_DENIAL}(?:change[ds]?|{_BIGGER}|{_SMALLER})"
     r"|stable|unchanged|persist(?:s|ed|ent|ing)?|similar|constant|remain(?:s|ed)?)"
     r"|(?P<worse>new(?:ly)?|worse\w*|progress(?:ed|ion|ive|ively|ing)|enlarging|larger|increasing"
     r"|developed|greater\s+(?:than\s+)?(?:on\s+)?(?:before|prior|previous)"

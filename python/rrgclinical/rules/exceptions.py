@@ -55,7 +55,7 @@ def read_exception(events: Sequence[Event], index: int, sentence: str) -> int:
         if not known.issuperset(words):
             return ClassId.BLANK
         told |= not amounts.isdisjoint(words)
-        cues = frozenset(role.cue for role in event.roles)
+        cues = event.cues
         if cues & _ENDS:
             break
         if cues & _ATTRIBUTES or Cue.PRONOUN in cues:

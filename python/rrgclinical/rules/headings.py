@@ -29,11 +29,11 @@ class Heading(NamedTuple):
 def find_heading(events: Sequence[Event], colon: int) -> Heading | None:
     """The heading that ends at `colon`, which opens the sentence or comes after a mark."""
     first = colon
-    while first and _cues(events[first - 1]) & _NAMES:
+    while first and events[first - 1].cues & _NAMES:
         first -= 1
-    named = any(Cue.FINDING in _cues(event) for event in events[first:colon])
-    begins = not first or (bool(_cues(events[first - 1]) & _MARKS) and _is_mark(events[first - 1]))
-    begins |= Cue.COMMA in _cues(events[first])
+    named = any(Cue.FINDING in event.cues for event in events[first:colon])
+    begins = not first or (bool(events[first - 1].cues & _MARKS) and _is_mark(events[first - 1]))
+    begins |= Cue.COMMA in events[first].cues
     return Heading(first, colon) if named and begins else None
 
 
@@ -78,7 +78,7 @@ def _denies(events: Sequence[Event], places: range, told: bool) -> bool:
     Or with a structure, where `told` says that something is said of it.
     """
     for event in (events[place] for place in places):
-        cues = _cues(event)
+        cues = event.cues
         if cues & _DENIALS:
             return True
         if Cue.SUBJECT in cues:
@@ -92,7 +92,3 @@ def _denies(events: Sequence[Event], places: range, told: bool) -> bool:
 
 def _is_mark(event: Event) -> bool:
     return event.end - event.start <= 2  # a dash or bullet, no "but" or "there is"
-
-
-def _cues(event: Event) -> frozenset[Cue]:
-    return frozenset(role.cue for role in event.roles)

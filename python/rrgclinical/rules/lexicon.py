@@ -46,9 +46,10 @@ class Role(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A phrase found in a sentence: its roles, token range and character range."""
+    """A phrase found in a sentence: its roles, their cues, token range and character range."""
 
     roles: tuple[Role, ...]
+    cues: frozenset[Cue]
     first: int
     last: int
     start: int
@@ -80,7 +81,7 @@ def phrase_table() -> PhraseTable:
     for mark, cues in PUNCTUATION.items():
         for cue in cues:
             table.add_word(mark, Role(cue))
-    table.compile()
+    table.compile(_with_cues)
     table.lemma.update(dict.fromkeys(_NOT, table.lemma["not"]), ca=table.lemma["can"])
     return table
 
@@ -94,11 +95,19 @@ def find_events(sentence: str) -> list[Event]:
     lemma = table.lemma
     words = [lemma.get(word := match.group()) or _misspelt(word) for match in matches]
     events = [
-        Event(roles, first, last, matches[first].start(), matches[last - 1].end())
-        for roles, first, last in table.find(words)
+        Event(roles, cues, first, last, matches[first].start(), matches[last - 1].end())
+        for (roles, cues), first, last in table.find(words)
     ]
     count, length = len(words), len(sentence)
-    return [*events, Event((Role(Cue.END),), count, count, length, length)]
+    events.append(Event(*_AT_END, count, count, length, length))
+    return events
+
+
+def _with_cues(roles: tuple[Role, ...]) -> tuple[tuple[Role, ...], frozenset[Cue]]:
+    return roles, frozenset(role.cue for role in roles)
+
+
+_AT_END = _with_cues((Role(Cue.END),))
 
 
 @cache

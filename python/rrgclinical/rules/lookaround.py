@@ -24,7 +24,8 @@ _PLACES = frozenset({Cue.SIDE, Cue.ZONE})
 _SEGMENT_ENDS = frozenset(
     {Cue.COMMA, Cue.DASH, Cue.COLON, Cue.BREAK, Cue.RESET, Cue.SUBORDINATE, Cue.WHICH, Cue.AND}
 )
-_NOT_BETWEEN = frozenset({*_SEGMENT_ENDS, Cue.END, Cue.NEGATE, Cue.PREDICATE})
+_ENDS = _SEGMENT_ENDS | {Cue.END}
+_NOT_BETWEEN = _ENDS | {Cue.NEGATE, Cue.PREDICATE}
 _BETWEEN = frozenset(
     {
         Cue.PREPOSITION,
@@ -48,6 +49,8 @@ class Ahead:
     event decides. Places are asked about from left to right, so that an answer found holds for
     all places up to the event that gave it, and each event is looked at once per question.
     """
+
+    __slots__ = ("_found", "events")
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
@@ -74,11 +77,11 @@ def opens_statement(events: Sequence[Event], index: int) -> bool:
     of its own. A large or significant finding is what a list of denials names ("no consolidation,
     large effusion"), unless it has a verb or a side ("large left effusion").
     """
-    cues = _cues(events[index])
+    cues = events[index].cues
     if cues & _OPENERS:
         return True
     subject = index
-    while (named := _cues(events[subject])) and named <= _PLACES:
+    while (named := events[subject].cues) and named <= _PLACES:
         subject += 1
     if Cue.SUBJECT in named:  # "right lung is collapsed"
         return _subject_has_verb(events, subject)
@@ -101,13 +104,13 @@ def or_follows(events: Sequence[Event], index: int) -> bool | None:
 
 def advice_follows(events: Sequence[Event], index: int) -> bool | None:
     """Ask `Ahead`: is an examination asked for before the next clause?"""
-    cues = _cues(events[index])
+    cues = events[index].cues
     return True if Cue.ADVICE in cues else False if Cue.BREAK in cues else None
 
 
 def grades(event: Event) -> bool:
     """True when `event` says how severe the next finding is, and nothing else."""
-    return _cues(event) == {Cue.SEVERITY}
+    return event.cues == {Cue.SEVERITY}
 
 
 def looks_back(ahead: Ahead, index: int) -> bool:
@@ -119,7 +122,7 @@ def looks_back(ahead: Ahead, index: int) -> bool:
     if ahead.ask(_names_more, index + 1):
         return False
     for place in range(index - 1, max(-1, index - 1 - _FAR), -1):
-        cues = _cues(ahead.events[place])
+        cues = ahead.events[place].cues
         if cues & {Cue.FINDING, Cue.PREDICATE}:
             return True
         if not cues & _BETWEEN:
@@ -128,7 +131,7 @@ def looks_back(ahead: Ahead, index: int) -> bool:
 
 
 def _names_more(events: Sequence[Event], index: int) -> bool | None:
-    cues = _cues(events[index])
+    cues = events[index].cues
     if cues & {Cue.FINDING, Cue.SUBJECT}:
         return True
     return False if cues & _SEGMENT_ENDS else None
@@ -141,7 +144,7 @@ def verb_of_denied(events: Sequence[Event], index: int) -> int:
     """
     verb = -1
     for place in range(index + 1, min(len(events), index + 1 + _FAR)):
-        cues = _cues(events[place])
+        cues = events[place].cues
         if Cue.FINDING in cues:
             return verb
         if verb < 0 and Cue.VERB in cues:
@@ -155,7 +158,7 @@ def denial_behind(events: Sequence[Event], index: int) -> Event | None:
     """Find what denies a finding named behind `index` in its clause ("that X has cleared")."""
     named = False
     for event in events[index + 1 : index + 1 + _FAR]:
-        cues = _cues(event)
+        cues = event.cues
         if Cue.NEGATED_BEFORE in cues or Cue.NEGATE_EITHER in cues:
             return event if named else None
         if cues & {Cue.END, Cue.COMMA, Cue.BREAK, Cue.WHICH, Cue.OR, Cue.AND}:
@@ -167,7 +170,7 @@ def denial_behind(events: Sequence[Event], index: int) -> Event | None:
 def ends_sentence(events: Sequence[Event], index: int) -> bool:
     """True when nothing that tells of a finding follows in the clause."""
     for place in range(index + 1, min(len(events), index + 1 + _FAR)):
-        cues = _cues(events[place])
+        cues = events[place].cues
         if cues & {Cue.END} or (Cue.BREAK in cues and _is_mark(events[place])):
             return True
         if not cues & {Cue.SUBJECT, Cue.ADVICE, Cue.PREPOSITION}:
@@ -180,18 +183,18 @@ def stands_behind_mark(events: Sequence[Event], index: int) -> bool:
     follower = events[index + 1]
     if not index or follower.first != events[index].last:
         return False
-    if not _cues(events[index - 1]) & {Cue.COMMA, Cue.DASH}:
+    if not events[index - 1].cues & {Cue.COMMA, Cue.DASH}:
         return False
-    return bool(_cues(follower) & {Cue.COMMA, Cue.DASH, Cue.END, Cue.BREAK})
+    return bool(follower.cues & {Cue.COMMA, Cue.DASH, Cue.END, Cue.BREAK})
 
 
 def is_aside(events: Sequence[Event], index: int) -> bool:
     """True for a cue between commas that speaks of what follows ("or, likely, X")."""
-    if not index or Cue.COMMA not in _cues(events[index - 1]) & _cues(events[index + 1]):
+    if not index or Cue.COMMA not in events[index - 1].cues & events[index + 1].cues:
         return False
-    if index < 2 or Cue.FINDING not in _cues(events[index - 2]):
+    if index < 2 or Cue.FINDING not in events[index - 2].cues:
         return True
-    return bool(_cues(events[min(index + 2, len(events) - 1)]) & {Cue.FINDING, *_ATTRIBUTES})
+    return bool(events[min(index + 2, len(events) - 1)].cues & {Cue.FINDING, *_ATTRIBUTES})
 
 
 def graded_by(events: Sequence[Event], index: int, source: Event) -> bool:
@@ -201,7 +204,7 @@ def graded_by(events: Sequence[Event], index: int, source: Event) -> bool:
         place -= 1
         if events[place] is source:
             return True
-        if not _cues(events[place]) & _ATTRIBUTES:
+        if not events[place].cues & _ATTRIBUTES:
             return False
     return False
 
@@ -211,9 +214,7 @@ def ends_segment(events: Sequence[Event], index: int) -> bool:
     follower = events[index + 1]
     if is_aside(events, index):
         return False  # "edema or, less likely, pneumonia"
-    return follower.first == events[index].last and bool(
-        _cues(follower) & {*_SEGMENT_ENDS, Cue.END}
-    )
+    return follower.first == events[index].last and not follower.cues.isdisjoint(_ENDS)
 
 
 def modifies_what_follows(ahead: Ahead, index: int) -> bool:
@@ -222,9 +223,9 @@ def modifies_what_follows(ahead: Ahead, index: int) -> bool:
 
 
 def _noun_of_predicates(events: Sequence[Event], index: int) -> bool | None:
-    cues = _cues(events[index])
+    cues = events[index].cues
     if cues & {Cue.FINDING, Cue.SUBJECT}:
-        return Cue.COMMA not in _cues(events[index - 1])
+        return Cue.COMMA not in events[index - 1].cues
     if not cues & {Cue.PREDICATE, Cue.AND, Cue.COMMA, Cue.ASSERT, *_ATTRIBUTES}:
         return False
     return None
@@ -232,7 +233,7 @@ def _noun_of_predicates(events: Sequence[Event], index: int) -> bool | None:
 
 def coordinated(events: Sequence[Event], index: int) -> bool:
     """True when an "and" joins the words just before it to the event at `index`."""
-    if index < 2 or Cue.AND not in _cues(events[index - 1]):
+    if index < 2 or Cue.AND not in events[index - 1].cues:
         return False
     before, joint, event = events[index - 2 : index + 1]
     return before.last == joint.first and joint.last == event.first
@@ -240,7 +241,7 @@ def coordinated(events: Sequence[Event], index: int) -> bool:
 
 def names_finding(events: Sequence[Event], index: int) -> bool | None:
     """Ask `Ahead`: does a finding with an observation, no device, follow in the segment?"""
-    if _cues(events[index]) & {Cue.COMMA, Cue.BREAK}:
+    if events[index].cues & {Cue.COMMA, Cue.BREAK}:
         return False
     for role in events[index].roles:
         if role.cue == Cue.FINDING:
@@ -259,7 +260,7 @@ def names_other(events: Sequence[Event], index: int) -> bool:
     behind, other = events[index], False
     for place in range(index - 1, max(-1, index - 1 - _FAR), -1):
         event = events[place]
-        cues = _cues(event)
+        cues = event.cues
         if Cue.FINDING in cues:
             return _is_device(event)
         other |= event.last < behind.first  # a word of no table
@@ -273,11 +274,11 @@ def names_other(events: Sequence[Event], index: int) -> bool:
 def stands_for_finding(events: Sequence[Event], index: int) -> bool:
     """True for a pronoun beside an attribute or place: "a small one", "those in"."""
     event, behind = events[index], events[index + 1]
-    if behind.first == event.last and Cue.PREPOSITION in _cues(behind):
+    if behind.first == event.last and Cue.PREPOSITION in behind.cues:
         return True
     if index == 0 or events[index - 1].last != event.first:
         return False
-    return bool(_cues(events[index - 1]) & {Cue.ASSERT, *_ATTRIBUTES})
+    return bool(events[index - 1].cues & {Cue.ASSERT, *_ATTRIBUTES})
 
 
 def leaves_out_finding(events: Sequence[Event], index: int, sentence: str) -> bool:
@@ -291,14 +292,15 @@ def leaves_out_finding(events: Sequence[Event], index: int, sentence: str) -> bo
     before = events[index]
     for place in range(index + 1, len(events)):
         event = events[place]
-        cues = _cues(event)
+        cues = event.cues
+        ends = not cues.isdisjoint(_ENDS)
+        if not (ends or Cue.ASSERT in cues or cues <= _ELLIPSIS):
+            return False
         between = sentence[before.end : event.start].strip(" .").lower()
         if between and not (between == "the" and cues & _PLACES):
             return False
-        if cues & {Cue.END, *_SEGMENT_ENDS}:
+        if ends:
             return sided and there
-        if not (Cue.ASSERT in cues or cues <= _ELLIPSIS):
-            return False
         if Cue.SIDE in cues and there and not placed:
             return False  # "stable left ..."
         sided |= Cue.SIDE in cues
@@ -309,7 +311,7 @@ def leaves_out_finding(events: Sequence[Event], index: int, sentence: str) -> bo
 
 
 def _subject_has_verb(events: Sequence[Event], index: int) -> bool:
-    ahead = [_cues(event) for event in events[index + 1 : index + 6]]
+    ahead = [event.cues for event in events[index + 1 : index + 6]]
     for cues, then in zip(ahead[:4], [*ahead[1:], frozenset()], strict=False):
         if Cue.PREDICATE in cues:
             return True
@@ -322,7 +324,7 @@ def _subject_has_verb(events: Sequence[Event], index: int) -> bool:
 
 def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
     large = sided = False
-    while index < len(events) and Cue.FINDING not in (cues := _cues(events[index])):
+    while index < len(events) and Cue.FINDING not in (cues := events[index].cues):
         if not cues & _ATTRIBUTES:
             return False
         large |= _severity(events[index]) == _LARGE
@@ -333,7 +335,7 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
     if large and sided:
         return True
     for place in range(index + 1, len(events)):
-        cues = _cues(events[place])
+        cues = events[place].cues
         if Cue.COLON in cues:
             return True
         if cues & _SEGMENT_ENDS or cues & {Cue.OR, Cue.VERSUS}:
@@ -344,7 +346,7 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
             # "is seen" closes a list; "is unchanged", "is seen in the left base", "suggests
             # scarring" tell of one finding.
             doubts = bool(cues & _DOUBTS)
-            rest = [_cues(event) for event in events[place + 1 : place + 4]]
+            rest = [event.cues for event in events[place + 1 : place + 4]]
             then, preposition, where = [*rest, *[frozenset()] * 3][:3]
             placed = Cue.VERB in then and Cue.PREPOSITION in preposition and bool(where & _PLACES)
             return large or doubts or placed or bool(then & _TOLD_OF)
@@ -364,7 +366,3 @@ def _is_mark(event: Event) -> bool:
 
 def _severity(event: Event) -> int | None:
     return next((role.value for role in event.roles if role.cue == Cue.SEVERITY), None)
-
-
-def _cues(event: Event) -> frozenset[Cue]:
-    return frozenset(role.cue for role in event.roles)

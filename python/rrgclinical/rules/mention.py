@@ -40,6 +40,8 @@ class Draft:
         return Mention(self.concept, self.status, self.start, self.end, *self._resolve())
 
     def _resolve(self) -> tuple[int, int, int]:
+        if not self.attributes:
+            return 0, 0, 0
         seen: dict[Cue, set[int]] = {Cue.SIDE: set(), Cue.ZONE: set(), Cue.SEVERITY: set()}
         for axis, value in self.attributes:
             seen[axis].add(value)

@@ -69,6 +69,8 @@ _STANDS = re.compile(
 class Scopes(Statement):
     """Scopes of a sentence; cues open and end them, or look back."""
 
+    __slots__ = ()
+
     def _negate(self, index: int, event: Event, role: Role) -> None:
         if event.first == self.undone:
             return

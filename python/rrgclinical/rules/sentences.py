@@ -8,16 +8,22 @@ from rrgclinical.rules.lines import JOINER, LIGATURES, Lines, plain
 
 # A stop, with quotes or brackets that close after it; the bracket of a list number; a line break.
 # What a candidate really is depends on its neighbours, decided in `_ends_sentence`, `_next_place`
-# and `Lines`.
-_CANDIDATE = re.compile(r"[.!?\u2026]+[\"')\]]*|(?<=\d)\)|\n[\n ]*")
+# and `Lines`. One set of characters stands first, so that a search skips all others.
+_CANDIDATE = re.compile(
+    r"[.!?\u2026)\n](?:(?<=[.!?\u2026])[.!?\u2026]*[\"')\]]*|(?<=\d\))|(?<=\n)[\n ]*)"
+)
 _NEEDS_DIGIT = frozenset({"no", "nos", "fig", "figs", "ca"})
 _TITLES = frozenset({"dr", "mr", "mrs", "ms", "prof", "st"})
 _LATIN = frozenset({"vs", "cf", "eg", "ie", "e.g", "i.e", "approx", "incl"})
 _ABBREVIATIONS = _NEEDS_DIGIT | _TITLES | _LATIN
+_LONG = 5
+"""Letters that no list marker has, and few abbreviations end in."""
+_LONG_ENDINGS = frozenset(word[-_LONG:] for word in _ABBREVIATIONS if len(word) >= _LONG)
 # A stop within one of these parts no statements: "www.x.org", "chest.png", "a@b.org".
 _ADDRESS = re.compile(r"://|www\.|@|\.(?:com|org|net|edu|gov|io|html?|png|jpe?g|dcm|pdf|txt|csv)\b")
-_LETTERS = r"(?:[^\W_]|[\u0300-\u036f])+"  # an accent may be a character of its own
-_LAST_WORD = re.compile(rf"{_LETTERS}(?:\.{_LETTERS})*$")
+_LETTERS = r"(?:[^\W_]|[\u0300-\u036f])++"  # an accent may be a character of its own
+# Tried once a word: not from within one, nor with fewer of its letters.
+_LAST_WORD = re.compile(rf"(?<![^\W_]){_LETTERS}(?:\.{_LETTERS})*$")
 _FIRST_WORD = re.compile(r"[(\"']?" + _LETTERS)
 _LOOK_BACK = 24
 """Characters before a stop that can tell what it is: longer than any abbreviation."""
@@ -179,6 +185,9 @@ def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
     if following and not following.isspace():
         return _lost_blank(text, start, low)
     before = text[max(start, low - _LOOK_BACK) : low]
+    ending = before[-_LONG:]
+    if len(ending) == _LONG and ending.isalpha() and ending.lower() not in _LONG_ENDINGS:
+        return True  # most stops, without a pattern
     if _LIST_MARKER.fullmatch(before.strip()):
         return False
     match = _LAST_WORD.search(before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.headings import Heading
@@ -11,6 +13,7 @@ from rrgclinical.rules.mention import Draft
 from rrgclinical.rules.told import Told
 
 
+@dataclass(slots=True, eq=False)
 class Statement:
     """Hold what is open at an event of a sentence, and what was told.
 
@@ -32,32 +35,53 @@ class Statement:
     `after` a preposition, to the `anchor` before it.
     """
 
-    def __init__(self, events: list[Event], sentence: str) -> None:
-        self.events, self.sentence = events, sentence
-        self.ahead = Ahead(events)
-        self.told = Told()
+    events: list[Event]
+    sentence: str
+    ahead: Ahead = field(init=False)
+    told: Told = field(init=False)
+    drafts: list[Draft] = field(init=False)
+    negate: bool = False
+    doubt: bool = False
+    unasserted: bool = False
+    advice: bool = False
+    history: bool = False
+    asked: bool = False
+    negate_until: int = -1
+    doubted: int = -1
+    finding: int = -1
+    verb: int = -1
+    parted: int = -1
+    joint: int = -1
+    denial: int = -1
+    last_or: int = -1
+    tip: int = -1
+    within: bool = False
+    kept: int = 0
+    headings: list[Heading] = field(default_factory=list)
+    clause: int = 0
+    comma: int = 0
+    before: int = 0
+    split: int = 0
+    segment: int = 0
+    turned: int = -1
+    undone: int = -1
+    inverted: int = -1
+    examined: bool = False
+    excepted: int = ClassId.BLANK
+    named_last: Draft | None = None
+    joined: bool = False
+    aside: bool = False
+    versus: int | None = None
+    pending: list[tuple[str, Event]] = field(default_factory=list)
+    pool: list[tuple[Cue, int]] = field(default_factory=list)
+    pool_end: int = -1
+    anchor: Draft | None = None
+    after: bool = False
+    preposition: int = -9
+
+    def __post_init__(self) -> None:
+        self.ahead, self.told = Ahead(self.events), Told()
         self.drafts = self.told.drafts
-        self.negate = self.doubt = self.unasserted = False
-        self.advice = self.history = self.asked = False
-        self.negate_until = self.doubted = -1
-        self.finding = self.verb = self.parted = self.joint = -1
-        self.denial = self.last_or = self.tip = -1
-        self.within = False
-        self.kept = 0
-        self.headings: list[Heading] = []
-        self.clause = self.comma = self.before = self.split = self.segment = 0
-        self.turned = self.undone = self.inverted = -1
-        self.examined = False
-        self.excepted: int = ClassId.BLANK
-        self.named_last: Draft | None = None
-        self.joined = self.aside = False
-        self.versus: int | None = None
-        self.pending: list[tuple[str, Event]] = []
-        self.pool: list[tuple[Cue, int]] = []
-        self.pool_end = -1
-        self.anchor: Draft | None = None
-        self.after = False
-        self.preposition = -9
 
     def _status(self, event: Event) -> int:
         if self.negate or event.first <= self.negate_until:

@@ -8,41 +8,37 @@ from rrgclinical.labels import SUPPORT_DEVICES, ClassId
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.mention import Draft
 
-_KINDS = ("denied", "weakened", "removed", "out of sight", "diseases weakened")
-_OF = [
-    (
-        "denied",
-        "weakened",
-        "removed" if SUPPORT_DEVICES in concept.states else "out of sight",
-        *(("diseases weakened",) if concept.disease else ()),
-    )
-    for concept in CONCEPTS
-]
-"""The kinds of cue that reach a finding of each concept."""
+_REACHED: dict[str, frozenset[int]] = {
+    "denied": frozenset(range(len(CONCEPTS))),
+    "weakened": frozenset(range(len(CONCEPTS))),
+    "removed": frozenset(i for i, c in enumerate(CONCEPTS) if SUPPORT_DEVICES in c.states),
+    "out of sight": frozenset(i for i, c in enumerate(CONCEPTS) if SUPPORT_DEVICES not in c.states),
+    "diseases weakened": frozenset(i for i, c in enumerate(CONCEPTS) if c.disease),
+}
+"""The concepts that a cue of each kind reaches."""
 
 
 class Told:
     """Drafts of a sentence by place; a cue reaches all from a place `low` on.
 
     A status never rises again, so what a cue of one kind has changed it need not visit a second
-    time: each kind keeps the places it has not reached yet, and a sentence takes linear time
-    however many cues look back. A structure, blank from the start, is never reached.
+    time: each kind takes up new places when it looks and keeps those it has not reached, and a
+    sentence takes linear time however many cues look back. A structure, blank, is never reached.
     """
+
+    __slots__ = ("_places", "_taken", "_unreached", "drafts")
 
     def __init__(self) -> None:
         self.drafts: list[Draft] = []
         self._places: list[int] = []
-        self._unreached: dict[str, list[int]] = {kind: [] for kind in _KINDS}
+        self._unreached: dict[str, list[int]] = {}
+        self._taken: dict[str, int] = {}
 
     def add(self, draft: Draft) -> None:
         """Put `draft` behind the others."""
-        place = len(self.drafts)
+        if draft.status != ClassId.BLANK:
+            self._places.append(len(self.drafts))
         self.drafts.append(draft)
-        if draft.status == ClassId.BLANK:
-            return
-        self._places.append(place)
-        for kind in _OF[draft.concept]:
-            self._unreached[kind].append(place)
 
     def since(self, low: int) -> bool:
         """True when a finding stands at `low` or behind it."""
@@ -69,7 +65,11 @@ class Told:
             self.drafts[self._places.pop()].status = ClassId.BLANK
 
     def _reach(self, kind: str, low: int) -> Iterator[Draft]:
-        places = self._unreached[kind]
+        places, concepts = self._unreached.setdefault(kind, []), _REACHED[kind]
+        for place in range(self._taken.get(kind, 0), len(self.drafts)):
+            if self.drafts[place].concept in concepts:
+                places.append(place)
+        self._taken[kind] = len(self.drafts)
         while places and places[-1] >= low:
             draft = self.drafts[places.pop()]
             if draft.status != ClassId.BLANK:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rrgclinical.rules.calcified import GRANULOMA, is_calcified_nodule
+from rrgclinical.rules.calcified import GRANULOMA, LESIONS, is_calcified_nodule
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
@@ -57,7 +57,9 @@ def told_apart(events: Sequence[Event], index: int, concept: int, sentence: str)
         return _COLLAPSE if _is_of_lobe(events[index], sentence) else concept
     if concept == _SUMMARY:
         return _BONE if _is_of_bones(events, index, sentence) else concept
-    return GRANULOMA if is_calcified_nodule(events, index, concept, sentence) else concept
+    if concept in LESIONS:
+        return GRANULOMA if is_calcified_nodule(events, index, sentence) else concept
+    return concept
 
 
 def _is_old(events: Sequence[Event], index: int, sentence: str) -> bool:
@@ -96,11 +98,11 @@ def _behind(events: Sequence[Event], index: int) -> list[int]:
     """Structures that the finding at `index` is of ("no acute abnormality of the bones")."""
     named: list[int] = []
     for event in events[index + 1 :]:
-        cues = _cues(event)
+        cues = event.cues
         if not cues & (_LISTED - {Cue.COMMA}) and (named or Cue.VERB not in cues):
             break  # but "in the visualized bones"
         named += _structures(event)
-    follows = len(events) > index + 1 and Cue.PREPOSITION in _cues(events[index + 1])
+    follows = len(events) > index + 1 and Cue.PREPOSITION in events[index + 1].cues
     return named if follows else []
 
 
@@ -108,7 +110,7 @@ def _before(events: Sequence[Event], index: int) -> list[int]:
     """The structures named last before the finding at `index`."""
     named: list[int] = []
     for event in reversed(events[:index]):
-        cues = _cues(event)
+        cues = event.cues
         if cues & _ENDS or (named and not cues & _LISTED):
             break
         if _names_other(event) and not any(
@@ -129,8 +131,4 @@ def _all_bones(structures: Sequence[int]) -> bool:
 
 
 def _names_other(event: Event) -> bool:
-    return any(role.cue == Cue.FINDING for role in event.roles)
-
-
-def _cues(event: Event) -> frozenset[Cue]:
-    return frozenset(role.cue for role in event.roles)
+    return Cue.FINDING in event.cues

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rrgclinical.rules.spelling import plain_spelling
@@ -36,17 +36,25 @@ class PhraseTable:
         """Give `word`, taken literally, one more role."""
         self._give((word,), role)
 
-    def compile(self) -> PhraseTable:
-        """Freeze the table: build the lemmas, by any spelling too, and the trie."""
+    def compile(self, entry: Callable[[tuple[Any, ...]], Any] = tuple) -> PhraseTable:
+        """Freeze the table: build the lemmas, by any spelling too, and the trie.
+
+        `entry` makes of a phrase's roles the entry that `find` gives.
+        """
         words = {word for phrase in self._phrases for word in phrase}
         singular = {form: word for word in sorted(words) for form in _plurals(word)}
         self.lemma = {word: singular.get(word, word) for word in (*singular, *words)}
         self.spelt = {plain_spelling(form): lemma for form, lemma in self.lemma.items()}
+        ends: list[Node] = []
         for phrase, roles in self._phrases.items():
             node = self.root
             for word in phrase:
                 node = node.setdefault(self.lemma[word], {})
+            if _END not in node:
+                ends.append(node)
             node[_END] = (*node.get(_END, ()), *(r for r in roles if r not in node.get(_END, ())))
+        for node in ends:
+            node[_END] = entry(node[_END])
         return self
 
     def _give(self, words: tuple[str, ...], role: Any) -> None:
@@ -55,7 +63,7 @@ class PhraseTable:
             self._phrases[words] = (*roles, role)
 
     def find(self, words: list[str | None]) -> list[tuple[Any, int, int]]:
-        """(roles, first, last + 1) of the phrases in `words`, leftmost longest, disjoint.
+        """(entry, first, last + 1) of the phrases in `words`, leftmost longest, disjoint.
 
         `words` are lemmas (`self.lemma`), None for a word the table does not know.
         """
@@ -67,7 +75,7 @@ class PhraseTable:
             if node is None:
                 position += 1
                 continue
-            roles, stop, ahead = node.get(_END), position + 1, position + 1
+            entry, stop, ahead = node.get(_END), position + 1, position + 1
             while ahead < count:
                 word = words[ahead]
                 node = node.get(word) if word is not None else None
@@ -75,9 +83,9 @@ class PhraseTable:
                     break
                 ahead += 1
                 if _END in node:
-                    roles, stop = node[_END], ahead
-            if roles is not None:
-                found.append((roles, position, stop))
+                    entry, stop = node[_END], ahead
+            if entry is not None:
+                found.append((entry, position, stop))
                 position = stop
             else:
                 position += 1

@@ -146,4 +146,4 @@ def _settle(present: dict[tuple[int, int], SidedFinding], sided: set[int]) -> No
                     tip=finding.tip or again.tip,
                     tension=finding.tension or again.tension,
                 )
-            present[concept, side] = finding._replace(paired=len(sides) == 2)
+            present[concept, side] = finding._replace(paired=True) if len(sides) == 2 else finding
