@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import require_file_place
 from rrgclinical.common.shown import printable
 
 MADE = b'<meta name="generator" content="rrgtrain report">'
@@ -27,6 +28,17 @@ def require_page(out: Path) -> None:
             raise UserError(f"--out {out} is there and is no report; name another file")
     except OSError as error:
         raise UserError(f"--out {out} cannot be written: {error.strerror}") from error
+
+
+def require_drawing(out: Path) -> None:
+    """Raise UserError where `out` is something else than an SVG, which is not written over."""
+    require_file_place(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.exists() and not out.read_bytes()[:4096].lstrip().startswith((b"<svg", b"<?xml")):
+            raise UserError(f"--svg {out} is there and is no drawing; name another file")
+    except OSError as error:
+        raise UserError(f"--svg {out} cannot be written: {error.strerror}") from error
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from rrgclinical.common.errors import empty_word
 from rrgtrain.commands import COMMANDS
 from rrgtrain.commands.command import Command
 from rrgtrain.ending import reported
@@ -17,8 +18,6 @@ from rrgtrain.errors import UserError
 
 # A path from home that the shell has left as it is, as in --out=~/run; settings expand their own.
 FROM_HOME = re.compile(r"^((?:[^.=]*=)?)~(?=/)")
-# --out= and --out=" ", which the shell makes of --out="$NAME" where NAME is not set.
-EMPTY_OPTION = re.compile(r"--[a-z][a-z-]*=\s*")
 
 
 class Parser(argparse.ArgumentParser):
@@ -80,11 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser().print_help(sys.stderr)
             return 2
         try:
-            options = understood(words)
+            return _run(understood(words))
         except SystemExit:  # --help and --version print and end
             _printed(0)
             raise
-        return _run(options)
 
     return reported(command, ends_process=arguments is None)
 
@@ -93,7 +91,8 @@ def understood(words: Sequence[str]) -> argparse.Namespace:
     """Parse the options; every key=value is an override wherever it stands."""
     top = parser()
     words = [FROM_HOME.sub(rf"\1{os.path.expanduser('~')}", word) for word in words]
-    _refuse_empty(top, words)
+    if empty := empty_word(words):
+        top.error(f"{empty} is empty; write it out, or set the variable of the shell it came from")
     if (two := " ".join(words[:2])) in COMMANDS:
         words = [two, *words[2:]]
     options, rest = top.parse_known_args(words)
@@ -114,19 +113,6 @@ def understood(words: Sequence[str]) -> argparse.Namespace:
         options.overrides += rest
         _complete(command, options)
     return options
-
-
-def _refuse_empty(top: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Refuse a word without a letter: as a path it would be this directory, as --from a new policy.
-
-    The shell makes one of "$NAME" where NAME is not set. UserError says where it stands.
-    """
-    for place, word in enumerate(words):
-        if word.strip() and not EMPTY_OPTION.fullmatch(word):
-            continue
-        before = words[place - 1] if place else "rrgtrain"
-        where = word.rstrip("= ") if word.strip() else f"the word after {before}"
-        top.error(f"{where} is empty; write it out, or set the variable of the shell it came from")
 
 
 def _is_setting(word: str) -> bool:

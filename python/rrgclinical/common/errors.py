@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 
@@ -59,6 +60,8 @@ def unreadable(error: Exception) -> str:
     return "the file is no pickle of tensors"
 
 
+# --out= and --out=" ", which the shell makes of --out="$NAME" where NAME is not set.
+_EMPTY_OPTION = re.compile(r"--[a-z][a-z-]*=\s*")
 _OTHER_PLACE = "give this user the right to it, or name another place"
 _ROOM = "make room, or name another place"
 _MENDS = {
@@ -115,3 +118,16 @@ def cause_line(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {line}{where}"
+
+
+def empty_word(words: Sequence[str]) -> str:
+    """Name the place of the first word of a command without a letter; "" where there is none.
+
+    As a path it would be this directory, as a checkpoint a new policy, as a host every address.
+    """
+    for place, word in enumerate(words):
+        if not word.strip():
+            return f"the word after {words[place - 1] if place else 'rrgtrain'}"
+        if _EMPTY_OPTION.fullmatch(word):
+            return word.rstrip().removesuffix("=")
+    return ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from rrgdata.phantom.case import Case, Finding, sample_case
 from rrgdata.phantom.config import PhantomConfig
 from rrgdata.phantom.sheet import phantom_sheet
-from rrgdata.phantom.text import write_report
+from rrgdata.phantom.text import phantom_reports, write_report
 from rrgdata.phantom.write import write_phantom
 
 __all__ = [
     "Case",
     "Finding",
     "PhantomConfig",
+    "phantom_reports",
     "phantom_sheet",
     "sample_case",
     "write_phantom",

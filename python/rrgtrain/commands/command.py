@@ -77,7 +77,6 @@ def add_start(parser: argparse.ArgumentParser) -> None:
 
 def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
     """Add the settings of a command that has no recipe among its words."""
-    # with a default argparse does not list it among words that are required
     parser.add_argument("overrides", nargs="*", metavar="key=value", help=text, default=[])
 
 

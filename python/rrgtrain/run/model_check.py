@@ -82,7 +82,6 @@ def _end_of_turn(policy: Policy, recipe: Recipe) -> str:
         if end_of_turn(policy.tokenizer) is not None
         else "generation_config.json"
     )
-    # rows of the embedding beyond the tokenizer's last token have no name
     others = [tokens(i) or f"token {i}" for i in policy.eos_ids if i != policy.end_of_turn]
     also = f"; {', '.join(others)} ends one too when sampled" if others else ""
     return f"{tokens(policy.end_of_turn)}, by {by}{also}"

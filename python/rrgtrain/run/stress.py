@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rrgclinical.common.files import atomic_write, require_file_place
+from rrgclinical.common.files import atomic_write
 from rrgclinical.scorecard import read_references
 from rrgclinical.severity import CAVEAT
 from rrgclinical.stress import (
@@ -24,15 +24,13 @@ from rrgclinical.stress import (
     read_pairs,
     values_of,
 )
-from rrgdata.phantom import sample_case, write_report
-from rrgdata.settings import DataSettings
+from rrgdata.phantom import phantom_reports
 from rrgreport.dots import dot_rows
+from rrgreport.page import require_drawing
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.data import read_studies, split_of
 from rrgtrain.schema import Recipe
-
-_SVG = (b"<svg", b"<?xml")
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,10 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     that fails on an empty report, files that cannot be read, reports that nothing can be planted
     in, words that do not go together, and an `svg` that no drawing can be written to.
     """
-    _require_words(options)
+    if options.against and (options.reports or options.svg or options.strict):
+        raise UserError("--against plants no errors; leave out --reports, --svg and --strict")
+    if options.svg is not None:
+        require_drawing(options.svg)
     rewards = RewardService(recipe.reward)
     terms = list(recipe.reward.terms)
     score = partial(_scored, rewards, terms)
@@ -65,6 +66,8 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
         if "severity" in terms:
             print(CAVEAT)
         return 0
+    if options.studies < 1:
+        raise UserError(f"--studies {options.studies}; wanted at least 1")
     texts = _texts(recipe, options.reports)
     for _, value in rewards.measure(terms, [""], [texts[0]]):
         if isinstance(value, RewardError):
@@ -94,34 +97,13 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     return int(options.strict and bool(dearer))
 
 
-def _require_words(options: StressOptions) -> None:
-    """Refuse words that would do nothing, and a place of the drawing that would lose a file."""
-    if options.studies < 1:
-        raise UserError(f"--studies {options.studies}; wanted at least 1")
-    words = {"--reports": options.reports, "--svg": options.svg, "--strict": options.strict}
-    idle = next((name for name, value in words.items() if value), None)
-    if options.against is not None and idle is not None:
-        raise UserError(
-            f"--against compares preferences and plants no errors; leave out {idle}, or --against"
-        )
-    if options.svg is None:
-        return
-    require_file_place(options.svg)
-    if options.svg.exists() and not options.svg.read_bytes()[:4096].lstrip().startswith(_SVG):
-        raise UserError(f"--svg {options.svg} is there and is no drawing; name another file")
-    try:
-        options.svg.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--svg {options.svg} cannot be written: {error.strerror}") from error
-
-
 def _texts(recipe: Recipe, reports: Path | None) -> list[str]:
     """Reports to plant errors in: of a file, of phantoms, or of the recipe's data."""
     if reports is not None:
         columns = read_references(reports, split=recipe.eval.split).texts
         texts = [text for column in columns for text in column]
     elif recipe.data.source == "phantom":
-        texts = _of_phantoms(recipe.data)
+        texts = phantom_reports(recipe.data.phantom)
     else:
         with tempfile.TemporaryDirectory() as work:
             studies = split_of(read_studies(recipe.data, Path(work)), recipe.eval.split)
@@ -130,13 +112,6 @@ def _texts(recipe: Recipe, reports: Path | None) -> list[str]:
     if not texts:
         raise UserError("there is no report to plant errors in; give some by --reports FILE")
     return texts
-
-
-def _of_phantoms(data: DataSettings) -> list[str]:
-    """Reports of phantoms, which need no image."""
-    config = data.phantom
-    cases = [sample_case(config, (config.seed, 0, number)) for number in range(config.train)]
-    return [write_report(case, case.findings, case.negated, config) for case in cases]
 
 
 def _scored(

@@ -106,7 +106,7 @@ def test_words_that_would_do_nothing_are_refused(tmp_path, capsys):
     pairs = pairs_file(tmp_path, ["first", "second", "tie"])
     for idle in (["--strict"], ["--svg", str(tmp_path / "a.svg")], ["--reports", pairs]):
         assert main(["stress", "--against", pairs, *idle]) == 2
-        assert f"leave out {idle[0]}, or --against" in capsys.readouterr().err
+        assert "--against plants no errors; leave out" in capsys.readouterr().err
 
 
 def test_a_drawing_replaces_no_other_file_and_no_device(tmp_path, capsys):
