@@ -92,11 +92,11 @@ class _Reader(Scopes):
         status = self._status(event)
         if (
             self.negate
-            and self.kept
-            and _sides_differ(self.pool[: self.kept], self.pool[self.kept :])
+            and self.pool_before
+            and _sides_differ(self.pool[: self.pool_before], self.pool[self.pool_before :])
         ):
             status = ClassId.POSITIVE  # "a small right but no left effusion"
-            del self.pool[self.kept :]
+            del self.pool[self.pool_before :]
         for predicate, source in pending:
             if graded_by(self.events, index, source):
                 status = _weaken(status, predicate)
@@ -111,7 +111,7 @@ class _Reader(Scopes):
         self.after = False
         self.anchor = draft
         self._settle_versus(draft)
-        self.told.add(draft)
+        self.record.add(draft)
         self.named_last = draft
         excepted, self.excepted = self.excepted, ClassId.BLANK
         if excepted != ClassId.BLANK:
@@ -121,7 +121,7 @@ class _Reader(Scopes):
         subject: Subject = role.value
         if self.unasserted:
             return
-        self.told.add(
+        self.record.add(
             Draft(subject.anatomy, ClassId.BLANK, event.start, event.end, list(self.pool))
         )
         named = Named(subject, event.first, event.last, event.start, event.end, list(self.pool))
@@ -162,7 +162,7 @@ class _Reader(Scopes):
             self.pool = []
             self.pending = []
         elif predicate == "borderline" and looks_back(self.ahead, index):
-            self.told.weaken(self._reach_over_comma())  # "cardiomegaly, borderline"
+            self.record.weaken(self._reach_over_comma())  # "cardiomegaly, borderline"
         else:
             if not (self.pending and coordinated(self.events, index)):
                 self.pending = []
@@ -193,7 +193,7 @@ class _Reader(Scopes):
             start, end = min(named.start, source.start), max(named.end, source.end)
             graded = [pair for role in source.roles for pair in role.attributes]
             draft = Draft(concept, status, start, end, named.attributes + self.pool + graded)
-            self.told.add(draft)
+            self.record.add(draft)
             self.anchor = draft
 
 

@@ -80,8 +80,8 @@ class Scopes(Statement):
                 self._affirm(index, event, role)
                 self.undone = undone.first
                 return
-        self.within = self.finding > self.verb and self.told.since(max(self.clause, self.comma))
-        self.kept = len(self.pool)
+        self.within = self.finding > self.verb and self.record.since(max(self.clause, self.comma))
+        self.pool_before = len(self.pool)
         self.negate, self.doubt = True, False
         self.denial, self.last_or, self.turned = event.first, -1, event.end
 
@@ -126,7 +126,7 @@ class Scopes(Statement):
 
     def _doubt_either(self, index: int, event: Event, role: Role) -> None:
         if looks_back(self.ahead, index):
-            self.told.weaken(self._reach_over_comma())
+            self.record.weaken(self._reach_over_comma())
         else:
             self._doubt(index, event, role)
 
@@ -156,11 +156,11 @@ class Scopes(Statement):
 
     def _history(self, index: int, event: Event, role: Role) -> None:
         self.unasserted = self.history = True
-        self.asked = self.asked or self.sentence[event.end - 1] == ":"
+        self.headed = self.headed or self.sentence[event.end - 1] == ":"
 
     def _there(self, index: int, event: Event, role: Role) -> None:
-        self.history = self.history and self.asked
-        self.unasserted = self.unasserted and self.asked
+        self.history = self.history and self.headed
+        self.unasserted = self.unasserted and self.headed
 
     def _that_there(self, index: int, event: Event, role: Role) -> None:
         if index and self.events[index - 1].last == event.first and (self.negate or self.doubt):
@@ -169,11 +169,11 @@ class Scopes(Statement):
         self._there(index, event, role)
 
     def _overlooked(self, index: int, event: Event, role: Role) -> None:
-        self.told.forget(self._reach_back())
+        self.record.forget(self._reach_back())
 
     def _earlier(self, index: int, event: Event, role: Role) -> None:
         if self.verb < self.finding and not self.aside and ends_sentence(self.events, index):
-            self.told.forget(self._reach_back())
+            self.record.forget(self._reach_back())
         self.verb = event.first
 
     def _sign(self, index: int, event: Event, role: Role) -> None:
@@ -188,14 +188,14 @@ class Scopes(Statement):
         if self._speaks_of_that(event):
             self._negate(index, event, role)
         elif self.tip > self.parted:
-            self.told.deny(self._reach_back(), "out of sight")
+            self.record.deny(self._reach_back(), "out of sight")
             self.negate_until = -1
         else:
             self._deny(self._reach_behind_mark(index))
 
     def _removed(self, index: int, event: Event, role: Role) -> None:
         if not self._stands_first(index):
-            self.told.deny(self._reach_back(), "removed")
+            self.record.deny(self._reach_back(), "removed")
             self.negate_until = -1
 
     def _gone(self, index: int, event: Event, role: Role) -> None:
@@ -203,7 +203,7 @@ class Scopes(Statement):
 
     def _stands_first(self, index: int) -> bool:
         """Tell whether what is denied follows, behind a verb; the denial then begins with it."""
-        if self.told.since(self.segment):
+        if self.record.since(self.segment):
             return False
         verb = verb_of_denied(self.events, index)
         self.inverted = self.events[verb].first if verb >= 0 else -1
@@ -212,7 +212,7 @@ class Scopes(Statement):
     def _speaks_of_that(self, event: Event) -> bool:
         """True for "it is possible that", with nothing before it that is possible."""
         that = _THAT.match(self.sentence, event.end)
-        return that is not None and not self.told.since(self._reach())
+        return that is not None and not self.record.since(self._reach())
 
     def _said_before(self, words: re.Pattern[str], event: Event) -> bool:
         begin = max(0, event.start - _CLAUSE)
@@ -222,18 +222,18 @@ class Scopes(Statement):
         self.tip = event.first
 
     def _deny(self, low: int) -> None:
-        self.told.deny(low)
+        self.record.deny(low)
         self.negate_until = -1
 
     def _doubted_before(self, index: int, event: Event, role: Role) -> None:
         if self._speaks_of_that(event):
             self._doubt(index, event, role)
         else:
-            self.told.weaken(self._reach_behind_mark(index))
+            self.record.weaken(self._reach_behind_mark(index))
 
     def _doubted_at_end(self, index: int, event: Event, role: Role) -> None:
         if ends_segment(self.events, index):
-            self.told.weaken(self._reach_over_comma())
+            self.record.weaken(self._reach_over_comma())
         else:
             self._doubt(index, event, role)
 
@@ -243,10 +243,10 @@ class Scopes(Statement):
 
     def _unsure(self, index: int, event: Event, role: Role) -> None:
         if not self._said_before(_ASKED_OF, event):
-            self.told.weaken(self._reach_behind_mark(index))
+            self.record.weaken(self._reach_behind_mark(index))
 
     def _setting(self, index: int, event: Event, role: Role) -> None:
-        self.told.weaken(self._reach_over_comma(), "diseases weakened")
+        self.record.weaken(self._reach_over_comma(), "diseases weakened")
         self._doubt(index, event, role)
 
     def _reset(self, index: int, event: Event, role: Role) -> None:
@@ -283,7 +283,7 @@ class Scopes(Statement):
         status = read_exception(self.events, index, self.sentence)
         if status == ClassId.BLANK:
             return
-        if (told := self.told.last()) is None:
+        if (told := self.record.last()) is None:
             self.excepted = status  # "except on the left, no effusion"
         elif told.status == ClassId.NEGATIVE and told is self.named_last:
             self._again(event, status)
@@ -335,7 +335,7 @@ class Scopes(Statement):
             return  # "opacity, may be a shadow versus a nodule": the opacity is no alternative
         if self.finding < self.parted and names_other(self.events, index):
             return  # "opacity, artifact versus nodule"
-        draft = self.told.last(self.clause)
+        draft = self.record.last(self.clause)
         if draft is not None and draft.status == ClassId.POSITIVE:
             draft.status = ClassId.UNCERTAIN
 

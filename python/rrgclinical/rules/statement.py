@@ -15,11 +15,11 @@ from rrgclinical.rules.told import Told
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """Hold what is open at an event of a sentence, and what was told.
+    """Hold what is open at an event of a sentence, and in `record` what was told.
 
     `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
     token; `doubted` is where the doubt began, `advice` says that an examination is asked for,
-    `history` that the whole statement tells of the patient, `asked` that a heading says so.
+    `history` that the whole statement tells of the patient, `headed` that a heading says so.
     `clause`, `comma`, `before` (the comma before that), `segment` (the last of comma and "and") and
     `split` (an "and" behind a verb, a subordinate clause) are where, among the drafts, a cue that
     looks back stops; `joined` says that an "and" or "or" carries it past the comma, `aside` that
@@ -29,8 +29,8 @@ class Statement:
     finding named, `examined` says that an examination of something that is there is asked for.
     `finding`, `verb`, `parted` (a comma or "with"), `joint` (an "and"), `tip` (of a device),
     `denial` and `last_or` (an "or" between what it denies) are the tokens where the last of each
-    began. `within` says that the denial stands inside the subject of a clause, `kept` how many
-    attributes came before it. `headings` are findings before a colon. `pending` are predicates
+    began. `within` says that the denial stands inside the subject of a clause, `pool_before` how
+    many attributes came before it. `headings` are findings before a colon. `pending` are predicates
     waiting for structures. `pool` are attributes not yet given; they go to the next finding or,
     `after` a preposition, to the `anchor` before it.
     """
@@ -38,14 +38,14 @@ class Statement:
     events: list[Event]
     sentence: str
     ahead: Ahead = field(init=False)
-    told: Told = field(init=False)
+    record: Told = field(init=False)
     drafts: list[Draft] = field(init=False)
     negate: bool = False
     doubt: bool = False
     unasserted: bool = False
     advice: bool = False
     history: bool = False
-    asked: bool = False
+    headed: bool = False
     negate_until: int = -1
     doubted: int = -1
     finding: int = -1
@@ -56,7 +56,7 @@ class Statement:
     last_or: int = -1
     tip: int = -1
     within: bool = False
-    kept: int = 0
+    pool_before: int = 0
     headings: list[Heading] = field(default_factory=list)
     clause: int = 0
     comma: int = 0
@@ -80,8 +80,8 @@ class Statement:
     preposition: int = -9
 
     def __post_init__(self) -> None:
-        self.ahead, self.told = Ahead(self.events), Told()
-        self.drafts = self.told.drafts
+        self.ahead, self.record = Ahead(self.events), Told()
+        self.drafts = self.record.drafts
 
     def _status(self, event: Event) -> int:
         if self.negate or event.first <= self.negate_until:
@@ -102,7 +102,7 @@ class Statement:
     def _reach_over_comma(self) -> int:
         """What `_reach` finds or, where a comma parts cue and finding, what stands before it."""
         low = self._reach()
-        return low if self.told.since(low) else max(self.clause, self.before)
+        return low if self.record.since(low) else max(self.clause, self.before)
 
     def _reach_behind_mark(self, index: int) -> int:
         """What `_reach_back` finds, or what a comma right before the cue parts from it."""
@@ -111,13 +111,13 @@ class Statement:
 
     def _again(self, event: Event, status: int | None = None) -> None:
         """Name the finding that was denied before once more: another side or size of it."""
-        told = self.told.last()
+        told = self.record.last()
         if self.unasserted or told is None or told.status != ClassId.NEGATIVE:
             return
         status = self._status(event) if status is None else status
         self.anchor = Draft(told.concept, status, event.start, event.end, self.pool)
         self.finding, self.pool, self.after = event.first, [], False
-        self.told.add(self.anchor)
+        self.record.add(self.anchor)
 
     def _place(self) -> None:
         if self.after and self.anchor is not None:
