@@ -18,6 +18,10 @@ from torch import Tensor
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
 # A fault is blamed where, taken for real, it takes away that much of the gap.
 EXPLAINED = 0.8
+# Of the search for a temperature: passes of the trainer; in the logarithm, the first step, what two
+# passes are apart that give a slope, and the farthest.
+PASSES = 6
+FIRST_STEP, APART, WIDEST = 0.1, 1e-3, math.log(4.0)
 # Faults that the trainer can play, in the order in which one is blamed where several explain it.
 LINES = {
     "adapter": (
@@ -134,11 +138,11 @@ def sampler_alarm(trainer: Tensor, sampler: Tensor, run: Run) -> Fault | None:
         return None
     if not math.isfinite(gap):
         return Fault("not finite", "log-probs that are not finite; look for NaN in the weights")
-    explained = _played(sampler, run, (1 - EXPLAINED) * gap)
+    explained = _played(trainer, sampler, run, (1 - EXPLAINED) * gap)
     return explained or _by_images(trainer, sampler, run) or _left(run)
 
 
-def _played(sampler: Tensor, run: Run, enough: float) -> Fault | None:
+def _played(trainer: Tensor, sampler: Tensor, run: Run, enough: float) -> Fault | None:
     """The fault that, played by the trainer, leaves least of the gap, and little enough."""
     left = {
         name: mean_gap(run.plays[name](), sampler, run.top_p) for name in LINES if name in run.plays
@@ -147,7 +151,7 @@ def _played(sampler: Tensor, run: Run, enough: float) -> Fault | None:
     if name and left[name] <= run.limit:
         return Fault(name, LINES[name].format(left=left[name]))
     if run.at_temperature is not None:
-        best, rest = _temperature(run.at_temperature, sampler, run)
+        best, rest = _temperature(run.at_temperature, trainer, sampler, run)
         if rest <= enough and rest < left.get(name, math.inf):
             return Fault(
                 "temperature",
@@ -159,19 +163,29 @@ def _played(sampler: Tensor, run: Run, enough: float) -> Fault | None:
     return None
 
 
-def _temperature(at: Callable[[float], Tensor], sampler: Tensor, run: Run) -> tuple[float, float]:
-    """The temperature at which the trainer is nearest to the sampler, and the gap there."""
+def _temperature(
+    at: Callable[[float], Tensor], trainer: Tensor, sampler: Tensor, run: Run
+) -> tuple[float, float]:
+    """The temperature at which the trainer is nearest to the sampler, and the gap there.
 
-    def gap(temperature: float) -> float:
-        return mean_gap(at(temperature), sampler, run.top_p)
-
-    width = math.log(4.0) / 6
-    left = {t: gap(t) for t in (run.temperature * math.exp(k * width) for k in range(-6, 7))}
-    for _ in range(6):
-        best, width = min(left, key=lambda t: left[t]), width / 2
-        left |= {t: gap(t) for t in (best * math.exp(-width), best * math.exp(width))}
-    best = min(left, key=lambda t: left[t])
-    return best, left[best]
+    Gauss-Newton in the logarithm of the temperature: a token's log-prob is nearly a line in it,
+    whose slope two temperatures give. Ranks make as many passes whatever their rounding.
+    """
+    here, row, step = 0.0, trainer.double(), FIRST_STEP
+    slope, nearest = torch.zeros_like(row), (run.temperature, math.inf)
+    for _ in range(PASSES):
+        there = max(-WIDEST, min(WIDEST, here + step))
+        temperature = run.temperature * math.exp(there)
+        moved = at(temperature).double()
+        gap = mean_gap(moved, sampler, run.top_p)
+        nearest = min(nearest, (temperature, gap), key=lambda each: each[1])
+        if abs(there - here) > APART:
+            slope = (moved - row) / (there - here)
+        here, row = there, moved
+        # what a nucleus adds to all of them alike is no temperature's
+        flat = slope.mean() if run.top_p < 1 else 0.0
+        step = float((slope - flat) @ (sampler.double() - row) / ((slope - flat) @ slope))
+    return nearest
 
 
 def _by_images(trainer: Tensor, sampler: Tensor, run: Run) -> Fault | None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgpolicy.sampler_alarm import LINES, Run, gap_row, gaps, mean_gap, sampler_alarm
+from rrgpolicy.sampler_alarm import LINES, PASSES, Run, gap_row, gaps, mean_gap, sampler_alarm
 
 TOKENS, IDS = 240, 17
 LIMIT = 1e-3
@@ -78,6 +78,26 @@ def test_what_the_trainer_cannot_play_is_named_by_what_is_left() -> None:
         assert fault is not None and fault.name == name
     cold = sampler_alarm(policy(), SAMPLERS["temperature"], replace(RUN, option="rl.temperature"))
     assert cold is not None and "in the place of rl.temperature=1 " in cold.line
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+@pytest.mark.parametrize("factor", [0.3, 0.5, 0.7, 0.95, 1.05, 1.25, 2.0, 3.5])
+def test_a_temperature_is_found_in_few_passes(factor: float, top_p: float) -> None:
+    asked: list[float] = []
+
+    def at(temperature: float) -> Tensor:
+        asked.append(temperature)
+        return policy(temperature)
+
+    run = replace(RUN, top_p=top_p, plays={}, at_temperature=at)
+    fault = sampler_alarm(policy(), policy(factor) + NOISE, run)
+    assert fault is not None and fault.name == "temperature" and len(asked) == PASSES
+    named = float(fault.line.split(": at ")[1].split()[0])
+    assert named == pytest.approx(factor, rel=0.02)
+    # tokens that no temperature moves
+    still = replace(run, images=None, at_temperature=lambda _: torch.zeros(3))
+    certain = sampler_alarm(torch.zeros(3), torch.full((3,), -1.0), still)
+    assert certain is not None and certain.name == "template"
 
 
 def test_nothing_is_played_before_an_alarm() -> None:

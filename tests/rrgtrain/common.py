@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -20,9 +21,11 @@ from rrgtrain.algorithms import Group, Member, Objective, build_algorithm
 from rrgtrain.config import load_config
 from rrgtrain.log.logs import NoLog
 from rrgtrain.schema import Recipe, RlSettings
+from rrgtrain.state.remembered import FILE, to_remember
 from rrgtrain.train import Batch, Gradients, accumulate_gradients, sample_groups, with_rollout_logps
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl_run import RlRun
+from rrgtrain.train.sft import SftRun
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
 
 REFERENCES = (
@@ -135,7 +138,45 @@ def run_of(
         "out": Path("nowhere"),
         "log": NoLog(),
     }
-    return RlRun(policy, prompts, chosen, cfg, **(given | fields))
+    return rl_run(policy, prompts, chosen, cfg, **(given | fields))
+
+
+def rl_run(
+    policy: Policy,
+    prompts: PromptLoader,
+    chosen: Sequence[Study],
+    cfg: Recipe,
+    *rest: Any,
+    **fields: Any,
+) -> RlRun:
+    """A run with the sections of `cfg`; `rest` are its algorithm, rewards, validation, out, log."""
+    named = dict(zip(("algorithm", "rewards", "validate", "out", "log"), rest, strict=False))
+    named |= {**of_recipe(cfg, (named | fields)["out"]), **fields}
+    return RlRun(policy, prompts, chosen, cfg.rl, start=cfg.policy, rollout=cfg.rollout, **named)
+
+
+def sft_run(
+    policy: Policy,
+    prompts: PromptLoader,
+    chosen: Sequence[Study],
+    cfg: Recipe,
+    *rest: Any,
+    **fields: Any,
+) -> SftRun:
+    """A fine-tuning with the sections of `cfg`; `rest` are its validation, out and log."""
+    named = {**of_recipe(cfg, rest[1]), **fields}
+    return SftRun(policy, prompts, chosen, cfg.sft, *rest, **named)
+
+
+def of_recipe(cfg: Recipe, out: Path) -> dict[str, Any]:
+    sections = {"scale": cfg.scale, "eval": cfg.eval, "reward": cfg.reward}
+    trained_as = to_remember(cfg, out.parent.parent)
+    return {**sections, "seed": cfg.seed, "trained_as": trained_as}
+
+
+def remember(cfg: Recipe, directory: Path) -> None:
+    """Write what a checkpoint in `directory` says of a training by `cfg`."""
+    (directory / FILE).write_text(json.dumps(to_remember(cfg, directory.parent)))
 
 
 def gradients(policy: Policy) -> dict[str, torch.Tensor]:

@@ -17,7 +17,8 @@ from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.schema.keys import settings
-from rrgtrain.state.remembered import FILE, remember, remembered
+from rrgtrain.state.remembered import FILE, remembered
+from tests.rrgtrain.common import remember
 from tests.rrgtrain.runs import TINY_RUN
 
 TEXT, NUMBER = "sk-VERY/SECRET'é&123", "-98765432109"
@@ -134,9 +135,8 @@ def test_a_checkpoint_neither_keeps_nor_asks_for_the_environment(
 ) -> None:
     monkeypatch.setenv("MY_SECRET", str(tmp_path / "SECRET"))
     overrides = ["data.source=iu_xray", f"data.root='{WRITTEN}'", f"policy.prompt='{WRITTEN}'"]
-    remember(
-        load_config(Recipe, None, [*overrides, f"data.splits={{train: '{WRITTEN}'}}"]), tmp_path
-    )
+    asked = load_config(Recipe, None, [*overrides, f"data.splits={{train: '{WRITTEN}'}}"])
+    remember(asked, tmp_path)
     text = (tmp_path / FILE).read_text()
     assert 'SECRET"' not in text and text.count(WRITTEN) == 3
     with pytest.warns(UserWarning, match=r"policy.prompt, data.root, data.splits stands for"):
@@ -145,7 +145,8 @@ def test_a_checkpoint_neither_keeps_nor_asks_for_the_environment(
     # what was not written so is kept as it is
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        remember(load_config(Recipe, None, ["data.splits={train: train+val}"]), tmp_path)
+        asked = load_config(Recipe, None, ["data.splits={train: train+val}"])
+        remember(asked, tmp_path)
         assert remembered(tmp_path)["data.splits"] == {"train": "train+val"}
 
 

@@ -32,9 +32,8 @@ from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.rl import train_rl
-from rrgtrain.train.rl_run import RlRun
 from tests.rrgpolicy.model.common import prompt, tiny_policy
-from tests.rrgtrain.common import policy_and_prompts, recipe, studies
+from tests.rrgtrain.common import policy_and_prompts, recipe, rl_run, studies
 from tests.vllm.server import LENGTH, Server
 
 STEPS = 40
@@ -234,7 +233,7 @@ def test_the_loop_trains_on_what_vllm_samples(engine: RolloutEngine, tmp_path: P
     policy, prompts = policy_and_prompts()
     before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
-        loop = RlRun(
+        loop = rl_run(
             policy,
             prompts,
             studies(5),

@@ -31,9 +31,7 @@ Advantages = Callable[[list[Group], torch.Tensor], "torch.Tensor | Objective"]
 
 @dataclass(frozen=True)
 class Context:
-    """Hold what a run gives its algorithm before the first step.
-
-    The codec of the policy's tokens and the training studies."""
+    """Hold what an algorithm gets before the first step: codec and training studies."""
 
     codec: ReportCodec
     studies: Sequence[Study]

@@ -43,7 +43,8 @@ def require_equal_start(recipe: Recipe) -> None:
     if ranks.size() == 1:
         return
     settings = {k: digest_of(v) for k, v in leaves(asdict(recipe)) if k not in MOVABLE}
-    everyone = ranks.gather((socket.gethostname(), settings, code(), start_files(recipe)))
+    begun = start_files(recipe.policy, recipe.rl, recipe.reward)
+    everyone = ranks.gather((socket.gethostname(), settings, code(), begun))
     _, first, versions, files = everyone[0]
     for rank, (host, own, installed, read) in enumerate(everyone):
         other = [key for key in first | own if first.get(key) != own.get(key)]
@@ -71,9 +72,7 @@ def require_equal_start(recipe: Recipe) -> None:
 
 
 def require_same_data(studies: Mapping[str, list[Study]]) -> None:
-    """Raise UserError where ranks read other studies than rank 0.
-
-    All ranks call it at once."""
+    """Raise UserError where ranks read other studies than rank 0; all call it at once."""
     if ranks.size() == 1:
         return
     own = {split: (len(rows), _studies_digest(rows)) for split, rows in studies.items()}
@@ -93,9 +92,7 @@ def require_same_data(studies: Mapping[str, list[Study]]) -> None:
 
 
 def require_same_subset(data: DataSettings) -> None:
-    """Raise UserError where `data.subset` names other studies than on rank 0.
-
-    All ranks call it at once."""
+    """Raise UserError where `data.subset` is another than rank 0's; all call it at once."""
     if data.subset is None or ranks.size() == 1:
         return
     if len(set(ranks.gather(Subset.load(data.subset).digest))) > 1:

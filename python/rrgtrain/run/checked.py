@@ -18,7 +18,7 @@ from rrgpolicy.rollout import require_architecture
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.model_files import check_model_files
-from rrgtrain.schema import PROMPT_STYLES, Recipe, RolloutSettings, SftSettings
+from rrgtrain.schema import PROMPT_STYLES, PolicySettings, Recipe, RolloutSettings
 from rrgtrain.train.engines import READERS, require_engine
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit
@@ -81,24 +81,24 @@ def check_policy(recipe: Recipe) -> Any:
         torch.use_deterministic_algorithms(True)
     edits = [recipe.edit.extractor] if "editgrpo" in recipe.rl.algorithm else []
     check_model_files(recipe.reward, [name for name in edits if name])
-    return check_start(recipe)
+    return check_start(recipe.policy, recipe.rollout.engine)
 
 
-def check_start(recipe: Recipe) -> Any:
+def check_start(settings: PolicySettings, engine: str) -> Any:
     """Look at the checkpoint, its device and its engine alone; otherwise as `check_policy`."""
-    if recipe.policy.device == "cuda" and not torch.cuda.is_available():
+    if settings.device == "cuda" and not torch.cuda.is_available():
         raise UserError(
             f"policy.device=cuda, but PyTorch {torch.__version__} finds no GPU; set "
             "policy.device=auto, or install a CUDA build of PyTorch"
         )
-    device = nodes.own_device(recipe.policy.device)
-    require_dtype(device, DTYPES[recipe.policy.dtype])
-    if recipe.policy.path == "tiny":
-        TinyConfig.of(recipe.policy)
+    device = nodes.own_device(settings.device)
+    require_dtype(device, DTYPES[settings.dtype])
+    if settings.path == "tiny":
+        TinyConfig.of(settings)
         return None
-    config = read_config(recipe.policy.path)
-    if recipe.rollout.engine in READERS:
-        require_architecture(config, recipe.rollout.engine)
+    config = read_config(settings.path)
+    if engine in READERS:
+        require_architecture(config, engine)
     return config
 
 
@@ -110,18 +110,14 @@ def check_settings(recipe: Recipe, *, sft: bool, rl: bool) -> None:
     if sft or rl:
         require_metric(recipe.eval.best_by, metric_names(recipe.reward.terms))
     if sft:
-        _check_tuning(recipe.sft)
+        if recipe.sft.drops and recipe.sft.choose != "best":
+            raise UserError(
+                f"sft.drops={recipe.sft.drops} goes on from the best weights, but "
+                f"sft.choose={recipe.sft.choose} keeps others; use sft.drops=0 or sft.choose=best"
+            )
+        check_template(recipe.sft.template)
     if rl and recipe.rl.optimizer == "adamw_8bit":
         require_8bit()
-
-
-def _check_tuning(sft: SftSettings) -> None:
-    if sft.drops and sft.choose != "best":
-        raise UserError(
-            f"sft.drops={sft.drops} goes on from the best weights, but sft.choose={sft.choose} "
-            "keeps others; use sft.drops=0 or sft.choose=best"
-        )
-    check_template(sft.template)
 
 
 def require_sampling(

@@ -106,9 +106,7 @@ def split_of(studies: Splits, name: str) -> list[Study]:
 
 
 def validation_split(studies: Splits) -> str:
-    """Return the split by which checkpoints are chosen.
-
-    It is val, or train in data that has no val."""
+    """Return the split by which checkpoints are chosen: val, or train in data without."""
     return "val" if studies.get("val") else "train"
 
 

@@ -223,7 +223,8 @@ def _write(
 
     Of several ranks, each writes batches, and rank 0, which has the file, writes them down.
     """
-    policy = load_for(recipe, recipe.policy.path, masters=False)
+    engine = recipe.rollout.engine
+    policy = load_for(recipe.policy, recipe.policy.path, engine, masters=False)
     policy.model.eval()
     size, errors, notes = recipe.eval.batch, 0, Counter[str]()
     chunks = [studies[begin : begin + size] for begin in range(0, len(studies), size)]

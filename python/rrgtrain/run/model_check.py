@@ -24,7 +24,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.run.checked import SERVED, check_start
 from rrgtrain.run.session import load_for, sampler_of
 from rrgtrain.run.sharing import example_prompts
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.train import Batch, SamplerWatch
 from rrgtrain.train.engines import require_engine
 
@@ -39,31 +39,32 @@ def check_model(recipe: Recipe) -> Iterator[str]:
 
     A line with REFUSED tells what would stop a run. Nothing is trained, and nothing is left.
     """
-    policy: Policy | None = None
+    settings = recipe.policy
     try:
-        check_start(recipe)
-        policy = load_for(recipe, recipe.policy.path, masters=False)
+        engine = recipe.rollout.engine
+        check_start(settings, engine)
+        policy = load_for(settings, settings.path, engine, masters=False)
     except UserError as error:
         yield f"model: {REFUSED}{error}"
         return
-    lines: list[tuple[str, Callable[[Policy, Recipe], str]]] = [
-        ("model", _model),
-        ("codec", _codec),
-        ("end of turn", _end_of_turn),
-        ("adapter", _adapter),
-        ("frozen", _frozen),
-        ("images", _images),
-        ("sharing", _sharing),
-        ("engine", _engine),
-    ]
-    for name, part in lines:
+    lines: dict[str, Callable[[], str]] = {
+        "model": lambda: _model(policy),
+        "codec": lambda: _codec(policy),
+        "end of turn": lambda: _end_of_turn(policy),
+        "adapter": lambda: _adapter(policy, settings),
+        "frozen": lambda: _frozen(policy),
+        "images": lambda: _images(policy, recipe.data.images),
+        "sharing": lambda: _sharing(policy, settings.sharing),
+        "engine": lambda: _engine(policy, recipe),
+    }
+    for name, line in lines.items():
         try:
-            yield f"{name}: {part(policy, recipe)}"
+            yield f"{name}: {line()}"
         except UserError as error:
             yield f"{name}: {REFUSED}{error}"
 
 
-def _model(policy: Policy, recipe: Recipe) -> str:
+def _model(policy: Policy) -> str:
     total = sum(p.numel() for p in policy.model.parameters())
     name = type(policy.backbone).__name__
     return f"{name}, {_count(total)} parameters, {policy.dtype} on {policy.device}".replace(
@@ -71,11 +72,11 @@ def _model(policy: Policy, recipe: Recipe) -> str:
     )
 
 
-def _codec(policy: Policy, recipe: Recipe) -> str:
+def _codec(policy: Policy) -> str:
     return f"{policy.codec.kind}, {policy.embedding_shape[0]} ids; decode() agrees"
 
 
-def _end_of_turn(policy: Policy, recipe: Recipe) -> str:
+def _end_of_turn(policy: Policy) -> str:
     tokens = policy.tokenizer.convert_ids_to_tokens
     by = (
         "the chat template"
@@ -87,8 +88,8 @@ def _end_of_turn(policy: Policy, recipe: Recipe) -> str:
     return f"{tokens(policy.end_of_turn)}, by {by}{also}"
 
 
-def _adapter(policy: Policy, recipe: Recipe) -> str:
-    add_lora(policy, recipe.policy.lora, recipe.policy.seed)
+def _adapter(policy: Policy, settings: PolicySettings) -> str:
+    add_lora(policy, settings.lora, settings.seed)
     targets = policy.family.lora_targets(policy.backbone)
     if not hasattr(policy.model, "peft_config"):
         kind = "a pattern" if isinstance(targets, str) else f"{len(targets)} modules"
@@ -100,7 +101,7 @@ def _adapter(policy: Policy, recipe: Recipe) -> str:
     return f"rank {config.r} on {len(adapted)} modules: {listed}"
 
 
-def _frozen(policy: Policy, recipe: Recipe) -> str:
+def _frozen(policy: Policy) -> str:
     frozen = sum(p.numel() for p in policy.model.parameters() if not p.requires_grad)
     eyes = sum(p.numel() for _, p in policy.eyes() if not p.requires_grad)
     if not frozen:
@@ -112,9 +113,9 @@ def _frozen(policy: Policy, recipe: Recipe) -> str:
     return f"{' and '.join(parts)}, of {_count(total)} parameters"
 
 
-def _images(policy: Policy, recipe: Recipe) -> str:
+def _images(policy: Policy, images: str) -> str:
     if not policy.sees_images:
-        if recipe.data.images == "none":
+        if images == "none":
             return "none, it reads text alone"
         return "none, it reads text alone: a run refuses studies with images (data.images=none)"
     view = (ImageRef(Path("a.png"), "frontal"),)
@@ -124,10 +125,10 @@ def _images(policy: Policy, recipe: Recipe) -> str:
     return f"{tokens} tokens for a radiograph of {WIDTH:,} x {HEIGHT:,} pixels"
 
 
-def _sharing(policy: Policy, recipe: Recipe) -> str:
+def _sharing(policy: Policy, sharing: str) -> str:
     examples = [prompt for _, prompt in example_prompts(policy)]
     try:
-        probed = probe(policy, examples, recipe.policy.sharing)
+        probed = probe(policy, examples, sharing)
     except NoWay as error:
         raise UserError(str(error)) from error
     probed.applied(policy)

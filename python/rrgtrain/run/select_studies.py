@@ -73,7 +73,9 @@ def select(recipe: Recipe, out: Path) -> Subset:
         if ranks.is_main():
             begun = _begun(recipe, out)
             run = RunDir.create(out, resume=begun)
-            _keep_start(start_files(recipe), out / START, begun=begun)
+            _keep_start(
+                start_files(recipe.policy, recipe.rl, recipe.reward), out / START, begun=begun
+            )
     with run:
         rewards.spending.keep_in(out / SPENT)
         if recipe.select.method == "diversity":

@@ -27,7 +27,7 @@ from rrgtrain.run.checked import DTYPES, SERVED, check
 from rrgtrain.run.data import Data, open_data, split_of, validation_split
 from rrgtrain.run.room import check_room
 from rrgtrain.run.sharing import decide_sharing
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.state.remembered import INIT
 from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.engines import READERS, build_engine
@@ -94,33 +94,35 @@ def start_policy(
     whole; a resumed run finds it there.
     """
     kept = work / INIT
-    style = recipe.policy.prompt
-    if recipe.policy.path != "tiny" or (resume and kept.is_dir()):
-        path = str(kept) if recipe.policy.path == "tiny" else recipe.policy.path
-        policy = load_for(recipe, path, masters=masters)
+    settings, engine = recipe.policy, recipe.rollout.engine
+    style = settings.prompt
+    if settings.path != "tiny" or (resume and kept.is_dir()):
+        path = str(kept) if settings.path == "tiny" else settings.path
+        policy = load_for(settings, path, engine, masters=masters)
         return policy, PromptLoader(policy, style, recipe.data)
     with atomic_directory(kept) as partial:
         # The warm-up stands in for a tower's pretraining: it comes before any freezing and any
         # choice of dtype.
-        plain = replace(recipe.policy, dtype="float32", vision_attn="packed")
+        plain = replace(settings, dtype="float32", vision_attn="packed")
         train = studies.get("train") or []
         texts = [study.report for study in train if study.report]
         texts += [prompt_text(study, style=style) for study in train]
-        made = build_tiny(TinyConfig.of(recipe.policy), texts, partial)
-        policy = load_for(replace(recipe, policy=plain), made, masters=False)
+        made = build_tiny(TinyConfig.of(settings), texts, partial)
+        policy = load_for(plain, made, engine, masters=False)
         for _, parameter in policy.eyes():
             parameter.requires_grad_(True)
         prompts = PromptLoader(policy, style, recipe.data)
-        warm_up_vision(policy, prompts, train, recipe.policy, batch=recipe.sft.batch)
+        warm_up_vision(policy, prompts, train, settings, batch=recipe.sft.batch)
         policy.save(partial)
     # Read back from where it stays: as a resume will, and a policy knows where it came from.
-    prompts.policy = load_for(recipe, str(kept), masters=masters)
+    prompts.policy = load_for(settings, str(kept), engine, masters=masters)
     return prompts.policy, prompts
 
 
-def load_for(recipe: Recipe, path: str | Path, *, masters: bool) -> Policy:
-    """The policy at `path` as the recipe wants it; `masters`: to be trained, see `load_policy`."""
-    settings = recipe.policy
+def load_for(
+    settings: PolicySettings, path: str | Path, engine: str = "", *, masters: bool
+) -> Policy:
+    """The policy at `path`, prompts for `engine`; `masters`: to be trained, see `load_policy`."""
     policy = load_policy(
         path,
         dtype=DTYPES[settings.dtype],
@@ -134,7 +136,7 @@ def load_for(recipe: Recipe, path: str | Path, *, masters: bool) -> Policy:
         unread=masters and settings.lora.rank == 0 and ranks.size() > 1,
     )
     bound_images(policy, settings.min_pixels, settings.max_pixels)
-    policy.keeps_pictures = recipe.rollout.engine in READERS and not policy.family.embedded
+    policy.keeps_pictures = engine in READERS and not policy.family.embedded
     return policy
 
 

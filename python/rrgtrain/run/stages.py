@@ -32,6 +32,7 @@ from rrgtrain.state.experiment import digest_of, require_settled, settled
 from rrgtrain.state.files import start_files
 from rrgtrain.state.history import as_line, changes_of, settings_of
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
+from rrgtrain.state.remembered import to_remember
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.evaluate import Evaluation
@@ -104,10 +105,11 @@ class Stages:
             nodes.require_shared(run.path)
             if ranks.is_main():
                 _clear(run)
+            begun = start_files(asked.policy, asked.rl, asked.reward) if verb is not None else {}
             if resume and verb is not None:
                 require_verb(run, verb)
                 if ranks.is_main():
-                    require_settled(run, asked, start_files(asked))
+                    require_settled(run, asked, begun)
             before = settings_of(run.config) if resume and ranks.is_main() else {}
             data = open_data(checked, out)
             if ranks.is_main():
@@ -121,7 +123,7 @@ class Stages:
             checkpointer: NullCheckpointer = NullCheckpointer()
             if verb is not None:
                 checkpointer = Checkpointer(run, session.policy, log, verb, recipe.checkpoint)
-                checkpointer.settings = settled(asked, start_files(asked))
+                checkpointer.settings = settled(asked, begun)
                 checkpointer.grace = recipe.state.grace
                 if ranks.is_main():
                     checkpointer.values = settings_of(run.config)
@@ -129,7 +131,8 @@ class Stages:
                     where = checkpointer.resume()
                     if ranks.is_main():
                         print(f"rrgtrain: resuming {out} {where}", file=sys.stderr)
-                        _keep_changes(asked, checkpointer, run, before, where)
+                        lines = _tell_changes(checkpointer, run, before, where)
+                        dump_config(asked, run.config, lines)
         except BaseException as error:
             passing = isinstance(error, Stopped | KeyboardInterrupt)
             if ranks.is_main() and not resume and not passing:
@@ -143,17 +146,17 @@ class Stages:
 
     def sft(self, *, until_plateau: bool = True) -> SftResult:
         """Fine-tunes the policy; its best weights are in checkpoints/sft."""
+        session = self.session
         if (found := self.checkpointer.result("sft")) is not None:
             if self.checkpointer.within is not None:
                 # A later loop goes on; its reference is the policy that it started from.
                 kept = self._result(SftResult, found).best
-                started = load_for(self.session.recipe, kept, masters=True)
-                if sharding.is_sharded(self.session.policy):
+                started = load_for(session.recipe.policy, kept, masters=True)
+                if sharding.is_sharded(session.policy):
                     self._go_on_with(started)
                 else:
-                    load_weights(self.session.policy, dict(started.model.named_parameters()))
+                    load_weights(session.policy, dict(started.model.named_parameters()))
             return self._result(SftResult, found)
-        session = self.session
         train = session.recipe.sft.train
         with self.checkpointer.running(), training_only(session.policy, train):
             result = train_sft(
@@ -161,10 +164,11 @@ class Stages:
                     session.policy,
                     session.prompts,
                     session.split("train"),
-                    session.recipe,
+                    session.recipe.sft,
                     session.validator(),
                     self.run.checkpoints / "sft",
                     self.log,
+                    **self._of_recipe(),
                     until_plateau=until_plateau,
                     checkpointer=self.checkpointer,
                     sampler=session.sampler,
@@ -173,6 +177,12 @@ class Stages:
             self.checkpointer.finish("sft", self._state(result))
         self.tuned = result.best
         return result
+
+    def _of_recipe(self) -> dict[str, Any]:
+        """Give what both loops read of the recipe beside their own section."""
+        recipe = self.session.recipe
+        own = {name: getattr(recipe, name) for name in ("seed", "scale", "eval", "reward")}
+        return {**own, "trained_as": to_remember(recipe, self.run.path)}
 
     def _go_on_with(self, started: Policy) -> None:
         """Take a policy in place of the sharded one, with its weights: a reference copies them."""
@@ -190,8 +200,7 @@ class Stages:
         recipe, policy = session.recipe, session.policy
         if self.tuned is not None and sharding.is_sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
-            tuned = load_for(recipe, self.tuned, masters=True)
-            self._go_on_with(tuned)
+            self._go_on_with(load_for(recipe.policy, self.tuned, masters=True))
         watch = AxesWatch(session.rewards.scored_text)
         kept_steps = recipe.log if ranks.is_main() else LogSettings(records=0)
         with self.checkpointer.running():
@@ -201,12 +210,15 @@ class Stages:
                     policy,
                     session.prompts,
                     session.chosen or session.split("train"),
-                    recipe,
+                    recipe.rl,
                     self.algorithm or build_algorithm(recipe),
                     session.rewards,
                     session.validator(watch),
                     self.run.checkpoints / name.replace(":", "."),
                     self.log,
+                    **self._of_recipe(),
+                    start=recipe.policy,
+                    rollout=recipe.rollout,
                     record=StepRecords(self.run.steps, kept_steps, record),
                     checkpointer=self.checkpointer,
                     sampler=session.sampler,
@@ -274,10 +286,10 @@ class Stages:
             stack.callback(self.session.sampler.close)
 
 
-def _keep_changes(
-    recipe: Recipe, checkpointer: Checkpointer, run: RunDir, before: dict[str, str], where: str
-) -> None:
-    """Say what this resume changes; keep it with what earlier ones changed, for the run's files."""
+def _tell_changes(
+    checkpointer: Checkpointer, run: RunDir, before: dict[str, str], where: str
+) -> list[str]:
+    """Say what this resume changes; return it behind what earlier ones changed, a line each."""
     about = checkpointer.resumed_from
     place = {
         "step": about.get("step", 0),
@@ -286,10 +298,10 @@ def _keep_changes(
     }
     known = len(about.get("changes", []))
     checkpointer.changes = changes_of(about, before, checkpointer.values, place)
-    for change in checkpointer.changes[known:]:
-        print(f"rrgtrain: {as_line(change)}", file=sys.stderr)
-    if checkpointer.changes:
-        dump_config(recipe, run.config, [as_line(change) for change in checkpointer.changes])
+    lines = [as_line(change) for change in checkpointer.changes]
+    for line in lines[known:]:
+        print(f"rrgtrain: {line}", file=sys.stderr)
+    return lines
 
 
 def _clear(run: RunDir) -> None:

@@ -25,6 +25,7 @@ from rrgclinical.stress import (
     values_of,
 )
 from rrgdata.phantom import phantom_reports
+from rrgdata.settings import DataSettings
 from rrgreport.dots import dot_rows
 from rrgreport.page import require_drawing
 from rrgtrain.errors import RewardError, UserError
@@ -68,7 +69,7 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
         return 0
     if options.studies < 1:
         raise UserError(f"--studies {options.studies}; wanted at least 1")
-    texts = _texts(recipe, options.reports)
+    texts = _texts(recipe.data, recipe.eval.split, options.reports)
     for _, value in rewards.measure(terms, [""], [texts[0]]):
         if isinstance(value, RewardError):
             raise UserError(f"an empty report stops a run: {value}")
@@ -97,16 +98,16 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     return int(options.strict and bool(dearer))
 
 
-def _texts(recipe: Recipe, reports: Path | None) -> list[str]:
+def _texts(data: DataSettings, split: str, reports: Path | None) -> list[str]:
     """Reports to plant errors in: of a file, of phantoms, or of the recipe's data."""
     if reports is not None:
-        columns = read_references(reports, split=recipe.eval.split).texts
+        columns = read_references(reports, split=split).texts
         texts = [text for column in columns for text in column]
-    elif recipe.data.source == "phantom":
-        texts = phantom_reports(recipe.data.phantom)
+    elif data.source == "phantom":
+        texts = phantom_reports(data.phantom)
     else:
         with tempfile.TemporaryDirectory() as work:
-            studies = split_of(read_studies(recipe.data, Path(work)), recipe.eval.split)
+            studies = split_of(read_studies(data, Path(work)), split)
         texts = [study.report or "" for study in studies]
     texts = [text for text in texts if text.strip()]
     if not texts:

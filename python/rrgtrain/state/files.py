@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rrgpolicy.model.load import base_of_adapter
 from rrgpolicy.model.whole import fetch
-from rrgtrain.schema import PROMPT_STYLES, Recipe
+from rrgtrain.schema import PROMPT_STYLES, PolicySettings, RewardSettings, RlSettings
 from rrgtrain.state.remembered import FILE, TINY, known_base
 
 # Another training moves weights everywhere: it shows in blocks along a file.
@@ -16,23 +16,23 @@ _WEIGHTS = (".safetensors", ".bin")
 _READ = (*_WEIGHTS, ".json", ".jinja", ".txt", ".model")
 
 
-def start_files(recipe: Recipe) -> dict[str, str]:
+def start_files(policy: PolicySettings, rl: RlSettings, reward: RewardSettings) -> dict[str, str]:
     """Map the files that a run begins from to digests.
 
     They are those of policy.path, rl.reference, policy.prompt and severity's table; a key is
     "policy.path: model.safetensors". Hub names, and a tiny policy, which lies in its run, have
     none.
     """
-    start, reference = recipe.policy.path, recipe.rl.reference
+    start, reference = policy.path, rl.reference
     found = {} if start == TINY else {"policy.path": file_digests(start)}
     if reference == "base":
         reference = (known_base(start) if start != TINY else None) or "start"
     if reference != "start":
         found["rl.reference"] = file_digests(reference)
-    prompt = Path(recipe.policy.prompt).expanduser()
-    if recipe.policy.prompt not in PROMPT_STYLES and prompt.is_file():
+    prompt = Path(policy.prompt).expanduser()
+    if policy.prompt not in PROMPT_STYLES and prompt.is_file():
         found["policy.prompt"] = {prompt.name: file_digest(prompt)}
-    table = recipe.reward.options.get("severity", {}).get("table")
+    table = reward.options.get("severity", {}).get("table")
     if table and (file := Path(str(table)).expanduser()).is_file():
         found["reward.options.severity.table"] = {file.name: file_digest(file)}
     return {f"{key}: {name}": d for key, files in found.items() for name, d in files.items()}

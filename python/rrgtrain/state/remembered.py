@@ -38,8 +38,11 @@ KEYS = (
 OF_GENERATE = ("policy.prompt", "reward.blocks", "data.images")
 
 
-def remember(recipe: Recipe, directory: Path) -> None:
-    """Write what `recipe` says of KEYS, and the policy's base, into a checkpoint directory."""
+def to_remember(recipe: Recipe, work: Path) -> dict[str, Any]:
+    """Collect what a checkpoint keeps of its training: KEYS, and the policy's base.
+
+    work: the directory of the run, where a tiny policy's base lies.
+    """
     drawn = recipe.data.source == "phantom"
     values = {k: attrgetter(k)(recipe) for k in KEYS if drawn or not k.startswith(PHANTOM)}
     for key in PLACES:
@@ -47,11 +50,9 @@ def remember(recipe: Recipe, directory: Path) -> None:
             values[key] = str(Path(values[key]).expanduser().resolve())
     if values["policy.prompt"] not in PROMPT_STYLES:
         values["policy.prompt"] = str(Path(values["policy.prompt"]).expanduser().resolve())
-    # the run's own directory is above that of its checkpoints
-    values[BASE] = known_base(recipe.policy.path, directory.resolve().parent.parent)
+    values[BASE] = known_base(recipe.policy.path, work)
     # its value may be a secret, and the next reader's environment is another one
-    values |= interpolated(recipe, values.keys() & set(KEYS))
-    (directory / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    return values | interpolated(recipe, values.keys() & set(KEYS))
 
 
 def base_of(start: str, work: Path) -> str:
@@ -85,7 +86,7 @@ def known_base(start: str, work: Path = Path()) -> str | None:
 
 
 def remembered(checkpoint: str | Path) -> dict[str, Any]:
-    """Read what `remember` wrote; empty for a hub name or a checkpoint from elsewhere.
+    """Read what `save_policy` wrote; empty for a hub name or a checkpoint from elsewhere.
 
     UserError for a file that is not JSON with a mapping.
     """

@@ -62,9 +62,7 @@ _NAME = re.compile(r"(\d{6,})-(.+)")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Hold a checkpoint that was found whole.
-
-    Its place, what it says of itself, and its skeleton."""
+    """Hold a checkpoint that was found whole: its place, description and skeleton."""
 
     path: Path
     about: dict[str, Any]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import warnings
 from typing import Any
 
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks.sharding import load_weights
 from rrgreport.judged import changes_reward
-from rrgtrain.schema import Recipe, SftSettings
+from rrgtrain.schema import EvalSettings, RewardSettings, SftSettings
 from rrgtrain.state.experiment import digest_of, leaves
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
 
@@ -137,16 +136,16 @@ class BeforeConvergence(Best):
         return {self.step, self._last[0]} if self._last else {self.step}
 
 
-def judged_settings(recipe: Recipe) -> Judged:
+def judged_settings(evaluation: EvalSettings, reward: RewardSettings) -> Judged:
     """Read what the values of validations depend on."""
-    keys, options = f"{BY} {_JUDGED}".split(), recipe.reward.options
-    if recipe.eval.best_by.startswith("reward"):
-        keys += [key for key, _ in leaves({"reward": vars(recipe.reward)}) if changes_reward(key)]
+    values = dict(leaves({"eval": vars(evaluation), "reward": vars(reward)}))
+    keys, options = f"{BY} {_JUDGED}".split(), reward.options
+    if evaluation.best_by.startswith("reward"):
+        keys += [key for key in values if changes_reward(key)]
     else:
-        options = {k: v for k, v in options.items() if k == recipe.reward.labeller}
-    judged = {k: operator.attrgetter(k)(recipe) for k in keys}
+        options = {k: v for k, v in options.items() if k == reward.labeller}
     # no values: one may be what `${oc.env:KEY}` stands for
-    return {**judged, "reward.options": digest_of(options)}
+    return {**{k: values[k] for k in keys}, "reward.options": digest_of(options)}
 
 
 def chosen_of(

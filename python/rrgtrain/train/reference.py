@@ -24,7 +24,7 @@ from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks, sharding
 from rrgpolicy.ranks.layout import Layout
 from rrgtrain.errors import UserError
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import PolicySettings
 from rrgtrain.state.remembered import TINY, base_of
 
 START = "rrgtrain_start"
@@ -80,16 +80,18 @@ def check_reference(asked: str, start: str, work: Path) -> None:
         read_config(asked)
 
 
-def named_reference(policy: Policy, recipe: Recipe, work: Path) -> Reference:
-    """The frozen policy that `rl.reference` names, "start" being `policy` as it is now.
+def named_reference(
+    policy: Policy, asked: str, start: PolicySettings, work: Path, *, shares: bool = True
+) -> Reference:
+    """The frozen policy that `asked`, `rl.reference`, names, "start" being `policy` as it is now.
 
-    work: the directory of the run. Raises UserError for a base that is not known, or a checkpoint
-    that reads other tokens or sees less than the policy.
+    start: by which the policy was opened. work: the directory of the run. shares: as in
+    `reference_of`. Raises UserError for a base that is not known, or a checkpoint that reads other
+    tokens or sees less than the policy.
     """
-    asked = recipe.rl.reference
     if asked == "start":
-        return reference_of(policy, shares=recipe.scale.mode != "fsdp2")
-    path = base_of(recipe.policy.path, work) if asked == "base" else asked
+        return reference_of(policy, shares=shares)
+    path = base_of(start.path, work) if asked == "base" else asked
     model: Any = policy.model
     if isinstance(model, PeftModel) and _stands_on(model, path):
         return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))
@@ -98,7 +100,7 @@ def named_reference(policy: Policy, recipe: Recipe, work: Path) -> Reference:
         dtype=policy.dtype,
         device=policy.device,
         attn=policy.attn,
-        vision_attn=recipe.policy.vision_attn,
+        vision_attn=start.vision_attn,
         unread=ranks.size() > 1,
     )
     same_eyes = other.sees_images == policy.sees_images

@@ -37,7 +37,7 @@ def train_rl(run: RlRun) -> RlResult:
 
 def _train_step(run: RlRun, step: int) -> None:
     """One step. A function, so that its images and reports are gone before the next begins."""
-    settings, seed = run.recipe.rl, run.recipe.seed
+    settings, seed = run.settings, run.seed
     if settings.resample:
         batch = until_differing(partial(_draw, run, step), settings.prompts, settings.resample)
     else:

@@ -25,7 +25,14 @@ from rrgtrain.algorithms import Algorithm, Context, Group
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import (
+    EvalSettings,
+    PolicySettings,
+    RewardSettings,
+    RlSettings,
+    RolloutSettings,
+    ScaleSettings,
+)
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.axes_watch import AxesWatch, alarm_lines
 from rrgtrain.train.batch import Batch
@@ -95,6 +102,7 @@ class RlRun:
     """Hold the parts and the position of a training by reinforcement learning.
 
     validate: metrics of the policy on held-out studies. out: directory of the best checkpoint.
+    trained_as: see `to_remember`. start: the section by which the policy was opened.
     record: sees every batch before its update. checkpointer: makes the run resumable.
     sampler: draws the reports; transformers by default. That of the validations, so that a step's
     weights are gathered once. watch_axes: what `validate` adds axes with, whose past goes into
@@ -104,12 +112,19 @@ class RlRun:
     policy: Policy
     prompts: PromptLoader
     studies: Sequence[Study]
-    recipe: Recipe
+    settings: RlSettings
     algorithm: Algorithm
     rewards: RewardService
     validate: Callable[[], dict[str, float]]
     out: Path
     log: RunLog
+    seed: int
+    scale: ScaleSettings
+    eval: EvalSettings
+    reward: RewardSettings
+    trained_as: Mapping[str, Any]
+    start: PolicySettings
+    rollout: RolloutSettings
     record: Recorder | None = None
     checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
     sampler: PolicySampler = field(default_factory=PolicySampler)
@@ -126,21 +141,23 @@ class RlRun:
     def started(self) -> Iterator[None]:
         """Lays the policy out, makes reference and optimiser, goes on where a checkpoint stands;
         shows the progress of the steps inside."""
-        settings = self.recipe.rl
+        settings, scale = self.settings, self.scale
         require_reports(self.algorithm, self.studies)
         self.algorithm.prepare(Context(self.policy.codec, self.studies))
         if settings.beta > 0 or self.algorithm.needs_reference:
             # `out` lies among the checkpoints of the run
-            run_directory = self.out.parent.parent
-            self.reference = named_reference(self.policy, self.recipe, run_directory)
-        scale = self.recipe.scale
+            work, shares = self.out.parent.parent, scale.mode != "fsdp2"
+            self.reference = named_reference(
+                self.policy, settings.reference, self.start, work, shares=shares
+            )
         sharding.setup(scale.mode, self.policy, self.reference, shard=scale.shard)
         self.optimizer = optimizer_of(self.policy.model, settings)
         at_start = self.reference if settings.reference == "start" else None
         self.watch = SamplerWatch(
-            self.policy, self.algorithm, self.recipe.rl, self.recipe.rollout.max_gap, at_start
+            self.policy, self.algorithm, settings, self.rollout.max_gap, at_start
         )
-        self._best = Best(self.policy, judged_settings(self.recipe), self.checkpointer)
+        judged = judged_settings(self.eval, self.reward)
+        self._best = Best(self.policy, judged, self.checkpointer)
         self.step_log = StepLog(self.algorithm.name, self.log, self.policy, self.rewards)
         saved = self.checkpointer.begin(self.algorithm.name, self.state_dict)
         if saved is not None:
@@ -153,12 +170,10 @@ class RlRun:
             yield
 
     def indices(self, step: int, again: int = 0) -> list[int]:
-        """Return the studies of a step, of all ranks.
-
-        `again` counts its further prompts, which are those of the steps behind the last one."""
-        settings = self.recipe.rl
+        """Return a step's studies; `again` counts further ones, of steps behind the last."""
+        settings = self.settings
         place = step + again * settings.steps
-        return batch_indices(len(self.studies), settings.prompts, place, self.recipe.seed)
+        return batch_indices(len(self.studies), settings.prompts, place, self.seed)
 
     def own_prompts(self, indices: Sequence[int]) -> list[EncodedPrompt]:
         """Encode the prompts of this rank's share of the studies."""
@@ -173,7 +188,7 @@ class RlRun:
             "best": self._best.state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "record": self.record.state_dict() if self.record else None,
-            "order": order_of(self.studies, self.recipe.rl.prompts),
+            "order": order_of(self.studies, self.settings.prompts),
             "axes": self.watch_axes.state_dict() if self.watch_axes else None,
         }
 
@@ -182,7 +197,7 @@ class RlRun:
         self.state = LoopState(**{f.name: saved[f.name] for f in dataclasses.fields(LoopState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])
-        order_of(self.studies, self.recipe.rl.prompts, saved["order"])
+        order_of(self.studies, self.settings.prompts, saved["order"])
         self.algorithm.load_state_dict(saved["algorithm"])
         if self.record:
             self.record.load_state_dict(saved["record"])
@@ -195,7 +210,7 @@ class RlRun:
 
         Raises Stopped where `rl.on_flat` stops a run that learns nothing.
         """
-        settings, state, by = self.recipe.rl, self.state, self.recipe.eval.best_by
+        settings, state, by = self.settings, self.state, self.eval.best_by
         last = state.step >= settings.steps  # a resume may ask for fewer
         if (last or state.step % settings.eval_every == 0) and state.validated != state.step:
             self.sampler.step = state.step
@@ -221,7 +236,7 @@ class RlRun:
                 warnings.warn(line, stacklevel=2)
 
     def _tell_flat(self) -> None:
-        settings = self.recipe.rl
+        settings = self.settings
         line = (
             f"rl.flat_steps={settings.flat_steps} steps in a row had no group whose reports earn "
             "different rewards, so nothing is learned; look at the terms of the reward, raise "
@@ -236,9 +251,7 @@ class RlRun:
 
     @contextmanager
     def step(self) -> Iterator[int]:
-        """Run one step, whole or not at all.
-
-        A checkpoint comes before it where one is due."""
+        """Run one step, whole or not at all; first a checkpoint where one is due."""
         with self.checkpointer.step(self.state.step):
             self.step_log.begin()
             self.sampler.step = self.state.step
@@ -248,10 +261,7 @@ class RlRun:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Counts the time since the end of the last phase to this one.
-
-        A stop comes at its end.
-        """
+        """Counts the time since the last phase; a stop comes at its end."""
         yield
         self.step_log.lap(name)
         if name != "update":  # the step is done but for its row
@@ -272,23 +282,21 @@ class RlRun:
     def score(
         self, groups: list[Group], step: int
     ) -> tuple[Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
-        """Score the members that are scored, by term.
-
-        Also give what the terms noted of them."""
+        """Score the members that are scored, by term, and give what the terms noted."""
         if not groups:
             return {}, {}
         scored = [(m.text, group.study) for group in groups for m in group.members if m.scored]
         texts, studies = [text for text, _ in scored], [study for _, study in scored]
         if not texts:  # all were cut
-            return {name: np.zeros(0) for name in ("total", *self.recipe.reward.terms)}, {}
-        scores = self.rewards(texts, studies, step / self.recipe.rl.steps)
+            return {name: np.zeros(0) for name in ("total", *self.reward.terms)}, {}
+        scores = self.rewards(texts, studies, step / self.settings.steps)
         return scores, getattr(scores, "notes", {})
 
     def compared(self, step: int) -> tuple[str, ...]:
         """Name the scores by which the members of a group are compared at a step."""
-        if self.recipe.rl.combine == "sum":
+        if self.settings.combine == "sum":
             return ("total",)
-        return self.recipe.reward.counting(step / self.recipe.rl.steps)
+        return self.reward.counting(step / self.settings.steps)
 
     def with_objective(self, batch: Batch, step: int) -> Batch:
         """The batch with the algorithm's objective; tells `record`. Raises NotFinite."""
@@ -296,10 +304,10 @@ class RlRun:
             raise NotFinite(f"a reward of step {step} is not finite; look at its terms")
         past = self.algorithm.state_dict() if self.record is not None else {}
         objective = self.algorithm.advantages(batch.groups_with_terms(), batch.rewards)
-        batch = batch.with_objective(objective, self.recipe.rl)
+        batch = batch.with_objective(objective, self.settings)
         self.checkpointer.on_failure_dump(partial(describe_groups, batch.groups, batch))
         if self.record is not None:
-            done = step / self.recipe.rl.steps
+            done = step / self.settings.steps
             self.record(StepRecord(step, done, batch, past, self.policy.codec))
         return batch
 
@@ -315,7 +323,7 @@ class RlRun:
         if self.reference is not None:
             self.reference.release()
         with self.checkpointer.interruptible(self.state.step):
-            save_policy(self.policy, self.out, self.recipe)
+            save_policy(self.policy, self.out, self.trained_as)
         self.step_log.clock.lap("validate")
         return RlResult(
             self.out,

@@ -25,7 +25,7 @@ def sample_groups(
     counts the further prompts of a step, see `resample`. Raises NotFinite where the policy's
     log-probabilities are not finite.
     """
-    settings, sampler = run.recipe.rl, run.sampler
+    settings, sampler = run.settings, run.sampler
     own = ranks.shard(indices)
     request = SamplingRequest(
         prompts,
@@ -43,7 +43,7 @@ def sample_groups(
     if not all(torch.isfinite(r.logps).all() for group in rollouts for r in group):
         cause = "its weights have blown up; lower rl.lr"
         if step == 0:
-            cause = f"the checkpoint {run.recipe.policy.path} is broken; name another one"
+            cause = f"the checkpoint {run.start.path} is broken; name another one"
         raise NotFinite(f"the policy gives no finite log-probability at step {step}: {cause}")
     return [
         Group(index, run.studies[index], prompt, tuple(_member(run, r) for r in group))
@@ -60,21 +60,21 @@ def member_seeds(run: RlRun, indices: Sequence[int], step: int, again: int = 0) 
     turns: Counter[int] = Counter()
     seeds = []
     count = run.algorithm.sampled
-    step += again * run.recipe.rl.steps  # past the last step: draws of its own
+    step += again * run.settings.steps  # past the last step: draws of its own
     for i in indices:
         places = range(turns[i] * count, (turns[i] + 1) * count)
-        seeds.append([philox_seed(~run.recipe.seed, step, i, k) for k in places])
+        seeds.append([philox_seed(~run.seed, step, i, k) for k in places])
         turns[i] += 1
     return seeds
 
 
 def _member(run: RlRun, rollout: Rollout) -> Member:
-    corrected = run.sampler.own_kernels and run.recipe.rollout.correction != "none"
+    corrected = run.sampler.own_kernels and run.rollout.correction != "none"
     return Member(
         rollout.ids,
         run.policy.codec.decode(rollout.ids),
         finished=rollout.finished,
         sampler_logps=rollout.logps,
-        scored=rollout.finished or run.recipe.rl.truncated == "score",
+        scored=rollout.finished or run.settings.truncated == "score",
         corrected=corrected,
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
@@ -11,21 +14,21 @@ from rrgclinical.common.files import atomic_directory
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
 from rrgpolicy.ranks.sharding import full_state_dict, is_sharded
-from rrgtrain.schema import Recipe
-from rrgtrain.state.remembered import remember
+from rrgtrain.state.remembered import FILE
 
 
-def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:
+def save_policy(policy: Policy, directory: Path, trained_as: Mapping[str, Any]) -> None:
     """Write the policy as a checkpoint directory, whole or not at all.
 
-    Rank 0 writes it, with what `recipe` trained it for. It holds the masters, in fp32: a training
-    that starts from it starts where this one has ended.
+    Rank 0 writes it, with `trained_as`, see `to_remember`. It holds the masters, in fp32: a
+    training that starts from it starts where this one has ended.
     """
     weights = full_state_dict(_weights(policy)) if is_sharded(policy) else None
     if ranks.is_main():
         with atomic_directory(directory) as partial:
             policy.save(partial, weights)
-            remember(recipe, partial)
+            text = json.dumps(trained_as, indent=1) + "\n"
+            (partial / FILE).write_text(text, encoding="utf-8")
     ranks.barrier()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from rrgpolicy.ranks import ranks, sharding
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.schema import Recipe, SftSettings
+from rrgtrain.schema import EvalSettings, RewardSettings, ScaleSettings, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch_order import batch_indices, order_of
 from rrgtrain.train.best import chosen_of, judged_settings
@@ -74,9 +74,7 @@ def sft_loss(
 
 
 def own_share(studies: Sequence[Study]) -> Sequence[Study]:
-    """Return this rank's share of a batch.
-
-    A rank that has none gets the first study to idle on."""
+    """Return this rank's share of a batch, or the first study to idle on."""
     return ranks.shard(studies) or studies[:1]
 
 
@@ -132,9 +130,7 @@ def read_losses(
 
 
 def references(policy: Policy, studies: Sequence[Study], template: str) -> list[torch.Tensor]:
-    """Return the target of each study as ids.
-
-    The end of turn is included."""
+    """Return the target of each study as ids, end of turn included."""
     return [policy.codec.encode(target_text(study, template)) for study in studies]
 
 
@@ -162,23 +158,13 @@ def describe_references(
     policy: Policy, studies: Sequence[Study], template: str = PLAIN
 ) -> dict[str, Any]:
     """The references that fine-tuning learns from, for `rrgtrain replay`."""
-    return {
-        "members": [
-            {
-                "study": s.id,
-                "ids": policy.codec.encode(target_text(s, template)),
-                "origin": "reference",
-            }
-            for s in studies
-        ]
-    }
+    rows = zip(studies, references(policy, studies, template), strict=True)
+    return {"members": [{"study": s.id, "ids": ids, "origin": "reference"} for s, ids in rows]}
 
 
 @dataclass
 class SftState:
-    """Hold the loop's position.
-
-    Steps done, the step last validated, the plateau, drops made."""
+    """Hold the steps done, the step last validated, the plateau, and the drops made."""
 
     step: int = 0
     validated: int = 0
@@ -192,17 +178,22 @@ class SftRun:
     """Hold the parts and the position of a fine-tuning.
 
     validate: metrics of the policy on held-out studies. out: directory of the chosen checkpoint.
-    until_plateau: whether it ends at the plateau. checkpointer: makes the run resumable. sampler:
-    that of `validate`.
+    trained_as: see `to_remember`. until_plateau: whether it ends at the plateau. checkpointer:
+    makes the run resumable. sampler: that of `validate`.
     """
 
     policy: Policy
     prompts: PromptLoader
     studies: Sequence[Study]
-    recipe: Recipe
+    settings: SftSettings
     validate: Validate
     out: Path
     log: RunLog
+    seed: int
+    scale: ScaleSettings
+    eval: EvalSettings
+    reward: RewardSettings
+    trained_as: Mapping[str, Any]
     until_plateau: bool = True
     checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
     sampler: PolicySampler = field(default_factory=PolicySampler)
@@ -213,14 +204,12 @@ class SftRun:
     def started(self) -> Iterator[None]:
         """Lays the policy out, makes the optimiser, goes on where a checkpoint stands; shows the
         progress of the steps inside."""
-        settings = self.recipe.sft
+        settings = self.settings
         self.studies = with_reports(self.studies)
-        scale = self.recipe.scale
-        sharding.setup(scale.mode, self.policy, shard=scale.shard)
+        sharding.setup(self.scale.mode, self.policy, shard=self.scale.shard)
         self.optimizer = adamw(self.policy.model, settings.lr, settings.weight_decay)
-        self._best = chosen_of(
-            self.policy, settings, judged_settings(self.recipe), self.checkpointer
-        )
+        judged = judged_settings(self.eval, self.reward)
+        self._best = chosen_of(self.policy, settings, judged, self.checkpointer)
         self._clock = Stopwatch(("train", "validate"))
         saved = self.checkpointer.begin("sft", self.state_dict)
         if saved is not None:
@@ -234,8 +223,8 @@ class SftRun:
             yield
 
     def _studies_of(self, step: int) -> list[Study]:
-        batch = self.recipe.sft.batch
-        order = batch_indices(len(self.studies), batch, step, self.recipe.seed)
+        batch = self.settings.batch
+        order = batch_indices(len(self.studies), batch, step, self.seed)
         return [self.studies[i] for i in order]
 
     def state_dict(self) -> State:
@@ -245,7 +234,7 @@ class SftRun:
             "seconds": dict(self._clock.seconds),
             "optimizer": self.optimizer.state_dict(),
             "best": self._best.state_dict(),
-            "order": order_of(self.studies, self.recipe.sft.batch),
+            "order": order_of(self.studies, self.settings.batch),
         }
 
     def load_state_dict(self, saved: State) -> None:
@@ -253,7 +242,7 @@ class SftRun:
         self.state = SftState(**{f.name: saved[f.name] for f in dataclasses.fields(SftState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])
-        order_of(self.studies, self.recipe.sft.batch, saved["order"])
+        order_of(self.studies, self.settings.batch, saved["order"])
         if math.isinf(self._best.value):  # chosen by another metric
             self.state.plateau = -math.inf
         self._clock.load(saved["seconds"])
@@ -261,11 +250,11 @@ class SftRun:
     @property
     def peak_lr(self) -> float:
         """The peak learning rate after the drops that were made."""
-        return self.recipe.sft.lr * self.recipe.sft.drop_factor**self.state.drops
+        return self.settings.lr * self.settings.drop_factor**self.state.drops
 
     def has_steps_left(self) -> bool:
         """Validates where that is due; False when the training has come to its end."""
-        settings, state = self.recipe.sft, self.state
+        settings, state = self.settings, self.state
         late = settings.wall_seconds is not None and self._clock.total > settings.wall_seconds
         over = ranks.broadcast_from_main(late)
         last = state.step >= settings.steps or over  # a resume may ask for fewer
@@ -280,10 +269,8 @@ class SftRun:
         return not (last or plateau)
 
     def train_step(self) -> None:
-        """Run one optimiser step, whole or not at all.
-
-        A checkpoint comes before it where one is due."""
-        settings, step, checkpointer = self.recipe.sft, self.state.step, self.checkpointer
+        """Run one step, whole or not at all; first a checkpoint where one is due."""
+        settings, step, checkpointer = self.settings, self.state.step, self.checkpointer
         with checkpointer.step(step):
             studies = self._studies_of(step)
             checkpointer.on_failure_dump(
@@ -310,7 +297,7 @@ class SftRun:
         """Saves the chosen weights to `out`, with which the policy ends."""
         self._best.restore()
         with self.checkpointer.interruptible(self.state.step):
-            save_policy(self.policy, self.out, self.recipe)
+            save_policy(self.policy, self.out, self.trained_as)
         self._clock.lap("train")
         return SftResult(
             self.out,
@@ -330,9 +317,9 @@ class SftRun:
             self.sampler.release(self.policy)
             self.log.write("sft_val", state.step - 1, values)
         self._clock.lap("validate")
-        value = chosen_value(values, self.recipe.eval.best_by)
-        self._bar.show(**{self.recipe.eval.best_by: value})
-        if value > state.plateau + self.recipe.sft.min_delta:
+        value = chosen_value(values, self.eval.best_by)
+        self._bar.show(**{self.eval.best_by: value})
+        if value > state.plateau + self.settings.min_delta:
             state.plateau, state.stale = value, 0
         else:
             state.stale += 1
@@ -342,7 +329,7 @@ class SftRun:
 
     def _drop(self) -> None:
         """Goes on from the best weights at a smaller rate; the moments were of another place."""
-        settings = self.recipe.sft
+        settings = self.settings
         self._best.restore()
         self.optimizer = adamw(self.policy.model, settings.lr, settings.weight_decay)
         self.state.drops, self.state.stale = self.state.drops + 1, 0

@@ -11,9 +11,7 @@ from rrgtrain.train.rl_run import RlRun
 
 
 def is_on_policy(settings: RlSettings, groups: int) -> bool:
-    """Tell whether each batch gets one update.
-
-    The policy is then the one that sampled, ratio 1."""
+    """Tell whether each batch gets one update, by the policy that sampled: ratio 1."""
     return settings.epochs == 1 and (settings.minibatch is None or settings.minibatch >= groups)
 
 
@@ -28,7 +26,7 @@ def update(
     reference are computed once, before the first. `key` decides the order of the mini-batches.
     Raises UserError, before any weight changes, where the gap is too wide.
     """
-    settings, loss = run.recipe.rl, run.algorithm.loss
+    settings, loss = run.settings, run.algorithm.loss
     mark_dirty = run.checkpointer.mark_dirty
     # with `rl.resample` it was kept until no further prompts are drawn
     run.sampler.release(run.policy)

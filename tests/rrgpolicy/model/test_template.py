@@ -11,9 +11,9 @@ from rrgpolicy.model.prompt import encode_prompt, prompt_text
 from rrgpolicy.model.template import PLACEHOLDERS, check_prompt
 from rrgpolicy.settings import PROMPT_STYLES
 from rrgtrain.run.session import session_of
-from rrgtrain.state.remembered import remember, remembered
+from rrgtrain.state.remembered import remembered
 from tests.rrgpolicy.model.common import study, tiny_policy
-from tests.rrgtrain.common import phantoms, recipe
+from tests.rrgtrain.common import phantoms, recipe, remember
 
 OWN = """Read the current {current}.
 Compare with the prior {prior}.

@@ -101,7 +101,7 @@ def test_other_code_or_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="was started with another rl.group than rank 0"):
         alike.require_equal_start(recipe("rl.group=2"))
     files = {"policy.path: config.json": "1", "policy.path: model.safetensors": "2"}
-    monkeypatch.setattr(alike, "start_files", lambda recipe: files)
+    monkeypatch.setattr(alike, "start_files", lambda *sections: files)
     for there in (files, {}):  # the same, or the name of a hub
         gathered(monkeypatch, ("there", settings, alike.code(), there))
         alike.require_equal_start(recipe())

@@ -100,7 +100,7 @@ def test_a_reference_from_elsewhere_shares_no_frozen_tower(tmp_path: Path) -> No
     own = {p.data_ptr() for p in frozen.model.parameters()}
     for asked in ("start", "base", str(tiny_directory())):
         settings = recipe(*words, f"rl.reference={asked}")
-        reference = named_reference(frozen, settings, tmp_path)
+        reference = named_reference(frozen, asked, settings.policy, tmp_path)
         copied = [p for p in reference.model.parameters() if p.data_ptr() not in own]
         held = sizes(planned(settings, "cpu"), "device", "update")["reference policy"]
         assert held == 4 * sum(p.numel() for p in copied), asked

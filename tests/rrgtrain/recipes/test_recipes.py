@@ -22,10 +22,9 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
-from rrgtrain.train.rl_run import RlRun
-from rrgtrain.train.sft import SftRun, train_sft
+from rrgtrain.train.sft import train_sft
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import studies
+from tests.rrgtrain.common import rl_run, sft_run, studies
 from tests.rrgtrain.recipes.loaded import loaded
 
 MICRO = [
@@ -66,10 +65,10 @@ def trained(recipe: Recipe, out: Path, *, sft: bool) -> list[dict]:
     with RunDir.create(out) as run, RunLog(run) as log:
         best = run.checkpoints / "best"
         if algorithm is None:
-            train_sft(SftRun(policy, prompts, given["train"], recipe, validate, best, log))
+            train_sft(sft_run(policy, prompts, given["train"], recipe, validate, best, log))
         else:
             of_run = (policy, prompts, chosen, recipe, algorithm, rewards, validate, best, log)
-            train_rl(RlRun(*of_run))
+            train_rl(rl_run(*of_run))
         return read_metrics(run.metrics)
 
 

@@ -275,11 +275,12 @@ def test_severity_takes_a_table_and_keeps_its_reasons(tmp_path):
     (note,) = plain.notes["severity"]
     assert note["differs"][0]["differs"] == ["side right, not left"]
     # the run keeps the digest of the file that it began with
-    before = start_files(recipe)
+    begun = recipe.policy, recipe.rl, recipe.reward
+    before = start_files(*begun)
     assert list(before) == ["reward.options.severity.table: own.yaml"]
     own.write_text(packaged.replace("wrong side: 0.4", "wrong side: 0.2"))
     with pytest.raises(UserError, match="is not the file that the run began from"):
-        require_same_start(before, start_files(recipe))
+        require_same_start(before, start_files(*begun))
     own.write_text(packaged.replace("urgent: 1.0", "urgent: 1.2"))
     with pytest.raises(RewardError, match=r"urgent is 1.2; wanted a number from 0 to 1"):
         RewardService(recipe.reward)(*pair)

@@ -98,17 +98,18 @@ def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> No
     prompt.write_text("Describe the {current}.")
     recipe = load_config(Recipe, "dr_grpo", [f"policy.prompt={prompt}"])
     dump_config(recipe, tmp_path / "config.yaml")
-    before = settled(recipe, start_files(recipe))
+    begun = recipe.policy, recipe.rl, recipe.reward
+    before = settled(recipe, start_files(*begun))
     SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"settings": before})
     run = RunDir(tmp_path)
-    require_settled(run, read(run), start_files(recipe))
+    require_settled(run, read(run), start_files(*begun))
     prompt.write_text("Describe the {current}!")
     with pytest.raises(UserError, match="policy.prompt: mine.txt is not the file") as told:
-        require_settled(run, read(run), start_files(recipe))
+        require_settled(run, read(run), start_files(*begun))
     assert "\n" not in str(told.value)
     # that it is gone is told by whoever reads it
     prompt.unlink()
-    require_settled(run, read(run), start_files(recipe))
+    require_settled(run, read(run), start_files(*begun))
 
 
 def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:

@@ -100,21 +100,26 @@ def test_a_file_that_cannot_be_read_is_one_line(
         file_digests(str(copied))
 
 
+def begun(*words: str) -> dict[str, str]:
+    asked = recipe(*words)
+    return start_files(asked.policy, asked.rl, asked.reward)
+
+
 def test_what_a_run_begins_from(copied: Path) -> None:
     plain = {f"policy.path: {n}": d for n, d in file_digests(str(tiny_directory())).items()}
     start = f"policy.path={tiny_directory()}"
-    assert start_files(recipe(start)) == plain
-    assert start_files(recipe("policy.path=tiny", "rl.reference=base")) == {}
-    assert start_files(recipe("policy.path=Qwen/Qwen2.5-VL-3B-Instruct")) == {}
-    named = start_files(recipe(start, f"rl.reference={copied}"))
+    assert begun(start) == plain
+    assert begun("policy.path=tiny", "rl.reference=base") == {}
+    assert begun("policy.path=Qwen/Qwen2.5-VL-3B-Instruct") == {}
+    named = begun(start, f"rl.reference={copied}")
     of_reference = {n for n in named if n.startswith("rl.reference: ")}
     assert named.keys() - of_reference == plain.keys() and len(of_reference) == len(plain)
     # a checkpoint of the trainer says what it came from
     (copied / FILE).write_text(json.dumps({BASE: str(tiny_directory())}))
-    told = start_files(recipe(f"policy.path={copied}", "rl.reference=base"))
+    told = begun(f"policy.path={copied}", "rl.reference=base")
     base = {n.partition(": ")[2]: d for n, d in told.items() if n.startswith("rl.reference: ")}
     assert base == file_digests(str(tiny_directory()))
     # one that does not is its own start, and `check_reference` refuses it
     (copied / FILE).write_text("{}")
-    told = start_files(recipe(f"policy.path={copied}", "rl.reference=base"))
+    told = begun(f"policy.path={copied}", "rl.reference=base")
     assert all(name.startswith("policy.path: ") for name in told)

@@ -10,7 +10,8 @@ import pytest
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.state.remembered import FILE, as_trained, remember, remembered
+from rrgtrain.state.remembered import FILE, as_trained, remembered
+from tests.rrgtrain.common import remember
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from rrgtrain.rewards import RewardService, Spending
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.rl import train_rl
-from rrgtrain.train.rl_run import RlResult, RlRun
-from tests.rrgtrain.common import policy_and_prompts, studies
+from rrgtrain.train.rl_run import RlResult
+from tests.rrgtrain.common import policy_and_prompts, rl_run, studies
 
 
 class Plain(RewardService):
@@ -64,7 +64,7 @@ def trained(
         return {"micro_f1_13": score, "micro_f1": 1.0 - score, "reward": -2.0 - score}
 
     with RunDir.create(out) as run, RunLog(run) as log:
-        run_ = RlRun(
+        run_ = rl_run(
             policy,
             prompts,
             given or studies(5),

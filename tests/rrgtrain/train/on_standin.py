@@ -24,12 +24,12 @@ from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.train import rl_run, sft
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
-from rrgtrain.train.sft import SftRun, train_sft
+from rrgtrain.train.sft import train_sft
 from rrgtrain.train.vision_warmup import warm_up_vision
 from tests.rrgdata.common import studies_under
 from tests.rrgkern.standin import NAME, OnStandin
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import phantoms, recipe, run_of
+from tests.rrgtrain.common import phantoms, recipe, run_of, sft_run
 
 STUDIES = studies_under("iu_xray", phantoms())
 LEARNS = ["rl.beta=0.01", "rl.lr=0.01", "sft.lr=0.01"]
@@ -120,7 +120,7 @@ def test_fine_tuning_with_its_warm_up_and_validations() -> None:
     loss = changed(policy, lambda: warm_up_vision(policy, prompts, train, warmup, batch=4))
     assert math.isfinite(loss)
     validate = session_of(cfg, policy, prompts).validator()
-    run = SftRun(policy, prompts, train, cfg, validate, Path("nowhere"), NoLog())  # type: ignore[arg-type]
+    run = sft_run(policy, prompts, train, cfg, validate, Path("nowhere"), NoLog())  # type: ignore[arg-type]
     result = changed(policy, lambda: train_sft(run))
     assert math.isfinite(result.best_value)
 

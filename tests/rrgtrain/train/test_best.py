@@ -19,9 +19,9 @@ from rrgtrain.schema import EvalSettings, Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.best import BeforeConvergence, Best, chosen_of, judged_settings
-from rrgtrain.train.sft import SftRun, train_sft
+from rrgtrain.train.sft import train_sft
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import policy_and_prompts, recipe, studies
+from tests.rrgtrain.common import policy_and_prompts, recipe, sft_run, studies
 
 BY = {"eval.best_by": EvalSettings().best_by}
 
@@ -113,26 +113,28 @@ def test_a_value_of_another_metric_is_not_compared(kind: str) -> None:
     assert (other.value, restored(other)) == (0.1, 5.0)
 
 
+def judged_by(*words: str) -> dict:
+    asked = recipe(*words)
+    return judged_settings(asked.eval, asked.reward)
+
+
 def test_validations_of_other_reports_are_not_compared() -> None:
     """0.62 of the first 32 studies may be more than any value of all of them."""
-    short, whole = recipe("eval.limit=32"), recipe("eval.limit=64", "reward.terms.words=1")
-    first = offered(Best(tiny_policy(), judged_settings(short), NullCheckpointer()), [0.62])
-    later = Best(tiny_policy(), judged_settings(whole), NullCheckpointer())
+    short, whole = judged_by("eval.limit=32"), judged_by("eval.limit=64", "reward.terms.words=1")
+    first = offered(Best(tiny_policy(), short, NullCheckpointer()), [0.62])
+    later = Best(tiny_policy(), whole, NullCheckpointer())
     with pytest.warns(UserWarning, match=r"validations with eval.limit=32 \(now 64\); they are"):
         later.load_state_dict(first.state_dict())
     assert offered(later, [0.5], first=4).value == 0.5 and restored(later) == 4.0
     # the terms of the reward move no F1, but a reward
     same = Best(
         tiny_policy(),
-        judged_settings(recipe("eval.limit=32", "reward.terms.words=1")),
+        judged_by("eval.limit=32", "reward.terms.words=1"),
         NullCheckpointer(),
     )
     same.load_state_dict(first.state_dict())
     assert same.value == 0.62
-    judged = [
-        judged_settings(recipe("eval.best_by=reward", *more))
-        for more in ([], ["reward.margin=0.5"])
-    ]
+    judged = [judged_by("eval.best_by=reward", *more) for more in ([], ["reward.margin=0.5"])]
     assert judged[0] != judged[1] and json.loads(json.dumps(judged[0])) == judged[0]
 
 
@@ -176,7 +178,7 @@ def test_reinforcement_learning_starts_from_what_was_chosen(
     cfg = recipe("sft.steps=8", "sft.eval_every=2", "sft.min_delta=0.05", f"sft.choose={choose}")
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
         out = run.checkpoints / "sft"
-        result = train_sft(SftRun(policy, prompts, studies(5), cfg, validate, out, log))
+        result = train_sft(sft_run(policy, prompts, studies(5), cfg, validate, out, log))
     assert result.best_step == step and result.best_value == scores[step // 2 - 1]
     for found in (policy, load_policy(result.best)):
         wanted = seen[step // 2 - 1]

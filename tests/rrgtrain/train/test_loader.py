@@ -24,10 +24,10 @@ from rrgtrain.schema import DataSettings
 from rrgtrain.train import loader as loader_module
 from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.sft import SftRun, train_sft
+from rrgtrain.train.sft import train_sft
 from tests.rrgdata import dicom_files
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import phantoms, recipe, studies
+from tests.rrgtrain.common import phantoms, recipe, sft_run, studies
 from tests.rrgtrain.runs import start_process
 
 ORDER = ((0, 1), (2, 2), (1, 3), (4, 0), (5,), (6, 3), (0, 4))
@@ -229,7 +229,7 @@ def test_a_run_learns_the_same_with_workers(tmp_path: Path) -> None:
         prompts = PromptLoader(policy, "short", DataSettings(workers=workers, read_ahead=3))
         out = tmp_path / str(workers) / "checkpoints" / "sft"
         validate = dict.fromkeys(["micro_f1_13"], 0.5).copy
-        train_sft(SftRun(policy, prompts, mixed(), recipe(), validate, out, NoLog()))
+        train_sft(sft_run(policy, prompts, mixed(), recipe(), validate, out, NoLog()))
         weights.append({name: p.detach().clone() for name, p in policy.model.named_parameters()})
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
 

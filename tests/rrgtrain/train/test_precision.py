@@ -193,7 +193,7 @@ def test_a_checkpoint_holds_the_masters(tmp_path: Path) -> None:
     apply_step(
         adamw(policy.model, 1e-6, 0.01), clip_gradients(policy.model.parameters(), 1.0), 1e-6
     )
-    save_policy(policy, tmp_path / "kept", recipe())
+    save_policy(policy, tmp_path / "kept", {})
     again = load_policy(tmp_path / "kept", dtype=BF16, masters=True)
     kept = dict(again.model.named_parameters())
     for name, value in whole(policy).items():
@@ -220,7 +220,7 @@ def test_of_an_adapter_no_rank_gathers_the_base(
         return real(state)
 
     monkeypatch.setattr(module, "full_state_dict", gather)
-    save_policy(policy, tmp_path / "kept", recipe())
+    save_policy(policy, tmp_path / "kept", {})
     adapter = {n: w for n, w in whole(policy).items() if ".lora_" in n}
     assert set(gathered) == set(adapter) != set(whole(policy))
     kept = dict(load_policy(tmp_path / "kept", dtype=BF16, masters=True).model.named_parameters())

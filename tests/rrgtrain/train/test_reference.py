@@ -15,7 +15,7 @@ from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.vision_cache import VisionCache
 from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings
-from rrgtrain.state.remembered import FILE, base_of
+from rrgtrain.state.remembered import FILE, base_of, to_remember
 from rrgtrain.train import reference as reference_module
 from rrgtrain.train import save_policy
 from rrgtrain.train.gradients import _forward
@@ -157,7 +157,7 @@ def test_the_reference_has_no_dropout_and_takes_no_gradient_away() -> None:
 def run_of(home: Path, policy: Policy, path: str) -> Path:
     """A run that has trained `policy` from `path` and left a checkpoint."""
     out = home / "checkpoints" / "sft"
-    save_policy(policy, out, recipe(f"policy.path={path}"))
+    save_policy(policy, out, to_remember(recipe(f"policy.path={path}"), home))
     return out
 
 
@@ -173,13 +173,13 @@ def test_base_is_what_fine_tuning_started_from(tmp_path: Path) -> None:
     for asked, path in (("base", second), (str(tmp_path / "model"), second), ("base", first)):
         cfg = recipe(f"policy.path={path}", f"rl.reference={asked}")
         check_reference(cfg.rl.reference, cfg.policy.path, tmp_path / "c")
-        reference = named_reference(policy, cfg, tmp_path / "c")
+        reference = named_reference(policy, cfg.rl.reference, cfg.policy, tmp_path / "c")
         torch.testing.assert_close(
             reference_logps(reference), logps(load_policy(tmp_path / "model"))
         )
         assert not any(p.requires_grad for p in reference.model.parameters())
         assert not torch.allclose(reference_logps(reference), start)
-    own = named_reference(policy, recipe(f"policy.path={second}"), tmp_path / "c")
+    own = named_reference(policy, "start", recipe().policy, tmp_path / "c")
     disturb(policy)
     assert torch.equal(reference_logps(own), start)
     third = run_of(tmp_path / "demo", tuned, "tiny")
@@ -198,8 +198,8 @@ def test_the_base_of_an_adapter_is_the_adapter_off(tmp_path: Path) -> None:
     loaded.model.requires_grad_(False)
     for name, parameter in loaded.model.named_parameters():
         parameter.requires_grad_("lora_" in name)
-    cfg = recipe(f"policy.path={first}", "rl.reference=base")
-    reference = named_reference(loaded, cfg, tmp_path / "b")
+    start = recipe(f"policy.path={first}").policy
+    reference = named_reference(loaded, "base", start, tmp_path / "b")
     assert reference.model is loaded.model
     wanted = logps(load_policy(tmp_path / "model"))
     torch.testing.assert_close(reference_logps(reference), wanted)
@@ -214,9 +214,8 @@ def test_an_adapter_on_fine_tuned_weights_has_their_base(tmp_path: Path) -> None
     first = run_of(tmp_path / "a", tuned, str(tmp_path / "model"))
     policy = load_policy(first)
     add_lora(policy, LoraSettings(rank=4, alpha=8.0), 0)
-    reference = named_reference(
-        policy, recipe(f"policy.path={first}", "rl.reference=base"), tmp_path / "b"
-    )
+    start = recipe(f"policy.path={first}").policy
+    reference = named_reference(policy, "base", start, tmp_path / "b")
     assert reference.model is not policy.model
     wanted = logps(load_policy(tmp_path / "model"))
     torch.testing.assert_close(reference_logps(reference), wanted)
@@ -235,7 +234,7 @@ def test_a_reference_that_cannot_be(tmp_path: Path) -> None:
         check_reference("./nothing", "tiny", tmp_path)
     text_policy().save(tmp_path / "text")
     with pytest.raises(UserError, match="has another vocabulary or input than the policy"):
-        named_reference(tiny_policy(), recipe(f"rl.reference={tmp_path / 'text'}"), tmp_path)
+        named_reference(tiny_policy(), str(tmp_path / "text"), recipe().policy, tmp_path)
 
 
 def test_another_checkpoint_sees_with_its_own_tower(tmp_path: Path) -> None:
@@ -247,8 +246,8 @@ def test_another_checkpoint_sees_with_its_own_tower(tmp_path: Path) -> None:
     policy = load_policy(tmp_path / "tuned", freeze_vision=True)
     own, others = logps(policy), logps(load_policy(tmp_path / "model"))
     policy.vision_cache = VisionCache(1 << 20)
-    cfg = recipe(f"policy.path={tmp_path / 'tuned'}", f"rl.reference={tmp_path / 'model'}")
-    reference = named_reference(policy, cfg, tmp_path)
+    start = recipe(f"policy.path={tmp_path / 'tuned'}").policy
+    reference = named_reference(policy, str(tmp_path / "model"), start, tmp_path)
     for _ in range(2):
         torch.testing.assert_close(reference_logps(reference), others)
         torch.testing.assert_close(logps(policy), own)

@@ -157,7 +157,9 @@ def test_a_reference_is_kept_only_where_something_compares_with_it(
     made: list[Policy] = []
     real = run_module.named_reference
     monkeypatch.setattr(
-        run_module, "named_reference", lambda p, *more: made.append(p) or real(p, *more)
+        run_module,
+        "named_reference",
+        lambda p, *more, **named: made.append(p) or real(p, *more, **named),
     )
     cfg = recipe("rl.algorithm=dr_grpo", f"rl.beta={beta}", "rl.steps=1", "rl.eval_every=1")
     algorithm = replace(build_algorithm(cfg), needs_reference=needed)

@@ -43,10 +43,9 @@ from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import SamplerWatch
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
-from rrgtrain.train.rl_run import RlRun
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgpolicy.rollout.served import Served
-from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, studies
+from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, rl_run, studies
 from tests.rrgtrain.train.loops import Length
 
 CHAOS = ["rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=9", "rl.lr=0.003", "rl.prompts=3"]
@@ -131,7 +130,7 @@ def run(
     with RunDir.create(out) as directory, RunLog(directory) as log, torch.random.fork_rng():
         torch.manual_seed(0)  # LoRA's dropout
         try:
-            loop = RlRun(
+            loop = rl_run(
                 policy,
                 PromptLoader(policy, "short"),
                 given,

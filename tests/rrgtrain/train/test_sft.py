@@ -20,9 +20,9 @@ from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import sft as sft_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw
-from rrgtrain.train.sft import SftResult, SftRun, sft_gradients, sft_loss, train_sft
+from rrgtrain.train.sft import SftResult, sft_gradients, sft_loss, train_sft
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import gradients, policy_and_prompts, recipe, studies
+from tests.rrgtrain.common import gradients, policy_and_prompts, recipe, sft_run, studies
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def trained(
     policy, prompts = policy_and_prompts()
     validate = Validation(policy, scores)
     out = tmp_path / "run" / "checkpoints" / "sft"
-    result = train_sft(SftRun(policy, prompts, studies(5), cfg, validate, out, log, **options))
+    result = train_sft(sft_run(policy, prompts, studies(5), cfg, validate, out, log, **options))
     return result, policy, validate
 
 
@@ -68,7 +68,7 @@ def test_a_tower_that_trains_alone_passes_over_studies_without_images(
     before, validate = weights(policy), Validation(policy, [0.1, 0.2])
     cfg, out = recipe("sft.token_budget=1", "sft.train=vision"), tmp_path / "sft"
     with training_only(policy, "vision"):
-        result = train_sft(SftRun(policy, prompts, studies(5), cfg, validate, out, log))
+        result = train_sft(sft_run(policy, prompts, studies(5), cfg, validate, out, log))
         # any other loss without a gradient is a fault, and is not passed over
         with pytest.raises(RuntimeError, match="does not require grad"):
             sft_module.sft_gradients(policy, prompts.batch(studies(1)), studies(1), recipe().sft)
@@ -230,7 +230,7 @@ def test_studies_without_a_report_are_left_out(
     bare = [replace(study, report=None) for study in studies(3)]
     out = tmp_path / "out"
     with pytest.raises(UserError, match="no training study has a report"):
-        train_sft(SftRun(policy, prompts, bare, recipe(), dict, out, log))
+        train_sft(sft_run(policy, prompts, bare, recipe(), dict, out, log))
     mixed = [*bare, *studies(1)]
     asked: list[str] = []
 
@@ -241,5 +241,5 @@ def test_studies_without_a_report_are_left_out(
     batch = PromptLoader.batch
     monkeypatch.setattr(PromptLoader, "batch", spied)
     validate = Validation(policy, [0.1] * 4)
-    train_sft(SftRun(policy, prompts, mixed, recipe("sft.steps=2"), validate, out, log))
+    train_sft(sft_run(policy, prompts, mixed, recipe("sft.steps=2"), validate, out, log))
     assert set(asked) == {studies(1)[0].report}

@@ -19,9 +19,9 @@ from rrgtrain.state.checkpointer import Checkpointer
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.sft import SftResult, SftRun, train_sft
+from rrgtrain.train.sft import SftResult, train_sft
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import recipe, studies
+from tests.rrgtrain.common import recipe, sft_run, studies
 
 Weights = dict[str, torch.Tensor]
 CUT = -1.0
@@ -63,7 +63,7 @@ def tuned(
         prompts, out = PromptLoader(policy, "short"), run.checkpoints / "sft"
         try:
             result = train_sft(
-                SftRun(
+                sft_run(
                     policy, prompts, studies(7), cfg, validate, out, log, checkpointer=checkpointer
                 )
             )
@@ -120,5 +120,5 @@ def test_a_plateau_of_another_metric_is_none(by: str, step: int, tmp_path: Path)
     cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}")
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
         given = policy, PromptLoader(policy, "short"), studies(5), cfg, lambda: {by: 0.4}
-        done = train_sft(SftRun(*given, run.checkpoints / "sft", log, checkpointer=Earlier()))
+        done = train_sft(sft_run(*given, run.checkpoints / "sft", log, checkpointer=Earlier()))
     assert done.best_step == step and done.steps == step + 2

@@ -23,7 +23,6 @@ from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import Batch
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
-from rrgtrain.train.rl_run import RlRun
 from rrgtrain.train.step_record import (
     StepRecord,
     StepRecords,
@@ -31,7 +30,7 @@ from rrgtrain.train.step_record import (
     recorded,
 )
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import groups_of, recipe, studies
+from tests.rrgtrain.common import groups_of, recipe, rl_run, studies
 from tests.rrgtrain.replay_step import Finding, compared, made_again, replay_step
 from tests.rrgtrain.runs import command, started
 
@@ -64,7 +63,7 @@ def run_and_record(name: str, out: Path, *more: str) -> tuple[Recipe, Path]:
     cfg = recipe(*SYSTEMS[name], *more)
     session = opened(cfg)
     with RunDir.create(out) as run, RunLog(run) as log:
-        loop = RlRun(
+        loop = rl_run(
             session.policy,
             session.prompts,
             session.studies["train"],
