@@ -97,8 +97,10 @@ def check_start(recipe: Recipe) -> Any:
         TinyConfig.of(recipe.policy)
         return None
     config = read_config(recipe.policy.path)
-    if recipe.rollout.engine in READERS:
-        require_architecture(config, recipe.rollout.engine)
+    engine, dtype = recipe.rollout.engine, recipe.policy.dtype
+    if engine in READERS:
+        alone = recipe.data.most_images == 1
+        require_architecture(config, engine, one_image=alone, device=device, dtype=dtype)
     return config
 
 

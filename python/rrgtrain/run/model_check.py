@@ -137,7 +137,8 @@ def _sharing(policy: Policy, recipe: Recipe) -> str:
 def _engine(policy: Policy, recipe: Recipe) -> str:
     """Sample from the recipe's engine, and compare as the first step would."""
     name = recipe.rollout.engine
-    studies, prompts = zip(*example_prompts(policy, recipe.policy.prompt), strict=True)
+    most = recipe.data.most_images
+    studies, prompts = zip(*example_prompts(policy, recipe.policy.prompt, most), strict=True)
     request = SamplingRequest(
         prompts,
         group=2,
