@@ -87,3 +87,8 @@ class DataSettings:
     """Mebibytes of encoded images that a process keeps, those it meets first."""
     phantom: PhantomConfig = Field(default_factory=PhantomConfig)
     """Procedural radiographs with reports and labels, for `data.source=phantom`."""
+
+    @property
+    def most_images(self) -> int | None:
+        """Tell how many images a study has at most; None for no limit."""
+        return 1 if self.each_image else self.max_images

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -106,7 +107,8 @@ class PushedWeights:
 
         whole: they are all that the model needs; else it keeps what it was given of the others.
         complete: a whole push fills each parameter, the tower's too. Raises ValueError where it
-        does not, or where image tokens that are to see each other do not here.
+        does not, and leaves NaN there, or where image tokens that are to see each other do not
+        here.
         """
         received = self._begin(whole)
         if complete:
@@ -114,6 +116,8 @@ class PushedWeights:
         given = _tensors_in(Path(directory) / file) if directory is not None else tensors or ()
         worker: Any = self
         model = self.model_runner.get_model()
+        if whole and complete:
+            _blank(model)
         with _quiet(), _recorded(model) if complete else nullcontext(set[str]()) as loaded:
             # read from a file they are on the CPU, whose one thread would take many times as long
             worker.reload_weights(weights_iterator=received.passing(given, self.device))
@@ -123,6 +127,12 @@ class PushedWeights:
                 named = ", ".join(missing[:3])
                 raise ValueError(
                     f"no tensor came for {len(missing)} of its weights, such as {named}"
+                )
+            if lost := _still_blank(model):
+                # its `load_weights` copies past the loaders that a reload listens to
+                raise ValueError(
+                    f"vLLM's reload has lost what came for {len(lost)} of its weights, such as "
+                    f"{lost[0]}"
                 )
         for module in model.modules():
             # vLLM packs a head for CPUs when it is loaded; a tied one is not among what is loaded
@@ -242,6 +252,26 @@ def _recorded(model: Any) -> Iterator[set[str]]:
         yield names
     finally:
         del model.load_weights
+
+
+@torch.no_grad()
+def _blank(model: torch.nn.Module) -> None:
+    """Write NaN over every weight, so that one which is not filled shows."""
+    for _, parameter in _floating(model):
+        parameter.fill_(math.nan)
+
+
+def _still_blank(model: torch.nn.Module) -> list[str]:
+    """Names of the weights that no tensor has filled since, by the first row of each."""
+    return [name for name, p in _floating(model) if bool(p.detach()[:1].isnan().all())]
+
+
+def _floating(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The weights that lie open, in a type that has NaN; kernels may keep their own packed copy."""
+    types = (torch.float32, torch.float16, torch.bfloat16)
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in types and parameter.numel() and parameter.dim():
+            yield name, parameter
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import faulthandler
 import fcntl
 import functools
 import hashlib
@@ -128,6 +129,19 @@ class Done:
     @property
     def last(self) -> str:
         return self.err.splitlines()[-1]
+
+    @property
+    def end(self) -> str:
+        """The status or the signal's name, then what it printed: of a fault, where it stood."""
+        how = f"status {self.status}"
+        if self.status < 0:
+            how = f"died of {signal.Signals(-self.status).name}"
+        return f"{how}:\n{self.err}"
+
+
+def ends(done: list[Done]) -> str:
+    """Tell how each rank ended, for an assertion's message."""
+    return "\n".join(f"rank {rank} {d.end}" for rank, d in enumerate(done))
 
 
 def command(
@@ -269,6 +283,7 @@ def _child(
         name = os.path.join(world.get("RANK", ""), name)
         handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(handle, number)
+    faulthandler.enable(2)  # one that dies of SIGSEGV says where
     called = importlib.import_module(main).main
     if at is not None:
         at.plant()

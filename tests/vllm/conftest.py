@@ -19,6 +19,10 @@ if ASKED:
     # GiB of an engine's cache. Without it vLLM takes a share of the machine less what this process
     # has, which is nothing once it has grown for long enough.
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    # It asks a process of its own, with all its imports, about each model, and keeps the answer.
+    # Tests that set a cache of their own, as each rank of `on_ranks`, would all ask again.
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    os.environ.setdefault("VLLM_CACHE_ROOT", str(home / "vllm"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings
 from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import prompt
+from tests.rrgpolicy.model.families import WINDOW
 from tests.rrgpolicy.model.sighted import PUBLISHED, sighted
 from tests.vllm.server import LENGTH
 from tests.vllm.test_engines import recomputed, seeds_for, tokens
@@ -42,20 +45,39 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "internvl": WIDE,
     "gemma3": WIDE,
-    "llava_onevision": {"num_attention_heads": 2, "num_key_value_heads": 1},
+    "llava_onevision": {**WIDE, "num_attention_heads": 2, "num_key_value_heads": 1},
+    "cohere2": WIDE,
+    "gpt_oss": {
+        **WIDE,
+        # vLLM takes YaRN alone here
+        "rope_parameters": {
+            **{"rope_type": "yarn", "rope_theta": 10000.0, "factor": 32.0, "truncate": False},
+            **{"original_max_position_embeddings": 128, "beta_fast": 32.0, "beta_slow": 1.0},
+        },
+    },
+    "qwen3_5": {
+        **WIDE,
+        **{"linear_key_head_dim": 128, "linear_value_head_dim": 128},
+        "rope_parameters": {
+            **{"rope_type": "default", "rope_theta": 10000.0, "mrope_interleaved": True},
+            **{"partial_rotary_factor": 0.5, "mrope_section": [4, 2, 2]},
+        },
+    },
 }
 
 
-def policy_of(name: str) -> Policy:
+def policy_of(name: str, dtype: torch.dtype = torch.float32, **sizes: Any) -> Policy:
     made = sighted if name in PUBLISHED else checkpoint
-    policy = load_policy(made(name, **SIZES[name]))
+    policy = load_policy(made(name, **{**SIZES[name], **sizes}), dtype=dtype)
     policy.keeps_pictures = policy.sees_images
     policy.sharing = "none"
     return policy
 
 
 def prompts_of(policy: Policy) -> list[EncodedPrompt]:
-    views = (1, 0, 2) if policy.sees_images else (0, 0, 0)
+    views = (0, 0, 0)
+    if policy.sees_images:
+        views = (1, 0, 1) if policy.family.images.together else (1, 0, 2)
     return [prompt(policy, "s" * (b + 1), count) for b, count in enumerate(views)]
 
 
@@ -77,6 +99,24 @@ def agrees(engine: RolloutEngine, policy: Policy) -> list[list[list[int]]]:
     )
     assert not {i for g in tokens(rollouts) for m in g for i in m} & {*policy.never_sampled}
     return theirs
+
+
+def gaps(engine: RolloutEngine, policy: Policy) -> torch.Tensor:
+    """How far the sampled log-probs are from the trainer's, in nats, token by token."""
+    engine.update(policy)
+    prompts = prompts_of(policy)
+    rollouts = engine.generate(policy, request_of(prompts, 4, temperature=0.7))
+    seen = torch.cat([r.logps for g in rollouts for r in g])
+    return (seen - recomputed(policy, prompts, rollouts, 0.7)).abs()
+
+
+@contextmanager
+def engine_for(policy: Policy, work: Path) -> Iterator[VllmEngine]:
+    made = VllmEngine(policy, work, max_model_len=LENGTH, memory=0.1)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def trained(policy: Policy, *words: str) -> None:
@@ -173,3 +213,41 @@ def test_a_dropped_picture_and_a_wrong_name_are_refused(
         UserError, match=r"no tensor came for 1 of its weights, such as \S*layers.1"
     ):
         engine.update(policy)
+
+
+def test_a_window_of_cohere2_is_a_token_wider_in_vllm(tmp_path: Path) -> None:
+    """`CohereAttention` of models/commandr.py adds 1 to it, transformers' mask does not.
+
+    With one less in its configuration vLLM agrees.
+    """
+    narrow, policy = policy_of("cohere2", sliding_window=WINDOW - 1), policy_of("cohere2")
+    with engine_for(narrow, tmp_path) as engine:
+        engine.update(policy)
+        agrees(engine, policy)
+        assert gaps(engine, narrow).mean() > 0.01
+
+
+def test_gpt_oss_is_refused_since_a_reload_loses_its_experts(tmp_path: Path) -> None:
+    """`_load_weights_other` of models/gpt_oss.py copies sinks and experts past their loaders."""
+    policy = policy_of("gpt_oss")
+    lost = r"reload has lost what came for 20 of its weights, such as \S*0.attn.sinks"
+    with engine_for(policy, tmp_path) as engine, pytest.raises(UserError, match=lost):
+        engine.update(policy)
+
+
+def test_qwen3_5_follows_in_bf16(tmp_path: Path) -> None:
+    """Of which alone vLLM has its linear attention on a CPU, with heads of 64 or 128 values."""
+    policy = policy_of("qwen3_5", torch.bfloat16)
+    with engine_for(policy, tmp_path) as engine:
+        for words in ((), ("mlp",)):
+            trained(policy, *words)
+            assert 0 < gaps(engine, policy).mean() < 0.1
+
+
+def test_llava_onevision_is_served_with_one_image_a_study(tmp_path: Path) -> None:
+    policy = policy_of("llava_onevision")
+    two = [prompt(policy, "s", 2)]
+    with engine_for(policy, tmp_path) as engine:
+        followed(engine, policy)
+        with pytest.raises(UserError, match="the 2 images of s change each other's tokens"):
+            engine.generate(policy, request_of(two, 1))

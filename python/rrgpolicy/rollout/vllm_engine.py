@@ -49,15 +49,27 @@ def require_vllm() -> None:
         )
 
 
-def require_architecture(config: Any, engine: str) -> None:
+def require_architecture(
+    config: Any, engine: str, *, one_image: bool = False, device: str = "", dtype: str = ""
+) -> None:
     """Raise UserError where vLLM cannot serve a model of this configuration.
 
     The installed vLLM is asked by the engine that starts it; without any `require_vllm` tells.
+    one_image: no study has more. device, dtype: the policy's, "" where they are not known.
     """
-    if sees_images(config) and family_of(config).images.together:
+    if sees_images(config) and family_of(config).images.together and not one_image:
         raise UserError(
             f"rollout.engine={engine}, but the images of a study of a {config.model_type} change "
-            "each other's tokens, and vLLM prepares each alone; use rollout.engine=transformers"
+            "each other's tokens, and vLLM prepares each alone; have one image a study "
+            "(data.max_images=1 or data.each_image=true), or use rollout.engine=transformers"
+        )
+    # `cpu_gdn_attention_core` of 0.32 asserts it at the first prompt
+    gated = hasattr(config.get_text_config(), "linear_key_head_dim")
+    if gated and (engine, device, dtype) == ("vllm", "cpu", "float32"):
+        raise UserError(
+            f"rollout.engine=vllm, but on a CPU vLLM has the linear attention of a "
+            f"{config.model_type} in bf16 alone; set policy.dtype=bfloat16, or use "
+            "rollout.engine=transformers"
         )
     if engine != "vllm" or find_spec("vllm") is None:
         return

@@ -54,8 +54,9 @@ def vllm_prompts(
 ) -> list[VllmPrompt]:
     """The prompts for vLLM, with pictures, or image embeddings by the policy's tower.
 
-    cache: see `hidden_states`. The tower runs in evaluation mode. Raises ValueError for a prompt
-    with images that has no pictures, where vLLM is given those.
+    cache: see `hidden_states`. The tower runs in evaluation mode. Where vLLM is given pictures,
+    raises ValueError for a prompt with images that has none, and UserError for a prompt of several
+    that change each other's tokens.
     """
     if shows_pictures(policy):
         return [_with_pictures(policy, prompt) for prompt in prompts]
@@ -86,6 +87,11 @@ def _with_pictures(policy: Policy, prompt: EncodedPrompt) -> VllmPrompt:
         raise ValueError(
             f"the prompt of {prompt.key} has images and no pictures for vLLM: set keeps_pictures "
             "of the policy before its prompts are encoded"
+        )
+    if policy.family.images.together and len(prompt.pictures) > 1:
+        raise UserError(
+            f"the {len(prompt.pictures)} images of {prompt.key} change each other's tokens, and "
+            "vLLM prepares each alone; have one image a study, or use rollout.engine=transformers"
         )
     marked, ids = marked_ids(policy, prompt), prompt.input_ids.tolist()
     return VllmPrompt(marked, ids, [], _NO_GRID, prompt.text, prompt.pictures)

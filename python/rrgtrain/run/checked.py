@@ -81,10 +81,12 @@ def check_policy(recipe: Recipe) -> Any:
         torch.use_deterministic_algorithms(True)
     edits = [recipe.edit.extractor] if "editgrpo" in recipe.rl.algorithm else []
     check_model_files(recipe.reward, [name for name in edits if name])
-    return check_start(recipe.policy, recipe.rollout.engine)
+    return check_start(
+        recipe.policy, recipe.rollout.engine, one_image=recipe.data.most_images == 1
+    )
 
 
-def check_start(settings: PolicySettings, engine: str) -> Any:
+def check_start(settings: PolicySettings, engine: str, *, one_image: bool) -> Any:
     """Look at the checkpoint, its device and its engine alone; otherwise as `check_policy`."""
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UserError(
@@ -98,7 +100,9 @@ def check_start(settings: PolicySettings, engine: str) -> Any:
         return None
     config = read_config(settings.path)
     if engine in READERS:
-        require_architecture(config, engine)
+        require_architecture(
+            config, engine, one_image=one_image, device=device, dtype=settings.dtype
+        )
     return config
 
 

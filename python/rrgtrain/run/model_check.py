@@ -42,7 +42,7 @@ def check_model(recipe: Recipe) -> Iterator[str]:
     settings = recipe.policy
     try:
         engine = recipe.rollout.engine
-        check_start(settings, engine)
+        check_start(settings, engine, one_image=recipe.data.most_images == 1)
         policy = load_for(settings, settings.path, engine, masters=False)
     except UserError as error:
         yield f"model: {REFUSED}{error}"
@@ -138,7 +138,8 @@ def _sharing(policy: Policy, sharing: str) -> str:
 def _engine(policy: Policy, recipe: Recipe) -> str:
     """Sample from the recipe's engine, and compare as the first step would."""
     name = recipe.rollout.engine
-    studies, prompts = zip(*example_prompts(policy, recipe.policy.prompt), strict=True)
+    most = recipe.data.most_images
+    studies, prompts = zip(*example_prompts(policy, recipe.policy.prompt, most), strict=True)
     request = SamplingRequest(
         prompts,
         group=2,

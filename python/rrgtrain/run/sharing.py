@@ -81,9 +81,11 @@ def _kept(file: Path) -> Probed | None:
     return Probed(**{**values, "refused": tuple(values["refused"])})
 
 
-def example_prompts(policy: Policy, style: str = "editgrpo") -> list[tuple[Study, EncodedPrompt]]:
-    """Encode prompts with two images and one; of text where it sees none."""
-    counts = (2, 1) if policy.sees_images else (0, 0)
+def example_prompts(
+    policy: Policy, style: str = "editgrpo", most: int | None = None
+) -> list[tuple[Study, EncodedPrompt]]:
+    """Encode prompts of two images, or `most`, and one; of text without a tower."""
+    counts = (min(2, most or 2), 1) if policy.sees_images else (0, 0)
     draw = np.random.default_rng(0)
     prompts = []
     for number, count in enumerate(counts):

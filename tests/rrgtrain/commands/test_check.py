@@ -63,6 +63,11 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
     assert status == 1 and "REFUSED: rollout.engine=vllm, but vllm is not" in lines["engine"]
     status, lines = told(capsys, sighted("llava_onevision"), "rollout.engine=vllm_server")
     assert status == 1 and "of a llava_onevision change each other's tokens" in lines["model"]
+    words = ["rollout.engine=vllm", "data.max_images=1", "policy.min_pixels=null"]
+    status, lines = told(capsys, sighted("llava_onevision"), *words, "policy.max_pixels=null")
+    assert lines["model"].startswith("LlavaOnevision") and "vllm is not" in lines["engine"]
+    status, lines = told(capsys, checkpoint("qwen3_5"), "rollout.engine=vllm", "policy.device=cpu")
+    assert status == 1 and "in bf16 alone; set policy.dtype=bfloat16" in lines["model"]
     stub_vllm.install(monkeypatch)
     status, lines = told(capsys, checkpoint("granite"), "rollout.engine=vllm")
     assert (
