@@ -121,9 +121,10 @@ def cause_line(error: Exception) -> str:
 
 
 def empty_word(words: Sequence[str]) -> str:
-    """Name the place of the first word of a command without a letter; "" where there is none.
+    """Name the place of the first word without a letter, if any.
 
-    As a path it would be this directory, as a checkpoint a new policy, as a host every address.
+    "" where every word has one. As a path it would be this directory, as a checkpoint a new policy,
+    as a host every address.
     """
     for place, word in enumerate(words):
         if not word.strip():
