@@ -15,7 +15,7 @@ from rrgclinical.rules.told import Told
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """Hold what is open at an event of a sentence, and in `record` what was told.
+    """Hold what is open at an event of a sentence; `record` has what was told.
 
     `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
     token; `doubted` is where the doubt began, `advice` says that an examination is asked for,
