@@ -27,7 +27,7 @@ def test_only_sft_on_chosen_and_rl_see_the_studies_that_the_recipe_chooses(
         return train_sft(run)
 
     def trained(run):
-        seen["rl", job] = len(run.studies)
+        seen[run.settings.algorithm, job] = len(run.studies)
         return train_rl(run)
 
     monkeypatch.setattr(stages, "train_sft", tuned)
