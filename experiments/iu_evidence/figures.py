@@ -21,7 +21,7 @@ from rrgreport import numbers
 from rrgreport.series import Series
 from rrgreport.svg import Line, dot, drawing, line_chart, segment, text, ticks
 
-PANEL, HEIGHT, LABELS, ROW, TOP = 360.0, 214.0, 136.0, 24.0, 26.0
+PANEL, HEIGHT, LABELS, ROW, TOP = 360.0, 214.0, 150.0, 24.0, 26.0
 CURVES = {
     "reward": "reward of validation reports",
     "f1_13": "F1 over 13 findings of validation reports",

@@ -60,7 +60,8 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judged = ROOT / "experiments/iu_evidence/results/judged"
-    assert main(["--report", str(judged), "--claims", "rl", "--figures", str(tmp_path)]) == 0
+    claims = ["rl", "rl_by_reward", "edits_by_reward"]
+    assert main(["--report", str(judged), "--claims", *claims, "--figures", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     drawn = sorted(tmp_path.glob("*.svg"))
     assert len(drawn) == 3
@@ -68,7 +69,7 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
         assert path.read_bytes() == (ROOT / "docs/img" / path.name).read_bytes(), path.name
     page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
     differences = re.findall(r"([-+]?[0-9.]+ \[[^]]+\])", page)
-    assert len(differences) == 5
+    assert len(differences) == 11
     assert [
         d for d in differences if d.replace("0.0 [0.0, 0.0]", "+0.0 [+0.0, +0.0]") not in told
     ] == []
