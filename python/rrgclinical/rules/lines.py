@@ -20,7 +20,7 @@ def _tags(names: str) -> str:
     return rf"<{inner}>|&lt;{inner}&gt;"
 
 
-_ESCAPED = r"\\r\\n|\\[rn]"
+_ESCAPED = r"(?-i:\\r\\n|\\[rn])"
 """Line ends of a text that was written as JSON or Python twice, or once and never read."""
 _ENTITIES = {
     **{"nbsp": " ", "#160": " ", "#xa0": " ", "amp": "&", "lt": "<", "gt": ">", "quot": '"'},
@@ -32,7 +32,7 @@ _STOPS = {"\u3002": ".", "\uff0e": ".", "\uff61": ".", "\uff0c": ",", "\u3001": 
 _ODD = re.compile(
     rf"(?P<end>\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]|{_tags(_BLOCKS)}|{_ESCAPED})"
     rf"|(?P<inline>{_tags(_INLINE)})"
-    rf"|&(?P<entity>{'|'.join(_ENTITIES)});|(?P<stop>[{''.join(_STOPS)}])|(?P<tab>\\t)"
+    rf"|&(?P<entity>{'|'.join(_ENTITIES)});|(?P<stop>[{''.join(_STOPS)}])|(?P<tab>(?-i:\\t))"
     r"|(?P<hidden>[\xad\u200b-\u200f\u2060\ufeff]+)|(?P<blank>[^\S\n ])",
     re.IGNORECASE,
 )
