@@ -91,4 +91,6 @@ class DataSettings:
     @property
     def most_images(self) -> int | None:
         """Tell how many images a study has at most; None for no limit."""
+        if self.images == "none":
+            return 0
         return 1 if self.each_image else self.max_images

@@ -21,7 +21,7 @@ EXPLAINED = 0.8
 # Of the search for a temperature: passes of the trainer; in the logarithm, the first step, what two
 # passes are apart that give a slope, and the farthest.
 PASSES = 6
-FIRST_STEP, APART, WIDEST = 0.1, 1e-3, math.log(4.0)
+FIRST_STEP, APART, WIDEST, TINY = 0.1, 1e-3, math.log(4.0), 1e-12
 # Faults that the trainer can play, in the order in which one is blamed where several explain it.
 LINES = {
     "adapter": (
@@ -183,8 +183,11 @@ def _temperature(
             slope = (moved - row) / (there - here)
         here, row = there, moved
         # what a nucleus adds to all of them alike is no temperature's
-        flat = slope.mean() if run.top_p < 1 else 0.0
-        step = float((slope - flat) @ (sampler.double() - row) / ((slope - flat) @ slope))
+        flat = slope.mean() if run.top_p < 1 and len(slope) > 1 else 0.0
+        # far tokens weigh less: the mean gap is judged, not the mean square
+        rest = sampler.double() - row
+        near = (slope - flat) / (rest.abs() + rest.abs().median() + TINY)
+        step = float(near @ rest / (near @ slope))
     return nearest
 
 

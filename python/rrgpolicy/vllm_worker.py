@@ -262,8 +262,8 @@ def _blank(model: torch.nn.Module) -> None:
 
 
 def _still_blank(model: torch.nn.Module) -> list[str]:
-    """Names of the weights that no tensor has filled since, by the first row of each."""
-    return [name for name, p in _floating(model) if bool(p.detach()[:1].isnan().all())]
+    """Names of the weights that no tensor has filled since, or not whole."""
+    return [name for name, p in _floating(model) if bool(p.detach().isnan().any())]
 
 
 def _floating(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -35,7 +35,8 @@ def require_drawing(out: Path) -> None:
     require_file_place(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        if out.exists() and not out.read_bytes()[:4096].lstrip().startswith((b"<svg", b"<?xml")):
+        head = out.read_bytes()[:4096].lstrip() if out.exists() else b"<svg"
+        if not head.startswith((b"<svg", b"<?xml")) or b"<svg" not in head:
             raise UserError(f"--svg {out} is there and is no drawing; name another file")
     except OSError as error:
         raise UserError(f"--svg {out} cannot be written: {error.strerror}") from error

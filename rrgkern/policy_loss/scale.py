@@ -8,7 +8,12 @@ import numbers
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_rising, check_tensors, values_may_be_read
+from rrgkern.checks import (
+    check_rising,
+    check_tensors,
+    functorch_level,
+    values_may_be_read,
+)
 from rrgkern.padded import Tokens, as_flags
 from rrgkern.segments import sequence_of_token, sum_per_sequence
 
@@ -127,17 +132,22 @@ def _only_for(owner: str, aggregation: str, name: str, value: object) -> None:
 def _whole(name: str, value: object) -> None:
     """Raise for what is no count of 1 or more; a tensor's value only where it may be read."""
     if torch.compiler.is_compiling():
+        if isinstance(value, int) and value < 1:
+            raise ValueError(f"{name} is {value}; wanted a whole number of at least 1")
         return
     if isinstance(value, Tensor):
-        if value.ndim or value.dtype == torch.bool:
+        if value.numel() != 1 or value.dtype == torch.bool:
             raise ValueError(
-                f"{name} has shape {tuple(value.shape)} and {value.dtype}; wanted one number, 0-d"
+                f"{name} has shape {tuple(value.shape)} and {value.dtype}; wanted one number"
             )
-        if not values_may_be_read(value):
+        if not values_may_be_read(value) or functorch_level() is not None:
             return
-        value = value.item() or 1  # a sum over ranks may be 0: no token, and every scale 0
+        # a sum over ranks may be 0, no token and every scale 0; a mean over them, a fraction
+        if not 0 <= float(value) < math.inf:
+            raise ValueError(f"{name} is {float(value)}; wanted a number of 0 or more")
+        return
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} is {value!r}; wanted a whole number")
-    number = float(value)
-    if not (math.isfinite(number) and number >= 1 and number.is_integer()):
+    number = value if isinstance(value, int) else float(value)
+    if not (1 <= number < math.inf and number == math.floor(number)):
         raise ValueError(f"{name} is {value}; wanted a whole number of at least 1")

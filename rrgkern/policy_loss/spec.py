@@ -118,13 +118,14 @@ class PolicyLoss:
         value = getattr(self, name)
         if value is None and name in MAY_BE_NONE:
             return
-        if (
-            isinstance(value, bool)
-            or not hasattr(value, "__float__")
-            or getattr(value, "shape", False)
-        ):
+        # NumPy's and 0-d tensors are numbers too, but json writes none of them
+        kind = str(getattr(value, "dtype", "")).removeprefix("torch.")
+        number = isinstance(value, int | float) or kind.startswith(
+            ("int", "uint", "float", "bfloat")
+        )
+        if isinstance(value, bool) or not number or getattr(value, "shape", False):
             raise ValueError(f"{name} is {value!r}; it must be a number")
-        if not isinstance(value, int | float):  # NumPy's or a 0-d tensor, which json does not write
+        if not isinstance(value, int | float):
             value = float(value)
             object.__setattr__(self, name, value)
         if not (math.isfinite(value) and value >= at_least and value > above):

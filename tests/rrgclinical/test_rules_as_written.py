@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
+from rrgclinical.rules.details import read_details
 from rrgclinical.rules.lexicon import _misspelt, phrase_table
-from rrgclinical.rules.lines import LIGATURES, plain
+from rrgclinical.rules.lines import LIGATURES, plain, plain_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
@@ -224,6 +225,30 @@ PIECES = [
     "a",
     " ",
 ]
+
+
+def test_prose_is_no_tag_and_or_is_no_escape() -> None:
+    texts = [
+        "Small effusion <a third of the hemithorax. Large pneumothorax. Mass >2 cm.",
+        "Nodule <i think> 3 cm. Mass <p and effusion, larger> than before.",
+        r"There is a mass\nodule in the left\right lobe, ETT\tracheostomy, fracture of 5\rib 6.",
+    ]
+    for text in texts:
+        assert join_lines(text) == text
+        assert plain(text) == text
+
+
+@pytest.mark.parametrize("letter", ["\u017f", "\u212a", "\u0130"])
+def test_letters_that_only_look_like_others_are_read(letter: str) -> None:
+    for name in ("ndash", "nbsp", "rsquo", "br", "span", "strong", "bull"):
+        for sign in "sSkKiI":
+            odd = name.replace(sign, letter)
+            for text in (f"No &{odd}; effusion.", f"No <{odd}> effusion."):
+                assert len(plain(text)) == len(text) and plain_lines(text)
+
+
+def test_details_are_read_in_the_plain_text() -> None:
+    assert read_details("A 3&nbsp;cm nodule.") == read_details("A 3 cm nodule.")
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))

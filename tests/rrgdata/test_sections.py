@@ -310,7 +310,7 @@ def test_real_findings_come_out_of_a_report_as_they_went_in() -> None:
 
 WRITTEN = "INDICATION: Cough.\n\nFINDINGS: Clear lungs & bones.\nNo effusion.\n\nIMPRESSION: None."
 ENDS = ["\r", "\r\n", "\f", "\v", "\x85", "\u2028", "\u2029", "<br>", "<BR />", "&lt;br&gt;"]
-ENDS += [r"\n", r"\r\n", '<p class="x">', "</div>"]
+ENDS += ["&#10;", "&#13;&#10;", "&#xD;&#xA;", r"\n", r"\r\n", '<p class="x">', "</div>"]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -324,6 +324,14 @@ def test_a_line_ends_however_it_was_written(end: str) -> None:
 )
 def test_entities_and_other_tags_are_read(plain: str, written: str) -> None:
     assert read_sections(WRITTEN.replace(plain, written)) == read_sections(WRITTEN)
+
+
+def test_cells_of_a_table_and_spans_part_words() -> None:
+    cells = "<td>FINDINGS:</td><td>No effusion.</td><td>Large pneumothorax.</td>"
+    findings = read_sections(f"<table><tr>{cells}</tr></table>").findings
+    assert findings == "No effusion. Large pneumothorax."
+    link = read_sections("FINDINGS: Heart size<a href='x'>normal</a>. <b>N</b>o edema.")
+    assert link.findings == "Heart size normal . No edema."
 
 
 def squeezed(text: str) -> str:

@@ -100,6 +100,17 @@ def test_a_temperature_is_found_in_few_passes(factor: float, top_p: float) -> No
     assert certain is not None and certain.name == "template"
 
 
+@pytest.mark.parametrize("factor", [0.4, 0.6, 2.0])
+def test_a_few_odd_tokens_hide_no_temperature(factor: float) -> None:
+    for far in (-10.0, 8.0):
+        sampler = policy(factor) + NOISE
+        sampler[:4] += far
+        fault = sampler_alarm(policy(), sampler, replace(RUN, plays={}))
+        assert fault is not None and fault.name == "temperature", (factor, far)
+        named = float(fault.line.split(": at ")[1].split()[0])
+        assert named == pytest.approx(factor, rel=0.03)
+
+
 def test_nothing_is_played_before_an_alarm() -> None:
     def never() -> Tensor:
         raise AssertionError

@@ -29,8 +29,9 @@ class Lasting:
         if self.failure is None:
             try:
                 self._stream.write(text)
-            except UnicodeEncodeError as error:
-                code = error.encoding
+            except UnicodeEncodeError:
+                # the error of a character map names no encoding that knows its characters
+                code = getattr(self._stream, "encoding", None) or "ascii"
                 self.write(text.encode(code, "backslashreplace").decode(code))
             except OSError as error:
                 self._end(error)

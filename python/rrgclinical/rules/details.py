@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rrgclinical.labels import SUPPORT_DEVICES, ClassId
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
+from rrgclinical.rules.lines import plain
 from rrgclinical.rules.mention import Mention
 
 CHANGES = ("unsaid", "better", "same", "worse")
@@ -102,6 +103,7 @@ _Cue = tuple[int, int, float]
 def read_details(sentence: str) -> tuple[Details, ...]:
     """The details of each mention of `read_sentence`, in its order."""
     mentions = read_sentence(sentence)
+    sentence = plain(sentence)
     devices: list[int] = []
     others: list[int] = []
     for i, m in enumerate(mentions):

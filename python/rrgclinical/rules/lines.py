@@ -11,28 +11,40 @@ import itertools
 import re
 from collections import Counter
 
-_BLOCKS = "br|p|li|ul|ol|dl|dt|dd|div|tr|hr|table|tbody|thead|section|body|html|pre|h[1-6]"
-_INLINE = "b|i|u|em|strong|span|font|small|sub|sup|a|td|th"
+_BLOCKS = "br|p|li|ul|ol|dl|dt|dd|div|tr|td|th|hr|table|tbody|thead|section|body|html|pre|h[1-6]"
+_WITHIN = "b|i|u|em|strong|small|sub|sup"
+_APART = "span|font|a"
+# What stands behind a tag's name: prose after a "<" is none of it ("<a third. Mass >2 cm").
+_ATTRIBUTE = (
+    r"""\s+[\w:-]{1,40}(?:\s?=\s?(?:"[^"<>\n]{0,200}"|'[^'<>\n]{0,200}'|[^\s"'<>&]{1,200}))"""
+)
 
 
 def _tags(names: str) -> str:
-    inner = rf"/?(?:{names})(?:\s[^<>&\n]{{0,200}})?\s*/?"
+    inner = rf"/?(?:{names})(?:{_ATTRIBUTE}){{0,8}}\s*/?"
     return rf"<{inner}>|&lt;{inner}&gt;"
 
 
-_ESCAPED = r"(?-i:\\r\\n|\\[rn])"
-"""Line ends of a text that was written as JSON or Python twice, or once and never read."""
+# Small letters, and not where a backslash stands for "or": "left\right", "mass\nodule".
+_NO_ESCAPE_N = r"(?!odul|ormal|egativ|asogastric|ot\b|ew\b)"
+_NO_ESCAPE_R = r"(?!ight|ibs?\b|etro|adiograph|esol|eticul)"
+_NO_ESCAPE_T = r"(?!ube|rach|horac|ip\b|ortu)"
+_ESCAPED = rf"(?-i:\\r\\n{_NO_ESCAPE_N}|\\n{_NO_ESCAPE_N}|\\r{_NO_ESCAPE_R})|&#(?:10|13|xa|xd);"
+"""Line ends of a text that was written as JSON, Python or XML twice, or once and never read."""
 _ENTITIES = {
     **{"nbsp": " ", "#160": " ", "#xa0": " ", "amp": "&", "lt": "<", "gt": ">", "quot": '"'},
-    **{"apos": "'", "#39": "'", "#x27": "'", "rsquo": "'", "ndash": "-", "mdash": "-"},
+    **{"apos": "'", "#39": "'", "#x27": "'", "rsquo": "'", "#8217": "'", "#x2019": "'"},
+    **{"lsquo": "'", "ldquo": '"', "rdquo": '"', "ndash": "-", "mdash": "-"},
+    **{"bull": "\u2022", "#8226": "\u2022", "#x2022": "\u2022"},
 }
 _STOPS = {"\u3002": ".", "\uff0e": ".", "\uff61": ".", "\uff0c": ",", "\u3001": ","}
 # Of one length with the text, so that spans stay true: a line end is a line feed, other white space
 # a blank. Characters without a width join the letters around them, else they are blanks.
 _ODD = re.compile(
     rf"(?P<end>\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]|{_tags(_BLOCKS)}|{_ESCAPED})"
-    rf"|(?P<inline>{_tags(_INLINE)})"
-    rf"|&(?P<entity>{'|'.join(_ENTITIES)});|(?P<stop>[{''.join(_STOPS)}])|(?P<tab>(?-i:\\t))"
+    rf"|(?P<within>{_tags(_WITHIN)})|(?P<apart>{_tags(_APART)})"
+    rf"|&(?P<entity>{'|'.join(_ENTITIES)});|(?P<stop>[{''.join(_STOPS)}])"
+    rf"|(?P<tab>(?-i:\\t){_NO_ESCAPE_T})"
     r"|(?P<hidden>[\xad\u200b-\u200f\u2060\ufeff]+)|(?P<blank>[^\S\n ])",
     re.IGNORECASE,
 )
@@ -161,10 +173,11 @@ def _unescaped(match: re.Match[str]) -> str:
     if match["end"]:
         return "\n"
     if match["entity"]:
-        return _ENTITIES[match["entity"].lower()]
-    if match["tab"] or (match["blank"] and match[0] != "\t") or match[0] == "\ufeff":
+        return _ENTITIES[match["entity"].casefold()]
+    blank = match["tab"] or match["apart"] or (match["blank"] and match[0] != "\t")
+    if blank or match[0] == "\ufeff":
         return " "
-    return "" if match["inline"] else match[0]
+    return "" if match["within"] else match[0]
 
 
 def _replaced(match: re.Match[str]) -> str:
@@ -173,14 +186,14 @@ def _replaced(match: re.Match[str]) -> str:
         return "\n".rjust(len(found)) if found == "\r\n" else "\n".ljust(len(found))
     if match["stop"]:
         return _STOPS[found]
-    if match["inline"] or match["tab"]:
+    if match["apart"] or match["tab"]:
         return " " * len(found)
     if match["entity"]:
-        sign = _ENTITIES[match["entity"].lower()]
+        sign = _ENTITIES[match["entity"].casefold()]
         # an apostrophe stands within a word: what is behind it has no width
         return sign + (JOINER if sign == "'" else " ") * (len(found) - 1)
     around = match.string[low - 1 : low], match.string[high : high + 1]
-    joins = match["hidden"] and all(map(str.isalnum, around))
+    joins = (match["hidden"] or match["within"]) and all(map(str.isalnum, around))
     return (JOINER if joins else " ") * len(found)
 
 

@@ -333,12 +333,15 @@ def _listed_ends(name: str, model: Any) -> list[int]:
     listed = model.generation_config.eos_token_id
     ids = [] if listed is None else listed if isinstance(listed, list) else [listed]
     rows = model.get_input_embeddings().num_embeddings
-    if not all(type(token) is int and 0 <= token < rows for token in ids):
+    # of a vocabulary that was cut an end may be left that nothing can sample
+    ends = [token for token in ids if type(token) is not int or token < rows]
+    if not all(type(token) is int and token >= 0 for token in ends) or (ids and not ends):
+        there = Path(name, "generation_config.json").is_file() or not Path(name).is_dir()
         raise UserError(
-            f"{name}: generation_config.json has eos_token_id {listed!r}; wanted a "
-            f"token id or a list of them, each below {rows}"
+            f"{name}: {'generation_' * there}config.json has eos_token_id {listed!r}; wanted a "
+            f"token id or a list of them, one at least below {rows}"
         )
-    return ids
+    return ends
 
 
 def _refuse_torn(name: str) -> None:

@@ -104,7 +104,7 @@ def shared_prefix_logps(
     hidden, batch = hidden_states(
         network,
         encoded,
-        [[torch.as_tensor(ids).cpu() for ids in group] for group in completions],
+        [[_ids(completion) for completion in group] for group in completions],
         token_budget=token_budget,
         vision_cache=vision_cache,
     )
@@ -119,6 +119,11 @@ def shared_prefix_logps(
     return SharedPrefixLogps(
         out.logps, out.entropy, batch.targets, batch.offsets, batch.group_offsets, network.way
     )
+
+
+def _ids(completion: Tensor | Sequence[int]) -> Tensor:
+    # an empty list says nothing of its type
+    return torch.as_tensor(completion, dtype=None if len(completion) else torch.int64).cpu()
 
 
 def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: Options) -> Backbone:

@@ -81,7 +81,8 @@ def check_policy(recipe: Recipe) -> Any:
         torch.use_deterministic_algorithms(True)
     edits = [recipe.edit.extractor] if "editgrpo" in recipe.rl.algorithm else []
     check_model_files(recipe.reward, [name for name in edits if name])
-    return check_start(recipe.policy, recipe.rollout.engine, one_image=recipe.data.most_images == 1)
+    alone = recipe.data.most_images in (0, 1)
+    return check_start(recipe.policy, recipe.rollout.engine, one_image=alone)
 
 
 def check_start(settings: PolicySettings, engine: str, *, one_image: bool) -> Any:

@@ -85,7 +85,8 @@ def example_prompts(
     policy: Policy, style: str = "editgrpo", most: int | None = None
 ) -> list[tuple[Study, EncodedPrompt]]:
     """Encode prompts of two images, or `most`, and one; of text without a tower."""
-    counts = (min(2, most or 2), 1) if policy.sees_images else (0, 0)
+    most = (2 if most is None else min(2, most)) if policy.sees_images else 0
+    counts = (most, min(1, most))
     draw = np.random.default_rng(0)
     prompts = []
     for number, count in enumerate(counts):

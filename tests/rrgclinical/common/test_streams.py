@@ -60,6 +60,9 @@ def test_a_character_that_the_encoding_lacks_is_its_escape() -> None:
     for code, line, written in (
         ("ascii", "micro-F1 \u2013 caf\xe9\n", b"micro-F1 \\u2013 caf\\xe9\n"),
         ("latin-1", "\u2013 \xe9\n", b"\\u2013 \xe9\n"),
+        # a character map: its error names another encoding
+        ("iso8859-2", "\xb1 \xe9\n", b"\\xb1 \xe9\n"),
+        ("koi8-r", "\u2013 \u0434\n", b"\\u2013 \xc4\n"),
         ("utf-8", "report: bad\udcff \u2013\n", "report: bad\\udcff \u2013\n".encode()),
     ):
         bytes_ = io.BytesIO()

@@ -49,6 +49,19 @@ def test_total_tokens_may_stay_on_the_device() -> None:
     assert torch.equal(as_tensor, loss_scale("dapo", OFFSETS, **OPTIONS["dapo"]))
 
 
+def test_a_sum_or_mean_over_ranks_may_have_an_axis_or_a_fraction() -> None:
+    for total in (torch.tensor([5]), torch.tensor(5.0) / 2):
+        scale = loss_scale("dapo", OFFSETS, total_tokens=total)
+        assert scale[0] == torch.tensor(1 / float(total))
+
+
+@pytest.mark.parametrize("options", [{"max_length": 0}, {"total_tokens": 5, "world_size": 0}])
+def test_counts_are_checked_under_compile_too(options: dict[str, int]) -> None:
+    compiled = torch.compile(loss_scale, backend="eager")
+    with pytest.raises(Exception, match="wanted a whole number of at least 1"):
+        compiled("dr_grpo" if "max_length" in options else "dapo", OFFSETS, **options)
+
+
 def test_no_token_on_any_rank_is_a_scale_of_zero() -> None:
     none = torch.tensor(0)
     assert loss_scale("dapo", OFFSETS, total_tokens=none, world_size=2).eq(0).all()

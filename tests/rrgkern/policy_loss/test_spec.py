@@ -50,6 +50,10 @@ def test_crosses_the_boundary_unchanged() -> None:
         ({"beta": -0.1}, "beta is -0.1"),
         ({"beta": torch.nan}, "beta is nan"),
         ({"beta": torch.ones(2)}, "it must be a number"),
+        ({"beta": np.True_}, "it must be a number"),
+        ({"beta": torch.tensor(True)}, "it must be a number"),
+        ({"beta": np.complex64(1)}, "it must be a number"),
+        ({"beta": float}, "it must be a number"),
         ({"kl_ratio_weight": "no"}, "kl_ratio_weight is 'no'; it must be True or False"),
         ({"kl_ratio_weight": 1}, "kl_ratio_weight is 1"),
         ({"entropy_coef": torch.inf}, "entropy_coef is inf; it must be finite"),
@@ -72,6 +76,7 @@ def test_nonsense_is_one_clear_line(fields: dict[str, Any], message: str) -> Non
 
 def test_numbers_of_numpy_are_numbers() -> None:
     spec = PolicyLoss(beta=np.float32(0.25), eps_high=np.int64(1), dual_clip=np.float64(3))
+    assert PolicyLoss(beta=torch.tensor(0.25, dtype=torch.bfloat16)).beta == 0.25
     assert spec == PolicyLoss(beta=0.25, eps_high=1.0, dual_clip=3.0)
     assert PolicyLoss.decode(spec.encode()) == spec
 

@@ -249,6 +249,8 @@ def test_ids_may_be_lists() -> None:
     of_tensors = shared_prefix_logps(model, [{"input_ids": torch.tensor(prompt)}], [tensors])
     of_lists = shared_prefix_logps(model, [{"input_ids": prompt}], [members])
     assert torch.equal(of_lists.logps, of_tensors.logps)
+    of_none = shared_prefix_logps(model, [{"input_ids": prompt}], [[[], members[0]]])
+    assert of_none.offsets.tolist() == [0, 0, 2]
 
 
 def test_the_loop_in_the_readme_learns() -> None:

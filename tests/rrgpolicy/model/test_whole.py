@@ -129,7 +129,7 @@ SPOILT = {
             settings("generation_config.json", eos_token_id=seen),
             f"generation_config.json has eos_token_id {seen!r}; wanted a token id or a list",
         )
-        for seen in ("<|im_end|>", [1, "2"], 1.5, True, {"a": 1})
+        for seen in ("<|im_end|>", [1, "2"], 1.5, True, {"a": 1}, [-1, 2], [9999])
     },
     **{
         f"area {seen!r}": (

@@ -66,6 +66,9 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
     words = ["rollout.engine=vllm", "data.max_images=1", "policy.min_pixels=null"]
     status, lines = told(capsys, sighted("llava_onevision"), *words, "policy.max_pixels=null")
     assert lines["model"].startswith("LlavaOnevision") and "vllm is not" in lines["engine"]
+    words = ["rollout.engine=vllm_server", "data.images=none", "policy.min_pixels=null"]
+    status, lines = told(capsys, sighted("llava_onevision"), *words, "policy.max_pixels=null")
+    assert lines["model"].startswith("LlavaOnevision")
     status, lines = told(capsys, checkpoint("qwen3_5"), "rollout.engine=vllm", "policy.device=cpu")
     assert status == 1 and "in bf16 alone; set policy.dtype=bfloat16" in lines["model"]
     stub_vllm.install(monkeypatch)
@@ -92,7 +95,7 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ('{"eos_token_id": 99999}', "eos_token_id 99999; wanted a token id or a list of them, eac"),
+        ('{"eos_token_id": 99999}', "eos_token_id 99999; wanted a token id or a list of them, one"),
         ('{"eos_token_id": [1, -1]}', "eos_token_id [1, -1]; wanted a token id"),
         ('{"eos_token_id": ', "generation_config.json cannot be read (Expecting value"),
         ("", "generation_config.json cannot be read (Expecting value"),

@@ -112,6 +112,8 @@ def test_words_that_would_do_nothing_are_refused(tmp_path, capsys):
 def test_a_drawing_replaces_no_other_file_and_no_device(tmp_path, capsys):
     texts = tmp_path / "reports.csv"
     texts.write_text("id,report\n1,No acute disease.\n")
+    study = tmp_path / "CXR1.xml"
+    study.write_text('<?xml version="1.0"?><eCitation/>')
     (tmp_path / "is").write_text("a file")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "null").symlink_to(os.devnull)
@@ -119,6 +121,7 @@ def test_a_drawing_replaces_no_other_file_and_no_device(tmp_path, capsys):
     before = sorted((p.name, p.is_symlink(), p.is_file()) for p in tmp_path.iterdir())
     for svg, line in (
         (texts, "is there and is no drawing"),
+        (study, "is there and is no drawing"),
         (tmp_path, "is a directory"),
         (tmp_path / "pipe", "is a device, a pipe or a stream"),
         (tmp_path / "null", "is a device, a pipe or a stream"),
