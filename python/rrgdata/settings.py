@@ -94,3 +94,8 @@ class DataSettings:
         if self.images == "none":
             return 0
         return 1 if self.each_image else self.max_images
+
+    @property
+    def one_image(self) -> bool:
+        """Tell whether no study has a second image."""
+        return self.most_images in (0, 1)

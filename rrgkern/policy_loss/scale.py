@@ -47,8 +47,8 @@ def loss_scale(
         offsets: [S+1] int64, where sequences begin; N = offsets[-1] tokens. None for a padded
             batch, whose `mask` is [B, T]; S is B then.
         max_length: completion limit in tokens, "dr_grpo" only.
-        total_tokens: scored tokens of all batches of the optimiser step on all ranks, a number or
-            a 0-d tensor; "dapo" only.
+        total_tokens: scored tokens of all batches of the optimiser step on all ranks, a whole
+            number, or a tensor of one number, a fraction where ranks take their mean; "dapo" only.
         world_size: number of ranks where ranks average their gradients; "dapo" only.
         mask: [N] or [B, T], bool or integers; |o_i| and N then count only the tokens where it is
             True, or not 0.
@@ -60,7 +60,7 @@ def loss_scale(
         TypeError: offsets is not int64, mask neither bool nor integers, or a count no number.
         ValueError: an unknown aggregation, a missing or needless option, a wrong shape, a count
             that is not whole or below 1; on CPU, or with RRGKERN_CHECK=1, also offsets that go
-            down and a `total_tokens` on the device that is no such count.
+            down and a tensor of `total_tokens` that is negative or not finite.
     """
     check_tensors(optional={"offsets": offsets, "mask": mask})
     mask = None if mask is None else as_flags("mask", mask)

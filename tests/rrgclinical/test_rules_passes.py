@@ -1,4 +1,4 @@
-"""How often a report is passed over, by count: no clock is read."""
+"""Reading passes over a report as few times as it must: passes are counted, not timed."""
 
 from __future__ import annotations
 

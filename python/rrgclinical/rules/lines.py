@@ -186,8 +186,6 @@ def _replaced(match: re.Match[str]) -> str:
         return "\n".rjust(len(found)) if found == "\r\n" else "\n".ljust(len(found))
     if match["stop"]:
         return _STOPS[found]
-    if match["apart"] or match["tab"]:
-        return " " * len(found)
     if match["entity"]:
         sign = _ENTITIES[match["entity"].casefold()]
         # an apostrophe stands within a word: what is behind it has no width

@@ -81,8 +81,7 @@ def check_policy(recipe: Recipe) -> Any:
         torch.use_deterministic_algorithms(True)
     edits = [recipe.edit.extractor] if "editgrpo" in recipe.rl.algorithm else []
     check_model_files(recipe.reward, [name for name in edits if name])
-    alone = recipe.data.most_images in (0, 1)
-    return check_start(recipe.policy, recipe.rollout.engine, one_image=alone)
+    return check_start(recipe.policy, recipe.rollout.engine, one_image=recipe.data.one_image)
 
 
 def check_start(settings: PolicySettings, engine: str, *, one_image: bool) -> Any:

@@ -42,7 +42,7 @@ def check_model(recipe: Recipe) -> Iterator[str]:
     settings = recipe.policy
     try:
         engine = recipe.rollout.engine
-        check_start(settings, engine, one_image=recipe.data.most_images in (0, 1))
+        check_start(settings, engine, one_image=recipe.data.one_image)
         policy = load_for(settings, settings.path, engine, masters=False)
     except UserError as error:
         yield f"model: {REFUSED}{error}"
