@@ -91,7 +91,7 @@ def told(claim: Hypothesis, results: Results | None) -> list[str]:
     for name in results:
         if ARMS[name].kind == SELECT:
             lines += [*_draws(results[name]), ""]
-    return [*lines, *checks, *_gradients(results)]
+    return [*lines, *_over_validations(results), *checks, *_gradients(results)]
 
 
 def spoken(between: Difference) -> str:
@@ -109,6 +109,29 @@ def _row(name: str, results: Sequence[Result], population: str) -> list[str]:
     curves = [result.facts["curves"].get("entropy") for result in results]
     last = [sum(curve[-5:]) / len(curve[-5:]) for curve in curves if curve]
     return [*cells, f"{sum(last) / len(last):.2f}" if last else numbers.MISSING]
+
+
+def _over_validations(results: Results) -> list[str]:
+    """Each arm's first and last validation, and its groups of one reward: means over the folds."""
+    logged = {n: row for n, row in results.items() if "validations" in row[0].facts}
+    if not logged:
+        return []
+    every = [result.facts["validations"] for row in logged.values() for result in row]
+    names = [name for name in every[0] if name != "step" and all(name in of for of in every)]
+    rows = [["first and last validation", *logged]]
+    for name in names:
+        curves = [[r.facts["validations"][name] for r in row] for row in logged.values()]
+        rows.append([name, *(f"{_mean_at(0, c)} to {_mean_at(-1, c)}" for c in curves)])
+    flat = [
+        pooled([measured(r, "zero_variance", "all") for r in row])[0] for row in logged.values()
+    ]
+    rows.append(["zero_variance", *(f"{share:.3f}" for share in flat)])
+    return [*aligned(rows, right=range(1, len(rows[0]))), ""]
+
+
+def _mean_at(index: int, curves: Sequence[Sequence[float | None]]) -> str:
+    values = [value for curve in curves if (value := curve[index]) is not None]
+    return f"{sum(values) / len(values):.3f}" if values else numbers.MISSING
 
 
 def _draws(results: Sequence[Result]) -> list[str]:

@@ -30,6 +30,7 @@ from experiments.replicate.results import Result, begin, end
 from experiments.replicate.runner import Process
 from rrgclinical.common import json_reader
 from rrgclinical.common.files import atomic_write
+from rrgclinical.severity import AXES
 from rrgdata.study import Study
 from rrgkern import diagnostic_diversity
 from rrgpolicy.model.prompt import prompt_text
@@ -41,6 +42,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.select.records import Records
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.axes_watch import AXIS
 from rrgtrain.train.evaluate import Evaluation
 
 Facts = dict[str, Any]
@@ -114,11 +116,17 @@ def _keep_seconds(task: FoldTask, seconds: float) -> None:
     atomic_write(task.home / f"{task.job.name}.seconds.json", json.dumps({"seconds": seconds}))
 
 
-def validations(task: FoldTask, algorithm: str) -> dict[str, list[float]]:
-    """Read step, reward and F1 over 13 findings of each validation."""
+def validations(task: FoldTask, algorithm: str) -> dict[str, list[float | None]]:
+    """Read step, reward, F1 over 13 findings and the axes of each validation.
+
+    None: no report of that validation has such an axis, the side of an effusion for one.
+    """
     rows = _rows_of(task, f"{algorithm}_val")
-    keys = {"reward": "reward", "f1_13": "micro_f1_13"}
-    own = {name: [round(row[key], 6) for row in rows] for name, key in keys.items()}
+    keys = {"reward": "reward", "f1_13": "micro_f1_13", **{name: AXIS + name for name in AXES}}
+    own = {
+        name: [round(row[key], 6) if key in row else None for row in rows]
+        for name, key in keys.items()
+    }
     return {"step": [row["step"] + 1 for row in rows], **own}
 
 

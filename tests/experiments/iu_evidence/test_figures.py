@@ -60,7 +60,7 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judged = ROOT / "experiments/iu_evidence/results/judged"
-    claims = ["rl", "rl_by_reward", "edits_by_reward"]
+    claims = ["rl", "rl_by_reward", "edits_by_reward", "severity"]
     assert main(["--report", str(judged), "--claims", *claims, "--figures", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     drawn = sorted(tmp_path.glob("*.svg"))
@@ -69,7 +69,11 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
         assert path.read_bytes() == (ROOT / "docs/img" / path.name).read_bytes(), path.name
     page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
     differences = re.findall(r"([-+]?[0-9.]+ \[[^]]+\])", page)
-    assert len(differences) == 17
+    assert len(differences) == 18
     assert [
         d for d in differences if d.replace("0.0 [0.0, 0.0]", "+0.0 [+0.0, +0.0]") not in told
     ] == []
+    cells = {c for line in page.splitlines() if line[:1] == "|" for c in line.split("|")[2:-1]}
+    ends = {number for cell in cells for number in re.findall(r"\d\.\d{3}(?!\d)", cell)}
+    assert len(ends) > 30
+    assert [number for number in sorted(ends) if number not in told] == []
