@@ -13,7 +13,7 @@
 #   make parity                the losses of TRL, Liger and verl, side by side
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
-#   make newest                backbones with the newest transformers that pyproject admits
+#   make newest                backbones and kernels with the newest transformers and torch of pyproject
 #   make sanitize              the C++ twins under the sanitizers
 #   make ptx-short             the rooms' own tests served from PTX, one case a phase
 #
@@ -238,17 +238,19 @@ $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 	echo "import torchvision_schemas" > "$$($(PARITY)/bin/python $(SITE_PACKAGES))/torchvision_schemas.pth"
 	@touch $@
 
-# What follows transformers most closely, with the newest version that pyproject.toml admits: on top of
-# $(VENV), which has that of constraints.txt.
+# What follows transformers and torch most closely, with the newest versions that pyproject.toml admits: on
+# top of $(VENV), which has those of constraints.txt. That torch is a CUDA build, and brings its own triton.
 NEWEST := .venv-newest
 newest: $(NEWEST)/.installed
 	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -q tests/rrgpolicy/model/test_families.py \
-		tests/rrgpolicy/model/test_probe.py tests/rrgpolicy/model/test_load.py tests/rrgpolicy/rollout/test_any_family.py
+		tests/rrgpolicy/model/test_probe.py tests/rrgpolicy/model/test_load.py tests/rrgpolicy/rollout/test_any_family.py \
+		tests/rrgkern/test_ops.py tests/rrgkern/test_second_order.py tests/rrgkern/logps tests/rrgkern/shared_prefix
 
 $(NEWEST)/.installed: pyproject.toml $(VENV)/.installed-dev
 	$(PY) -m venv --clear $(NEWEST)
 	echo "import site; site.addsitedir('$$($(PY) $(SITE_PACKAGES))')" \
 		> "$$($(NEWEST)/bin/python $(SITE_PACKAGES))/venv.pth"
+	$(NEWEST)/bin/python -m pip install --disable-pip-version-check torch==2.14.1
 	$(NEWEST)/bin/python -m pip install --disable-pip-version-check --no-deps transformers==5.24.0
 	@touch $@
 
