@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ from rrgclinical.official import OfficialRaTEScore
 from rrgclinical.ratescore import splitter
 from rrgtrain.errors import RewardError
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import RewardSettings
+from rrgtrain.run.stress import StressOptions, stress
+from rrgtrain.schema import Recipe, RewardSettings
 from tests.rrgclinical.chexbert import tiny as chexbert
 from tests.rrgclinical.oracle.base import name_tokenizers
 from tests.rrgclinical.radgraph import archives, texts
@@ -72,6 +75,20 @@ def test_terms_of_the_packages_are_ours(oracle, tmp_path):
     assert np.median(apart) <= 1e-6 and (apart <= 1e-6).mean() >= 0.8
     for name in ("label_f1", "radgraph", "ratescore"):
         assert len(np.unique(ours[name].round(6))) > 3, name
+
+
+def test_stress_has_the_same_table_of_a_package_and_of_ours(oracle, tmp_path, capsys):
+    """On random weights: that a term is the package's, beside `severity`; not whose order is right."""
+    place = archives.write_archive(tmp_path / "radgraph", "radgraph-xl", encoder=archives.TINY)
+    own = {"weights": str(place)}
+    options = {"radgraph": own, "radgraph-official": {**own, "worker": oracle}}
+    terms = {"severity": 1.0, "radgraph": 1.0, "radgraph-official": 1.0}
+    recipe = Recipe(reward=RewardSettings(terms=terms, options=options))
+    assert stress(recipe, StressOptions(studies=2)) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    pairs = [line[-2:] for line in lines if len(line) > 3 and re.fullmatch(r"[\d./]+", line[-1])]
+    assert len(pairs) > 50 and [pair for pair in pairs if pair[0] != pair[1]] == []
+    assert len({pair[0] for pair in pairs}) > 10
 
 
 def test_options_of_the_packages_are_checked():
