@@ -45,7 +45,7 @@ class Stopping:
         self._reminded = False
         self._swallowed_interrupt = False
         self._reminding = threading.Lock()
-        self._program = ""
+        self.program = ""
 
     @contextmanager
     def installed(self, program: str) -> Iterator[None]:
@@ -60,7 +60,7 @@ class Stopping:
             return
         self.requested, self._deferred, self._installed = None, False, True
         self._cut = self._interrupted = self._swallowed_interrupt = False
-        self._program = program
+        self.program = program
         taken = [*WARNINGS, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             taken.append(signal.SIGHUP)
@@ -79,7 +79,7 @@ class Stopping:
             sys.unraisablehook = hook
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self.requested, self._installed = None, False
+            self.requested, self._installed, self.program = None, False, ""
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
@@ -189,7 +189,7 @@ class Stopping:
         if os.environ.get("RANK", "0") != "0":  # torchrun signals every rank
             return
         again = "; once more to stop at once" if number == signal.SIGINT else ""
-        line = f"{self._program}: {self.requested.name}: finishing the phase{again}\n"
+        line = f"{self.program}: {self.requested.name}: finishing the phase{again}\n"
         # Not print: the signal may have come in the middle of one. After a SIGHUP the terminal is
         # gone, which must not end the step.
         with suppress(OSError):
