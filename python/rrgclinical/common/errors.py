@@ -107,7 +107,7 @@ def outside_line(error: BaseException) -> str:
     return ""
 
 
-def cause_line(error: Exception) -> str:
+def cause_line(error: BaseException) -> str:
     """Say in one line why a reader failed.
 
     That is what bad input says of itself; of anything else its type and place too.

@@ -142,9 +142,9 @@ class Stopping:
         if self._installed and not self._armed:
             self._armed = True
             # not a Thread: starting one takes locks, and a signal may come inside of anything
-            _thread.start_new_thread(self._remind, (threading.main_thread().ident,))
+            _thread.start_new_thread(self._remind, ())
 
-    def _remind(self, main: int) -> None:
+    def _remind(self) -> None:
         while True:
             time.sleep(_AGAIN)
             with self._reminding:
@@ -152,6 +152,8 @@ class Stopping:
                     return
                 self._reminded = True
                 # a signal, as only that wakes who waits for a socket
+                main = threading.main_thread().ident
+                assert main is not None
                 signal.pthread_kill(main, signal.SIGTERM)
 
     def _comes_again(self, error: BaseException | None) -> bool:
