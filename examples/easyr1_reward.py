@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from rrgclinical.serving import easyr1_pairs
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
 
@@ -29,11 +30,10 @@ def compute_score(
     reward_inputs: Sequence[Mapping[str, Any]], **terms: float
 ) -> list[dict[str, float]]:
     """Score a batch: "overall", the weighted total, and each term, which EasyR1 logs."""
-    scores = service(**terms)(
-        [row["response"] for row in reward_inputs], [row["ground_truth"] for row in reward_inputs]
-    )
+    reports, references = easyr1_pairs(reward_inputs)
+    scores = service(**terms)(reports, references)
     named = {"overall": scores["total"], **{k: v for k, v in scores.items() if k != "total"}}
-    return [{name: float(v[i]) for name, v in named.items()} for i in range(len(reward_inputs))]
+    return [{name: float(v[i]) for name, v in named.items()} for i in range(len(reports))]
 
 
 if __name__ == "__main__":

@@ -5,13 +5,25 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.entities import Entities
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class SupportsItem(Protocol):
+    """Holds one number, as an array or tensor does."""
+
+    def item(self) -> Any:
+        """Return it as Python's own."""
+        ...
 
 
 class Labeller(Protocol):
@@ -109,20 +121,50 @@ def _find(table: dict[str, str], what: str, name: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), attribute)
 
 
+def listed(values: Iterable[T], name: str, of: str = "str") -> list[T]:
+    """List values in their order.
+
+    name, of: what the caller calls the argument, and its members.
+
+    Raises TypeError for one text, for what has no members, and for a mapping or a set, whose order
+    says nothing of which value belongs to which.
+    """
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"{name} is one {type(values).__name__}; wanted a sequence of {of}")
+    try:
+        members = iter(values)
+    except TypeError:
+        members = None
+    if members is None or isinstance(values, (Mapping, Set)):
+        shown = "None" if values is None else type(values).__name__
+        raise TypeError(f"{name} is {shown}; wanted a sequence of {of}")
+    return list(members)
+
+
+def share_of_steps(progress: object) -> float:
+    """Read the share of a run's steps that are done.
+
+    Raises ValueError for anything but a number from 0 to 1.
+    """
+    value: Any = progress
+    if isinstance(progress, SupportsItem) and getattr(progress, "ndim", None) == 0:
+        value = progress.item()  # NumPy's and PyTorch's numbers
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not 0 <= value <= 1:
+        raise ValueError(f"progress is {progress!r:.40}; wanted a share of the steps, 0 to 1")
+    return float(value)
+
+
 def check_reports(reports: Sequence[str], name: str = "reports") -> list[str]:
     """List reports; TypeError names the first index that is no str.
 
     name: what the caller calls the argument.
     """
-    if isinstance(reports, (str, bytes)):
-        raise TypeError(f"{name} is one {type(reports).__name__}; wanted a sequence of str")
-    if reports is None:
-        raise TypeError(f"{name} is None; wanted a sequence of str")
-    listed = list(reports)
-    for index, report in enumerate(listed):
+    texts = listed(reports, name)
+    for index, report in enumerate(texts):
         if not isinstance(report, str):
             raise TypeError(f"{name}[{index}] is {type(report).__name__}; wanted str")
-    return listed
+    return texts
 
 
 def check_pairs(reports: Sequence[str], references: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -10,16 +10,16 @@ def completion_text(completion: Any) -> str:
 
     A str is its own; the messages of a conversation are joined.
 
-    A part of a message that is no text, such as an image, adds nothing; a message whose content is
-    None is empty, as one that calls a tool. Raises TypeError for anything else.
+    A part of a message that has no text, such as an image, adds nothing; a message whose content
+    is None is empty, as one that calls a tool. Raises TypeError for anything else: text of another
+    type of part is not left out.
     """
     if isinstance(completion, str):
         return completion
-    if isinstance(completion, list):
+    if isinstance(completion, list) and completion:
         return "\n".join(_content(message) for message in completion)
-    raise TypeError(
-        f"a completion is {type(completion).__name__}; wanted text or a list of messages"
-    )
+    shown = "an empty list" if completion == [] else type(completion).__name__
+    raise TypeError(f"a completion is {shown}; wanted text or a list of messages")
 
 
 def _content(message: Any) -> str:
@@ -30,4 +30,13 @@ def _content(message: Any) -> str:
         return content or ""
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise TypeError(f"a message's content is {content!r:.80}; wanted text or a list of parts")
-    return "".join(part.get("text", "") for part in content if part.get("type") == "text")
+    return "".join(map(_text, content))
+
+
+def _text(part: dict[str, Any]) -> str:
+    if "text" not in part and isinstance(part.get("type"), str) and part["type"] != "text":
+        return ""
+    text = part.get("text")
+    if part.get("type") not in ("text", "output_text") or not isinstance(text, str):
+        raise TypeError(f"a part of a message is {part!r:.80}; wanted its type text, and a text")
+    return text

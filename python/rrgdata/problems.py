@@ -10,6 +10,7 @@ from typing import Any
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import read_whole
 
 SHOWN = 50
 SPLITS = ("train", "val", "test")
@@ -50,7 +51,7 @@ def only_file(root: Path, pattern: str, rest: str) -> Path:
 def read_text(path: Path) -> str:
     """Read a file as UTF-8, with or without byte order mark; else UserError."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return read_whole(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise UserError(

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import Stopped, UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.load import load_studies
 
@@ -45,6 +45,8 @@ def _with_images(source: str, root: Path, settings: ReadSettings) -> Catalogue |
     """Read the data with images; None for a table without a column of them, or an empty one."""
     try:
         catalogue = load_studies(source, root, settings)
+    except Stopped:
+        raise
     except UserError:
         if source == "table":
             return None

@@ -13,6 +13,7 @@ import numpy as np
 from rrgclinical import OBSERVATIONS, ClassId, Extractor, build_labeller
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import read_whole
 from rrgclinical.labels import to_binary
 from rrgclinical.severity import in_words
 from rrgreport.facts import FactsRead, read_facts
@@ -126,7 +127,7 @@ def kept_cases(run: RunFiles, samples: Sequence[Sample], systems: Collection[str
         return CaseSource(read_by_rules(samples), "the rules labeller")
     pictured = {sample.id: sample for sample in samples}
     cases: dict[str, Case] = {}
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+    for number, line in enumerate(read_whole(path).split(b"\n"), start=1):
         if not line:
             continue
         try:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import read_whole
 from rrgclinical.common.inflate import open_gzip
 
 RESERVED = ("phase", "step", "time")
@@ -62,7 +63,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     broken line anywhere else raises `UserError`, since no crash of ours leaves one.
     """
     rows = []
-    lines = Path(path).read_bytes().split(b"\n")
+    lines = read_whole(path).split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line:
             continue

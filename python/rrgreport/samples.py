@@ -15,7 +15,7 @@ from PIL import Image
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import atomic_write
+from rrgclinical.common.files import atomic_write, read_whole
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.images.in_flight import check_area
 
@@ -149,7 +149,7 @@ def read_samples(path: str | Path) -> list[AnySample]:
         return []
     samples: list[AnySample] = []
     # Not splitlines(): reports may hold line separators that JSON leaves as they are.
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+    for number, line in enumerate(read_whole(path).split(b"\n"), start=1):
         if not line:
             continue
         try:

@@ -85,14 +85,23 @@ class RunSummary:
             seconds = _number(fields.pop("seconds"))
             return cls(systems=systems, seconds=seconds, **fields)
         except FileNotFoundError as error:
-            page = Path(path).with_name("report.html")
-            if page.with_name("metrics.json").is_file():
-                raise UserError(
-                    f"{page.parent} holds scored files; their page is {page}"
-                ) from error
-            raise UserError(f"{path} does not exist; let the run finish first") from error
+            raise UserError(_missing(Path(path))) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is not a run's summary ({error}); run it again") from error
+
+
+def _missing(path: Path) -> str:
+    """Say why a directory has no summary: it never was a run, goes on, or has lost it."""
+    page = path.with_name("report.html")
+    of_a_run = [path.with_name(name) for name in ("config.yaml", "metrics.jsonl")]
+    if page.with_name("metrics.json").is_file() and not any(map(Path.exists, of_a_run)):
+        return f"{page.parent} holds scored files; their page is {page}"
+    if page.is_file():
+        return (
+            f"{path} is gone, though the run in {page.parent} has ended; put it back from a copy, "
+            "or evaluate a checkpoint of the run anew by `rrgtrain eval`"
+        )
+    return f"{path} does not exist; let the run finish first"
 
 
 def _system(fields: dict[str, Any]) -> System:

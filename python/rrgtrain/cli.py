@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from rrgclinical.common.errors import empty_word
+from rrgclinical.common.errors import empty_word, odd_text
 from rrgtrain.commands import COMMANDS
 from rrgtrain.commands.command import Command
 from rrgtrain.ending import reported
@@ -93,6 +93,8 @@ def understood(words: Sequence[str]) -> argparse.Namespace:
     words = [FROM_HOME.sub(rf"\1{os.path.expanduser('~')}", word) for word in words]
     if empty := empty_word(words):
         top.error(f"{empty} is empty; write it out, or set the variable of the shell it came from")
+    if (odd := next(filter(odd_text, words), None)) is not None:
+        top.error(f"{odd!r} is not UTF-8; give what it names a name in UTF-8")
     if (two := " ".join(words[:2])) in COMMANDS:
         words = [two, *words[2:]]
     options, rest = top.parse_known_args(words)
@@ -146,7 +148,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"rrgtrain {command.name} is one process; start it without torchrun")
     if not command.anywhere:
         _look_here()
-    return _printed(command.run(options), leaves_files=command.spread)
+    return _printed(command.run(options), leaves_files=command.spread or command.leaves_files)
 
 
 def _look_here() -> None:

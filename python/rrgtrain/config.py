@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from rrgclinical.common.errors import odd_text
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.plain_yaml import Plain, read_yaml, value_of
 from rrgclinical.common.shown import hidden, hide, redacted
@@ -86,7 +87,14 @@ def load_config(
     for override in overrides:
         _apply(schema, written, _override(schema, override), places)
     resolved = _resolved(schema, written, places)
-    odd = next(_odd_numbers(resolved), None)
+    odd, text = next(_odd_numbers(resolved), None), next(_odd_texts(resolved), None)
+    if text is not None:
+        loc, value = text
+        key = ".".join(map(str, loc))
+        raise UserError(
+            f"{_place(schema, loc, places)}: {key} is {redacted(repr(value))}, with a NUL or half "
+            "a character (a byte that is no UTF-8); write it in UTF-8, and without"
+        )
     try:
         if odd and isinstance(odd[1], float):
             raise _no_number(schema, odd, written, places)
@@ -324,6 +332,16 @@ def _odd_numbers(tree: Any, loc: _Loc = ()) -> Iterator[tuple[_Loc, float]]:
         fits = -(2**63) <= tree < 2**63 if isinstance(tree, int) else math.isfinite(tree)
         if not fits:
             yield loc, tree
+
+
+def _odd_texts(tree: Any, loc: _Loc = ()) -> Iterator[tuple[_Loc, str]]:
+    """Find texts that neither JSON nor the name of a file can hold, and where they are."""
+    if isinstance(tree, dict | list):
+        for part, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _odd_texts(part, (*loc, part))
+            yield from _odd_texts(item, (*loc, part))
+    elif isinstance(tree, str) and odd_text(tree):
+        yield loc, tree
 
 
 def _no_number(

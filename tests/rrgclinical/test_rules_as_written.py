@@ -211,6 +211,21 @@ def test_small_texts():
     assert not wrong
 
 
+UNSEEN = ["<b>", "</b>", "<sub>", "<wbr>", "&lt;i&gt;", "<!-- x -->", "\xad", "\u200b", "&shy;"]
+UNSEEN += ["&#8203;", "&zwnj;", "&#x200B;"]
+
+
+@pytest.mark.parametrize("first", UNSEEN)
+@pytest.mark.parametrize("second", ["", *UNSEEN])
+def test_what_is_not_seen_parts_no_word(first: str, second: str) -> None:
+    """An empty tag, or a tag beside a soft hyphen, stands in a word as one tag does."""
+    labels = LABELLER.label(
+        [f"Small pneumo{first}{second}thorax.", f"No pneumo{first}{second}thorax."]
+    )
+    place = OBSERVATIONS.index("Pneumothorax")
+    assert labels[:, place].tolist() == [IDS["p"], IDS["n"]]
+
+
 PIECES = [
     "<br>",
     "<b>",

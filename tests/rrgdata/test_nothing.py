@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
+from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import MARKERS
 from rrgdata import Catalogue, Study
 from rrgdata.sources.folder import read_folder, with_context
@@ -181,3 +182,9 @@ def test_the_table_of_a_folder_of_images_is_read_alike(tmp_path: Path) -> None:
 
 def test_markers_are_in_the_form_that_is_looked_up() -> None:
     assert all(marker == marker.casefold().strip(". ") for marker in MARKERS)
+
+
+def test_a_name_that_is_not_utf_8_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "bad\udcff.png").write_bytes(b"")
+    with pytest.raises(UserError, match="its name is not UTF-8, as its report"):
+        read_folder(tmp_path)

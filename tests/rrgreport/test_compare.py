@@ -261,6 +261,11 @@ def test_what_is_no_finished_run_is_one_line(
     for name in ("metrics.json", "predictions.jsonl", "report.html"):
         (scored / name).write_text("{}")
     assert "scored holds scored files; their page is scored/report.html" in refused("scored")
+    for name in ("config.yaml", "metrics.jsonl"):
+        (scored / name).write_text("")
+        lost = refused("scored")
+        assert "summary.json is gone, though the run in scored has ended; put it back" in lost
+        (scored / name).unlink()
     (tmp_path / "kept").rename(runs[1] / "summary.json")
     (tmp_path / "mine.html").write_text("<html>mine</html>")
     for words in (("a", "b"), ("a",)):

@@ -56,6 +56,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "no key": content(b"null: 1"),
     "unclosed": content(b"rl: {algorithm: '${oc.env:A'}"),
     "directory": Path.mkdir,
+    "pipe": os.mkfifo,
     "loop": loop,
     "unreadable": content(b"{}"),
 }
@@ -131,16 +132,17 @@ TAKEN = {
     "out.jsonl": {"empty"},
     "RUN/samples.jsonl": {"empty"},
     "RUN/predictions.jsonl": {"empty"},
-    "RUN/config.yaml": KINDS.keys() - {"Latin-1", "UTF-16", "directory", "loop", "unreadable"},
+    "RUN/config.yaml": KINDS.keys()
+    - {"Latin-1", "UTF-16", "directory", "pipe", "loop", "unreadable"},
     # what comes behind the checkpoint's rows is dropped
     "BEGUN/metrics.jsonl": {"nested", "nested list"},
     "BEGUN/resume": {"directory"},
-    "CK/tokenizer_config.json": {"foreign", "directory", "loop"},
-    "CK/preprocessor_config.json": {"foreign", "directory", "loop"},
+    "CK/tokenizer_config.json": {"foreign", "directory", "pipe", "loop"},
+    "CK/preprocessor_config.json": {"foreign", "directory", "pipe", "loop"},
     "CK/rrgtrain.json": {"foreign"},
     # transformers, too, takes a file alone for one
-    "CK/adapter_config.json": {"directory", "loop"},
-    "SELECTED/config.yaml": {"directory", "loop"},
+    "CK/adapter_config.json": {"directory", "pipe", "loop"},
+    "SELECTED/config.yaml": {"directory", "pipe", "loop"},
     "SELECTED/sampled.jsonl": {"empty"},
 }
 # Words that no file is wrong for.

@@ -34,6 +34,51 @@ def test_one_line_names_the_mend(
     assert told in line
 
 
+@pytest.mark.parametrize("odd", ["bad\udcff", "bad\0", "\ud800"])
+def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(
+    odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The words of a command end in its report, which would fail when all is done."""
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        ["sft", "--out", odd],
+        ["sft", "--out=" + odd],
+        ["plan", odd],
+        ["plan", f"policy.path={odd}"],
+        ["report", odd],
+        ["generate", odd, "."],
+        ["data", "check", odd],
+        ["keys", odd],
+        [odd],
+    ):
+        assert main(words) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "is not UTF-8; give what it names a name in UTF-8" in line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["plan", "policy.path=~nobody-is-called-so/x"], "begins with ~ and the name of no user"),
+        (["plan", "rl.algorithm=nosuch", "--stage=rl"], "rl.algorithm='nosuch' is unknown"),
+        (["plan", "mine.yaml"], "mine.yaml:1: policy.path is 'a\\x00b', with a NUL or half a"),
+    ],
+)
+def test_a_plan_takes_no_word_that_its_run_would_refuse(
+    words: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text('policy: {path: "a\\0b"}\n')
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
 @pytest.mark.parametrize(
     "words",
     [

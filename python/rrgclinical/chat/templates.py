@@ -5,15 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import read_whole
 
 
 def read_template(judge: str, file: str | Path) -> str:
     """Read a prompt with one {reference} and one {candidate}; UserError names the judge."""
     path = Path(file).expanduser()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_whole(path).decode("utf-8")
     except OSError as error:
         raise UserError(f"{judge}: prompt {path} cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{judge}: prompt {path} is not UTF-8 (byte {error.start}); save it as UTF-8"
+        ) from error
     for slot in ("{reference}", "{candidate}"):
         if text.count(slot) != 1:
             raise UserError(

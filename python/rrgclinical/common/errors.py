@@ -62,6 +62,7 @@ def unreadable(error: Exception) -> str:
 
 # --out= and --out=" ", which the shell makes of --out="$NAME" where NAME is not set.
 _EMPTY_OPTION = re.compile(r"--[a-z][a-z-]*=\s*")
+_ODD_TEXT = re.compile("[\0\ud800-\udfff]")
 _OTHER_PLACE = "give this user the right to it, or name another place"
 _ROOM = "make room, or name another place"
 _MENDS = {
@@ -99,6 +100,10 @@ def outside_line(error: BaseException) -> str:
     reason = str(error).strip().partition("\n")[0]
     if isinstance(error, RuntimeError) and reason.startswith("Symlink loop"):
         return f"{reason}: {_MENDS[errno.ELOOP]}"  # Path.resolve of Python before 3.13
+    if isinstance(error, RuntimeError) and reason.startswith("Could not determine home"):
+        return "a path begins with ~ and the name of no user here: write the path out"
+    if isinstance(error, ValueError) and reason.startswith("embedded null"):
+        return "a path holds a NUL: write it without"
     refused = isinstance(error, RuntimeError) and "t allocate memory" in reason
     if isinstance(error, MemoryError) or refused or type(error).__name__ == "OutOfMemoryError":
         return (
@@ -107,7 +112,7 @@ def outside_line(error: BaseException) -> str:
     return ""
 
 
-def cause_line(error: Exception) -> str:
+def cause_line(error: BaseException) -> str:
     """Say in one line why a reader failed.
 
     That is what bad input says of itself; of anything else its type and place too.
@@ -118,6 +123,14 @@ def cause_line(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {line}{where}"
+
+
+def odd_text(text: str) -> bool:
+    """Tell whether a text holds a NUL or half a character: a byte of a name that is no UTF-8.
+
+    Neither can be written to JSON, YAML or a page, in which names and settings end.
+    """
+    return _ODD_TEXT.search(text) is not None
 
 
 def empty_word(words: Sequence[str]) -> str:

@@ -33,6 +33,22 @@ def require_file_place(path: str | Path) -> None:
         raise UserError(f"{path.parent} is a file; name a file in a directory")
 
 
+def require_end(path: Path) -> None:
+    """Refuse what may have no end, before it is opened: a pipe or a device; UserError."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(f"{path} is a pipe or a device, which may have no end; copy it to a file")
+
+
+def read_whole(path: str | Path) -> bytes:
+    """Read a file to its end.
+
+    Raises UserError as `require_end` does, and OSError as `open` does.
+    """
+    path = Path(path)
+    require_end(path)
+    return path.read_bytes()
+
+
 def atomic_write(path: str | Path, data: bytes | str, *, private: bool = False) -> None:
     """Write `data` whole or not at all; `private`: for its owner alone to read.
 

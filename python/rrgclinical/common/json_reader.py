@@ -56,9 +56,10 @@ def parse(
 def read(path: str | Path, kind: type = object) -> Any:
     """Parse a file as `parse` does; ValueError as there, OSError where it cannot be read."""
     path = Path(path)
+    kind_of_file = path.stat().st_mode  # a pipe would be waited for where it is opened
+    if not (stat.S_ISREG(kind_of_file) or stat.S_ISDIR(kind_of_file)):
+        raise ValueError("it is no regular file")
     with path.open("rb") as file:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError("it is no regular file")
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise ValueError(f"it has more than {LARGEST >> 20} MiB")

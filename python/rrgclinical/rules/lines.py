@@ -12,7 +12,7 @@ import re
 from collections import Counter
 
 _BLOCKS = "br|p|li|ul|ol|dl|dt|dd|div|tr|td|th|hr|table|tbody|thead|section|body|html|pre|h[1-6]"
-_WITHIN = "b|i|u|em|strong|small|sub|sup"
+_WITHIN = "b|i|u|em|strong|small|sub|sup|wbr"
 _APART = "span|font|a"
 # What stands behind a tag's name: prose after a "<" is none of it ("<a third. Mass >2 cm").
 _ATTRIBUTE = (
@@ -38,14 +38,21 @@ _ENTITIES = {
     **{"bull": "\u2022", "#8226": "\u2022", "#x2022": "\u2022"},
 }
 _STOPS = {"\u3002": ".", "\uff0e": ".", "\uff61": ".", "\uff0c": ",", "\u3001": ","}
+_HIDDEN = r"\xad\u200b-\u200f\u2060\ufeff"
+_UNSEEN = (
+    rf"{_tags(_WITHIN)}|<!--[^<>\n]{{0,200}}-->"
+    r"|&(?:shy|zwnj|zwj|#173|#xad|#820[345]|#x200[bcd]);"
+)
+"""Stands for nothing that is seen: tags within a line, comments, the names of hidden signs."""
+_UNSEEN_ONE = re.compile(_UNSEEN, re.IGNORECASE)
 # Of one length with the text, so that spans stay true: a line end is a line feed, other white space
 # a blank. Characters without a width join the letters around them, else they are blanks.
 _ODD = re.compile(
     rf"(?P<end>\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]|{_tags(_BLOCKS)}|{_ESCAPED})"
-    rf"|(?P<within>{_tags(_WITHIN)})|(?P<apart>{_tags(_APART)})"
+    rf"|(?P<unseen>(?:{_UNSEEN}|[{_HIDDEN}])+)|(?P<apart>{_tags(_APART)})"
     rf"|&(?P<entity>{'|'.join(_ENTITIES)});|(?P<stop>[{''.join(_STOPS)}])"
     rf"|(?P<tab>(?-i:\\t){_NO_ESCAPE_T})"
-    r"|(?P<hidden>[\xad\u200b-\u200f\u2060\ufeff]+)|(?P<blank>[^\S\n ])",
+    r"|(?P<blank>[^\S\n ])",
     re.IGNORECASE,
 )
 _MAY_BE_ODD = re.compile(r"[\t\r\v\f\x1c-\x1f<&\\\x7f-\U0010ffff]")
@@ -175,9 +182,8 @@ def _unescaped(match: re.Match[str]) -> str:
     if match["entity"]:
         return _ENTITIES[match["entity"].casefold()]
     blank = match["tab"] or match["apart"] or (match["blank"] and match[0] != "\t")
-    if blank or match[0] == "\ufeff":
-        return " "
-    return "" if match["within"] else match[0]
+    rest = _UNSEEN_ONE.sub("", match[0]) if match["unseen"] else match[0]
+    return " " if blank or rest == "\ufeff" else rest
 
 
 def _replaced(match: re.Match[str]) -> str:
@@ -191,7 +197,7 @@ def _replaced(match: re.Match[str]) -> str:
         # an apostrophe stands within a word: what is behind it has no width
         return sign + (JOINER if sign == "'" else " ") * (len(found) - 1)
     around = match.string[low - 1 : low], match.string[high : high + 1]
-    joins = (match["hidden"] or match["within"]) and all(map(str.isalnum, around))
+    joins = match["unseen"] and all(map(str.isalnum, around))
     return (JOINER if joins else " ") * len(found)
 
 

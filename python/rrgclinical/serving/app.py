@@ -7,8 +7,9 @@ import errno
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, SupportsIndex
 
+from rrgclinical.backends import share_of_steps
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError, outside_line
 from rrgclinical.serving.batcher import Batcher, QueueFull, ScoringFailed
@@ -106,8 +107,13 @@ def prometheus(batcher: Batcher, statistics: Mapping[str, float]) -> str:
 def listen(host: str, port: int) -> socket.socket:
     """Open the socket of a service, any free port where `port` is 0.
 
-    Raises UserError where the address cannot be had.
+    Raises UserError where the address cannot be had, or is none.
     """
+    if not isinstance(host, str) or isinstance(port, bool) or not isinstance(port, SupportsIndex):
+        raise UserError(
+            f"cannot listen on {host!r:.40}, port {port!r:.40}; wanted a text such as 127.0.0.1, "
+            "and a whole number from 0 to 65535"
+        )
     cause: Exception
     mend = "choose another --port, or end what is there"
     try:
@@ -115,8 +121,8 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OverflowError as error:
         cause, mend = error, "choose a --port from 0 to 65535"
-    except (OSError, UnicodeError) as error:
-        cause = error
+    except (OSError, UnicodeError, TypeError, ValueError) as error:
+        cause = error  # a TypeError is a name that no machine can have
         # a number below 0 is one of the look-up of names
         number = error.errno if isinstance(error, OSError) else -1
         if number is None or number < 0 or number == errno.EADDRNOTAVAIL:
@@ -190,8 +196,7 @@ def _asked(body: dict[str, Any]) -> tuple[list[str], list[str], float]:
         )
     if not texts[0]:
         raise UserError("no reports; send at least one")
-    progress = body.get("progress", 1.0)
-    numeric = isinstance(progress, (int, float)) and not isinstance(progress, bool)
-    if not numeric or not 0 <= progress <= 1:
-        raise UserError(f"progress is {str(progress)[:40]!r}; wanted a share of the steps, 0 to 1")
-    return texts[0], texts[1], float(progress)
+    try:
+        return texts[0], texts[1], share_of_steps(body.get("progress", 1.0))
+    except ValueError as error:
+        raise UserError(str(error)) from None

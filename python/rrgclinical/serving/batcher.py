@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import threading
 import time
 from collections import deque
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rrgclinical.backends import check_pairs, share_of_steps
 from rrgclinical.common.errors import UserError, cause_line
 
 Scores = dict[str, list[float]]
@@ -41,9 +43,12 @@ class BatchSettings:
     """Reports that may wait."""
 
     def __post_init__(self) -> None:
-        if self.largest < 1 or self.queue < 1 or not 0.0 <= self.wait <= 60.0:
+        counts = (self.largest, self.queue)
+        whole = all(isinstance(n, numbers.Integral) and not isinstance(n, bool) for n in counts)
+        real = isinstance(self.wait, numbers.Real) and not isinstance(self.wait, bool)
+        if not (whole and real) or min(counts) < 1 or not 0.0 <= self.wait <= 60.0:
             raise UserError(
-                f"a batch of {self.largest} reports or {self.wait:g} s, a queue of {self.queue}; "
+                f"a batch of {self.largest} reports or {self.wait} s, a queue of {self.queue}; "
                 "wanted at least 1 report in each, and a wait of 0 to 60 s"
             )
 
@@ -104,9 +109,11 @@ class Batcher:
 
         Its future has one list for each score, as long as `reports`; or ScoringFailed.
 
-        Raises QueueFull where it has no room now, UserError where it never has.
+        Raises QueueFull where it has no room now, UserError where it never has; TypeError and
+        ValueError as `check_pairs` and `share_of_steps`, as one request shifts no other's scores.
         """
-        request = _Request(reports, references, progress)
+        reports, references = check_pairs(reports, references)
+        request = _Request(reports, references, share_of_steps(progress))
         count, limit = len(reports), self.settings.queue
         with self._changed:
             if not self.alive:
@@ -142,14 +149,14 @@ class Batcher:
                 continue
             try:
                 self._answer(batch, self._scored(batch))
-            except Exception as error:
+            except BaseException as error:  # sys.exit() in a scorer, too: the thread goes on
                 if len(batch) == 1:
                     self._fail(batch[0], error)
                     continue
                 for request in batch:
                     try:
                         self._answer([request], self._scored([request]))
-                    except Exception as own:
+                    except BaseException as own:
                         self._fail(request, own)
 
     def _next(self) -> list[_Request]:
@@ -184,11 +191,11 @@ class Batcher:
             scores = dict(self._score(reports, references, batch[0].progress))
         finally:
             self.counts.seconds += time.perf_counter() - began
-        for name, values in scores.items():
-            if np.shape(values) != (len(reports),):
-                raise ScoringFailed(f"{name} has shape {np.shape(values)} for {len(reports)}")
+        if "total" not in scores:
+            raise ScoringFailed(f"the scorer gave no total, but {', '.join(map(str, scores))}")
+        checked = {str(name): _finite(str(name), v, len(reports)) for name, v in scores.items()}
         self.counts.batches += 1
-        return scores
+        return checked
 
     def _answer(self, batch: list[_Request], scores: Mapping[str, np.ndarray]) -> None:
         place = 0
@@ -200,7 +207,21 @@ class Batcher:
             request.future.set_result(own)
             place = end
 
-    def _fail(self, request: _Request, error: Exception) -> None:
+    def _fail(self, request: _Request, error: BaseException) -> None:
         self.counts.failed += 1
         failure = ScoringFailed(f"{cause_line(error)}; nothing of this request was scored")
         request.future.set_exception(failure)
+
+
+def _finite(name: str, values: object, count: int) -> np.ndarray:
+    """Return scores as float64 `[count]`; ScoringFailed for anything but one number each."""
+    scores = np.asarray(values)
+    if scores.shape != (count,):
+        raise ScoringFailed(f"{name} has shape {scores.shape} for {count}")
+    # neither None nor false nor "0.5" is a score
+    numeric = np.issubdtype(scores.dtype, np.integer) or np.issubdtype(scores.dtype, np.floating)
+    bad = np.flatnonzero(~np.isfinite(scores)) if numeric else np.arange(count)
+    if bad.size:
+        first, shown = int(bad[0]), scores.tolist()[int(bad[0])]
+        raise ScoringFailed(f"{name} of report {first} is {shown!r:.40}, no number")
+    return scores.astype(np.float64)

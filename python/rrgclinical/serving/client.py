@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 
-from rrgclinical.backends import check_pairs
+from rrgclinical.backends import check_pairs, share_of_steps
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import shown_url
@@ -65,13 +65,10 @@ class RewardClient:
             TypeError, ValueError: as `check_pairs`, and a progress that is no share from 0 to 1.
         """
         texts, truth = check_pairs(reports, references)
-        if not _is_real(progress) or not 0 <= progress <= 1:
-            raise ValueError(
-                f"progress is {str(progress)[:40]!r}; wanted a share of the steps, 0 to 1"
-            )
+        done = share_of_steps(progress)
         if not texts:
             return {"total": np.zeros(0)}
-        body = {"reports": texts, "references": truth, "progress": float(progress)}
+        body = {"reports": texts, "references": truth, "progress": done}
         content, until = json.dumps(body).encode(), time.monotonic() + self.timeout
         while True:
             status, headers, answer = self._post(content, until)

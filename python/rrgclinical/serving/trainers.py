@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
+from rrgclinical.backends import listed
 from rrgclinical.serving.client import RewardClient
 
 URL = "RRG_REWARD_URL"
@@ -59,29 +60,41 @@ def swift_reward(
     return _client(url)(completions, columns[column])["total"].tolist()
 
 
+def easyr1_pairs(reward_inputs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:
+    """List `response` and `ground_truth` of the rows that EasyR1 hands to a `reward_function`.
+
+    Raises ValueError for a row without them, or one row alone, TypeError for what is no list.
+    """
+    if isinstance(reward_inputs, Mapping):
+        raise ValueError("one row; wanted a list of them: worker.reward.reward_type=batch")
+    rows = listed(reward_inputs, "reward_inputs", "rows")
+    for place, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise ValueError(
+                f"row {place} is {type(row).__name__}; wanted response and ground_truth by name"
+            )
+        if lacking := [name for name in ("response", "ground_truth") if name not in row]:
+            names = ", ".join(map(str, row)) or "none"
+            raise ValueError(f"row {place} has no {lacking[0]!r}; it has {names}")
+    return [row["response"] for row in rows], [row["ground_truth"] for row in rows]
+
+
 def easyr1_reward(
     reward_inputs: Sequence[Mapping[str, Any]], *, url: str | None = None, **_: Any
 ) -> list[dict[str, float]]:
     """Score a batch as EasyR1's `reward_function`: `overall`, and the terms beside it.
 
-    Raises ValueError for what is no list of rows with `response` and `ground_truth`.
+    Raises as `easyr1_pairs`.
     """
-    if isinstance(reward_inputs, Mapping):
-        raise ValueError("one row; wanted a list of them: worker.reward.reward_type=batch")
-    for place, row in enumerate(reward_inputs):
-        if lacking := [name for name in ("response", "ground_truth") if name not in row]:
-            raise ValueError(
-                f"row {place} has no {lacking[0]!r}; it has {', '.join(row) or 'none'}"
-            )
-    scores = _client(url)(
-        [row["response"] for row in reward_inputs], [row["ground_truth"] for row in reward_inputs]
-    )
+    scores = _client(url)(*easyr1_pairs(reward_inputs))
     columns = {"overall" if name == "total" else name: v.tolist() for name, v in scores.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _client(url: str | None) -> RewardClient:
-    return _opened(url or os.environ.get(URL) or "http://127.0.0.1:8008")
+    if url is None or url == "":
+        url = os.environ.get(URL) or "http://127.0.0.1:8008"
+    return _opened(url) if isinstance(url, str) else RewardClient(url)
 
 
 @lru_cache(maxsize=8)

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import read_whole
 from rrgclinical.common.plain_yaml import read_values
 from rrgclinical.common.resolve import nearest
 from rrgclinical.labels import SUPPORT_DEVICES
@@ -68,7 +69,7 @@ def _model() -> Any:
 
 def _read(path: Path) -> Significance:
     try:
-        content = path.read_bytes()
+        content = read_whole(path)
         values = _model() if path == DEFAULT else read_values(content.decode("utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; wanted a table as severity's") from error

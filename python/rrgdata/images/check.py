@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from rrgclinical.common.errors import PassingError, UserError
+from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgclinical.common.progress import Bar, progress
 from rrgdata.file_memory import Stamp, stamp_of
 from rrgdata.images.in_flight import InFlight
@@ -106,6 +106,8 @@ def _verdict(
     try:
         with in_flight.hold(area_of(path)):
             return stamp, read(path)[1]
+    except Stopped:
+        raise
     except PassingError as error:
         return None, str(error)
     except UserError as error:

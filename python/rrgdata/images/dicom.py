@@ -18,7 +18,7 @@ from pydicom.encaps import get_frame
 from pydicom.errors import InvalidDicomError
 from pydicom.pixels import get_decoder
 
-from rrgclinical.common.errors import PassingError, UserError
+from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgdata.images.dicom_grey import grey_of
 from rrgdata.images.dicom_header import VIEWS, begins_as_dicom, check_chest, open_dicom
 from rrgdata.images.endings import jpeg_ends
@@ -76,6 +76,8 @@ def view_of(file: Path) -> str:
     try:
         dataset = open_dicom(file, stop_before_pixels=True, specific_tags=["ViewPosition"])
         return VIEWS.get(str(dataset.get("ViewPosition") or "").strip().upper(), "")
+    except Stopped:
+        raise
     except Exception:  # pydicom documents no list
         return ""
 
@@ -105,6 +107,8 @@ def read_dicom(file: Path, body_parts: Collection[str] = ()) -> DicomImage:
             )
         _check_grey(dataset)
         shown, notes = grey_of(_stored(dataset), dataset)
+    except Stopped:
+        raise
     except UserError as error:
         raise type(error)(f"{file}: {error}") from None
     except InvalidDicomError:

@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from rrgclinical.common.errors import PassingError, UserError
+from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgdata.images.dicom import dicom_area, is_dicom, read_dicom
 from rrgdata.images.endings import jpeg_ends, png_ends
 from rrgdata.images.grey import to_8_bits
@@ -159,6 +159,8 @@ def area_of(path: Path) -> int:
             return dicom_area(path)
         with Image.open(path, formats=FORMATS) as image:
             return image.width * image.height
+    except Stopped:
+        raise
     except Exception:  # whatever it is, `read_image` meets it again
         return 0
 

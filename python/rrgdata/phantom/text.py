@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rrgdata.phantom import phrases
-from rrgdata.phantom.case import FINDINGS, Case, Finding, sample_case
+from rrgdata.phantom.case import FINDINGS, Case, Finding
 from rrgdata.phantom.config import PhantomConfig
 
 _HEART = ("cardiomegaly", "mediastinum", "Cardiomegaly", "Enlarged Cardiomediastinum")
@@ -203,9 +203,3 @@ def _negatives(
         if name in left:
             out.append((_group(name), _normal(phrases.NEGATIVE[name], config, rng)))
     return out
-
-
-def phantom_reports(config: PhantomConfig) -> list[str]:
-    """Write the reports of the training phantoms, which need no image."""
-    cases = [sample_case(config, (config.seed, 0, number)) for number in range(config.train)]
-    return [write_report(case, case.findings, case.negated, config) for case in cases]

@@ -13,7 +13,7 @@ from typing import Any
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
-from rrgdata.phantom.case import sample_case
+from rrgdata.phantom.case import Case, sample_case
 from rrgdata.phantom.config import PhantomConfig
 from rrgdata.phantom.damage import damage
 from rrgdata.phantom.draw import draw_frontal
@@ -117,14 +117,11 @@ def _write_study(
     for index, image in enumerate(images.values()):
         image.save(folder / f"{index}.png")
         paths.append(f"{name}/{index}.png")
-    if split == "train":
-        findings, negated, log = damage(case, config)
-    else:
-        findings, negated, log = list(case.findings), list(case.negated), []
+    report, log = _report(case, config, split)
     indication, technique, comparison = write_context(case)
     entry: dict[str, Any] = {
         "id": name,
-        "report": write_report(case, findings, negated, config),
+        "report": report,
         "image_path": paths,
         "split": split,
         "views": list(images),
@@ -139,3 +136,17 @@ def _write_study(
     if progress:
         progress(1)
     return entry
+
+
+def _report(case: Case, config: PhantomConfig, split: str) -> tuple[str, list[dict[str, str]]]:
+    """The report of a study as its author wrote it, and what was spoilt in it: in train alone."""
+    findings, negated, log = list(case.findings), list(case.negated), list[dict[str, str]]()
+    if split == "train":
+        findings, negated, log = damage(case, config)
+    return write_report(case, findings, negated, config), log
+
+
+def phantom_reports(config: PhantomConfig) -> list[str]:
+    """Write the reports of the training phantoms, spoilt as those are; needs no image."""
+    cases = [sample_case(config, (config.seed, 0, number)) for number in range(config.train)]
+    return [_report(case, config, "train")[0] for case in cases]

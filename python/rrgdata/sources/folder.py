@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import UserError, odd_text
 from rrgdata.catalogue import Catalogue
 from rrgdata.images.dicom import is_dicom, view_of
 from rrgdata.problems import names_of
@@ -59,6 +59,10 @@ def read_folder(root: str | Path, study: str = "file") -> Folder:
             if not _is_image(path):
                 left_out[path.suffix.lower() or "files without a suffix"] += 1
                 continue
+            if odd_text(str(path)):
+                raise UserError(
+                    f"{path}: its name is not UTF-8, as its report's id must be; rename it"
+                )
             key = (path if study == "file" else path.parent).relative_to(root).as_posix()
             images.setdefault(key, []).append(ImageRef(path, _view(path)))
     if not images:

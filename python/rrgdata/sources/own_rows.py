@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import require_end
 from rrgdata.catalogue import Catalogue
 from rrgdata.problems import first_twice, kind_of, parse_json
 from rrgdata.sources.tables import csv_rows, not_utf8
@@ -73,6 +74,7 @@ def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
 
 def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     number = 0
+    require_end(path)
     try:
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import require_end
 from rrgclinical.common.inflate import open_gzip
 from rrgclinical.common.spreadsheets import (
     LONGEST_CELL,
@@ -45,6 +46,7 @@ def csv_rows(path: Path, *, delimiters: str = ",") -> Generator[list[str]]:
     line "sep=;" above the header. UserError: a file that cannot be read, is not UTF-8 or not CSV.
     """
     number = 0
+    require_end(path)
     opened: Callable[[Path], Any] = open_gzip if path.suffix == ".gz" else partial(open, mode="rb")
     try:
         with (

@@ -19,7 +19,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from rrgclinical.common.errors import cause_line
+from rrgclinical.common.errors import Stopped, cause_line
 from rrgpolicy.model.backbone import SHARINGS, Backbone
 from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.own_forward import with_tokens
@@ -91,6 +91,8 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
             candidate = replace(plain, sharing=way, attn=attn)
             try:
                 shared = _shared(candidate, pairs, weights)
+            except Stopped:
+                raise
             except Exception as error:  # whatever a foreign forward raises
                 lines = str(error).splitlines() or [""]
                 refused.append(f"{_named(way, attn)}: {type(error).__name__}: {lines[0][:100]}")
@@ -313,6 +315,8 @@ def _refuse_other_values(backbone: Backbone, pairs: Pairs, own_logps: Tensor) ->
 def _own_or_refused(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
     try:
         return _own(backbone, pairs, weights)
+    except Stopped:
+        raise
     except Exception as error:  # whatever a foreign forward raises
         raise NoWay(
             f"a {type(backbone.backbone).__name__} cannot be trained: its own forward fails in "

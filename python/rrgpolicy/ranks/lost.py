@@ -25,6 +25,7 @@ from typing import Any
 import torch.distributed as dist
 
 from rrgclinical.common.processes import how_it_ended
+from rrgclinical.common.stop import stopping
 
 LAST_WORD = 20.0
 POLL = 2.0
@@ -153,7 +154,8 @@ class Watch:
         self._say(f"here/{self.rank}", "1")
         if self.prints_last_line():
             line = f"another rank is gone ({'; '.join(self._gone())}), and this one waits for it"
-            print(f"rrgtrain: {line}; {self.how_to_go_on()}", file=sys.stderr, flush=True)
+            program = f"{stopping.program}: " if stopping.program else ""
+            print(f"{program}{line}; {self.how_to_go_on()}", file=sys.stderr, flush=True)
         os._exit(75)
 
     def _learn(self) -> None:

@@ -239,9 +239,10 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
         yield
         return
     if not started:
+        again = f"-m {stopping.program}" if stopping.program else "PROGRAM"
         raise UserError(
             f"scale.mode={mode} spreads over the processes of torchrun, and this is one alone; "
-            "start it with `torchrun --nproc-per-node N -m rrgtrain ...`, or use scale.mode=none"
+            f"start it with `torchrun --nproc-per-node N {again} ...`, or use scale.mode=none"
         )
     if cuda:
         local = int(os.environ.get("LOCAL_RANK", "0"))

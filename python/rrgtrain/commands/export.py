@@ -26,5 +26,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "export", "write a checkpoint for others: bf16, the hub's names, a model card", _words, _run
+    "export",
+    "write a checkpoint for others: bf16, the hub's names, a model card",
+    _words,
+    _run,
+    leaves_files=True,
 )

@@ -30,5 +30,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "init", "write a recipe, a reward and a README for data of your own", _words, _run
+    "init",
+    "write a recipe, a reward and a README for data of your own",
+    _words,
+    _run,
+    leaves_files=True,
 )

@@ -23,6 +23,7 @@ def _words(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from rrgclinical.common.shown import hidden
+    from rrgtrain.algorithms import build_algorithm
     from rrgtrain.config import load_config
     from rrgtrain.plan import (
         Host,
@@ -43,8 +44,11 @@ def _run(options: argparse.Namespace) -> int:
     if options.gpus > 1 and "scale.mode=none" in options.overrides:
         raise UserError(f"scale.mode=none is one process, --gpus {options.gpus} several; drop one")
     host = Host.of_gib(options.host_memory, options.disk)
+    stage = options.stage or stage_of(options.recipe, recipe.rl.algorithm)
+    if stage == "rl":
+        build_algorithm(recipe)  # nor is an algorithm that there is none of
     setup = Setup.of(recipe, machine, options.gpus)
-    planned = plan_stage(setup, options.stage or stage_of(options.recipe, recipe.rl.algorithm))
+    planned = plan_stage(setup, stage)
     text = as_json(setup, planned) if options.json else as_table(setup, planned)
     print(hidden(text), flush=True)
     require_fit(setup, planned, host)

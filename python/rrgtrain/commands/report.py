@@ -31,4 +31,5 @@ COMMAND = Command(
     _words,
     _run,
     needed={},
+    leaves_files=True,
 )

@@ -18,6 +18,7 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
 from rrgtrain.run.alike import require_equal_start
+from rrgtrain.run.begun import is_begun
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed, require_whole
 from rrgtrain.state.remembered import FILE, KEYS, as_trained
@@ -63,7 +64,7 @@ def run_on_ranks(
             require_equal_start(recipe)
         with ranks.propagate_errors():
             again = resumed is not None or ranks.from_main(
-                lambda: command.resumable and _is_begun(options.out, recipe)
+                lambda: command.resumable and is_begun(RunDir(options.out), recipe)
             )
             _do(command, work, recipe, out, resume=again)
     return 0
@@ -81,17 +82,6 @@ def _do(command: Command, work: CommandWork, recipe: Recipe, out: Path, *, resum
             raise
         kind = UserError if advice == _ANEW else Stopped
         raise kind(f"{line}; {advice}") from error
-
-
-def _is_begun(out: Path, recipe: Recipe) -> bool:
-    """Tell whether --out holds the beginning of this very training, which then goes on."""
-    run = RunDir(out)
-    if run.report.is_file() or not run.config.is_file():
-        return False
-    try:
-        return load_config(Recipe, run.config, []) == recipe
-    except UserError:  # a file that is no run's, or of another version
-        return False
 
 
 def recipe_of(options: argparse.Namespace, remembered: Sequence[str] = KEYS) -> Recipe:

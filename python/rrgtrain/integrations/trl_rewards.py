@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rrgclinical.backends import listed
 from rrgclinical.completions import completion_text
 from rrgtrain.rewards.service import RewardService
 
@@ -22,10 +25,11 @@ def trl_reward(
 
     def reward(completions: Sequence[Any], **columns: Any) -> list[float]:
         if column not in columns:
-            have = ", ".join(sorted(k for k, v in columns.items() if isinstance(v, list)))
+            lists = sorted(k for k, v in columns.items() if isinstance(v, list))
+            have = ", ".join(lists) or "none"
             raise ValueError(f"the dataset has no column {column!r}, it has {have}; pass column=")
         scores = service(
-            [completion_text(completion) for completion in completions],
+            [completion_text(one) for one in listed(completions, "completions", "completions")],
             columns[column],
             _progress(columns.get("trainer_state")),
         )
@@ -42,5 +46,14 @@ def trl_reward(
 
 
 def _progress(state: Any) -> float:
-    steps = getattr(state, "max_steps", 0) or 0
-    return min(1.0, state.global_step / steps) if steps > 0 else 1.0
+    """The share of the steps that are done: all where TRL tells no state or no end."""
+    if state is None:
+        return 1.0
+    steps: Any = getattr(state, "max_steps", None)
+    step: Any = getattr(state, "global_step", None)
+    if not all(isinstance(n, numbers.Real) and math.isfinite(n) for n in (steps, step)):
+        raise ValueError(
+            f"trainer_state has max_steps {steps!r:.40} and global_step {step!r:.40}; wanted the "
+            "numbers of transformers' TrainerState"
+        )
+    return min(1.0, step / steps) if steps > 0 else 1.0

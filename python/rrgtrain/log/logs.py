@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, SupportsFloat
 
+from rrgclinical.common.files import read_whole
 from rrgreport.run_files import RESERVED, metrics_row
 from rrgtrain.errors import UserError
 from rrgtrain.log.trackers import Trackers
@@ -75,7 +76,7 @@ class RunLog:
         Returns how many rows went. UserError where the file is shorter: it is not the one that
         the checkpoint was written beside.
         """
-        content = self._path.read_bytes()
+        content = read_whole(self._path)
         if len(content) < size:
             raise UserError(
                 f"{self._path} has {len(content)} bytes, and had {size} when the checkpoint was "
@@ -141,7 +142,7 @@ def _line(row: Mapping[str, Any]) -> bytes:
 
 def _cut_torn_line(path: Path) -> None:
     """Appending to half a row would spoil the next one as well."""
-    content = path.read_bytes()
+    content = read_whole(path)
     keep = content.rfind(b"\n") + 1
     if keep < len(content):
         _log.warning("%s: last line is torn (%d bytes); cut off", path, len(content) - keep)

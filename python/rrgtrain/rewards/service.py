@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from rrgclinical import Extractor, Labeller
-from rrgclinical.backends import check_reports
+from rrgclinical.backends import check_pairs, check_reports, listed, share_of_steps
 from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgclinical.common.errors import cause_line
 from rrgdata.study import Study
@@ -110,16 +110,10 @@ class RewardService:
             ValueError: as many reports as references are wanted, or progress is not in 0 to 1.
             RewardError: a term failed.
         """
-        if not 0.0 <= progress <= 1.0:
-            raise ValueError(f"progress is {progress}; wanted a share of the steps, 0 to 1")
-        if isinstance(references, (str, bytes)):
-            raise TypeError(
-                f"references is one {type(references).__name__}; wanted a sequence, one a report"
-            )
-        if len(reports) != len(references):
-            raise ValueError(f"{len(reports)} reports for {len(references)} studies; pass one each")
-        texts = check_reports(reports)
-        studies = _studies(references)
+        progress = share_of_steps(progress)
+        texts, studies = check_reports(reports), _studies(references)
+        if len(texts) != len(studies):
+            raise ValueError(f"{len(texts)} reports for {len(studies)} studies; pass one each")
         blocks = self.settings.blocks == "think_report"
         inside = [parse_blocks(text).report for text in texts] if blocks else list(texts)
         batch = self._batch(texts, [text or "" for text in inside], studies)
@@ -147,6 +141,7 @@ class RewardService:
 
         Reports are taken as they are, without blocks. They are read once for all terms.
         """
+        reports, references = check_pairs(reports, references)
         batch = self._batch(reports, reports, _studies(references))
         for name in terms:
             try:
@@ -159,11 +154,13 @@ class RewardService:
     ) -> Future[Scores]:
         """The same call in a background thread: `submit(...)`, other work, `.result()`.
 
-        Batches run one after another, in order. `result()` raises what the call would raise. What
-        was read for one batch is not read again for the next, so parts of a rollout submitted as
-        they are finished make the call over the whole cheap.
+        Batches run one after another, in order. `result()` raises what the call would raise; what
+        is no list of reports or studies is raised at once. What was read for one batch is not read
+        again for the next, so parts of a rollout submitted as they are finished make the call over
+        the whole cheap.
         """
-        return self._later(self, list(reports), list(references), progress)
+        texts, studies = check_reports(reports), _studies(references)
+        return self._later(self, texts, studies, share_of_steps(progress))
 
     def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
         """Reads the references in the background, while the reports on them are being written.
@@ -172,18 +169,23 @@ class RewardService:
         nothing yet finds out by scoring an empty report. What fails is raised by the future as a
         `RewardError`, and by the call that needs it.
         """
-        return self._later(self._read_ahead, list(references))
+        return self._later(self._read_ahead, _studies(references))
 
     def fit(self, studies: Sequence[Study]) -> None:
         """The training studies, for terms that need their statistics (cider, inverse_frequency).
 
-        Nothing is counted until such a term is asked for, or `count_corpus` is called.
+        Nothing is counted until such a term is asked for, or `count_corpus` is called. Raises
+        TypeError for what is no list of studies.
         """
+        studies = listed(studies, "studies", "studies")
+        for index, study in enumerate(studies):
+            if not isinstance(study, Study):
+                raise TypeError(f"studies[{index}] is {type(study).__name__}; wanted a Study")
         self._corpus = Corpus(
             [study.report for study in studies],
             lambda: truth_of(studies, self.labeller, self.settings.against),
         )
-        self._fitted = list(studies)
+        self._fitted = studies
 
     @property
     def counts_corpus(self) -> bool:
@@ -214,13 +216,13 @@ class RewardService:
                 self._worker = ThreadPoolExecutor(1, "rewards", begin)
             return self._worker.submit(call, *arguments)
 
-    def _read_ahead(self, references: list[Study | str]) -> None:
+    def _read_ahead(self, references: list[Study]) -> None:
         if not references:
             return
         if not self._scored:
             self([""], references[:1])
         nothing = [""] * len(references)
-        batch = self._batch(nothing, nothing, _studies(references))
+        batch = self._batch(nothing, nothing, references)
         for name, read in list(self._readings.items()):
             try:
                 batch.of_references(name, read)
@@ -319,7 +321,7 @@ class RewardService:
 
 def _studies(references: Sequence[Study | str]) -> list[Study]:
     studies = []
-    for index, reference in enumerate(references):
+    for index, reference in enumerate(listed(references, "references", "studies or reports")):
         if isinstance(reference, str):
             reference = Study(id=str(index), split="", report=reference, labels=None, images=())
         if not isinstance(reference, Study):

@@ -54,9 +54,14 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
     recipe = _recipe(source, {**data, **given.get("data", {}), "root": data["root"]})  # type: ignore[union-attr]
     commands = _commands(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder / REWARD, _REWARD_TEXT)
-    atomic_write(folder / RECIPE, recipe)
-    atomic_write(folder / README, _readme(sizes, root, commands))
+    files = {REWARD: _REWARD_TEXT, RECIPE: recipe, README: _readme(sizes, root, commands)}
+    try:
+        for name, text in files.items():
+            atomic_write(folder / name, text)
+    except BaseException:
+        for name in files:  # one alone would stand in the way of the same command
+            (folder / name).unlink(missing_ok=True)
+        raise
     return commands
 
 

@@ -149,12 +149,13 @@ def wait_for_main(work: Callable[[], None]) -> None:
     Raises rank 0's error on all.
     """
     group, met = ranks.side_group(), None
-    try:
-        if ranks.is_main():
-            work()
-    except Exception as error:
-        met = error
     with stopping.deferred():
+        try:
+            with stopping.interruptible():
+                if ranks.is_main():
+                    work()
+        except Exception as error:
+            met = error
         ranks.gather_aside(group, None, met)
 
 

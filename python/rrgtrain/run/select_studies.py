@@ -31,10 +31,11 @@ from rrgkern import diagnostic_diversity, philox_seed
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
-from rrgtrain.config import dump_config, load_config
+from rrgtrain.config import dump_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.alike import require_same_subset
+from rrgtrain.run.begun import is_begun
 from rrgtrain.run.checked import SERVED, check_policy, require_sampling
 from rrgtrain.run.data import held_back, read_studies, split_of
 from rrgtrain.run.session import sampler_of, start_policy
@@ -114,16 +115,15 @@ def select(recipe: Recipe, out: Path) -> Subset:
 
 
 def _begun(recipe: Recipe, out: Path) -> bool:
-    """Whether `out` holds the beginning of this very selection."""
-    config = RunDir(out).config
-    if not config.is_file():
-        return False
-    if load_config(Recipe, config, []) != recipe:
+    """Whether `out` holds the beginning of this very selection; UserError for one of another."""
+    run = RunDir(out)
+    begun = is_begun(run, recipe)
+    if run.config.is_file() and not begun:
         raise UserError(
             f"{out} holds another selection or run; name another directory by --out, or give the "
-            f"settings of {config}"
+            f"settings of {run.config}"
         )
-    return True
+    return begun
 
 
 def _keep_start(files: Mapping[str, str], path: Path, *, begun: bool) -> None:

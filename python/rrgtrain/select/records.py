@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rrgclinical.common import json_reader
+from rrgclinical.common.files import read_whole
 from rrgtrain.errors import UserError
 
 
@@ -32,7 +33,7 @@ class Records:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.found: dict[str, Record] = {}
-        content = path.read_bytes() if path.exists() else b""
+        content = read_whole(path) if path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         for number, line in enumerate(whole.splitlines(), start=1):
             try:

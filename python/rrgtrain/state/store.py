@@ -33,7 +33,7 @@ from rrgclinical.common import json_reader
 from rrgclinical.common.errors import unreadable
 from rrgclinical.common.files import remove_directory, remove_partial
 from rrgpolicy.ranks import ranks
-from rrgtrain.errors import UserError
+from rrgtrain.errors import Stopped, UserError
 from rrgtrain.state.tree import put_back
 from rrgtrain.state.write import (
     FORMAT,
@@ -276,6 +276,8 @@ def _checked(path: Path) -> Checkpoint:
         skeleton = torch.load(path / STATE, weights_only=True)
         _Reader(path).read_metadata()
     # What torch.load and pickle raise depends on the first bytes that are wrong.
+    except Stopped:  # no fault of the checkpoint, which is not passed over
+        raise
     except Exception as error:
         raise ValueError(f"its state cannot be read: {unreadable(error)}") from error
     if not isinstance(skeleton, dict):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import atomic_write, require_file_place
+from rrgclinical.common.files import atomic_write, read_whole, require_file_place
 
 
 def kinds(folder: Path) -> list[tuple[str, int]]:
@@ -39,3 +39,18 @@ def test_files_and_links_to_files_are_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a file; name a file in a directory"):
         require_file_place(tmp_path / "new" / "x")
     assert not list(tmp_path.glob(".*"))
+
+
+def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
+    """A pipe without a writer would be waited for, a device read until memory is gone."""
+    (tmp_path / "whole").write_bytes(b"all of it")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    assert read_whole(tmp_path / "whole") == b"all of it"
+    for name in (tmp_path / "pipe", tmp_path / "link", "/dev/zero", "/dev/null"):
+        with pytest.raises(UserError, match="is a pipe or a device, .*; copy it to a file"):
+            read_whole(name)
+    with pytest.raises(IsADirectoryError):
+        read_whole(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_whole(tmp_path / "none")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from rrgclinical.common import stop
 from rrgclinical.common.stop import Stopping
-from rrgtrain.errors import Stopped
+from rrgtrain.errors import Stopped, UserError
 from tests.rrgtrain.runs import as_from_a_shell
 
 
@@ -88,13 +91,56 @@ def test_long_work_inside_a_step_is_cut_off() -> None:
     assert reached == ["deferred again"]
 
 
-def test_a_library_that_swallows_it_does_not_lose_it() -> None:
+@pytest.mark.parametrize("caught", [Exception, UserError])
+def test_who_swallows_it_is_stopped_behind_it(caught: type[Exception]) -> None:
+    """An image that is "broken", a checkpoint that is "no checkpoint": a signal is no verdict."""
+
+    def judges() -> None:
+        with contextlib.suppress(caught):
+            signal.raise_signal(signal.SIGTERM)
+        _live_on()
+
+    with Stopping().installed("rrgtrain"), pytest.raises(Stopped, match="stopped by SIGTERM"):
+        judges()
+
+
+def test_what_a_library_makes_of_it_is_the_stop() -> None:
     stopping = Stopping()
     with stopping.installed("rrgtrain"):
-        with contextlib.suppress(Exception):
+        try:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except Exception as error:
+                raise ImportError("cannot import it") from error
+        except ImportError as error:
+            stop = stopping.stop_in(error)
+            stopping.arrived()
+    assert str(stop) == "stopped by SIGTERM"
+    assert stopping.stop_in(stop) is None, "an error of another command"
+
+
+def test_what_is_tidied_up_behind_it_is_not_cut_off() -> None:
+    reached = []
+
+    def ends() -> None:
+        try:
             signal.raise_signal(signal.SIGTERM)
-        with stopping.deferred(), pytest.raises(Stopped):
-            stopping.check()
+        finally:
+            time.sleep(3 * stop._AGAIN)
+            reached.append("all of it")
+
+    with Stopping().installed("rrgtrain"), pytest.raises(Stopped):
+        ends()
+    assert reached == ["all of it"]
+
+
+def test_a_command_that_ends_is_not_stopped_again() -> None:
+    stopping = Stopping()
+    with stopping.installed("rrgtrain"):
+        with contextlib.suppress(Stopped):
+            signal.raise_signal(signal.SIGTERM)
+        stopping.arrived()
+        time.sleep(3 * stop._AGAIN)
 
 
 def test_a_second_interrupt_does_not_wait() -> None:
@@ -208,3 +254,67 @@ def test_a_second_interrupt_never_waits_whatever_came_between() -> None:
             signal.raise_signal(number)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+class _Dying:
+    """Gets a signal while it is destroyed."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+
+def _live_on(seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(seconds)
+
+
+def _die_and_live_on(number: int) -> None:
+    _Dying(number)
+    _live_on()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_what_a_destructor_swallows_is_raised_behind_it(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hook = sys.unraisablehook
+    with Stopping().installed("rrgtrain"), pytest.raises(Stopped, match=number.name):
+        _die_and_live_on(number)
+    assert sys.unraisablehook is hook
+    assert capfd.readouterr().err == "", "Python's page about the ignored one"
+
+
+def test_a_second_interrupt_in_a_destructor_does_not_wait_either() -> None:
+    stopping = Stopping()
+    with stopping.installed("rrgtrain"), stopping.deferred():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            _die_and_live_on(signal.SIGINT)
+
+
+def test_what_a_destructor_swallows_waits_for_the_end_of_a_phase() -> None:
+    stopping = Stopping()
+    with stopping.installed("rrgtrain"), stopping.deferred():
+        with stopping._reminding, stopping._set(False, True):
+            _Dying(signal.SIGTERM)
+        time.sleep(3 * stop._AGAIN)
+        with pytest.raises(Stopped):
+            stopping.check()
+
+
+def test_another_error_of_a_destructor_goes_to_the_hook_that_was_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Failing:
+        def __del__(self) -> None:
+            raise KeyError("its own")
+
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda it: ignored.append(it.exc_type))
+    with Stopping().installed("rrgtrain"):
+        Failing()
+    assert ignored == [KeyError]

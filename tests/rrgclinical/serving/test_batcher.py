@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
+import torch
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.serving.batcher import Batcher, BatchSettings, QueueFull, ScoringFailed
@@ -119,3 +124,56 @@ def test_a_request_that_is_given_up_ends_no_other() -> None:
     assert batcher.submit(["e"], [""]).result(30)["own"] == [1 / 7] and batcher.alive
     assert ["cd"] not in scorer.batches and all("a" not in batch for batch in scorer.batches)
     batcher.close()
+
+
+@pytest.mark.parametrize(
+    "total",
+    [None, [float("nan")], [float("inf")], [None], [True], ["0.5"], [0.5, 0.5], 0.5, [[0.5]], [1j]],
+    ids=repr,
+)
+def test_what_is_no_number_is_no_score(total) -> None:
+    batcher = Batcher(lambda *_: {} if total is None else {"total": np.array(total)})
+    with pytest.raises(ScoringFailed, match="nothing of this request was scored"):
+        batcher.submit(["a"], [""]).result(30)
+    batcher.close()
+
+
+@pytest.mark.parametrize("whole", [[1, 0], [0.5, 1.0]])
+def test_numbers_of_any_form_are_scores(whole) -> None:
+    for form in (list, tuple, np.array, torch.tensor):
+        batcher = Batcher(lambda *_, form=form: {"total": form(whole)})
+        assert batcher.submit(["a", "b"], ["", ""]).result(30) == {"total": whole}
+        batcher.close()
+
+
+def test_a_scorer_that_exits_fails_its_request_and_no_other() -> None:
+    def exits(reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
+        if "exit" in reports:
+            sys.exit(3)
+        return {"total": np.zeros(len(reports))}
+
+    batcher = Batcher(exits)
+    with pytest.raises(ScoringFailed, match="SystemExit: 3"):
+        batcher.submit(["exit"], [""]).result(30)
+    assert batcher.submit(["a"], [""]).result(30) == {"total": [0.0]}
+    batcher.close()
+
+
+@pytest.mark.parametrize(
+    ("reports", "references"),
+    [(["a", "b"], ["x"]), (["a"], ["x", "y"]), ("a", ["x"]), ({"a"}, ["x"]), ([None], ["x"])],
+)
+def test_a_request_that_does_not_fit_shifts_no_other(reports, references) -> None:
+    _, batcher = started()
+    with pytest.raises((TypeError, ValueError), match="wanted"):
+        batcher.submit(reports, references)
+    assert batcher.waiting == 0
+
+
+@pytest.mark.parametrize("odd", [None, "5", 1.5, True, float("nan"), float("inf"), 0, -1, [1]])
+@pytest.mark.parametrize("field", ["largest", "queue", "wait"])
+def test_settings_that_are_no_numbers_are_refused(field: str, odd) -> None:
+    if field == "wait" and odd in (1.5, 0):
+        return
+    with pytest.raises(UserError, match="wanted at least 1 report in each, and a wait"):
+        BatchSettings(**{field: odd})

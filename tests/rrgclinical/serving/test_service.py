@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,9 +216,33 @@ def test_a_place_that_cannot_be_listened_at_is_told_with_its_mend() -> None:
         assert "another --port" not in str(caught.value)
 
 
+@pytest.mark.parametrize("host", ["a\0b", "\xe9" * 100, "\ud800", None, 5, b"127.0.0.1", ["a"]])
+def test_a_host_that_no_machine_can_have_is_a_line(host: Any) -> None:
+    with pytest.raises(UserError, match=r"^cannot listen on .*127\.0\.0\.1"):
+        listen(host, 0)
+
+
+@pytest.mark.parametrize("port", [None, "80", True, 1.5, float("nan"), [1], 10**30])
+def test_a_port_that_is_none_is_a_line(port: Any) -> None:
+    with pytest.raises(UserError, match=r"^cannot listen on .*from 0 to 65535$"):
+        listen("127.0.0.1", port)
+
+
 def test_reports_that_are_none_are_told_before_anything_is_sent() -> None:
     client = RewardClient("http://127.0.0.1:1", 5)  # where nobody listens
-    for bad in ("ab", b"ab", None, 3, [1, "a"], ["a", None], ["a", ["b"]], ["a", b"b"]):
+    for bad in (
+        "ab",
+        b"ab",
+        None,
+        3,
+        {"a": 1, "b": 2},
+        {"a", "b"},
+        np.array("ab"),
+        [1, "a"],
+        ["a", None],
+        ["a", ["b"]],
+        ["a", b"b"],
+    ):
         for pair in ((bad, ["c", "d"]), (["c", "d"], bad)):
             with pytest.raises(TypeError):
                 client(*pair)  # type: ignore[arg-type]
@@ -236,6 +261,21 @@ def test_a_row_of_easyr1_without_a_column_is_named() -> None:
         easyr1_reward([row, {"response": "a"}])
     with pytest.raises(ValueError, match="one row; wanted a list of them"):
         easyr1_reward(row)  # type: ignore[arg-type]
+    for other in ({5: 1}, {None: 1}, {("a", 1): 1}):
+        with pytest.raises(ValueError, match="row 0 has no 'response'; it has "):
+            easyr1_reward([other])  # type: ignore[list-item]
+    for odd in (None, 5, "ab", b"ab", ["a"], np.zeros(3)):
+        with pytest.raises(ValueError, match=rf"^row 0 is {type(odd).__name__}; wanted response"):
+            easyr1_reward([odd])  # type: ignore[list-item]
+    for odd in (None, 5, "ab", b"ab", {1}):
+        with pytest.raises(TypeError, match="^reward_inputs is .*; wanted a sequence of rows"):
+            easyr1_reward(odd)  # type: ignore[arg-type]
+
+
+def test_an_address_of_the_trainer_that_is_none_is_refused() -> None:
+    for odd in (5, 0, b"", b"http://h", [], ["http://h"], {}, False):
+        with pytest.raises(UserError, match="wanted an address such as"):
+            swift_reward(["a"], report=["b"], url=odd)  # type: ignore[arg-type]
 
 
 def test_a_server_leaves_the_handlers_of_the_process_alone() -> None:

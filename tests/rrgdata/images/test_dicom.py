@@ -8,7 +8,9 @@ import pytest
 from pydicom.dataset import Dataset
 from pydicom.uid import ImplicitVRLittleEndian
 
-from rrgdata.images.read import read_with_facts
+from rrgclinical.common.errors import Stopped
+from rrgdata.images.dicom import read_dicom, view_of
+from rrgdata.images.read import area_of, read_with_facts
 from rrgdata.sources.folder import read_folder
 from tests.rrgdata.dicom_files import VALUES, encapsulated, read, refused, stored, write
 
@@ -25,6 +27,17 @@ def test_monochrome1_is_inverted(tmp_path):
 
 def test_the_magic_number_counts_not_the_name(tmp_path):
     assert (read(write(tmp_path / "scan.img")) == read(write(tmp_path / "scan.dcm"))).all()
+
+
+@pytest.mark.parametrize("reader", [view_of, read_dicom, area_of])
+def test_a_signal_while_a_file_is_read_is_no_fault_of_it(tmp_path, monkeypatch, reader):
+    def signalled(*_, **__):
+        raise Stopped("stopped by SIGTERM")
+
+    file = write(tmp_path / "a.dcm")
+    monkeypatch.setattr("rrgdata.images.dicom.open_dicom", signalled)
+    with pytest.raises(Stopped, match="^stopped by SIGTERM$"):
+        reader(file)
 
 
 @pytest.mark.parametrize("function", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])

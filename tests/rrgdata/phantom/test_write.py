@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from rrgdata.images.read import read_image
-from rrgdata.phantom import PhantomConfig, phantom_sheet, write_phantom
+from rrgdata.phantom import PhantomConfig, phantom_reports, phantom_sheet, write_phantom
 from rrgtrain.errors import UserError
 from tests.rrgdata.common import studies_under
 
@@ -39,6 +39,13 @@ def test_only_train_is_spoilt(written):
     annotation = json.loads((written / "annotation.json").read_text())
     assert any("damage" in entry for entry in annotation["train"])
     assert not any("damage" in entry for split in ("val", "test") for entry in annotation[split])
+
+
+@pytest.mark.parametrize("garble", [0.0, 0.6])
+def test_reports_alone_are_those_of_the_files(garble, tmp_path):
+    config = PhantomConfig(train=12, val=1, test=1, size=28, omit=0.5, garble=garble, prior=0.5)
+    annotation = json.loads(write_phantom(config, tmp_path / "data").read_text())
+    assert phantom_reports(config) == [entry["report"] for entry in annotation["train"]]
 
 
 def test_the_loader_reads_it(written):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from rrgclinical.common.stop import stopping
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import Pushed, VllmServerEngine
 from rrgtrain.commands.started import starter
-from rrgtrain.errors import RewardError
+from rrgtrain.errors import RewardError, UserError
 from tests.rrgpolicy.model.common import tiny_policy
 
 
@@ -91,3 +92,19 @@ def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights(
         "method": "take_weights",
         "kwargs": {"step": 4, "directory": str(tmp_path), "complete": False},
     }
+
+
+def test_the_ranks_name_the_program_that_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any loop may use them: only within the trainer's command are they the trainer's."""
+    for name in ("WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+    def refused() -> str:
+        with pytest.raises(UserError) as caught, ranks.opened("fsdp2", 1.0, cuda=False):
+            pass
+        return str(caught.value)
+
+    assert "`torchrun --nproc-per-node N PROGRAM ...`" in refused()
+    with stopping.installed("trainer"):
+        assert "`torchrun --nproc-per-node N -m trainer ...`" in refused()
+    assert "trainer" not in refused()

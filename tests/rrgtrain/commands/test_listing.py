@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -105,3 +106,15 @@ def test_help_that_arrives_nowhere_is_no_success(words: list[str]) -> None:
         )
     assert done.returncode == 2
     assert b"standard output cannot be written: No space left" in done.stderr
+
+
+def test_files_are_made_whatever_becomes_of_the_words(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,report,split\na,Clear lungs.,train\n")
+    command = [sys.executable, "-m", "rrgtrain", "init", "out", "--data", "a.csv"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, env=environment, cwd=tmp_path, check=False
+        )
+    assert (done.returncode, (tmp_path / "out" / "mine.yaml").is_file()) == (0, True)
+    assert b"No space left on device; the files of the run are whole" in done.stderr

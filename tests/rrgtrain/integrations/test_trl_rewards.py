@@ -90,3 +90,47 @@ def test_a_message_of_another_form_is_no_empty_report(completion: object, told: 
         function(completions=[completion], report=["Edema."])
     silent = [{"role": "assistant", "content": None}]
     assert function(completions=[silent], report=["Edema."]) == [0.0]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"text": "Edema."},
+        {"type": "text"},
+        {"type": "text", "text": None},
+        {"type": "text", "text": 5},
+        {"type": ["text"], "text": "Edema."},
+        {"type": "words", "text": "Edema."},
+    ],
+    ids=repr,
+)
+def test_text_that_cannot_be_read_is_no_empty_report(part) -> None:
+    function = trl_reward(RewardService(RewardSettings()))
+    with pytest.raises(TypeError, match="^a part of a message is .*; wanted its type text"):
+        call(function, completions=[[{"role": "assistant", "content": [part]}]], report=["Edema."])
+    with pytest.raises(TypeError, match="^a completion is an empty list; wanted"):
+        call(function, completions=[[]], report=["Edema."])
+
+
+def test_a_part_without_text_adds_nothing() -> None:
+    function = trl_reward(RewardService(RewardSettings()))
+    parts = [{"type": "image"}, {"type": "output_text", "text": "Edema."}]
+    told = call(function, completions=[[{"role": "a", "content": parts}]], report=["Edema."])
+    assert told == call(function, completions=["Edema."], report=["Edema."])
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        SimpleNamespace(max_steps=float("nan"), global_step=1),
+        SimpleNamespace(max_steps=10, global_step=float("nan")),
+        SimpleNamespace(max_steps="10", global_step=1),
+        SimpleNamespace(max_steps=10, global_step=None),
+        SimpleNamespace(max_steps=10),
+        {"max_steps": 10, "global_step": 5},
+    ],
+    ids=repr,
+)
+def test_a_state_without_numbers_is_no_end_of_the_run(state) -> None:
+    with pytest.raises(ValueError, match="^trainer_state has max_steps .*; wanted the numbers"):
+        call(trl_reward(RewardService(RewardSettings())), trainer_state=state)

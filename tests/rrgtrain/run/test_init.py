@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import re
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ from PIL import Image
 
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
+from rrgtrain.run import init
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.runs import TINY_RUN, command
 
@@ -99,3 +101,23 @@ def test_what_cannot_be_begun_is_one_line_and_leaves_nothing(
     assert main(["init", str(tmp_path / "out"), "--data", str(broken), "data.skip=true"]) == 2
     assert "holds mine.yaml, mine.py, README.md already" in capsys.readouterr().err
     assert (tmp_path / "out" / "mine.yaml").read_bytes() == before
+
+
+def test_a_disk_that_fills_up_leaves_nothing_in_the_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["init", str(tmp_path / "out"), "--data", str(table(tmp_path / "a.csv", images=False))]
+    real, names = init.atomic_write, []
+
+    def filling(path: Path, text: str) -> None:
+        names.append(path.name)
+        if len(names) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(init, "atomic_write", filling)
+        assert main(words) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert not list((tmp_path / "out").iterdir())
+    assert main(words) == 0

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint import filesystem
 
 from rrgclinical.common import files
 from rrgpolicy.ranks import ranks
-from rrgtrain.errors import UserError
+from rrgtrain.errors import Stopped, UserError
 from rrgtrain.state import store
 from rrgtrain.state.store import MANIFEST, STATE, load_checkpoint
 from tests.rrgtrain.state.saving import SavingStore
@@ -84,6 +84,23 @@ def test_of_one_label_the_first_counts(tmp_path: Path) -> None:
     kept.save("sft-9", state(3), tagged=["sft-8"])
     assert kept.names() == ["000001-sft-8", "000003-sft-9"]
     assert same(load_checkpoint(kept.labelled("sft-8")).state, 1)
+
+
+def test_a_signal_while_one_is_read_is_no_fault_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = SavingStore(tmp_path / "resume", 2)
+    kept.save("rl-1", state(1))
+    kept.save("rl-2", state(2))
+
+    def signalled(*_: object, **__: object) -> None:
+        raise Stopped("stopped by SIGTERM")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", signalled)
+        with pytest.raises(Stopped, match="^stopped by SIGTERM$"):
+            kept.newest()
+    assert same(newest(tmp_path / "resume"), 2)
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"{")])
