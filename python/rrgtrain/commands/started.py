@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -63,15 +64,18 @@ def run_on_ranks(
             require_equal_start(recipe)
         with ranks.propagate_errors():
             again = resumed is not None or ranks.from_main(
-                lambda: command.resumable and _is_begun(options.out, recipe)
+                lambda: command.resumable and _begun_in(options.out) == recipe
             )
-            _do(command, work, recipe, out, resume=again)
+            with _advised(command, out):
+                work(recipe, out, resume=again)
     return 0
 
 
-def _do(command: Command, work: CommandWork, recipe: Recipe, out: Path, *, resume: bool) -> None:
+@contextmanager
+def _advised(command: Command, out: Path) -> Iterator[None]:
+    """Add to an error that ends the work how it goes on."""
     try:
-        work(recipe, out, resume=resume)
+        yield
     except Stopped as stopped:
         stopped.args = (f"{stopped}; {how_to_go_on(command, out)}",)
         raise
@@ -83,15 +87,15 @@ def _do(command: Command, work: CommandWork, recipe: Recipe, out: Path, *, resum
         raise kind(f"{line}; {advice}") from error
 
 
-def _is_begun(out: Path, recipe: Recipe) -> bool:
-    """Tell whether --out holds the beginning of this very training, which then goes on."""
+def _begun_in(out: Path) -> Recipe | None:
+    """Load the recipe of a training that `out` holds the beginning of; None where it has none."""
     run = RunDir(out)
     if run.report.is_file() or not run.config.is_file():
-        return False
+        return None
     try:
-        return load_config(Recipe, run.config, []) == recipe
+        return load_config(Recipe, run.config, [])
     except UserError:  # a file that is no run's, or of another version
-        return False
+        return None
 
 
 def recipe_of(options: argparse.Namespace, remembered: Sequence[str] = KEYS) -> Recipe:
