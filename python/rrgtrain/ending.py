@@ -50,12 +50,13 @@ def _with_last_line(command: Callable[[], int]) -> int:
     try:
         return command()
     except Stopped as stopped:
-        return _told(stopped)
+        _print_last_line(str(stopped), stopped)
+        return stopped.status
     except Exception as error:
         stop = stopping.stop_in(error)
         if isinstance(stop, Stopped):  # a library that was cut off says it in words of its own
-            return _told(stop)
-        stopping.arrived()
+            _print_last_line(str(stop), stop)
+            return stop.status
         line = str(error) if isinstance(error, UserError) else outside_line(error)
         line = shortened(line, LONGEST_LINE)
         if not line:
@@ -65,18 +66,11 @@ def _with_last_line(command: Callable[[], int]) -> int:
         _print_last_line(line, error)
         return 2
     except KeyboardInterrupt as interrupt:
-        stopping.arrived()
         _print_last_line("interrupted", interrupt)
         return INTERRUPTED
     finally:
         if (ranks := _ranks()) is not None:
             ranks.close()
-
-
-def _told(stopped: Stopped) -> int:
-    stopping.arrived()
-    _print_last_line(str(stopped), stopped)
-    return stopped.status
 
 
 def _ranks() -> Any:

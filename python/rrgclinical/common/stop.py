@@ -5,9 +5,8 @@ raises `Stopped`, but not inside `with stopping.deferred():`, where it is only n
 `stopping.check()` raises it. A second Ctrl-C never waits, and there is no third: it would only cut
 off the words with which the command ends.
 
-Not all that is raised arrives: Python prints what a `__del__` or a callback raises and goes on, and
-who catches `UserError` or any `Exception` may go on too. A stop that is no longer on its way is
-raised again, until `stopping.arrived()` or the end of `installed`.
+Not all that is raised arrives: Python prints what a `__del__` or a callback raises, and goes on.
+Such a signal is sent once more, a moment later.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rrgclinical.common.errors import Stopped
 INTERRUPTED = 130
 # Batch systems send one of them before a time limit: Slurm's --signal names which.
 WARNINGS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-# Seconds between two looks for a stop that somebody has swallowed.
+# Seconds after which a signal whose stop Python ignored is sent once more.
 _AGAIN = 0.1
 
 
@@ -41,10 +40,6 @@ class Stopping:
         self._cut = False
         self._interrupted = False
         self._installed = False
-        self._armed = False
-        self._reminded = False
-        self._swallowed_interrupt = False
-        self._reminding = threading.Lock()
         self.program = ""
 
     @contextmanager
@@ -59,7 +54,7 @@ class Stopping:
             yield
             return
         self.requested, self._deferred, self._installed = None, False, True
-        self._cut = self._interrupted = self._swallowed_interrupt = False
+        self._cut = self._interrupted = False
         self.program = program
         taken = [*WARNINGS, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -67,15 +62,17 @@ class Stopping:
         hook = sys.unraisablehook
 
         def unraisable(ignored: sys.UnraisableHookArgs) -> None:
-            if not self._comes_again(ignored.exc_value):
+            stop = self.stop_in(ignored.exc_value)
+            if stop is None:
                 hook(ignored)
+            else:
+                self._once_more(stop)
 
         before = {s: signal.signal(s, self._handle) for s in taken}
         sys.unraisablehook = unraisable
         try:
             yield
         finally:
-            self.arrived()
             sys.unraisablehook = hook
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -103,12 +100,6 @@ class Stopping:
         """Count the seconds since the first signal; None where none has come."""
         return None if self.requested is None else time.monotonic() - self._requested_at
 
-    def arrived(self) -> None:
-        """Raise the stop no more: the command ends, whatever the rest of it does."""
-        self._armed = False
-        with self._reminding:  # of one that is on its way the handler makes nothing
-            self._armed = False
-
     def stop_in(self, error: BaseException | None) -> BaseException | None:
         """Find the stop by a signal that has led to `error`, None where none has."""
         while error is not None and not isinstance(error, Stopped | KeyboardInterrupt):
@@ -134,51 +125,28 @@ class Stopping:
         stopped = Stopped(f"stopped by {self.requested.name}")
         if self.requested is signal.SIGINT:
             stopped.status = INTERRUPTED
-        self._arm()
         return stopped
 
-    def _arm(self) -> None:
-        """Begin to look after a stop."""
-        if self._installed and not self._armed:
-            self._armed = True
-            # not a Thread: starting one takes locks, and a signal may come inside of anything
-            _thread.start_new_thread(self._remind, ())
+    def _once_more(self, stop: BaseException) -> None:
+        """Send the signal of `stop` again, later: what is raised here Python ignores as well."""
+        assert self.requested is not None
+        number = self.requested
+        if isinstance(stop, KeyboardInterrupt):
+            number = signal.SIGINT
+            signal.signal(number, self._handle)  # which the second Ctrl-C took off
+        elif number is signal.SIGINT:
+            self._interrupted = False  # the same Ctrl-C is no second one
+        # not a Thread: starting one takes locks, and a signal may come inside of anything
+        _thread.start_new_thread(self._send, (number,))
 
-    def _remind(self) -> None:
-        while True:
-            time.sleep(_AGAIN)
-            with self._reminding:
-                if not self._armed:
-                    return
-                self._reminded = True
-                # a signal, as only that wakes who waits for a socket
-                main = threading.main_thread().ident
-                assert main is not None
-                signal.pthread_kill(main, signal.SIGTERM)
-
-    def _comes_again(self, error: BaseException | None) -> bool:
-        """Tell whether what Python is about to ignore is a stop, which will be raised again."""
-        stop = self.stop_in(error)
-        self._swallowed_interrupt |= isinstance(stop, KeyboardInterrupt)
-        if stop is not None:
-            self._arm()
-        return stop is not None
-
-    def _again(self) -> None:
-        """Raise a stop that is neither on its way nor waited with."""
-        if not self._armed or self.stop_in(sys.exception()) is not None:
-            return
-        if self._swallowed_interrupt:
-            self._swallowed_interrupt = False
-            raise KeyboardInterrupt
-        if not self._deferred:
-            raise self._stopped()
+    def _send(self, number: int) -> None:
+        time.sleep(_AGAIN)
+        main = threading.main_thread().ident
+        # the signal itself and not `interrupt_main`, which wakes nobody who waits for a socket
+        if main is not None and signal.getsignal(number) == self._handle:
+            signal.pthread_kill(main, number)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._reminded and number == signal.SIGTERM:
-            self._reminded = False
-            self._again()
-            return
         if self._interrupted and number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise KeyboardInterrupt

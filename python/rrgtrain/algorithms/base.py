@@ -148,23 +148,3 @@ def mean_centred(std: str) -> Advantages:
 def as_objective(value: torch.Tensor | Objective) -> Objective:
     """Advantages alone, as the objective they are."""
     return value if isinstance(value, Objective) else Objective(value)
-
-
-def loss_of(recipe: Recipe) -> PolicyLoss:
-    """The policy loss that the section `rl` describes; UserError where its options clash."""
-    rl = recipe.rl
-    try:
-        return PolicyLoss(
-            surrogate=rl.surrogate,
-            ratio_level=rl.ratio_level,
-            eps_low=rl.eps_low,
-            eps_high=rl.eps_high,
-            kl=rl.kl,
-            kl_ratio_weight=rl.kl_ratio_weight,
-            beta=rl.beta,
-            sampler_level=recipe.rollout.level,
-            sampler_mode="mask" if recipe.rollout.correction == "mask" else "truncate",
-            sampler_max=recipe.rollout.cap,
-        )
-    except ValueError as error:
-        raise UserError(f"rl: {error}") from error

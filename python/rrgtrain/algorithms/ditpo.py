@@ -19,21 +19,22 @@ from rrgtrain.algorithms.base import Advantages, Algorithm, Context, as_objectiv
 from rrgtrain.algorithms.group import Group, Member, members, token_offsets
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.algorithms.saliency import Saliency
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import RewardSettings, TokenWeightSettings
 
 # groups -> [N] fp32, the weight of every token of every member
 Weigh = Callable[[list[Group]], torch.Tensor]
 
 
-def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
+def build(
+    settings: TokenWeightSettings, reward: RewardSettings, seed: int, inner: Algorithm
+) -> Algorithm:
     """DiTPO over `inner`; UserError where the labeller that shall give gradients cannot be had."""
-    settings = recipe.token_weights
     terms: list[Weigh] = []
     prepare, check = inner.prepare, inner.check
     if settings.kind in ("tfidf", "both"):
         terms.append(lambda groups: tfidf(groups, settings.alpha))
     if settings.kind in ("saliency", "both"):
-        saliency = Saliency(settings, recipe.reward, recipe.seed)
+        saliency = Saliency(settings, reward, seed)
         terms.append(saliency)
 
         def prepare(context: Context) -> None:

@@ -30,15 +30,16 @@ from rrgtrain.algorithms.edits import edit_reports, whole_sentences
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.labellers import open_extractor
-from rrgtrain.schema import EditSettings, Recipe
+from rrgtrain.schema import EditSettings, RewardSettings
 
 
-def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) -> Algorithm:
+def build(settings: EditSettings, reward: RewardSettings, seed: int, inner: Algorithm) -> Algorithm:
     """EditGRPO; UserError for a group that cannot be paired or edits that make no sense."""
     own: Complete
+    extractor: Extractor | None = None
     why = "EditGRPO edits the whole text, tags too, towards references without any"
-    refuse_blocks(recipe.reward.blocks, why)
-    if recipe.edit.level == "paragraph":
+    refuse_blocks(reward.blocks, why)
+    if settings.level == "paragraph":
         sampled, own = inner.sampled - 1, whole_reference
     else:
         if inner.sampled % 2:
@@ -46,13 +47,13 @@ def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) 
                 f"rl.group={inner.sampled} is odd, but EditGRPO pairs each sampled report with "
                 f"its edit; use rl.group={inner.sampled + 1}"
             )
-        extractor = extractor or open_extractor(recipe.reward, recipe.edit.extractor)
+        extractor = open_extractor(reward, settings.extractor)
         try:
             # the options are checked by the planner itself, here rather than after a rollout
-            edit_reports([], [], [], extractor, recipe.edit)
+            edit_reports([], [], [], extractor, settings)
         except ValueError as error:
             raise UserError(f"edit: {error}") from error
-        sampled, own = inner.sampled // 2, edits(recipe.edit, recipe.seed, extractor)
+        sampled, own = inner.sampled // 2, edits(settings, seed, extractor)
 
     def check(studies: Sequence[Study]) -> None:
         inner.check(studies)

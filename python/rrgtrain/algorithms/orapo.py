@@ -31,23 +31,24 @@ from rrgtrain.algorithms.base import (
 from rrgtrain.algorithms.group import Group, group_offsets, members
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.errors import UserError
-from rrgtrain.schema import OracleSettings, Recipe
+from rrgtrain.schema import OracleSettings, RewardSettings, RlSettings
 
 ORIGIN = "oracle"
 BATCH = ""  # in the place of a study's id: no study has it
 
 
-def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
+def build(
+    settings: OracleSettings, rl: RlSettings, reward: RewardSettings, inner: Algorithm
+) -> Algorithm:
     """OraPO over `inner`; UserError for a mixing weight that makes no sense or no reports."""
-    settings = recipe.oracle
     if settings.high < settings.low:
         raise UserError(f"oracle.low={settings.low} exceeds oracle.high={settings.high}; swap them")
-    if recipe.rl.resample:
+    if rl.resample:
         raise UserError(
-            f"rl.resample={recipe.rl.resample} leaves out the groups that earn nothing, from which "
+            f"rl.resample={rl.resample} leaves out the groups that earn nothing, from which "
             "OraPO's oracle teaches; use rl.resample=0"
         )
-    refuse_blocks(recipe.reward.blocks, "OraPO's oracle is a reference, without any")
+    refuse_blocks(reward.blocks, "OraPO's oracle is a reference, without any")
     rates = ZeroRate(settings.momentum, batch=settings.smooth == "batch")
     return replace(
         inner,

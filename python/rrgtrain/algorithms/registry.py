@@ -16,12 +16,13 @@ from rrgtrain.schema import Recipe
 ENTRY_POINTS = "rrgtrain.algorithms"
 _MEND = "define it as a function of the recipe"
 
+# Ours read these sections of a recipe r.
 LAYERS: dict[str, Layer] = {
-    "grpo": lambda recipe, inner: inner,
-    "dr_grpo": lambda recipe, inner: inner,
-    "editgrpo": editgrpo.build,
-    "ditpo": ditpo.build,
-    "orapo": orapo.build,
+    "grpo": lambda r, inner: inner,
+    "dr_grpo": lambda r, inner: inner,
+    "editgrpo": lambda r, inner: editgrpo.build(r.edit, r.reward, r.seed, inner),
+    "ditpo": lambda r, inner: ditpo.build(r.token_weights, r.reward, r.seed, inner),
+    "orapo": lambda r, inner: orapo.build(r.oracle, r.rl, r.reward, inner),
 }
 
 
@@ -41,34 +42,29 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
             f"rl.algorithm={recipe.rl.algorithm} names {twice} twice, which would count twice; "
             "name it once"
         )
-    algorithm = grpo.build(recipe)
+    algorithm = grpo.build(recipe.rl, recipe.reward, recipe.rollout)
     for name in names:
-        algorithm = _layer(name)(recipe, algorithm)
+        hint = "GSPO is grpo with rl.ratio_level=sequence; " if name.lower() == "gspo" else ""
+        layer = choose(name, "rl.algorithm", LAYERS, ENTRY_POINTS, _MEND, hint)
+        if name in LAYERS:
+            algorithm = layer(recipe, algorithm)
+        else:
+            algorithm = _own(name, layer, recipe, algorithm)
     return replace(algorithm, name=recipe.rl.algorithm) if len(names) > 1 else algorithm
 
 
-def _layer(name: str) -> Layer:
-    hint = "GSPO is grpo with rl.ratio_level=sequence; " if name.lower() == "gspo" else ""
-    layer = choose(name, "rl.algorithm", LAYERS, ENTRY_POINTS, _MEND, hint)
-    return layer if name in LAYERS else _checked(name, layer)
-
-
-def _checked(name: str, function: Callable[..., object]) -> Layer:
-    """A function of the recipe, or of the recipe and the algorithm below, as a layer."""
+def _own(name: str, function: Callable[..., object], recipe: Recipe, inner: Algorithm) -> Algorithm:
+    """Call a function of the recipe, or of the recipe and the algorithm below it."""
     positional = [
         p
         for p in inspect.signature(function).parameters.values()
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
     ]
-
-    def layer(recipe: Recipe, inner: Algorithm) -> Algorithm:
-        given = (recipe, inner) if len(positional) > 1 else (recipe,)
-        built = call(function, f"rl.algorithm={name}", _MEND, *given)
-        if not isinstance(built, Algorithm):
-            raise UserError(
-                f"rl.algorithm={name} returned a {type(built).__name__}; "
-                "return an rrgtrain.algorithms.Algorithm"
-            )
-        return built
-
-    return layer
+    arguments = (recipe, inner) if len(positional) > 1 else (recipe,)
+    built = call(function, f"rl.algorithm={name}", _MEND, *arguments)
+    if not isinstance(built, Algorithm):
+        raise UserError(
+            f"rl.algorithm={name} returned a {type(built).__name__}; "
+            "return an rrgtrain.algorithms.Algorithm"
+        )
+    return built

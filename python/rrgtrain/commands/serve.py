@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
 
     settings = BatchSettings(options.batch, options.wait, options.queue)
     recipe = load_config(Recipe, options.recipe, options.overrides)
-    serve(recipe, (options.host, options.port), settings)
+    serve(recipe.reward, recipe.data, (options.host, options.port), settings)
     return 0
 
 

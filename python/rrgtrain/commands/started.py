@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
 from rrgtrain.run.alike import require_equal_start
-from rrgtrain.run.begun import is_begun
+from rrgtrain.run.begun import begun_in
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed, require_whole
 from rrgtrain.state.remembered import FILE, KEYS, as_trained
@@ -64,15 +65,18 @@ def run_on_ranks(
             require_equal_start(recipe)
         with ranks.propagate_errors():
             again = resumed is not None or ranks.from_main(
-                lambda: command.resumable and is_begun(RunDir(options.out), recipe)
+                lambda: command.resumable and begun_in(RunDir(options.out)) == recipe
             )
-            _do(command, work, recipe, out, resume=again)
+            with _advised(command, out):
+                work(recipe, out, resume=again)
     return 0
 
 
-def _do(command: Command, work: CommandWork, recipe: Recipe, out: Path, *, resume: bool) -> None:
+@contextmanager
+def _advised(command: Command, out: Path) -> Iterator[None]:
+    """Add to an error that ends the work how it goes on."""
     try:
-        work(recipe, out, resume=resume)
+        yield
     except Stopped as stopped:
         stopped.args = (f"{stopped}; {how_to_go_on(command, out)}",)
         raise

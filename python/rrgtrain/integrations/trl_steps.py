@@ -69,15 +69,15 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
             reward_funcs = trl_reward(RewardService(recipe.reward), column=self.extras.column)
         super().__init__(model, reward_funcs, *rest, **named)
         if recipe is not None:
-            self._build(recipe)
+            self._build()
         if self.is_fsdp_enabled:
             self._probe()
         if self.extras.alarm:
             self.add_callback(SamplerAlarm(self, self.extras.max_gap))
 
-    def _build(self: Any, recipe: Recipe) -> None:
+    def _build(self: Any) -> None:
         """Build the recipe's algorithm under TRL's numbers; UserError for what does not go."""
-        args, size = self.args, self.num_generations
+        recipe, args, size = self.extras.recipe, self.args, self.num_generations
         local = args.per_device_train_batch_size * args.steps_per_generation
         refused = {
             f"loss_type={self.loss_type}; use one of {', '.join(LOSSES)}": self.loss_type

@@ -8,13 +8,13 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 
 
-def is_begun(run: RunDir, recipe: Recipe) -> bool:
-    """Tell whether a directory holds the beginning of this very recipe, and no end of it."""
+def begun_in(run: RunDir) -> Recipe | None:
+    """Load the recipe of what a directory holds the beginning of; None where it has none."""
     if run.report.is_file() or not run.config.is_file():
-        return False
+        return None
     try:
-        return load_config(Recipe, run.config, []) == recipe
+        return load_config(Recipe, run.config, [])
     except Stopped:
         raise
     except UserError:  # a file that is no run's, or of another version
-        return False
+        return None

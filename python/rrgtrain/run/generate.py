@@ -41,15 +41,16 @@ from rrgpolicy.model.prompt import (
 from rrgpolicy.model.template import check_prompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
-from rrgpolicy.rollout.policy_sampler import Sample
+from rrgpolicy.rollout.policy_sampler import PolicySampler, Sample
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.run.checked import check_policy, require_sampling
 from rrgtrain.run.generated import GeneratedFile, describe_images
-from rrgtrain.run.session import load_for, sampler_of
+from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
 from rrgtrain.state.files import file_digest, file_digests
 from rrgtrain.state.remembered import TINY
+from rrgtrain.train.engines import build_engine
 from rrgtrain.train.evaluate import in_rounds, write_batch
 
 WARNING = (
@@ -230,7 +231,7 @@ def _write(
     chunks = [studies[begin : begin + size] for begin in range(0, len(studies), size)]
     own = [study for chunk in ranks.shard(chunks) for study in chunk]
     bar: Bar[int] = progress(total, "generate", done=total - len(studies))
-    sampler = sampler_of(recipe, _served(out))
+    sampler = PolicySampler(lambda policy: build_engine(recipe, policy, _served(out)))
     try:
         decoded = closing(_decoded(policy.images, own, root, recipe.data))
         with closing(sampler), decoded as ahead, sampler.weights(policy) as sample, bar:

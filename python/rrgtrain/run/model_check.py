@@ -19,14 +19,15 @@ from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.probe import NoWay, probe
 from rrgpolicy.model.prompt import encode_prompt
 from rrgpolicy.rollout import SamplingRequest
+from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.run.checked import SERVED, check_start
-from rrgtrain.run.session import load_for, sampler_of
+from rrgtrain.run.session import load_for
 from rrgtrain.run.sharing import example_prompts
 from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.train import Batch, SamplerWatch
-from rrgtrain.train.engines import require_engine
+from rrgtrain.train.engines import build_engine, require_engine
 
 REFUSED = "REFUSED: "
 # Of a radiograph as it comes from a detector, in pixels.
@@ -153,8 +154,9 @@ def _engine(policy: Policy, recipe: Recipe) -> str:
         top_p=recipe.rl.top_p,
     )
     with TemporaryDirectory() as folder:
-        require_engine(recipe.rollout, Path(folder) / SERVED)
-        sampler = sampler_of(recipe, Path(folder) / SERVED)
+        served = Path(folder) / SERVED
+        require_engine(recipe.rollout, served)
+        sampler = PolicySampler(lambda policy: build_engine(recipe, policy, served))
         try:
             with sampler.weights(policy) as sample:
                 rollouts = sample(request)

@@ -31,14 +31,15 @@ from rrgkern import diagnostic_diversity, philox_seed
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
+from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.config import dump_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.alike import require_same_subset
-from rrgtrain.run.begun import is_begun
+from rrgtrain.run.begun import begun_in
 from rrgtrain.run.checked import SERVED, check_policy, require_sampling
 from rrgtrain.run.data import held_back, read_studies, split_of
-from rrgtrain.run.session import sampler_of, start_policy
+from rrgtrain.run.session import start_policy
 from rrgtrain.run.stages import SPENT
 from rrgtrain.schema import Recipe, SelectSettings
 from rrgtrain.select.records import Record, Records
@@ -47,6 +48,7 @@ from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.experiment import require_same_start
 from rrgtrain.state.files import start_files
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.engines import build_engine
 from rrgtrain.train.evaluate import in_rounds
 
 SUBSET, RECORDS, START = "subset.json", "sampled.jsonl", "begun_from.json"
@@ -72,7 +74,12 @@ def select(recipe: Recipe, out: Path) -> Subset:
     with ranks.main_first():
         run = RunDir(out)
         if ranks.is_main():
-            begun = _begun(recipe, out)
+            begun = begun_in(run) == recipe
+            if run.config.is_file() and not begun:
+                raise UserError(
+                    f"{out} holds another selection or run; name another directory by --out, or "
+                    f"give the settings of {run.config}"
+                )
             run = RunDir.create(out, resume=begun)
             _keep_start(
                 start_files(recipe.policy, recipe.rl, recipe.reward), out / START, begun=begun
@@ -112,18 +119,6 @@ def select(recipe: Recipe, out: Path) -> Subset:
         print_statistics(subset.statistics)
     print(f"subset: {out / SUBSET} ({len(subset.chosen)} of {len(train)} studies)")
     return subset
-
-
-def _begun(recipe: Recipe, out: Path) -> bool:
-    """Whether `out` holds the beginning of this very selection; UserError for one of another."""
-    run = RunDir(out)
-    begun = is_begun(run, recipe)
-    if run.config.is_file() and not begun:
-        raise UserError(
-            f"{out} holds another selection or run; name another directory by --out, or give the "
-            f"settings of {run.config}"
-        )
-    return begun
 
 
 def _keep_start(files: Mapping[str, str], path: Path, *, begun: bool) -> None:
@@ -195,7 +190,8 @@ def _sample(
     size = recipe.select.batch
     chunks = [missing[begin : begin + size] for begin in range(0, len(missing), size)]
     ahead = prompts.ahead([train[i] for i in chunk] for chunk in ranks.shard(chunks))
-    sampler, draw = sampler_of(recipe, out / SERVED), (recipe.seed, recipe.rl.max_new_tokens)
+    sampler = PolicySampler(lambda policy: build_engine(recipe, policy, out / SERVED))
+    draw = recipe.seed, recipe.rl.max_new_tokens
     try:
         with closing(sampler), closing(ahead), sampler.weights(policy) as sample, bar:
 

@@ -75,11 +75,6 @@ class Session:
         return lambda: measure(self.evaluate(studies))
 
 
-def sampler_of(recipe: Recipe, served: Path) -> PolicySampler:
-    """Sample with the engine of `rollout.engine`; what vLLM reads goes to `served`."""
-    return PolicySampler(lambda policy: build_engine(recipe, policy, served))
-
-
 def start_policy(
     recipe: Recipe,
     studies: dict[str, list[Study]],
@@ -165,7 +160,7 @@ def open_session(data: Data, work: Path, *, resume: bool = False) -> Session:
         policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)
     # dropout draws anew on every rank
     _seed(recipe.seed + ranks.rank())
-    sampler = sampler_of(recipe, work / SERVED)
+    sampler = PolicySampler(lambda policy: build_engine(recipe, policy, work / SERVED))
     return Session(recipe, data.studies, policy, prompts, data.rewards, data.chosen, sampler)
 
 

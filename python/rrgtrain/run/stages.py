@@ -105,11 +105,12 @@ class Stages:
             nodes.require_shared(run.path)
             if ranks.is_main():
                 _clear(run)
-            begun = start_files(asked.policy, asked.rl, asked.reward) if verb is not None else {}
-            if resume and verb is not None:
-                require_verb(run, verb)
-                if ranks.is_main():
-                    require_settled(run, asked, begun)
+            if verb is not None:
+                begun = settled(asked, start_files(asked.policy, asked.rl, asked.reward))
+                if resume:
+                    require_verb(run, verb)
+                    if ranks.is_main():
+                        require_settled(run, begun)
             before = settings_of(run.config) if resume and ranks.is_main() else {}
             data = open_data(checked, out)
             if ranks.is_main():
@@ -123,7 +124,7 @@ class Stages:
             checkpointer: NullCheckpointer = NullCheckpointer()
             if verb is not None:
                 checkpointer = Checkpointer(run, session.policy, log, verb, recipe.checkpoint)
-                checkpointer.settings = settled(asked, begun)
+                checkpointer.settings = begun
                 checkpointer.grace = recipe.state.grace
                 if ranks.is_main():
                     checkpointer.values = settings_of(run.config)

@@ -34,9 +34,7 @@ def is_fixed(key: str) -> bool:
 
 
 def settled(recipe: Recipe, files: Mapping[str, str]) -> dict[str, str]:
-    """Map every key of the recipe to a digest of its value.
-
-    "" for a key that a resume may change.
+    """Map the keys of a recipe to digests, "" where a resume may change them.
 
     Digests and no values: what `${oc.env:KEY}` stands for is not written. `files`, which are
     `files.start_files`, have entries of their own.
@@ -70,19 +68,21 @@ def require_whole(run: RunDir) -> None:
             raise UserError(f"{run.config} lacks {key}: it was cut short or changed; {_MEND}")
 
 
-def require_settled(run: RunDir, recipe: Recipe, files: Mapping[str, str]) -> None:
+def require_settled(run: RunDir, now: Mapping[str, str]) -> None:
     """Raise UserError where config.yaml is not what the newest checkpoint was written with.
 
-    A fixed setting has another value in `recipe`, which was read from it, or one of `files`, which
-    the run began from, has changed.
+    now: of `settled`, for the recipe that was read from it. A fixed setting has another value, or
+    a file that the run began from has changed.
     """
-    begun = dict(CheckpointStore(run.resume, 1).about().get("settings", {}))
-    start = {key: begun.pop(key) for key in list(begun) if key.startswith(_BEGUN_FROM)}
-    require_same_start({k.removeprefix(_BEGUN_FROM): v for k, v in start.items()}, files)
-    now = settled(recipe, files)
+    begun = CheckpointStore(run.resume, 1).about().get("settings", {})
+    require_same_start(_files_of(begun), _files_of(now))
     for key, digest in begun.items():
         if digest and now.get(key, digest) != digest:
             raise UserError(f"{run.config} has another {key} than the run's checkpoint; {_MEND}")
+
+
+def _files_of(digests: Mapping[str, str]) -> dict[str, str]:
+    return {k.removeprefix(_BEGUN_FROM): v for k, v in digests.items() if k.startswith(_BEGUN_FROM)}
 
 
 def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -217,7 +217,9 @@ class RlRun:
             with self.checkpointer.interruptible(state.step):
                 values = self.validate()
                 self.log.write(f"{self.algorithm.name}_val", state.step - 1, values)
-                self._tell_alarm(values)
+                for line in alarm_lines([{**values, "step": state.step - 1}]):
+                    if ranks.is_main():
+                        warnings.warn(line, stacklevel=2)
             self.step_log.clock.lap("validate")
             value = chosen_value(values, by)
             self._bar.show(**{by: value})
@@ -229,11 +231,6 @@ class RlRun:
         elif state.flat_row and state.flat_row == settings.flat_steps:
             self._tell_flat()
         return not last
-
-    def _tell_alarm(self, values: Mapping[str, float]) -> None:
-        for line in alarm_lines([{**values, "step": self.state.step - 1}]):
-            if ranks.is_main():
-                warnings.warn(line, stacklevel=2)
 
     def _tell_flat(self) -> None:
         settings = self.settings

@@ -36,13 +36,13 @@ def resumed(run: RunDir) -> None:
 
 
 def test_what_may_move_or_change_is_believed(run: RunDir) -> None:
-    require_settled(run, read(run), FILES)
+    require_settled(run, settled(read(run), FILES))
     moved = ["data.root=there", "policy.device=cpu", "rl.lr=0.5", "reward.terms.words=1"]
     again = read(run, *moved)
-    require_settled(run, again, FILES)
+    require_settled(run, settled(again, FILES))
     dump_config(again, run.config)
     require_whole(run)
-    require_settled(run, read(run), FILES)
+    require_settled(run, settled(read(run), FILES))
 
 
 def test_a_file_cut_short_is_refused(run: RunDir) -> None:
@@ -70,19 +70,19 @@ def test_another_experiment_is_refused(run: RunDir, before: str, after: str, key
     assert before in text
     run.config.write_text(text.replace(before, after))
     with pytest.raises(UserError, match=f"config.yaml has another {key} than the run's checkpoint"):
-        require_settled(run, read(run), FILES)
+        require_settled(run, settled(read(run), FILES))
 
 
 def test_weights_that_were_exchanged_are_refused(run: RunDir) -> None:
     for changed in ("policy.path: model.safetensors", "rl.reference: config.json"):
         with pytest.raises(UserError, match=f"^{changed} is not the file that the run began from"):
-            require_settled(run, read(run), {**FILES, changed: "3"})
+            require_settled(run, settled(read(run), {**FILES, changed: "3"}))
     renamed = {"policy.path: model-1-of-2.safetensors": "1", "rl.reference: config.json": "2"}
     with pytest.raises(UserError, match="^policy.path: model.safetensors is not the file"):
-        require_settled(run, read(run), renamed)
+        require_settled(run, settled(read(run), renamed))
     # more files than before, and a hub name, which has none
-    require_settled(run, read(run), {**FILES, "policy.path: notes.txt": "3"})
-    require_settled(run, read(run), {"rl.reference: config.json": "2"})
+    require_settled(run, settled(read(run), {**FILES, "policy.path: notes.txt": "3"}))
+    require_settled(run, settled(read(run), {"rl.reference: config.json": "2"}))
 
 
 def test_another_environment_makes_another_experiment(
@@ -90,7 +90,7 @@ def test_another_environment_makes_another_experiment(
 ) -> None:
     monkeypatch.setenv("HOW", "think")
     with pytest.raises(UserError, match="another policy.prompt"):
-        require_settled(run, read(run), FILES)
+        require_settled(run, settled(read(run), FILES))
 
 
 def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> None:
@@ -102,19 +102,19 @@ def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> No
     before = settled(recipe, start_files(*begun))
     SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"settings": before})
     run = RunDir(tmp_path)
-    require_settled(run, read(run), start_files(*begun))
+    require_settled(run, settled(read(run), start_files(*begun)))
     prompt.write_text("Describe the {current}!")
     with pytest.raises(UserError, match="policy.prompt: mine.txt is not the file") as told:
-        require_settled(run, read(run), start_files(*begun))
+        require_settled(run, settled(read(run), start_files(*begun)))
     assert "\n" not in str(told.value)
     # that it is gone is told by whoever reads it
     prompt.unlink()
-    require_settled(run, read(run), start_files(*begun))
+    require_settled(run, settled(read(run), start_files(*begun)))
 
 
 def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:
     dump_config(RECIPE, tmp_path / "config.yaml")
-    require_settled(RunDir(tmp_path), RECIPE, FILES)
+    require_settled(RunDir(tmp_path), settled(RECIPE, FILES))
     SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"verb": "rl"})
     (tmp_path / "config.yaml").write_text("seed: 7\n")
-    require_settled(RunDir(tmp_path), RECIPE, FILES)
+    require_settled(RunDir(tmp_path), settled(RECIPE, FILES))
