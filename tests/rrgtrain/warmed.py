@@ -19,6 +19,7 @@ from tests import unsynced
 
 LAZY = (
     "numpy.ma",
+    "peft",
     "PIL.BmpImagePlugin",
     "PIL.GifImagePlugin",
     "PIL.JpegImagePlugin",
