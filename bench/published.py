@@ -162,7 +162,8 @@ def _now(root: Path, file: str, untimed: Mapping[str, tuple[str, ...]]) -> str:
     return code_of(path.read_text(encoding="utf-8"), file, untimed.get(file, ()))
 
 
-def code_of(text: str, file: str, untimed: Sequence[str] = ()) -> str:
+@functools.lru_cache(maxsize=1024)
+def code_of(text: str, file: str, untimed: tuple[str, ...] = ()) -> str:
     """Take from a source what does not run: comments, docstrings, layout, plain annotations.
 
     Args:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tests import interpreter
+from tests import interpreter, unsynced
 from tests.global_state import unchanged
 from tests.skips import pytest_sessionfinish, pytest_terminal_summary
 
@@ -72,6 +72,8 @@ def _no_process_group_stays() -> Iterator[None]:
     yield
     assert not torch.distributed.is_initialized(), "the module leaves a process group open"
 
+
+unsynced.patch_once()
 
 # As the command line sets it; in a test that calls it, a change of the environment.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -15,9 +15,11 @@ from rrgclinical.severity import load_table
 from rrgreport.page import environment_of
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
+from tests import unsynced
 
 LAZY = (
     "numpy.ma",
+    "peft",
     "PIL.BmpImagePlugin",
     "PIL.GifImagePlugin",
     "PIL.JpegImagePlugin",
@@ -52,5 +54,6 @@ load_config(Recipe, None, [])
 get_checkpoint_conversion_mapping("qwen2_5_vl")
 for name in environment_of("rrgreport").list_templates(extensions=["j2"]):
     environment_of("rrgreport").get_template(name)
+unsynced.patch_once()
 # What stands here is no garbage of a child, which would walk through it all.
 gc.freeze()

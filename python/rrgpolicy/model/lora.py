@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.policy import Policy
@@ -39,6 +38,8 @@ def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
                         stacklevel=2,
                     )
         return
+    from peft import LoraConfig, get_peft_model  # a second, and most policies have no adapter
+
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]

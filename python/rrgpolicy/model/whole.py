@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from peft import PeftModel
 from torch import nn
 from transformers.utils import logging
 
@@ -85,6 +84,8 @@ def load_adapter(name: str, model: nn.Module) -> Any:
     """
     if not any((Path(name) / f"adapter_model.{kind}").is_file() for kind in ("safetensors", "bin")):
         raise UserError(f"{name} has adapter_config.json and no adapter_model.safetensors; {COPY}")
+
+    from peft import PeftModel  # a second, and most policies have no adapter
 
     def load() -> tuple[Any, Any]:
         with warnings.catch_warnings():

@@ -7,19 +7,21 @@ import warnings
 import weakref
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft.tuners.lora import LoraLayer
-from peft.utils import ModulesToSaveWrapper
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
 from rrgclinical.common.errors import UserError
+from rrgpolicy.model.adapters import is_lora, is_whole_copy
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import sharding
 from rrgpolicy.rollout.vllm_prompts import shows_pictures
 from rrgpolicy.vllm_worker import Digest, adapter_bytes
+
+if TYPE_CHECKING:
+    from peft.tuners.lora import LoraLayer
 
 # vLLM's own `MaxLoRARanks` (vllm/config/lora.py of 0.32), but for 1
 LORA_ROOMS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -130,7 +132,7 @@ def named_as_loaded(policy: Policy, tensors: dict[str, Tensor]) -> dict[str, Ten
 def require_pushable(policy: Policy) -> None:
     """Raise UserError for an adapter that replaces whole modules."""
     for name, module in policy.backbone.named_modules():
-        if isinstance(module, ModulesToSaveWrapper):
+        if is_whole_copy(module):
             raise UserError(
                 f"the adapter keeps a whole copy of {name} (modules_to_save), which cannot be "
                 "merged for vLLM; use rollout.engine=transformers"
@@ -242,7 +244,7 @@ def _tensors(policy: Policy, own: Collection[str], *, merged: bool) -> dict[str,
     adapted: dict[str, Tensor] = {}
     require_pushable(policy)
     for name, module in backbone.named_modules():
-        if merged and isinstance(module, LoraLayer) and f"{name}.base_layer.weight" in own:
+        if merged and is_lora(module) and f"{name}.base_layer.weight" in own:
             adapted.update({f"{name}.{key}": value for key, value in _merged(module).items()})
     found = {}
     for name, value in _state(backbone).items():

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft.tuners.lora import LoraLayer
 from safetensors import SafetensorError
 
 from rrgclinical.common.files import atomic_directory, held, remove_left
 from rrgclinical.progress_bars import no_progress_bars
 from rrgdata.study import ImageRef, Study
+from rrgpolicy.model.adapters import is_lora
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import prompt_text
@@ -100,7 +100,7 @@ def _described(start: str, policy: Policy, dtype: str, *, adapter: bool) -> Expo
 
 def _merge(policy: Policy, name: str) -> None:
     """Add the adapter to its base, in fp32."""
-    adapted = [n for n, m in policy.backbone.named_modules() if isinstance(m, LoraLayer)]
+    adapted = [n for n, m in policy.backbone.named_modules() if is_lora(m)]
     ends = [n for n in adapted if n.endswith(("lm_head", "embed_tokens"))]
     if ends and policy.ties_head:
         raise UserError(

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import PeftModel
 
+from rrgpolicy.model.adapters import is_adapted
 from rrgpolicy.model.load import load_policy, read_config
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks, sharding
@@ -26,6 +26,9 @@ from rrgpolicy.ranks.layout import Layout
 from rrgtrain.errors import UserError
 from rrgtrain.schema import PolicySettings
 from rrgtrain.state.remembered import TINY, base_of
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 START = "rrgtrain_start"
 
@@ -49,7 +52,7 @@ def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
     if sharding.is_sharded(policy):
         model, layout = sharding.frozen_copy(policy)
         return _view(policy, model, layout=layout)
-    if not isinstance(model, PeftModel):
+    if not is_adapted(model):
         held = {id(p): _held(p, policy.dtype, shares) for p in model.parameters()}
         frozen = copy.deepcopy(model, held).requires_grad_(False).eval()
         return _view(policy, frozen, layout=Layout())
@@ -93,7 +96,7 @@ def named_reference(
         return reference_of(policy, shares=shares)
     path = base_of(start.path, work) if asked == "base" else asked
     model: Any = policy.model
-    if isinstance(model, PeftModel) and _stands_on(model, path):
+    if is_adapted(model) and _stands_on(model, path):
         return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))
     other = load_policy(
         path,

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from peft import PeftModel
 from torch import Tensor
 
+from rrgpolicy.model.adapters import is_adapted
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import placed
 from rrgpolicy.ranks import ranks
@@ -99,7 +99,7 @@ class SamplerWatch:
         few, policy, reference = _few(groups), self._policy, self._start
         trainer, sampler, images = self._anew(few)
         plays: dict[str, Callable[[], Tensor]] = {}
-        if isinstance(policy.model, PeftModel):
+        if is_adapted(policy.model):
             plays["adapter"] = lambda: self._without_adapter(few)
         if bool(images.any()):
             plays["images"] = lambda: self._anew([_blind(policy, group) for group in few])[0]

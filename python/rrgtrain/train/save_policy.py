@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
 
 from rrgclinical.common.files import atomic_directory
+from rrgpolicy.model.adapters import is_adapted
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
 from rrgpolicy.ranks.sharding import full_state_dict, is_sharded
@@ -37,7 +37,9 @@ def _weights(policy: Policy) -> dict[str, Tensor]:
     found: dict[str, Tensor] = dict(policy.model.named_parameters(remove_duplicate=False))
     found.update(policy.model.named_buffers(remove_duplicate=False))
     state = {name: found[name] for name in policy.model.state_dict()}
-    if isinstance(policy.model, PeftModel):  # without its base, which rank 0 might not hold
+    if is_adapted(policy.model):  # without its base, which rank 0 might not hold
+        from peft import get_peft_model_state_dict
+
         own = {id(w) for w in get_peft_model_state_dict(policy.model, state).values()}
         state = {name: weight for name, weight in state.items() if id(weight) in own}
     return state

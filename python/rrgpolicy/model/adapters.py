@@ -1,0 +1,34 @@
+"""Tell what of a model is peft's, without the second that importing peft takes.
+
+A model that peft has made something of is only there once peft is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TypeGuard
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from peft.tuners.lora import LoraLayer
+
+
+def is_adapted(model: nn.Module) -> TypeGuard[PeftModel]:
+    """Return True for a model with an adapter on it."""
+    return isinstance(model, _loaded("peft", "PeftModel"))
+
+
+def is_lora(module: nn.Module) -> TypeGuard[LoraLayer]:
+    """Return True for a layer whose weights LoRA adds to."""
+    return isinstance(module, _loaded("peft.tuners.lora", "LoraLayer"))
+
+
+def is_whole_copy(module: nn.Module) -> bool:
+    """Return True for a module that an adapter keeps a copy of (`modules_to_save`)."""
+    return isinstance(module, _loaded("peft.utils", "ModulesToSaveWrapper"))
+
+
+def _loaded(module: str, name: str) -> type | tuple[()]:
+    return getattr(sys.modules.get(module), name, ())
