@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from rrgclinical.ratescore.sentence_sets import SentenceEmbedder
+from rrgclinical.ratescore import SentenceEmbedder
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
 from tests.parity.padded import peer
