@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shlex
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from rrgtrain.state.experiment import is_fixed, require_whole
 from rrgtrain.state.remembered import FILE, KEYS, as_trained
 from rrgtrain.state.rundir import RunDir
 
+# Of a name: the same command would meet it again, and nothing is to be waited for.
+_FOR_GOOD = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 _ANEW = "nothing was saved: start it again with the same command"
 
 
@@ -77,9 +80,12 @@ def _do(command: Command, work: CommandWork, recipe: Recipe, out: Path, *, resum
         stopped.args = (f"{stopped}; {how_to_go_on(command, out)}",)
         raise
     except Exception as error:
-        line, advice = outside_line(error), how_to_go_on(command, out)
+        line = outside_line(error)
         if not line:
             raise
+        if isinstance(error, OSError) and error.errno in _FOR_GOOD:
+            raise UserError(line) from error
+        advice = how_to_go_on(command, out)
         kind = UserError if advice == _ANEW else Stopped
         raise kind(f"{line}; {advice}") from error
 
