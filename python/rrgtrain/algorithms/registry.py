@@ -34,17 +34,26 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
     Raises UserError for an unknown name, a module that cannot be imported, or a function that
     does not return an `Algorithm`.
     """
-    names = recipe.rl.algorithm.split("+")
+    layers = find_layers(recipe.rl.algorithm)
+    algorithm = grpo.build(recipe)
+    for layer in layers:
+        algorithm = layer(recipe, algorithm)
+    return replace(algorithm, name=recipe.rl.algorithm) if len(layers) > 1 else algorithm
+
+
+def find_layers(algorithm: str) -> list[Layer]:
+    """Find what the names in `rl.algorithm` stand for, and build none of it.
+
+    Raises UserError for an unknown name, one that stands twice, and a module that cannot be
+    imported.
+    """
+    names = algorithm.split("+")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UserError(
-            f"rl.algorithm={recipe.rl.algorithm} names {twice} twice, which would count twice; "
-            "name it once"
+            f"rl.algorithm={algorithm} names {twice} twice, which would count twice; name it once"
         )
-    algorithm = grpo.build(recipe)
-    for name in names:
-        algorithm = _layer(name)(recipe, algorithm)
-    return replace(algorithm, name=recipe.rl.algorithm) if len(names) > 1 else algorithm
+    return [_layer(name) for name in names]
 
 
 def _layer(name: str) -> Layer:
