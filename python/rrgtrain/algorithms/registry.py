@@ -42,11 +42,7 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
 
 
 def find_layers(algorithm: str) -> list[Layer]:
-    """Find what the names in `rl.algorithm` stand for, and build none of it.
-
-    Raises UserError for an unknown name, one that stands twice, and a module that cannot be
-    imported.
-    """
+    """Find what the names in `rl.algorithm` stand for; UserError as `build_algorithm`."""
     names = algorithm.split("+")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

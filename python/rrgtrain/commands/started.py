@@ -18,8 +18,7 @@ from rrgtrain.commands.command import Command
 from rrgtrain.config import load_config
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
-from rrgtrain.run.alike import require_equal_start
-from rrgtrain.run.begun import is_begun
+from rrgtrain.run.alike import is_begun, require_equal_start
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed, require_whole
 from rrgtrain.state.remembered import FILE, KEYS, as_trained

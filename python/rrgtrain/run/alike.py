@@ -24,10 +24,12 @@ from rrgdata.settings import DataSettings
 from rrgdata.study import Study
 from rrgdata.subset import Subset
 from rrgpolicy.ranks import ranks
+from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import MOVABLE, digest_of, leaves
 from rrgtrain.state.files import start_files
+from rrgtrain.state.rundir import RunDir
 
 _PACKAGES = ("torch", "transformers", "peft", "numpy")
 
@@ -123,3 +125,13 @@ def _studies_digest(studies: list[Study]) -> str:
         row = [study.id, study.report, study.labels, study.expert, images, *context]
         digest.update(json.dumps(row, default=str).encode())
     return digest.hexdigest()
+
+
+def is_begun(run: RunDir, recipe: Recipe) -> bool:
+    """Tell whether a directory holds this recipe's beginning, and no end."""
+    if run.report.is_file() or not run.config.is_file():
+        return False
+    try:
+        return load_config(Recipe, run.config, []) == recipe
+    except UserError:  # a file that is no run's, or of another version
+        return False

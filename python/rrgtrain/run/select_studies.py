@@ -34,8 +34,7 @@ from rrgpolicy.rollout import SamplingRequest
 from rrgtrain.config import dump_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.run.alike import require_same_subset
-from rrgtrain.run.begun import is_begun
+from rrgtrain.run.alike import is_begun, require_same_subset
 from rrgtrain.run.checked import SERVED, check_policy, require_sampling
 from rrgtrain.run.data import held_back, read_studies, split_of
 from rrgtrain.run.session import sampler_of, start_policy
