@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -153,6 +154,23 @@ def share_of_steps(progress: object) -> float:
     if not real or not 0 <= value <= 1:
         raise ValueError(f"progress is {progress!r:.40}; wanted a share of the steps, 0 to 1")
     return float(value)
+
+
+def share_of_state(state: Any) -> float:
+    """Read the share of the steps that are done of TRL's `trainer_state`.
+
+    All are where it is None, or knows no end. Raises ValueError for a state without numbers.
+    """
+    if state is None:
+        return 1.0
+    steps: Any = getattr(state, "max_steps", None)
+    step: Any = getattr(state, "global_step", None)
+    if not all(isinstance(n, numbers.Real) and math.isfinite(n) for n in (steps, step)):
+        raise ValueError(
+            f"trainer_state has max_steps {steps!r:.40} and global_step {step!r:.40}; wanted the "
+            "numbers of transformers' TrainerState"
+        )
+    return min(1.0, step / steps) if steps > 0 else 1.0
 
 
 def check_reports(reports: Sequence[str], name: str = "reports") -> list[str]:

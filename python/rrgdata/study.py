@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from rrgclinical.backends import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +39,26 @@ class Study:
     technique: str = ""
     comparison: str = ""
     expert: bool = False
+
+
+def check_studies(studies: Sequence[Study]) -> list[Study]:
+    """List studies; TypeError names the first that is none."""
+    members = listed(studies, "studies", "studies")
+    for index, study in enumerate(members):
+        if not isinstance(study, Study):
+            raise TypeError(f"studies[{index}] is {type(study).__name__}; wanted a Study")
+    return members
+
+
+def studies_of(references: Sequence[Study | str]) -> list[Study]:
+    """List studies, and make one of each report; TypeError for anything else."""
+    studies = []
+    for index, reference in enumerate(listed(references, "references", "studies or reports")):
+        if isinstance(reference, str):
+            reference = Study(id=str(index), split="", report=reference, labels=None, images=())
+        if not isinstance(reference, Study):
+            raise TypeError(
+                f"references[{index}] is {type(reference).__name__}; wanted a Study or its report"
+            )
+        studies.append(reference)
+    return studies

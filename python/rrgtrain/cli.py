@@ -20,6 +20,10 @@ from rrgtrain.errors import UserError
 FROM_HOME = re.compile(r"^((?:[^.=]*=)?)~(?=/)")
 
 
+# Their files are what they are for, and whole though nobody reads what they print.
+LEAVING = ("init", "export", "report")
+
+
 class Parser(argparse.ArgumentParser):
     """Parse words; a wrong one is a `UserError`."""
 
@@ -148,7 +152,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"rrgtrain {command.name} is one process; start it without torchrun")
     if not command.anywhere:
         _look_here()
-    return _printed(command.run(options), leaves_files=command.spread or command.leaves_files)
+    return _printed(command.run(options), leaves_files=command.spread or command.name in LEAVING)
 
 
 def _look_here() -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import math
 import os
 import re
 import typing
@@ -26,8 +25,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from rrgclinical.common.errors import odd_text
 from rrgclinical.common.files import atomic_write
+from rrgclinical.common.odd_values import Loc, odd_numbers, odd_texts
 from rrgclinical.common.plain_yaml import Plain, read_yaml, value_of
 from rrgclinical.common.shown import hidden, hide, redacted
 from rrgtrain.errors import UserError
@@ -44,7 +43,6 @@ from rrgtrain.schema.keys import (
 
 T = TypeVar("T")
 # the way to a value: keys and, in a list, numbers
-_Loc = tuple[str | int, ...]
 _WRITTEN = "_written"
 
 
@@ -87,7 +85,7 @@ def load_config(
     for override in overrides:
         _apply(schema, written, _override(schema, override), places)
     resolved = _resolved(schema, written, places)
-    odd, text = next(_odd_numbers(resolved), None), next(_odd_texts(resolved), None)
+    odd, text = next(odd_numbers(resolved), None), next(odd_texts(resolved), None)
     if text is not None:
         loc, value = text
         key = ".".join(map(str, loc))
@@ -323,29 +321,8 @@ def _parts(schema: Any, key: str) -> list[str]:
     return parts
 
 
-def _odd_numbers(tree: Any, loc: _Loc = ()) -> Iterator[tuple[_Loc, float]]:
-    """Find numbers that no setting takes, and where in the tree they are."""
-    if isinstance(tree, dict | list):
-        for part, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from _odd_numbers(item, (*loc, part))
-    elif isinstance(tree, float | int):
-        fits = -(2**63) <= tree < 2**63 if isinstance(tree, int) else math.isfinite(tree)
-        if not fits:
-            yield loc, tree
-
-
-def _odd_texts(tree: Any, loc: _Loc = ()) -> Iterator[tuple[_Loc, str]]:
-    """Find texts that neither JSON nor the name of a file can hold, and where they are."""
-    if isinstance(tree, dict | list):
-        for part, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from _odd_texts(part, (*loc, part))
-            yield from _odd_texts(item, (*loc, part))
-    elif isinstance(tree, str) and odd_text(tree):
-        yield loc, tree
-
-
 def _no_number(
-    schema: Any, odd: tuple[_Loc, float], written: Any, places: Mapping[str, str]
+    schema: Any, odd: tuple[Loc, float], written: Any, places: Mapping[str, str]
 ) -> UserError:
     loc, number = odd
     key = ".".join(part for part in loc if isinstance(part, str))
@@ -354,12 +331,12 @@ def _no_number(
     return UserError(f"{seen}; wanted {whole if isinstance(number, int) else 'a finite number'}")
 
 
-def _place(schema: Any, loc: _Loc, places: Mapping[str, str]) -> str:
+def _place(schema: Any, loc: Loc, places: Mapping[str, str]) -> str:
     keys = (".".join(map(str, loc[:end])) for end in range(len(loc), 0, -1))
     return next((places[key] for key in keys if key in places), f"{schema.__name__} (default)")
 
 
-def _interpolation(written: Any, loc: _Loc) -> str:
+def _interpolation(written: Any, loc: Loc) -> str:
     """Return the `${...}` that was written there, or for what is around it; "" where none was."""
     for part in loc:
         if not isinstance(written, dict | list):

@@ -34,6 +34,33 @@ def test_one_line_names_the_mend(
     assert told in line
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "loop/run", "file/run"])
+@pytest.mark.parametrize("verb", ["sft", "rl", "eval", "select", "generate"])
+def test_a_name_that_cannot_be_is_not_tried_again(
+    verb: str,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """75 lets a batch system start the same command again, and again."""
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    Path("file").write_text("")
+    where = ["--out", name]
+    words = {
+        "sft": [verb, *where],
+        "rl": [verb, "--from", "tiny", *where],
+        "eval": [verb, "--from", "tiny", *where],
+        "select": [verb, "--from", name, *where],
+        "generate": [verb, name, ".", "--out", "r.jsonl"],
+    }[verb]
+    assert main(words) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("rrgtrain: ") and "again" not in line
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "loop"]
+
+
 @pytest.mark.parametrize("odd", ["bad\udcff", "bad\0", "\ud800"])
 def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(
     odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

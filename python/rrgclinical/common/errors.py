@@ -126,9 +126,10 @@ def cause_line(error: BaseException) -> str:
 
 
 def odd_text(text: str) -> bool:
-    """Tell whether a text holds a NUL or half a character: a byte of a name that is no UTF-8.
+    """Tell whether a text holds a NUL or half a character.
 
-    Neither can be written to JSON, YAML or a page, in which names and settings end.
+    Half a character is a byte of a name that is no UTF-8. Neither can be written to JSON, YAML or a
+    page, in which names and settings end.
     """
     return _ODD_TEXT.search(text) is not None
 

@@ -34,7 +34,7 @@ def require_file_place(path: str | Path) -> None:
 
 
 def require_end(path: Path) -> None:
-    """Refuse what may have no end, before it is opened: a pipe or a device; UserError."""
+    """Raise UserError for a pipe or a device, which may have no end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{path} is a pipe or a device, which may have no end; copy it to a file")
 

@@ -1,9 +1,11 @@
-"""Counts the seconds of a loop by phase, over resumes."""
+"""Count seconds: of a loop by phase, over resumes, and of blocks by name."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 
 class Stopwatch:
@@ -35,3 +37,28 @@ class Stopwatch:
         """
         self.seconds = {phase: seconds.get(phase, 0.0) for phase in self.seconds}
         self._at = self._clock()
+
+
+class ExclusiveTimer:
+    """Seconds per name; time inside an inner name is not counted to the outer one."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._open = threading.local()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Adds the time of the block to `name`."""
+        stack: list[float] = self._open.__dict__.setdefault("stack", [])
+        stack.append(0.0)
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - begin
+            inner = stack.pop()
+            if stack:
+                stack[-1] += took
+            with self._lock:
+                self.seconds[name] = self.seconds.get(name, 0.0) + took - inner

@@ -10,7 +10,7 @@ from rrgtrain.algorithms.edits import (
 )
 from rrgtrain.algorithms.group import Group, Member, group_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
-from rrgtrain.algorithms.registry import build_algorithm
+from rrgtrain.algorithms.registry import build_algorithm, find_layers
 
 __all__ = [
     "RULE_LETTERS",
@@ -23,6 +23,7 @@ __all__ = [
     "Preference",
     "build_algorithm",
     "edit_reports",
+    "find_layers",
     "group_offsets",
     "sentence_entities",
     "whole_sentences",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from rrgclinical.common.resolve import call, choose
 from rrgtrain.algorithms import ditpo, editgrpo, grpo, orapo
@@ -35,22 +36,28 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
     Raises UserError for an unknown name, a module that cannot be imported, or a function that
     does not return an `Algorithm`.
     """
-    names = recipe.rl.algorithm.split("+")
+    layers = find_layers(recipe.rl.algorithm)
+    algorithm = grpo.build(recipe.rl, recipe.reward, recipe.rollout)
+    for layer in layers:
+        algorithm = layer(recipe, algorithm)
+    return replace(algorithm, name=recipe.rl.algorithm) if len(layers) > 1 else algorithm
+
+
+def find_layers(algorithm: str) -> list[Layer]:
+    """Find what the names in `rl.algorithm` stand for; UserError as `build_algorithm`."""
+    names = algorithm.split("+")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UserError(
-            f"rl.algorithm={recipe.rl.algorithm} names {twice} twice, which would count twice; "
-            "name it once"
+            f"rl.algorithm={algorithm} names {twice} twice, which would count twice; name it once"
         )
-    algorithm = grpo.build(recipe.rl, recipe.reward, recipe.rollout)
-    for name in names:
-        hint = "GSPO is grpo with rl.ratio_level=sequence; " if name.lower() == "gspo" else ""
-        layer = choose(name, "rl.algorithm", LAYERS, ENTRY_POINTS, _MEND, hint)
-        if name in LAYERS:
-            algorithm = layer(recipe, algorithm)
-        else:
-            algorithm = _own(name, layer, recipe, algorithm)
-    return replace(algorithm, name=recipe.rl.algorithm) if len(names) > 1 else algorithm
+    return [_layer(name) for name in names]
+
+
+def _layer(name: str) -> Layer:
+    hint = "GSPO is grpo with rl.ratio_level=sequence; " if name.lower() == "gspo" else ""
+    layer = choose(name, "rl.algorithm", LAYERS, ENTRY_POINTS, _MEND, hint)
+    return layer if name in LAYERS else partial(_own, name, layer)
 
 
 def _own(name: str, function: Callable[..., object], recipe: Recipe, inner: Algorithm) -> Algorithm:

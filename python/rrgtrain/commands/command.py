@@ -35,8 +35,6 @@ class Command:
     """What its help says of several GPUs."""
     spread: bool = False
     """Several processes of torchrun share it, and it leaves files."""
-    leaves_files: bool = False
-    """Its files are what it is for, and whole though nobody reads what it prints."""
     anywhere: bool = False
     """It needs no working directory, and minds no other processes."""
     resumable: bool = False

@@ -26,9 +26,5 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "export",
-    "write a checkpoint for others: bf16, the hub's names, a model card",
-    _words,
-    _run,
-    leaves_files=True,
+    "export", "write a checkpoint for others: bf16, the hub's names, a model card", _words, _run
 )

@@ -30,9 +30,5 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "init",
-    "write a recipe, a reward and a README for data of your own",
-    _words,
-    _run,
-    leaves_files=True,
+    "init", "write a recipe, a reward and a README for data of your own", _words, _run
 )

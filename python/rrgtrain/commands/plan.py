@@ -23,7 +23,7 @@ def _words(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from rrgclinical.common.shown import hidden
-    from rrgtrain.algorithms import build_algorithm
+    from rrgtrain.algorithms import find_layers
     from rrgtrain.config import load_config
     from rrgtrain.plan import (
         Host,
@@ -46,7 +46,7 @@ def _run(options: argparse.Namespace) -> int:
     host = Host.of_gib(options.host_memory, options.disk)
     stage = options.stage or stage_of(options.recipe, recipe.rl.algorithm)
     if stage == "rl":
-        build_algorithm(recipe)  # nor is an algorithm that there is none of
+        find_layers(recipe.rl.algorithm)  # nor is an algorithm that there is none of
     setup = Setup.of(recipe, machine, options.gpus)
     planned = plan_stage(setup, stage)
     text = as_json(setup, planned) if options.json else as_table(setup, planned)

@@ -31,5 +31,4 @@ COMMAND = Command(
     _words,
     _run,
     needed={},
-    leaves_files=True,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -18,13 +19,14 @@ from rrgtrain.commands.command import Command
 from rrgtrain.config import load_config
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
-from rrgtrain.run.alike import require_equal_start
-from rrgtrain.run.begun import begun_in
+from rrgtrain.run.alike import begun_in, require_equal_start
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed, require_whole
 from rrgtrain.state.remembered import FILE, KEYS, as_trained
 from rrgtrain.state.rundir import RunDir
 
+# Of a name: the same command would meet it again, and nothing is to be waited for.
+_FOR_GOOD = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 _ANEW = "nothing was saved: start it again with the same command"
 
 
@@ -81,9 +83,12 @@ def _advised(command: Command, out: Path) -> Iterator[None]:
         stopped.args = (f"{stopped}; {how_to_go_on(command, out)}",)
         raise
     except Exception as error:
-        line, advice = outside_line(error), how_to_go_on(command, out)
+        line = outside_line(error)
         if not line:
             raise
+        if isinstance(error, OSError) and error.errno in _FOR_GOOD:
+            raise UserError(line) from error
+        advice = how_to_go_on(command, out)
         kind = UserError if advice == _ANEW else Stopped
         raise kind(f"{line}; {advice}") from error
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rrgclinical.backends import listed
+from rrgclinical.backends import listed, share_of_state
 from rrgclinical.completions import completion_text
 from rrgtrain.rewards.service import RewardService
 
@@ -31,7 +29,7 @@ def trl_reward(
         scores = service(
             [completion_text(one) for one in listed(completions, "completions", "completions")],
             columns[column],
-            _progress(columns.get("trainer_state")),
+            share_of_state(columns.get("trainer_state")),
         )
         log = columns.get("log_metric")
         if log is not None:
@@ -43,17 +41,3 @@ def trl_reward(
     # TRL names its log rows after the function.
     reward.__name__ = name
     return reward
-
-
-def _progress(state: Any) -> float:
-    """The share of the steps that are done: all where TRL tells no state or no end."""
-    if state is None:
-        return 1.0
-    steps: Any = getattr(state, "max_steps", None)
-    step: Any = getattr(state, "global_step", None)
-    if not all(isinstance(n, numbers.Real) and math.isfinite(n) for n in (steps, step)):
-        raise ValueError(
-            f"trainer_state has max_steps {steps!r:.40} and global_step {step!r:.40}; wanted the "
-            "numbers of transformers' TrainerState"
-        )
-    return min(1.0, step / steps) if steps > 0 else 1.0

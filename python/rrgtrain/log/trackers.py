@@ -87,8 +87,6 @@ class Trackers:
             try:
                 tracker = LOGGER_TYPE_TO_CLASS[name](project, **OPTIONS[name](run, id_))
                 tracker.start()
-            except Stopped:
-                raise
             except Exception as error:
                 self.close()
                 # its text could hold a key

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,6 +10,7 @@ import numpy as np
 
 from rrgclinical import Entities
 from rrgclinical.cached import CachedExtractor, CachedLabeller
+from rrgclinical.common.stopwatch import ExclusiveTimer
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.corpus import Corpus
@@ -20,31 +18,6 @@ from rrgtrain.rewards.labellers import SpreadLabeller
 from rrgtrain.schema import RewardSettings
 
 T = TypeVar("T")
-
-
-class ExclusiveTimer:
-    """Seconds per name; time inside an inner name is not counted to the outer one."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._open = threading.local()
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def measure(self, name: str) -> Iterator[None]:
-        """Adds the time of the block to `name`."""
-        stack: list[float] = self._open.__dict__.setdefault("stack", [])
-        stack.append(0.0)
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            took = time.perf_counter() - begin
-            inner = stack.pop()
-            if stack:
-                stack[-1] += took
-            with self._lock:
-                self.seconds[name] = self.seconds.get(name, 0.0) + took - inner
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from rrgclinical import Extractor, Labeller
-from rrgclinical.backends import check_pairs, check_reports, listed, share_of_steps
+from rrgclinical.backends import check_pairs, check_reports, share_of_steps
 from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgclinical.common.errors import cause_line
-from rrgdata.study import Study
+from rrgclinical.common.stopwatch import ExclusiveTimer
+from rrgdata.study import Study, check_studies, studies_of
 from rrgpolicy.ranks import ranks
 from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError
-from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
+from rrgtrain.rewards.batch import RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
 from rrgtrain.rewards.corpus import NEEDS, Corpus
 from rrgtrain.rewards.labellers import SpreadLabeller, cached, open_extractor, open_labeller
@@ -111,7 +112,7 @@ class RewardService:
             RewardError: a term failed.
         """
         progress = share_of_steps(progress)
-        texts, studies = check_reports(reports), _studies(references)
+        texts, studies = check_reports(reports), studies_of(references)
         if len(texts) != len(studies):
             raise ValueError(f"{len(texts)} reports for {len(studies)} studies; pass one each")
         blocks = self.settings.blocks == "think_report"
@@ -142,7 +143,7 @@ class RewardService:
         Reports are taken as they are, without blocks. They are read once for all terms.
         """
         reports, references = check_pairs(reports, references)
-        batch = self._batch(reports, reports, _studies(references))
+        batch = self._batch(reports, reports, studies_of(references))
         for name in terms:
             try:
                 yield name, self._value(name, batch)
@@ -159,7 +160,7 @@ class RewardService:
         again for the next, so parts of a rollout submitted as they are finished make the call over
         the whole cheap.
         """
-        texts, studies = check_reports(reports), _studies(references)
+        texts, studies = check_reports(reports), studies_of(references)
         return self._later(self, texts, studies, share_of_steps(progress))
 
     def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
@@ -169,7 +170,7 @@ class RewardService:
         nothing yet finds out by scoring an empty report. What fails is raised by the future as a
         `RewardError`, and by the call that needs it.
         """
-        return self._later(self._read_ahead, _studies(references))
+        return self._later(self._read_ahead, studies_of(references))
 
     def fit(self, studies: Sequence[Study]) -> None:
         """The training studies, for terms that need their statistics (cider, inverse_frequency).
@@ -177,10 +178,7 @@ class RewardService:
         Nothing is counted until such a term is asked for, or `count_corpus` is called. Raises
         TypeError for what is no list of studies.
         """
-        studies = listed(studies, "studies", "studies")
-        for index, study in enumerate(studies):
-            if not isinstance(study, Study):
-                raise TypeError(f"studies[{index}] is {type(study).__name__}; wanted a Study")
+        studies = check_studies(studies)
         self._corpus = Corpus(
             [study.report for study in studies],
             lambda: truth_of(studies, self.labeller, self.settings.against),
@@ -317,16 +315,3 @@ class RewardService:
             study = batch.studies[i].id
             raise RewardNotFinite(f"reward term {name} gave {value[i]} for study {study}")
         return value
-
-
-def _studies(references: Sequence[Study | str]) -> list[Study]:
-    studies = []
-    for index, reference in enumerate(listed(references, "references", "studies or reports")):
-        if isinstance(reference, str):
-            reference = Study(id=str(index), split="", report=reference, labels=None, images=())
-        if not isinstance(reference, Study):
-            raise TypeError(
-                f"references[{index}] is {type(reference).__name__}; wanted a Study or its report"
-            )
-        studies.append(reference)
-    return studies

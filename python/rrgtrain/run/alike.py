@@ -24,10 +24,12 @@ from rrgdata.settings import DataSettings
 from rrgdata.study import Study
 from rrgdata.subset import Subset
 from rrgpolicy.ranks import ranks
-from rrgtrain.errors import UserError
+from rrgtrain.config import load_config
+from rrgtrain.errors import Stopped, UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import MOVABLE, digest_of, leaves
 from rrgtrain.state.files import start_files
+from rrgtrain.state.rundir import RunDir
 
 _PACKAGES = ("torch", "transformers", "peft", "numpy")
 
@@ -123,3 +125,15 @@ def _studies_digest(studies: list[Study]) -> str:
         row = [study.id, study.report, study.labels, study.expert, images, *context]
         digest.update(json.dumps(row, default=str).encode())
     return digest.hexdigest()
+
+
+def begun_in(run: RunDir) -> Recipe | None:
+    """Load the recipe whose beginning a directory holds; None where it holds none."""
+    if run.report.is_file() or not run.config.is_file():
+        return None
+    try:
+        return load_config(Recipe, run.config, [])
+    except Stopped:
+        raise
+    except UserError:  # a file that is no run's, or of another version
+        return None

@@ -42,7 +42,7 @@ from rrgpolicy.model.template import check_prompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler, Sample
-from rrgtrain.errors import Stopped, UserError
+from rrgtrain.errors import UserError
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.run.checked import check_policy, require_sampling
 from rrgtrain.run.generated import GeneratedFile, describe_images
@@ -294,8 +294,6 @@ def _decoded(
             shown = study.images if data.images != "none" else ()
             pixels = encode([image.path for image in shown], notes)
             return Decoded(pixels, describe_images(study, root), notes)
-        except Stopped:
-            raise
         except UserError as error:
             return error
         except OSError as error:

@@ -21,7 +21,7 @@ from rrgpolicy.model.prompt import encode_prompt
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, Member, build_algorithm
-from rrgtrain.errors import Stopped, UserError
+from rrgtrain.errors import UserError
 from rrgtrain.run.checked import SERVED, check_start
 from rrgtrain.run.session import load_for
 from rrgtrain.run.sharing import example_prompts
@@ -45,8 +45,6 @@ def check_model(recipe: Recipe) -> Iterator[str]:
         engine = recipe.rollout.engine
         check_start(settings, engine, one_image=recipe.data.one_image)
         policy = load_for(settings, settings.path, engine, masters=False)
-    except Stopped:
-        raise
     except UserError as error:
         yield f"model: {REFUSED}{error}"
         return
@@ -63,8 +61,6 @@ def check_model(recipe: Recipe) -> Iterator[str]:
     for name, line in lines.items():
         try:
             yield f"{name}: {line()}"
-        except Stopped:
-            raise
         except UserError as error:
             yield f"{name}: {REFUSED}{error}"
 

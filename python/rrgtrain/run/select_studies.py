@@ -35,8 +35,7 @@ from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.config import dump_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.run.alike import require_same_subset
-from rrgtrain.run.begun import begun_in
+from rrgtrain.run.alike import begun_in, require_same_subset
 from rrgtrain.run.checked import SERVED, check_policy, require_sampling
 from rrgtrain.run.data import held_back, read_studies, split_of
 from rrgtrain.run.session import start_policy

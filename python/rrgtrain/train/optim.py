@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rrgpolicy.ranks import ranks
-from rrgtrain.errors import NotFinite, Stopped, UserError
+from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.schema import RlSettings
 from rrgtrain.state.tree import PerRank
 
@@ -135,8 +135,6 @@ def _try_8bit(device: torch.device) -> None:
     weight.grad = torch.zeros_like(weight)
     try:
         bitsandbytes.optim.AdamW8bit([weight], lr=0.0).step()
-    except Stopped:
-        raise
     except Exception as error:
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
         raise UserError(

@@ -78,7 +78,7 @@ def test_terms_of_the_packages_are_ours(oracle, tmp_path):
 
 
 def test_stress_has_the_same_table_of_a_package_and_of_ours(oracle, tmp_path, capsys):
-    """On random weights: that a term is the package's, beside `severity`; not whose order is right."""
+    """On random weights a term is shown to be the package's, not to order errors rightly."""
     place = archives.write_archive(tmp_path / "radgraph", "radgraph-xl", encoder=archives.TINY)
     own = {"weights": str(place)}
     options = {"radgraph": own, "radgraph-official": {**own, "worker": oracle}}

@@ -294,7 +294,7 @@ def test_a_step_is_told_what_it_alone_has_read() -> None:
 
 def test_seconds_are_kept_per_term_and_per_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("rrgtrain.rewards.batch.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("rrgclinical.common.stopwatch.time.perf_counter", lambda: now[0])
 
     class Slow:
         def label(self, reports: Sequence[str]) -> np.ndarray:
