@@ -70,7 +70,7 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
     words += ["rollout.url=http://127.0.0.1:1", "rollout.wait=0"]
     status, lines = told(capsys, sighted("llava_onevision"), *words, "policy.max_pixels=null")
     assert lines["model"].startswith("LlavaOnevision")
-    assert status == 1 and "REFUSED: vLLM at http://127.0.0.1:1/health" in lines["engine"]
+    assert status == 1 and "REFUSED: no answer from vLLM at http://127.0.0.1:1/" in lines["engine"]
     status, lines = told(capsys, checkpoint("qwen3_5"), "rollout.engine=vllm", "policy.device=cpu")
     assert status == 1 and "in bf16 alone; set policy.dtype=bfloat16" in lines["model"]
     stub_vllm.install(monkeypatch)
