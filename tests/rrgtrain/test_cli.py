@@ -92,7 +92,6 @@ def in_a_shell(*words: str, cwd: Path) -> subprocess.CompletedProcess:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=500,
         check=False,
     )
 
@@ -512,8 +511,7 @@ def test_a_label_nobody_knows(nih: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_bad_input_by_a_process_of_its_own(root: Path, tmp_path: Path) -> None:
     transparent_image(root)
-    # of the working directory, which is looked in first: only an adapter needs it
-    (tmp_path / "peft.py").write_text("raise SystemExit('peft was loaded')")
+    (tmp_path / "peft.py").write_text("raise SystemExit('peft is for an adapter')")  # found first
     done = in_a_shell(*SFT, "--out", "run", *iu_xray(root), cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1 and "transparent pixels" in done.stderr

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TypeGuard
 
-from torch import nn
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -28,6 +28,14 @@ def is_lora(module: nn.Module) -> TypeGuard[LoraLayer]:
 def is_whole_copy(module: nn.Module) -> bool:
     """Return True for a module that an adapter keeps a copy of (`modules_to_save`)."""
     return isinstance(module, _loaded("peft.utils", "ModulesToSaveWrapper"))
+
+
+def adapter_state(model: PeftModel, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return what of the model's state dict goes into an adapter's file."""
+    from peft import get_peft_model_state_dict
+
+    own: dict[str, Tensor] = get_peft_model_state_dict(model, state)
+    return own
 
 
 def _loaded(module: str, name: str) -> type | tuple[()]:

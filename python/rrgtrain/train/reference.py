@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -26,9 +26,6 @@ from rrgpolicy.ranks.layout import Layout
 from rrgtrain.errors import UserError
 from rrgtrain.schema import PolicySettings
 from rrgtrain.state.remembered import TINY, base_of
-
-if TYPE_CHECKING:
-    from peft import PeftModel
 
 START = "rrgtrain_start"
 
@@ -142,7 +139,7 @@ def _view(policy: Policy, model: Any, **options: Any) -> Reference:
     return Reference(model=model, **{**kept, **options})
 
 
-def _is_base(model: PeftModel) -> bool:
+def _is_base(model: Any) -> bool:
     """Whether the adapter changes nothing yet: LoRA begins with B = 0."""
     learned = [p for n, p in model.named_parameters() if "lora_B" in n or "lora_embedding_B" in n]
     other = [n for n, p in model.named_parameters() if p.requires_grad and "lora_" not in n]
@@ -150,7 +147,7 @@ def _is_base(model: PeftModel) -> bool:
 
 
 @torch.no_grad()
-def _copy_adapter(model: PeftModel, source: str, target: str) -> None:
+def _copy_adapter(model: Any, source: str, target: str) -> None:
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
         if f".{target}." in name:
@@ -159,7 +156,7 @@ def _copy_adapter(model: PeftModel, source: str, target: str) -> None:
 
 
 @contextmanager
-def _switched(model: PeftModel, own: str) -> Iterator[None]:
+def _switched(model: Any, own: str) -> Iterator[None]:
     model.set_adapter(START, inference_mode=True)
     try:
         yield

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from rrgclinical.common.files import atomic_directory
-from rrgpolicy.model.adapters import is_adapted
+from rrgpolicy.model.adapters import adapter_state, is_adapted
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
 from rrgpolicy.ranks.sharding import full_state_dict, is_sharded
@@ -38,8 +38,6 @@ def _weights(policy: Policy) -> dict[str, Tensor]:
     found.update(policy.model.named_buffers(remove_duplicate=False))
     state = {name: found[name] for name in policy.model.state_dict()}
     if is_adapted(policy.model):  # without its base, which rank 0 might not hold
-        from peft import get_peft_model_state_dict
-
-        own = {id(w) for w in get_peft_model_state_dict(policy.model, state).values()}
+        own = {id(w) for w in adapter_state(policy.model, state).values()}
         state = {name: weight for name, weight in state.items() if id(weight) in own}
     return state
