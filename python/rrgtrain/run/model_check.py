@@ -33,6 +33,8 @@ REFUSED = "REFUSED: "
 # Of a radiograph as it comes from a detector, in pixels.
 WIDTH, HEIGHT = 2500, 2048
 TOKENS = 16
+# Seconds for a server that does not answer: who checks sits before the terminal.
+PATIENCE = 10.0
 
 
 def check_model(recipe: Recipe) -> Iterator[str]:
@@ -151,8 +153,10 @@ def _engine(policy: Policy, recipe: Recipe) -> str:
     )
     with TemporaryDirectory() as folder:
         served = Path(folder) / SERVED
-        require_engine(recipe.rollout, served)
-        sampler = PolicySampler(lambda policy: build_engine(recipe, policy, served))
+        rollout = replace(recipe.rollout, wait=min(recipe.rollout.wait, PATIENCE))
+        require_engine(rollout, served)
+        quick = replace(recipe, rollout=rollout)
+        sampler = PolicySampler(lambda policy: build_engine(quick, policy, served))
         try:
             with sampler.weights(policy) as sample:
                 rollouts = sample(request)

@@ -11,6 +11,7 @@ import pytest
 
 from rrgpolicy.rollout import TransformersEngine
 from rrgtrain.cli import main
+from rrgtrain.run import model_check
 from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import text_directory
 from tests.rrgpolicy.model.sighted import sighted
@@ -67,7 +68,8 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
     status, lines = told(capsys, sighted("llava_onevision"), *words, "policy.max_pixels=null")
     assert lines["model"].startswith("LlavaOnevision") and "vllm is not" in lines["engine"]
     words = ["rollout.engine=vllm_server", "data.images=none", "policy.min_pixels=null"]
-    words += ["rollout.url=http://127.0.0.1:1", "rollout.wait=0"]
+    words += ["rollout.url=http://127.0.0.1:1"]
+    monkeypatch.setattr(model_check, "PATIENCE", 0.0)
     status, lines = told(capsys, sighted("llava_onevision"), *words, "policy.max_pixels=null")
     assert lines["model"].startswith("LlavaOnevision")
     assert status == 1 and "REFUSED: no answer from vLLM at http://127.0.0.1:1/" in lines["engine"]
