@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+# these sources, whichever checkout is installed
+SOURCES = str(Path(__file__).resolve().parents[1] / "python")
 MEASURE = """
 import resource, sys
 import {modules}
@@ -17,7 +21,8 @@ print(used.ru_utime + used.ru_stime, *sorted(heavy))
 def imported(modules: str) -> tuple[float, list[str]]:
     """Return seconds of processor of a new Python that imports them, and what it loaded."""
     command = [sys.executable, "-c", MEASURE.format(modules=modules)]
-    seconds, *heavy = subprocess.check_output(command, text=True).split()
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    seconds, *heavy = subprocess.check_output(command, text=True, env=environment).split()
     return float(seconds), heavy
 
 
