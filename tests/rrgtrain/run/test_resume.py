@@ -24,7 +24,7 @@ from tests.rrgtrain.runs import (
     started,
 )
 
-SFT, RL = "rrgtrain.train.sft", "rrgtrain.train.rl"
+SFT, RL, STEPS = "rrgtrain.train.sft", "rrgtrain.train.rl", "rrgtrain.train.update"
 SCORE, SAVE = "rrgtrain.train.evaluate:score", "rrgpolicy.model.policy:Policy.save"
 REWARD = "rrgtrain.rewards.service:RewardService.__call__"
 AHEAD = "rrgtrain.rewards.service:RewardService._read_ahead"
@@ -45,10 +45,10 @@ MOMENTS = [
     At(SAVE),
     At(SCORE),  # the evaluation of SFT
     At(f"{RL}:sample_groups"),
-    At(f"{RL}:accumulate_gradients"),
+    At(f"{STEPS}:accumulate_gradients"),
     At("rrgtrain.train.rl_run:RlRun.complete"),
     At(SCORE),
-    At(f"{RL}:apply_step", 2),
+    At(f"{STEPS}:apply_step", 2),
     At(SAVE),
     At(SCORE),
     At("rrgtrain.run.outcome:draw"),
@@ -283,7 +283,7 @@ def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path)
     for home in homes:
         home.mkdir()
     assert command(*words, cwd=homes[0]).status == 0
-    for at in (At(f"{SFT}:sft_loss", 4), At(f"{RL}:accumulate_gradients", 3)):
+    for at in (At(f"{SFT}:sft_loss", 4), At(f"{STEPS}:accumulate_gradients", 3)):
         assert command(*words, cwd=homes[1], at=at).status == 75
         words = ["demo", "--resume", "run"]
     done = command(*words, cwd=homes[1])
