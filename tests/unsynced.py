@@ -6,6 +6,14 @@ What is read back comes out of the system's memory, also after kill -9; no test 
 from __future__ import annotations
 
 import os
+from typing import Protocol
+
+
+class HasFileno(Protocol):
+    """Is what `os.fsync` takes beside a number: an open file."""
+
+    def fileno(self) -> int:
+        """Return its number."""
 
 
 def patch_once() -> None:
@@ -13,5 +21,5 @@ def patch_once() -> None:
     os.fsync = _check
 
 
-def _check(handle: int) -> None:
-    os.fstat(handle)
+def _check(handle: int | HasFileno) -> None:
+    os.fstat(handle if isinstance(handle, int) else handle.fileno())

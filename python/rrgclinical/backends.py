@@ -1,4 +1,4 @@
-"""Build labellers and extractors by name."""
+"""Build labellers and extractors by name, and check what is handed to them."""
 
 from __future__ import annotations
 

@@ -34,9 +34,10 @@ def _content(message: Any) -> str:
 
 
 def _text(part: dict[str, Any]) -> str:
-    if "text" not in part and isinstance(part.get("type"), str) and part["type"] != "text":
-        return ""
     text = part.get("text")
+    # a column of parts of several types has a None where a type has no such key
+    if text is None and isinstance(part.get("type"), str) and part["type"] != "text":
+        return ""
     if part.get("type") not in ("text", "output_text") or not isinstance(text, str):
         raise TypeError(f"a part of a message is {part!r:.80}; wanted its type text, and a text")
     return text

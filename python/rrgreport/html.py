@@ -9,7 +9,7 @@ from typing import Any
 
 from rrgclinical import Extractor, build_extractor
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import atomic_write, read_whole
+from rrgclinical.common.files import atomic_write, read_whole_text
 from rrgclinical.common.shown import hidden, redacted
 from rrgclinical.metrics.registry import METRICS, metric_of
 from rrgclinical.scorecard import first_rows, foot, headline, read_card, tables
@@ -95,7 +95,7 @@ def draw(run: RunFiles, summary: RunSummary, out: Path | None = None) -> Path:
 
 def _config(path: Path) -> str:
     try:
-        return read_whole(path).decode("utf-8")
+        return read_whole_text(path)
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
 

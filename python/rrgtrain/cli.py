@@ -18,8 +18,6 @@ from rrgtrain.errors import UserError
 
 # A path from home that the shell has left as it is, as in --out=~/run; settings expand their own.
 FROM_HOME = re.compile(r"^((?:[^.=]*=)?)~(?=/)")
-
-
 # Their files are what they are for, and whole though nobody reads what they print.
 LEAVING = ("init", "export", "report")
 
@@ -98,7 +96,7 @@ def understood(words: Sequence[str]) -> argparse.Namespace:
     if empty := empty_word(words):
         top.error(f"{empty} is empty; write it out, or set the variable of the shell it came from")
     if (odd := next(filter(odd_text, words), None)) is not None:
-        top.error(f"{odd!r} is not UTF-8; give what it names a name in UTF-8")
+        top.error(f"{odd!r} is not UTF-8 text; rename the file that it names, or type it again")
     if (two := " ".join(words[:2])) in COMMANDS:
         words = [two, *words[2:]]
     options, rest = top.parse_known_args(words)

@@ -42,7 +42,6 @@ from rrgtrain.schema.keys import (
 )
 
 T = TypeVar("T")
-# the way to a value: keys and, in a list, numbers
 _WRITTEN = "_written"
 
 
@@ -90,8 +89,8 @@ def load_config(
         loc, value = text
         key = ".".join(map(str, loc))
         raise UserError(
-            f"{_place(schema, loc, places)}: {key} is {redacted(repr(value))}, with a NUL or half "
-            "a character (a byte that is no UTF-8); write it in UTF-8, and without"
+            f"{_place(schema, loc, places)}: {key!r} is {redacted(repr(value))}, which holds a NUL "
+            "or a byte that is not UTF-8; write it as UTF-8 text without a NUL"
         )
     try:
         if odd and isinstance(odd[1], float):

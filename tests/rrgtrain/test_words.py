@@ -80,7 +80,7 @@ def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(
     ):
         assert main(words) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "is not UTF-8; give what it names a name in UTF-8" in line
+        assert "is not UTF-8 text; rename the file that it names" in line
     assert not list(tmp_path.iterdir())
 
 
@@ -89,7 +89,7 @@ def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(
     [
         (["plan", "policy.path=~nobody-is-called-so/x"], "begins with ~ and the name of no user"),
         (["plan", "rl.algorithm=nosuch", "--stage=rl"], "rl.algorithm='nosuch' is unknown"),
-        (["plan", "mine.yaml"], "mine.yaml:1: policy.path is 'a\\x00b', with a NUL or half a"),
+        (["plan", "mine.yaml"], "mine.yaml:1: 'policy.path' is 'a\\x00b', which holds a NUL"),
     ],
 )
 def test_a_plan_takes_no_word_that_its_run_would_refuse(

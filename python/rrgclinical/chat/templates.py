@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import read_whole
+from rrgclinical.common.files import read_whole_text
 
 
 def read_template(judge: str, file: str | Path) -> str:
     """Read a prompt with one {reference} and one {candidate}; UserError names the judge."""
     path = Path(file).expanduser()
     try:
-        text = read_whole(path).decode("utf-8")
+        text = read_whole_text(path)
     except OSError as error:
         raise UserError(f"{judge}: prompt {path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import glob
+import io
 import os
 import re
 import shutil
@@ -47,6 +48,15 @@ def read_whole(path: str | Path) -> bytes:
     path = Path(path)
     require_end(path)
     return path.read_bytes()
+
+
+def read_whole_text(path: str | Path, encoding: str = "utf-8") -> str:
+    """Read a text to its end, its line ends as line feeds.
+
+    Raises as `read_whole`, and UnicodeDecodeError.
+    """
+    with io.TextIOWrapper(io.BytesIO(read_whole(path)), encoding=encoding) as text:
+        return text.read()
 
 
 def atomic_write(path: str | Path, data: bytes | str, *, private: bool = False) -> None:

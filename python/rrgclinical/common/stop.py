@@ -40,6 +40,7 @@ class Stopping:
         self._cut = False
         self._interrupted = False
         self._installed = False
+        self._owed = False
         self.program = ""
 
     @contextmanager
@@ -54,7 +55,7 @@ class Stopping:
             yield
             return
         self.requested, self._deferred, self._installed = None, False, True
-        self._cut = self._interrupted = False
+        self._cut = self._interrupted = self._owed = False
         self.program = program
         taken = [*WARNINGS, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -63,8 +64,8 @@ class Stopping:
 
         def unraisable(ignored: sys.UnraisableHookArgs) -> None:
             stop = self.stop_in(ignored.exc_value)
-            if stop is None:
-                hook(ignored)
+            if stop is None or self.stop_in(sys.exception()) is not None:
+                hook(ignored)  # an error of its own, though it may be one behind a stop under way
             else:
                 self._once_more(stop)
 
@@ -102,9 +103,15 @@ class Stopping:
 
     def stop_in(self, error: BaseException | None) -> BaseException | None:
         """Find the stop by a signal that has led to `error`, None where none has."""
-        while error is not None and not isinstance(error, Stopped | KeyboardInterrupt):
-            error = error.__cause__ or error.__context__
-        return None if self.requested is None else error
+        left, visited = [error] if self.requested is not None else [], set[int]()
+        while left:
+            one = left.pop()
+            if isinstance(one, Stopped | KeyboardInterrupt):
+                return one
+            if one is not None and id(one) not in visited:
+                visited.add(id(one))
+                left += [one.__context__, one.__cause__]
+        return None
 
     def check(self) -> None:
         """Raises `Stopped` if a signal has come."""
@@ -122,6 +129,7 @@ class Stopping:
 
     def _stopped(self) -> Stopped:
         assert self.requested is not None
+        self._owed = False
         stopped = Stopped(f"stopped by {self.requested.name}")
         if self.requested is signal.SIGINT:
             stopped.status = INTERRUPTED
@@ -136,6 +144,7 @@ class Stopping:
             signal.signal(number, self._handle)  # which the second Ctrl-C took off
         elif number is signal.SIGINT:
             self._interrupted = False  # the same Ctrl-C is no second one
+        self._owed = True
         # not a Thread: starting one takes locks, and a signal may come inside of anything
         _thread.start_new_thread(self._send, (number,))
 
@@ -143,11 +152,13 @@ class Stopping:
         time.sleep(_AGAIN)
         main = threading.main_thread().ident
         # the signal itself and not `interrupt_main`, which wakes nobody who waits for a socket
-        if main is not None and signal.getsignal(number) == self._handle:
+        # not where the stop was raised by another way meanwhile, or the command has ended
+        if self._owed and main is not None and signal.getsignal(number) == self._handle:
             signal.pthread_kill(main, number)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self._interrupted and number == signal.SIGINT:
+            self._owed = False
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise KeyboardInterrupt
         self._interrupted |= number == signal.SIGINT

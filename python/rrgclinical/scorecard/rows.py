@@ -12,7 +12,7 @@ from typing import Any
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import read_whole
+from rrgclinical.common.files import read_whole_text
 from rrgclinical.common.spreadsheets import (
     declared_separator,
     delimiter_of,
@@ -45,7 +45,7 @@ class Row(dict[str, Any]):
 def read_rows(path: Path, split: str | None) -> tuple[list[Row], tuple[str, ...]]:
     """Read every row of a file, and notes; UserError where there is none."""
     try:
-        text = read_whole(path).decode("utf-8-sig")
+        text = read_whole_text(path, "utf-8-sig")
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:

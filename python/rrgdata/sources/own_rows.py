@@ -74,8 +74,8 @@ def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
 
 def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     number = 0
-    require_end(path)
     try:
+        require_end(path)
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():

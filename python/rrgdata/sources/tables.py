@@ -46,9 +46,9 @@ def csv_rows(path: Path, *, delimiters: str = ",") -> Generator[list[str]]:
     line "sep=;" above the header. UserError: a file that cannot be read, is not UTF-8 or not CSV.
     """
     number = 0
-    require_end(path)
     opened: Callable[[Path], Any] = open_gzip if path.suffix == ".gz" else partial(open, mode="rb")
     try:
+        require_end(path)
         with (
             long_cells(),
             io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as stream,

@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 
 from rrgclinical.common.errors import outside_line
+from rrgclinical.common.stop import stopping
 from rrgpolicy.ranks import ranks
 from rrgtrain.commands.command import Command
 from rrgtrain.config import load_config
@@ -79,10 +80,11 @@ def _advised(command: Command, out: Path) -> Iterator[None]:
     """Add to an error that ends the work how it goes on."""
     try:
         yield
-    except Stopped as stopped:
-        stopped.args = (f"{stopped}; {how_to_go_on(command, out)}",)
-        raise
     except Exception as error:
+        stop = error if isinstance(error, Stopped) else stopping.stop_in(error)
+        if isinstance(stop, Stopped):
+            stop.args = (f"{stop}; {how_to_go_on(command, out)}",)
+            raise
         line = outside_line(error)
         if not line:
             raise

@@ -21,7 +21,7 @@ from rrgpolicy.model.prompt import encode_prompt
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, Member, build_algorithm
-from rrgtrain.errors import UserError
+from rrgtrain.errors import Stopped, UserError
 from rrgtrain.run.checked import SERVED, check_start
 from rrgtrain.run.session import load_for
 from rrgtrain.run.sharing import example_prompts
@@ -33,8 +33,7 @@ REFUSED = "REFUSED: "
 # Of a radiograph as it comes from a detector, in pixels.
 WIDTH, HEIGHT = 2500, 2048
 TOKENS = 16
-# Seconds for a server that does not answer: who checks sits before the terminal.
-PATIENCE = 10.0
+PATIENCE = 10.0  # seconds for a server that does not answer
 
 
 def check_model(recipe: Recipe) -> Iterator[str]:
@@ -47,6 +46,8 @@ def check_model(recipe: Recipe) -> Iterator[str]:
         engine = recipe.rollout.engine
         check_start(settings, engine, one_image=recipe.data.one_image)
         policy = load_for(settings, settings.path, engine, masters=False)
+    except Stopped:
+        raise
     except UserError as error:
         yield f"model: {REFUSED}{error}"
         return
@@ -63,6 +64,8 @@ def check_model(recipe: Recipe) -> Iterator[str]:
     for name, line in lines.items():
         try:
             yield f"{name}: {line()}"
+        except Stopped:
+            raise
         except UserError as error:
             yield f"{name}: {REFUSED}{error}"
 

@@ -32,7 +32,7 @@ from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler
-from rrgtrain.config import dump_config
+from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.alike import begun_in, require_same_subset
@@ -75,6 +75,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
         if ranks.is_main():
             begun = begun_in(run) == recipe
             if run.config.is_file() and not begun:
+                load_config(Recipe, run.config, [])  # one that cannot be read says so
                 raise UserError(
                     f"{out} holds another selection or run; name another directory by --out, or "
                     f"give the settings of {run.config}"

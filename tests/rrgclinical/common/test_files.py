@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import atomic_write, read_whole, require_file_place
+from rrgclinical.common.files import atomic_write, read_whole, read_whole_text, require_file_place
 
 
 def kinds(folder: Path) -> list[tuple[str, int]]:
@@ -54,3 +54,11 @@ def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
         read_whole(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_whole(tmp_path / "none")
+
+
+def test_a_text_of_any_system_has_line_feeds(tmp_path: Path) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n")
+    assert read_whole_text(file, "utf-8-sig") == "one\ntwo\nthree\n"
+    with pytest.raises(UnicodeDecodeError):
+        read_whole_text(file, "ascii")

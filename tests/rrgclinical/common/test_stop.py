@@ -267,25 +267,86 @@ def test_a_second_interrupt_in_a_destructor_does_not_wait_either() -> None:
             _die_and_live_on(signal.SIGINT)
 
 
-def test_what_a_destructor_swallows_waits_for_the_end_of_a_phase() -> None:
+def test_what_a_destructor_swallows_waits_for_the_end_of_a_phase(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     stopping = Stopping()
     with stopping.installed("rrgtrain"), stopping.deferred():
         with stopping._set(False, True):
             _Dying(signal.SIGTERM)
-        time.sleep(3 * stop._AGAIN)
+        while "SIGTERM: finishing the phase" not in capfd.readouterr().err:
+            time.sleep(stop._AGAIN)
         with pytest.raises(Stopped):
             stopping.check()
+
+
+def test_a_stop_that_arrives_by_another_way_is_not_sent_again() -> None:
+    tidied = []
+
+    def ends(stopping: Stopping) -> None:
+        try:
+            with stopping.deferred():
+                with stopping._set(False, True):
+                    _Dying(signal.SIGTERM)
+                stopping.check()
+        finally:
+            time.sleep(3 * stop._AGAIN)
+            tidied.append("all of it")
+
+    stopping = Stopping()
+    with stopping.installed("rrgtrain"), pytest.raises(Stopped):
+        ends(stopping)
+    assert tidied == ["all of it"]
+
+
+class _Failing:
+    def __del__(self) -> None:
+        raise KeyError("its own")
+
+
+def test_an_error_of_a_destructor_behind_a_stop_cuts_nothing_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ignored: list[object] = []
+    tidied = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda it: ignored.append(it.exc_type))
+
+    def ends() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            _Failing()
+            time.sleep(3 * stop._AGAIN)
+            tidied.append("all of it")
+
+    with Stopping().installed("rrgtrain"), pytest.raises(Stopped):
+        ends()
+    assert ignored == [KeyError] and tidied == ["all of it"]
+
+
+def _ends_otherwise() -> None:
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except Stopped:
+        raise ValueError("of another cause") from RuntimeError("the cause")
+
+
+def test_a_stop_is_seen_behind_any_cause() -> None:
+    stopping = Stopping()
+    with stopping.installed("rrgtrain"):
+        with pytest.raises(ValueError, match="of another cause") as caught:
+            _ends_otherwise()
+        assert isinstance(stopping.stop_in(caught.value), Stopped)
+        circle = ValueError("its own cause")
+        circle.__cause__ = circle
+        assert stopping.stop_in(circle) is None
 
 
 def test_another_error_of_a_destructor_goes_to_the_hook_that_was_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Failing:
-        def __del__(self) -> None:
-            raise KeyError("its own")
-
     ignored: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda it: ignored.append(it.exc_type))
     with Stopping().installed("rrgtrain"):
-        Failing()
+        _Failing()
     assert ignored == [KeyError]

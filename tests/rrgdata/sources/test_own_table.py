@@ -13,7 +13,7 @@ import pytest
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata import Catalogue, Study
 from rrgdata.load import open_studies
-from rrgdata.sources.tables import read_csv
+from rrgdata.sources.tables import csv_rows, read_csv
 from rrgtrain.errors import UserError
 from tests.rrgdata.common import catalogue_of, studies_under
 from tests.rrgtrain.common import recipe
@@ -379,3 +379,8 @@ def test_half_a_character_in_a_path_is_named(tmp_path: Path) -> None:
     path = tmp_path / "studies.jsonl"
     path.write_text(json.dumps(row(images="\ud800.png")) + "\n")
     assert r"has '\ud800.png', which is no Unicode, as images" in refused(path)
+
+
+def test_a_name_that_no_file_has_is_told_of_its_table(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="File name too long; wanted a readable file"):
+        next(csv_rows(tmp_path / f"{'n' * 300}.csv"))

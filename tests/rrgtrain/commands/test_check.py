@@ -11,6 +11,7 @@ import pytest
 
 from rrgpolicy.rollout import TransformersEngine
 from rrgtrain.cli import main
+from rrgtrain.errors import Stopped
 from rrgtrain.run import model_check
 from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import text_directory
@@ -116,3 +117,16 @@ def test_ends_of_a_report_that_no_token_has(
     assert main(["check", str(place), "data.images=none"]) == 1
     (refusal,) = capsys.readouterr().out.splitlines()
     assert line in refusal and refusal.startswith("model: REFUSED: ")
+
+
+def test_a_signal_is_no_verdict_on_the_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(*_: Any, **__: Any) -> None:
+        raise Stopped("stopped by SIGTERM")
+
+    for name in ("load_for", "_codec"):
+        with monkeypatch.context() as patch:
+            patch.setattr(model_check, name, cut)
+            assert main(["check", str(text_directory())]) == Stopped.status
+            assert "REFUSED" not in capsys.readouterr().out

@@ -114,7 +114,11 @@ def test_text_that_cannot_be_read_is_no_empty_report(part) -> None:
 
 def test_a_part_without_text_adds_nothing() -> None:
     function = trl_reward(RewardService(RewardSettings()))
-    parts = [{"type": "image"}, {"type": "output_text", "text": "Edema."}]
+    parts = [
+        {"type": "image"},
+        {"type": "image", "text": None},
+        {"type": "output_text", "text": "Edema."},
+    ]
     told = call(function, completions=[[{"role": "a", "content": parts}]], report=["Edema."])
     assert told == call(function, completions=["Edema."], report=["Edema."])
 

@@ -66,6 +66,10 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(
     assert len(calls) == sampled, "nothing is sampled twice"
     with pytest.raises(UserError, match="holds another selection or run; name another directory"):
         select(settings("select.share=0.25"), tmp_path / "broken")
+    config = tmp_path / "broken" / "config.yaml"
+    config.write_text(config.read_text().replace("share:", "shair:"))
+    with pytest.raises(UserError, match=r"config.yaml:\d+: unknown key 'select.shair'"):
+        select(settings(), tmp_path / "broken")
 
 
 def test_what_the_machine_lacks_is_told_before_anything_is_written(
