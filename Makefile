@@ -247,7 +247,7 @@ newest: $(NEWEST)/.installed
 		tests/rrgpolicy/model/test_probe.py tests/rrgpolicy/model/test_load.py tests/rrgpolicy/rollout/test_any_family.py \
 		tests/rrgkern/test_ops.py tests/rrgkern/test_second_order.py tests/rrgkern/logps tests/rrgkern/shared_prefix
 
-$(NEWEST)/.installed: pyproject.toml $(VENV)/.installed-dev
+$(NEWEST)/.installed: Makefile pyproject.toml $(VENV)/.installed-dev
 	$(PY) -m venv --clear $(NEWEST)
 	echo "import site; site.addsitedir('$$($(PY) $(SITE_PACKAGES))')" \
 		> "$$($(NEWEST)/bin/python $(SITE_PACKAGES))/venv.pth"

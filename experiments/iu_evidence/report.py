@@ -112,7 +112,10 @@ def _row(name: str, results: Sequence[Result], population: str) -> list[str]:
 
 
 def _over_validations(results: Results) -> list[str]:
-    """Each arm's first and last validation, and its groups of one reward: means over the folds."""
+    """Each arm's first and last validation, and its groups of one reward: means over the folds.
+
+    In brackets how many folds have the axis, where not all do: none found, no side to be right.
+    """
     logged = {n: row for n, row in results.items() if "validations" in row[0].facts}
     if not logged:
         return []
@@ -131,7 +134,8 @@ def _over_validations(results: Results) -> list[str]:
 
 def _mean_at(index: int, curves: Sequence[Sequence[float | None]]) -> str:
     values = [value for curve in curves if (value := curve[index]) is not None]
-    return f"{sum(values) / len(values):.3f}" if values else numbers.MISSING
+    fewer = f" ({len(values)})" if len(values) < len(curves) else ""
+    return f"{sum(values) / len(values):.3f}{fewer}" if values else numbers.MISSING
 
 
 def _draws(results: Sequence[Result]) -> list[str]:

@@ -18,8 +18,7 @@ from rrgtrain.errors import UserError
 
 # A path from home that the shell has left as it is, as in --out=~/run; settings expand their own.
 FROM_HOME = re.compile(r"^((?:[^.=]*=)?)~(?=/)")
-# Their files are what they are for, and whole though nobody reads what they print.
-LEAVING = ("init", "export", "report")
+LEAVING = ("init", "export", "report")  # files, whole though nobody reads what is printed
 
 
 class Parser(argparse.ArgumentParser):

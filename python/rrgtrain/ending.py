@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from rrgclinical.common.errors import outside_line
+from rrgclinical.common.errors import cause_line, outside_line
 from rrgclinical.common.shown import LONGEST_LINE, one_line, shortened
 from rrgclinical.common.stop import INTERRUPTED, stopping
 from rrgclinical.common.streams import lasting_output
@@ -54,8 +54,9 @@ def _with_last_line(command: Callable[[], int]) -> int:
         return stopped.status
     except Exception as error:
         stop = stopping.stop_in(error)
-        if isinstance(stop, Stopped):  # a library that was cut off says it in words of its own
-            _print_last_line(str(stop), stop)
+        if isinstance(stop, Stopped):  # a library was cut off, or something failed in tidying up
+            line = shortened(f"{stop}; behind it {cause_line(error)}", LONGEST_LINE)
+            _print_last_line(line, error)
             return stop.status
         line = str(error) if isinstance(error, UserError) else outside_line(error)
         line = shortened(line, LONGEST_LINE)

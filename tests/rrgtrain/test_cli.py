@@ -196,7 +196,7 @@ from rrgtrain.algorithms.base import loss_of, no_completion
 def build(recipe):
     def advantages(groups, rewards):
         return torch.linspace(-1, 1, len(rewards))
-    return Algorithm("mine", 2, no_completion, advantages, loss_of(recipe))
+    return Algorithm("mine", 2, no_completion, advantages, loss_of(recipe.rl, recipe.rollout))
 """
 
 

@@ -17,7 +17,7 @@ from rrgpolicy.model.codec import ReportCodec
 from rrgtrain.algorithms.group import Group, Member, group_offsets, scored_members
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.errors import UserError
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import Recipe, RlSettings, RolloutSettings
 
 # (ids of a sampled report, changed text, first changed character) -> ids of the changed report
 Reencode = Callable[[torch.Tensor, str, int], torch.Tensor]
@@ -148,3 +148,22 @@ def mean_centred(std: str) -> Advantages:
 def as_objective(value: torch.Tensor | Objective) -> Objective:
     """Advantages alone, as the objective they are."""
     return value if isinstance(value, Objective) else Objective(value)
+
+
+def loss_of(rl: RlSettings, rollout: RolloutSettings) -> PolicyLoss:
+    """The policy loss that the section `rl` describes; UserError where its options clash."""
+    try:
+        return PolicyLoss(
+            surrogate=rl.surrogate,
+            ratio_level=rl.ratio_level,
+            eps_low=rl.eps_low,
+            eps_high=rl.eps_high,
+            kl=rl.kl,
+            kl_ratio_weight=rl.kl_ratio_weight,
+            beta=rl.beta,
+            sampler_level=rollout.level,
+            sampler_mode="mask" if rollout.correction == "mask" else "truncate",
+            sampler_max=rollout.cap,
+        )
+    except ValueError as error:
+        raise UserError(f"rl: {error}") from error

@@ -88,7 +88,7 @@ def references(mode: str) -> dict[str, torch.Tensor]:
         sharding.setup(mode, policy, reference)
         settings, case = recipe("rl.beta=0.1", "rl.epochs=2"), CASES["KL to a reference"]
         groups = each_group_on_its_rank(groups_of(policy, case.sampled, edited=True))
-        spec, objective = loss_of(settings), objective_of(groups, case)
+        spec, objective = loss_of(settings.rl, settings.rollout), objective_of(groups, case)
         batch = rollout_logps(policy, reference, groups, objective, spec, settings.rl)
         assert batch.ref is not None and batch.old is not None
         # a rank has those of its own groups, and 0 elsewhere

@@ -99,7 +99,7 @@ def objective_of(groups: list[Group], case: Case) -> Objective:
 def computed(policy: Policy, reference: Policy | None, groups: list[Group], case: Case) -> Found:
     whole = recipe(*case.overrides)
     settings: RlSettings = whole.rl
-    objective, spec = objective_of(groups, case), loss_of(whole)
+    objective, spec = objective_of(groups, case), loss_of(whole.rl, whole.rollout)
     kept = reference if case.oracle or settings.beta > 0 else None
     fixed = rollout_logps(policy, kept, groups, objective, spec, settings) if case.fixed else None
     update = accumulate(

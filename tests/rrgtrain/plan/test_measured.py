@@ -183,7 +183,7 @@ def measured(name: str) -> Measured:
 
     def update() -> None:
         if case.members > 1:
-            loss = loss_of(cfg)
+            loss = loss_of(cfg.rl, cfg.rollout)
             accumulate(policy, None, groups, objective, loss, cfg.rl, read_logps=not alone)
             return
         reports = [dataclasses.replace(g.study, report=text(case, policy)) for g in groups]

@@ -79,7 +79,7 @@ def test_what_is_held_is_what_the_formula_says(options: dict) -> None:
     optimizer = adamw(policy.model, 1e-3, 0.0)
 
     def gradients() -> None:
-        accumulate(policy, None, groups, advantages, loss_of(cfg), cfg.rl)
+        accumulate(policy, None, groups, advantages, loss_of(cfg.rl, cfg.rollout), cfg.rl)
 
     gradients()
     apply_step(optimizer, clip_gradients(policy.model.parameters(), 1.0), 1e-3)

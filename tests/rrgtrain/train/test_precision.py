@@ -59,7 +59,9 @@ def whole(policy: Policy) -> dict[str, torch.Tensor]:
 
 def logps_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
     everything = torch.ones(len(members(groups)))
-    return rollout_logps(policy, None, groups, everything, loss_of(recipe()), recipe().rl).old
+    settings = recipe()
+    loss = loss_of(settings.rl, settings.rollout)
+    return rollout_logps(policy, None, groups, everything, loss, settings.rl).old
 
 
 def backward(policy: Policy, overrides: tuple[str, ...] = ()) -> None:
@@ -67,7 +69,8 @@ def backward(policy: Policy, overrides: tuple[str, ...] = ()) -> None:
     groups = groups_of(policy, SAMPLED, edited=False)
     advantages = torch.linspace(-1.0, 1.0, len(members(groups)))
     settings = recipe(*overrides)
-    accumulate(policy, None, groups, advantages, loss_of(settings), settings.rl)
+    loss = loss_of(settings.rl, settings.rollout)
+    accumulate(policy, None, groups, advantages, loss, settings.rl)
 
 
 def test_parameters_gradients_and_moments_are_fp32_and_the_computation_is_not() -> None:

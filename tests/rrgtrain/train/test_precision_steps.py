@@ -54,7 +54,7 @@ def backward(policy: Policy, groups: list[Group]) -> None:
     """Real gradients, from a packed forward."""
     advantages = torch.linspace(-1.0, 1.0, len(members(groups)))
     cfg = recipe()
-    accumulate(policy, None, groups, advantages, loss_of(cfg), cfg.rl)
+    accumulate(policy, None, groups, advantages, loss_of(cfg.rl, cfg.rollout), cfg.rl)
 
 
 def whole(policy: Policy) -> dict[str, torch.Tensor]:
