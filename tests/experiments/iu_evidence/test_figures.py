@@ -80,3 +80,20 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
     for axis, line in zip(printed[1:], shown, strict=True):
         cells = [cell.strip() for cell in line.split("|")[3:-1]]
         assert cells == [value.rpartition(" to ")[2] for value in axis[1:]], axis
+
+
+def test_the_page_has_the_numbers_of_how_many_edits() -> None:
+    page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
+    table = page.partition("| `edit.max_edits`, fold 1 |")[2].splitlines()[2:5]
+    for arm, line in zip(("editgrpo", "edits_2", "edits_all"), table, strict=True):
+        file = ROOT / f"experiments/iu_evidence/results/judged/fold1/{arm}.json"
+        facts = Result.load(file).facts
+        validated, curves = facts["validations"], facts["curves"]
+        reward = validated["reward"]
+        assert [cell.strip() for cell in line.split("|")[2:-1]] == [
+            " ".join(f"{value:.3f}" for value in validated["f1_13"][::2]),
+            f"{reward[0]:.2f} to {reward[-1]:.2f}",
+            f"{np.mean(curves['entropy'][-5:]):.2f}",
+            f"{np.mean(curves['report_tokens'][-5:]):.0f}",
+            ", ".join(f"{100 * share:.0f} %" for share in facts["gradient_share"].values()),
+        ], arm
