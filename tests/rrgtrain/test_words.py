@@ -34,7 +34,7 @@ def test_one_line_names_the_mend(
     assert told in line
 
 
-@pytest.mark.parametrize("name", ["a" * 300, "loop/run", "file/run"])
+@pytest.mark.parametrize("name", ["a" * 300, "loop/run/er", "file/run/er"])
 @pytest.mark.parametrize("verb", ["sft", "rl", "eval", "select", "generate"])
 def test_a_name_that_cannot_be_is_not_tried_again(
     verb: str,
@@ -43,7 +43,10 @@ def test_a_name_that_cannot_be_is_not_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """75 lets a batch system start the same command again, and again."""
+    """75 lets a batch system start the same command again, and again.
+
+    Three parts: two would be a name of the hub, which `select` would ask for it.
+    """
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
     Path("file").write_text("")

@@ -11,22 +11,28 @@ from rrgclinical.common.errors import odd_text
 Loc = tuple[str | int, ...]
 
 
-def odd_numbers(tree: Any, loc: Loc = ()) -> Iterator[tuple[Loc, float]]:
+def odd_numbers(tree: Any) -> Iterator[tuple[Loc, float]]:
     """Find numbers that no setting takes, and where in the tree they are."""
-    if isinstance(tree, dict | list):
-        for part, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from odd_numbers(item, (*loc, part))
-    elif isinstance(tree, float | int):
-        fits = -(2**63) <= tree < 2**63 if isinstance(tree, int) else math.isfinite(tree)
+    for loc, leaf in _leaves(tree):
+        if isinstance(leaf, int):
+            fits = -(2**63) <= leaf < 2**63
+        else:
+            fits = not isinstance(leaf, float) or math.isfinite(leaf)
         if not fits:
-            yield loc, tree
+            yield loc, leaf
 
 
-def odd_texts(tree: Any, loc: Loc = ()) -> Iterator[tuple[Loc, str]]:
-    """Find texts that no JSON can hold, and where they are."""
-    if isinstance(tree, dict | list):
+def odd_texts(tree: Any) -> Iterator[tuple[Loc, str]]:
+    """Find texts, keys too, that no JSON can hold, and the way to or through them."""
+    for loc, leaf in _leaves(tree):
+        for text in (*loc, leaf):
+            if isinstance(text, str) and odd_text(text):
+                yield loc, text
+
+
+def _leaves(tree: Any, loc: Loc = ()) -> Iterator[tuple[Loc, Any]]:
+    if isinstance(tree, dict | list) and tree:
         for part, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from odd_texts(part, (*loc, part))
-            yield from odd_texts(item, (*loc, part))
-    elif isinstance(tree, str) and odd_text(tree):
+            yield from _leaves(item, (*loc, part))
+    else:
         yield loc, tree
