@@ -23,7 +23,7 @@ def odd_numbers(tree: Any) -> Iterator[tuple[Loc, float]]:
 
 
 def odd_texts(tree: Any) -> Iterator[tuple[Loc, str]]:
-    """Find texts, keys too, that no JSON can hold, and the way to or through them."""
+    """Find texts, keys too, that no JSON can hold, with the way there."""
     for loc, leaf in _leaves(tree):
         for text in (*loc, leaf):
             if isinstance(text, str) and odd_text(text):
