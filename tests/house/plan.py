@@ -254,7 +254,7 @@ VAGUE_LOCALS = {
 }
 
 # Violations that a rule still allows, by its name. A limit may only fall.
-LIMITS: dict[str, int] = {}
+LIMITS: dict[str, int] = {"rooms_take_their_section": 35}
 
 
 def unit(name: str) -> str:

@@ -173,6 +173,17 @@ def packages_are_small(root: Path) -> Iterator[str]:
             yield f"{package} has {lines} lines of Python, at most {limit}"
 
 
+def rooms_take_their_section(root: Path) -> Iterator[str]:
+    """Check that the trainer's functions take a section of the recipe, not the whole.
+
+    `plan.LIMITS` says how many still take it.
+    """
+    for module in tree.shipped(tree.modules(root)):
+        for function in tree.functions(module) if module.package == "rrgtrain" else ():
+            for name in tree.annotated(function, "Recipe"):
+                yield f"{function.at}: {function.qualified} takes the whole recipe as {name}"
+
+
 def public_functions_have_docstrings(root: Path) -> Iterator[str]:
     """Check that every module, and every public function and class in it, has a docstring."""
     for module in tree.documented(tree.modules(root)):
@@ -338,6 +349,7 @@ RULES: tuple[Rule, ...] = (
     long_signatures_are_records,
     files_are_short,
     packages_are_small,
+    rooms_take_their_section,
     json_has_one_reader,
     public_functions_have_docstrings,
     first_lines_are_plain,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -253,6 +254,15 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, in_class: bool) ->
     arguments = [*node.args.posonlyargs, *node.args.args]
     bound = in_class and arguments and arguments[0].arg in ("self", "cls")
     return len(arguments) + len(node.args.kwonlyargs) - bool(bound)
+
+
+def annotated(function: Function, name: str) -> Iterator[str]:
+    """Yield the parameters whose annotation names the class `name`."""
+    arguments = function.node.args
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        text = ast.unparse(argument.annotation) if argument.annotation else ""
+        if re.search(rf"\b{name}\b", text):
+            yield argument.arg
 
 
 def public_doors(all_modules: list[Module]) -> set[str]:
