@@ -47,6 +47,8 @@ def test_versions_are_those_of_the_package() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == rrgkern.__version__
     assert citation["license"] == "Apache-2.0"
+    newest = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert newest and newest[1] == f"{rrgkern.__version__}, {citation['date-released']}"
 
 
 def test_help_names_every_target() -> None:
