@@ -82,18 +82,33 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
         assert cells == [value.rpartition(" to ")[2] for value in axis[1:]], axis
 
 
-def test_the_page_has_the_numbers_of_how_many_edits() -> None:
+TABLES = {
+    "| `edit.max_edits`, fold 1 |": ("editgrpo", "edits_2", "edits_all"),
+    "| `rl.epochs=2`, fold 1 |": ("ratio_of_rollout", "ratio_1"),
+    "| AUC, fold 1 |": (
+        *("dr_grpo_65", "editgrpo_65", "dr_grpo", "editgrpo"),
+        *("dr_grpo_100", "editgrpo_100"),
+    ),
+}
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_the_page_has_the_numbers_of_each_training_that_is_not_judged(heading: str) -> None:
     page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
-    table = page.partition("| `edit.max_edits`, fold 1 |")[2].splitlines()[2:5]
-    for arm, line in zip(("editgrpo", "edits_2", "edits_all"), table, strict=True):
+    table = page.partition(heading)[2].splitlines()
+    names = [cell.strip() for cell in table[0].split("|")]
+    rows = table[2 : 2 + len(TABLES[heading])]
+    assert not table[2 + len(rows)], "the table has rows that nothing here holds"
+    for arm, line in zip(TABLES[heading], rows, strict=True):
         file = ROOT / f"experiments/iu_evidence/results/judged/fold1/{arm}.json"
         facts = Result.load(file).facts
         validated, curves = facts["validations"], facts["curves"]
         reward = validated["reward"]
-        assert [cell.strip() for cell in line.split("|")[2:-1]] == [
+        cells = [
             " ".join(f"{value:.3f}" for value in validated["f1_13"][::2]),
             f"{reward[0]:.2f} to {reward[-1]:.2f}",
             f"{np.mean(curves['entropy'][-5:]):.2f}",
             f"{np.mean(curves['report_tokens'][-5:]):.0f}",
             ", ".join(f"{100 * share:.0f} %" for share in facts["gradient_share"].values()),
-        ], arm
+        ][: len(names[names.index("F1 over 13 every ten steps") : -1])]
+        assert [cell.strip() for cell in line.split("|")[-1 - len(cells) : -1]] == cells, arm
