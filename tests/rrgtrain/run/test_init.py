@@ -119,5 +119,26 @@ def test_a_disk_that_fills_up_leaves_nothing_in_the_way(
         patch.setattr(init, "atomic_write", filling)
         assert main(words) == 2
     assert "No space left on device" in capsys.readouterr().err
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
     assert main(words) == 0
+
+
+def test_a_place_is_looked_at_before_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(table(tmp_path / "a.csv", images=False))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.py").symlink_to("elsewhere.py")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    before = sorted(p.name for p in tmp_path.rglob("*"))
+    monkeypatch.setattr(init, "usable", None)
+    for folder, told in (
+        (Path(data), "a.csv is a file, and no directory"),
+        (tmp_path / "a.csv" / "deep", "a.csv is a file, and no directory"),
+        (tmp_path / "dangling", "dangling is a link that leads nowhere"),
+        (tmp_path / "own", "own holds mine.py already"),
+    ):
+        assert main(["init", str(folder), "--data", data]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert told in line
+    assert sorted(p.name for p in tmp_path.rglob("*")) == before
