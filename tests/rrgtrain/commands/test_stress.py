@@ -128,7 +128,10 @@ def test_a_report_or_a_table_of_no_end_is_refused_at_once(tmp_path, capsys):
     for words, line in (
         (["--against", str(pairs)], "pairs.jsonl:2: second has 300,000 characters; wanted at most"),
         (["--reports", str(reports)], "reports.jsonl:1: 'report' has 299,999 characters; wanted"),
-        ([f"reward.options={{severity: {{table: {table}}}}}"], "2,097,152 characters; wanted at"),
+        (
+            [f"reward.options={{severity: {{table: {table}}}}}"],
+            "characters; wanted at most 1,048,576); write it as the packaged",
+        ),
     ):
         assert main(["stress", *FEW, *severity, *words]) == 2
         (told,) = capsys.readouterr().err.splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import os
 import re
 import shlex
 from pathlib import Path
@@ -84,11 +85,17 @@ def test_what_cannot_be_begun_is_one_line_and_leaves_nothing(
     empty.write_text("id,report,split\na,Clear.,test\n")
     wordless = tmp_path / "wordless.csv"
     wordless.write_text("id,text\na,Clear.\n")
+    os.mkfifo(tmp_path / "pipe.csv")
     cases = {
         "is gone": (tmp_path / "gone.csv", [], "does not exist"),
         "is broken": (broken, [], "1 studies of"),
         "has no training": (empty, [], "no training study with a report"),
         "has no report": (wordless, [], "no column"),
+        "is a pipe": (
+            tmp_path / "pipe.csv",
+            [],
+            "pipe.csv is a pipe or a device, which may have no",
+        ),
         "another setting": (good, ["rl.lr=1"], "'rl.lr=1' is no setting of data"),
     }
     for name, (data, words, told) in cases.items():
