@@ -13,14 +13,13 @@ from yaml import YAMLError
 
 from rrgclinical import build_extractor
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import redacted
 from rrgreport import numbers
 from rrgreport.cases import Case, CaseSource, case_list, kept_cases
 from rrgreport.figures import PART_COLOURS, Rows, compared_figures
 from rrgreport.html import draw
 from rrgreport.judged import changes_labels, changes_reward
-from rrgreport.page import rendered, require_page
+from rrgreport.page import rendered, require_page, write_out
 from rrgreport.results import facts, finding_bars, headline_scores, table_rows
 from rrgreport.run_files import RunFiles, read_metrics
 from rrgreport.samples import Sample, read_samples
@@ -106,7 +105,7 @@ def write_comparison(paths: Sequence[Path], out: Path) -> RunSummary:
         runs=[(run.name, str(run.path), run.summary.title, facts(run.summary)) for run in runs],
         settings=_differences(runs),
     )
-    atomic_write(out, page)
+    write_out(out, page)
     return merged
 
 

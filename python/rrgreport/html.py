@@ -9,7 +9,7 @@ from typing import Any
 
 from rrgclinical import Extractor, build_extractor
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import atomic_write, read_whole_text
+from rrgclinical.common.files import read_whole_text
 from rrgclinical.common.shown import hidden, redacted
 from rrgclinical.metrics.registry import METRICS, metric_of
 from rrgclinical.scorecard import first_rows, foot, headline, read_card, tables
@@ -18,7 +18,7 @@ from rrgreport.cases import case_list, kept_cases
 from rrgreport.figures import PHASE_COLOURS, training_figures
 from rrgreport.heat import HeatScale, heat_scale, heaviest_words, shaded
 from rrgreport.names import RULES
-from rrgreport.page import rendered
+from rrgreport.page import rendered, write_out
 from rrgreport.redline import quoted, redline
 from rrgreport.results import facts, finding_bars, headline_scores, table_rows
 from rrgreport.rollouts import last_rollouts
@@ -82,7 +82,7 @@ def write_report(
         config=redacted(_config(run.config)) if os.path.lexists(run.config) else "",
     )
     path = Path(out) if out is not None else run.report
-    atomic_write(path, hidden(page))
+    write_out(path, hidden(page))
     return path
 
 

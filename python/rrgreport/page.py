@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import require_file_place
+from rrgclinical.common.files import atomic_write, make_parents, remove_empty, require_file_place
 from rrgclinical.common.shown import printable
 
 MADE = b'<meta name="generator" content="rrgtrain report">'
@@ -22,8 +22,8 @@ MADE = b'<meta name="generator" content="rrgtrain report">'
 
 def require_page(out: Path) -> None:
     """Raise UserError where `out` is something else than a report, which is not written over."""
+    require_file_place(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         if out.exists() and (not out.is_file() or MADE not in out.read_bytes()[:4096]):
             raise UserError(f"--out {out} is there and is no report; name another file")
     except OSError as error:
@@ -34,12 +34,21 @@ def require_drawing(out: Path) -> None:
     """Raise UserError where `out` is something else than an SVG, which is not written over."""
     require_file_place(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         head = out.read_bytes()[:4096].lstrip() if out.exists() else b"<svg"
         if not head.startswith((b"<svg", b"<?xml")) or b"<svg" not in head:
             raise UserError(f"--svg {out} is there and is no drawing; name another file")
     except OSError as error:
         raise UserError(f"--svg {out} cannot be written: {error.strerror}") from error
+
+
+def write_out(out: Path, text: str) -> None:
+    """Write a page or a drawing, and the directories above it."""
+    made = make_parents(out)
+    try:
+        atomic_write(out, text)
+    except BaseException:
+        remove_empty(made)
+        raise
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from rrgclinical.common.errors import empty_word, odd_text
+from rrgclinical.common.errors import bad_word, odd_text
 from rrgtrain.commands import COMMANDS
 from rrgtrain.commands.command import Command
 from rrgtrain.ending import reported
@@ -92,10 +92,8 @@ def understood(words: Sequence[str]) -> argparse.Namespace:
     """Parse the options; every key=value is an override wherever it stands."""
     top = parser()
     words = [FROM_HOME.sub(rf"\1{os.path.expanduser('~')}", word) for word in words]
-    if empty := empty_word(words):
-        top.error(f"{empty} is empty; write it out, or set the variable of the shell it came from")
-    if (odd := next(filter(odd_text, words), None)) is not None:
-        top.error(f"{odd!r} is not UTF-8 text; rename the file that it names, or type it again")
+    if bad := bad_word(words):
+        top.error(bad)
     if (two := " ".join(words[:2])) in COMMANDS:
         words = [two, *words[2:]]
     options, rest = top.parse_known_args(words)
@@ -158,6 +156,8 @@ def _look_here() -> None:
         here = os.getcwd()
     except FileNotFoundError as error:
         raise UserError("the working directory is gone; cd to one that is there") from error
+    if odd_text(here):
+        raise UserError(f"{here!r} is not UTF-8 text, and the working directory; cd to another")
     if here not in sys.path:
         sys.path.append(here)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rrgclinical.chat import read_template
 from rrgclinical.green import build_green, parse_judgement
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
@@ -155,3 +156,9 @@ def test_bad_input(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("{reference}")
     with pytest.raises(UserError, match=r"holds {candidate} 0 times; want one"):
         build_green({**base, "prompt": tmp_path / "short.txt"})
+    # a NUL is where the report was put
+    (tmp_path / "nul.txt").write_text("{reference} \0 {candidate}")
+    with pytest.raises(UserError, match=r"nul.txt holds a NUL"):
+        build_green({**base, "prompt": tmp_path / "nul.txt"})
+    (tmp_path / "marked.txt").write_text("{reference} {candidate}", "utf-8-sig")
+    assert read_template("green", tmp_path / "marked.txt") == "{reference} {candidate}"

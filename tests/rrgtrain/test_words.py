@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,44 @@ def test_an_empty_word_is_told_and_nothing_is_begun(
     (line,) = capsys.readouterr().err.splitlines()
     assert "is empty; write it out, or set the variable" in line
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["stress", "--svg", "-"],
+        ["stress", "--against=-"],
+        ["generate", "-", "images"],
+        ["generate", "checkpoint", "images", "--out", "-"],
+        ["init", "-", "--data", "x"],
+        ["report", "-"],
+    ],
+)
+def test_a_dash_is_no_pipe_and_makes_no_file_of_that_name(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "- is no file here, and nothing goes through a pipe; name a file, or ./-" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_working_directory_that_no_page_can_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # init wrote a recipe with half a character as data.root, which the next command refused
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    for words in (["init", "exp", "--data", "x.csv"], ["stress"], ["sft", "--out", "run"]):
+        assert main(words) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "is not UTF-8 text, and the working directory; cd to another" in line
+    assert not list(odd.iterdir())
 
 
 def test_a_command_without_words_names_those_it_needs_alone(

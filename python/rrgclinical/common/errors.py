@@ -62,12 +62,13 @@ def unreadable(error: Exception) -> str:
 
 # --out= and --out=" ", which the shell makes of --out="$NAME" where NAME is not set.
 _EMPTY_OPTION = re.compile(r"--[a-z][a-z-]*=\s*")
+_DASH = re.compile(r"--[a-z][a-z-]*=-")
 _ODD_TEXT = re.compile("[\0\ud800-\udfff]")
-_OTHER_PLACE = "give this user the right to it, or name another place"
+OTHER_PLACE = "give this user the right to it, or name another place"
 _ROOM = "make room, or name another place"
 _MENDS = {
-    errno.EACCES: _OTHER_PLACE,
-    errno.EPERM: _OTHER_PLACE,
+    errno.EACCES: OTHER_PLACE,
+    errno.EPERM: OTHER_PLACE,
     errno.EROFS: "it lies on a disk that is read only; name another place",
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
@@ -134,15 +135,21 @@ def odd_text(text: str) -> bool:
     return _ODD_TEXT.search(text) is not None
 
 
-def empty_word(words: Sequence[str]) -> str:
-    """Name the place of the first word without a letter, if any.
+def bad_word(words: Sequence[str]) -> str:
+    """Say in one line which word of a command is none, if any.
 
-    "" where every word has one. As a path it would be this directory, as a checkpoint a new policy,
-    as a host every address.
+    One without a letter: as a path it would be this directory, as a checkpoint a new policy, as a
+    host every address. A dash alone: as a path it would be a file of that name. One that is no
+    UTF-8.
     """
     for place, word in enumerate(words):
+        blank = word.rstrip().removesuffix("=") if _EMPTY_OPTION.fullmatch(word) else ""
         if not word.strip():
-            return f"the word after {words[place - 1] if place else 'rrgtrain'}"
-        if _EMPTY_OPTION.fullmatch(word):
-            return word.rstrip().removesuffix("=")
+            blank = f"the word after {words[place - 1] if place else 'rrgtrain'}"
+        if blank:
+            return f"{blank} is empty; write it out, or set the variable of the shell it came from"
+        if word == "-" or _DASH.fullmatch(word):
+            return f"{word} is no file here, and nothing goes through a pipe; name a file, or ./-"
+    if (odd := next(filter(odd_text, words), None)) is not None:
+        return f"{odd!r} is not UTF-8 text; rename the file that it names, or type it again"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import io
@@ -9,11 +10,11 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import OTHER_PLACE, UserError
 
 
 def require_file_place(path: str | Path) -> None:
@@ -22,7 +23,10 @@ def require_file_place(path: str | Path) -> None:
     A rename puts a plain file where a device, a pipe or a link into /proc stands: /dev/null and
     /dev/stdout would be gone for every program of the machine.
 
-    Raises UserError for a directory, a device, a pipe, and a path below a file.
+    Directories above it may be lacking, and are not made here.
+
+    Raises UserError for a directory, a device, a pipe, a link that leads back to itself, a path
+    below a file, and a directory that this user may not write in.
     """
     path = Path(path)
     if path.is_dir():
@@ -30,8 +34,36 @@ def require_file_place(path: str | Path) -> None:
     to_process = path.is_symlink() and os.readlink(path).startswith("/proc/")
     if to_process or (path.exists() and not path.is_file()):
         raise UserError(f"{path} is a device, a pipe or a stream; name a file to be written")
-    if path.parent.exists() and not path.parent.is_dir():
-        raise UserError(f"{path.parent} is a file; name a file in a directory")
+    if path.is_symlink() and _leads_back(path):
+        raise UserError(f"{path} is a link that leads back to itself; name another file")
+    above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    if not above.is_dir():
+        kind = "a file" if above.exists() else "a link that leads nowhere"
+        raise UserError(f"{above} is {kind}, and no directory; name another place than {path}")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise UserError(f"{path} cannot be written: {above} is closed to this user; {OTHER_PLACE}")
+
+
+def _leads_back(link: Path) -> bool:
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
+
+
+def make_parents(path: Path) -> list[Path]:
+    """Make the directories above `path`; return those that were lacking, the innermost first."""
+    lacking = [folder for folder in path.absolute().parents if not os.path.lexists(folder)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return lacking
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove the directories that hold nothing, in this order."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def require_end(path: Path) -> None:
@@ -65,12 +97,13 @@ def atomic_write(path: str | Path, data: bytes | str, *, private: bool = False) 
     Also after a crash `path` holds its old content or all of the new: temporary file beside it,
     fsync, rename, fsync of the directory.
 
-    Raises UserError where `path` is a directory, a device or a pipe.
+    Raises UserError as `require_file_place`, and OSError, which names `path`.
     """
     path = Path(path)
     require_file_place(path)
     content = data.encode("utf-8") if isinstance(data, str) else data
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    # a name may have 255 bytes, and a character 4 of them
+    partial = path.with_name(f".{path.name[:50]}.{uuid.uuid4().hex}.tmp")
     try:
         with partial.open("xb") as file:
             if private:
@@ -79,10 +112,30 @@ def atomic_write(path: str | Path, data: bytes | str, *, private: bool = False) 
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            partial.unlink()
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None
         raise
     sync_directory(path.parent)
+
+
+def remove_own(path: Path, begin: bytes) -> None:
+    """Remove a file that an earlier call has left, if there is one.
+
+    begin: of what such a file holds. Raises UserError where something else has the name: a link, a
+    directory, a file that does not begin so.
+    """
+    if not os.path.lexists(path):
+        return
+    own = not path.is_symlink() and path.is_file()
+    if own:
+        with path.open("rb") as file:
+            own = begin.startswith(file.read(len(begin)))
+    if not own:
+        raise UserError(f"{path} is there, and not of an earlier call; name another --out")
+    path.unlink()
 
 
 @contextmanager

@@ -20,6 +20,8 @@ _NUMBER = re.compile(
     r"|[-+]?\.?(?:inf|infinity)|\.?nan",
     re.I,
 )
+_MOST = 2**20
+"""Characters of a file: what is larger was not typed, and is parsed for minutes."""
 _NULLS = ("", "~", "null", "Null", "NULL")
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
@@ -69,8 +71,10 @@ class _Loader(yaml.SafeLoader):
 def read_yaml(text: str) -> Any:
     """Read a document whose unquoted values are `Plain`; yaml.YAMLError where it is broken.
 
-    A key that stands twice in one mapping is an error.
+    A key that stands twice in one mapping is an error, and so are more than _MOST characters.
     """
+    if len(text) > _MOST:
+        raise yaml.YAMLError(f"{len(text):,} characters; wanted at most {_MOST:,}")
     return yaml.load(text, Loader=_Loader)
 
 

@@ -17,7 +17,7 @@ from rrgclinical.scorecard.read import (
     read_references,
     read_systems,
 )
-from rrgclinical.scorecard.rows import read_rows
+from rrgclinical.scorecard.rows import read_rows, require_length
 from rrgclinical.scorecard.tables import (
     FILES,
     as_csv,
@@ -56,6 +56,7 @@ __all__ = [
     "read_rows",
     "read_systems",
     "report_rows",
+    "require_length",
     "scorecard",
     "tables",
     "write_card",

@@ -15,7 +15,7 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import NothingRead
 from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.labels import OBSERVATIONS, ClassId
-from rrgclinical.scorecard.rows import Row, read_rows
+from rrgclinical.scorecard.rows import Row, read_rows, require_length
 
 IDS = ("id", "study_id", "image_id", "uid")
 PREDICTIONS = ("report", "prediction", "generated", "generated_report", "candidate", "hypothesis")
@@ -286,6 +286,7 @@ def _text(row: Row, column: str, nothing: NothingRead) -> str:
     read = nothing.read(value, column, row.where)
     if not isinstance(read, str):
         raise UserError(f"{row.where}: {column!r} is a {type(value).__name__}; wanted a report")
+    require_length(row.where, repr(column), read)
     return value if read or (isinstance(value, str) and not value.strip()) else ""
 
 

@@ -22,6 +22,8 @@ from rrgclinical.common.spreadsheets import (
 
 DELIMITERS = {".tsv": "\t,;", ".csv": ",;\t"}
 """Delimiters by a file's ending, see `delimiter_of`."""
+MOST_CHARACTERS = 2**18
+"""Of a report; one of a broken export, of 16 million, would be read for hours."""
 # JSON's escapes can write half a character, which no file can hold.
 _HALVES = re.compile("[\ud800-\udfff]")
 
@@ -40,6 +42,15 @@ class Row(dict[str, Any]):
     def __init__(self, cells: Mapping[str, Any], where: str) -> None:
         super().__init__(cells)
         self.where = where
+
+
+def require_length(where: str, name: str, text: str) -> None:
+    """Raise UserError for a report of more than MOST_CHARACTERS."""
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(
+            f"{where}: {name} has {len(text):,} characters; wanted at most {MOST_CHARACTERS:,}, "
+            "shorten it or take the row out"
+        )
 
 
 def read_rows(path: Path, split: str | None) -> tuple[list[Row], tuple[str, ...]]:

@@ -75,7 +75,9 @@ def _read(path: Path) -> Significance:
         raise UserError(f"{path}: {error.strerror}; wanted a table as severity's") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         line = str(error).replace("\n", " ")
-        raise UserError(f"{path} is no YAML ({line})") from error
+        raise UserError(
+            f"{path} is no YAML ({line}); write it as the packaged table is, in UTF-8"
+        ) from error
     return _table(str(path), values, hashlib.sha256(content).hexdigest()[:16])
 
 

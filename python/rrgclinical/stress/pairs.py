@@ -9,7 +9,7 @@ import numpy as np
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.metrics import bootstrap_weights
-from rrgclinical.scorecard import read_rows
+from rrgclinical.scorecard import read_rows, require_length
 
 COLUMNS = ("reference", "first", "second", "preferred")
 _WORDS = {"first": 1.0, "second": -1.0, "tie": 0.0, "tied": 0.0, "equal": 0.0}
@@ -69,6 +69,7 @@ def _text(where: str, name: str, cell: object) -> str:
         raise UserError(f"{where}: {name} {problem}; wanted the text of a report")
     if name == COLUMNS[0] and not cell.strip():
         raise UserError(f"{where}: {name} is blank; wanted the report that both are held to")
+    require_length(where, name, cell)
     return cell
 
 

@@ -19,6 +19,7 @@ from pydicom.errors import InvalidDicomError
 from pydicom.pixels import get_decoder
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
+from rrgclinical.common.files import require_end
 from rrgdata.images.dicom_grey import grey_of
 from rrgdata.images.dicom_header import VIEWS, begins_as_dicom, check_chest, open_dicom
 from rrgdata.images.endings import jpeg_ends
@@ -63,6 +64,7 @@ class DicomImage:
 
 def is_dicom(file: Path) -> bool:
     """Tell whether a file begins as DICOM does, or ends in .dcm or .dicom."""
+    require_end(file)
     with file.open("rb") as stream:
         head = stream.read(132)
     return begins_as_dicom(head) or file.suffix.lower() in (".dcm", ".dicom")

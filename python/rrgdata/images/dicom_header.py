@@ -25,6 +25,7 @@ from pydicom.dataset import Dataset
 from pydicom.valuerep import VR
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import require_end
 from rrgdata.images.in_flight import LARGEST
 
 INFLATED = 2 * LARGEST + (1 << 24)
@@ -85,6 +86,7 @@ def open_dicom(file: Path, **options: Any) -> Dataset:
     Raises UserError, which does not name the file, for another kind of file; whatever pydicom
     meets passes through.
     """
+    require_end(file)
     with file.open("rb") as stream:
         head = stream.read(132)
     if not begins_as_dicom(head):

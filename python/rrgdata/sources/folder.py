@@ -153,6 +153,8 @@ def _rows(table: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
         context = {
             name: str(broken.read(row.get(name), name, where, context=True)) for name in names
         }
+        if odd := next((name for name, text in context.items() if odd_text(text)), None):
+            raise UserError(f"{table.parent / where}: {odd} has a NUL or no Unicode; wanted text")
         yield number, str(row.get(key, "")), context
     for line in broken.nothing.lines():
         warnings.warn(line, stacklevel=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import require_end
 from rrgdata.load import OF_ONE_FILE, SOURCES
 
 MARKS = {
@@ -27,6 +28,7 @@ def guess_source(root: Path) -> str:
     if not root.exists():
         raise UserError(f"{root} does not exist; wanted the directory of a data set")
     ask = "name it by data.source=..."
+    require_end(root)
     if root.is_file():
         return OF_ONE_FILE[0]
     matches = [name for name, marks in MARKS.items() if any(any(root.glob(mark)) for mark in marks)]

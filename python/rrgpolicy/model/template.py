@@ -49,7 +49,7 @@ def check_prompt(prompt: str, styles: Sequence[str]) -> None:
 def _lines(path: str) -> list[tuple[str, list[str]]]:
     """Each line with its placeholders; UserError for one that is unknown, or a file without any."""
     try:
-        with Path(path).expanduser().open(encoding="utf-8") as file:
+        with Path(path).expanduser().open(encoding="utf-8-sig") as file:
             text = file.read(LONGEST + 1)
         parsed = [(line, _named(line)) for line in text.strip("\n").splitlines()]
     except (OSError, ValueError) as error:
@@ -57,6 +57,8 @@ def _lines(path: str) -> list[tuple[str, list[str]]]:
             f"policy.prompt={path} cannot be read ({error}); wanted text in UTF-8, a brace that "
             "is no placeholder doubled"
         ) from error
+    if "\0" in text:
+        raise UserError(f"policy.prompt={path} holds a NUL; save it as UTF-8 text")
     if len(text) > LONGEST:
         raise UserError(f"policy.prompt={path} has more than {LONGEST:,} characters; shorten it")
     formats = [f"{name}{added}" for _, named in parsed for name, added in named if added]

@@ -8,13 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from rrgclinical.common import json_reader
-from rrgpolicy.model.load import (
-    PREPROCESSOR,
-    base_of_adapter,
-    fetch,
-    open_images,
-    read_config,
-)
+from rrgpolicy.model.load import PREPROCESSOR, base_of_adapter, fetch, open_images, read_config
 from rrgpolicy.model.tiny import TinyConfig
 from rrgtrain.plan.sizes import Vision
 from rrgtrain.schema import PolicySettings

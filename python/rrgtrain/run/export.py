@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,7 @@ def export_checkpoint(request: Export) -> Path:
         UserError: no checkpoint, a directory that is there, nothing to merge, or a disk that
             does not take it.
     """
-    if request.out.exists() or request.out.is_symlink():
-        raise UserError(f"--out {request.out} is there already; name a directory that is not")
+    _require_new(request.out)
     if request.checkpoint == TINY:
         raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
     adapter = (Path(request.checkpoint).expanduser() / "adapter_config.json").is_file()
@@ -71,12 +71,18 @@ def export_checkpoint(request: Export) -> Path:
             alone = adapter and not request.merge
             card = model_card(_described(start, policy, request.dtype, adapter=alone))
             (partial / "README.md").write_text(card, encoding="utf-8")
+            _require_new(request.out)  # made meanwhile, it would be replaced
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UserError(
             f"--out {request.out} cannot be written: {reason}; nothing is left"
         ) from error
     return request.out
+
+
+def _require_new(out: Path) -> None:
+    if os.path.lexists(out):
+        raise UserError(f"--out {out} is there already; name a directory that is not")
 
 
 def _described(start: str, policy: Policy, dtype: str, *, adapter: bool) -> Exported:

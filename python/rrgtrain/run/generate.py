@@ -22,6 +22,7 @@ from typing import Any
 
 from PIL import Image
 
+from rrgclinical.common.files import remove_own
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.shown import hidden
 from rrgdata.arrange import check_lengths
@@ -32,12 +33,7 @@ from rrgdata.study import Study
 from rrgpolicy.model.backbone import sees_images
 from rrgpolicy.model.kinds import architecture
 from rrgpolicy.model.policy import ImageRule, Policy
-from rrgpolicy.model.prompt import (
-    EncodedPrompt,
-    Pixels,
-    prompt_of,
-    refuse_images,
-)
+from rrgpolicy.model.prompt import EncodedPrompt, Pixels, prompt_of, refuse_images
 from rrgpolicy.model.template import check_prompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
@@ -45,7 +41,7 @@ from rrgpolicy.rollout.policy_sampler import PolicySampler, Sample
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.run.checked import check_policy, require_sampling
-from rrgtrain.run.generated import GeneratedFile, describe_images
+from rrgtrain.run.generated import BEGIN, GeneratedFile, describe_images
 from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
 from rrgtrain.state.files import file_digest, file_digests
@@ -106,7 +102,7 @@ def generate_reports(recipe: Recipe, request: GenerateRequest) -> int:
         missing = [study for study in studies if study.id not in done]
         if file is not None:
             _check_done(file, studies, folder.root)
-            _errors_of(request.out).unlink(missing_ok=True)
+            remove_own(_errors_of(request.out), BEGIN)
         ranks.barrier()
         errors = (
             _write(recipe, request.out, missing, folder.root, file, len(studies)) if missing else 0

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.common import json_reader
+from rrgclinical.common.files import make_parents, remove_empty, require_end
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
 
@@ -26,6 +27,7 @@ def describe_images(study: Study, root: Path) -> list[dict[str, Any]]:
     """Give the path below `root`, size in bytes and SHA-256 of each image."""
     described = []
     for image in study.images:
+        require_end(image.path)
         with image.path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         path = image.path.relative_to(root).as_posix()
@@ -49,9 +51,9 @@ class GeneratedFile:
         self.path, self.origin = path, json.loads(json.dumps(origin))
         self.done: dict[str, list[dict[str, Any]]] = {}
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():
                 raise UserError(f"--out {path} is no file; name one")
+            self._made = make_parents(path)
             self._file = path.open("ab+", buffering=0)
         except OSError as error:
             raise UserError(f"--out {path} cannot be written: {error.strerror}") from error
@@ -128,6 +130,7 @@ class GeneratedFile:
     def __exit__(self, *error: object) -> None:
         if not os.fstat(self._file.fileno()).st_size:
             self.path.unlink(missing_ok=True)
+            remove_empty(self._made)
         self._file.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rrgclinical.common.files import atomic_write
+from rrgclinical.common.files import atomic_write, make_parents, remove_empty, require_file_place
 from rrgdata import ReadSettings
 from rrgdata.sources.guess import guess_source
 from rrgdata.usable import usable
@@ -39,9 +39,10 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
     other = next((o for o in overrides if not o.startswith("data.")), None)
     if other is not None:
         raise UserError(f"{other!r} is no setting of data; write it into {folder / RECIPE} later")
-    taken = [name for name in (RECIPE, REWARD, README) if (folder / name).exists()]
+    taken = [name for name in (RECIPE, REWARD, README) if os.path.lexists(folder / name)]
     if taken:
         raise UserError(f"{folder} holds {', '.join(taken)} already; name another directory")
+    require_file_place(folder / RECIPE)
     asked = load_config(Recipe, None, overrides).data
     named = any(override.startswith("data.source=") for override in overrides)
     source = asked.source if named else guess_source(root)
@@ -53,7 +54,7 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
     given = OmegaConf.to_container(OmegaConf.from_dotlist(overrides)) if overrides else {}
     recipe = _recipe(source, {**data, **given.get("data", {}), "root": data["root"]})  # type: ignore[union-attr]
     commands = _commands(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    made = make_parents(folder / RECIPE)
     files = {REWARD: _REWARD_TEXT, RECIPE: recipe, README: _readme(sizes, root, commands)}
     try:
         for name, text in files.items():
@@ -61,6 +62,7 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
     except BaseException:
         for name in files:  # one alone would stand in the way of the same command
             (folder / name).unlink(missing_ok=True)
+        remove_empty(made)
         raise
     return commands
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from rrgclinical.common.files import atomic_write
 from rrgclinical.scorecard import read_references
 from rrgclinical.severity import CAVEAT
 from rrgclinical.stress import (
@@ -27,7 +26,7 @@ from rrgclinical.stress import (
 from rrgdata.phantom import phantom_reports
 from rrgdata.settings import DataSettings
 from rrgreport.dots import dot_rows
-from rrgreport.page import require_drawing
+from rrgreport.page import require_drawing, write_out
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.data import read_studies, split_of
@@ -70,6 +69,7 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     if options.studies < 1:
         raise UserError(f"--studies {options.studies}; wanted at least 1")
     texts = _texts(recipe.data, recipe.eval.split, options.reports)
+    score(texts[:1], texts[:1])  # a term that fails on any report is not told as of an empty one
     for _, value in rewards.measure(terms, [""], [texts[0]]):
         if isinstance(value, RewardError):
             raise UserError(f"an empty report stops a run: {value}")
@@ -87,7 +87,7 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     print(gaming_table(score, terms, texts[: options.studies]))
     if options.svg is not None:
         drawn = {t: {n: mean for n, (mean, _) in means(of).items()} for t, of in values.items()}
-        atomic_write(options.svg, dot_rows("mean value of each perturbation", drawn))
+        write_out(options.svg, dot_rows("mean value of each perturbation", drawn))
         print(f"drawn: {options.svg}")
     if "severity" in terms:
         print(f"{CAVEAT}\n")

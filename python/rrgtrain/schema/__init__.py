@@ -18,11 +18,7 @@ from rrgtrain.schema.methods import (
     SelectSettings,
     TokenWeightSettings,
 )
-from rrgtrain.schema.rewards import (
-    EvalSettings,
-    GenerateSettings,
-    RewardSettings,
-)
+from rrgtrain.schema.rewards import EvalSettings, GenerateSettings, RewardSettings
 from rrgtrain.schema.run import (
     CheckpointSettings,
     LogSettings,

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import atomic_write, read_whole, read_whole_text, require_file_place
+from rrgclinical.common import files
+from rrgclinical.common.errors import UserError, outside_line
+from rrgclinical.common.files import (
+    atomic_write,
+    make_parents,
+    read_whole,
+    read_whole_text,
+    remove_empty,
+    remove_own,
+    require_file_place,
+)
 
 
 def kinds(folder: Path) -> list[tuple[str, int]]:
@@ -36,9 +46,78 @@ def test_files_and_links_to_files_are_written(tmp_path: Path) -> None:
     for name in ("new", "there", "link", "dangling"):
         atomic_write(tmp_path / name, name)
         assert (tmp_path / name).read_text() == name
-    with pytest.raises(UserError, match="is a file; name a file in a directory"):
-        require_file_place(tmp_path / "new" / "x")
+    for place in (tmp_path / "new" / "x", tmp_path / "new" / "deep" / "x"):
+        with pytest.raises(UserError, match="new is a file, and no directory; name another place"):
+            require_file_place(place)
+    longest = tmp_path / ("é" * 127)
+    atomic_write(longest, "of 254 bytes")
+    assert longest.read_text() == "of 254 bytes"
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_place_that_no_file_can_take_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "closed").mkdir()
+    before = kinds(tmp_path)
+    access = os.access
+    # a test that runs as root may write everywhere
+    monkeypatch.setattr(
+        files.os, "access", lambda path, mode: path.name != "closed" and access(path, mode)
+    )
+    for name, line in (
+        ("loop", "is a link that leads back to itself"),
+        ("loop/x.svg", "loop is a link that leads nowhere, and no directory"),
+        ("dangling/deep/x.svg", "dangling is a link that leads nowhere, and no directory"),
+        ("closed/x.svg", "closed is closed to this user; give this user the right to it"),
+        ("closed/deep/x.svg", "closed is closed to this user"),
+    ):
+        for write in (require_file_place, lambda path: atomic_write(path, "text")):
+            with pytest.raises(UserError, match=line):
+                write(tmp_path / name)
+    require_file_place(tmp_path / "lacking" / "deep" / "x.svg")
+    assert kinds(tmp_path) == before
+
+
+def test_an_error_names_the_file_and_not_what_stands_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError) as caught:
+        atomic_write(tmp_path / "a.json", "text")
+    assert outside_line(caught.value).startswith(f"{tmp_path / 'a.json'}: No space left on device")
+    assert not list(tmp_path.iterdir())
+
+
+def test_directories_that_were_made_for_nothing_go_again(tmp_path: Path) -> None:
+    made = make_parents(tmp_path / "a" / "b" / "c.txt")
+    assert made == [tmp_path / "a" / "b", tmp_path / "a"] and made[0].is_dir()
+    (tmp_path / "a" / "of another").write_text("")
+    remove_empty(made)
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["of another"]
+    assert make_parents(tmp_path / "x.txt") == []
+
+
+def test_only_a_file_of_its_own_is_removed(tmp_path: Path) -> None:
+    begin = b'{"id": '
+    for name, content in (("own", begin + b'"a"}'), ("cut", begin[:3]), ("empty", b"")):
+        (tmp_path / name).write_bytes(content)
+        remove_own(tmp_path / name, begin)
+        assert not (tmp_path / name).exists()
+    remove_own(tmp_path / "lacking", begin)
+    (tmp_path / "notes").write_text("mine")
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "folder").mkdir()
+    before = kinds(tmp_path)
+    for name in ("notes", "link", "folder"):
+        with pytest.raises(UserError, match="is there, and not of an earlier call"):
+            remove_own(tmp_path / name, begin)
+    assert kinds(tmp_path) == before
 
 
 def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:

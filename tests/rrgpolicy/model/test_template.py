@@ -101,3 +101,14 @@ def test_a_checkpoint_remembers_where_it_lies(
 
 def test_the_placeholders_are_all_of_a_study() -> None:
     assert all(f"{{{name}}}" in OWN for name in PLACEHOLDERS)
+
+
+def test_a_byte_order_mark_is_not_of_the_wording_and_a_nul_is_refused(tmp_path: Path) -> None:
+    for name, content in (("plain", "See {current}."), ("marked", "\ufeffSee {current}.")):
+        (tmp_path / name).write_text(content, "utf-8")
+    whole = study("a", 1)[0]
+    plain, marked = (prompt_text(whole, style=str(tmp_path / n)) for n in ("plain", "marked"))
+    assert marked == plain
+    (tmp_path / "nul").write_text("See \0 {current}.")
+    with pytest.raises(UserError, match="nul holds a NUL; save it as UTF-8 text"):
+        check_prompt(str(tmp_path / "nul"), PROMPT_STYLES)

@@ -109,6 +109,43 @@ def test_words_that_would_do_nothing_are_refused(tmp_path, capsys):
         assert "--against plants no errors; leave out" in capsys.readouterr().err
 
 
+def test_a_bad_table_is_not_told_as_of_an_empty_report(tmp_path, capsys):
+    words = ["reward.terms={severity: 1}", "reward.options={severity: {table: nosuch.yaml}}"]
+    assert main(["stress", *FEW, *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "nosuch.yaml: No such file or directory" in line and "empty report" not in line
+
+
+def test_a_report_or_a_table_of_no_end_is_refused_at_once(tmp_path, capsys):
+    rows = [{"reference": "Edema.", "first": "Edema.", "second": "", "preferred": "first"}] * 2
+    rows[1] = {**rows[1], "second": "Edema " * 50_000}
+    pairs, reports = tmp_path / "pairs.jsonl", tmp_path / "reports.jsonl"
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reports.write_text(json.dumps({"id": 1, "report": rows[1]["second"]}) + "\n")
+    table = tmp_path / "table.yaml"
+    table.write_text("#" * 2**21)
+    severity = ["reward.terms={severity: 1}"]
+    for words, line in (
+        (["--against", str(pairs)], "pairs.jsonl:2: second has 300,000 characters; wanted at most"),
+        (["--reports", str(reports)], "reports.jsonl:1: 'report' has 299,999 characters; wanted"),
+        (
+            [f"reward.options={{severity: {{table: {table}}}}}"],
+            "characters; wanted at most 1,048,576); write it as the packaged",
+        ),
+    ):
+        assert main(["stress", *FEW, *severity, *words]) == 2
+        (told,) = capsys.readouterr().err.splitlines()
+        assert line in told
+
+
+def test_directories_above_a_drawing_come_with_it(tmp_path, capsys):
+    svg, gone = tmp_path / "new" / "deep" / "a.svg", tmp_path / "gone.csv"
+    words = ["stress", *FEW, "reward.terms={severity: 1}", "--svg", str(svg)]
+    assert main([*words, "--reports", str(gone)]) == 2
+    assert "gone.csv cannot be read" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert main(words) == 0 and svg.read_text().startswith("<svg")
+
+
 def test_a_drawing_replaces_no_other_file_and_no_device(tmp_path, capsys):
     texts = tmp_path / "reports.csv"
     texts.write_text("id,report\n1,No acute disease.\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -52,3 +53,47 @@ def test_images_are_decoded_while_there_is_room_for_their_pixels(
             recipe(f"policy.path={checkpoint}"),
             GenerateRequest(root, tmp_path / "b.jsonl", context=table),
         )
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert main(["generate", *words]) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_what_stands_in_the_way_is_told_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, root, table = tmp_path / "policy", tmp_path / "films", tmp_path / "context.csv"
+    root.mkdir()
+    tiny_policy().save(checkpoint)
+    grey = np.random.default_rng(0).integers(0, 255, (40, 40), dtype=np.uint8)
+    Image.fromarray(grey).save(root / "a.png")
+    words = [str(checkpoint), str(root), *SMALL, "--out"]
+    deep = tmp_path / "new" / "deep" / "a.jsonl"
+
+    table.write_text("id,indication\na.png,Co\0ugh\n")
+    line = refused(capsys, *words, str(deep), "--context", str(table))
+    assert "context.csv: row 2: indication has a NUL or no Unicode" in line
+    with monkeypatch.context() as patch:
+        patch.setattr(generate_module, "load_for", unloadable)
+        assert "no weights" in refused(capsys, *words, str(deep))
+    assert not (tmp_path / "new").exists()  # it holds reports, or is not made
+
+    notes = tmp_path / "a.jsonl.errors.jsonl"
+    notes.write_text("notes of one's own\n")
+    line = refused(capsys, *words, str(tmp_path / "a.jsonl"))
+    assert "a.jsonl.errors.jsonl is there, and not of an earlier call" in line
+    assert notes.read_text() == "notes of one's own\n" and not (tmp_path / "a.jsonl").exists()
+
+    # each was waited for: nobody writes into the pipe
+    for name in ("pipe.png", "pipe.dcm"):
+        os.mkfifo(root / name)
+    for images in ("all", "none"):
+        line = refused(capsys, *words, str(tmp_path / f"{images}.jsonl"), f"data.images={images}")
+        assert "2 of 3 studies have no report" in line
+    assert (tmp_path / "none.jsonl.errors.jsonl").read_text().count("is a pipe or a device") == 2
+
+
+def unloadable(*_: object, **__: object) -> None:
+    raise UserError("no weights")

@@ -28,6 +28,7 @@ from rrgdata.load import load_studies
 from rrgpolicy.model.prompt import prompt_text
 from rrgreport.run_files import read_metrics
 from rrgtrain.cli import main
+from rrgtrain.run import export
 from rrgtrain.run.export import Export, export_checkpoint
 from tests.rrgpolicy.hub import hub_directory, small_hub_directory
 from tests.rrgpolicy.model.common import text_directory, tiny_directory
@@ -206,6 +207,22 @@ def test_an_interrupted_export_and_bad_words_leave_nothing(
         assert line in capsys.readouterr().err
     left = [p.name for p in tmp_path.iterdir() if p.name != "cache"]
     assert left == ["there"], "weights had been written"
+
+
+def test_a_directory_that_was_made_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two exports to one place the later replaced what the earlier had written."""
+
+    def of_another(*_: object) -> str:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "theirs").write_text("")
+        return ""
+
+    monkeypatch.setattr(export, "model_card", of_another)
+    assert main(["export", str(tiny_directory()), "--out", str(tmp_path / "out")]) == 2
+    assert "is there already; name a directory that is not" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "theirs"]
 
 
 def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path) -> None:

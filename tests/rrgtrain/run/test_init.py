@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import os
 import re
 import shlex
 from pathlib import Path
@@ -84,11 +85,17 @@ def test_what_cannot_be_begun_is_one_line_and_leaves_nothing(
     empty.write_text("id,report,split\na,Clear.,test\n")
     wordless = tmp_path / "wordless.csv"
     wordless.write_text("id,text\na,Clear.\n")
+    os.mkfifo(tmp_path / "pipe.csv")
     cases = {
         "is gone": (tmp_path / "gone.csv", [], "does not exist"),
         "is broken": (broken, [], "1 studies of"),
         "has no training": (empty, [], "no training study with a report"),
         "has no report": (wordless, [], "no column"),
+        "is a pipe": (
+            tmp_path / "pipe.csv",
+            [],
+            "pipe.csv is a pipe or a device, which may have no",
+        ),
         "another setting": (good, ["rl.lr=1"], "'rl.lr=1' is no setting of data"),
     }
     for name, (data, words, told) in cases.items():
@@ -119,5 +126,26 @@ def test_a_disk_that_fills_up_leaves_nothing_in_the_way(
         patch.setattr(init, "atomic_write", filling)
         assert main(words) == 2
     assert "No space left on device" in capsys.readouterr().err
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
     assert main(words) == 0
+
+
+def test_a_place_is_looked_at_before_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(table(tmp_path / "a.csv", images=False))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.py").symlink_to("elsewhere.py")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    before = sorted(p.name for p in tmp_path.rglob("*"))
+    monkeypatch.setattr(init, "usable", None)
+    for folder, told in (
+        (Path(data), "a.csv is a file, and no directory"),
+        (tmp_path / "a.csv" / "deep", "a.csv is a file, and no directory"),
+        (tmp_path / "dangling", "dangling is a link that leads nowhere"),
+        (tmp_path / "own", "own holds mine.py already"),
+    ):
+        assert main(["init", str(folder), "--data", data]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert told in line
+    assert sorted(p.name for p in tmp_path.rglob("*")) == before
