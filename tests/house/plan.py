@@ -69,8 +69,8 @@ DOORS = {
     "rrgclinical.scorecard": "judge",
     "rrgclinical.serving": "app batcher",
     "rrgclinical.common": (
-        "errors fields files host inflate json_reader nothing odd_values plain_yaml processes "
-        "progress resolve shown spreadsheets stop stopwatch streams table"
+        "arguments errors fields files host inflate json_reader nothing odd_values plain_yaml "
+        "processes progress resolve shown spreadsheets stop stopwatch streams table"
     ),
     "rrgpolicy.model": (
         "adapters attention backbone codec families forward kinds load lora own_forward policy "

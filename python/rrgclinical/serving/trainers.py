@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
-from rrgclinical.backends import listed
+from rrgclinical.common.arguments import listed
 from rrgclinical.serving.client import RewardClient
 
 URL = "RRG_REWARD_URL"
