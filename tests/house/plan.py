@@ -126,6 +126,7 @@ OPENED = {
     "rrgpolicy.rollout": "cache repeated sampler transformers_engine vllm_prompts",
     "rrgdata.phantom": "case damage draw lateral phrases text",
     "rrgdata.sources": "index nih tables",
+    "rrgtrain.integrations": "from_trainers",
     "rrgtrain.plan": "machine memory",
     "rrgtrain.rewards": "spending",
     "rrgtrain.run": "checked data published sharing",

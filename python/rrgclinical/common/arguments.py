@@ -1,4 +1,4 @@
-"""Check arguments that callers hand over: sequences, reports, shares of a run, options."""
+"""Check arguments that callers hand over: sequences, reports, counts, shares of a run, options."""
 
 from __future__ import annotations
 
@@ -57,6 +57,16 @@ def listed(values: Iterable[T], name: str, of: str = "str") -> list[T]:
         shown = "None" if values is None else type(values).__name__
         raise TypeError(f"{name} is {shown}; wanted a sequence of {of}")
     return list(members)
+
+
+def whole_number(value: object, place: str, least: int) -> int:
+    """Return a whole number of at least `least`.
+
+    place: what the caller calls it. Raises UserError for a text, a flag or a fraction.
+    """
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise UserError(f"{place} is {value!r:.40}; wanted a whole number of at least {least}")
+    return int(value)
 
 
 def share_of_steps(progress: object) -> float:
