@@ -8,11 +8,13 @@ the data set's answer column (data.answer_key). Terms and weights come from the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from rrgclinical.serving import easyr1_pairs
+from rrgtrain.integrations.from_trainers import read_settings
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
 
@@ -21,17 +23,21 @@ REWARD_TYPE = "batch"
 
 
 @cache
-def service(**terms: float) -> RewardService:
-    """Open the reward once for these terms."""
-    return RewardService(RewardSettings(terms=terms or {"label_f1": 1.0, "match": 1.0}))
+def service(terms: str) -> RewardService:
+    """Open the reward once for these terms, JSON: to a cache 1 and True were the same."""
+    section = {"terms": json.loads(terms) or {"label_f1": 1.0, "match": 1.0}}
+    return RewardService(read_settings(RewardSettings, section, "reward_function_kwargs"))
 
 
 def compute_score(
     reward_inputs: Sequence[Mapping[str, Any]], **terms: float
 ) -> list[dict[str, float]]:
-    """Score a batch: "overall", the weighted total, and each term, which EasyR1 logs."""
+    """Score a batch: "overall", the weighted total, and each term, which EasyR1 logs.
+
+    Raises UserError for a weight that is no number.
+    """
     reports, references = easyr1_pairs(reward_inputs)
-    scores = service(**terms)(reports, references)
+    scores = service(json.dumps(terms))(reports, references)
     named = {"overall": scores["total"], **{k: v for k, v in scores.items() if k != "total"}}
     return [{name: float(v[i]) for name, v in named.items()} for i in range(len(reports))]
 

@@ -27,7 +27,10 @@ SPECIAL = re.compile(r"<\|[^|<>]*\|>")
 
 def report_of(query: str, prompt: str) -> str:
     """Cut the report from a query, whose prompt may have its image tokens expanded."""
-    if query.startswith(prompt):
+    if not isinstance(query, str) or not isinstance(prompt, str):
+        kinds = f"{type(query).__name__}, of a prompt that is {type(prompt).__name__}"
+        raise TypeError(f"a query is {kinds}; wanted two texts")
+    if prompt and query.startswith(prompt):
         answer = query[len(prompt) :]
     elif (turns := prompt.count(TURN)) and query.count(TURN) >= turns:
         answer = query.split(TURN, turns)[-1]
@@ -41,6 +44,10 @@ def reward_func(
 ) -> dict[str, Any]:
     """Score reports [R] beside their references; "scores" is the reward too, for its filter."""
     try:
+        if not isinstance(queries, list | tuple) or not isinstance(prompts, list | tuple):
+            raise TypeError("queries or prompts are no list; wanted one text a report in each")
+        if len(queries) != len(prompts):
+            raise ValueError(f"{len(queries)} queries and {len(prompts)} prompts; wanted one each")
         reports = [report_of(q, p) for q, p in zip(queries, prompts, strict=True)]
         scores = SERVICE.submit(reports, labels).result()
     except Exception as error:

@@ -17,7 +17,7 @@ an advantage per token, and divides by the tokens of the whole step: so the sum 
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,29 +25,35 @@ import torch
 
 from rrgkern import PolicyLoss, PolicyLossOutput, policy_loss
 
-
-@cache
-def spec_of(**kwargs: Any) -> PolicyLoss:
-    """Build the variant once."""
-    return PolicyLoss(**kwargs)
+FIELDS = [field.name for field in fields(PolicyLoss)]
+OF_TOKENS = ("trainer_logprobs", "inference_logprobs", "advantages", "loss_mask")
 
 
 def policy(inputs: Any, **kwargs: Any) -> PolicyLossOutput:
     """Compute the loss of one sequence. inputs: prime-rl's LossInputs.
 
-    Returns `loss` and `metrics`, which is all that the trainer reads of its LossOutputs.
+    Returns `loss` and `metrics`, which is all that the trainer reads of its LossOutputs. Raises
+    ValueError for a field of another shape, and kwargs that PolicyLoss has not.
     """
-    logps = inputs.trainer_logprobs
-    scale = logps.new_ones(1) if inputs.loss_weights is None else inputs.loss_weights
+    if unknown := sorted(kwargs.keys() - FIELDS):
+        raise ValueError(f"kwargs has {unknown[0]!r}; wanted fields of PolicyLoss: {FIELDS}")
+    logps, weights = inputs.trainer_logprobs, inputs.loss_weights
+    shapes = {name: getattr(getattr(inputs, name), "shape", None) for name in OF_TOKENS}
+    if weights is not None:
+        shapes["loss_weights"] = getattr(weights, "shape", None)
+    for name, shape in shapes.items():
+        # a loss_mask of None would train on the prompt, one advantage stand for all
+        if shape is None or len(shape) != 1 or shape != shapes["trainer_logprobs"]:
+            raise ValueError(f"{name} has shape {shape}; wanted [N], as trainer_logprobs")
     return policy_loss(
         logps,
-        inputs.advantages,
+        inputs.advantages[None],
         torch.tensor([0, len(logps)], device=logps.device),
-        scale=scale,
+        scale=logps.new_ones(1, 1) if weights is None else weights[None],
         old=inputs.inference_logprobs,
         ref=inputs.ref_logprobs,
         mask=inputs.loss_mask,
-        spec=spec_of(**kwargs),
+        spec=PolicyLoss(**kwargs),
     )
 
 

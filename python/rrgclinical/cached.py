@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from rrgclinical.backends import Extractor, Labeller, check_reports
+from rrgclinical.backends import Extractor, Labeller
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.entities import Entities, join_entities, split_entities
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.store import Store

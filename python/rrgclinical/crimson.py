@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rrgclinical.backends import check_options, check_pairs
 from rrgclinical.chat import (
     Chat,
     ChatSettings,
@@ -28,6 +27,7 @@ from rrgclinical.chat import (
     json_question,
     read_template,
 )
+from rrgclinical.common.arguments import check_options, check_pairs
 from rrgclinical.common.errors import UserError
 
 WEIGHTS = {

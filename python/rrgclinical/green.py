@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rrgclinical.backends import check_options, check_pairs
 from rrgclinical.chat import Chat, ChatSettings, Question, Usage, filled, read_template
+from rrgclinical.common.arguments import check_options, check_pairs
 from rrgclinical.common.errors import UserError
 
 # The prompt's letters, and the numbers that some models write in their place.

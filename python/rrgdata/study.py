@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rrgclinical.backends import listed
+from rrgclinical.common.arguments import listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ needed: import it into a loop of your own.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -53,8 +54,8 @@ class Run:
     of the same tokens if that fault were real; called after an alarm only. at_temperature: the same
     at another temperature. agreed: both agreed at an earlier step.
 
-    Raises ValueError for a limit below 0, a top_p outside (0, 1] and a temperature that is not
-    above 0; NaN is none of them.
+    Raises ValueError for a limit below 0, a top_p outside (0, 1], a temperature that is not above 0
+    (NaN is none of them) and a play that `LINES` does not name; TypeError for another type.
     """
 
     limit: float
@@ -67,6 +68,14 @@ class Run:
     agreed: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("limit", "top_p", "temperature"):
+            _check_real(name, getattr(self, name))
+        if not isinstance(self.agreed, bool):
+            raise TypeError(f"agreed is {self.agreed!r:.40}; wanted True or False")
+        if self.images is not None and getattr(self.images, "dtype", None) != torch.bool:
+            kind = getattr(self.images, "dtype", type(self.images).__name__)
+            raise TypeError(f"images is {kind}; wanted a tensor of bool [N]")
+        self._check_plays()
         # a limit of NaN is below every gap and above none: each step would be an alarm
         if not self.limit >= 0:
             raise ValueError(f"limit is {self.limit}; wanted a mean gap of 0 or more, see ROUNDING")
@@ -74,6 +83,18 @@ class Run:
             raise ValueError(f"top_p is {self.top_p}; wanted more than 0, and at most 1")
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature is {self.temperature}; wanted a number above 0")
+
+    def _check_plays(self) -> None:
+        if not isinstance(self.plays, Mapping):
+            raise TypeError(f"plays is {type(self.plays).__name__}; wanted functions by name")
+        if unknown := [name for name in self.plays if name not in LINES]:
+            raise ValueError(f"plays has {unknown[0]!r}; wanted some of {', '.join(LINES)}")
+        functions: dict[str, object] = {f"plays[{k!r}]": play for k, play in self.plays.items()}
+        if self.at_temperature is not None:
+            functions["at_temperature"] = self.at_temperature
+        for name, function in functions.items():
+            if not callable(function):
+                raise TypeError(f"{name} is {type(function).__name__}; wanted a function")
 
 
 @dataclass(frozen=True)
@@ -91,13 +112,20 @@ def gaps(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> Tensor:
     """Compute |sampler - trainer| [N] fp64, less what a nucleus explains.
 
     A sampler's log-probs may be those of the nucleus: up to -log(top_p) above the trainer's.
+
+    Raises TypeError for what is no floating-point tensor, ValueError for shapes other than [N] of
+    both and a top_p outside (0, 1].
     """
+    _check_logps(trainer=trainer, sampler=sampler)
     above = sampler.double() - trainer.double()
     return (above - _allowed(top_p)).clamp(min=0) + (-above).clamp(min=0)
 
 
 def mean_gap(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> float:
-    """Compute the mean of `gaps`, NaN of none; their order changes no bit."""
+    """Compute the mean of `gaps`, NaN of none; their order changes no bit.
+
+    Raises as `gaps`.
+    """
     return float(gaps(trainer, sampler, top_p).sort().values.mean())
 
 
@@ -105,8 +133,11 @@ def gap_row(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> dict[str, f
     """Compute what a step logs of the log-probs [N] of N > 0 tokens.
 
     Mean and 99th percentile of the gap, and the effective sample size of r = trainer / sampler,
-    (sum r)^2 / (N sum r^2), where both are of the same distribution.
+    (sum r)^2 / (N sum r^2), where both are of the same distribution. Raises as `gaps`, and
+    ValueError for no tokens.
     """
+    if isinstance(trainer, Tensor) and not trainer.numel():
+        raise ValueError("log-probs of no tokens; wanted [N] of at least one")
     ordered = gaps(trainer, sampler, top_p).sort().values
     row = {"sampler/gap_mean": float(ordered.mean())}
     # linear between two places, as numpy's; torch.quantile ends at 2^24 entries
@@ -114,7 +145,9 @@ def gap_row(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> dict[str, f
     low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
     row["sampler/gap_p99"] = float(low + (high - low) * (place - math.floor(place)))
     if not _allowed(top_p):
-        ratio = (trainer.double() - sampler.double()).exp().sort().values
+        apart = trainer.double() - sampler.double()
+        # by one factor, which the share does not know: a ratio of two far tokens overflows
+        ratio = (apart - apart.max()).exp().sort().values
         row["sampler/ess"] = float(ratio.sum() ** 2 / (len(ratio) * ratio.square().sum()))
     return row
 
@@ -126,12 +159,16 @@ def sampler_alarm(trainer: Tensor, sampler: Tensor, run: Run) -> Fault | None:
     prompts with images that differ alone point to the images, an agreement in the step before to
     the weights, and what is left to the prompt's tokens. N = 0 agrees.
 
-    Raises ValueError for tensors that do not fit.
+    Raises TypeError for what is no floating-point tensor, ValueError for tensors that do not fit,
+    those of a play among them.
     """
-    if trainer.shape != sampler.shape or trainer.dim() != 1:
+    if not isinstance(run, Run):
+        raise TypeError(f"run is {type(run).__name__}; wanted a Run, as Run(limit=1e-3)")
+    _check_logps(trainer=trainer, sampler=sampler)
+    if len(trainer) and run.images is not None and run.images.shape != trainer.shape:
         raise ValueError(
-            f"log-probs of shapes {tuple(trainer.shape)} and {tuple(sampler.shape)}; wanted [N] of "
-            "the same tokens"
+            f"images has shape {tuple(run.images.shape)}; wanted {tuple(trainer.shape)}, of the "
+            "same tokens"
         )
     gap = mean_gap(trainer, sampler, run.top_p)
     if not len(trainer) or gap <= run.limit:
@@ -144,9 +181,12 @@ def sampler_alarm(trainer: Tensor, sampler: Tensor, run: Run) -> Fault | None:
 
 def _played(trainer: Tensor, sampler: Tensor, run: Run, enough: float) -> Fault | None:
     """The fault that, played by the trainer, leaves least of the gap, and little enough."""
-    left = {
-        name: mean_gap(run.plays[name](), sampler, run.top_p) for name in LINES if name in run.plays
-    }
+    left = {}
+    for name in LINES:
+        if name in run.plays:
+            rest = _rest(f"plays[{name!r}]", run.plays[name](), sampler, run)
+            # a play of NaN explains nothing, and hides none that does
+            left[name] = rest if math.isfinite(rest) else math.inf
     name = min(left, key=lambda name: left[name], default="")
     if name and left[name] <= run.limit:
         return Fault(name, LINES[name].format(left=left[name]))
@@ -176,8 +216,9 @@ def _temperature(
     for _ in range(PASSES):
         there = max(-WIDEST, min(WIDEST, here + step))
         temperature = run.temperature * math.exp(there)
-        moved = at(temperature).double()
-        gap = mean_gap(moved, sampler, run.top_p)
+        moved = at(temperature)
+        gap = _rest("at_temperature", moved, sampler, run)
+        moved = moved.double()
         nearest = min(nearest, (temperature, gap), key=lambda each: each[1])
         if abs(there - here) > APART:
             slope = (moved - row) / (there - here)
@@ -219,5 +260,35 @@ def _left(run: Run) -> Fault:
     )
 
 
+def _rest(name: str, played: Tensor, sampler: Tensor, run: Run) -> float:
+    """The mean gap that a play leaves; raises where its log-probs do not fit the sampler's."""
+    _check_logps(sampler=sampler, **{f"the result of {name}": played})
+    return mean_gap(played, sampler, run.top_p)
+
+
+def _check_logps(**tensors: Tensor) -> None:
+    """Raise unless all are floating-point tensors [N] of one length."""
+    first, *_ = tensors.values()
+    for name, values in tensors.items():
+        if not isinstance(values, Tensor):
+            raise TypeError(f"{name} is {type(values).__name__}; wanted a tensor of log-probs [N]")
+        if not values.is_floating_point():
+            raise TypeError(f"{name} is {values.dtype}; wanted log-probs in floating point")
+        if values.dim() != 1 or values.shape != first.shape:
+            shapes = " and ".join(str(tuple(v.shape)) for v in (first, values))
+            whose = " and ".join(tensors)
+            raise ValueError(
+                f"log-probs of shapes {shapes}; wanted [N] of the same tokens ({whose})"
+            )
+
+
+def _check_real(name: str, value: object) -> None:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r:.40}; wanted a number")
+
+
 def _allowed(top_p: float) -> float:
+    _check_real("top_p", top_p)
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p is {top_p}; wanted more than 0, and at most 1")
     return -math.log(top_p) if top_p < 1 else 0.0

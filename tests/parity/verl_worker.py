@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import hydra
@@ -43,6 +44,9 @@ class Worker(RewardLoopWorker):
 
     async def write(self, reports: Sequence[str], reference: str) -> list[dict[str, Any]]:
         """Run the edit loop for each report of a group, as V1's worker does."""
+        # what is scored next is gathered for longer than a busy machine keeps it apart
+        batcher = self.reward_manager.batcher
+        batcher.settings = replace(batcher.settings, wait=10.0)
         tokenizer, outputs = self.input_tokenizer, []
         for member, report in enumerate(reports):
             ids = [*tokenizer.encode(report, add_special_tokens=False), tokenizer.eos_token_id]

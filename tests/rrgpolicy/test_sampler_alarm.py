@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,6 +122,78 @@ def test_nothing_is_played_before_an_alarm() -> None:
     assert sampler_alarm(none, none, run) is None and math.isnan(mean_gap(none, none))
     with pytest.raises(ValueError, match=r"shapes \(240,\) and \(1,\); wanted"):
         sampler_alarm(policy(), torch.zeros(1), run)
+
+
+@pytest.mark.parametrize("name", ["limit", "top_p", "temperature"])
+@pytest.mark.parametrize("value", ["0.2", True, None, [0.2]], ids=repr)
+def test_a_number_of_the_run_is_a_number(name: str, value: object) -> None:
+    values: dict[str, Any] = {"limit": LIMIT, name: value}
+    with pytest.raises(TypeError, match=f"^{name} is .*; wanted a number$"):
+        Run(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"plays": {"adaptor": policy}}, "plays has 'adaptor'; wanted some of adapter, images"),
+        ({"plays": ["adapter"]}, "plays is list; wanted functions by name"),
+        ({"plays": {"adapter": NOISE}}, r"plays\['adapter'\] is Tensor; wanted a function"),
+        ({"at_temperature": NOISE}, "at_temperature is Tensor; wanted a function"),
+        ({"images": [True]}, "images is list; wanted a tensor of bool"),
+        ({"images": HAVING.float()}, "images is torch.float32; wanted a tensor of bool"),
+        ({"agreed": "no"}, "agreed is 'no'; wanted True or False"),
+    ],
+)
+def test_a_run_holds_what_it_says(values: dict[str, Any], line: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{line}"):
+        Run(LIMIT, **values)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "line"),
+    [
+        (None, "sampler is NoneType; wanted a tensor of log-probs"),
+        ([-1.0] * 240, "sampler is list; wanted a tensor of log-probs"),
+        (policy().long(), "sampler is torch.int64; wanted log-probs in floating point"),
+        (policy()[:1], r"log-probs of shapes \(240,\) and \(1,\)"),
+        (policy()[:, None], r"log-probs of shapes \(240,\) and \(240, 1\)"),
+    ],
+    ids=repr,
+)
+def test_log_probs_that_do_not_fit_are_one_line(sampler: Any, line: str) -> None:
+    for call in (gaps, mean_gap, gap_row, lambda t, s: sampler_alarm(t, s, RUN)):
+        with pytest.raises((TypeError, ValueError), match=f"^{line}"):
+            call(policy(), sampler)
+    far = policy() + 1.0
+    for run in (
+        replace(RUN, plays={"adapter": lambda: sampler}),
+        replace(RUN, plays={}, at_temperature=lambda _: sampler),
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"the result of (plays|at_temperature)"):
+            sampler_alarm(policy(), far, run)
+    with pytest.raises(TypeError, match="^run is float; wanted a Run"):
+        sampler_alarm(policy(), far, 1e-3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^images has shape \(1,\); wanted \(240,\)"):
+        sampler_alarm(policy(), far, Run(LIMIT, images=HAVING[:1]))
+
+
+@pytest.mark.parametrize("top_p", [0.0, -1.0, 2.0, math.nan])
+def test_a_nucleus_is_a_share(top_p: float) -> None:
+    with pytest.raises(ValueError, match="^top_p is .*; wanted more than 0, and at most 1"):
+        gap_row(policy(), policy(), top_p)
+
+
+def test_a_play_of_nan_hides_no_fault() -> None:
+    plays = {"adapter": lambda: policy() * math.nan, "images": PLAYS["images"]}
+    fault = sampler_alarm(policy(), SAMPLERS["images"] + NOISE, replace(RUN, plays=plays))
+    assert fault is not None and fault.name == "images"
+
+
+def test_the_row_of_few_and_far_tokens() -> None:
+    with pytest.raises(ValueError, match="^log-probs of no tokens; wanted"):
+        gap_row(torch.zeros(0), torch.zeros(0))
+    row = gap_row(torch.zeros(2), torch.tensor([-1e4, -1e4]))
+    assert row["sampler/ess"] == 1.0, "both ratios are the same, beyond any number"
 
 
 def test_the_row_by_hand() -> None:

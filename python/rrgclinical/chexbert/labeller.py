@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig
 
-from rrgclinical.backends import check_reports
 from rrgclinical.chexbert.checkpoint import load_network
 from rrgclinical.chexbert.network import CLASSES
 from rrgclinical.chexbert.pieces import (
@@ -23,6 +22,7 @@ from rrgclinical.chexbert.pieces import (
     read_vocabulary,
     refuse_foreign,
 )
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.fingerprint import fingerprint
 from rrgclinical.inference import length_sorted, place_network
 from rrgclinical.labels import OBSERVATIONS, ClassId

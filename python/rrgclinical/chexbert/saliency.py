@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rrgclinical.backends import check_reports
 from rrgclinical.chexbert.labeller import CheXbertLabeller
 from rrgclinical.chexbert.pieces import Pieces, pad
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.inference import length_sorted
 from rrgclinical.labels import NO_FINDING, ClassId, check_labels, to_binary
 from rrgkern import span_max

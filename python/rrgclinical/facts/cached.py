@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrgclinical.backends import check_options, check_reports
 from rrgclinical.cached import CAPACITY, Cached
 from rrgclinical.chat import Chat, ChatSettings, Usage
+from rrgclinical.common.arguments import check_options, check_reports
 from rrgclinical.facts.endpoint import EndpointFacts
 from rrgclinical.facts.reading import FactReader, FactReading
 from rrgclinical.facts.rules import RulesFacts

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from rrgclinical.backends import check_reports
 from rrgclinical.chat import Chat, json_question
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.facts.reading import LABELS, NOT_MENTIONED, VERDICTS, FactReading
 
 _EXTRACT = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rrgclinical.backends import check_reports
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.facts.reading import DENIED, ENTAILED, LABELS, NOT_MENTIONED, FactReading
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.assertion import read_sentence

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from transformers import BertConfig
 
-from rrgclinical.backends import check_reports
 from rrgclinical.chexbert.checkpoint import locate_weights
 from rrgclinical.chexbert.pieces import read_vocabulary, refuse_foreign
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.official.process import Worker
 

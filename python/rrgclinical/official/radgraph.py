@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rrgclinical.backends import check_reports
 from rrgclinical.common import json_reader
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.entities import Entities
 from rrgclinical.official.process import Worker

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rrgclinical.backends import check_reports
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.official.process import Worker
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, RobertaConfig, RobertaModel
 
-from rrgclinical.backends import check_reports
 from rrgclinical.cached import Cached
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.inference import length_sorted, padded_rows, place_network
 from rrgclinical.progress_bars import no_key_tables, no_progress_bars

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rrgclinical.backends import check_reports
 from rrgclinical.cached import Cached
 from rrgclinical.chexbert import CheXbertLabeller
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.radcliq.bertscore import BertScore
 from rrgclinical.radgraph import Graph, RadGraph
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rrgclinical.backends import check_reports
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.fingerprint import fingerprint
 from rrgclinical.inference import length_sorted, place_network

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rrgclinical.backends import check_reports
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.entities import KINDS, PRESENCE_OF_KIND, Entities, EntityRow
 from rrgclinical.radgraph.annotator import RadGraph

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rrgclinical.backends import check_reports
 from rrgclinical.cached import Cached
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.entities import KINDS, Entities, EntityRow
 from rrgclinical.fingerprint import fingerprint
 from rrgclinical.inference import length_sorted, place_network

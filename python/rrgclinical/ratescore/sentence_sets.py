@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rrgclinical.backends import check_reports
 from rrgclinical.cached import Cached
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.inference import length_sorted, padded_rows, place_network
 from rrgclinical.ratescore.models import load_embedder
 from rrgclinical.ratescore.sentences import splitter

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rrgclinical.backends import check_reports
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.entities import KINDS, Entities, EntityRow
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.assertion import read_sentence

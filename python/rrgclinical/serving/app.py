@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, SupportsIndex
 
-from rrgclinical.backends import share_of_steps
 from rrgclinical.common import json_reader
+from rrgclinical.common.arguments import share_of_steps
 from rrgclinical.common.errors import UserError, outside_line
 from rrgclinical.serving.batcher import Batcher, QueueFull, ScoringFailed
 

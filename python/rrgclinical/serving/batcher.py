@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rrgclinical.backends import check_pairs, share_of_steps
+from rrgclinical.common.arguments import check_pairs, share_of_steps
 from rrgclinical.common.errors import UserError, cause_line
 
 Scores = dict[str, list[float]]

@@ -16,8 +16,8 @@ from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 
-from rrgclinical.backends import check_pairs, share_of_steps
 from rrgclinical.common import json_reader
+from rrgclinical.common.arguments import check_pairs, share_of_steps
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import shown_url
 

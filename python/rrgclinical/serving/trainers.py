@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
-from rrgclinical.backends import listed
+from rrgclinical.common.arguments import listed
 from rrgclinical.serving.client import RewardClient
 
 URL = "RRG_REWARD_URL"
@@ -54,7 +54,7 @@ def swift_reward(
 
     Raises ValueError for a data set without it.
     """
-    if column not in columns:
+    if not isinstance(column, str) or column not in columns:
         lists = ", ".join(sorted(k for k, v in columns.items() if isinstance(v, list))) or "none"
         raise ValueError(f"the data set has no column {column!r}, it has {lists}; pass column=")
     return _client(url)(completions, columns[column])["total"].tolist()
@@ -80,12 +80,14 @@ def easyr1_pairs(reward_inputs: Sequence[Mapping[str, Any]]) -> tuple[list[Any],
 
 
 def easyr1_reward(
-    reward_inputs: Sequence[Mapping[str, Any]], *, url: str | None = None, **_: Any
+    reward_inputs: Sequence[Mapping[str, Any]], *, url: str | None = None, **others: Any
 ) -> list[dict[str, float]]:
     """Score a batch as EasyR1's `reward_function`: `overall`, and the terms beside it.
 
-    Raises as `easyr1_pairs`.
+    Raises as `easyr1_pairs`, and ValueError for `reward_function_kwargs` other than `url`.
     """
+    if others:
+        raise ValueError(f"reward_function_kwargs has {next(iter(others))!r}; wanted url alone")
     scores = _client(url)(*easyr1_pairs(reward_inputs))
     columns = {"overall" if name == "total" else name: v.tolist() for name, v in scores.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

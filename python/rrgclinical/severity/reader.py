@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rrgclinical.backends import check_pairs, check_reports
 from rrgclinical.cached import CAPACITY, Cached
+from rrgclinical.common.arguments import check_pairs, check_reports
 from rrgclinical.severity.judge import SeverityJudgement, judge
 from rrgclinical.severity.reading import ReportReading, read
 from rrgclinical.severity.table import load_table

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rrgclinical.backends import check_pairs
+from rrgclinical.common.arguments import check_pairs
 from rrgclinical.common.errors import UserError
 from rrgclinical.text import java
 from rrgclinical.text.statistics import meteor_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rrgclinical.backends import check_reports
+from rrgclinical.common.arguments import check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.text import java
 from rrgclinical.text.overlap import rouge_l

@@ -6,8 +6,9 @@ The model is one of transformers, loaded as ever; nothing of the trainer is need
 from __future__ import annotations
 
 import inspect
+import numbers
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, MutableMapping, Sequence, Set
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from rrgclinical.common.arguments import listed
 from rrgkern import linear_token_logps
 from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.backbone import SHARED_ATTENTION, SHARINGS, Backbone
@@ -87,10 +89,13 @@ def shared_prefix_logps(
         vision_cache: image features by `key`, for a vision tower that is frozen.
 
     Raises:
-        TypeError: a prompt that is no mapping with `input_ids`.
+        TypeError: a prompt that is no mapping with `input_ids`; ids, completions or an option of
+            another type.
         ValueError: a model that cannot share a prompt, with the reason; prompts and completions
-            that do not fit; see also `pack_shared_prefix`.
+            that do not fit, ids beyond the vocabulary; see also `pack_shared_prefix`.
     """
+    _check_options(temperature, token_budget, entropy, vision_cache)
+    prompts = listed(prompts, "prompts", "what a processor returns for each")
     for number, prompt in enumerate(prompts):
         if not isinstance(prompt, Mapping) or "input_ids" not in prompt:
             lacks = " without input_ids" if isinstance(prompt, Mapping) else ""
@@ -98,13 +103,18 @@ def shared_prefix_logps(
                 f"prompt {number} is a {type(prompt).__name__}{lacks}: give what a processor "
                 'returns for it, {"input_ids": ids, ...}'
             )
+    groups = _groups_of_ids(completions)
     network = _backbone(model, prompts, Options(attn, sharing))
+    vocabulary = network.head()[0].shape[0]
+    for group, members in enumerate(groups):
+        for member, ids in enumerate(members):
+            _check_known(f"completion {member} of group {group}", ids, vocabulary)
     cached = vision_cache is not None
     encoded = [_encoded(network, p, b, cached=cached) for b, p in enumerate(prompts)]
     hidden, batch = hidden_states(
         network,
         encoded,
-        [[_ids(completion) for completion in group] for group in completions],
+        groups,
         token_budget=token_budget,
         vision_cache=vision_cache,
     )
@@ -121,9 +131,65 @@ def shared_prefix_logps(
     )
 
 
-def _ids(completion: Tensor | Sequence[int]) -> Tensor:
-    # an empty list says nothing of its type
-    return torch.as_tensor(completion, dtype=None if len(completion) else torch.int64).cpu()
+def _check_options(
+    temperature: object, token_budget: object, entropy: object, vision_cache: object
+) -> None:
+    if isinstance(temperature, bool):
+        raise TypeError(f"temperature is {temperature}; wanted a number")
+    if token_budget is not None and (
+        not isinstance(token_budget, numbers.Integral) or isinstance(token_budget, bool)
+    ):
+        raise TypeError(f"token_budget is {token_budget!r:.40}; wanted a whole number, or None")
+    if not isinstance(entropy, bool):
+        raise TypeError(f"entropy is {entropy!r:.40}; wanted True or False")
+    if vision_cache is not None and not isinstance(vision_cache, MutableMapping):
+        raise TypeError(f"vision_cache is {vision_cache!r:.40}; wanted a mapping, such as {{}}")
+
+
+def _groups_of_ids(completions: Sequence[Sequence[Tensor | Sequence[int]]]) -> list[list[Tensor]]:
+    """List the completions of each group, int64 [T] each."""
+    groups = []
+    for group, members in enumerate(listed(completions, "completions", "a list for each prompt")):
+        name = f"completions[{group}]"
+        groups.append(
+            [_ids(one, f"{name}[{m}]") for m, one in enumerate(listed(members, name, "ids"))]
+        )
+    return groups
+
+
+def _ids(written: Any, name: str) -> Tensor:
+    """Return token ids int64 on the CPU; TypeError for what is no list of whole numbers."""
+    if isinstance(written, Tensor) and not written.dim():
+        raise TypeError(f"{name} is one number; wanted the ids of one completion, a list for each")
+    ids = written if isinstance(written, Tensor) else listed(written, name, "ids")
+    if isinstance(ids, list):
+        for value in ids:
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise TypeError(f"{name} holds {value!r:.40}; wanted token ids, whole numbers")
+        # an empty list says nothing of its type
+        return torch.tensor([int(value) for value in ids], dtype=torch.int64)
+    if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
+        raise TypeError(f"{name} is {ids.dtype}; wanted token ids, whole numbers")
+    return ids.long().cpu()
+
+
+def _prompt_ids(written: Any, name: str) -> Tensor:
+    """Return the ids of a prompt as they are shaped, a list of one list among them."""
+    if isinstance(written, list | tuple) and len(written) == 1 and not _is_number(written[0]):
+        return _ids(written[0], name)
+    if isinstance(written, Tensor) and not written.dim():
+        return written  # whose shape is refused
+    return _ids(written, name)
+
+
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__index__") and not getattr(value, "ndim", 0)
+
+
+def _check_known(name: str, ids: Tensor, vocabulary: int) -> None:
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
+        odd = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise ValueError(f"{name} has the id {odd}; the model knows 0 to {vocabulary - 1}")
 
 
 def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: Options) -> Backbone:
@@ -177,13 +243,25 @@ def _encoded(
     if prompt.get("pixel_values") is not None and not backbone.sees_images:
         raise ValueError(f"prompt {number} has images, and the model has no vision tower")
     _refuse(number, unknown)
-    given_ids = torch.as_tensor(prompt["input_ids"]).cpu()
+    given_ids = _prompt_ids(prompt["input_ids"], f"prompt {number}: input_ids")
     ids = given_ids[None] if given_ids.dim() == 1 else given_ids
     if ids.dim() != 2 or len(ids) != 1:
         raise ValueError(
             f"prompt {number}: input_ids of shape {tuple(given_ids.shape)}: give one prompt, [P] "
             "or [1, P]"
         )
+    model: Any = backbone.model
+    # a family may have an id for its images that no row of the embedding is for
+    of_text = ids if backbone.image_token_id is None else ids[ids != backbone.image_token_id]
+    _check_known(f"prompt {number}", of_text, model.get_input_embeddings().num_embeddings)
+    mask = prompt.get("attention_mask")
+    if mask is not None:
+        mask = torch.as_tensor(mask).cpu()
+        if mask.numel() != ids.numel() or bool(((mask != 0) & (mask != 1)).any()):
+            raise ValueError(
+                f"prompt {number}: attention_mask of shape {tuple(mask.shape)} for "
+                f"{ids.shape[1]} ids: give 1 for a token and 0 for padding, one each"
+            )
     inputs = {k: prompt[k] for k in of_prompt if prompt.get(k) is not None} | {"input_ids": ids}
     inputs = {k: v if k == "pixel_values" else torch.as_tensor(v).cpu() for k, v in inputs.items()}
     inputs = {k: v.view(1, -1) if v.numel() == ids.numel() else v for k, v in inputs.items()}

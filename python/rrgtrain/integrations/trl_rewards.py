@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rrgclinical.backends import listed, share_of_state
+from rrgclinical.common.arguments import listed, share_of_state
 from rrgclinical.completions import completion_text
 from rrgtrain.rewards.service import RewardService
 

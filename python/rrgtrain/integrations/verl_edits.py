@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from functools import cache, partial
+from inspect import signature
 from typing import Any
 
 from verl.experimental.agent_loop import AgentLoopOutput, SingleTurnAgentLoop
-from verl.experimental.agent_loop.agent_loop import register
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, register
 
 from rrgclinical import Extractor, build_extractor
+from rrgclinical.common.arguments import whole_number
+from rrgclinical.common.resolve import nearest
 from rrgtrain.algorithms import edit_reports
 from rrgtrain.errors import UserError
+from rrgtrain.integrations.from_trainers import read_settings, reference_of
 from rrgtrain.schema import EditSettings
 
 LOOP = "rrgkern_edits"
+# Options that verl hands to every loop, beside those that its base names.
+_OF_VERL = ("name", "tools")
 
 
 @cache
@@ -32,21 +38,34 @@ class EditAgentLoop(SingleTurnAgentLoop):
     def __init__(
         self, *arguments: Any, edited: int = 1, edit: dict[str, Any] | None = None, **options: Any
     ) -> None:
-        """edited: reports of each group that are edited. edit: fields of EditSettings."""
+        """edited: reports of each group that are edited. edit: fields of EditSettings.
+
+        Raises UserError for a number, a field or an option that makes no sense.
+        """
         super().__init__(*arguments, **options)
+        takes = {*signature(AgentLoopBase.__init__).parameters, "edited", "edit", *_OF_VERL}
+        if unknown := sorted(options.keys() - takes):
+            raise UserError(
+                f"{LOOP}: unknown option {unknown[0]!r}; "
+                f"{nearest(unknown[0], ['edited', 'edit'])}it takes edited and edit"
+            )
         rollout = self.rollout_config
-        if not 0 < edited < rollout.n:
-            raise UserError(f"{LOOP}: edited={edited} of rollout.n={rollout.n}; leave one as it is")
-        if rollout.val_kwargs.n > rollout.n - edited:
+        size = whole_number(rollout.n, "rollout.n", 1)
+        edited = whole_number(edited, f"{LOOP}: edited", 0)
+        if not 0 < edited < size:
+            raise UserError(f"{LOOP}: edited={edited} of rollout.n={size}; leave one as it is")
+        if rollout.val_kwargs.n > size - edited:
             raise UserError(
                 f"{LOOP}: rollout.val_kwargs.n={rollout.val_kwargs.n} would edit reports of the "
-                f"validation; use at most {rollout.n - edited}"
+                f"validation; use at most {size - edited}"
             )
         if rollout.calculate_log_probs:
             raise UserError(f"{LOOP}: edits have no log-probs of the sampler; say "
                             "rollout.calculate_log_probs=false")  # fmt: skip
-        self.first_edited = rollout.n - edited
-        self.edit = EditSettings(**(edit or {}))
+        self.size, self.first_edited = size, size - edited
+        self.edit = read_settings(EditSettings, edit, f"{LOOP}: edit")
+        if self.edit.level != "sentence":
+            raise UserError(f"{LOOP}: edit.level={self.edit.level}; it edits by the sentence alone")
 
     async def run(
         self, sampling_params: dict[str, Any], priority: int = 0, **sample: Any
@@ -54,12 +73,13 @@ class EditAgentLoop(SingleTurnAgentLoop):
         """Return the report that was sampled, or its edit."""
         if "session_id" not in sample:
             raise UserError(f"{LOOP} wants the member's number: say trainer.use_v1=true")
+        member = whole_number(sample["session_id"], f"{LOOP}: session_id", 0)
+        if member >= self.size:
+            raise UserError(f"{LOOP}: session_id={member} of rollout.n={self.size}; wanted less")
         output = await super().run(sampling_params, priority, **sample)
         steps = ""
-        if int(sample["session_id"]) >= self.first_edited:
-            reference = sample["reward_model"]["ground_truth"]
-            seed = int(sample["session_id"])
-            call = partial(self._edited, output.response_ids, reference, seed)
+        if member >= self.first_edited:
+            call = partial(self._edited, output.response_ids, reference_of(sample), member)
             ids, steps = await self.loop.run_in_executor(None, call)
             output.response_ids, output.response_mask = ids, [1] * len(ids)
         # every sample has the field, as its columns are one table

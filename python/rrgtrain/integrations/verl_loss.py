@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +15,7 @@ from torch import Tensor
 from verl import DataProto
 from verl.trainer.ppo import core_algos
 
+from rrgclinical.common.arguments import SupportsItem, listed
 from rrgkern import PolicyLoss, group_advantages, policy_loss, tfidf_weights
 
 # actor.policy_loss.loss_mode: what it is here. verl's own name behind the prefix is the same loss.
@@ -24,10 +27,28 @@ LOSSES: dict[str, dict[str, Any]] = {
     "rrgkern_gpg": {"surrogate": "reinforce"},
 }
 ESTIMATOR, WEIGHTED = "rrgkern", "rrgkern_ditpo"
+MODES = (
+    *("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm"),
+    "seq-mean-token-mean",
+)
+_OF_BATCH = ("token_level_rewards", "response_mask", "responses", "uid")
+# Fields of PolicyLoss by what the actor's configuration calls them, for messages.
+_OF_ACTOR = {
+    "eps_low": "clip_ratio_low",
+    "eps_high": "clip_ratio_high",
+    "dual_clip": "clip_ratio_c",
+    "sapo_tau_pos": "tau_pos",
+    "sapo_tau_neg": "tau_neg",
+}
 
 
 def spec_of(name: str, config: Any) -> PolicyLoss:
-    """Build the variant that this name and the actor's configuration describe."""
+    """Build the variant that this name and the actor's configuration describe.
+
+    Raises ValueError for an unknown name, and a number of the configuration that cannot be.
+    """
+    if name not in LOSSES:
+        raise ValueError(f"the loss is {name!r}; wanted one of {', '.join(LOSSES)}")
     fields = dict(LOSSES[name])
     low, high = config.clip_ratio_low, config.clip_ratio_high
     fields["eps_low"] = config.clip_ratio if low is None else low
@@ -36,7 +57,13 @@ def spec_of(name: str, config: Any) -> PolicyLoss:
         fields["dual_clip"] = config.get("clip_ratio_c", 3.0)
     if name == "rrgkern_sapo":
         fields |= {"sapo_tau_pos": config.tau_pos, "sapo_tau_neg": config.tau_neg}
-    return PolicyLoss(**fields)
+    try:
+        return PolicyLoss(**fields)
+    except ValueError as error:
+        line = str(error)
+        for ours, verls in _OF_ACTOR.items():
+            line = line.replace(ours, f"actor.{verls}")
+        raise ValueError(line) from None
 
 
 @dataclass(frozen=True)
@@ -49,15 +76,18 @@ class ScoredRows:
     def scale(self, mode: str, info: Mapping[str, Any]) -> Tensor:
         """Compute the factor [B] of each row's tokens: verl's divisors, of the whole step.
 
-        Raises ValueError for an unknown mode, and where several ranks share a step whose counts
-        `info`, the actor's global_batch_info, lacks.
+        Raises ValueError for an unknown mode, a count of `info`, the actor's global_batch_info,
+        that is none, and where several ranks share a step whose counts it lacks.
         """
-        ranks = info.get("dp_size", 1)
-        tokens, rows = info.get("batch_num_tokens"), info.get("global_batch_size")
+        if mode not in MODES:
+            raise ValueError(f"loss_agg_mode is {mode!r}, which verl 0.9 does not have")
+        ranks = _count(info, "dp_size", 1)
+        tokens, rows = (_count(info, n, None) for n in ("batch_num_tokens", "global_batch_size"))
+        longest = _count(info, "loss_scale_factor", self.limit)
         count = tokens if mode == "token-mean" else rows
         if count is None and mode != "token-sum":
             if ranks > 1:
-                raise ValueError(f"{mode} on {ranks} ranks: wanted the counts of the whole step")
+                raise ValueError(f"{mode} on {ranks:g} ranks: wanted the counts of the whole step")
             # verl leaves a row without tokens out of the mean
             count = self.lengths.sum() if mode == "token-mean" else (self.lengths > 0).sum()
         ones = torch.ones_like(self.lengths, dtype=torch.float64)
@@ -66,10 +96,8 @@ class ScoredRows:
         if mode in ("token-mean", "seq-mean-token-sum"):
             return ones * ranks / count
         if mode == "seq-mean-token-sum-norm":
-            return ones * ranks / count / (info.get("loss_scale_factor") or self.limit)
-        if mode == "seq-mean-token-mean":
-            return ones * ranks / count / self.lengths.clamp(min=1)
-        raise ValueError(f"loss_agg_mode is {mode!r}, which verl 0.9 does not have")
+            return ones * ranks / count / longest
+        return ones * ranks / count / self.lengths.clamp(min=1)
 
 
 def verl_loss(
@@ -86,8 +114,24 @@ def verl_loss(
 
     Nothing is read where the mask is 0. An advantage is per token, so weights of tokens come with
     it; `rollout_is_weights` [B, T] weigh tokens too.
+
+    Raises TypeError for what is no tensor, ValueError for one of another shape than `log_prob`, a
+    mask of anything but 0 and 1, a scored number that is not finite, and as `spec_of`.
     """
-    mask = response_mask.bool()
+    if not isinstance(getattr(config, "global_batch_info", None), Mapping):
+        raise TypeError(f"config is {type(config).__name__}; wanted verl's ActorConfig")
+    rest = {"old_log_prob": old_log_prob, "advantages": advantages}
+    if rollout_is_weights is not None:
+        rest["rollout_is_weights"] = rollout_is_weights
+    _check_rows("log_prob", log_prob, response_mask=response_mask, **rest)
+    mask = _mask(response_mask)
+    for label, values in {"log_prob": log_prob.detach(), **rest}.items():
+        if bool((~values.isfinite() & mask).any()):
+            odd = (~values.isfinite() & mask).nonzero()[0].tolist()
+            raise ValueError(
+                f"{label}{odd} is {float(values[tuple(odd)])}, of a token that is scored; wanted a "
+                "finite number"
+            )
     rows = ScoredRows(mask.sum(1), mask.shape[1])
     # verl's SAPO knows one mean
     mode = "seq-mean-token-mean" if name == "rrgkern_sapo" else loss_agg_mode
@@ -103,9 +147,9 @@ def verl_loss(
     )
     apart = (old_log_prob[mask] - log_prob.detach()[mask]).sum() / rows.lengths.sum().clamp(min=1)
     clipped = out.metrics["clip_low"] + out.metrics["clip_high"]
-    values = torch.stack([v.float() for v in (clipped, apart, out.metrics["ratio_max"])]).tolist()
+    logged = torch.stack([v.float() for v in (clipped, apart, out.metrics["ratio_max"])]).tolist()
     names = ("actor/pg_clipfrac", "actor/ppo_kl", "actor/ratio_max")
-    return out.loss, dict(zip(names, values, strict=True))
+    return out.loss, dict(zip(names, logged, strict=True))
 
 
 def verl_advantages(
@@ -118,6 +162,10 @@ def verl_advantages(
 ) -> tuple[Tensor, Tensor]:
     """Compute each row's advantage in its group, times its tokens' weights.
 
+    Raises TypeError and ValueError for tensors that do not fit, a mask of anything but 0 and 1, a
+    reward or weight that is not finite, names of groups that are no names, and a setting of
+    another type.
+
     Args:
         token_level_rewards: [B, T], summed over the row.
         response_mask: [B, T].
@@ -128,8 +176,17 @@ def verl_advantages(
     Returns:
         Advantages [B, T], 0 outside of the mask, twice: verl wants returns too.
     """
-    order, offsets = _grouped(index, response_mask.device)
-    by_std = config is None or config.get("norm_adv_by_std_in_grpo", True)
+    rest = {"response_mask": response_mask}
+    if token_weight is not None:
+        rest["token_weight"] = token_weight
+    _check_rows("token_level_rewards", token_level_rewards, **rest)
+    mask = _mask(response_mask)
+    order, offsets = _grouped(index, len(mask), mask.device)
+    by_std = _setting(config, "norm_adv_by_std_in_grpo", True)
+    if not isinstance(by_std, bool):
+        raise ValueError(
+            f"algorithm.norm_adv_by_std_in_grpo is {by_std!r:.40}; wanted true or false"
+        )
     scores = token_level_rewards.sum(-1)
     advantages = torch.empty_like(scores, dtype=torch.float32)
     advantages[order] = group_advantages(
@@ -137,7 +194,10 @@ def verl_advantages(
     )
     rows = advantages[:, None] * response_mask
     if token_weight is not None:
-        rows = rows * token_weight.masked_fill(~response_mask.bool(), 0.0)
+        weights = token_weight.masked_fill(~mask, 0.0)
+        if not bool(weights.isfinite().all()):
+            raise ValueError("token_weight of a scored token is not finite; wanted a number")
+        rows = rows * weights
     return rows, rows
 
 
@@ -159,11 +219,14 @@ def weighted_advantages(
             "verl.trainer.ppo.ray_trainer.compute_advantage to that of "
             "rrgtrain.integrations.verl_loss, or say algorithm.adv_estimator=rrgkern"
         )
-    order, groups = _grouped(index, responses.device)
-    mask = response_mask.bool()[order]
+    _check_rows("responses", responses, response_mask=response_mask)
+    order, groups = _grouped(index, len(responses), responses.device)
+    mask = _mask(response_mask)[order]
     lengths = mask.sum(1)
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    alpha = 4.0 if config is None else config.get("rrgkern_alpha", 4.0)
+    alpha = _setting(config, "rrgkern_alpha", 4.0)
+    if isinstance(alpha, bool):
+        raise TypeError(f"algorithm.rrgkern_alpha is {alpha}; wanted a number")
     weights = torch.ones_like(response_mask, dtype=torch.float32)
     ordered = weights[order]
     ordered[mask] = tfidf_weights(responses[order][mask], offsets, groups, alpha=alpha)
@@ -179,6 +242,11 @@ def compute_advantage(data: DataProto, adv_estimator: str, **options: Any) -> Da
         from verl.trainer.ppo.ray_trainer import compute_advantage as verls
 
         return verls(data, adv_estimator=adv_estimator, **options)
+    if not isinstance(data, DataProto):
+        raise TypeError(f"data is {type(data).__name__}; wanted verl's DataProto")
+    batch = {*(data.batch.keys() if data.batch is not None else ()), *data.non_tensor_batch}
+    if lacking := [n for n in _OF_BATCH if n not in batch]:
+        raise ValueError(f"the batch has no {lacking[0]!r}, it has {', '.join(sorted(batch))}")
     estimate = core_algos.get_adv_estimator_fn(adv_estimator)
     data.batch["advantages"], data.batch["returns"] = estimate(
         token_level_rewards=data.batch["token_level_rewards"],
@@ -198,8 +266,64 @@ def register() -> None:
     core_algos.register_adv_est(WEIGHTED)(weighted_advantages)
 
 
-def _grouped(index: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the order that brings each group together, and where groups begin in it."""
-    _, numbers, counts = np.unique(index.astype(str), return_inverse=True, return_counts=True)
-    order = torch.from_numpy(np.argsort(numbers, kind="stable")).to(device)
-    return order, torch.from_numpy(np.concatenate([[0], counts.cumsum()])).to(device)
+def _grouped(index: Any, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the order that brings each group together, and where groups begin in it.
+
+    Names are the same where they are equal: 1 is not "1". Raises TypeError for what names nothing,
+    ValueError unless there is a name for each row.
+    """
+    names = listed(index.tolist() if hasattr(index, "tolist") else index, "index", "names")
+    if len(names) != rows:
+        raise ValueError(f"index names the groups of {len(names)} rows, and there are {rows}")
+    for row, name in enumerate(names):
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            raise TypeError(f"index[{row}] is {name!r:.40}; wanted the name of a group, as uid")
+    place: dict[Any, int] = {}
+    for name in names:
+        place.setdefault(name, len(place))
+    of_row = torch.tensor([place[name] for name in names], dtype=torch.int64)
+    counts = torch.bincount(of_row, minlength=len(place))
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return of_row.argsort(stable=True).to(device), offsets.to(device)
+
+
+def _check_rows(first: str, values: Any, **others: Any) -> None:
+    """Raise unless all are tensors [B, T] of one shape; TypeError or ValueError says which."""
+    for name, tensor in {first: values, **others}.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} is {type(tensor).__name__}; wanted a tensor [B, T]")
+        if tensor.dim() != 2 or tensor.shape != values.shape:
+            beside = "" if name == first else f" and {first} {tuple(values.shape)}"
+            shape = f"{tuple(tensor.shape)}{beside}"
+            raise ValueError(f"{name} has shape {shape}; wanted [B, T], the same of all")
+
+
+def _mask(response_mask: Tensor) -> Tensor:
+    """Return the mask as bool; ValueError for anything but 0 and 1, as a NaN or a weight."""
+    if bool(((response_mask != 0) & (response_mask != 1)).any()):
+        odd = response_mask[(response_mask != 0) & (response_mask != 1)][0]
+        raise ValueError(f"response_mask holds {float(odd)}; wanted 1 on scored tokens, else 0")
+    return response_mask.bool()
+
+
+def _setting(config: Any, name: str, default: Any) -> Any:
+    if config is None:
+        return default
+    if not hasattr(config, "get"):
+        raise TypeError(f"config is {type(config).__name__}; wanted verl's algorithm section")
+    return config.get(name, default)
+
+
+def _count(info: Mapping[str, Any], name: str, default: Any) -> Any:
+    """Return a count of a step; ValueError for what is no number above 0."""
+    value = info.get(name)
+    if value is None:
+        return default
+    if isinstance(value, SupportsItem) and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if real and name != "loss_scale_factor":
+        real = value % 1 == 0
+    if not real or not 0 < value < math.inf:
+        raise ValueError(f"global_batch_info has {name}={value!r:.40}; wanted a count above 0")
+    return value

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from rrgclinical import Extractor, Labeller
-from rrgclinical.backends import check_pairs, check_reports, share_of_steps
 from rrgclinical.cached import CachedExtractor, CachedLabeller
+from rrgclinical.common.arguments import check_pairs, check_reports, share_of_steps
 from rrgclinical.common.errors import cause_line
 from rrgclinical.common.stopwatch import ExclusiveTimer
 from rrgdata.study import Study, check_studies, studies_of

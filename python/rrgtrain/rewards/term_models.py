@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rrgclinical.backends import check_options
+from rrgclinical.common.arguments import check_options
 from rrgpolicy.ranks.nodes import own_device
 from rrgtrain.rewards.labellers import open_extractor, open_labeller
 from rrgtrain.rewards.spending import share_of_rank

@@ -255,6 +255,14 @@ def test_reports_that_are_none_are_told_before_anything_is_sent() -> None:
         client(np.array(["a"]), ("b",), np.float32(0.5))  # type: ignore[arg-type]
 
 
+def test_an_option_that_is_none_is_no_other_address() -> None:
+    with pytest.raises(ValueError, match="^reward_function_kwargs has 'urll'; wanted url alone"):
+        easyr1_reward([], urll="http://elsewhere:8008")
+    for column in (["report"], None, 3):
+        with pytest.raises(ValueError, match="^the data set has no column .*, it has report; pass"):
+            swift_reward(["a"], column=column, report=["b"])  # type: ignore[arg-type]
+
+
 def test_a_row_of_easyr1_without_a_column_is_named() -> None:
     row = {"response": "a", "ground_truth": "b"}
     with pytest.raises(ValueError, match="row 1 has no 'ground_truth'; it has response"):

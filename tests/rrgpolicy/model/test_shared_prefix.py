@@ -221,7 +221,7 @@ def test_prompts_that_do_not_fit_are_told() -> None:
     whole, members = processed(group[0]), [group[1]]
     for change, message in (
         ({"pixel_values_videos": 1}, "prompt 0 has pixel_values_videos: give input_ids, "),
-        ({"input_ids": torch.ones(2, 3)}, r"input_ids of shape \(2, 3\): give one prompt"),
+        ({"input_ids": torch.ones(2, 3).long()}, r"input_ids of shape \(2, 3\): give one prompt"),
         ({"image_grid_thw": None}, "give both pixel_values and image_grid_thw"),
         ({"pixel_values": None, "image_grid_thw": None}, "where 0 image"),
     ):
@@ -276,3 +276,80 @@ def test_the_loop_in_the_readme_learns() -> None:
         metrics = names["step"](model, start, optimizer, prompts, completions, rewards)
     assert favoured() > before
     assert metrics["kl"] > 0 and metrics["ratio_mean"] == 1
+
+
+IDS = torch.tensor([5, 6])
+
+
+@pytest.mark.parametrize(
+    ("prompts", "line"),
+    [
+        (None, "prompts is None; wanted a sequence"),
+        ({"input_ids": IDS}, "prompts is dict; wanted a sequence"),
+        *(
+            ([{"input_ids": ids}], f"prompt 0: input_ids {line}")
+            for ids, line in (
+                (IDS.float(), "is torch.float32; wanted token ids"),
+                (IDS.bool(), "is torch.bool; wanted token ids"),
+                ([5.7, 6.0], "holds 5.7; wanted token ids"),
+                ([True], "holds True; wanted token ids"),
+                ("ab", "is one str; wanted a sequence of ids"),
+                (None, "is None; wanted a sequence of ids"),
+            )
+        ),
+        ([{"input_ids": [5, -1]}], "prompt 0 has the id -1; the model knows 0 to 419"),
+        ([{"input_ids": [5, 420]}], "prompt 0 has the id 420; the model knows 0 to 419"),
+        *(
+            ([{"input_ids": IDS, "attention_mask": torch.tensor(mask)}], "prompt 0: attention_mask")
+            for mask in ([1], [0.5, 1], [float("nan"), 1], [[1, 1], [1, 1]])
+        ),
+    ],
+)
+def test_prompts_that_cannot_be_read_are_one_line(prompts: Any, line: str) -> None:
+    with pytest.raises((TypeError, ValueError), match="^" + re.escape(line)):
+        shared_prefix_logps(qwen2(), prompts, [[IDS]])
+
+
+@pytest.mark.parametrize(
+    ("completions", "line"),
+    [
+        (None, "completions is None; wanted a sequence"),
+        ([None], "completions[0] is None; wanted a sequence"),
+        ([IDS], "completions[0][0] is one number; wanted the ids of one completion"),
+        ([[5, 6]], "completions[0][0] is int; wanted a sequence of ids"),
+        ([["ab"]], "completions[0][0] is one str; wanted a sequence of ids"),
+        ([[[5.5]]], "completions[0][0] holds 5.5; wanted token ids"),
+        ([[IDS.double()]], "completions[0][0] is torch.float64; wanted token ids"),
+        ([[IDS], [IDS, IDS.bool()]], "completions[1][1] is torch.bool; wanted token ids"),
+        ([[torch.tensor([5, -100])]], "completion 0 of group 0 has the id -100; the model knows"),
+        ([[IDS, [420]]], "completion 1 of group 0 has the id 420; the model knows 0 to 419"),
+    ],
+)
+def test_completions_that_cannot_be_read_are_one_line(completions: Any, line: str) -> None:
+    with pytest.raises((TypeError, ValueError), match="^" + re.escape(line)):
+        shared_prefix_logps(qwen2(), [{"input_ids": IDS}], completions)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": True},
+        *({"token_budget": value} for value in (True, 1.5, float("nan"), "64", [64])),
+        *({"entropy": value} for value in ("false", 1, None)),
+        *({"vision_cache": value} for value in (True, [])),
+    ],
+    ids=repr,
+)
+def test_an_option_of_another_type_is_one_line(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(TypeError, match=f"^{name} is .*; wanted "):
+        shared_prefix_logps(qwen2(), [{"input_ids": IDS}], [[IDS]], **options)
+
+
+def test_prompts_are_read_once() -> None:
+    """An iterator is no empty list after its first check."""
+    listed = shared_prefix_logps(qwen2(), [{"input_ids": [5, 6]}], [[[7, 8]]])
+    drawn = shared_prefix_logps(
+        qwen2(), iter([{"input_ids": IDS}]), iter([iter([torch.tensor([7, 8])])])
+    )
+    assert torch.equal(listed.logps, drawn.logps)
