@@ -125,13 +125,7 @@ def verl_loss(
         rest["rollout_is_weights"] = rollout_is_weights
     _check_rows("log_prob", log_prob, response_mask=response_mask, **rest)
     mask = _mask(response_mask)
-    for label, values in {"log_prob": log_prob.detach(), **rest}.items():
-        if bool((~values.isfinite() & mask).any()):
-            odd = (~values.isfinite() & mask).nonzero()[0].tolist()
-            raise ValueError(
-                f"{label}{odd} is {float(values[tuple(odd)])}, of a token that is scored; wanted a "
-                "finite number"
-            )
+    _check_finite({"log_prob": log_prob.detach(), **rest}, mask)
     rows = ScoredRows(mask.sum(1), mask.shape[1])
     # verl's SAPO knows one mean
     mode = "seq-mean-token-mean" if name == "rrgkern_sapo" else loss_agg_mode
@@ -296,6 +290,19 @@ def _check_rows(first: str, values: Any, **others: Any) -> None:
             beside = "" if name == first else f" and {first} {tuple(values.shape)}"
             shape = f"{tuple(tensor.shape)}{beside}"
             raise ValueError(f"{name} has shape {shape}; wanted [B, T], the same of all")
+
+
+def _check_finite(rows: Mapping[str, Tensor], mask: Tensor) -> None:
+    """Raise ValueError for a scored number that is not finite; reads the device once."""
+    odd = {label: ~values.isfinite() & mask for label, values in rows.items()}
+    flags = torch.stack([one.any() for one in odd.values()]).tolist()
+    for label, flag in zip(odd, flags, strict=True):
+        if flag:
+            place = odd[label].nonzero()[0].tolist()
+            raise ValueError(
+                f"{label}{place} is {float(rows[label][tuple(place)])}, of a token that is scored; "
+                "wanted a finite number"
+            )
 
 
 def _mask(response_mask: Tensor) -> Tensor:
