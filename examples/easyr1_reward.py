@@ -37,7 +37,7 @@ def compute_score(
     Raises UserError for a weight that is no number.
     """
     reports, references = easyr1_pairs(reward_inputs)
-    scores = service(json.dumps(terms))(reports, references)
+    scores = service(json.dumps(terms, default=str))(reports, references)
     named = {"overall": scores["total"], **{k: v for k, v in scores.items() if k != "total"}}
     return [{name: float(v[i]) for name, v in named.items()} for i in range(len(reports))]
 

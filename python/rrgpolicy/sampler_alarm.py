@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from rrgclinical.common.arguments import unwrapped
+
 # Mean |log-prob of the trainer - log-prob of the sampler| that is still rounding.
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
 # A fault is blamed where, taken for real, it takes away that much of the gap.
@@ -70,11 +72,10 @@ class Run:
     def __post_init__(self) -> None:
         for name in ("limit", "top_p", "temperature"):
             _check_real(name, getattr(self, name))
-        if not isinstance(self.agreed, bool):
+        if not isinstance(unwrapped(self.agreed), bool):
             raise TypeError(f"agreed is {self.agreed!r:.40}; wanted True or False")
-        if self.images is not None and getattr(self.images, "dtype", None) != torch.bool:
-            kind = getattr(self.images, "dtype", type(self.images).__name__)
-            raise TypeError(f"images is {kind}; wanted a tensor of bool [N]")
+        if self.images is not None:
+            _check_flags("images", self.images)
         self._check_plays()
         # a limit of NaN is below every gap and above none: each step would be an alarm
         if not self.limit >= 0:
@@ -282,8 +283,17 @@ def _check_logps(**tensors: Tensor) -> None:
             )
 
 
+def _check_flags(name: str, flags: Tensor) -> None:
+    if not isinstance(flags, Tensor) or flags.is_floating_point():
+        kind = flags.dtype if isinstance(flags, Tensor) else type(flags).__name__
+        raise TypeError(f"{name} is {kind}; wanted a tensor of bool [N]")
+    if bool(((flags != 0) & (flags != 1)).any()):
+        raise ValueError(f"{name} holds more than 0 and 1; wanted a tensor of bool [N]")
+
+
 def _check_real(name: str, value: object) -> None:
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+    number = unwrapped(value)
+    if not isinstance(number, numbers.Real) or isinstance(number, bool):
         raise TypeError(f"{name} is {value!r:.40}; wanted a number")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from rrgclinical.common.plain_yaml import read_yaml
+from rrgclinical.common.plain_yaml import check_size, read_yaml
 from rrgclinical.common.resolve import nearest
 from rrgtrain.errors import UserError
 
@@ -137,6 +137,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         return {"base": by_rule}, defaultdict(lambda: 1)
     try:
         text = path.read_text(encoding="utf-8")
+        check_size(text)
         nodes = yaml.compose(text, Loader=_Shallow)
         if not isinstance(nodes, yaml.MappingNode | None):
             raise UserError(

@@ -141,6 +141,7 @@ def test_a_number_of_the_run_is_a_number(name: str, value: object) -> None:
         ({"at_temperature": NOISE}, "at_temperature is Tensor; wanted a function"),
         ({"images": [True]}, "images is list; wanted a tensor of bool"),
         ({"images": HAVING.float()}, "images is torch.float32; wanted a tensor of bool"),
+        ({"images": HAVING.long() * 2}, "images holds more than 0 and 1; wanted a tensor of bool"),
         ({"agreed": "no"}, "agreed is 'no'; wanted True or False"),
     ],
 )
@@ -175,6 +176,16 @@ def test_log_probs_that_do_not_fit_are_one_line(sampler: Any, line: str) -> None
         sampler_alarm(policy(), far, 1e-3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^images has shape \(1,\); wanted \(240,\)"):
         sampler_alarm(policy(), far, Run(LIMIT, images=HAVING[:1]))
+
+
+def test_numbers_and_flags_of_numpy_and_torch_are_what_they_are() -> None:
+    own = Run(LIMIT, images=HAVING, agreed=True, plays=PLAYS)
+    theirs = replace(
+        own, limit=torch.tensor(LIMIT), top_p=np.float32(1), agreed=np.bool_(True),
+        images=HAVING.to(torch.uint8),
+    )  # fmt: skip
+    for sampler in (*SAMPLERS.values(), policy()):
+        assert sampler_alarm(policy(), sampler, own) == sampler_alarm(policy(), sampler, theirs)
 
 
 @pytest.mark.parametrize("top_p", [0.0, -1.0, 2.0, math.nan])

@@ -203,6 +203,7 @@ def test_optional_value_may_be_null() -> None:
     [
         ("optimiser: [1\nedit: 2\n", ":2: broken YAML"),
         ("optimiser:\n\tlr: 1\n", ":2: broken YAML"),
+        ("- x\n" * 2**18 + "x", ": broken YAML: 1,048,577 characters; wanted at most 1,048,576"),
         ("seed: 1\nseed: 2\n", ":2: broken YAML: found duplicate key seed"),
         ("rl: &a\n  x: *a\n", ":1: broken YAML: found unconstructable recursive node"),
         ("rl: {}\nseed: !!binary aGk=\n", ":2: broken YAML: !!binary is not read here"),

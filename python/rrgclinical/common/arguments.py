@@ -59,6 +59,13 @@ def listed(values: Iterable[T], name: str, of: str = "str") -> list[T]:
     return list(members)
 
 
+def unwrapped(value: object) -> object:
+    """Return the Python value of a NumPy scalar or a tensor without dimensions; else what came."""
+    if isinstance(value, SupportsItem) and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
+
+
 def whole_number(value: object, place: str, least: int) -> int:
     """Return a whole number of at least `least`.
 

@@ -65,11 +65,12 @@ _EMPTY_OPTION = re.compile(r"--[a-z][a-z-]*=\s*")
 _DASH = re.compile(r"--[a-z][a-z-]*=-")
 _ODD_TEXT = re.compile("[\0\ud800-\udfff]")
 OTHER_PLACE = "give this user the right to it, or name another place"
+READ_ONLY = "it lies on a disk that is read only; name another place"
 _ROOM = "make room, or name another place"
 _MENDS = {
     errno.EACCES: OTHER_PLACE,
     errno.EPERM: OTHER_PLACE,
-    errno.EROFS: "it lies on a disk that is read only; name another place",
+    errno.EROFS: READ_ONLY,
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
     errno.EFBIG: "raise the limit of a file's size (ulimit -f), or name another place",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rrgclinical.common.errors import OTHER_PLACE, UserError
+from rrgclinical.common.errors import OTHER_PLACE, READ_ONLY, UserError
 
 
 def require_file_place(path: str | Path) -> None:
@@ -29,6 +29,12 @@ def require_file_place(path: str | Path) -> None:
     below a file, and a directory that this user may not write in.
     """
     path = Path(path)
+    try:
+        path.lstat()
+    except OSError as error:  # of a file that is yet to be made, what stands above is told below
+        if isinstance(error, PermissionError):
+            line = f"{path} cannot be written: a directory above it is closed to this user"
+            raise UserError(f"{line}; {OTHER_PLACE}") from error
     if path.is_dir():
         raise UserError(f"{path} is a directory; name a file in it")
     to_process = path.is_symlink() and os.readlink(path).startswith("/proc/")
@@ -40,7 +46,10 @@ def require_file_place(path: str | Path) -> None:
     if not above.is_dir():
         kind = "a file" if above.exists() else "a link that leads nowhere"
         raise UserError(f"{above} is {kind}, and no directory; name another place than {path}")
-    if not os.access(above, os.W_OK | os.X_OK):
+    if os.statvfs(above).f_flag & os.ST_RDONLY:
+        raise UserError(f"{path} cannot be written: {READ_ONLY}")
+    effective = os.access in os.supports_effective_ids
+    if not os.access(above, os.W_OK | os.X_OK, effective_ids=effective):
         raise UserError(f"{path} cannot be written: {above} is closed to this user; {OTHER_PLACE}")
 
 

@@ -68,13 +68,18 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+def check_size(text: str) -> None:
+    """Raise yaml.YAMLError for more than _MOST characters, before they are parsed."""
+    if len(text) > _MOST:
+        raise yaml.YAMLError(f"{len(text):,} characters; wanted at most {_MOST:,}")
+
+
 def read_yaml(text: str) -> Any:
     """Read a document whose unquoted values are `Plain`; yaml.YAMLError where it is broken.
 
-    A key that stands twice in one mapping is an error, and so are more than _MOST characters.
+    A key that stands twice in one mapping is an error; see also `check_size`.
     """
-    if len(text) > _MOST:
-        raise yaml.YAMLError(f"{len(text):,} characters; wanted at most {_MOST:,}")
+    check_size(text)
     return yaml.load(text, Loader=_Loader)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rrgclinical.common.arguments import listed
+from rrgclinical.common.arguments import listed, unwrapped
 from rrgkern import linear_token_logps
 from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.backbone import SHARED_ATTENTION, SHARINGS, Backbone
@@ -136,11 +136,11 @@ def _check_options(
 ) -> None:
     if isinstance(temperature, bool):
         raise TypeError(f"temperature is {temperature}; wanted a number")
-    if token_budget is not None and (
-        not isinstance(token_budget, numbers.Integral) or isinstance(token_budget, bool)
-    ):
+    budget = unwrapped(token_budget)
+    whole = isinstance(budget, numbers.Integral) and not isinstance(budget, bool)
+    if budget is not None and not whole:
         raise TypeError(f"token_budget is {token_budget!r:.40}; wanted a whole number, or None")
-    if not isinstance(entropy, bool):
+    if not isinstance(unwrapped(entropy), bool):
         raise TypeError(f"entropy is {entropy!r:.40}; wanted True or False")
     if vision_cache is not None and not isinstance(vision_cache, MutableMapping):
         raise TypeError(f"vision_cache is {vision_cache!r:.40}; wanted a mapping, such as {{}}")
@@ -159,15 +159,17 @@ def _groups_of_ids(completions: Sequence[Sequence[Tensor | Sequence[int]]]) -> l
 
 def _ids(written: Any, name: str) -> Tensor:
     """Return token ids int64 on the CPU; TypeError for what is no list of whole numbers."""
-    if isinstance(written, Tensor) and not written.dim():
-        raise TypeError(f"{name} is one number; wanted the ids of one completion, a list for each")
-    ids = written if isinstance(written, Tensor) else listed(written, name, "ids")
-    if isinstance(ids, list):
-        for value in ids:
+    if not hasattr(written, "dtype"):
+        members = listed(written, name, "ids")
+        for value in members:
             if isinstance(value, bool) or not hasattr(value, "__index__"):
                 raise TypeError(f"{name} holds {value!r:.40}; wanted token ids, whole numbers")
-        # an empty list says nothing of its type
-        return torch.tensor([int(value) for value in ids], dtype=torch.int64)
+        return torch.tensor([int(value) for value in members], dtype=torch.int64)
+    ids = torch.as_tensor(written)
+    if not ids.dim():
+        raise TypeError(f"{name} is one number; wanted the ids of one completion, a list for each")
+    if not ids.numel():  # torch.tensor([]) says nothing of its type
+        return ids.new_zeros(ids.shape, dtype=torch.int64, device="cpu")
     if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
         raise TypeError(f"{name} is {ids.dtype}; wanted token ids, whole numbers")
     return ids.long().cpu()
@@ -175,11 +177,10 @@ def _ids(written: Any, name: str) -> Tensor:
 
 def _prompt_ids(written: Any, name: str) -> Tensor:
     """Return the ids of a prompt as they are shaped, a list of one list among them."""
-    if isinstance(written, list | tuple) and len(written) == 1 and not _is_number(written[0]):
-        return _ids(written[0], name)
-    if isinstance(written, Tensor) and not written.dim():
-        return written  # whose shape is refused
-    return _ids(written, name)
+    if hasattr(written, "dtype") and not written.ndim:
+        return torch.as_tensor(written)  # whose shape is refused
+    nested = isinstance(written, list | tuple) and len(written) == 1 and not _is_number(written[0])
+    return _ids(written[0] if nested else written, name)
 
 
 def _is_number(value: object) -> bool:
@@ -250,10 +251,6 @@ def _encoded(
             f"prompt {number}: input_ids of shape {tuple(given_ids.shape)}: give one prompt, [P] "
             "or [1, P]"
         )
-    model: Any = backbone.model
-    # a family may have an id for its images that no row of the embedding is for
-    of_text = ids if backbone.image_token_id is None else ids[ids != backbone.image_token_id]
-    _check_known(f"prompt {number}", of_text, model.get_input_embeddings().num_embeddings)
     mask = prompt.get("attention_mask")
     if mask is not None:
         mask = torch.as_tensor(mask).cpu()
@@ -268,7 +265,12 @@ def _encoded(
     if (mask := inputs.pop("attention_mask", None)) is not None:
         real, shape = mask.bool()[0], ids.shape
         inputs = {k: v[:, real] if v.shape == shape else v for k, v in inputs.items()}
-    inputs["input_ids"] = inputs["input_ids"].long()
+    inputs["input_ids"] = of_text = inputs["input_ids"].long()
+    # a family may have an id for its images that no row of the embedding is for
+    if backbone.image_token_id is not None:
+        of_text = of_text[of_text != backbone.image_token_id]
+    model: Any = backbone.model
+    _check_known(f"prompt {number}", of_text, len(model.get_input_embeddings().weight))
     if "image_grid_thw" in takes and ("pixel_values" in inputs) != ("image_grid_thw" in inputs):
         raise ValueError(f"prompt {number}: give both pixel_values and image_grid_thw, or neither")
     if "pixel_values" in inputs and cached and not prompt.get("key"):

@@ -32,7 +32,10 @@ def read_settings(schema: type[T], written: Any, place: str) -> T:
         raise UserError(f"{place} is {written!r:.80}; wanted its keys and their values")
     if odd := [key for key in written if not isinstance(key, str)]:
         raise UserError(f"{place} has the key {odd[0]!r:.40}; wanted names")
-    return load_config(schema, None, [], defaults=written, origin=place)
+    try:
+        return load_config(schema, None, [], defaults=written, origin=place)
+    except TypeError as error:  # a value that no YAML has, as a Path
+        raise UserError(f"{place}: {error}; wanted numbers, texts and lists of them") from error
 
 
 def reference_of(sample: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 from verl import DataProto
 from verl.trainer.ppo import core_algos
 
-from rrgclinical.common.arguments import SupportsItem, listed
+from rrgclinical.common.arguments import listed, unwrapped
 from rrgkern import PolicyLoss, group_advantages, policy_loss, tfidf_weights
 
 # actor.policy_loss.loss_mode: what it is here. verl's own name behind the prefix is the same loss.
@@ -82,21 +82,21 @@ class ScoredRows:
         if mode not in MODES:
             raise ValueError(f"loss_agg_mode is {mode!r}, which verl 0.9 does not have")
         ranks = _count(info, "dp_size", 1)
-        tokens, rows = (_count(info, n, None) for n in ("batch_num_tokens", "global_batch_size"))
-        longest = _count(info, "loss_scale_factor", self.limit)
-        count = tokens if mode == "token-mean" else rows
-        if count is None and mode != "token-sum":
+        ones = torch.ones_like(self.lengths, dtype=torch.float64)
+        if mode == "token-sum":
+            return ones * ranks
+        # verl counts no token where it rejects all of a mini-batch: nothing is scaled then
+        tokens = mode == "token-mean"
+        count = _count(info, "batch_num_tokens" if tokens else "global_batch_size", None)
+        if count is None:
             if ranks > 1:
                 raise ValueError(f"{mode} on {ranks:g} ranks: wanted the counts of the whole step")
             # verl leaves a row without tokens out of the mean
             count = self.lengths.sum() if mode == "token-mean" else (self.lengths > 0).sum()
-        ones = torch.ones_like(self.lengths, dtype=torch.float64)
-        if mode == "token-sum":
-            return ones * ranks
         if mode in ("token-mean", "seq-mean-token-sum"):
             return ones * ranks / count
         if mode == "seq-mean-token-sum-norm":
-            return ones * ranks / count / longest
+            return ones * ranks / count / _count(info, "loss_scale_factor", self.limit)
         return ones * ranks / count / self.lengths.clamp(min=1)
 
 
@@ -116,7 +116,8 @@ def verl_loss(
     it; `rollout_is_weights` [B, T] weigh tokens too.
 
     Raises TypeError for what is no tensor, ValueError for one of another shape than `log_prob`, a
-    mask of anything but 0 and 1, a scored number that is not finite, and as `spec_of`.
+    mask of anything but 0 and 1, and as `spec_of`. A number that is not finite goes on to the
+    loss: verl leaves out a step whose gradient is none, on every rank alike.
     """
     if not isinstance(getattr(config, "global_batch_info", None), Mapping):
         raise TypeError(f"config is {type(config).__name__}; wanted verl's ActorConfig")
@@ -125,7 +126,6 @@ def verl_loss(
         rest["rollout_is_weights"] = rollout_is_weights
     _check_rows("log_prob", log_prob, response_mask=response_mask, **rest)
     mask = _mask(response_mask)
-    _check_finite({"log_prob": log_prob.detach(), **rest}, mask)
     rows = ScoredRows(mask.sum(1), mask.shape[1])
     # verl's SAPO knows one mean
     mode = "seq-mean-token-mean" if name == "rrgkern_sapo" else loss_agg_mode
@@ -266,11 +266,13 @@ def _grouped(index: Any, rows: int, device: torch.device) -> tuple[Tensor, Tenso
     Names are the same where they are equal: 1 is not "1". Raises TypeError for what names nothing,
     ValueError unless there is a name for each row.
     """
-    names = listed(index.tolist() if hasattr(index, "tolist") else index, "index", "names")
+    listed_index = listed(index.tolist() if hasattr(index, "tolist") else index, "index", "names")
+    names = [unwrapped(name) for name in listed_index]
     if len(names) != rows:
         raise ValueError(f"index names the groups of {len(names)} rows, and there are {rows}")
     for row, name in enumerate(names):
-        if not isinstance(name, (str, int)) or isinstance(name, bool):
+        number = isinstance(name, numbers.Real) and not isinstance(name, numbers.Integral)
+        if name is None or isinstance(name, bool) or number or not isinstance(name, Hashable):
             raise TypeError(f"index[{row}] is {name!r:.40}; wanted the name of a group, as uid")
     place: dict[Any, int] = {}
     for name in names:
@@ -292,19 +294,6 @@ def _check_rows(first: str, values: Any, **others: Any) -> None:
             raise ValueError(f"{name} has shape {shape}; wanted [B, T], the same of all")
 
 
-def _check_finite(rows: Mapping[str, Tensor], mask: Tensor) -> None:
-    """Raise ValueError for a scored number that is not finite; reads the device once."""
-    odd = {label: ~values.isfinite() & mask for label, values in rows.items()}
-    flags = torch.stack([one.any() for one in odd.values()]).tolist()
-    for label, flag in zip(odd, flags, strict=True):
-        if flag:
-            place = odd[label].nonzero()[0].tolist()
-            raise ValueError(
-                f"{label}{place} is {float(rows[label][tuple(place)])}, of a token that is scored; "
-                "wanted a finite number"
-            )
-
-
 def _mask(response_mask: Tensor) -> Tensor:
     """Return the mask as bool; ValueError for anything but 0 and 1, as a NaN or a weight."""
     if bool(((response_mask != 0) & (response_mask != 1)).any()):
@@ -322,12 +311,15 @@ def _setting(config: Any, name: str, default: Any) -> Any:
 
 
 def _count(info: Mapping[str, Any], name: str, default: Any) -> Any:
-    """Return a count of a step; ValueError for what is no number above 0."""
-    value = info.get(name)
+    """Return a count of a step, at least 1; ValueError for what is no number above 0.
+
+    No tokens are a count too.
+    """
+    value: Any = unwrapped(info.get(name))
     if value is None:
         return default
-    if isinstance(value, SupportsItem) and getattr(value, "ndim", None) == 0:
-        value = value.item()
+    if name == "batch_num_tokens" and value == 0 and not isinstance(value, bool):
+        return 1
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if real and name != "loss_scale_factor":
         real = value % 1 == 0

@@ -11,6 +11,7 @@ from typing import Any
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import redacted
 from rrgpolicy.ranks import ranks
+from rrgtrain.errors import UserError
 from rrgtrain.state.write import write_checkpoint
 
 
@@ -36,6 +37,6 @@ def keep_trace(path: Path, error: Exception) -> str:
     try:
         path.parent.mkdir(exist_ok=True)
         atomic_write(path, redacted("".join(traceback.format_exception(error))))
-    except OSError:
+    except (OSError, UserError):  # the error itself is what is told
         return ""
     return f" (traceback in {path})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_a_place_that_no_file_can_take_is_told_before_the_work(
     access = os.access
     # a test that runs as root may write everywhere
     monkeypatch.setattr(
-        files.os, "access", lambda path, mode: path.name != "closed" and access(path, mode)
+        files.os, "access", lambda path, mode, **_: path.name != "closed" and access(path, mode)
     )
     for name, line in (
         ("loop", "is a link that leads back to itself"),
@@ -141,3 +142,22 @@ def test_a_text_of_any_system_has_line_feeds(tmp_path: Path) -> None:
     assert read_whole_text(file, "utf-8-sig") == "one\ntwo\nthree\n"
     with pytest.raises(UnicodeDecodeError):
         read_whole_text(file, "ascii")
+
+
+def test_a_disk_that_is_read_only_and_a_closed_directory_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By root too, who may write wherever the disk is written."""
+    here = os.statvfs(tmp_path)
+    with monkeypatch.context() as on_a_disc:
+        flags = SimpleNamespace(f_flag=here.f_flag | os.ST_RDONLY)
+        on_a_disc.setattr(os, "statvfs", lambda path: flags)
+        with pytest.raises(UserError, match="lies on a disk that is read only; name another place"):
+            require_file_place(tmp_path / "new" / "file")
+
+    def closed(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "lstat", closed)
+    with pytest.raises(UserError, match="a directory above it is closed to this user; give this"):
+        require_file_place(tmp_path / "file")

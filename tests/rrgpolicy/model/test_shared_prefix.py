@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import peft
 import pytest
 import torch
@@ -353,3 +354,30 @@ def test_prompts_are_read_once() -> None:
         qwen2(), iter([{"input_ids": IDS}]), iter([iter([torch.tensor([7, 8])])])
     )
     assert torch.equal(listed.logps, drawn.logps)
+
+
+def with_lora_on_the_embedding(model: Any) -> Any:
+    names = ["embed_tokens", "q_proj"]
+    return peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=names))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completions"),
+    [
+        ({"input_ids": np.array([[5, 6]])}, [[7, 8], []]),
+        ({"input_ids": np.array([5, 6], dtype=np.int32)}, np.array([[[7, 8]]])[0]),
+        ({"input_ids": IDS.int()[None]}, [torch.tensor([7, 8]), torch.tensor([])]),
+        *(
+            ({"input_ids": torch.tensor([[pad, 5, 6]]), "attention_mask": [[0, 1, 1]]}, [[7, 8]])
+            for pad in (-100, 420)
+        ),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("change", [lambda m: m, with_lora_on_the_embedding])
+def test_ids_are_those_of_any_array(change: Any, prompt: dict[str, Any], completions: Any) -> None:
+    model = change(qwen2())
+    options: dict[str, Any] = {"entropy": np.bool_(False), "token_budget": torch.tensor(4096)}
+    plain = shared_prefix_logps(model, [{"input_ids": [5, 6]}], [[[7, 8]]])
+    read = shared_prefix_logps(model, [prompt], [completions], **options)
+    assert torch.equal(read.logps, plain.logps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -29,6 +30,7 @@ from rrgtrain.schema import EditSettings, RewardSettings
         ({"terms": {"match": math.nan}}, "^place: terms.match is nan; wanted a finite number"),
         ({"terms": {"match": "???"}}, "^place: Missing mandatory value: match"),
         ({"terms": {"match": "${nowhere}"}}, "^place: Interpolation key 'nowhere' not found"),
+        ({"options": {"chexbert": {"weights": Path("/w")}}}, "^place: Object of type PosixPath"),
         ({"cache_texts": 1.5}, "^place: cache_texts is 1.5 (float); wanted a whole number"),
     ],
     ids=repr,
