@@ -60,7 +60,7 @@ def listed(values: Iterable[T], name: str, of: str = "str") -> list[T]:
 
 
 def unwrapped(value: object) -> object:
-    """Return the Python value of a NumPy scalar or a tensor without dimensions; else what came."""
+    """Return the Python value of a NumPy scalar or 0-dimensional tensor; else what came."""
     if isinstance(value, SupportsItem) and getattr(value, "ndim", None) == 0:
         return value.item()
     return value
