@@ -68,12 +68,11 @@ install: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(VENV)/bin/rrgtrain demo
 
-# One thread per worker: more only makes the workers wait for each other. One worker more than cores:
-# some tests wait for a clock or for another process.
+# One thread per worker: more only makes the workers wait for each other.
 # ORDER=SEED shuffles modules and the tests in each.
 SHUFFLED = --random-order-bucket=module --random-order-seed=$(ORDER)
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(or $(filter auto logical 0,$(JOBS)),$(shell expr $(JOBS) + 1)) --dist worksteal $(if $(ORDER),$(SHUFFLED)) tests
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(if $(ORDER),$(SHUFFLED)) tests
 
 # What holds the tests and benches themselves: faults planted in kernels, the GPU suite's dry run,
 # csrc compiled for every GPU, METEOR's own program.
