@@ -2,13 +2,14 @@
 
     RRG_DATA=../shared/data python -m pytest --benchmark-quiet bench/severity.py
 
-Reports are IU X-Ray's with `RRG_DATA`, else the phantom's, each text once. Three cases: nothing
-read before; references read; references read and eight rollouts of each, which share sentences as
-a group's do. The rate is of the median round; before each the caches of readings are cleared.
+Reports are IU X-Ray's findings with `RRG_DATA`, else the phantom's, each text once. Three cases:
+nothing read before; references read; references read and eight rollouts of each, which share
+sentences as a group's do. The rate is of the median round; before each round the caches are cleared.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
@@ -17,9 +18,8 @@ from pathlib import Path
 import pytest
 
 from bench import harness
-from rrgclinical.human import load_coded_reports
 from rrgclinical.severity import Severity
-from rrgdata.phantom import PhantomConfig, sample_case, write_report
+from rrgdata.phantom import PhantomConfig, phantom_reports
 
 PAIRS, GROUP, ROUNDS = 900, 8, 7
 
@@ -31,14 +31,12 @@ def distinct_reports() -> tuple[str, list[str]]:
     """Name the source and return twice `PAIRS` texts, none equal to another."""
     root = os.environ.get("RRG_DATA")
     if root:
-        source, reports = (
-            "iu_xray",
-            load_coded_reports(Path(root) / "iu_xray", "train+val+test").reports,
-        )
+        source = "iu_xray"
+        splits = json.loads((Path(root) / source / "annotation.json").read_text(encoding="utf-8"))
+        reports = [study["report"] for studies in splits.values() for study in studies]
     else:
-        source, config = "phantom", PhantomConfig(prior=0.5, uncertain=0.2)
-        cases = (sample_case(config, (0, 0, number)) for number in range(6 * PAIRS))
-        reports = [write_report(case, case.findings, case.negated, config) for case in cases]
+        source = "phantom"
+        reports = phantom_reports(PhantomConfig(prior=0.5, uncertain=0.2, train=6 * PAIRS))
     reports = sorted(set(reports))
     random.Random(0).shuffle(reports)
     if len(reports) < 2 * PAIRS:

@@ -1,4 +1,4 @@
-"""What verl's configuration and batches may hold by mistake: one line, never another number."""
+"""Mistakes in verl's configuration and batches are one line, and never another number."""
 
 from __future__ import annotations
 

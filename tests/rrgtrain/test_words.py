@@ -110,52 +110,39 @@ def test_a_plan_takes_no_word_that_its_run_would_refuse(
     assert told in line
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["rl", "--from", "", "--out", "r"],
-        ["eval", "--from=", "--out", "r"],
-        ["sft", "--out", " "],
-        ["sft", "--out="],
-        ["generate", "", "images"],
-        ["generate", "checkpoint", ""],
-        ["check", ""],
-        ["select", "--from", "", "--out", "r"],
-        ["serve", "--host", ""],
-        ["stress", "--svg", ""],
-        ["stress", "--against="],
-        ["init", "", "--data", "x"],
-        ["export", "x", "--out", ""],
-        [""],
-    ],
-)
-def test_an_empty_word_is_told_and_nothing_is_begun(
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    # "$NAME" of a shell where NAME is not set: --from would train a policy of random weights,
-    # --out and FOLDER would be the working directory, --host every address of the machine
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "is empty; write it out, or set the variable" in line
-    assert not list(tmp_path.iterdir())
+EMPTY = "is empty; write it out, or set the variable"
+DASH = "- is no file here, and nothing goes through a pipe; name a file, or ./-"
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("line", "words"),
     [
-        ["stress", "--svg", "-"],
-        ["stress", "--against=-"],
-        ["generate", "-", "images"],
-        ["generate", "checkpoint", "images", "--out", "-"],
-        ["init", "-", "--data", "x"],
-        ["report", "-"],
+        # "$NAME" of a shell where NAME is not set: --from would train a policy of random weights,
+        # --out and FOLDER would be the working directory, --host every address of the machine
+        (EMPTY, ["rl", "--from", "", "--out", "r"]),
+        (EMPTY, ["eval", "--from=", "--out", "r"]),
+        (EMPTY, ["sft", "--out", " "]),
+        (EMPTY, ["sft", "--out="]),
+        (EMPTY, ["generate", "", "images"]),
+        (EMPTY, ["generate", "checkpoint", ""]),
+        (EMPTY, ["check", ""]),
+        (EMPTY, ["select", "--from", "", "--out", "r"]),
+        (EMPTY, ["serve", "--host", ""]),
+        (EMPTY, ["stress", "--svg", ""]),
+        (EMPTY, ["stress", "--against="]),
+        (EMPTY, ["init", "", "--data", "x"]),
+        (EMPTY, ["export", "x", "--out", ""]),
+        (EMPTY, [""]),
+        (DASH, ["stress", "--svg", "-"]),
+        (DASH, ["stress", "--against=-"]),
+        (DASH, ["generate", "-", "images"]),
+        (DASH, ["generate", "checkpoint", "images", "--out", "-"]),
+        (DASH, ["init", "-", "--data", "x"]),
+        (DASH, ["report", "-"]),
     ],
 )
-def test_a_dash_is_no_pipe_and_makes_no_file_of_that_name(
+def test_an_empty_word_and_a_dash_are_told_and_nothing_is_begun(
+    line: str,
     words: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -163,8 +150,8 @@ def test_a_dash_is_no_pipe_and_makes_no_file_of_that_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "- is no file here, and nothing goes through a pipe; name a file, or ./-" in line
+    (told,) = capsys.readouterr().err.splitlines()
+    assert line in told
     assert not list(tmp_path.iterdir())
 
 

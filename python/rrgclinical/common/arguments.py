@@ -81,9 +81,7 @@ def share_of_steps(progress: object) -> float:
 
     Raises ValueError for anything but a number from 0 to 1.
     """
-    value: Any = progress
-    if isinstance(progress, SupportsItem) and getattr(progress, "ndim", None) == 0:
-        value = progress.item()  # NumPy's and PyTorch's numbers
+    value: Any = unwrapped(progress)
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not real or not 0 <= value <= 1:
         raise ValueError(f"progress is {progress!r:.40}; wanted a share of the steps, 0 to 1")

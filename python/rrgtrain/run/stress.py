@@ -69,9 +69,9 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     if options.studies < 1:
         raise UserError(f"--studies {options.studies}; wanted at least 1")
     texts = _texts(recipe.data, recipe.eval.split, options.reports)
-    score(texts[:1], texts[:1])  # a term that fails on any report is not told as of an empty one
     for _, value in rewards.measure(terms, [""], [texts[0]]):
         if isinstance(value, RewardError):
+            score(texts[:1], texts[:1])  # one that fails on any report is not told as of an empty
             raise UserError(f"an empty report stops a run: {value}")
     planted = plant(texts, options.studies, recipe.seed)
     if not planted:
