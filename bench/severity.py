@@ -4,7 +4,7 @@
 
 Reports are IU X-Ray's findings with `RRG_DATA`, else the phantom's, each text once. Three cases:
 nothing read before; references read; references read and eight rollouts of each, which share
-sentences as a group's do. The rate is of the median round; before each round the caches are cleared.
+sentences as a group's do. The rate is of the median round; before each the caches are cleared.
 """
 
 from __future__ import annotations
