@@ -42,15 +42,22 @@ def require_file_place(path: str | Path) -> None:
         raise UserError(f"{path} is a device, a pipe or a stream; name a file to be written")
     if path.is_symlink() and _leads_back(path):
         raise UserError(f"{path} is a link that leads back to itself; name another file")
-    above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
-    if not above.is_dir():
-        kind = "a file" if above.exists() else "a link that leads nowhere"
-        raise UserError(f"{above} is {kind}, and no directory; name another place than {path}")
+    above = require_directory_place(path.parent)
     if os.statvfs(above).f_flag & os.ST_RDONLY:
         raise UserError(f"{path} cannot be written: {READ_ONLY}")
     effective = os.access in os.supports_effective_ids
     if not os.access(above, os.W_OK | os.X_OK, effective_ids=effective):
         raise UserError(f"{path} cannot be written: {above} is closed to this user; {OTHER_PLACE}")
+
+
+def require_directory_place(path: Path) -> Path:
+    """Return the innermost part of `path` that exists; UserError where that is no directory."""
+    path = path.absolute()
+    part = next(part for part in (path, *path.parents) if os.path.lexists(part))
+    if not part.is_dir():
+        kind = "a file" if part.exists() else "a link that leads nowhere"
+        raise UserError(f"{part} is {kind}, and no directory; name another place than {path}")
+    return part
 
 
 def _leads_back(link: Path) -> bool:

@@ -81,9 +81,6 @@ def select(recipe: Recipe, out: Path) -> Subset:
                     f"give the settings of {run.config}"
                 )
             run = RunDir.create(out, resume=begun)
-            _keep_start(
-                start_files(recipe.policy, recipe.rl, recipe.reward), out / START, begun=begun
-            )
     with run:
         rewards.spending.keep_in(out / SPENT)
         if recipe.select.method == "diversity":
@@ -96,12 +93,15 @@ def select(recipe: Recipe, out: Path) -> Subset:
                 recipe.data, recipe.seed, split_of(studies, "train"), rewards.labeller
             )
         if ranks.is_main():
+            if recipe.select.method == "diversity":
+                check_images(train, remembered_root(recipe.data), recipe.data.body_parts)
+            _keep_start(
+                start_files(recipe.policy, recipe.rl, recipe.reward), out / START, begun=begun
+            )
             dump_config(recipe, run.config)
         if recipe.select.method == "random":
             subset = _random(recipe.select, recipe.seed, train)
         else:
-            if ranks.is_main():
-                check_images(train, remembered_root(recipe.data), recipe.data.body_parts)
             rewards.fit(train)
             records = Records(out / RECORDS) if ranks.is_main() else None
             _sample(recipe, studies, train, rewards, records, out)

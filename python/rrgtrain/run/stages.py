@@ -136,10 +136,11 @@ class Stages:
                         dump_config(asked, run.config, lines)
         except BaseException as error:
             passing = isinstance(error, Stopped | KeyboardInterrupt)
-            if ranks.is_main() and not resume and not passing:
-                run.config.unlink(missing_ok=True)
             if log is not None:
                 log.close()
+            if ranks.is_main() and not resume and not passing:
+                run.config.unlink(missing_ok=True)
+                run.discard()
             run.close()
             raise
         began -= checkpointer.earlier

@@ -8,10 +8,15 @@ import os
 import socket
 from pathlib import Path
 
-from rrgclinical.common.files import sync_directory
+from rrgclinical.common.files import (
+    make_parents,
+    remove_empty,
+    require_directory_place,
+    sync_directory,
+)
 from rrgreport.run_files import RunFiles
 from rrgtrain.errors import UserError
-from rrgtrain.state.unfinished import is_left_by, mark
+from rrgtrain.state.unfinished import is_left_by, mark, unmark
 
 
 class RunDir(RunFiles):
@@ -24,6 +29,7 @@ class RunDir(RunFiles):
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
         self._lock_handle: int | None = None
+        self._own: list[Path] = []
 
     @classmethod
     def create(
@@ -40,18 +46,22 @@ class RunDir(RunFiles):
         run = cls(path)
         if run.path.exists() and not run.path.is_dir():
             raise UserError(f"--out {run.path} is a file; name a directory")
+        require_directory_place(run.path)
         if resume and not run.path.is_dir():
             raise UserError(f"no run in {run.path} to resume; drop --resume to start one there")
         foreign = run.config.exists() and not run.lock.exists()
         try:
-            run.path.mkdir(parents=True, exist_ok=True)
+            locked_before = run.lock.exists()
+            run._own = make_parents(run.lock)
             run._acquire()
+            if not locked_before:
+                run._own.insert(0, run.lock)
         except OSError as error:
             raise UserError(f"--out {run.path} cannot be written: {error.strerror}") from error
         # Looked at under the lock only: of two processes that start at once, one sees the other's.
         found = run.contents()
         if resume and not found:
-            run.close()
+            run.discard()
             raise UserError(f"no run in {run.path} to resume; drop --resume to start one there")
         begun = run.has_progress() and not (command and is_left_by(run.path, command))
         if begun and not resume:
@@ -76,6 +86,18 @@ class RunDir(RunFiles):
             begun.add(self.metrics.name)
         return bool(set(self.contents()) - begun)
 
+    def discard(self) -> None:
+        """Close it and remove what `create` made, where nothing was written: a refused run's."""
+        if self._lock_handle is None:
+            return
+        remove_empty([self.events, self.checkpoints])
+        if not self.contents():
+            unmark(self.path)
+            if self.lock in self._own:
+                self.lock.unlink(missing_ok=True)
+        self.close()
+        remove_empty(self._own)
+
     def close(self) -> None:
         if self._lock_handle is not None:
             _held.discard(self._lock_handle)
@@ -85,7 +107,9 @@ class RunDir(RunFiles):
     def __enter__(self) -> RunDir:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None:
+            self.discard()
         self.close()
 
     def _acquire(self) -> None:
@@ -108,6 +132,10 @@ class RunDir(RunFiles):
                 "keep two runs apart; have it mounted with them (Lustre: -o flock), or name a "
                 "directory elsewhere by --out"
             ) from error
+        if not os.fstat(handle).st_nlink:  # a run that was refused has just removed it
+            os.close(handle)
+            self._acquire()
+            return
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         self._lock_handle = handle

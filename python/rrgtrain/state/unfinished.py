@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rrgclinical.common.files import atomic_write
+from rrgclinical.common.files import atomic_write, require_directory_place
 from rrgtrain.errors import UserError
 
 _MARK = ".unfinished"
@@ -37,6 +37,7 @@ def require_free(out: Path, files: Iterable[str], command: str) -> None:
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; name a directory")
+    require_directory_place(out)
     there = [name for name in files if (out / name).exists()]
     if there and not is_left_by(out, command):
         raise UserError(

@@ -12,6 +12,7 @@ import pytest
 from rrgdata.arrange import check_lengths
 from rrgdata.study import Study
 from rrgtrain.algorithms import build_algorithm
+from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.checked import Checked, check_settings
@@ -246,3 +247,20 @@ def test_an_endpoint_that_is_down_is_told_before_the_first_step() -> None:
     with pytest.raises(UserError, match=rf"facts failed: http://127.0.0.1:{port}/v1") as caught:
         checked(cfg, data(test=2))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize(
+    "words", [["sft", "sft"], ["rl", "editgrpo", "--from", "tiny"], ["select", "deer"]]
+)
+def test_a_command_whose_data_is_refused_leaves_no_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], there: bool
+) -> None:
+    out = tmp_path / "runs" / "a"
+    if there:
+        out.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    data = ["data.source=iu_xray", f"data.root={tmp_path / 'absent'}", "select.method=random"]
+    assert main([*words, *data, "--out", str(out)]) == 2
+    assert "absent" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -149,8 +150,59 @@ def test_out_is_a_file_or_below_one(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     with pytest.raises(UserError, match="is a file"):
         RunDir.create(tmp_path / "f")
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="f is a file, and no directory; name another place"):
         RunDir.create(tmp_path / "f" / "g")
+
+
+@pytest.mark.parametrize("out", ["link", "link/a/b", "loop"])
+def test_out_is_a_link_that_leads_nowhere_or_below_one(tmp_path: Path, out: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UserError, match="is a link that leads nowhere, and no directory"):
+        RunDir.create(tmp_path / out)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "loop"]
+
+
+@pytest.mark.parametrize("there", [(), ("runs",), ("runs/a",), ("runs/a", "runs/a/notes.txt")])
+def test_a_run_refused_before_it_wrote_leaves_what_was_there(
+    tmp_path: Path, there: tuple[str, ...]
+) -> None:
+    for name in there:
+        path = tmp_path / name
+        path.write_text("") if path.suffix else path.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError), RunDir.create(tmp_path / "runs/a", command="digest"):  # noqa: PT011
+        raise ValueError
+    assert sorted(tmp_path.rglob("*")) == before
+    RunDir.create(tmp_path / "runs/a").discard()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_that_wrote_is_not_discarded(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), RunDir.create(tmp_path) as run:
+        run.config.write_text("seed: 0\n")
+        raise KeyError
+    assert run.config.is_file() and run.lock.is_file()
+    other = RunDir(tmp_path)  # as another rank names it: not its lock to remove
+    other.discard()
+    assert run.lock.is_file()
+
+
+def test_a_lock_removed_while_it_is_waited_for_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, calls = fcntl.flock, []
+
+    def between(handle: int, how: int) -> None:
+        if not calls:
+            (tmp_path / "run.lock").unlink()
+        calls.append(handle)
+        flock(handle, how)
+
+    monkeypatch.setattr("fcntl.flock", between)
+    with RunDir.create(tmp_path), pytest.raises(UserError, match="another process"):
+        RunDir.create(tmp_path)
+    assert len(calls) == 3
 
 
 HOLD = """
