@@ -171,7 +171,7 @@ def test_a_run_refused_before_it_wrote_leaves_what_was_there(
         path = tmp_path / name
         path.write_text("") if path.suffix else path.mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ValueError), RunDir.create(tmp_path / "runs/a", command="digest"):  # noqa: PT011
+    with pytest.raises(ValueError), RunDir.create(tmp_path / "runs/a", command="digest"):
         raise ValueError
     assert sorted(tmp_path.rglob("*")) == before
     RunDir.create(tmp_path / "runs/a").discard()
@@ -179,8 +179,9 @@ def test_a_run_refused_before_it_wrote_leaves_what_was_there(
 
 
 def test_a_run_that_wrote_is_not_discarded(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), RunDir.create(tmp_path) as run:
-        run.config.write_text("seed: 0\n")
+    run = RunDir.create(tmp_path)
+    run.config.write_text("seed: 0\n")
+    with pytest.raises(KeyError), run:
         raise KeyError
     assert run.config.is_file() and run.lock.is_file()
     other = RunDir(tmp_path)  # as another rank names it: not its lock to remove
