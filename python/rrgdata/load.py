@@ -144,8 +144,6 @@ def open_studies(
     out, and by which rule, is warned of once. Raises UserError as `load_studies`, and for what a
     setting asks of data that has it not.
     """
-    if data.limit is not None and data.limit < 1:
-        raise UserError(f"data.limit={data.limit}; give at least 1, or null for all studies")
     if data.source == "phantom":
         source, root = "iu_xray", _drawn(data.phantom, data, work)
     elif data.root is None:

@@ -67,11 +67,11 @@ class DataSettings:
     longest_text: int | None = Field(default=20_000, ge=1)
     """Characters of a report or section beyond which a study is refused, since a text of megabytes
     takes all memory; null refuses none."""
-    limit: int | None = None
+    limit: int | None = Field(default=None, ge=1)
     """Number of studies kept of each split, from its beginning; null keeps all."""
     subset: str | None = None
     """File of `rrgtrain select`: reinforcement learning trains on the studies that it names."""
-    balanced: int | None = None
+    balanced: int | None = Field(default=None, ge=1)
     """Number of training studies for reinforcement learning, chosen so that the 14 labels are as
     even as they can be (OraPO); null takes all."""
     agreeing: bool = False

@@ -31,7 +31,7 @@ def training_subset(
         train = _report_matches_labels(train, labeller)
     if data.balanced is not None:
         train = _with_findings(train)
-        if not 1 <= data.balanced <= len(train):
+        if data.balanced > len(train):
             raise UserError(
                 f"data.balanced={data.balanced}, but there are {len(train)} training studies; "
                 "give a number from 1 to that, or null for all"

@@ -57,10 +57,10 @@ class PolicySettings:
     blocks (MRG-R1); anything else is a file with placeholders (`rrgpolicy/model/template.py`)."""
     lora: LoraSettings = Field(default_factory=LoraSettings)
     """An adapter in place of the whole model."""
-    min_pixels: int | None = None
+    min_pixels: int | None = Field(default=None, ge=1)
     """Smallest area of an image in pixels, smaller ones are enlarged; null as the checkpoint
     says."""
-    max_pixels: int | None = None
+    max_pixels: int | None = Field(default=None, ge=1)
     """Largest area of an image in pixels, larger ones are reduced; null as the checkpoint says."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of the computation; what trains is kept in fp32 beside it."""

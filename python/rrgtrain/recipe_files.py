@@ -112,11 +112,14 @@ def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
         if path.is_file() or _bases_by_rule(path):
             return path
     where = f"{beside}: base" if beside else "recipe"
+    if any((folder / text).is_dir() for folder in folders):
+        raise UserError(f"{where} {text!r} is a directory; name a YAML file in it")
     if as_file == text:
         raise UserError(f"{where} {text!r}: no such file; give the path of a YAML file or a name")
     names = recipe_names()
     hint = nearest(text, names)
-    raise UserError(f"{where} {text!r} is unknown; {hint}recipes are: {', '.join(names)}")
+    more = f"and {len(names) - len(FIRST)} others, which `rrgtrain recipes` lists"
+    raise UserError(f"{where} {text!r} is unknown; {hint}recipes are: {', '.join(FIRST)} {more}")
 
 
 class _Shallow(yaml.SafeLoader):

@@ -154,7 +154,10 @@ def test_weights_want_their_ids_and_a_number() -> None:
     ids = torch.ones(4, 3, dtype=torch.int64)
     for changes, line in (
         ({"responses": ids[:, :2]}, "response_mask has shape (4, 3) and responses (4, 2)"),
-        ({"responses": ids, "config": {"rrgkern_alpha": True}}, "algorithm.rrgkern_alpha is True"),
+        *(
+            ({"responses": ids, "config": {"rrgkern_alpha": a}}, f"algorithm.rrgkern_alpha is {a}")
+            for a in (True, -1.0, math.inf)
+        ),
     ):
         with pytest.raises((TypeError, ValueError), match="^" + re.escape(line)):
             advantages(verl_loss.weighted_advantages, **changes)

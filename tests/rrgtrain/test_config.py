@@ -232,7 +232,12 @@ def test_recipe_that_is_not_utf8(tmp_path: Path) -> None:
 
 def test_unknown_recipe_and_base(tmp_path: Path) -> None:
     assert "no such file" in refused(tmp_path / "none.yaml")
-    assert "recipes are:" in refused("no-such-recipe")
+    assert "recipes are: demo, demo_small" in refused("no-such-recipe")
+    assert "did you mean editgrpo_severity?" in refused("editgrpo_severe")
+    assert len(refused("no-such-recipe")) < 200
+    (tmp_path / "folder.yaml").mkdir()
+    for directory in (tmp_path, tmp_path / "folder.yaml", "paper"):
+        assert "is a directory; name a YAML file in it" in refused(directory)
     path = write(tmp_path, "r", "base: no-such-recipe\n")
     assert f"{path}: base 'no-such-recipe' is unknown" in refused(path)
     assert "name a recipe" in refused(write(tmp_path, "list", "base: [a, 3]\n"))

@@ -28,12 +28,19 @@ async def verl_reward(
     extra_info: Any = None,
     *,
     url: str | None = None,
-    **_: Any,
+    reward_router_address: Any = None,
+    reward_model_tokenizer: Any = None,
+    **others: Any,
 ) -> dict[str, float]:
     """Score one completion as verl's `custom_reward_function` (0.9.1, which awaits it).
 
     `score` is the total; the terms stand beside it, for the log and for `gdpo_reward_keys`.
+    The address and tokenizer of a reward model of verl's are not looked at.
+
+    Raises ValueError for `reward_kwargs` other than `url`.
     """
+    if others:
+        raise ValueError(f"reward_kwargs has {next(iter(others))!r}; wanted url alone")
     call = asyncio.get_running_loop().run_in_executor(
         _threads(), _client(url), [solution_str], [ground_truth]
     )

@@ -126,6 +126,8 @@ def verl_loss(
         rest["rollout_is_weights"] = rollout_is_weights
     _check_rows("log_prob", log_prob, response_mask=response_mask, **rest)
     mask = _mask(response_mask)
+    if rollout_is_weights is not None and bool((rollout_is_weights[mask] < 0).any()):
+        raise ValueError("rollout_is_weights of a scored token is below 0; wanted a ratio")
     rows = ScoredRows(mask.sum(1), mask.shape[1])
     # verl's SAPO knows one mean
     mode = "seq-mean-token-mean" if name == "rrgkern_sapo" else loss_agg_mode
@@ -219,8 +221,9 @@ def weighted_advantages(
     lengths = mask.sum(1)
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     alpha = _setting(config, "rrgkern_alpha", 4.0)
-    if isinstance(alpha, bool):
-        raise TypeError(f"algorithm.rrgkern_alpha is {alpha}; wanted a number")
+    real = isinstance(alpha, numbers.Real) and not isinstance(alpha, bool)
+    if not real or not 0 <= alpha < math.inf:
+        raise ValueError(f"algorithm.rrgkern_alpha is {alpha!r:.40}; wanted a number, at least 0")
     weights = torch.ones_like(response_mask, dtype=torch.float32)
     ordered = weights[order]
     ordered[mask] = tfidf_weights(responses[order][mask], offsets, groups, alpha=alpha)

@@ -106,9 +106,6 @@ def check_start(settings: PolicySettings, engine: str, *, one_image: bool) -> An
 
 def check_settings(recipe: Recipe, *, sft: bool, rl: bool) -> None:
     """Raise UserError for settings that contradict each other or the stages that follow."""
-    limit = recipe.eval.limit
-    if limit is not None and limit < 1:
-        raise UserError(f"eval.limit={limit}; give at least 1, or null for all studies")
     if sft or rl:
         require_metric(recipe.eval.best_by, metric_names(recipe.reward.terms))
     if sft:

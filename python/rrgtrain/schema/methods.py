@@ -16,9 +16,9 @@ class EditSettings:
 
     tau: float = Field(default=0.6, ge=-1.0, le=1.0)
     """Cosine above which two entities are the same; below 0.97 (EditGRPO: 0.6)."""
-    tau_replace: float | None = None
+    tau_replace: float | None = Field(default=None, ge=-1.0, le=1.0)
     """Mean best cosine from which rule (b) replaces a sentence, -1 to 1; null is `edit.tau`."""
-    max_edits: int | None = 1
+    max_edits: int | None = Field(default=1, ge=1)
     """Edits of a report; null edits until no rule fits."""
     rule: Literal["paper", "released"] = "paper"
     """Rules of the paper's section 2, or the one edit of the authors' released code."""

@@ -70,7 +70,7 @@ class EvalSettings:
 
     split: Literal["test", "val", "train"] = "test"
     """Split that the final evaluation reads."""
-    limit: int | None = None
+    limit: int | None = Field(default=None, ge=1)
     """Number of studies that are evaluated; null takes all of the split."""
     batch: int = Field(default=64, ge=1)
     """Studies that are generated for at a time."""

@@ -45,7 +45,7 @@ class SftSettings:
     choose: Literal["best", "before_convergence"] = "best"
     """Checkpoint that is kept: the best by `eval.best_by`, or the validation before the last one
     that brought `sft.min_delta` (EditGRPO starts RL from the epoch before convergence)."""
-    wall_seconds: float | None = None
+    wall_seconds: float | None = Field(default=None, ge=0)
     """Seconds after which the training stops; null sets no limit."""
     train: Literal["all", "vision"] = "all"
     """Weights that train: all, or the vision tower with its projector, the language model frozen

@@ -62,7 +62,7 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
     judged = ROOT / "experiments/iu_evidence/results/judged"
     claims = ["rl", "rl_by_reward", "edits_by_reward", "severity"]
     assert main(["--report", str(judged), "--claims", *claims, "--figures", str(tmp_path)]) == 0
-    assert main(["--report", str(judged), "--claims", "mccs"]) == 0
+    assert main(["--report", str(judged), "--claims", "mccs", "facts", "ddsampling"]) == 0
     told = capsys.readouterr().out
     drawn = sorted(tmp_path.glob("*.svg"))
     assert len(drawn) == 3
@@ -70,7 +70,7 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
         assert path.read_bytes() == (ROOT / "docs/img" / path.name).read_bytes(), path.name
     page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
     differences = re.findall(r"([-+]?[0-9.]+ \[[^]]+\])", page)
-    assert len(differences) == 23
+    assert len(differences) == 28
     assert [
         d for d in differences if d.replace("0.0 [0.0, 0.0]", "+0.0 [+0.0, +0.0]") not in told
     ] == []
@@ -81,13 +81,21 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
     for axis, line in zip(printed[1:], shown, strict=True):
         cells = [cell.strip() for cell in line.split("|")[3:-1]]
         assert cells == [value.rpartition(" to ")[2] for value in axis[1:]], axis
-    block = told.partition("## mccs")[2].partition("first and last validation")[2]
-    named = {line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in block.splitlines()[1:12]}
     axes = ("reward", "f1_13", "critical_found", "critical_invented", "denied_though_there")
-    shown = page.partition("| validation, last against the start's |")[2].splitlines()[2:8]
-    for name, line in zip((*axes, "zero_variance"), shown, strict=True):
-        cells = [cell.strip() for cell in line.split("|")[3:-1]]
-        assert cells == [value.rpartition(" to ")[2] for value in named[name]], name
+    for claim, heading in (
+        ("mccs", "| validation, last against the start's |"),
+        ("facts", "| validation, last against its start's |"),
+    ):
+        block = told.partition(f"## {claim}")[2].partition("first and last validation")[2]
+        named = {line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in block.splitlines()[1:12]}
+        shown = page.partition(heading)[2].splitlines()[2:8]
+        for name, line in zip((*axes, "zero_variance"), shown, strict=True):
+            cells = [cell.strip() for cell in line.split("|")[3:-1]]
+            assert cells == [value.rpartition(" to ")[2] for value in named[name]], name
+    printed = [line.split()[1:] for line in told.partition("\ndraw  ")[2].splitlines()[1:6]]
+    shown = page.partition("| a fifth drawn by |")[2].splitlines()[2:7]
+    assert [line.replace("|", " ").split()[-2:] for line in shown[:4]] == printed[:4]
+    assert shown[4].split()[-4] == printed[4][0]
 
 
 TABLES = {

@@ -40,6 +40,10 @@ def asked(url: str, path: str, body: bytes | None = None) -> tuple[int, str]:
     return response.status, text
 
 
+OF_VERL = {"reward_router_address": "127.0.0.1:1", "reward_model_tokenizer": None}
+"""Hands verl 0.9.1 to every function where a reward model of its own runs too."""
+
+
 def test_every_client_gets_the_scores_of_its_reports() -> None:
     with serving(Lengths(), BatchSettings(8, 0.005, 500)) as (url, batcher):
         client = RewardClient(url)
@@ -53,10 +57,12 @@ def test_every_client_gets_the_scores_of_its_reports() -> None:
 
         async def many() -> list[dict[str, float]]:
             return await asyncio.gather(
-                *(verl_reward("iu", "y" * k, "z", {}, url=url, more=1) for k in range(30))
+                *(verl_reward("iu", "y" * k, "z", {}, url=url, **OF_VERL) for k in range(30))
             )
 
         assert asyncio.run(many()) == [{"score": k / 7, "own": k / 7} for k in range(30)]
+        with pytest.raises(ValueError, match="reward_kwargs has 'urll'; wanted url alone"):
+            asyncio.run(verl_reward("iu", "y", "z", urll=url))
         assert swift_reward(["yy"], report=["z"], url=url) == [2 / 7]
         with pytest.raises(ValueError, match="no column 'report', it has solution"):
             swift_reward(["yy"], solution=["z"], url=url)
