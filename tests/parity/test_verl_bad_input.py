@@ -67,6 +67,7 @@ NAN = torch.full_like(BATCH.logps, math.nan)
         ({"response_mask": NAN}, "response_mask holds nan; wanted 1 on scored tokens"),
         ({"response_mask": None}, "response_mask is NoneType; wanted a tensor [B, T]"),
         ({"advantages": BATCH.advantages}, "advantages has shape (6,) and log_prob (6, 9); wanted"),
+        ({"rollout_is_weights": -BATCH.mask.double()}, "rollout_is_weights of a scored token is b"),
     ],
 )
 def test_a_loss_is_computed_of_what_fits(changes, line) -> None:

@@ -111,6 +111,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in LEFT_ALONE:
         signal.signal(number, signal.SIG_IGN)
+    # a trainer that was killed reads no answer: end without a word
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for line in sys.stdin.buffer:
         used = resource.getrusage(resource.RUSAGE_SELF)
         _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + SECONDS)

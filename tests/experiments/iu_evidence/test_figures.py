@@ -87,7 +87,9 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
         ("facts", "| validation, last against its start's |"),
     ):
         block = told.partition(f"## {claim}")[2].partition("first and last validation")[2]
-        named = {line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in block.splitlines()[1:12]}
+        named = {
+            line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in block.splitlines()[1:12]
+        }
         shown = page.partition(heading)[2].splitlines()[2:8]
         for name, line in zip((*axes, "zero_variance"), shown, strict=True):
             cells = [cell.strip() for cell in line.split("|")[3:-1]]

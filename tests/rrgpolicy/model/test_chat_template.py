@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,17 @@ def test_a_template_renders_under_lower_limits_of_the_machine() -> None:
         preexec_fn=limited,
     )
     assert (done.stdout, done.stderr, done.returncode) == (2 * '{"text": "x"}\n', "", 0)
+
+
+def test_the_process_of_a_killed_trainer_ends_without_a_word() -> None:
+    program = Path(inspect.getfile(render_turn)).with_name("render.py")
+    process = subprocess.Popen(
+        [sys.executable, "-P", str(program)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, told = process.communicate(b'{"template": "x", "values": {}}\n')
+    assert (process.returncode, told) == (-signal.SIGPIPE, b"")
