@@ -30,6 +30,7 @@ class RunDir(RunFiles):
         super().__init__(path)
         self._lock_handle: int | None = None
         self._own: list[Path] = []
+        self._before: Path | None = None
 
     @classmethod
     def create(
@@ -71,7 +72,7 @@ class RunDir(RunFiles):
                 "name another directory by --out"
             )
         if foreign and not resume:
-            run.config.rename(run.config.with_name("config.before.yaml"))
+            run._before = run.config.rename(run.config.with_name("config.before.yaml"))
         if command:
             mark(run.path, command)
         run.events.mkdir(exist_ok=True)
@@ -95,6 +96,8 @@ class RunDir(RunFiles):
             unmark(self.path)
             if self.lock in self._own:
                 self.lock.unlink(missing_ok=True)
+            if self._before is not None:
+                self._before.rename(self.config)
         self.close()
         remove_empty(self._own)
 

@@ -163,13 +163,17 @@ def test_out_is_a_link_that_leads_nowhere_or_below_one(tmp_path: Path, out: str)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "loop"]
 
 
-@pytest.mark.parametrize("there", [(), ("runs",), ("runs/a",), ("runs/a", "runs/a/notes.txt")])
+@pytest.mark.parametrize(
+    "there", [None, "runs/", "runs/a/", "runs/a/notes.txt", "runs/a/config.yaml"]
+)
 def test_a_run_refused_before_it_wrote_leaves_what_was_there(
-    tmp_path: Path, there: tuple[str, ...]
+    tmp_path: Path, there: str | None
 ) -> None:
-    for name in there:
-        path = tmp_path / name
-        path.write_text("") if path.suffix else path.mkdir(parents=True)
+    if there is not None:
+        folder, _, file = there.rpartition("/")
+        (tmp_path / folder).mkdir(parents=True)
+        if file:
+            (tmp_path / there).write_text("")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ValueError), RunDir.create(tmp_path / "runs/a", command="digest"):
         raise ValueError
