@@ -76,11 +76,9 @@ def test_what_is_no_subset_is_refused(content: str | None, told: str, tmp_path: 
         subset_of(recipe(f"data.subset={path}"), studies(3), RULES)
 
 
-@pytest.mark.parametrize("count", [0, 8])
-def test_more_than_there_are(count: int) -> None:
-    told = f"data.balanced={count}, but there are 7 training studies"
-    with pytest.raises(UserError, match=told):
-        subset_of(recipe(f"data.balanced={count}"), studies(7), RULES)
+def test_more_than_there_are() -> None:
+    with pytest.raises(UserError, match="data.balanced=8, but there are 7 training studies"):
+        subset_of(recipe("data.balanced=8"), studies(7), RULES)
 
 
 @pytest.mark.parametrize("bare", [None, "", " "])
