@@ -8,14 +8,13 @@ needed: import it into a loop of your own.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from rrgclinical.common.arguments import unwrapped
+from rrgclinical.common.arguments import is_real, unwrapped
 
 # Mean |log-prob of the trainer - log-prob of the sampler| that is still rounding.
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
@@ -293,7 +292,7 @@ def _check_flags(name: str, flags: Tensor) -> None:
 
 def _check_real(name: str, value: object) -> None:
     number = unwrapped(value)
-    if not isinstance(number, numbers.Real) or isinstance(number, bool):
+    if not is_real(number):
         raise TypeError(f"{name} is {value!r:.40}; wanted a number")
 
 

@@ -66,6 +66,11 @@ def unwrapped(value: object) -> object:
     return value
 
 
+def is_real(value: object) -> bool:
+    """Tell whether `value` is a number, and no flag."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def whole_number(value: object, place: str, least: int) -> int:
     """Return a whole number of at least `least`.
 
@@ -82,8 +87,7 @@ def share_of_steps(progress: object) -> float:
     Raises ValueError for anything but a number from 0 to 1.
     """
     value: Any = unwrapped(progress)
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not 0 <= value <= 1:
+    if not is_real(value) or not 0 <= value <= 1:
         raise ValueError(f"progress is {progress!r:.40}; wanted a share of the steps, 0 to 1")
     return float(value)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rrgclinical.common.arguments import check_pairs, share_of_steps
+from rrgclinical.common.arguments import check_pairs, is_real, share_of_steps
 from rrgclinical.common.errors import UserError, cause_line
 
 Scores = dict[str, list[float]]
@@ -45,7 +45,7 @@ class BatchSettings:
     def __post_init__(self) -> None:
         counts = (self.largest, self.queue)
         whole = all(isinstance(n, numbers.Integral) and not isinstance(n, bool) for n in counts)
-        real = isinstance(self.wait, numbers.Real) and not isinstance(self.wait, bool)
+        real = is_real(self.wait)
         if not (whole and real) or min(counts) < 1 or not 0.0 <= self.wait <= 60.0:
             raise UserError(
                 f"a batch of {self.largest} reports or {self.wait} s, a queue of {self.queue}; "

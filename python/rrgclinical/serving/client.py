@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import math
-import numbers
 import socket
 import threading
 import time
@@ -17,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 import numpy as np
 
 from rrgclinical.common import json_reader
-from rrgclinical.common.arguments import check_pairs, share_of_steps
+from rrgclinical.common.arguments import check_pairs, is_real, share_of_steps
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import shown_url
 
@@ -44,7 +43,7 @@ class RewardClient:
         """Raises UserError for an address that is none, and for a timeout that is no time."""
         self._parts = _parts(url)
         self.url = shown_url(url)
-        if not _is_real(timeout) or not 0 < timeout <= _LONGEST:
+        if not is_real(timeout) or not 0 < timeout <= _LONGEST:
             raise UserError(
                 f"reward service {self.url!r}, timeout {str(timeout)[:40]!r}; wanted more than 0 "
                 f"seconds, and at most {_LONGEST:g}"
@@ -157,10 +156,6 @@ def _parts(url: object) -> SplitResult:
     if not valid:
         raise UserError(f"reward service {shown!r}; wanted an address such as http://host:8008")
     return parts
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:

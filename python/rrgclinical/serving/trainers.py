@@ -39,8 +39,7 @@ async def verl_reward(
 
     Raises ValueError for `reward_kwargs` other than `url`.
     """
-    if others:
-        raise ValueError(f"reward_kwargs has {next(iter(others))!r}; wanted url alone")
+    _require_no_other(others, "reward_kwargs")
     call = asyncio.get_running_loop().run_in_executor(
         _threads(), _client(url), [solution_str], [ground_truth]
     )
@@ -93,11 +92,15 @@ def easyr1_reward(
 
     Raises as `easyr1_pairs`, and ValueError for `reward_function_kwargs` other than `url`.
     """
-    if others:
-        raise ValueError(f"reward_function_kwargs has {next(iter(others))!r}; wanted url alone")
+    _require_no_other(others, "reward_function_kwargs")
     scores = _client(url)(*easyr1_pairs(reward_inputs))
     columns = {"overall" if name == "total" else name: v.tolist() for name, v in scores.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _require_no_other(others: Mapping[str, Any], section: str) -> None:
+    if others:
+        raise ValueError(f"{section} has {next(iter(others))!r}; wanted url alone")
 
 
 def _client(url: str | None) -> RewardClient:

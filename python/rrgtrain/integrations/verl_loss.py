@@ -15,7 +15,7 @@ from torch import Tensor
 from verl import DataProto
 from verl.trainer.ppo import core_algos
 
-from rrgclinical.common.arguments import listed, unwrapped
+from rrgclinical.common.arguments import is_real, listed, unwrapped
 from rrgkern import PolicyLoss, group_advantages, policy_loss, tfidf_weights
 
 # actor.policy_loss.loss_mode: what it is here. verl's own name behind the prefix is the same loss.
@@ -126,7 +126,8 @@ def verl_loss(
         rest["rollout_is_weights"] = rollout_is_weights
     _check_rows("log_prob", log_prob, response_mask=response_mask, **rest)
     mask = _mask(response_mask)
-    if rollout_is_weights is not None and bool((rollout_is_weights[mask] < 0).any()):
+    weights = None if rollout_is_weights is None else rollout_is_weights[mask]
+    if weights is not None and bool((weights < 0).any()):
         raise ValueError("rollout_is_weights of a scored token is below 0; wanted a ratio")
     rows = ScoredRows(mask.sum(1), mask.shape[1])
     # verl's SAPO knows one mean
@@ -138,7 +139,7 @@ def verl_loss(
         torch.cat([rows.lengths.new_zeros(1), rows.lengths.cumsum(0)]),
         scale=scale[:, None],
         old=old_log_prob[mask],
-        token_weight=None if rollout_is_weights is None else rollout_is_weights[mask],
+        token_weight=weights,
         spec=spec_of(name, config),
     )
     apart = (old_log_prob[mask] - log_prob.detach()[mask]).sum() / rows.lengths.sum().clamp(min=1)
@@ -221,8 +222,7 @@ def weighted_advantages(
     lengths = mask.sum(1)
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     alpha = _setting(config, "rrgkern_alpha", 4.0)
-    real = isinstance(alpha, numbers.Real) and not isinstance(alpha, bool)
-    if not real or not 0 <= alpha < math.inf:
+    if not is_real(alpha) or not 0 <= alpha < math.inf:
         raise ValueError(f"algorithm.rrgkern_alpha is {alpha!r:.40}; wanted a number, at least 0")
     weights = torch.ones_like(response_mask, dtype=torch.float32)
     ordered = weights[order]
@@ -323,7 +323,7 @@ def _count(info: Mapping[str, Any], name: str, default: Any) -> Any:
         return default
     if name == "batch_num_tokens" and value == 0 and not isinstance(value, bool):
         return 1
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    real = is_real(value)
     if real and name != "loss_scale_factor":
         real = value % 1 == 0
     if not real or not 0 < value < math.inf:

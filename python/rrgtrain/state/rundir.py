@@ -8,15 +8,10 @@ import os
 import socket
 from pathlib import Path
 
-from rrgclinical.common.files import (
-    make_parents,
-    remove_empty,
-    require_directory_place,
-    sync_directory,
-)
+from rrgclinical.common.files import make_parents, remove_empty, sync_directory
 from rrgreport.run_files import RunFiles
 from rrgtrain.errors import UserError
-from rrgtrain.state.unfinished import is_left_by, mark, unmark
+from rrgtrain.state.unfinished import is_left_by, mark, require_directory, unmark
 
 
 class RunDir(RunFiles):
@@ -45,18 +40,13 @@ class RunDir(RunFiles):
         and `resume` is not set, or when it is set and there is nothing to resume.
         """
         run = cls(path)
-        if run.path.exists() and not run.path.is_dir():
-            raise UserError(f"--out {run.path} is a file; name a directory")
-        require_directory_place(run.path)
+        require_directory(run.path)
         if resume and not run.path.is_dir():
             raise UserError(f"no run in {run.path} to resume; drop --resume to start one there")
         foreign = run.config.exists() and not run.lock.exists()
         try:
-            locked_before = run.lock.exists()
             run._own = make_parents(run.lock)
             run._acquire()
-            if not locked_before:
-                run._own.insert(0, run.lock)
         except OSError as error:
             raise UserError(f"--out {run.path} cannot be written: {error.strerror}") from error
         # Looked at under the lock only: of two processes that start at once, one sees the other's.
@@ -88,14 +78,13 @@ class RunDir(RunFiles):
         return bool(set(self.contents()) - begun)
 
     def discard(self) -> None:
-        """Close it and remove what `create` made, where nothing was written: a refused run's."""
+        """Close it; where nothing was written, a refused run's, remove what `create` made."""
         if self._lock_handle is None:
             return
         remove_empty([self.events, self.checkpoints])
         if not self.contents():
             unmark(self.path)
-            if self.lock in self._own:
-                self.lock.unlink(missing_ok=True)
+            self.lock.unlink(missing_ok=True)
             if self._before is not None:
                 self._before.rename(self.config)
         self.close()

@@ -30,14 +30,19 @@ def unmark(out: Path) -> None:
     (out / _MARK).unlink(missing_ok=True)
 
 
+def require_directory(out: Path) -> None:
+    """Raise UserError for an --out that is no directory and cannot become one."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file; name a directory")
+    require_directory_place(out)
+
+
 def require_free(out: Path, files: Iterable[str], command: str) -> None:
     """Raise UserError for a file in the way, or one of `files` in `out`.
 
     Those that this command had left unfinished pass.
     """
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file; name a directory")
-    require_directory_place(out)
+    require_directory(out)
     there = [name for name in files if (out / name).exists()]
     if there and not is_left_by(out, command):
         raise UserError(

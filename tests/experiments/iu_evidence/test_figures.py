@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -85,23 +86,65 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
         cells = [cell.strip() for cell in line.split("|")[3:-1]]
         assert cells == [value.rpartition(" to ")[2] for value in axis[1:]], axis
     axes = ("reward", "f1_13", "critical_found", "critical_invented", "denied_though_there")
-    for claim, heading in (
-        ("mccs", "| validation, last against the start's |"),
-        ("facts", "| validation, last against its start's |"),
-        ("ditpo", "| validation, the last against its start's |"),
-    ):
+    for claim, section in (("mccs", "## MCCS"), ("facts", "## FactS"), ("ditpo", "## DiTPO")):
         block = told.partition(f"## {claim}")[2].partition("first and last validation")[2]
         named = {
             line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in block.splitlines()[1:12]
         }
-        shown = page.partition(heading)[2].splitlines()[2:8]
-        for name, line in zip((*axes, "zero_variance"), shown, strict=True):
-            cells = [cell.strip() for cell in line.split("|")[3:-1]]
-            assert cells == [value.rpartition(" to ")[2] for value in named[name]], name
+        table = page.partition(section)[2].partition("| validation, last against the start's |")[2]
+        for name, line in zip((*axes, "zero_variance"), table.splitlines()[2:8], strict=True):
+            start, *cells = [cell.strip() for cell in line.split("|")[2:-1]]
+            ends = [value.rpartition(" to ") for value in named[name]]
+            assert start == ", ".join(dict.fromkeys(first for first, _, _ in ends if first)), name
+            assert cells == [last for _, _, last in ends], name
     printed = [line.split()[1:] for line in told.partition("\ndraw  ")[2].splitlines()[1:6]]
     shown = page.partition("| a fifth drawn by |")[2].splitlines()[2:7]
     assert [line.replace("|", " ").split()[-2:] for line in shown[:4]] == printed[:4]
     assert shown[4].split()[-4] == printed[4][0]
+
+
+FOLDS = (1, 2, 3, 4)
+
+
+def facts_of(arm: str, fold: int) -> dict[str, Any]:
+    path = ROOT / f"experiments/iu_evidence/results/judged/fold{fold}/{arm}.json"
+    return Result.load(path).facts
+
+
+def test_the_page_has_what_the_sampled_reports_of_ditpo_earn() -> None:
+    page = " ".join((ROOT / "docs/evidence.md").read_text(encoding="utf-8").split())
+
+    def mean(arms: tuple[str, ...], curve: str, first: int, last: int) -> float:
+        rows = [facts_of(arm, f)["curves"][curve][first:last] for arm in arms for f in FOLDS]
+        return float(np.mean(rows))
+
+    weighed = ("deer", "deer_f1")
+    others = ("deer_grpo", "deer_tfidf")
+    for text, value in (
+        (
+            "{:.0f} % earned nothing in the first five",
+            100 * mean(weighed + others, "zero_reward", 0, 5),
+        ),
+        ("it is {:.0f} % under GRPO and TF-IDF", 100 * mean(others, "zero_reward", 19, 24)),
+        ("{:.0f} % under gradient weights", 100 * mean(weighed, "zero_reward", 19, 24)),
+    ):
+        assert text.format(value) in page
+    grown = mean(("deer",), "report_tokens", 25, 30) / mean(("deer",), "report_tokens", 0, 5)
+    assert "reports grow by up to a third" in page and 1.3 < grown < 4 / 3
+    for fold in FOLDS:
+        assert {facts_of(arm, fold)["best_step"] for arm in weighed} <= {0, 5, 10, 15, 20}
+
+
+def test_a_start_trained_again_gives_every_held_out_study_the_labels_of_the_first() -> None:
+    compared = set()
+    for fold in FOLDS:
+        first = facts_of("start", fold)
+        for arm in ("facts", "accuracy", "deer_grpo", "deer", "deer_tfidf", "deer_f1"):
+            again = facts_of(arm, fold)
+            if again["best_step"] == 0:
+                assert (again["ids"], again["predicted"]) == (first["ids"], first["predicted"])
+                compared.add(fold)
+    assert compared == set(FOLDS)
 
 
 TABLES = {
@@ -122,8 +165,7 @@ def test_the_page_has_the_numbers_of_each_training_that_is_not_judged(heading: s
     rows = table[2 : 2 + len(TABLES[heading])]
     assert not table[2 + len(rows)], "the table has rows that nothing here holds"
     for arm, line in zip(TABLES[heading], rows, strict=True):
-        file = ROOT / f"experiments/iu_evidence/results/judged/fold1/{arm}.json"
-        facts = Result.load(file).facts
+        facts = facts_of(arm, 1)
         validated, curves = facts["validations"], facts["curves"]
         reward = validated["reward"]
         cells = [

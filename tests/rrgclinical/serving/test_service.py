@@ -41,7 +41,7 @@ def asked(url: str, path: str, body: bytes | None = None) -> tuple[int, str]:
 
 
 OF_VERL = {"reward_router_address": "127.0.0.1:1", "reward_model_tokenizer": None}
-"""Hands verl 0.9.1 to every function where a reward model of its own runs too."""
+"""Keywords that verl 0.9.1 passes to every function where a reward model of its own runs too."""
 
 
 def test_every_client_gets_the_scores_of_its_reports() -> None:
