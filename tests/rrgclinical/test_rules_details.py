@@ -40,6 +40,26 @@ Diffuse alveolar hemorrhage. | +pulmonary hemorrhage
 Diffuse alveolar haemorrhage. | +pulmonary hemorrhage
 Findings consistent with ARDS. | +acute respiratory distress syndrome
 Retained surgical sponge. | +retained object
+Clips from left axillary lymph node dissection. | +surgical change
+Status post neck dissection. |
+Splenic abscess. |
+Subphrenic abscess drained. |
+Myocardial contusion. |
+Contusion of the chest wall. |
+Intracranial hemorrhage. |
+Embolism coils of the splenic artery. |
+Splenic artery aneurysm. |
+Aneurysm clip in the brain. | +surgical change
+Dissection of the descending aorta. | +aortic dissection
+Aneurysm of the ascending aorta. | +aortic aneurysm
+Abscess in the right lung. | +right lung abscess
+Contusion in the left upper lobe. | +left upper pulmonary contusion
+Pulmonary arterial embolism. | +pulmonary embolism
+Large right pneumothorax with shift of the mediastinum to the left. | +large right pneumothorax
+Left pneumothorax, none on the right. | +left pneumothorax
+Opacity in the left base compared with the right. | +left lower opacity
+Right pneumothorax seen on the left lateral decubitus film. | +right pneumothorax
+Pacemaker with right ventricular lead. | +pacemaker
 Retained guidewire. | +retained object
 Metallic foreign body. | +foreign body
 Rupture of the left hemidiaphragm. | +left diaphragm rupture
@@ -75,12 +95,33 @@ Pacemaker lead in the right ventricle. | 0,0,1
 Right subclavian catheter is not in satisfactory position. | 0,0,2
 The enteric tube should be advanced. | 0,0,2
 The enteric tube has been repositioned and is now in the stomach. | 0,0,1
+Right subclavian line in good position. | 0,0,1
+PICC noted in good position. | 0,0,1
+Endotracheal tube noted in satisfactory position. | 0,0,1
+Endotracheal tube in suboptimal position. | 0,0,2
+Right subclavian catheter is no longer in good position. | 0,0,2
+Swan-Ganz catheter tip in the main pulmonary artery. | 0,0,0
+Endotracheal tube tip in the right main bronchus. | 0,0,2
+Enteric tube courses through the esophagus into the stomach. | 0,0,1
+Feeding tube tip distal to the gastro-esophageal junction. | 0,0,0
+Enteric tube tip in the distal esophagus. | 0,0,2
+Central line in the right internal jugular vein with tip in the SVC. | 0,0,1
+Catheter tip in the jugular vein. | 0,0,2
+PICC previously in the jugular vein, now in the SVC. | 0,0,1
+The endotracheal tube is not in the right mainstem bronchus; tip 4 cm above the carina. | 0,0,1
+Endotracheal tube is not in the trachea but in the esophagus. | 0,0,2
+Cardiac device with leads in the right atrium and right ventricle. | 0,0,1
+Right PICC and left pacemaker with leads in the right atrium and right ventricle. | 0,0,0 0,0,1
+Bilateral effusions, larger on the left. | 0,0,0
+Bibasilar opacities, left worse than right. | 0,0,0
+Bibasilar opacities, now worse on the left. | 3,0,0
+Left effusion is larger. | 3,0,0
 """
 
 
 def rows(table: str) -> list[tuple[str, str]]:
     lines = table.replace("\\\n", "").strip().split("\n")
-    return [(text.strip(), wanted.strip()) for text, wanted in (x.split(" | ") for x in lines)]
+    return [(text.strip(), wanted.strip()) for text, wanted in (x.split(" |") for x in lines)]
 
 
 def test_finer_findings_are_told_apart():

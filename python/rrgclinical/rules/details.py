@@ -17,6 +17,9 @@ CHANGES = ("unsaid", "better", "same", "worse")
 TIPS = ("unsaid", "right", "wrong")
 _BETTER, _SAME, _WORSE = 1, 2, 3
 _RIGHT, _WRONG = 1, 2
+# Right for a lead, wrong for a line.
+_VENTRICLE = 1.5
+_LOOK_BACK = 60
 
 _CACHE_SENTENCES = 1 << 16
 _POSITIVE, _UNCERTAIN = int(ClassId.POSITIVE), int(ClassId.UNCERTAIN)
@@ -47,6 +50,16 @@ _CHANGE = re.compile(
     rf"|(?P<better>{_SMALLER}|less\s+(?:prominent|extensive|conspicuous|severe|marked|dense)))\b",
     re.IGNORECASE,
 )
+_BESIDE = re.compile(
+    r"\b(?:worse|larger|greater|smaller|less(?:\s+\w+)?)\s+"
+    r"(?:(?:on|in|at|than)\s+)?(?:(?:on|in|at|the)\s+)*(?:left|right)\b",
+    re.IGNORECASE,
+)
+# What makes a comparison one of two days.
+_IN_TIME = re.compile(
+    r"\b(?:now|since|interval\w*|prior|previous\w*|before|compar\w+|today|yesterday|earlier)\b",
+    re.IGNORECASE,
+)
 _SIZE = re.compile(
     r"(\d+(?:\.\d+)?)(?:\s*(?:mm|cm)?\s*(?:x|by)\s*(\d+(?:\.\d+)?))?"
     r"(?:\s*(?:mm|cm)?\s*(?:x|by)\s*(\d+(?:\.\d+)?))?\s*-?\s*(mm|cm|millimet|centimet)",
@@ -57,18 +70,32 @@ _DISTANCE = re.compile(
     r"\w*\s*(?:above|below|from|proximal|distal|cranial|caudal|superior|inferior|cephalad)\b",
     re.IGNORECASE,
 )
-_STEM = r"(?:main\s?-?\s?stem|main)(?:\s+bronch(?:us|i))?"
+_STEM = r"(?:main\s?-?\s?stem(?:\s+bronch(?:us|i))?|main\s+bronch(?:us|i))"
+_NOT_HERE = re.compile(
+    # denied, or of another day
+    r"\b(?:not|no|without|never|previously|formerly|initially)\s+(?:(?!but\b|and\b)\w+\s+){0,4}\Z"
+    # how far it is from there, or its way
+    r"|\b(?:above|through|down|along|via|past|travers\w+|descends?|descending)\s+"
+    r"(?:(?:the|distal|proximal|mid|left|right)\s+)*\Z"
+    r"|\bgastro\s?-?\s?\Z",
+    re.IGNORECASE,
+)
+_END_NAMED = re.compile(
+    r"(?:\s+(?:vein|approach|access|line|catheter))*,?\s+with\s+(?:\w+\s+){0,2}?tip\b",
+    re.IGNORECASE,
+)
+_LEAD = re.compile(r"\bleads?\b|\bwires?\b|\bpac(?:ing|er)|electrode", re.IGNORECASE)
 _PLACED = r"(?:position(?:ed|ing)?|place(?:d|ment)|locat(?:ed|ion)|situated)"
 _FIT = r"(?:appropriate|satisfactor|good|adequate|standard|proper|expected|acceptable|optimal|well)"
 _BAD_TIP = re.compile(
-    r"mal-?\s?position|misplace|misdirect|\b(?:coil|kink|loop)(?:s|ed|ing)?\b|oesophag|esophag"
+    r"mal-?\s?position|misplace|misdirect|\b(?:coil|kink|loop)(?:s|ed|ing)?\b|\bo?esophag"
     rf"|\b{_STEM}\b|\bbronchus\b|\btoo\s+(?:high|low|deep|far|shallow|proximal|distal)"
     r"|(?:should|must|needs?|require\w*|recommend\w*|suggest\w*|advis\w*|could|consider)\b[^.;]*?\b"
     r"(?:advanc|retract|withdr|pull|re-?position)\w*"
     r"|side\s?-?\s?(?:hole|port)s?\s+(?:\w+\s+){0,4}?(?:above|at|outside|proximal|near)\b"
     r"|\b(?:in|into|within|toward|at|near)\s+(?:the\s+)?(?:left\s+|right\s+)?"
     r"(?:internal\s+)?(?:neck|jugular|azygos|azygous|carina|hepatic vein)\b"
-    rf"|\b(?:not|no\s+longer|sub)\s?-?(?:\w+\s+){{0,2}}?(?:in\s+)?{_FIT}\w*"
+    rf"|\b(?:not|no\s+longer)\s+(?:\w+\s+){{0,2}}?{_FIT}\w*|\bsub\s?-?{_FIT}\w*"
     r"|\boutside\s+(?:of\s+)?the\b|dislodged|migrated",
     re.IGNORECASE,
 )
@@ -120,8 +147,11 @@ def read_details(sentence: str) -> tuple[Details, ...]:
         if "cm" in lowered or "mm" in lowered or "timet" in lowered or "limet" in lowered:
             size = _given(sentence, mentions, others, _sizes(sentence))
     if devices:
-        paced = all(mentions[i].concept == _PACEMAKER for i in devices)
-        tip = _given(sentence, mentions, devices, _tips(sentence, paced=paced))
+        paced = {i for i in devices if mentions[i].concept == _PACEMAKER}
+        tip = _given(sentence, mentions, devices, _tips(sentence))
+        for i, value in tip.items():
+            if value == _VENTRICLE:
+                tip[i] = _RIGHT if i in paced or _LEAD.search(sentence) else _WRONG
     if not (change or size or tip):
         return (_UNSAID,) * len(mentions)
     return tuple(
@@ -153,11 +183,14 @@ def _given(
 def _changes(sentence: str, mentions: Sequence[Mention]) -> list[_Cue]:
     spans = [(m.start, m.end) for m in mentions]
     values = {"better": _BETTER, "same": _SAME, "worse": _WORSE}
+    beside = _BESIDE.search(sentence) is not None and _IN_TIME.search(sentence) is None
     return [
         (m.start(), m.end(), values[m.lastgroup or ""])
         for m in _CHANGE.finditer(sentence)
         # "decreased lung volumes" and "enlarging" of a finding's own words tell of no change
         if not any(start <= m.start() and m.end() <= end for start, end in spans)
+        # nor does "left larger than right"
+        and not (beside and _BESIDE.match(sentence, m.start()))
     ]
 
 
@@ -170,14 +203,17 @@ def _sizes(sentence: str) -> list[_Cue]:
     return distances
 
 
-def _tips(sentence: str, *, paced: bool) -> list[_Cue]:
-    bad = [(m.start(), m.end(), _WRONG) for m in _BAD_TIP.finditer(sentence)]
+def _tips(sentence: str) -> list[_Cue]:
+    bad = [
+        (m.start(), m.end(), _WRONG)
+        for m in _BAD_TIP.finditer(sentence)
+        if not _NOT_HERE.search(sentence, max(0, m.start() - _LOOK_BACK), m.start())
+        and not _END_NAMED.match(sentence, m.end())
+    ]
     good = [
         (m.start(), m.end(), _RIGHT)
         for m in _GOOD_TIP.finditer(sentence)
         if not any(start <= m.start() < end for start, end, _ in bad)
     ]
-    ventricle = [
-        (m.start(), m.end(), _RIGHT if paced else _WRONG) for m in _IN_VENTRICLE.finditer(sentence)
-    ]
+    ventricle = [(m.start(), m.end(), _VENTRICLE) for m in _IN_VENTRICLE.finditer(sentence)]
     return [*bad, *good, *ventricle]

@@ -1,4 +1,4 @@
-"""Tell failure of the heart and edema of the lung from those of something else."""
+"""Tell failure of the heart, and edema, blood or pus of the lung, from those of something else."""
 
 from __future__ import annotations
 
@@ -47,15 +47,66 @@ _PART_BEHIND = re.compile(
     rf"|visualized|patient(?:'s)?|four|soft|dependent|chest|anterior|posterior)\s+){{0,5}}{_PARTS}s?\b",
     re.IGNORECASE,
 )
+_VESSEL = (
+    r"(?:carotid|vertebral|cerebral|basilar|brain|intracranial|berry|splenic|renal|hepatic|celiac"
+    r"|coeliac|mesenteric|iliac|femoral|popliteal|subclavian|coronary|ventricular|septal)"
+    r"(?:\s+(?:arter(?:y|ies|ial)|veins?|venous))?"
+)
+_ORGAN = (
+    r"(?:spleen|splenic|appendi(?:x|ceal)|diverticular|peritoneal|intraperitoneal|retroperitoneal"
+    r"|subphrenic|subdiaphragmatic|psoas|pelvic|abdominal|dental|epidural|subdural|subarachnoid"
+    r"|perirectal|perianal|intramuscular|gi|gastrointestinal|variceal|chest\s+wall|rib|cardiac"
+    r"|myocardial|vaginal|uterine|postpartum|adrenal|crypt|stitch)"
+)
+# Words of another finding before and behind it, by its concept: there is none of the lung or aorta.
+_ELSEWHERE = {
+    CONCEPT_ID[name]: (
+        re.compile(rf"(?:{before})[\s/-]+\Z", re.IGNORECASE),
+        re.compile(rf"\s+(?:{behind})", re.IGNORECASE),
+    )
+    for name, before, behind in (
+        (
+            "aortic dissection",
+            rf"axillary|axilla|neck|node|nodal|groin|inguinal|surgical|blunt|sharp|{_VESSEL}",
+            rf"(?:clips?|of\s+(?:the\s+)?(?:left\s+|right\s+)?(?:{_VESSEL}|axilla|neck))\b",
+        ),
+        (
+            "aortic aneurysm",
+            _VESSEL,
+            rf"(?:clips?|coils?|(?:of|in)\s+(?:the\s+)?(?:left\s+|right\s+)?{_VESSEL})\b",
+        ),
+        ("lung abscess", rf"{_PARTS}|{_ORGAN}", rf"(?:of|in)\s+(?:the\s+)?(?:{_PARTS}|{_ORGAN})\b"),
+        (
+            "pulmonary contusion",
+            rf"{_PARTS}|{_ORGAN}",
+            rf"(?:of|in)\s+(?:the\s+)?(?:{_PARTS}|{_ORGAN}|heart)\b",
+        ),
+        (
+            "pulmonary hemorrhage",
+            rf"{_PARTS}|{_ORGAN}|{_VESSEL}",
+            rf"(?:of|in|into)\s+(?:the\s+)?(?:{_PARTS}|{_ORGAN})\b",
+        ),
+        (
+            "pulmonary embolism",
+            _VESSEL,
+            rf"(?:coils?|protection|(?:of|in)\s+(?:the\s+)?{_VESSEL})\b",
+        ),
+    )
+}
 _WORD_BEFORE = re.compile(r"(\w+)[\s-]+\Z")
 _LOOK_BACK = 40
 
 
 def is_elsewhere(events: Sequence[Event], index: int, role: Role, sentence: str) -> bool:
-    """True for "liver failure", "failure to thrive" and "edema of the foot"."""
-    if role.value != _EDEMA:
-        return False
+    """True for "liver failure", "failure to thrive", "edema of the foot", "splenic abscess"."""
     event = events[index]
+    if role.value != _EDEMA:
+        if (words := _ELSEWHERE.get(role.value)) is None:
+            return False
+        start = max(0, event.start - _LOOK_BACK)
+        if words[0].search(sentence, start, event.start):
+            return True
+        return words[1].match(sentence, event.end) is not None
     said = sentence[event.start : event.end]
     before = sentence[max(0, event.start - _LOOK_BACK) : event.start]
     if _SWELLING.fullmatch(said):

@@ -19,7 +19,7 @@ from rrgclinical.scorecard.card import (
     scorecard,
 )
 from rrgclinical.scorecard.pairs import Pairs
-from rrgclinical.severity import CAVEAT, Severity, SeverityJudgement
+from rrgclinical.severity import Severity, SeverityJudgement, caveat
 from rrgclinical.text import TextScores, Tokenization, text_scores
 
 TEMPLATE, NO_TEMPLATE = "constant template", "none"
@@ -124,8 +124,8 @@ class Judge:
         }
         if self.settings.labeller == "rules":
             said.append("Labels and entities are by rules; they are not CheXbert's or RadGraph's.")
-        if whole:
-            said.append(f"{CAVEAT[0].upper()}{CAVEAT[1:]}")
+        if "severity" in self.terms and "severity" not in absent:
+            said.append(caveat(self.reader.model("severity").table))
         said += self.costs()
         card = scorecard(pairs, truth, readings, self.settings, absent=absent, notes=said)
         return card, readings

@@ -10,21 +10,17 @@ from rrgclinical.severity.judge import SeverityJudgement, judge
 from rrgclinical.severity.reader import Severity
 from rrgclinical.severity.reading import ReportReading, SidedFinding, read
 from rrgclinical.severity.table import Significance, load_table
-from rrgclinical.severity.words import in_words
-
-CAVEAT = (
-    "severity's weights are ours, no radiologist has set them; it is not GREEN, it is not CRIMSON."
-)
+from rrgclinical.severity.words import caveat, in_words
 
 __all__ = [
     "AXES",
-    "CAVEAT",
     "ReportReading",
     "Severity",
     "SeverityJudgement",
     "SidedFinding",
     "Significance",
     "axes",
+    "caveat",
     "in_words",
     "judge",
     "load_table",

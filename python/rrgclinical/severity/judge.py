@@ -185,6 +185,8 @@ def differences(truth: SidedFinding, got: SidedFinding) -> list[str]:
         said.append("suspected, not stated" if got.doubt else "stated, not suspected")
     if truth.tension != got.tension:
         said.append("tension invented" if got.tension else "tension unsaid")
+    if got.contradicted and not truth.contradicted:
+        said.append("severity or change contradicted")
     return said
 
 
@@ -229,6 +231,8 @@ def _agreement(want: SidedFinding, have: SidedFinding, left: Any) -> float:
         value *= left["tip wrong" if want.tip and have.tip else missing]
     if want.tension != have.tension:
         value *= left["tension"]
+    if have.contradicted and not want.contradicted:
+        value *= left["contradicted"]
     return value * left["certainty"] if want.doubt != have.doubt else value
 
 

@@ -17,8 +17,21 @@ LEFT, RIGHT, BOTH = 1, 2, 3
 WRONG_TIP = 2
 _CACHE_SENTENCES = 1 << 16
 _PNEUMOTHORAX = CONCEPT_ID["pneumothorax"]
+_MIDDLE = r"(?:mediastin\w*|midline|trache\w*|heart)"
 _TENSION = re.compile(
-    r"\btension\b|(?:mediastin\w*|midline|trache\w*)\s+(?:structures?\s+)?(?:is\s+|are\s+)?shift",
+    rf"\btension\b|\b{_MIDDLE}\s+(?:structures?\s+)?(?:is\s+|are\s+)?(?:shift|displace|deviat)"
+    rf"|\b(?:shift(?:ing)?|displacement|deviation)\s+of\s+(?:the\s+)?{_MIDDLE}"
+    rf"|\b(?:left|right)ward\s+(?:{_MIDDLE}\s+)?(?:shift|displacement|deviation)",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(
+    r"\b(?:no|not|without|nor|neither|absent|negative\s+for)\b"
+    r"(?:(?!\b(?:but|with)\b)[^.;:])*\Z",
+    re.IGNORECASE,
+)
+_DENIED_BEHIND = re.compile(
+    r"\w*(?:\s+\w+){0,3}?\s+(?:(?:is|are|was|were)\s+(?:not|absent)|(?:is|are|was|were)n't)\b"
+    r"|\w*\s*:?\s*(?:none|absent)\b",
     re.IGNORECASE,
 )
 
@@ -28,7 +41,7 @@ class SidedFinding(NamedTuple):
 
     side, zones, severity: indices into SIDES, ZONES and SEVERITIES. change, size, tip: as in
     `Entities`. paired: the other side has it too. side_said: False where the other report names
-    both sides and this one none.
+    both sides and this one none. contradicted: it is called small and large, or better and worse.
     """
 
     concept: int
@@ -42,11 +55,14 @@ class SidedFinding(NamedTuple):
     tension: bool = False
     paired: bool = False
     side_said: bool = True
+    contradicted: bool = False
 
     def name(self) -> str:
         """The finding in words, as "suspected small left lower pleural effusion"."""
         zone = " and ".join(ZONES[zone] for zone in sorted(self.zones))
-        words = (SEVERITIES[self.severity], SIDES[self.side], zone, CONCEPTS[self.concept].name)
+        tension = "tension" if self.tension else ""
+        name = CONCEPTS[self.concept].name
+        words = (SEVERITIES[self.severity], SIDES[self.side], zone, tension, name)
         return " ".join(filter(None, ("suspected" if self.doubt else "", *words)))
 
 
@@ -109,24 +125,38 @@ def _statements(
                 frozenset({zone} if zone else ()),
                 mention.severity,
                 *said,
-                mention.concept == _PNEUMOTHORAX and _TENSION.search(sentence) is not None,
+                mention.concept == _PNEUMOTHORAX and _is_tense(sentence),
             )
             for side in sides
         ]
     return tuple(affirmed), tuple(negative), " ".join(sentence.strip(" .\n").lower().split())
 
 
+def _is_tense(sentence: str) -> bool:
+    """True where tension or a shift is said, and not denied."""
+    return any(
+        not _DENIED.search(sentence, 0, m.start()) and not _DENIED_BEHIND.match(sentence, m.end())
+        for m in _TENSION.finditer(sentence)
+    )
+
+
 def _merged(first: SidedFinding, second: SidedFinding) -> SidedFinding:
-    """Join two statements of one finding; where they differ the graver, or the first, holds."""
+    """Join two statements of one finding, in any order; where they differ the graver holds."""
     return first._replace(
         doubt=first.doubt and second.doubt,
         zones=first.zones | second.zones,
         severity=max(first.severity, second.severity),
-        change=first.change or second.change,
+        change=max(first.change, second.change),
         size=max(first.size, second.size),
         tip=max(first.tip, second.tip),
         tension=first.tension or second.tension,
+        contradicted=first.contradicted or second.contradicted or _contradict(first, second),
     )
+
+
+def _contradict(first: SidedFinding, second: SidedFinding) -> bool:
+    """True for small and large, and for better and worse."""
+    return {first.severity, second.severity} == {1, 3} or {first.change, second.change} == {1, 3}
 
 
 def _settle(present: dict[tuple[int, int], SidedFinding], sided: set[int]) -> None:
@@ -145,5 +175,8 @@ def _settle(present: dict[tuple[int, int], SidedFinding], sided: set[int]) -> No
                     size=finding.size or again.size,
                     tip=finding.tip or again.tip,
                     tension=finding.tension or again.tension,
+                    contradicted=finding.contradicted
+                    or again.contradicted
+                    or _contradict(finding, again),
                 )
             present[concept, side] = finding._replace(paired=True) if len(sides) == 2 else finding

@@ -31,7 +31,7 @@ class Significance:
     weight: of a finding. misplaced: of a device in a wrong place. affinity: (concept, concept) ->
     share in common, of pairs that have any. left: share that a difference leaves, by its name.
     factors: by name. normal: weight of all negative statements. unspoken: share of it that is
-    never lost. digest: of the file.
+    never lost. digest: of the file. own: its name, where it is not the packaged one.
     """
 
     weight: Mapping[int, float]
@@ -42,6 +42,7 @@ class Significance:
     normal: float
     unspoken: float
     digest: str
+    own: str
 
 
 def load_table(file: str | Path | None = None) -> Significance:
@@ -94,7 +95,9 @@ def _table(path: str, values: Any, digest: str) -> Significance:
         _number(path, name, factor, _GREATEST_FACTOR)
     factors = {name: float(x) for name, x in values["factors"].items()}
     misplaced = {k: v for k, v in values["misplaced"].items() if k != "other"}
-    other = float(values["misplaced"].get("other", max(misplaced.values(), default=1.0)))
+    if "other" not in values["misplaced"]:
+        raise UserError(f"{path}: misplaced: other is missing; give devices without a line one")
+    other = float(values["misplaced"]["other"])
     named = {_concept(path, name): float(share) for name, share in misplaced.items()}
     if other_kind := [name for name in misplaced if CONCEPT_ID[name] not in DEVICES]:
         raise UserError(f"{path}: misplaced: {other_kind[0]!r} is no device, take it out")
@@ -110,6 +113,7 @@ def _table(path: str, values: Any, digest: str) -> Significance:
         normal=float(values["normal"]),
         unspoken=float(values["unspoken"]),
         digest=digest,
+        own="" if path == str(DEFAULT) else Path(path).name,
     )
 
 
@@ -120,7 +124,9 @@ def _weights(path: str, values: Mapping[str, Any]) -> dict[int, float]:
             names = ", ".join(values["tiers"])
             raise UserError(f"{path}: findings of the tier {tier!r}, but tiers has {names}")
         if not isinstance(names, list):
-            raise UserError(f"{path}: findings: {tier} is {names!r}; wanted a list of findings")
+            raise UserError(
+                f"{path}: findings: {tier} is {names!r}; wanted a list of findings, [] for none"
+            )
         for name in names:
             concept = _concept(path, name)
             if concept in weights:
@@ -176,5 +182,6 @@ def _concept(path: str, name: Any) -> int:
 
 def _number(path: str, name: str, value: Any, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-        raise UserError(f"{path}: {name} is {value!r}; wanted a number from 0 to {most:g}")
+        point = "; a decimal has a point" if value is None or isinstance(value, str) else ""
+        raise UserError(f"{path}: {name} is {value!r}; wanted a number from 0 to {most:g}{point}")
     return float(value)

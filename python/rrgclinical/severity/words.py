@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rrgclinical.severity.table import Significance
+
+
+def caveat(table: Significance) -> str:
+    """Say whose weights a value has, and what it is not."""
+    whose = "ours, no radiologist has set them"
+    if table.own:
+        whose = f"those of {table.own} (digest {table.digest})"
+    return f"Severity's weights are {whose}; it is not GREEN, it is not CRIMSON."
+
 
 def in_words(note: Mapping[str, Any]) -> str:
     """Write a note of `SeverityJudgement.explain` as a line, costs included."""

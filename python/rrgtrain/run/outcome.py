@@ -15,7 +15,7 @@ from rrgclinical.common.shown import redacted
 from rrgclinical.common.stop import stopping
 from rrgclinical.metrics.registry import LABELS, METRICS, metric_of, of_source
 from rrgclinical.scorecard import Scorecard, as_text
-from rrgclinical.severity import CAVEAT
+from rrgclinical.severity import caveat
 from rrgdata.images.read import read_image
 from rrgpolicy.ranks import ranks
 from rrgreport import numbers
@@ -242,7 +242,7 @@ def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
     speed = Speed(stages.session.policy).note() if trained and stages.session.policy else None
     notes += [speed] if speed else []
     if "severity" in recipe.reward.terms:
-        notes.append(f"{CAVEAT[0].upper()}{CAVEAT[1:]}")
+        notes.append(caveat(stages.session.rewards.model("severity").table))
     if recipe.reward.labeller == "rules":
         notes.append("Labels and entities by the rules backend; it is not CheXbert or RadGraph.")
     return notes

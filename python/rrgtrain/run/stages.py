@@ -203,7 +203,7 @@ class Stages:
         if self.tuned is not None and sharding.is_sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
             self._go_on_with(load_for(recipe.policy, self.tuned, masters=True))
-        watch = AxesWatch(session.rewards.scored_text)
+        watch = AxesWatch(session.rewards.scored_text, session.rewards.model("severity"))
         kept_steps = recipe.log if ranks.is_main() else LogSettings(records=0)
         with self.checkpointer.running():
             # the run, optimiser included, is gone before the stage is written

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rrgclinical.scorecard import read_references
-from rrgclinical.severity import CAVEAT
+from rrgclinical.severity import caveat
 from rrgclinical.stress import (
     agreement_table,
     dearer_than_error,
@@ -64,7 +64,7 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
         print(f"{len(pairs.preferred)} pairs; tau-b with its 95 % interval over pairs\n")
         print(table)
         if "severity" in terms:
-            print(CAVEAT)
+            print(caveat(rewards.model("severity").table))
         return 0
     if options.studies < 1:
         raise UserError(f"--studies {options.studies}; wanted at least 1")
@@ -90,7 +90,7 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
         write_out(options.svg, dot_rows("mean value of each perturbation", drawn))
         print(f"drawn: {options.svg}")
     if "severity" in terms:
-        print(f"{CAVEAT}\n")
+        print(f"{caveat(rewards.model('severity').table)}\n")
     dearer = {term: both for term, of in values.items() if (both := dearer_than_error(of))}
     for term, both in dearer.items():
         costs = "; ".join(f"{harmless!r} costs more than {error!r}" for harmless, error in both)

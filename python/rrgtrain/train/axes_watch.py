@@ -39,9 +39,13 @@ class AxesWatch:
     `alarm/reward` is the reward's gain. Studies without a reference have no axes.
     """
 
-    def __init__(self, scored_text: Callable[[Sequence[str]], list[str]]) -> None:
-        """scored_text: cuts the report from a completion."""
-        self._scored_text, self._reader = scored_text, Severity()
+    def __init__(
+        self,
+        scored_text: Callable[[Sequence[str]], list[str]],
+        reader: Severity | None = None,
+    ) -> None:
+        """scored_text: cuts the report from a completion. reader: has the table."""
+        self._scored_text, self._reader = scored_text, reader or Severity()
         self._past: list[Validated] = []
 
     def __call__(self, evaluation: Evaluation) -> dict[str, float]:
@@ -99,7 +103,8 @@ def alarm(past: Sequence[Validated]) -> dict[str, float]:
         return {}
     first, last = past[-SPAN], past[-1]
     rise = last.reward - first.reward
-    if len(rise) < FEWEST or rise.mean() <= ERRORS * _error(rise) or rise.mean() <= 0:
+    # written so that a reward of NaN has not risen
+    if len(rise) < FEWEST or not rise.mean() > max(0.0, ERRORS * _error(rise)):
         return {}
     fallen = {}
     for name, (sign, _) in AXES.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.severity import AXES, Severity, axes, in_words, load_table
+from rrgclinical.severity import AXES, Severity, axes, caveat, in_words, load_table, read
 from rrgclinical.stress import ORDERS, dearer_than_error, gaming_rows, plant, tally
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 
@@ -141,6 +142,52 @@ def test_axes_count_what_they_say():
     assert rates["length_ratio"] == pytest.approx(len(report.split()) / len(reference.split()))
 
 
+@pytest.mark.parametrize(
+    ("text", "tense"),
+    [
+        ("Left tension pneumothorax.", True),
+        ("Left pneumothorax with mediastinal shift.", True),
+        ("Left pneumothorax with rightward shift.", True),
+        ("Left pneumothorax with shift of the mediastinum to the right.", True),
+        ("No effusion. Left pneumothorax; the trachea is deviated.", True),
+        ("No right but large left tension pneumothorax.", True),
+        ("Left pneumothorax without evidence of tension.", False),
+        ("Left pneumothorax, no tension component.", False),
+        ("Left pneumothorax without effusion, consolidation or mediastinal shift.", False),
+        ("Left pneumothorax; mediastinal shift is not present.", False),
+    ],
+)
+def test_tension_is_said_where_it_is_not_denied(text, tense):
+    found = [one for one in read(text).present.values() if "pneumothorax" in one.name()]
+    assert any(one.tension for one in found) is tense
+    assert any("tension" in one.name() for one in found) is tense, "explain says so"
+
+
+def test_statements_of_one_finding_have_no_order_and_contradiction_costs():
+    for said in (
+        ("Left pleural effusion has increased.", "Left pleural effusion has decreased."),
+        ("Small left pneumothorax.", "Large left pneumothorax."),
+        ("Left effusion is stable.", "Left effusion has increased.", "Effusion."),
+        ("Left effusion has increased.", "Effusions have decreased."),
+    ):
+        orders = list(permutations(said))
+        for reference in (*said, "Edema."):
+            values = {score(" ".join(order), reference) for order in orders}
+            assert len(values) == 1, (said, reference)
+    both = "Small left pneumothorax. Large left pneumothorax."
+    assert score(both, "Large left pneumothorax.") < 0.9
+    assert score(both, both) == 1.0
+    (one,) = READER.judge([both], ["Large left pneumothorax."])
+    assert "severity or change contradicted" in one.explain(READER.table)["differs"][0]["differs"]
+
+
+def test_the_caveat_names_a_table_of_ones_own(tmp_path):
+    assert "ours, no radiologist has set them" in caveat(READER.table)
+    own = load_table(edited(tmp_path, lambda values: values["tiers"].update(minor=0.3)))
+    assert "ours" not in caveat(own)
+    assert f"those of own.yaml (digest {own.digest})" in caveat(own)
+
+
 def edited(tmp_path: Path, change) -> str:
     values = yaml.safe_load(PACKAGED.read_text())
     change(values)
@@ -243,6 +290,9 @@ def test_names_of_a_table_are_texts_and_stand_once(tmp_path: Path) -> None:
         (lambda t: t["related"].append(["edema", "edema", 0.1]), "one finding twice"),
         (lambda t: t["misplaced"].update({"pneumothorax": 0.1}), "'pneumothorax' is no device"),
         (lambda t: t["tiers"].update(dict.fromkeys(t["tiers"], 0)), "every finding weighs 0"),
+        (lambda t: t["misplaced"].pop("other"), "other is missing; give devices without"),
+        (lambda t: t["findings"].update(benign=None), "wanted a list of findings, .. for none"),
+        (lambda t: t["tiers"].update({"urgent": 1, "0": None}), "; a decimal has a point"),
     ],
 )
 def test_what_would_be_passed_over_in_a_table_is_refused(tmp_path, change, line):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from rrgclinical.severity.table import DEFAULT
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 from rrgdata.study import Study
 from rrgtrain.rewards import RewardService
@@ -123,6 +126,33 @@ def test_no_alarm_without_a_rise_or_over_other_studies():
     noisy = one(0.3, 0.4)
     noisy.reward[:] = np.linspace(-1.0, 1.6, 20)
     assert alarm([*gamed[:2], noisy]) == {}
+
+
+def test_what_is_critical_is_by_the_table_of_the_reward(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text(DEFAULT.read_text().replace("actionable: 0.45", "actionable: 0.4"))
+    ours, theirs = (
+        RewardService(RewardSettings(terms={"severity": 1.0}, options=options))
+        for options in ({}, {"severity": {"table": str(own)}})
+    )
+    rows = [
+        AxesWatch(one.scored_text, one.model("severity"))(score(OTHERS, STUDIES, one))
+        for one in (ours, theirs)
+    ]
+    assert rows[0]["axis/critical_invented"] > rows[1]["axis/critical_invented"] > 0
+    names = ("axis/hedged", "axis/repeated", "axis/length_ratio")
+    assert all(rows[0][name] == rows[1][name] for name in names)
+
+
+def test_a_reward_of_nan_has_not_risen():
+    policy, function, _ = GAMES["template"]
+    rewards = RewardService(RewardSettings(terms=term(function)))
+    watch = AxesWatch(rewards.scored_text)
+    for done in (0.0, 0.4, 0.8):
+        watch(score(policy(done), STUDIES, rewards))
+    past = watch._past
+    assert alarm(past)
+    assert not alarm([*past[:2], dataclasses.replace(past[2], reward=past[2].reward * np.nan)])
 
 
 def rows_of(row):
