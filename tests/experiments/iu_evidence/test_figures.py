@@ -130,7 +130,10 @@ def test_the_page_has_what_the_sampled_reports_of_ditpo_earn() -> None:
     ):
         assert text.format(value) in page
     grown = mean(("deer",), "report_tokens", 25, 30) / mean(("deer",), "report_tokens", 0, 5)
-    assert "reports grow by up to a third" in page and 1.3 < grown < 4 / 3
+    assert "Sampled reports grow by up to a third" in page and 1.3 < grown < 4 / 3
+    lengths = [facts_of("deer", f)["validations"]["length_ratio"] for f in FOLDS]
+    first, last = (float(np.mean([one[end] for one in lengths])) for end in (0, -1))
+    assert f"go from {first:.2f} of the reference's length to {last:.2f} under gradient" in page
     for fold in FOLDS:
         assert {facts_of(arm, fold)["best_step"] for arm in weighed} <= {0, 5, 10, 15, 20}
 
