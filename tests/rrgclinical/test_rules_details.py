@@ -70,6 +70,7 @@ Bones: No acute abnormality. | -bone abnormality
 The lungs are clear, and the bones show no acute abnormality. | -opacity -bone abnormality
 The lungs and bones show no acute abnormality. | -acute cardiopulmonary abnormality
 No acute abnormality. | -acute cardiopulmonary abnormality
+Normal CXR. | -acute cardiopulmonary abnormality
 The bones are intact with no acute cardiopulmonary abnormality. | -bone abnormality \
 -acute cardiopulmonary abnormality
 """

@@ -179,7 +179,7 @@ SUBJECTS: tuple[Subject, ...] = (
         "lung",
         {"normal": "-acute cardiopulmonary abnormality"},
         """
-        chest, chest x ray?, chest radiograph|exam|examination|film|study, exam, radiograph,
+        chest, chest x ray?, chest radiograph|exam|examination|film|study, exam, radiograph, cxr,
         examination|exam of the? chest
         """,
     ),
