@@ -1,4 +1,4 @@
-"""Tell failure of the heart, and edema, blood or pus of the lung, from those of something else."""
+"""Tell failure, edema, blood and pus of something else from those of heart and lung."""
 
 from __future__ import annotations
 

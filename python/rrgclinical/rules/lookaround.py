@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from rrgclinical.labels import SUPPORT_DEVICES
@@ -17,6 +18,18 @@ ONE_SIDE = (SIDES.index("left"), SIDES.index("right"))
 _FAR = 32
 """Events that a cue is looked for behind or before another; no statement holds as many."""
 
+_CHAMBER = re.compile(
+    r"[\s-]+(?:ventric|atri(?:al|um|a)\b|brachiocephalic|innominate|(?:lateral\s+)?decubitus"
+    r"|(?:anterior|posterior)\s+oblique)",
+    re.IGNORECASE,
+)
+_TOWARDS_FAR = 60
+"""Characters before a side that are looked through."""
+_TOWARDS = re.compile(
+    r"(?:\b(?:shift|displac|deviat|push)\w*(?:\s+\w+){0,4}?\s+(?:to|towards?)"
+    r"|\bcompared\s+(?:to|with)|\bnone\s+(?:on|in|at))\s+(?:the\s+)?\Z",
+    re.IGNORECASE,
+)
 _DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END, Cue.SETTING})
 _OPENERS = frozenset({Cue.ASSERT, Cue.AFFIRM, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, *_DOUBTS})
 _ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
@@ -111,6 +124,13 @@ def advice_follows(events: Sequence[Event], index: int) -> bool | None:
 def grades(event: Event) -> bool:
     """True when `event` says how severe the next finding is, and nothing else."""
     return event.cues == {Cue.SEVERITY}
+
+
+def is_of_another(side: Event, sentence: str) -> bool:
+    """True for the side of a chamber or a view, one compared with, and where a shift goes."""
+    if _CHAMBER.match(sentence, side.end):
+        return True
+    return _TOWARDS.search(sentence, max(0, side.start - _TOWARDS_FAR), side.start) is not None
 
 
 def looks_back(ahead: Ahead, index: int) -> bool:

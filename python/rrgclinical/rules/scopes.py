@@ -15,6 +15,7 @@ from rrgclinical.rules.lookaround import (
     ends_segment,
     ends_sentence,
     grades,
+    is_of_another,
     leaves_out_finding,
     looks_back,
     names_finding,
@@ -64,18 +65,6 @@ _THAT = re.compile(r"\s+that\b", re.IGNORECASE)
 _SOUGHT = re.compile(r"\bfor(?:\s+an?|\s+any)?\s+\Z", re.IGNORECASE)
 _STANDS = re.compile(
     r"\s+(?:the|this|these|that|those)\b(?!\s+(?:presence|possib|likel|exist))", re.IGNORECASE
-)
-_LOOK_BACK = 60
-"""Characters before a side that are looked through."""
-_CHAMBER = re.compile(
-    r"[\s-]+(?:ventric|atri(?:al|um|a)\b|brachiocephalic|innominate|(?:lateral\s+)?decubitus"
-    r"|(?:anterior|posterior)\s+oblique)",
-    re.IGNORECASE,
-)
-_TOWARDS = re.compile(
-    r"(?:\b(?:shift|displac|deviat|push)\w*(?:\s+\w+){0,4}?\s+(?:to|towards?)"
-    r"|\bcompared\s+(?:to|with)|\bnone\s+(?:on|in|at))\s+(?:the\s+)?\Z",
-    re.IGNORECASE,
 )
 
 
@@ -375,18 +364,11 @@ class Scopes(Statement):
     # Attributes.
 
     def _attribute(self, index: int, event: Event, role: Role) -> None:
-        if role.cue == Cue.SIDE and self._is_of_another(event):
+        if role.cue == Cue.SIDE and is_of_another(event, self.sentence):
             return
         if len(self.pool) < _POOL:
             self.pool.append((role.cue, role.value))
         self.pool_end = event.last
-
-    def _is_of_another(self, event: Event) -> bool:
-        """True for the side of a chamber or a view, one compared with, and where a shift goes."""
-        if _CHAMBER.match(self.sentence, event.end):
-            return True
-        start = max(0, event.start - _LOOK_BACK)
-        return _TOWARDS.search(self.sentence, start, event.start) is not None
 
     def _preposition(self, index: int, event: Event, role: Role) -> None:
         self.preposition = event.last

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rrgclinical.severity.table import DEFAULT
+import rrgclinical.severity
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 from rrgdata.study import Study
 from rrgtrain.rewards import RewardService
@@ -16,6 +17,7 @@ from rrgtrain.train.axes_watch import AxesWatch, Validated, alarm, alarm_lines
 from rrgtrain.train.evaluate import score
 
 TEMPLATE = "The heart size is normal. The lungs are clear. No pleural effusion or pneumothorax."
+PACKAGED = Path(rrgclinical.severity.__file__).with_name("significance.yaml")
 CONFIG = PhantomConfig()
 CASES = [sample_case(CONFIG, (0, 0, number)) for number in range(120)]
 TEXTS = [write_report(case, case.findings, case.negated, CONFIG) for case in CASES]
@@ -130,7 +132,7 @@ def test_no_alarm_without_a_rise_or_over_other_studies():
 
 def test_what_is_critical_is_by_the_table_of_the_reward(tmp_path):
     own = tmp_path / "own.yaml"
-    own.write_text(DEFAULT.read_text().replace("actionable: 0.45", "actionable: 0.4"))
+    own.write_text(PACKAGED.read_text().replace("actionable: 0.45", "actionable: 0.4"))
     ours, theirs = (
         RewardService(RewardSettings(terms={"severity": 1.0}, options=options))
         for options in ({}, {"severity": {"table": str(own)}})
