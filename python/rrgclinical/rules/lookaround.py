@@ -127,7 +127,7 @@ def grades(event: Event) -> bool:
 
 
 def is_of_another(side: Event, sentence: str) -> bool:
-    """True for the side of a chamber or a view, one compared with, and where a shift goes."""
+    """True for the side of a chamber or view, compared with, or shifted to."""
     if _CHAMBER.match(sentence, side.end):
         return True
     return _TOWARDS.search(sentence, max(0, side.start - _TOWARDS_FAR), side.start) is not None
