@@ -96,6 +96,8 @@ def policy_loss(
             or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
     """
     spec = DEFAULT if spec is None else spec
+    if not isinstance(spec, PolicyLoss):
+        raise PolicyLoss.unlike(spec)
     others = (advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask)
     served = loss_as_passed(logps, entropy, others, spec)
     if served is not None:

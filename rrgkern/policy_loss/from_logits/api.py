@@ -81,6 +81,8 @@ def policy_loss_from_logits(
         RuntimeError: a second backward.
     """
     spec = DEFAULT if spec is None else spec
+    if not isinstance(spec, PolicyLoss):
+        raise PolicyLoss.unlike(spec)
     policy = PolicyInputs(
         *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),  # type: ignore[arg-type]
         spec=spec.encode(),
