@@ -132,8 +132,9 @@ def _(upstream: Tensor, name: str) -> Tensor:
 def _makes_a_graph() -> bool:
     """True in a compiled backward under create_graph.
 
-    Until torch 2.12 grad mode tells. Later AOTAutograd runs it in the forward of a Function, where
-    forward mode is off as well; so it is in a Function of the caller's, which keeps no graph.
+    AOTAutograd then runs it in the forward of a Function of its own, where forward mode is off; or
+    without, and grad mode tells. In the forward of a caller's Function forward mode is off as well,
+    but no graph is kept there.
     """
     if torch._C._current_graph_task_id() == -1:
         return False

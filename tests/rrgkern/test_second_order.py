@@ -237,6 +237,31 @@ def test_a_compiled_gradient_with_a_graph_raises(name: str) -> None:
         assert torch.equal(first, second) and torch.allclose(first, right) and right.any()
 
 
+def test_a_compiled_gradient_within_a_function_is_served() -> None:
+    """As of a loss in chunks, whose forward makes the gradient."""
+    torch._dynamo.reset()
+    function = DOORS["policy_loss"][0]
+    compiled = torch.compile(function, backend="aot_eager")
+
+    class Chunk(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                loss = compiled(x)
+                ctx.save_for_backward(*torch.autograd.grad(loss, x))
+            return loss.detach()
+
+        @staticmethod
+        def backward(ctx, upstream):
+            return upstream * ctx.saved_tensors[0]
+
+    x = leaf(ROWS)
+    (gradient,) = torch.autograd.grad(Chunk.apply(x), x)
+    (eager,) = torch.autograd.grad(function(x), x)
+    assert torch.allclose(gradient, eager) and eager.any()
+
+
 def test_inductor_keeps_the_refusal_of_a_graph() -> None:
     torch._dynamo.reset()
     x = leaf(ROWS)
