@@ -3,7 +3,8 @@
 The backwards here have no derivative of their own. PyTorch's `once_differentiable` notices only
 where the upstream gradient requires a gradient, which that of a loss does not: a penalty on the
 gradient, added to the loss, would be left out. So under `create_graph` each gradient gets a node of
-its own that leads to the inputs and raises.
+its own that leads to the inputs and raises. Where no such node can be had, of a batched gradient
+and in a compiled backward, the gradient itself is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ import torch
 from torch import Tensor
 
 Backward = Callable[..., tuple[Tensor | None, ...]]
+INSTEAD = (
+    "and rrgkern serves first derivatives only: {}, or compose the function of PyTorch's "
+    "operations where a second derivative is wanted"
+)
 
 
 def first_order(name: str) -> Callable[[Backward], Backward]:
@@ -31,12 +36,19 @@ def first_order(name: str) -> Callable[[Backward], Backward]:
     def decorate(backward: Backward) -> Backward:
         @functools.wraps(backward)
         def served(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
-            # A compiled backward refuses create_graph itself.
-            if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            if torch.compiler.is_compiling():
+                # Only a run of the graph knows of create_graph, and tracing has no grad mode.
+                return backward(ctx, *[_watched(x, name) for x in upstream])
+            if not torch.is_grad_enabled():
                 return backward(ctx, *upstream)
             if not hasattr(ctx, "sources"):
                 ctx = _Unpacked(ctx)
             sources = [*ctx.sources, *upstream]
+            if any(isinstance(x, Tensor) and _is_batched(x) for x in sources):
+                raise NotImplementedError(
+                    f"a batched gradient of {name} is made with create_graph=True, "
+                    + INSTEAD.format("leave create_graph False")
+                )
             with torch.no_grad():
                 results = backward(ctx, *upstream)
             places = [at for at, result in enumerate(results) if isinstance(result, Tensor)]
@@ -81,7 +93,52 @@ class _Refusing(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_: Any) -> NoReturn:
         raise NotImplementedError(
-            f"a gradient of {ctx.name} made with create_graph=True is differentiated, and rrgkern "
-            "serves first derivatives only: detach() that gradient, or compose the function of "
-            "PyTorch's operations where a second derivative is wanted"
+            f"a gradient of {ctx.name} made with create_graph=True is differentiated, "
+            + INSTEAD.format("detach() that gradient")
         )
+
+
+def _is_batched(tensor: Tensor) -> bool:
+    """True under `is_grads_batched`, which `jacobian(vectorize=True)` uses, and torch.vmap."""
+    functorch = torch._C._functorch
+    return functorch.is_legacy_batchedtensor(tensor) or functorch.is_batchedtensor(tensor)
+
+
+def _watched(upstream: Tensor | None, name: str) -> Tensor | None:
+    return upstream if upstream is None else first_order_upstream(upstream, name)
+
+
+# AOTAutograd links a gradient to tensors that it saved and that require one, the inputs seldom
+# among them: `torch.autograd.grad` then goes past the node that would raise.
+@torch.library.custom_op("rrgkern::first_order_upstream", mutates_args=())
+def first_order_upstream(upstream: Tensor, name: str) -> Tensor:
+    """Copy an upstream gradient of a compiled backward; raise where that runs with create_graph.
+
+    Replays of a CUDA graph do not come by here.
+    """
+    if _makes_a_graph():
+        raise NotImplementedError(
+            f"a gradient of {name} under torch.compile is made with create_graph=True, "
+            + INSTEAD.format("leave create_graph False")
+        )
+    return upstream.clone()
+
+
+@first_order_upstream.register_fake
+def _(upstream: Tensor, name: str) -> Tensor:
+    return torch.empty_like(upstream)
+
+
+def _makes_a_graph() -> bool:
+    """True in a compiled backward under create_graph.
+
+    AOTAutograd then runs it in the forward of a Function of its own, where forward mode is off; or
+    without, and grad mode tells. In the forward of a caller's Function forward mode is off as well,
+    but no graph is kept there.
+    """
+    if torch._C._current_graph_task_id() == -1:
+        return False
+    if torch.is_grad_enabled():
+        return True
+    keeps_graph: bool = torch._C._autograd._get_current_graph_task_keep_graph()
+    return keeps_graph and not torch._C._is_fwd_grad_enabled()

@@ -58,11 +58,16 @@ class HeldLogits:
         owner = self._owner()
         if owner is None:  # a checkpoint has made them anew
             return
-        others = not self._written and self._record.meets(self._place)
-        if others or self._record.version != owner._version:
+        if self._record.version != owner._version:
             raise RuntimeError(
                 "the logits of policy_loss_from_logits(inplace=True) have been modified by an "
                 "inplace operation before the backward: leave them alone, or pass inplace=False"
+            )
+        if not self._written and self._record.meets(self._place):
+            raise RuntimeError(
+                "the logits of policy_loss_from_logits(inplace=True) overlap, or lie between the "
+                "rows of, others that were modified by an inplace operation of such a call before "
+                "the backward: pass a range y[a:b] of its own to each call, or inplace=False"
             )
 
     @contextmanager
@@ -85,8 +90,18 @@ def check_not_overwritten(logits: Tensor) -> None:
         return
     if record.meets(_place(logits)):
         raise ValueError(
-            "logits holds the gradient that policy_loss_from_logits(inplace=True) left there; "
-            "compute the logits anew, or pass inplace=False to the earlier call"
+            "logits holds the gradient that policy_loss_from_logits(inplace=True) left there, or "
+            "lies between its rows; compute the logits anew, pass a range y[a:b] of its own to "
+            "each call, or pass inplace=False to the earlier call"
+        )
+    # PyTorch lets nobody use such a view once its base has been written to.
+    several = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
+    written = bool(record.places) and logits._is_view()
+    if written and torch._C._autograd._get_creation_meta(logits) == several:
+        raise ValueError(
+            "logits is a view by chunk(), split() or unbind(), and policy_loss_from_logits("
+            "inplace=True) has written to another of them; pass slices y[a:b] in place of "
+            "chunk(), or inplace=False to the earlier call"
         )
 
 

@@ -39,7 +39,8 @@ def token_logps(
     entropy) are both 0 is not read in the backward, and its gradient is 0 even where it is NaN.
 
     First derivatives by backward() and torch.autograd.grad are served; differentiating a gradient
-    made with create_graph=True, forward mode and torch.func raise NotImplementedError.
+    made with create_graph=True (making it, batched or under torch.compile), forward mode and
+    torch.func raise NotImplementedError.
 
     Raises:
         TypeError: a dtype that is not served, a DTensor, or a temperature that is no single number.
@@ -96,7 +97,8 @@ def linear_token_logps(
     out of every product; gradients are summed in fp32 across tiles and rounded once.
 
     First derivatives by backward() and torch.autograd.grad are served; differentiating a gradient
-    made with create_graph=True, forward mode and torch.func raise NotImplementedError.
+    made with create_graph=True (making it, batched or under torch.compile), forward mode and
+    torch.func raise NotImplementedError.
 
     Raises:
         TypeError: a dtype that is not served, dtypes that differ, a DTensor of rows, or a

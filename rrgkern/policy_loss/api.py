@@ -60,8 +60,9 @@ def policy_loss(
     positions are scored. Padding is neither moved nor read.
 
     First derivatives of `logps` and `entropy` by backward() and torch.autograd.grad are served;
-    differentiating a gradient made with create_graph=True, forward mode, torch.func, and any other
-    argument that requires a gradient raise NotImplementedError.
+    differentiating a gradient made with create_graph=True (making it, batched or under
+    torch.compile), forward mode, torch.func, and any other argument that requires a gradient raise
+    NotImplementedError.
 
     Args:
         logps: [N] or [B, T] log-probabilities of the policy; differentiable.
@@ -95,6 +96,8 @@ def policy_loss(
             or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
     """
     spec = DEFAULT if spec is None else spec
+    if not isinstance(spec, PolicyLoss):
+        raise PolicyLoss.unlike(spec)
     others = (advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask)
     served = loss_as_passed(logps, entropy, others, spec)
     if served is not None:

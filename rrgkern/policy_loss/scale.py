@@ -12,6 +12,7 @@ from rrgkern.checks import (
     check_rising,
     check_tensors,
     functorch_level,
+    is_sharded,
     values_may_be_read,
 )
 from rrgkern.padded import Tokens, as_flags
@@ -135,6 +136,8 @@ def _whole(name: str, value: object) -> None:
         if isinstance(value, int) and value < 1:
             raise ValueError(f"{name} is {value}; wanted a whole number of at least 1")
         return
+    if is_sharded(value):
+        raise TypeError(f"{name} is a DTensor; wanted one number: pass {name}.full_tensor()")
     if isinstance(value, Tensor):
         if value.numel() != 1 or value.dtype == torch.bool:
             raise ValueError(

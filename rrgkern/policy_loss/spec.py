@@ -104,6 +104,16 @@ class PolicyLoss:
         """The variant that `encode` wrote."""
         return PolicyLoss(**json.loads(text))
 
+    @staticmethod
+    def unlike(value: object) -> TypeError:
+        """Make the error for a `spec` that is no variant."""
+        shown, instead = repr(value) if isinstance(value, str) else f"a {type(value).__name__}", ""
+        if isinstance(value, dict):
+            instead = ": pass PolicyLoss(**spec)"
+        elif isinstance(value, type):
+            shown, instead = f"the class {value.__name__}", ": pass PolicyLoss() with its fields"
+        return TypeError(f"spec is {shown}; wanted a PolicyLoss{instead}")
+
     def _one_of(self, name: str, choices: tuple[str, ...]) -> None:
         value = getattr(self, name)
         if value not in choices:

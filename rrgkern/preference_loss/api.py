@@ -45,8 +45,8 @@ def preference_loss(
     size. An empty sequence has reward 0.
 
     The first derivative of `logps` by autograd is served; differentiating a gradient made with
-    create_graph=True, forward mode, torch.func, and a `ref` or pair weight that requires a gradient
-    raise NotImplementedError.
+    create_graph=True (making it, batched or under torch.compile), forward mode, torch.func, and a
+    `ref` or pair weight that requires a gradient raise NotImplementedError.
 
     Args:
         logps: [N] log-probabilities of the policy, floating point; differentiable. fp64 stays

@@ -89,6 +89,33 @@ def test_checks_before_the_clock_leave_rows_fresh(
     assert found(tree, commit=first)
 
 
+def test_a_refusal_by_type_or_mode_leaves_rows_fresh(tree: Path) -> None:
+    """What reads a tensor, does more than raise, or changes what is imported elsewhere does not."""
+    first = git(tree, "rev-parse", "--short=12", "HEAD")
+    head = "from a import b\n\n\ndef loss(x):\n"
+    (tree / LOSS).write_text(head + "    return b(x)\n")
+    git(tree, "commit", "-q", "-a", "-m", "second")
+    first = git(tree, "rev-parse", "--short=12", "HEAD")
+    two = "from a import b, functorch_level\n\n\ndef loss(x):\n"
+    mode = "    if functorch_level() is not None:\n        raise ValueError\n"
+    kind = "    if not isinstance(x, int):\n        raise ValueError(x)\n"
+    fresh = (two + mode, head + kind, two + mode + kind)
+    changed = (
+        (head.replace(" b", " c as b")),
+        head.replace("from a", "from c") + kind,
+        two,
+        head + kind.replace("raise ValueError(x)", "x = int(x)"),
+        head + kind.replace("not isinstance(x, int)", "x > 0"),
+        head + kind.replace("not isinstance(x, int)", "not isinstance(x.item(), int)"),
+        head + kind.replace("not isinstance(x, int)", "not bool(x)"),
+        head + kind + "    else:\n        x = 2\n",
+    )
+    for sources, stales in ((fresh, False), (changed, True)):
+        for source in sources:
+            (tree / LOSS).write_text(source + "    return b(x)\n")
+            assert bool(found(tree, commit=first)) is stales, source
+
+
 def test_untimed_code_is_there() -> None:
     for file, names in published.UNTIMED.items():
         source = (ROOT / file).read_text("utf-8")

@@ -110,6 +110,44 @@ def test_what_is_no_number_is_told_by_its_name(number: object) -> None:
                 function(number)
 
 
+def test_a_spec_has_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cpu":
+        serve(monkeypatch, "extension")
+    wanted = "; wanted a PolicyLoss"
+    cases = (
+        ({"beta": 0.1}, f"spec is a dict{wanted}: pass PolicyLoss(**spec)"),
+        ("grpo", f"spec is 'grpo'{wanted}"),
+        (rrgkern.PolicyLoss, f"spec is the class PolicyLoss{wanted}: pass PolicyLoss() with its "),
+        (0.2, f"spec is a float{wanted}"),
+    )
+    for spec, start in cases:
+        for door, function in _of_all().items():
+            with pytest.raises(TypeError) as raised:
+                function(spec=spec)
+            line = str(raised.value)
+            assert line.startswith(start) and "\n" not in line, door
+
+
+def test_modes_whose_forward_makes_the_gradient_are_not_mapped() -> None:
+    w = leaf(VOCABULARY, WIDTH)
+
+    def loss(hidden: Tensor, mode: str, weight: Tensor = w) -> Tensor:
+        return rrgkern.linear_policy_loss(hidden, weight, TARGETS, **REST, mode=mode).loss
+
+    hidden = drawn(2, ROWS, WIDTH)
+    mapped = {
+        "vmap": lambda mode: torch.vmap(partial(loss, mode=mode))(hidden),
+        "functionalize": lambda mode: torch.func.functionalize(partial(loss, mode=mode))(hidden[0]),
+    }
+    for name, call in mapped.items():
+        with pytest.raises(NotImplementedError, match="^mode is 'grad_in_forward' .*'recompute'$"):
+            call("grad_in_forward")
+        each = torch.stack(
+            [loss(h, "recompute") for h in (hidden if name == "vmap" else hidden[:1])]
+        )
+        torch.testing.assert_close(call("recompute").reshape(-1), each)
+
+
 def test_a_seed_is_an_integer() -> None:
     for seed in (1.5, None, "1"):
         with pytest.raises(TypeError, match="^seed is .*, wanted an integer of 64 bits$"):
@@ -182,6 +220,8 @@ def test_sharded_tensors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         (preferred, {"logps": x, "ref": x, "offsets": OFFSETS, "mask": x < 9, **of_pairs}),
         (rrgkern.gather_rows, {"values": z, "places": TARGETS.clamp(max=ROWS - 1)}),
     )
+    with pytest.raises(TypeError, match="^total_tokens is a DTensor; wanted one number: pass "):
+        rrgkern.loss_scale("dapo", OFFSETS, total_tokens=sharded(drawn().abs()))
     for door, given in doors:
         door(**given)
         for name in given.keys() - {"weight"}:

@@ -102,7 +102,7 @@ DOORS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
         LOGPS,
     ),
 }
-REFUSED = "made with create_graph=True is differentiated"
+REFUSED = "and rrgkern serves first derivatives only: "
 
 
 def _penalty(loss: Tensor, wrt: Tensor) -> Tensor:
@@ -144,6 +144,24 @@ def _hessian(f: Callable[..., Tensor], inputs: list[Tensor], at: int) -> object:
     return torch.autograd.functional.hessian(of_one, inputs[at].detach())
 
 
+def _batched(f: Callable[..., Tensor], inputs: list[Tensor], at: int) -> object:
+    loss = f(*inputs)
+    (gradients,) = torch.autograd.grad(
+        loss, inputs[at], torch.ones(2, device=DEVICE), is_grads_batched=True, create_graph=True
+    )
+    return torch.autograd.grad(loss + gradients.pow(2).sum(), inputs[at])
+
+
+def _vectorized(f: Callable[..., Tensor], inputs: list[Tensor], at: int) -> object:
+    def of_one(x: Tensor) -> Tensor:
+        return f(*inputs[:at], x, *inputs[at + 1 :])
+
+    gradient = torch.autograd.functional.jacobian(
+        of_one, inputs[at], create_graph=True, vectorize=True
+    )
+    return torch.autograd.grad(f(*inputs) + gradient.pow(2).sum(), inputs[at])
+
+
 def _checkpointed(f: Callable[..., Tensor], inputs: list[Tensor], at: int) -> object:
     def recomputed(*given: Tensor) -> Tensor:
         return checkpoint(f, *given, use_reentrant=False)
@@ -153,7 +171,7 @@ def _checkpointed(f: Callable[..., Tensor], inputs: list[Tensor], at: int) -> ob
 
 WAYS = (
     *(_added, _added_by_grad, _through_a_model, _hessian_vector),
-    *(_by_the_upstream, _hessian, _checkpointed),
+    *(_by_the_upstream, _hessian, _checkpointed, _batched, _vectorized),
 )
 
 
@@ -174,7 +192,7 @@ def test_a_gradient_that_is_differentiated_raises(
         pytest.skip("serves CPUs")
     serve(monkeypatch, backend)
     # Triton's interpreter is slow, and the ways do not depend on the kernel.
-    ways = WAYS if backend == "extension" else WAYS[:2]
+    ways = WAYS if backend == "extension" else (*WAYS[:2], _batched, _vectorized)
     wrong = {}
     for name, (function, shapes) in DOORS.items():
         differentiated = shapes[:1] if "frozen" in name or backend == "as it is" else shapes
@@ -185,6 +203,76 @@ def test_a_gradient_that_is_differentiated_raises(
                 if REFUSED not in said or "\n" in said:
                     wrong[f"{name}, input {at}, {way.__name__}"] = said
     assert not wrong, "\n".join(f"{case}: {said}" for case, said in wrong.items())
+
+
+def test_a_batched_gradient_without_a_graph_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, "extension" if DEVICE == "cpu" else "as it is")
+    for name in ("token_logps", "policy_loss", "linear, recompute", "preference_loss"):
+        function, shapes = DOORS[name]
+        x, *others = (leaf(*shape) for shape in shapes)
+        loss = function(x, *others)
+        factors = torch.tensor([1.0, 2.0], device=DEVICE)
+        (both,) = torch.autograd.grad(loss, x, factors, is_grads_batched=True, retain_graph=True)
+        (one,) = torch.autograd.grad(loss, x)
+        assert torch.allclose(both, torch.stack([one, 2 * one])) and one.any(), name
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_compiled_gradient_with_a_graph_raises(name: str) -> None:
+    """AOTAutograd's own refusal is passed by where `torch.autograd.grad` names the inputs."""
+    function, shapes = DOORS[name]
+    torch._dynamo.reset()
+    inputs = [leaf(*shape) for shape in shapes]
+    named = inputs[:1] if "frozen" in name else inputs
+    loss = torch.compile(function, backend="aot_eager")(*inputs)
+    for at in range(len(named)):
+        said = said_by(lambda at=at: torch.autograd.grad(loss, inputs[at], create_graph=True))
+        assert f"under torch.compile is made with create_graph=True, {REFUSED}" in said
+        assert "\n" not in said
+    # One that is kept for a second backward has no graph of its own, and is served.
+    (once, again) = (torch.autograd.grad(loss, named, retain_graph=True) for _ in range(2))
+    plain = [leaf(*shape) for shape in shapes]
+    eager = torch.autograd.grad(function(*plain), plain[: len(named)])
+    for first, second, right in zip(once, again, eager, strict=True):
+        assert torch.equal(first, second) and torch.allclose(first, right) and right.any()
+
+
+def test_a_compiled_gradient_within_a_function_is_served() -> None:
+    """As of a loss in chunks, whose forward makes the gradient."""
+    torch._dynamo.reset()
+    function = DOORS["policy_loss"][0]
+    compiled = torch.compile(function, backend="aot_eager")
+
+    class Chunk(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                loss = compiled(x)
+                ctx.save_for_backward(*torch.autograd.grad(loss, x))
+            return loss.detach()
+
+        @staticmethod
+        def backward(ctx, upstream):
+            return upstream * ctx.saved_tensors[0]
+
+    x = leaf(ROWS)
+    (gradient,) = torch.autograd.grad(Chunk.apply(x), x)
+    (eager,) = torch.autograd.grad(function(x), x)
+    assert torch.allclose(gradient, eager) and eager.any()
+
+
+def test_inductor_keeps_the_refusal_of_a_graph() -> None:
+    torch._dynamo.reset()
+    x = leaf(ROWS)
+    loss = torch.compile(DOORS["policy_loss"][0], backend="inductor")(x)
+    said = said_by(partial(torch.autograd.grad, loss, x, create_graph=True))
+    assert (
+        f"a gradient of policy_loss under torch.compile is made with create_graph=True, {REFUSED}"
+        in said
+    )
+    (gradient,) = torch.autograd.grad(loss, x)
+    assert gradient.any()
 
 
 def test_a_graph_of_the_gradient_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:

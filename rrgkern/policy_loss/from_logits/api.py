@@ -66,7 +66,8 @@ def policy_loss_from_logits(
             target at the last position: of `logits[:, :-1]` the gradient is as right, but autograd
             allocates zeros of the size of `logits` for it and copies. Whoever saved the logits for
             a backward of its own raises there (their version counter moves). Several calls may
-            overwrite parts of one tensor, each a range of memory of its own.
+            overwrite parts of one tensor, each a range of memory of its own: slices y[a:b], no
+            views by chunk(), split() or unbind(), no interleaved rows.
 
     Returns:
         The loss, 0-d in fp32 (fp64 for fp64 logits), and the metrics of `policy_loss`.
@@ -80,6 +81,8 @@ def policy_loss_from_logits(
         RuntimeError: a second backward.
     """
     spec = DEFAULT if spec is None else spec
+    if not isinstance(spec, PolicyLoss):
+        raise PolicyLoss.unlike(spec)
     policy = PolicyInputs(
         *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),  # type: ignore[arg-type]
         spec=spec.encode(),

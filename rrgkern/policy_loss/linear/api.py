@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_derivatives, is_sharded
+from rrgkern.checks import check_derivatives, functorch_level, is_sharded
 from rrgkern.logps.head import NeedsGrad
 from rrgkern.logps.inputs import check_head
 from rrgkern.logps.online_softmax import stats_dtype
@@ -71,7 +71,7 @@ def linear_policy_loss(
         temperature: T > 0, a run-time value.
         mode: "frozen_head" (neither weight nor bias requires a gradient, no entropy in the loss),
             "grad_in_forward" (variants whose tokens do not depend on each other; not fp16),
-            "recompute", or "auto" for the README's rule.
+            "recompute", the only one under torch.vmap, or "auto" for the README's rule.
         accumulate_weight_grad: the backward adds the weight's gradient to `weight.grad` slice by
             slice, so that no second [V, H] exists; mode "recompute" only. Not under
             torch.compile, DDP or FSDP2, whose hooks would not fire. Any backward through the
@@ -93,6 +93,8 @@ def linear_policy_loss(
         IndexError: a scored target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
     spec = DEFAULT if spec is None else spec
+    if not isinstance(spec, PolicyLoss):
+        raise PolicyLoss.unlike(spec)
     policy = PolicyInputs(
         *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),  # type: ignore[arg-type]
         spec=spec.encode(),
@@ -144,6 +146,11 @@ def linear_policy_loss(
     if accumulate_weight_grad:
         loss, values = LossIntoGrad.apply(*inputs)
     elif chosen != "recompute" and not torch.compiler.is_compiling():
+        if functorch_level() is not None:
+            raise NotImplementedError(
+                f"mode is {chosen!r} under torch.vmap or torch.func, which know no way to what its "
+                "forward leaves behind: choose 'recompute'"
+            )
         loss, values = LossInPlace.apply(*inputs)
     else:
         loss, values = loss_of_hidden(*inputs)

@@ -202,6 +202,34 @@ def test_a_gradient_over_which_others_have_written_is_not_trusted(spec: PolicyLo
             loss.backward()
 
 
+def test_parts_that_cannot_be_overwritten_are_told_their_reason() -> None:
+    given = problem(5, lengths=(3, 4), mask=False)
+    stacked = torch.stack([given.logits, given.logits])
+    views = {
+        "chunk": lambda y: [part[0] for part in y.chunk(2)],
+        "split": lambda y: y.view(-1, y.shape[-1]).split(y.shape[1]),
+        "unbind": lambda y: y.unbind(),
+    }
+    for name, parts_of in views.items():
+        _, second = parts_of(produced(stacked)[1])
+        assert call(given, logits=second, inplace=True).loss.isfinite(), name  # alone it is served
+        first, second = parts_of(produced(stacked)[1])
+        call(given, logits=first, inplace=True)
+        for inplace in (False, True):
+            with pytest.raises(ValueError, match=r"by chunk\(\).*pass slices y\[a:b\] in place"):
+                call(given, logits=second, inplace=inplace)
+    rows = produced(stacked)[1].view(-1, stacked.shape[-1])
+    call(given, logits=rows[::2], inplace=True)
+    with pytest.raises(ValueError, match=r"or lies between its rows; .*pass a range y\[a:b\]"):
+        call(given, logits=rows[1::2], inplace=True)
+    rows = produced(stacked)[1].view(-1, stacked.shape[-1])
+    losses = [
+        call(given, COMPOSED["sequence"], logits=rows[i::2], inplace=True).loss for i in (0, 1)
+    ]
+    with pytest.raises(RuntimeError, match=r"or lie between the rows of, others.*y\[a:b\]"):
+        sum(losses).backward()
+
+
 def test_without_gradient_nothing_is_written() -> None:
     given = problem(6)
     leaf, logits = produced(given.logits)
