@@ -40,7 +40,7 @@ from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler, Sample
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.blocks import report_of
-from rrgtrain.run.checked import check_policy, require_sampling
+from rrgtrain.run.checked import check_start, compute_as_set, require_sampling
 from rrgtrain.run.generated import BEGIN, GeneratedFile, describe_images
 from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
@@ -93,6 +93,7 @@ def generate_reports(recipe: Recipe, request: GenerateRequest) -> int:
     Raises:
         UserError: bad input, or, when all else is written, images that cannot be read.
     """
+    compute_as_set(recipe)
     folder, studies, origin = ranks.from_main(lambda: _look(recipe, request))
     require_sampling(
         recipe.rollout, _served(request.out), {"eval.max_new_tokens": recipe.eval.max_new_tokens}
@@ -135,7 +136,8 @@ def _look(
     if recipe.policy.path == TINY:
         raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
     check_prompt(recipe.policy.prompt, PROMPT_STYLES)
-    config = check_policy(recipe)
+    # no reward is asked: its models need not be here
+    config = check_start(recipe.policy, recipe.rollout.engine, one_image=recipe.data.one_image)
     if recipe.data.images != "none" and not sees_images(config):
         refuse_images(studies, str(architecture(config)))
     _say(WARNING)
