@@ -21,7 +21,14 @@ from pydicom.pixels import get_decoder
 from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgclinical.common.files import require_end
 from rrgdata.images.dicom_grey import grey_of
-from rrgdata.images.dicom_header import VIEWS, begins_as_dicom, check_chest, open_dicom
+from rrgdata.images.dicom_header import (
+    VIEWS,
+    begins_as_dicom,
+    check_chest,
+    check_length,
+    is_long,
+    open_dicom,
+)
 from rrgdata.images.endings import jpeg_ends
 from rrgdata.images.in_flight import check_area
 from rrgdata.images.stream_sizes import jpeg_sizes, packed_size, rle_segments
@@ -100,6 +107,12 @@ def read_dicom(file: Path, body_parts: Collection[str] = ()) -> DicomImage:
     CR, DX and DR, and for another body part than the chest; a header that tells neither passes.
     """
     try:
+        if is_long(file):
+            # refused by the header alone, before so many bytes are read
+            header = open_dicom(file, stop_before_pixels=True)
+            check_chest(header, body_parts)
+            _check_grey(header)
+            check_length(file, header)
         dataset = open_dicom(file)
         modality, body_part = check_chest(dataset, body_parts)
         if "PixelData" not in dataset:

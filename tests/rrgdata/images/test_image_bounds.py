@@ -1,0 +1,204 @@
+"""A small or sparse file takes neither time nor memory: one line refuses it, within seconds."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pydicom
+from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
+
+from rrgdata.images.dicom import view_of
+from rrgdata.images.read import area_of, read_image
+from rrgtrain.errors import UserError
+from tests.rrgdata.dicom_files import read, refused, write
+from tests.rrgtrain.bounded import bounded
+
+ITEM = struct.pack("<HHL", 0xFFFE, 0xE000, 0)
+OPEN_ITEM = struct.pack("<HHL", 0xFFFE, 0xE000, 0xFFFFFFFF)
+UNDEFINED = b"\xff\xff\xff\xff"
+PIXELS = b"\xe0\x7f\x10\0"
+SPARSE = 6 << 30
+READS, LONG = "take more than 200000 reads", "more than 1048576 bytes are in element"
+
+
+def line_of(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except UserError as error:
+        return str(error)
+    except BaseException as error:  # MemoryError too
+        return f"{type(error).__name__}: {error}"
+    return "nothing is refused"
+
+
+def not_refused(files: dict[Path, str], *, mib: int) -> dict[str, object]:
+    """Give the files that are not refused by their words, in one line, within seconds each."""
+
+    def work() -> dict[Path, tuple[str, float]]:
+        seen = {}
+        for path in files:
+            began = time.process_time()
+            line = line_of(partial(read_image, path))
+            area_of(path), view_of(path)
+            seen[path] = line, time.process_time() - began
+        return seen
+
+    return {
+        path.name: told
+        for path, told in bounded(work, mib=mib, seconds=25 * len(files)).items()
+        if not told[0].startswith(f"{path}: ")
+        or files[path] not in told[0]
+        or "\n" in told[0]
+        or told[1] > 25
+    }
+
+
+def head_of(path: Path) -> bytes:
+    """Give a DICOM file up to its data set."""
+    data = path.read_bytes()
+    return data[: 144 + struct.unpack("<L", data[140:144])[0]]
+
+
+def deflate(*parts: bytes) -> bytes:
+    packing = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return b"".join(packing.compress(part) for part in parts) + packing.flush()
+
+
+def open_deflate(part: bytes) -> bytes:
+    packing = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return packing.compress(part) + packing.flush(zlib.Z_FULL_FLUSH)
+
+
+def element(group: int, number: int, kind: bytes, length: int | bytes) -> bytes:
+    size = length if isinstance(length, bytes) else struct.pack("<L", length)
+    return struct.pack("<HH2s2x", group, number, kind) + size
+
+
+def distinct(count: int) -> bytes:
+    return b"".join(
+        struct.pack("<HH2sH", 9 + 2 * (k >> 16), k & 0xFFFF, b"LO", 0) for k in range(count)
+    )
+
+
+def deflated(path: Path) -> Path:
+    """Write a small DICOM file whose data set is deflated."""
+    data = pydicom.dcmread(write(path))
+    data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    data.save_as(path)
+    return path
+
+
+def many_parts(folder: Path) -> dict[Path, str]:
+    """Write headers of very many parts; the words that refuse each."""
+    whole = write(folder / "plain.dcm").read_bytes()
+    plain, packed = head_of(folder / "plain.dcm"), head_of(deflated(folder / "deflated.dcm"))
+    pixels = whole[: whole.index(PIXELS)]
+    sequence, items = element(8, 0x1140, b"SQ", UNDEFINED), ITEM * 10_000_000
+    tables = element(0x28, 0x3010, b"SQ", UNDEFINED) + OPEN_ITEM
+    bodies = {
+        "empty items": (packed + deflate(sequence, items), READS),
+        "zeros": (packed + deflate(bytes(140_000_000)), READS),
+        "elements": (packed + deflate(distinct(1_000_000)), READS),
+        "plain items": (plain + sequence + items[:4_000_000], READS),
+        "plain elements": (plain + distinct(500_000), READS),
+        "a long table": (packed + deflate(tables[:8], b"\0\0\0\4", items), LONG),
+        "a long table inside": (
+            packed + deflate(tables, element(0x28, 0x3006, b"SQ", len(items)), items),
+            LONG,
+        ),
+        "many numbers": (
+            packed + deflate(element(0x28, 0x10, b"UC", UNDEFINED), b"1\\" * 50_000_000),
+            LONG,
+        ),
+        "a long first element": (
+            bytes(128) + b"DICM" + element(2, 0, b"SQ", 8_000_000) + items[:8_000_000],
+            "in element (0002,0000)",
+        ),
+        "pixels of items": (
+            pixels + element(0x7FE0, 0x10, b"SQ", 8_000_000) + items[:8_000_000],
+            "bytes of PixelData are SQ; wanted OB or OW",
+        ),
+        "blocks of nothing": (
+            packed + open_deflate(distinct(1)) + b"\0\0\0\xff\xff" * 30_000_000,
+            "deflated data of more",
+        ),
+        "half a deflated file": (packed + deflate(distinct(100))[:-20], "deflated data break off"),
+    }
+    made = {}
+    for name, (body, words) in bodies.items():
+        made[folder / f"{name}.dcm"] = words
+        (folder / f"{name}.dcm").write_bytes(body)
+    return made
+
+
+def test_a_header_of_very_many_parts_is_refused_within_seconds(tmp_path: Path) -> None:
+    assert not_refused(many_parts(tmp_path), mib=800) == {}
+
+
+def test_a_sparse_dicom_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    whole = write(tmp_path / "plain.dcm").read_bytes()
+    head, packed = head_of(tmp_path / "plain.dcm"), deflated(tmp_path / "packed.dcm").read_bytes()
+    promised = f"the file has {SPARSE} bytes; wanted at most {128 + (1 << 24)}, for the pixels"
+    before = "bytes before its pixels"
+    starts = {
+        "nothing": (whole[:132], READS),
+        "an image": (whole, promised),
+        "a deflated image": (packed, promised),
+        "no preamble": (whole[128:], f"the file has {SPARSE} bytes; wanted at most"),
+        "a long element": (head + element(0x29, 0x1010, b"OB", 0xFFFFFFF0), before),
+        "an endless element": (head + element(0x29, 0x1010, b"OB", UNDEFINED), before),
+        "frames": (
+            write(tmp_path / "a.dcm", np.zeros((2, 8, 8), np.uint16)).read_bytes(),
+            "multi-frame DICOM (2 frames) is not supported",
+        ),
+    }
+    files = {}
+    for name, (start, words) in starts.items():
+        path = tmp_path / f"{name}.dcm"
+        path.write_bytes(start)
+        os.truncate(path, SPARSE)
+        files[path] = words
+    assert not_refused(files, mib=400) == {}
+
+
+def test_a_length_that_the_file_has_not_makes_no_room(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.dcm")
+    whole, pixels = path.read_bytes(), read(path)
+    place = whole.index(PIXELS)
+    path.write_bytes(whole[: place + 8] + b"\xf0\xff\xff\xff" + whole[place + 12 :])
+    assert (bounded(lambda: read(path), mib=300, seconds=10) == pixels).all()
+
+
+def test_large_headers_and_images_are_still_read(tmp_path: Path, monkeypatch) -> None:
+    # 20 000 private elements, a private value and an overlay of megabytes
+    values = np.arange(64, dtype=np.uint16).reshape(8, 8)
+    path = write(tmp_path / "a.dcm", values)
+    data = pydicom.dcmread(path)
+    for number in range(20_000):
+        data.add_new((0x11 + 2 * (number >> 12), 0x1000 + (number & 0xFFF)), "LO", "x")
+    data.add_new((0x29, 0x1010), "OB", bytes(3 << 20))
+    data.add_new((0x6000, 0x3000), "OW", bytes(3 << 20))
+    for syntax in (ExplicitVRLittleEndian, DeflatedExplicitVRLittleEndian):
+        data.file_meta.TransferSyntaxUID = syntax
+        data.save_as(tmp_path / "b.dcm")
+        assert (read(tmp_path / "b.dcm") == read(path)).all()
+        assert area_of(tmp_path / "b.dcm") == 64
+    # a file longer than the largest image at 16 bits, whose pixels have 32
+    monkeypatch.setattr("rrgdata.images.dicom_header.INFLATED", 4000)
+    monkeypatch.setattr("rrgdata.images.dicom_header.HEADER", 2000)
+    wide = pydicom.dcmread(path)
+    wide.Rows, wide.Columns = 8 * 8, 8 * 8
+    wide.BitsAllocated, wide.BitsStored, wide.HighBit = 32, 32, 31
+    wide.PixelData = np.kron(values, np.ones((8, 8))).astype("<u4").tobytes()
+    wide.save_as(tmp_path / "c.dcm")
+    assert (read(tmp_path / "c.dcm")[::8, ::8] == read(path)).all()
+    with (tmp_path / "c.dcm").open("ab") as file:
+        file.write(bytes(4000))
+    refused(tmp_path / "c.dcm", f"wanted at most {64 * 64 * 4 + 2000}, for the pixels")
