@@ -35,6 +35,8 @@ from rrgdata.images.stream_sizes import jpeg_sizes, packed_size, rle_segments
 
 RLE_PADDING = 128
 """Bytes behind the pixels of an RLE segment that pass, one packet."""
+FRAGMENT, FRAGMENTS = b"\xfe\xff\x00\xe0", 100_000
+"""What a fragment of compressed pixels begins with, and how many there may be."""
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2")
 OPENJPEG = (uid.JPEG2000Lossless, uid.JPEG2000)
 LIBJPEG = (
@@ -197,6 +199,11 @@ def _check_stream(dataset: Dataset) -> None:
     for table in ("ExtendedOffsetTable", "ExtendedOffsetTableLengths"):
         # one frame needs none, and it could show the decoder other bytes than these
         dataset.pop(table, None)
+    if dataset.PixelData.count(FRAGMENT) > FRAGMENTS:
+        raise UserError(
+            f"the pixels are in more than {FRAGMENTS} fragments, as no radiograph's are; export "
+            "the file again"
+        )
     frame = get_frame(dataset.PixelData, 0, number_of_frames=1)
     syntax, rows, columns = dataset.file_meta.TransferSyntaxUID, dataset.Rows, dataset.Columns
     if syntax == uid.RLELossless:

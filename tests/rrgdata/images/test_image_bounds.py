@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import time
@@ -12,12 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pydicom
-from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
+from PIL import Image
+from pydicom.uid import (
+    DeflatedExplicitVRLittleEndian,
+    ExplicitVRLittleEndian,
+    JPEGBaseline8Bit,
+)
 
-from rrgdata.images.dicom import view_of
 from rrgdata.images.read import area_of, read_image
 from rrgtrain.errors import UserError
-from tests.rrgdata.dicom_files import read, refused, write
+from tests.rrgdata.dicom_files import encapsulated, read, refused, write
 from tests.rrgtrain.bounded import bounded
 
 ITEM = struct.pack("<HHL", 0xFFFE, 0xE000, 0)
@@ -38,7 +43,7 @@ def line_of(act: Callable[[], object]) -> str:
     return "nothing is refused"
 
 
-def not_refused(files: dict[Path, str], *, mib: int) -> dict[str, object]:
+def not_refused(files: dict[Path, str], *, mib: int, most: int = 20) -> dict[str, object]:
     """Give the files that are not refused by their words, in one line, within seconds each."""
 
     def work() -> dict[Path, tuple[str, float]]:
@@ -46,17 +51,17 @@ def not_refused(files: dict[Path, str], *, mib: int) -> dict[str, object]:
         for path in files:
             began = time.process_time()
             line = line_of(partial(read_image, path))
-            area_of(path), view_of(path)
+            area_of(path)
             seen[path] = line, time.process_time() - began
         return seen
 
     return {
         path.name: told
-        for path, told in bounded(work, mib=mib, seconds=25 * len(files)).items()
+        for path, told in bounded(work, mib=mib, seconds=most * len(files)).items()
         if not told[0].startswith(f"{path}: ")
         or files[path] not in told[0]
         or "\n" in told[0]
-        or told[1] > 25
+        or told[1] > most
     }
 
 
@@ -202,3 +207,84 @@ def test_large_headers_and_images_are_still_read(tmp_path: Path, monkeypatch) ->
     with (tmp_path / "c.dcm").open("ab") as file:
         file.write(bytes(4000))
     refused(tmp_path / "c.dcm", f"wanted at most {64 * 64 * 4 + 2000}, for the pixels")
+
+
+def progressive(rows: int = 64, columns: int = 48) -> bytes:
+    """Encode a picture that is almost flat; the last scan is a few bytes."""
+    picture, stream = Image.new("L", (columns, rows), 77), io.BytesIO()
+    picture.putpixel((0, 0), 200)
+    picture.save(stream, "JPEG", progressive=True)
+    return stream.getvalue()
+
+
+def with_scans(jpeg: bytes, count: int) -> bytes:
+    """Repeat the last scan, until there are so many."""
+    last = jpeg[jpeg.rindex(b"\xff\xda") : -2]
+    return jpeg[:-2] + last * (count - jpeg.count(b"\xff\xda")) + jpeg[-2:]
+
+
+def in_dicom(path: Path, jpeg: bytes, rows: int = 64, columns: int = 48) -> Path:
+    write(path, np.zeros((rows, columns), np.uint16))
+    eight = {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7}
+    return encapsulated(path, JPEGBaseline8Bit, jpeg, **eight)
+
+
+def slow_jpegs(jpeg: bytes) -> dict[str, tuple[bytes, str]]:
+    """Encode what a decoder or Pillow would dwell on; the words that refuse each."""
+    comment, exif = b"\xff\xfe\0\2", b"\xff\xe1\xff\xffExif\0\0" + bytes(65527)
+    head, rest, markers = jpeg[:2], jpeg[2:], "the JPEG has more than 10000 markers"
+    return {
+        "scans": (with_scans(jpeg, 1000), "the JPEG has more than 100 scans"),
+        "fill bytes": (head + b"\xff" * 20_000_000 + rest, "more than 65536 bytes stand between"),
+        "zeros": (head + bytes(20_000_000) + rest, "more than 65536 bytes stand between"),
+        "comments": (head + comment * 1_000_000 + rest, markers),
+        "comments behind a scan": (jpeg[:-2] + comment * 1_000_000 + jpeg[-2:], markers),
+        "an end in a comment": (
+            with_scans(jpeg[:-2] + b"\xff\xfe\0\4\xff\xd9" + jpeg[-2:], 1000),
+            "the JPEG has more than 100 scans",
+        ),
+        "embedded": (head + exif * 1000 + rest, "no pixels in its first 16777216 bytes"),
+    }
+
+
+def test_a_jpeg_that_takes_long_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    files = {}
+    for name, (jpeg, words) in slow_jpegs(progressive(8000, 7990)).items():
+        (tmp_path / f"{name}.jpg").write_bytes(jpeg)
+        files[tmp_path / f"{name}.jpg"] = words
+    for name, (jpeg, words) in slow_jpegs(progressive()).items():
+        if name != "embedded":
+            files[in_dicom(tmp_path / f"{name}.dcm", jpeg)] = words
+    assert len(files) == 13
+    assert not_refused(files, mib=400, most=2) == {}
+
+
+def test_a_sparse_jpeg_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(progressive())
+    os.truncate(path, SPARSE)
+    words = (
+        f"the file has {SPARSE} bytes, and a JPEG of 48 x 64 pixels at most {12288 + (64 << 20)}"
+    )
+    assert not_refused({path: words}, mib=200, most=2) == {}
+
+
+def test_jpegs_of_many_scans_segments_and_fill_bytes_are_still_read(tmp_path: Path) -> None:
+    jpeg, path = progressive(), tmp_path / "a.jpg"
+    profile = b"\xff\xe2\xff\xffICC_PROFILE\0" + bytes(65521)
+    segments = profile * 200 + b"\xff" * 60_000 + b"\xff\xfe\0\4ab" * 500
+    for made in (with_scans(jpeg, 100), jpeg[:2] + segments + jpeg[2:], jpeg + bytes(1 << 20)):
+        path.write_bytes(made)
+        # a scan of corrections that comes again changes the pixels
+        pixels = np.asarray(Image.open(path))
+        assert (read(path) == pixels).all() and area_of(path) == 64 * 48
+        assert (read(in_dicom(tmp_path / "a.dcm", made)) == pixels).all()
+
+
+def test_a_frame_of_very_many_fragments_is_refused(tmp_path: Path) -> None:
+    path = in_dicom(tmp_path / "a.dcm", progressive())
+    whole = path.read_bytes()
+    place = whole.index(PIXELS)
+    body = ITEM * 2_000_000
+    path.write_bytes(whole[: place + 8] + struct.pack("<L", len(body)) + body)
+    assert not_refused({path: "in more than 100000 fragments"}, mib=200, most=2) == {}
