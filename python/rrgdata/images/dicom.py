@@ -20,6 +20,7 @@ from pydicom.pixels import get_decoder
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgclinical.common.files import require_end
+from rrgdata.images.cut_short import is_closed_early
 from rrgdata.images.dicom_grey import grey_of
 from rrgdata.images.dicom_header import (
     VIEWS,
@@ -226,3 +227,7 @@ def _check_stream(dataset: Dataset) -> None:
                 f"the {syntax.name} stream has {height} x {width} pixels of {components} "
                 f"components, and the header {rows} x {columns} of 1; export the file again"
             )
+    if syntax == uid.JPEGBaseline8Bit and is_closed_early(frame):
+        raise UserError(
+            f"{syntax.name} pixels are truncated, though they have an end; copy the original again"
+        )

@@ -1,6 +1,7 @@
 """Finds out whether PNG and JPEG are there to their end, whatever lies behind it.
 
 Decoders fill up what is missing, and say nothing where a copy that broke off was filled with zeros.
+An end marker that somebody wrote behind half of the pixels is an end here: see `cut_short`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HEADER = 1 << 24
 """Bytes before the first scan: thumbnails, colour profiles."""
 MOST_SCANS = 100
 """Scans of a JPEG, as in libtiff; each is a pass over all pixels. libjpeg writes 10 at most."""
-_IN_SCAN = re.compile(rb"\xff[\x80-\xcf\xd8-\xfe]")
+IN_SCAN = re.compile(rb"\xff[\x80-\xcf\xd8-\xfe]")
 """A marker behind a scan's header: the pixels hold, behind 0xFF, but less or a restart."""
 
 
@@ -132,7 +133,7 @@ def _scans_end(data: bytes, place: int) -> bool:
                 "pixels; save it again, not progressive"
             )
         length = 0 if kind in ALONE else int.from_bytes(data[place : place + 2], "big")
-        marker = _IN_SCAN.search(data, place + length)
+        marker = IN_SCAN.search(data, place + length)
         if marker is None:
             return False
         kind, place = data[marker.start() + 1], marker.end()

@@ -32,6 +32,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
+from rrgdata.images.cut_short import is_cut_short, is_suspect
 from rrgdata.images.dicom import dicom_area, is_dicom, read_dicom
 from rrgdata.images.endings import check_jpeg_beginning, jpeg_ends, png_ends
 from rrgdata.images.grey import to_8_bits
@@ -151,6 +152,10 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]
         if image.format == "JPEG" and area is not None:
             _decode_smaller(image, area)
         image.load()
+        if image.format == "JPEG" and is_suspect(image) and is_cut_short(file.read_bytes()):
+            raise UserError(
+                f"{file}: the JPEG is truncated, though it has an end; copy the original again"
+            )
         inverted = _says_inverted(image)
         kind = f"{image.format} {'of more than 8' if _is_deep(image) else '8'} bits"
         upright = _to_rgb(file, _turned(image))
