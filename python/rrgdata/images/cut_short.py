@@ -1,4 +1,4 @@
-"""Finds out a JPEG whose pixels break off, though it has an end marker: a copy that was closed.
+"""Finds out a JPEG whose pixels break off, though it has an end marker.
 
 libjpeg makes the blocks that are missing grey, and Pillow passes its warning over. So where the
 last pixel is of that grey, the pixels are decoded once more without the end marker: those that are
@@ -40,7 +40,10 @@ def is_closed_early(data: bytes) -> bool:
 
 
 def is_cut_short(data: bytes) -> bool:
-    """Tell whether the pixels of a JPEG of one scan, whose last one is GREY, break off."""
+    """Tell whether the pixels of a suspect JPEG break off.
+
+    One of several scans never does here.
+    """
     end, sequential = 0, False
     for kind, begin in jpeg_segments(data):
         sequential = sequential or kind in SEQUENTIAL

@@ -129,7 +129,7 @@ def is_long(file: Path) -> bool:
 
 
 def check_length(file: Path, header: Dataset) -> None:
-    """Raise UserError for a file of more bytes than the pixels of its header and HEADER more."""
+    """Raise UserError for a file that is longer than its header promises, by HEADER bytes."""
     bits = min(int(header.BitsAllocated), 64)
     pixels = int(header.Rows) * int(header.Columns) * int(header.SamplesPerPixel)
     most = pixels * bits // 8 + HEADER
@@ -209,8 +209,10 @@ class _Source(io.BufferedReader):
             for order in "<>":
                 group, number = struct.unpack(f"{order}HH", self._element[:4].ljust(4, b"\0"))
                 if group in GROUPS:
-                    told = f"more than {VALUE} bytes are in element ({group:04X},{number:04X})"
-                    return f"{told}, or behind it; wanted fewer"
+                    return (
+                        f"more than {VALUE} bytes are in element ({group:04X},{number:04X}), or "
+                        "behind it; wanted fewer"
+                    )
         return ""
 
     def _inflated(self) -> bytes:

@@ -70,7 +70,7 @@ def check_jpeg_beginning(file: Path) -> None:
 
 
 def jpeg_segments(data: bytes, place: int = 2) -> Iterator[tuple[int, int]]:
-    """Yield the second byte of each marker up to the first scan, and where its length stands.
+    """Yield the second byte of each marker to the first scan, and its length's place.
 
     Raises UserError, without the file's name, for more than MARKERS or BETWEEN.
     """

@@ -209,6 +209,16 @@ def test_large_headers_and_images_are_still_read(tmp_path: Path, monkeypatch) ->
     refused(tmp_path / "c.dcm", f"wanted at most {64 * 64 * 4 + 2000}, for the pixels")
 
 
+def test_windows_that_show_nothing_are_not_tried_without_an_end(tmp_path: Path) -> None:
+    values = np.arange(2000 * 2000, dtype=np.uint16).reshape(2000, 2000)
+    path, many = tmp_path / "a.dcm", 10_000
+    with pydicom.config.disable_value_validation():
+        write(path, values, WindowCenter=["9e8"] * many, WindowWidth=["2"] * many)
+    whole = read(write(tmp_path / "b.dcm", values))
+    shown = bounded(lambda: (read(path) == whole).all(), mib=400, seconds=15)
+    assert shown
+
+
 def progressive(rows: int = 64, columns: int = 48) -> bytes:
     """Encode a picture that is almost flat; the last scan is a few bytes."""
     picture, stream = Image.new("L", (columns, rows), 77), io.BytesIO()
