@@ -20,14 +20,24 @@ from pydicom.pixels import get_decoder
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgclinical.common.files import require_end
+from rrgdata.images.cut_short import is_closed_early
 from rrgdata.images.dicom_grey import grey_of
-from rrgdata.images.dicom_header import VIEWS, begins_as_dicom, check_chest, open_dicom
+from rrgdata.images.dicom_header import (
+    VIEWS,
+    begins_as_dicom,
+    check_chest,
+    check_length,
+    is_long,
+    open_dicom,
+)
 from rrgdata.images.endings import jpeg_ends
 from rrgdata.images.in_flight import check_area
 from rrgdata.images.stream_sizes import jpeg_sizes, packed_size, rle_segments
 
 RLE_PADDING = 128
 """Bytes behind the pixels of an RLE segment that pass, one packet."""
+FRAGMENT, FRAGMENTS = b"\xfe\xff\x00\xe0", 100_000
+"""What a fragment of compressed pixels begins with, and how many there may be."""
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2")
 OPENJPEG = (uid.JPEG2000Lossless, uid.JPEG2000)
 LIBJPEG = (
@@ -100,6 +110,12 @@ def read_dicom(file: Path, body_parts: Collection[str] = ()) -> DicomImage:
     CR, DX and DR, and for another body part than the chest; a header that tells neither passes.
     """
     try:
+        if is_long(file):
+            # refused by the header alone, before so many bytes are read
+            header = open_dicom(file, stop_before_pixels=True)
+            check_chest(header, body_parts)
+            _check_grey(header)
+            check_length(file, header)
         dataset = open_dicom(file)
         modality, body_part = check_chest(dataset, body_parts)
         if "PixelData" not in dataset:
@@ -184,6 +200,11 @@ def _check_stream(dataset: Dataset) -> None:
     for table in ("ExtendedOffsetTable", "ExtendedOffsetTableLengths"):
         # one frame needs none, and it could show the decoder other bytes than these
         dataset.pop(table, None)
+    if dataset.PixelData.count(FRAGMENT) > FRAGMENTS:
+        raise UserError(
+            f"the pixels are in more than {FRAGMENTS} fragments, as no radiograph's are; export "
+            "the file again"
+        )
     frame = get_frame(dataset.PixelData, 0, number_of_frames=1)
     syntax, rows, columns = dataset.file_meta.TransferSyntaxUID, dataset.Rows, dataset.Columns
     if syntax == uid.RLELossless:
@@ -206,3 +227,7 @@ def _check_stream(dataset: Dataset) -> None:
                 f"the {syntax.name} stream has {height} x {width} pixels of {components} "
                 f"components, and the header {rows} x {columns} of 1; export the file again"
             )
+    if syntax == uid.JPEGBaseline8Bit and is_closed_early(frame):
+        raise UserError(
+            f"{syntax.name} pixels are truncated, though they have an end; copy the original again"
+        )

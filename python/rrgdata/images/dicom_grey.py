@@ -22,6 +22,8 @@ SHOWS_NOTHING = (
     "have a window or value table that shows nothing of the pixels; the next one is used, at last "
     "the range of the values"
 )
+TRIED = 8
+"""Tables, and windows, that are tried: each of them is a pass over all pixels."""
 CUT_SHORT = "have a value table (VOI LUT) that cannot be read; the window is used"
 
 Grey = Callable[[np.ndarray], np.ndarray]
@@ -32,7 +34,7 @@ def grey_of(stored: np.ndarray, dataset: Dataset) -> tuple[np.ndarray, tuple[str
     """Return uint8 of the shape of `stored`, bone white and padding black, and notes.
 
     In the order of PS3.3 C.11: rescale slope and intercept or the modality table; then the value
-    table, else the window, the first of several that shows something, else the range of the
+    table, else the window, the first of several (TRIED) that shows something, else the range of the
     values; then inverted once, where PhotometricInterpretation is MONOCHROME1 or
     PresentationLUTShape is INVERSE (C.11.6). Raises UserError, which does not name the file, for a
     header by which no picture can be made.
@@ -95,7 +97,7 @@ def _values(stored: np.ndarray, dataset: Dataset, little: bool) -> tuple[np.ndar
 def _asked(dataset: Dataset, little: bool, span: Span, notes: list[str]) -> Iterator[Grey]:
     """Yield what the header asks for, the first choice first: value tables, then windows."""
     tables, broken = read_tables(dataset.get("VOILUTSequence") or (), little, span)
-    yield from (table.grey() for table in tables)
+    yield from (table.grey() for table in tables[:TRIED])
     centres, widths = _numbers(dataset, "WindowCenter"), _numbers(dataset, "WindowWidth")
     windows = [
         (centre, width)
@@ -110,7 +112,7 @@ def _asked(dataset: Dataset, little: bool, span: Span, notes: list[str]) -> Iter
             )
         notes.append(CUT_SHORT)
     function = str(dataset.get("VOILUTFunction") or "LINEAR").strip().upper()
-    for centre, width in windows:
+    for centre, width in windows[:TRIED]:
         yield _window(centre, width, function)
 
 

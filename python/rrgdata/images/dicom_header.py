@@ -14,7 +14,6 @@ import struct
 import unicodedata
 import zlib
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,17 @@ from rrgclinical.common.files import require_end
 from rrgdata.images.in_flight import LARGEST
 
 INFLATED = 2 * LARGEST + (1 << 24)
-"""Bytes of a deflated data set: the largest image at 16 bits, and a header."""
+"""Bytes of a deflated data set, and of a file by itself: the largest image at 16 bits, a header."""
+HEADER = 1 << 24
+"""Bytes of a larger file beside the pixels that its header promises."""
+READS = 200_000
+"""Reads of a file by pydicom: one to three an element, an item, a fragment of compressed pixels."""
+VALUE = 1 << 20
+"""Bytes of a value in the groups that are looked at: eight tables of 16 bits."""
+GROUPS = (0x0002, 0x0008, 0x0018, 0x0020, 0x0028, 0x2050)
+"""Groups whose values are looked at; private ones, overlays and thumbnails are in others."""
+AT_ONCE = 1 << 14
+"""Bytes that are inflated at once, to at most some 1000 times as many."""
 MODALITIES = ("CR", "DX", "DR")
 VIEWS = {
     **dict.fromkeys(("PA", "AP"), "frontal"),
@@ -93,35 +102,159 @@ def open_dicom(file: Path, **options: Any) -> Dataset:
         raise UserError("not DICOM, though named so; rename or replace it")
     cut = head[:4] == _MAGIC
     bare = not cut and head[128:] != _MAGIC
+    if cut and is_long(file):
+        raise _too_long(file, INFLATED)
     source: Any = io.BytesIO(bytes(128) + file.read_bytes()) if cut else io.FileIO(file)
-    with _Source(source) as stream:
-        dataset = pydicom.dcmread(stream, force=bare, **options)
+    # what lies before the pixels is bounded alone, where only that is asked for
+    most = INFLATED if options.get("stop_before_pixels") else None
+    plain = None
+    try:
+        dataset = _read(source, most, force=bare, **options)
+    except _Deflated as deflated:
+        plain = deflated.plain
+    if plain is not None:  # not above: the next error would hold this one
+        dataset = _read(io.BytesIO(plain), most, force=bare, **options)
     if bare and "SOPClassUID" not in dataset and "PixelData" not in dataset and not options:
         raise UserError(
             "not DICOM, though it begins so (no preamble, SOPClassUID or PixelData); replace it"
         )
+    _check_kind(dataset)
     _fill_in_syntax(dataset)
     return dataset
 
 
+def is_long(file: Path) -> bool:
+    """Tell whether a file has more bytes than the largest image of 16 bits."""
+    return file.stat().st_size > INFLATED
+
+
+def check_length(file: Path, header: Dataset) -> None:
+    """Raise UserError for a file that is longer than its header promises, by HEADER bytes."""
+    bits = min(int(header.BitsAllocated), 64)
+    pixels = int(header.Rows) * int(header.Columns) * int(header.SamplesPerPixel)
+    most = pixels * bits // 8 + HEADER
+    if file.stat().st_size > max(most, INFLATED):
+        raise _too_long(file, most)
+
+
+def _too_long(file: Path, most: int) -> UserError:
+    return UserError(
+        f"the file has {file.stat().st_size} bytes; wanted at most {most}, for the pixels that its "
+        "header can promise; copy or export it again"
+    )
+
+
+def _read(source: Any, most: int | None, **options: Any) -> Dataset:
+    with _Source(source, most) as stream:
+        try:
+            return pydicom.dcmread(stream, **options)
+        except OSError:
+            # pydicom makes one of whatever ends a sequence
+            if stream.fault:
+                raise UserError(stream.fault) from None
+            raise
+
+
+class _Deflated(Exception):
+    """Hold a deflated file as one that is not; pydicom's own inflating has no bound."""
+
+    def __init__(self, plain: bytes) -> None:
+        super().__init__()
+        self.plain = plain
+
+
 class _Source(io.BufferedReader):
-    """Bound what a file inflates to: pydicom asks for all the rest where that is deflated."""
+    """Bound what pydicom reads: bytes, long values, and parts, each of which takes a read."""
 
     name = ""
 
+    def __init__(self, raw: Any, most: int | None) -> None:
+        super().__init__(raw)
+        self.fault = ""
+        self._left, self._reads = most, 0
+        self._element, self._value = b"", 0
+        self._size = self.seek(0, io.SEEK_END)
+        self.seek(0)
+
     def read(self, size: int | None = -1, /) -> bytes:
-        rest = super().read(size)
         if size is None or size < 0:
-            inflating, total = zlib.decompressobj(-zlib.MAX_WBITS), 0
-            with suppress(zlib.error):  # pydicom meets it again
-                for begin in range(0, len(rest), 1 << 16):
-                    total += len(inflating.decompress(rest[begin : begin + (1 << 16)]))
-                    if total > INFLATED:
-                        raise UserError(
-                            f"deflated data of more than {INFLATED} bytes, as no radiograph of "
-                            f"{LARGEST // 1_000_000} MP has; re-export it as uncompressed DICOM"
-                        )
-        return rest
+            # pydicom asks for all the rest where that is deflated
+            raise _Deflated(self._inflated())
+        if size > AT_ONCE:
+            # no room is made for what a length promises and the file has not
+            size = min(size, max(0, self._size - self.tell()))
+        self._reads += 1
+        # bytes since the last 8, with which elements and items begin
+        self._value = 0 if size == 8 else self._value + size
+        if self._left is not None:
+            self._left -= size
+        if fault := self._find_fault():
+            # kept as words: an error would hold the frames that hold this
+            self.fault = f"{fault}; export it again as one plain radiograph"
+            raise UserError(self.fault)
+        part = super().read(size)
+        if size == 8:
+            self._element = part
+        return part
+
+    def _find_fault(self) -> str:
+        if self._reads > READS:
+            return (
+                f"the elements, items and fragments of the DICOM take more than {READS} reads, as "
+                "no radiograph's do"
+            )
+        if self._left is not None and self._left < 0:
+            return f"the DICOM has more than {INFLATED} bytes before its pixels"
+        if self._value > VALUE:
+            for order in "<>":
+                group, number = struct.unpack(f"{order}HH", self._element[:4].ljust(4, b"\0"))
+                if group in GROUPS:
+                    return (
+                        f"more than {VALUE} bytes are in element ({group:04X},{number:04X}), or "
+                        "behind it; wanted fewer"
+                    )
+        return ""
+
+    def _inflated(self) -> bytes:
+        """Return the file with its data set inflated, and a syntax that says so."""
+        end = self.tell()
+        self.seek(0)
+        # of one length: a UID is filled up by NUL
+        head = (
+            super()
+            .read(end)
+            .replace(
+                uid.DeflatedExplicitVRLittleEndian.encode(),
+                uid.ExplicitVRLittleEndian.encode().ljust(22, b"\0"),
+            )
+        )
+        inflating, total = zlib.decompressobj(-zlib.MAX_WBITS), 0
+        parts = [head]
+        while not inflating.eof:
+            part = super().read(AT_ONCE)
+            if not part:
+                raise UserError("the deflated data break off; copy the file again")
+            parts.append(inflating.decompress(part))
+            total += len(parts[-1])
+            # blocks of nothing inflate to nothing, however many
+            if max(total, self.tell() - end) > INFLATED:
+                raise UserError(
+                    f"deflated data of more than {INFLATED} bytes, as no radiograph of "
+                    f"{LARGEST // 1_000_000} MP has; re-export it as uncompressed DICOM"
+                )
+        return b"".join(parts)
+
+
+def _check_kind(dataset: Dataset) -> None:
+    """Refuse long PixelData of another kind than bytes: pydicom makes objects of its parts."""
+    pixels = dataset.get_item("PixelData") if "PixelData" in dataset else None
+    if pixels is not None and pixels.VR not in (None, "OB", "OW", "UN"):
+        size = len(pixels.value or b"")
+        if size > VALUE:
+            raise UserError(
+                f"the {size} bytes of PixelData are {pixels.VR}; wanted OB or OW; export the file "
+                "again"
+            )
 
 
 def _fill_in_syntax(dataset: Dataset) -> None:

@@ -32,8 +32,9 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
+from rrgdata.images.cut_short import is_cut_short, is_suspect
 from rrgdata.images.dicom import dicom_area, is_dicom, read_dicom
-from rrgdata.images.endings import jpeg_ends, png_ends
+from rrgdata.images.endings import check_jpeg_beginning, jpeg_ends, png_ends
 from rrgdata.images.grey import to_8_bits
 from rrgdata.images.in_flight import check_area
 
@@ -55,6 +56,8 @@ INVERTED = re.compile(
     r"photometric[ _]?(interpretation)?[\s:='\"]+(monochrome1|white[ _]?is[ _]?zero)", re.I
 )
 FORMATS = ("PNG", "JPEG", "TIFF")
+BYTES_A_PIXEL, BESIDE_PIXELS = 4, 64 << 20
+"""Bytes of a JPEG, which is read whole: of a pixel, more than any coding takes; and of the rest."""
 
 
 @dataclass(frozen=True)
@@ -132,19 +135,27 @@ def _read_dicom(file: Path, body_parts: Collection[str]) -> tuple[Image.Image, I
 
 
 def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]:
+    try:
+        check_jpeg_beginning(file)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
     # Pillow would try all that it knows, whatever the name: PostScript goes to Ghostscript.
     with Image.open(file, formats=FORMATS) as image:
         _check_size(file, image)
         deep = any(";16" in str(tile[3]) for tile in image.tile) and len(image.getbands()) > 1
         if deep:
             raise UserError(f"{file}: {image.mode} of 16 bits a channel; save it as 16-bit grey")
-        if not _is_whole(file, str(image.format)):
+        if not _is_whole(file, image):
             raise UserError(
                 f"{file}: the {image.format} is truncated, its end is missing; copy it again"
             )
         if image.format == "JPEG" and area is not None:
             _decode_smaller(image, area)
         image.load()
+        if image.format == "JPEG" and is_suspect(image) and is_cut_short(file.read_bytes()):
+            raise UserError(
+                f"{file}: the JPEG is truncated, though it has an end; copy the original again"
+            )
         inverted = _says_inverted(image)
         kind = f"{image.format} {'of more than 8' if _is_deep(image) else '8'} bits"
         upright = _to_rgb(file, _turned(image))
@@ -157,6 +168,7 @@ def area_of(path: Path) -> int:
     try:
         if is_dicom(path):
             return dicom_area(path)
+        check_jpeg_beginning(path)
         with Image.open(path, formats=FORMATS) as image:
             return image.width * image.height
     except Stopped:
@@ -183,10 +195,21 @@ def _check_size(file: Path, image: Image.Image) -> None:
             raise UserError(f"{file}: {error}") from None
 
 
-def _is_whole(file: Path, kind: str) -> bool:
-    if kind == "PNG":
+def _is_whole(file: Path, image: Image.Image) -> bool:
+    if image.format == "PNG":
         return png_ends(file)
-    return kind != "JPEG" or jpeg_ends(file.read_bytes())
+    if image.format != "JPEG":
+        return True
+    size, most = file.stat().st_size, BYTES_A_PIXEL * image.width * image.height + BESIDE_PIXELS
+    if size > most:
+        raise UserError(
+            f"{file}: the file has {size} bytes, and a JPEG of {image.width} x {image.height} "
+            f"pixels at most {most}; copy it again"
+        )
+    try:
+        return jpeg_ends(file.read_bytes())
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
 
 
 def _is_deep(image: Image.Image) -> bool:

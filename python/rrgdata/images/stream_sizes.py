@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
-from rrgdata.images.endings import ALONE, CODESTREAM, SCANS
+from rrgdata.images.endings import CODESTREAM, MARKERS, SCANS, jpeg_segments
 
 Size = tuple[int, int, int]
 """Rows, columns and components."""
@@ -34,14 +33,17 @@ def jpeg_sizes(data: bytes) -> set[Size]:
         return {_size_2000(data, place + 4)} if data[place : place + 4] == CODESTREAM else set()
     sizes: set[Size] = set()
     end = len(data)
-    for kind, begin in _segments(data):
+    for kind, begin in jpeg_segments(data):
         if kind in FRAMES:
             sizes.add(_size(data, begin))
         elif kind == OVERSIZE[0][1] and data[begin + 2 : begin + 3] == OVERSIZE[1]:
             sizes.add((0, 0, 0))
         elif kind in SCANS:
             end = begin
-    return sizes | {_size(data, frame.end()) for frame in _FRAME.finditer(data, end)}
+    frames = [*islice(_FRAME.finditer(data, end), MARKERS)]
+    # as many are none of any image's, and what comes behind them is not looked at
+    more = {(0, 0, 0)} if len(frames) == MARKERS else set()
+    return sizes | more | {_size(data, frame.end()) for frame in frames}
 
 
 def packed_size(segment: bytes, limit: int) -> int:
@@ -84,24 +86,6 @@ def _codestream(data: bytes) -> int:
             break
         place += length
     return len(data)
-
-
-def _segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the second byte of each marker up to the first scan, and where its length stands."""
-    place = 2
-    while place <= len(data) - 4:
-        mark, kind, length = struct.unpack(">BBH", data[place : place + 4])
-        if mark != 0xFF or kind == 0:
-            place = data.find(b"\xff", place + 1)
-            if place < 0:
-                return
-        elif kind == 0xFF:
-            place += 1
-        else:
-            yield kind, place + 2
-            if kind in SCANS:
-                return
-            place += 2 if kind in ALONE else 2 + length
 
 
 def _size(data: bytes, begin: int) -> Size:
