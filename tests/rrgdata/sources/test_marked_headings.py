@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rrgdata import ReportSections, read_sections
 
 
@@ -32,11 +34,78 @@ def test_a_heading_is_seen_behind_a_number_or_in_markdown() -> None:
     assert (line.findings, line.impression) == ("Clear.", "Normal.")
 
 
+NAMES = (("INDICATION", "FINDINGS", "IMPRESSION"), ("Indication", "Findings", "Impression"))
+NUMBERS = (
+    "{}: ",
+    "{} ",
+    "{} - ",
+    "[{}] ",
+    "{}.1 ",
+    "#{} ",
+    "{}./ ",
+    "Section {}: ",
+    "({}) ",
+    "{}. ",
+)
+SHAPES = ("[{}] ", "[{}]: ", "[{}:] ", "== {} ==\n", "=={}==\n", "_{}_: ", "_{}:_ ", '"{}": ')
+SHAPES += (
+    "\u201c{}\u201d: ",
+    "{}\uff1a",
+    "**{}**\uff1a ",
+    "{}- ",
+    "{} -- ",
+    "{}:: ",
+    "{} : ",
+    "{}:",
+)
+CUT = ReportSections("Clear.", "Normal.", indication="Cough.")
+
+
+@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("between", ["\n", "\n\n", " "])
+def test_a_number_before_a_heading_is_of_the_heading(
+    names: tuple[str, ...], number: str, between: str
+) -> None:
+    """Left behind, it would end the section before: "Cough. 2."."""
+    texts = zip(names, ("Cough.", "Clear.", "Normal."), strict=True)
+    lines = [f"{number.format(n)}{name}: {text}" for n, (name, text) in enumerate(texts, 1)]
+    assert read_sections(between.join(lines)) == CUT
+
+
+@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_heading_is_seen_in_brackets_quotes_and_rules(names: tuple[str, ...], shape: str) -> None:
+    texts = zip(names, ("Cough.", "Clear.", "Normal."), strict=True)
+    assert read_sections("\n".join(shape.format(n) + text for n, text in texts)) == CUT
+
+
+def test_numbered_headings_of_the_context_part_one_line() -> None:
+    for comparison in ("COMPARISON", "Comparison"):
+        found = read_sections(
+            f"1. INDICATION: Cough. 2. {comparison}: None. 3. FINDINGS: Clear. 4. IMPRESSION: B."
+        )
+        assert found == ReportSections("Clear.", "B.", "", "Cough.", "", "None.")
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Compared to view 3.", "Code 786.2", "At 9 a.m.", "Of XXXX. XXXX.", "Grade 2", "Seen on ___."],
+)
+def test_a_number_of_the_sentence_before_stays(said: str) -> None:
+    for heading in ("FINDINGS", "COMPARISON", "FINDINGS AND IMPRESSION"):
+        found = read_sections(f"INDICATION: {said}  {heading}: A.\nIMPRESSION: B.")
+        assert found.indication == said
+
+
 def test_what_looks_like_a_marked_heading_within_the_answer_stays() -> None:
     for text in (
         "1. History of sternotomy - unchanged. 2. Chest: normal.",
         "Comparison of both views - no change. A. Left lung clear.",
         "Clear lungs. Comparison: none was at hand.",
         "Unchanged since view 2. No effusion.",
+        "Compared to 3. No change. 2 findings: none new.",
+        "There are [finding] 2 nodules; the finding: a nodule.",
+        "Small. 2. Comparison: none was at hand.",
     ):
         assert read_sections(f"FINDINGS: {text}\nIMPRESSION: X.").findings == text
