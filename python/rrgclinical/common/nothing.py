@@ -1,4 +1,4 @@
-"""Read as empty the texts that say that nothing is there: nan, NA, a dash, markup alone.
+"""Read as empty the texts that say nothing: nan, NA, a dash, markup alone.
 
 pandas, NumPy, R, SQL, Excel, JavaScript and Python write such markers, and so do people. One list
 serves the loaders of data sets and the scorecard, so that a missing report is never read as one.
@@ -45,7 +45,7 @@ _PARTS = re.compile(r"[\s,;|]+")
 
 
 def is_nothing(text: str, *, dictated: bool = False) -> bool:
-    """Tell a text that is blank, without a letter or digit, or of markers of nothing and no more.
+    """Tell a text that is blank, has no letter or digit, or holds markers alone.
 
     dictated: a full stop makes a word of the marker, as in "Comparison: None.", and it stays; so
     does "___", a date or a name that was taken out.
@@ -80,7 +80,7 @@ class NothingRead:
         """Place of the first."""
 
     def read(self, value: Any, name: str, where: str, *, dictated: bool = False) -> Any:
-        """Return a text stripped, "" for None, NaN and a text of nothing, which is counted.
+        """Return a text stripped, "" for None, NaN and nothing, which is counted.
 
         A value that is no text, nor one of these, is returned as it is. name: the column or section
         that holds it. where: the place that the note tells of the first. dictated: as for

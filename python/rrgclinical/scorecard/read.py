@@ -255,8 +255,8 @@ def _ids(
     if "" in ids:
         row = rows[ids.index("")]
         written = _cell(row, column)
-        seen = f", {written!r}" if written else ""
-        raise UserError(f"{row.where} has an empty {column!r}{seen}; give it an id")
+        shown = f", {written!r}" if written else ""
+        raise UserError(f"{row.where} has an empty {column!r}{shown}; give it an id")
     named: dict[str, dict[str, set[str]]] = {name: {} for name in ([] if chosen else usual)}
     for name, values in named.items():
         for key, value in zip(ids, _whole([_name(row, name) for row in rows]), strict=True):

@@ -301,22 +301,8 @@ def test_labels_that_are_wanted_or_not(tmp_path: Path) -> None:
 
 
 MARKED = ("nan", "NaN", "NA", "N/A", "n/a", "<NA>", "#N/A", "null", "NULL", "None", "None.", "NONE")
-MARKED += (
-    "\\N",
-    "-",
-    ".",
-    "--",
-    "NaT",
-    "N/A.",
-    "nan nan",
-    "#NAME?",
-    "NaN,",
-    "___",
-    "?",
-    "<br>",
-    "<p></p>",
-)
-MARKED += ("&nbsp;",)
+MARKED += ("\\N", "-", ".", "--", "NaT", "N/A.", "nan nan", "#NAME?", "NaN,", "___", "?", "<br>")
+MARKED += ("<p></p>", "&nbsp;")
 TEXTS = ["Normal.", "No.", "Clear."]
 
 
@@ -349,26 +335,6 @@ def test_a_report_that_says_that_nothing_is_there_is_an_empty_one(tmp_path: Path
         assert any("reports are empty" in line for line in mine_scored.notes)
     path = written(tmp_path / "c.csv", "id,reference\n1,NA\n1,Clear.\n2,nan\n")
     assert read_references(path).texts == [["Clear."], [""]]
-
-
-@pytest.mark.parametrize("marker", ["nan", "NA", "<NA>", "None", "#N/A", "-"])
-def test_a_marker_is_no_id_and_no_system(tmp_path: Path, marker: str) -> None:
-    """The rows of all missing ids would be one study, called nan."""
-    path = written(tmp_path / "a.csv", f"id,report\n1,Clear.\n{marker},Clear.\n")
-    for read in (read_predictions, read_references):
-        with pytest.raises(
-            UserError, match=f"a.csv:3 has an empty 'id', '{marker}'; give it an id"
-        ):
-            read(path)
-    path = written(tmp_path / "b.csv", f"id,study_id,report\n1,{marker},Clear.\n")
-    assert read_references(path).named == {"id": {"1": {"1"}}, "study_id": {}}
-    path = written(tmp_path / "c.csv", f"id,system,report\n1,{marker},Clear.\n1,A,Clear.\n")
-    assert list(read_predictions(path)) == ["c", "A"]
-    row = {"id": float("nan"), "report": "Clear.", "system": float("nan")}
-    with pytest.raises(UserError, match="has an empty 'id', 'nan'"):
-        read_predictions(written(tmp_path / "d.jsonl", json.dumps(row)))
-    (name,) = read_predictions(written(tmp_path / "d.jsonl", json.dumps({**row, "id": 1})))
-    assert name == "d"
 
 
 def test_what_excel_and_pandas_do_to_a_file(tmp_path: Path) -> None:
