@@ -208,6 +208,11 @@ def test_a_report_that_is_only_markup_is_an_empty_one(tmp_path: Path) -> None:
     assert len(catalogue_of("table", tmp_path, images="none").broken) == len(MARKUP)
 
 
+def test_a_broken_character_is_not_nothing() -> None:
+    """Read as empty, it would hide a fault of the file that the loaders tell."""
+    assert not any(is_nothing(text) for text in ("\ud800", "\0", "?\udfff"))
+
+
 def test_of_the_context_a_dictated_none_stays(tmp_path: Path) -> None:
     """ "Comparison: None." tells the policy that there is no earlier study."""
     rows = [

@@ -41,6 +41,8 @@ _EXCELS_ERROR = re.compile(
     r"|UNKNOWN)!)|Err:5[0-9]{2}",
     re.IGNORECASE,
 )
+# A NUL or half a character is a fault of the file, which its reader tells.
+_BROKEN = re.compile("[\0\ud800-\udfff]")
 _PARTS = re.compile(r"[\s,;|]+")
 
 
@@ -56,7 +58,7 @@ def is_nothing(text: str, *, dictated: bool = False) -> bool:
     if len(bare) > LONGEST:
         return False
     if not any(map(str.isalnum, bare)):
-        return not (dictated and "_" in bare)
+        return not (_BROKEN.search(bare) or (dictated and "_" in bare))
     # "N / A" is one marker
     words = _PARTS.split("/".join(part.strip() for part in bare.split("/")))
     return all(_is_marker(word, dictated=dictated) for word in words)
