@@ -17,6 +17,7 @@ _SHARED = (
     "labels.py",
     "rules/lines.py",
     "rules/sentences.py",
+    "rules/signs.py",
 )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.nothing import NothingRead, is_nothing
+from rrgclinical.common.nothing import BLANKS, NothingRead, is_nothing
 from rrgclinical.common.shown import hidden, shortened
 from rrgclinical.rules import join_lines
 from rrgdata.study import Study
@@ -86,13 +86,17 @@ class Catalogue:
     def add(self, study: Study, where: str) -> None:
         """Add a study to its split, its report as `join_lines` writes it.
 
-        One whose id is taken already is broken. So is one whose report is a marker of nothing, but
-        where it has labels, which stand alone.
+        One whose id is taken already is broken. So is one whose report says nothing, as a marker or
+        markup alone, but where it has labels, which stand alone.
         """
+        written = study.report
+        if study.report is not None:
+            study = replace(study, report=join_lines(study.report))
         if study.report is not None and is_nothing(study.report):
-            self.read(study.report, "report", where)
+            if written and written.strip(BLANKS):
+                self.nothing.count(written.strip(BLANKS), "report", where)
             if study.labels is None:
-                fault = f"has an empty report; write one or drop the study: it is {study.report!r}"
+                fault = f"has an empty report; write one or drop the study: it is {written!r}"
                 self.add_broken(where, fault)
                 return
             study = replace(study, report=None)
@@ -100,8 +104,6 @@ class Catalogue:
         if first != where:
             self.add_broken(where, f"repeats the id {study.id!r} of {first}; ids must be unique")
         else:
-            if study.report is not None:
-                study = replace(study, report=join_lines(study.report))
             self.studies.setdefault(study.split, []).append(study)
 
     def add_broken(self, where: str, why: str) -> None:

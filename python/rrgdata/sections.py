@@ -5,12 +5,13 @@ The headings are those that MIT-LCP/mimic-cxr lists in txt/section_parser.py. Th
 1. A heading begins a line and ends in a colon: capitals of which a word is known (`NAMES`), or a
    known name in any case ("Findings:"). A known name in capitals is a heading alone on its line
    too, and, as are Findings: and Impression:, behind a full stop or two blanks within a line.
-   FINDINGS: and IMPRESSION: cut behind any blank, and need none after the colon: missed, they would
-   leave the answer in the prompt. Slips of the pen ("FINDINDGS") are known by their nearness.
-   Capitals of which no word is known, as "LUNGS:", cut nothing. A number, a letter, a bullet or
-   Markdown's signs before a known name are of the heading ("2. IMPRESSION:", "**Findings:**", and
-   "## Findings" alone); a dash may stand for the colon. "Comparison:" in title case is a heading
-   behind a full stop too, but within the answer.
+   FINDINGS: and IMPRESSION: cut behind any blank or stop, and need none after the colon: missed,
+   they would leave the answer in the prompt. Slips of the pen ("FINDINDGS") are known by their
+   nearness. Capitals of which no word is known, as "LUNGS:", cut nothing. A number, a letter, a
+   bullet, brackets or Markdown's signs around a known name are of the heading ("2. IMPRESSION:",
+   "**Findings:**", "[FINDINGS]", and "## Findings" alone), a number behind a full stop within a
+   line too; a dash may stand for the colon. "Comparison:" in title case is a heading behind a
+   full stop too, but within the answer.
 2. A heading that names views ("CHEST, TWO VIEWS:"), or REPORT:, stands for FINDINGS in a report
    that has none; within findings or impression it cuts nothing.
 3. A line of underscores, FINAL REPORT and FINAL ADDENDUM begin anew. All of a final addendum is
@@ -67,33 +68,56 @@ NEAR = 0.8
 """Similarity of a misspelt name to the right one, by `difflib`."""
 
 _PATTERNS = tuple((name, re.compile(rf"\b(?:{words})(?!\w)")) for name, words in NAMES)
-_MAIN = r"FINDINGS?|IMPRESSION|INDICATION|COMPARISONS?|TECHNIQUE|HISTORY|EXAMINATION|CONCLUSION"
+_MAIN = r"FINDINGS?|IMPRESSIONS?|INDICATION|COMPARISONS?|TECHNIQUE|HISTORY|EXAMINATION|CONCLUSIONS?"
 _AND = r" ?(?:AND|/|&) ?"
-_ANSWER = rf"(?:(?:{_MAIN}){_AND})?(?:FINDINGS?|IMPRESSION)"
+_ANSWER = rf"(?:(?:{_MAIN}){_AND})?(?:FINDINGS?|IMPRESSIONS?|CONCLUSIONS?)"
 _KNOWN = (
     rf"(?:(?:{_MAIN})(?:{_AND}(?:{_MAIN}|RECOMMENDATION(?:S|\(S\))?))?"
     r"|CLINICAL (?:HISTORY|INFORMATION|INDICATION)"
     r"|REASON FOR EXAM(?:INATION)?|ADDENDUM|WET READ|NOTIFICATION|RECOMMENDATIONS?)"
 )
 _IN_ANY_CASE = re.compile(_KNOWN, re.I)
-_STARS = r"(?:\*{1,3}|__)?"
-_NUMBER = r"\(?(?:[0-9]{1,2}|[IVXivx]{1,4}|[A-Za-z])[.)]"
-_MARKS = rf"(?:(?:{_NUMBER}|\#{{1,6}}|\*{{1,3}}|__(?=[A-Za-z])|[-•>])[ \t]*)"
+_TITLED = rf"(?=[A-Z])(?i:{_KNOWN})"
+_COLON = ":{1,2}"
+_DASH = "[-\u2013\u2014]"
+# Markdown's; three underscores are a name or a date that was taken out.
+_STARS = r"(?:\*{1,3}|__?(?!_))?"
+_DIGITS = "[0-9]{1,2}"
+# XXXX is a word that was taken out.
+_NUMBER = (
+    rf"(?:(?!XXXX)\(?(?:{_DIGITS}|[IVXivx]{{1,4}}|[A-Za-z])[.)]/?|\[(?:{_DIGITS}|[IVX]{{1,4}}|[A-Za-z])\]"
+    rf"|{_DIGITS}(?:\.{_DIGITS}){{1,2}}[.):]?|\#{_DIGITS}[.):]?|{_DIGITS}:"
+    rf"|[Ss](?:ection|ECTION)[ \t]{_DIGITS}[.):]?)"
+)
+# Without a sign of its own a number must stand before a name with a colon.
+_BARE_NUMBER = rf"{_DIGITS}(?:[ \t]{{1,2}}{_DASH}{{1,2}})?[ \t]{{1,2}}"
+_MARKS = rf"(?:(?:{_NUMBER}|\#{{1,6}}|\*{{1,3}}|__?(?=[A-Za-z])|[-\u2022>])[ \t]*)"
 _HEADING = re.compile(
     r"^[ \t]*(?:(?P<rule>_{10,}|FINAL REPORT|FINAL ADDENDUM)[ \t]*$"
     rf"|{_MARKS}{{1,3}}(?P<marked>(?i:{_KNOWN}))[ \t]*{_STARS}[ \t]*"
-    rf"(?::{_STARS}|[-–—]{{1,2}}(?=\s)|$)"
-    rf"|(?=[A-Z])(?P<dashed>(?i:{_KNOWN}))[ \t]+[-–—]{{1,2}}(?=\s)"
-    r"|(?P<head>[A-Z][^\na-z:]{1,80}"
-    rf"|[A-Za-z](?:(?![ \t](?:{_ANSWER}):)[^\n:]){{1,80}}):(?=\s|\Z)"
+    rf"(?:{_COLON}{_STARS}|{_DASH}{{1,2}}(?=\s)|$)"
+    rf"|{_BARE_NUMBER}(?P<counted>{_TITLED})[ \t]*{_COLON}{_STARS}"
+    rf"|={{1,6}}[ \t]*(?P<ruled>{_TITLED})[ \t]*:?[ \t]*={{1,6}}:?"
+    rf"|[\"'\u201c](?P<quoted>{_TITLED})[ \t]*:?[\"'\u201d][ \t]*{_COLON}"
+    rf"|\[(?P<bracketed>{_TITLED})[ \t]*:?\](?:[ \t]*{_COLON})?"
+    rf"|(?P<glued>{_TITLED}):(?=[A-Za-z])"
+    rf"|(?=[A-Z])(?P<dashed>(?i:{_KNOWN}))(?:[ \t]+{_DASH}{{1,2}}(?=\s)|{_DASH}{{1,2}}(?=[ \t]))"
+    rf"|(?P<head>[A-Z](?:(?![.;][ \t]*(?:{_ANSWER}):)[^\na-z:]){{1,80}}"
+    rf"|[A-Za-z](?:(?![ \t.;,)\]](?:{_ANSWER}):)[^\n:]){{1,80}}){_COLON}(?=\s|\Z)"
     rf"|(?P<alone>{_MAIN})[ \t]*$)"
-    r"|(?:(?<=[.?!)])[ \t]|(?<=[ \t])[ \t])[ \t]*"
+    rf"|(?<=[ \t.;)])\[(?P<boxed>(?:{_MAIN})(?:{_AND}(?:{_MAIN}))?|Findings?|Impression)"
+    rf"[ \t]*:?\](?:[ \t]*{_COLON})?"
+    r"|(?:(?<=[.?!)])|(?<=[ \t])[ \t])[ \t]*"
+    rf"(?:(?<=[ \t])(?:{_NUMBER}|{_DIGITS}(?:[ \t]{_DASH}{{1,2}})?(?=[ \t]))[ \t]*)?"
     rf"{_STARS}(?:(?P<inline>{_MAIN}|Findings?|Impression)|(?P<context>(?=[A-Z])(?i:{_MAIN})))"
-    rf"{_STARS}:{_STARS}(?=\s|\Z)"
-    rf"|(?<=[.?!][ \t]){_NUMBER}[ \t]*(?P<numbered>(?=[A-Z])(?i:{_ANSWER})):"
-    rf"|(?:^|(?<=[ \t])){_STARS}(?P<answer>{_ANSWER}){_STARS}:{_STARS}",
+    rf"{_STARS}{_COLON}{_STARS}(?=\s|\Z)"
+    rf"|(?<=[.?!][ \t]){_NUMBER}[ \t]*(?P<numbered>(?=[A-Z])(?i:{_ANSWER})){_COLON}"
+    rf"|(?:^|(?<=[ \t.;,)\]])){_STARS}(?P<answer>{_ANSWER}){_STARS}{_COLON}{_STARS}",
     re.M,
 )
+_WIDE_COLON = re.compile(r"(?<=[A-Za-z)*_\]\"])\uff1a")
+# A longer run would be looked through anew from each of its blanks.
+_MANY_BLANKS = re.compile(r"[ \t]{3,}")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 
 
@@ -158,20 +182,27 @@ def cut_sections(report: str) -> list[Section]:
     """Cut a report at its headings; headings and texts together are the report, in order.
 
     Line ends of any kind, HTML's and escaped ones among them, become line feeds first, no-break
-    spaces blanks; other tags go, and entities are read.
+    spaces blanks, and more than two blanks two; signs without a width and other tags go, and
+    entities are read.
     """
-    report = plain_lines(report)
+    report = _MANY_BLANKS.sub("  ", _WIDE_COLON.sub(": ", plain_lines(report)))
     sections = []
     name, heading, start = "preamble", "", 0
     final_addendum = False
-    for match in _HEADING.finditer(report):
+    place = 0
+    while match := _HEADING.search(report, place):
+        place = match.end()
         rule = match["rule"]
         if rule:
             final_addendum = rule == "FINAL ADDENDUM"
             new = "addendum" if final_addendum else "preamble"
         else:
             new = section_name(match[match.lastgroup or 0])
-            if not new or final_addendum:
+            if not new:
+                # a line as "Cough. Findings: clear" begins with no heading, but may hold one
+                place = match.start() + 1
+                continue
+            if final_addendum:
                 continue
             inside = name in ("findings", "impression", "findings and impression")
             if match["context"] and inside:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import re
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,11 +35,17 @@ LABELLER, EXTRACTOR = RulesLabeller(), RulesExtractor()
 MARK = re.compile(
     r"^(?:\*\*|[-\u2013\u2014\u2022\u00b7+>#*]|o(?=\s)|\(?(?:\d{1,2}|[a-z]|[ivx]+)[.)])\s*", re.I
 )
-ESCAPE = re.compile(r"</?\w[^>]*>|&lt;br&gt;|&\S+?;|\\[rnt]")
+ESCAPE = re.compile(r"</?\w[^>]*>|&lt;br&gt;|&\S+?;|\\[rnt]|_x000[AD]_")
 BULLETS = ["- ", "-", "\u2013 ", "\u2014", "\u2022 ", "\u2022", "\u00b7 ", "+ ", "> ", "# ", "o "]
 BULLETS += ["* ", "** ", "{n}. ", "{n}.", "{n}) ", "({n}) ", "{a}. ", "{a}) ", "({a}) "]
 ENDS = ["\n", "\r", "\r\n", "\f", "\v", "\x85", "\u2028", "\u2029", "<br>", "<br/>", "</p>"]
-ESCAPED = ["&lt;br&gt;", r"\n", r"\r\n", "<p class='x'>"]
+ESCAPED = ["&lt;br&gt;", r"\n", r"\r\n", "<p class='x'>", "&#13;", "_x000D_"]
+# Of each kind of sign one: two of them side by side are one end of a line.
+KINDS = ["\n", "\r", "\f", "\v", "\x85", "\u2028", "\u2029", "<br>", r"\n", "&#13;", "_x000D_"]
+PAIRS = [first + second for first, second in itertools.permutations(KINDS, 2)]
+PAIRS += ["\r\r\n", "<br />\r\n", "<BR/> \n", "<br>&nbsp;\n", "</span><br>\n<span>", "&#xD;\n"]
+PAIRS += ["&#13;&#10;", "&#xD;&#xA;", r"\r\n" + "\r\n", "<br>&#13;\n", "<br></br>\n", "_x000D_\r\n"]
+PAIRS += ["<br>\u200b\n", "<br>\t</font>\r\n", "_x000D__x000A_", "&lt;br&gt;&#10;"]
 SET = ["ffi", "ffl", "ff", "fi", "fl"]
 CASES: tuple[Callable[[str], str], ...] = (str, str.upper, str.lower)
 
@@ -72,6 +80,10 @@ def with_blanks(blank: str) -> Write:
     return lambda text: text.replace(" ", blank)
 
 
+def as_written(sign: str, entity: str) -> Write:
+    return lambda text: text.replace(sign, entity)
+
+
 def as_set(match: re.Match[str]) -> str:
     return next(chr(sign) for sign, said in LIGATURES.items() if said == match[0])
 
@@ -92,8 +104,12 @@ def ways() -> dict[str, Write]:
     for end in ESCAPED:
         found[f"wrapped by {end!r}"] = wrapped(70, end, str.upper)
         found[f"a line each by {end!r}"] = a_line_each("", str, end=end)
-    for blank in ("&nbsp;", "&#160;", r"\t"):
+    for end in PAIRS:
+        found[f"wrapped by {end!r}"] = wrapped(60, end, str.upper)
+    for blank in ("&nbsp;", "&#160;", r"\t", "&#32;", "&ensp;", "&thinsp;", "&emsp;", "&#x2009;"):
         found[f"blanks as {blank}"] = with_blanks(blank)
+    for sign, written in ((",", "&#44;"), (",", "&comma;"), (".", "&#46;"), (".", "&#x2e;")):
+        found[f"{sign} as {written}"] = as_written(sign, written)
     found["full stops"] = lambda text: re.sub(r"\.(?= |$)", "\u3002", text)
     found["ligatures"] = lambda text: re.sub("|".join(SET), as_set, text)
     return found
@@ -199,6 +215,16 @@ SMALL = [
     ("Pulmonary edma.", "Edema", "p"),
     ("Moderate cardiogemaly.", "Cardiomegaly", "p"),
 ]
+SMALL += [
+    ("No effusion&#44; pneumothorax&#x2c; or edema&#46; Small nodule&#x2E;", "Edema", "n"),
+    ("Nodule of 1&#46;5&#32;cm; no ef&#102;usion.", "Pleural Effusion", "n"),
+    ("The patient&#039;s pneumothorax&ensp;persists.", "Pneumothorax", "p"),
+    (
+        "No_x000D_\npneumothorax or_x000D_\neffusion_x000D_\n_x000D_\nSmall nodule",
+        "Lung Lesion",
+        "p",
+    ),
+]
 IDS = {"blank": 0, "p": ClassId.POSITIVE, "n": ClassId.NEGATIVE, "u": ClassId.UNCERTAIN}
 
 
@@ -209,6 +235,50 @@ def test_small_texts():
         if LABELLER.label([text])[0, OBSERVATIONS.index(name)] != IDS[status]
     ]
     assert not wrong
+
+
+WRAPPED = "There is no\npneumothorax or\neffusion.\nThe heart is not\nenlarged."
+
+
+@pytest.mark.parametrize("end", PAIRS, ids=map(repr, PAIRS))
+def test_two_signs_of_one_line_end_are_one(end: str) -> None:
+    """Taken for a blank line, they would end the statement: "no", and then "pneumothorax"."""
+    text = WRAPPED.replace("\n", end)
+    assert plain(text).count("\n") == plain_lines(text).count("\n") == WRAPPED.count("\n")
+    assert [sentence.split() for sentence in sentences(plain(text))] == [
+        ["There", "is", "no", "pneumothorax", "or", "effusion."],
+        ["The", "heart", "is", "not", "enlarged."],
+    ]
+    assert join_lines(text) == " ".join(WRAPPED.split())
+
+
+TWICE = ["\n\n", "\r\r", "\r\n\r\n", "\n\r\n", "\n\r\n\r", "\r\r\n\r\r\n", "\f\f", "\u2028\u2028"]
+TWICE += ["<br><br>", "<br/><BR>", "<br>\n<br>\n", "\n<br>\n<br>", "<br>&nbsp;<br>", "<br>\n\n"]
+TWICE += [r"\n\n", r"\r\n\r\n", r"\n" + "\n" + r"\n" + "\n", "&#13;\n&#13;\n", "&#10;&#10;"]
+TWICE += [
+    "_x000D_\n_x000D_\n",
+    "</p>\n<p>",
+    "</p><p>",
+    "</p>\n",
+    "\n<li>",
+    "</div>\r\n<div class='x'>",
+]
+
+
+@pytest.mark.parametrize("ends", TWICE, ids=map(repr, TWICE))
+def test_two_line_ends_are_a_blank_line(ends: str) -> None:
+    text = f"No{ends}pneumothorax"
+    assert plain(text).count("\n") == plain_lines(text).count("\n") >= 2
+    assert sentences(plain(text)) == ["No", "pneumothorax"]
+
+
+@pytest.mark.parametrize(
+    "signs", ["<br>" + " " * 20_000, " &nbsp;" * 5_000, "\n\t" * 10_000, "<br>&shy;\n"]
+)
+def test_runs_of_blanks_and_ends_take_linear_time(signs: str) -> None:
+    began = time.thread_time()
+    plain(f"<br>x{signs * 10}x")
+    assert time.thread_time() - began < 10
 
 
 UNSEEN = ["<b>", "</b>", "<sub>", "<wbr>", "&lt;i&gt;", "<!-- x -->", "\xad", "\u200b", "&shy;"]
@@ -228,6 +298,13 @@ def test_what_is_not_seen_parts_no_word(first: str, second: str) -> None:
 
 PIECES = [
     "<br>",
+    "\n",
+    "\f",
+    "&#13;",
+    "&#46;",
+    "&#x31;",
+    "&#999;",
+    "_x000D_",
     "<b>",
     "&lt;p&gt;",
     "&amp;",

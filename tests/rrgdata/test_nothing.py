@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.nothing import MARKERS
+from rrgclinical.common.nothing import MARKERS, is_nothing
 from rrgdata import Catalogue, Study
 from rrgdata.sources.folder import read_folder, with_context
 from tests.rrgdata import mimic_tree
@@ -20,9 +20,48 @@ MARKED = (
     *("nan", "NaN", "NAN", "NA", "na", "N/A", "n/a", "<NA>", "#N/A", "null", "NULL", "None"),
     *("none", "NONE", "\\N", "-", ".", "--", "—", "...", "NaT", "None.", "N/A.", " NA ", "(none)"),
     *("'NaN'", "missing", "undefined", "nil."),
+    *("nan nan", "NA NA", "None None", "N / A", "NaN,", "NA;", "nan | nan", "\\\\N", "#NAME?"),
+    *(
+        "#VALUE!",
+        "#REF!",
+        "#DIV/0!",
+        "#NULL!",
+        "#NUM!",
+        "Err:508",
+        "___",
+        "?",
+        "*",
+        "|",
+        "/",
+        "_" * 60,
+    ),
+    "___.",
 )
+# Words of a radiologist, or taken out of what one said: they stay in the context.
+DICTATED = ("None.", "N/A.", "nil.", "___", "_" * 60, "___.")
 BLANK = ("", " ", "\u00a0", "\u200b")
-TEXTS = ("Normal.", "No.", "Clear lungs.", "None seen.", "Nodule, 3 mm.", "___.", "NAD")
+TEXTS = (
+    "Normal.",
+    "No.",
+    "Clear lungs.",
+    "None seen.",
+    "Nodule, 3 mm.",
+    "NAD",
+    "None, none seen.",
+    "#3 rib!",
+)
+TEXTS += ("At ___.", "<clear>", "5")
+MARKUP = (
+    "<br>",
+    "<p></p>",
+    "&nbsp;",
+    "<br>&nbsp;<BR />\n",
+    "&lt;br&gt;",
+    "<p>NA</p>",
+    r"\n\n",
+    "_x000D_\n",
+)
+MARKUP += ("<div class='x'>&#160;</div>" * 20, "&lt;NA&gt;", "<!-- no report -->")
 CELLS = (*MARKED, *BLANK, *TEXTS)
 
 
@@ -155,6 +194,25 @@ def test_a_loader_of_ones_own_reads_no_marker_either() -> None:
     assert note.endswith("empty: report 'N/A' 1, 'null' 1; the first in row 1")
 
 
+def test_a_report_that_is_only_markup_is_an_empty_one(tmp_path: Path) -> None:
+    assert all(is_nothing(text) for text in MARKUP)
+    catalogue = Catalogue()
+    for n, text in enumerate(MARKUP):
+        catalogue.add(Study(f"s{n}", "train", text, None, ()), f"row {n}")
+    assert not catalogue.studies
+    assert [broken.where for broken in catalogue.broken] == [f"row {n}" for n in range(len(MARKUP))]
+    assert all("has an empty report" in broken.why for broken in catalogue.broken)
+    (note,) = catalogue.nothing.lines()
+    assert note.startswith(f"{len(MARKUP)} texts say that nothing is there")
+    table(tmp_path / "a.csv", [{"id": f"s{n}", "report": text} for n, text in enumerate(MARKUP)])
+    assert len(catalogue_of("table", tmp_path, images="none").broken) == len(MARKUP)
+
+
+def test_a_broken_character_is_not_nothing() -> None:
+    """Read as empty, it would hide a fault of the file that the loaders tell."""
+    assert not any(is_nothing(text) for text in ("\ud800", "\0", "?\udfff"))
+
+
 def test_of_the_context_a_dictated_none_stays(tmp_path: Path) -> None:
     """ "Comparison: None." tells the policy that there is no earlier study."""
     rows = [
@@ -165,7 +223,7 @@ def test_of_the_context_a_dictated_none_stays(tmp_path: Path) -> None:
     catalogue = catalogue_of("table", tmp_path, images="none")
     studies = [study for of in catalogue.studies.values() for study in of]
     assert {study.comparison for study in studies} == {"None."}
-    assert {study.indication for study in studies} == {"", "None.", "N/A.", "nil.", *TEXTS}
+    assert {study.indication for study in studies} == {"", *DICTATED, *TEXTS}
 
 
 def test_the_table_of_a_folder_of_images_is_read_alike(tmp_path: Path) -> None:
@@ -175,9 +233,11 @@ def test_the_table_of_a_folder_of_images_is_read_alike(tmp_path: Path) -> None:
         tmp_path / "context.csv",
         [{"id": f"{n}.png", "indication": text} for n, text in enumerate(CELLS)],
     )
-    with pytest.warns(UserWarning, match=r"26 texts say .*first in context.csv: row 2"):
+    with pytest.warns(
+        UserWarning, match=rf"{len(MARKED) - len(DICTATED)} texts say .*first in context.csv: row 2"
+    ):
         studies, _ = with_context(read_folder(tmp_path), tmp_path / "context.csv")
-    assert {study.indication for study in studies} == {"", "None.", "N/A.", "nil.", *TEXTS}
+    assert {study.indication for study in studies} == {"", *DICTATED, *TEXTS}
 
 
 def test_markers_are_in_the_form_that_is_looked_up() -> None:

@@ -1,4 +1,4 @@
-"""Read as empty the markers that say that nothing is there: nan, NA, a dash.
+"""Read as empty the texts that say nothing: nan, NA, a dash, markup alone.
 
 pandas, NumPy, R, SQL, Excel, JavaScript and Python write such markers, and so do people. One list
 serves the loaders of data sets and the scorecard, so that a missing report is never read as one.
@@ -6,36 +6,69 @@ serves the loaders of data sets and the scorecard, so that a missing report is n
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from html import unescape
 from typing import Any
 
+from rrgclinical.common.shown import shortened
+
 MARKERS = frozenset(
-    ("nan", "nat", "na", "n/a", "n/a n/a", "n.a", "null", "nil", "none", "missing", "undefined", "")
+    ("nan", "nat", "na", "n/a", "n.a", "null", "nil", "none", "missing", "undefined", "")
 ) | {"\\n", "1.#ind", "1.#qnan"}
 """Markers in lower case, without brackets, quotes, signs around them and a full stop behind."""
-DASHES = "-–—−.…·"
 AROUND = "<>()[]{}'\"`#+-"
 BLANKS = " \t\r\n\f\v\x1c\x1d\x1e\x1f\x85\xa0\xad\u1680\u2028\u2029\u202f\u205f\u3000\ufeff"
-BLANKS += "".join(map(chr, range(0x2000, 0x200E))) + "\u2060"
+BLANKS += "".join(map(chr, range(0x2000, 0x2010))) + "\u2060"
 """White space, and characters that nobody sees."""
-LONGEST = 24
-"""Characters of the longest text that is compared with the markers."""
+LONGEST = 200
+"""Characters of the longest text that may be nothing, markup apart."""
 SHOWN = 5
 """Markers that a line names; it counts the others."""
+LONGEST_SHOWN = 40
+"""Characters that are shown of one: markup alone may have many."""
+
+_MAY_BE_MARKUP = frozenset("<&\\_")
+# Tags by name: <NA> is a marker, and <clear> a word.
+_MARKUP = re.compile(
+    r"</?(?:br|p|div|span|font|a|b|i|u|em|strong|small|su[bp]|wbr|[uod]l|li|d[dt]|t[drh]|hr|pre"
+    r"|table|tbody|thead|section|html|body|h[1-6])(?:\s[^<>]*)?/?>|<!--[^<>]*-->"
+    r"|(?-i:\\[nrt])|_x000[ad]_",
+    re.IGNORECASE,
+)
+_EXCELS_ERROR = re.compile(
+    r"#(?:NAME\?|N/A|GETTING_DATA|(?:VALUE|REF|DIV/0|NULL|NUM|SPILL|CALC|FIELD|BLOCKED|CONNECT|BUSY"
+    r"|UNKNOWN)!)|Err:5[0-9]{2}",
+    re.IGNORECASE,
+)
+# A NUL or half a character is a fault of the file, which its reader tells.
+_BROKEN = re.compile("[\0\ud800-\udfff]")
+_PARTS = re.compile(r"[\s,;|]+")
 
 
 def is_nothing(text: str, *, dictated: bool = False) -> bool:
-    """Tell a text that is blank, or a marker of nothing and no more.
+    """Tell a text that is blank, has no letter or digit, or holds markers alone.
 
-    dictated: a full stop makes a word of the marker, as in "Comparison: None.", and it stays.
+    dictated: a full stop makes a word of the marker, as in "Comparison: None.", and it stays; so
+    does "___", a date or a name that was taken out.
     """
     bare = text.strip(BLANKS)
+    if not _MAY_BE_MARKUP.isdisjoint(bare[:LONGEST]):
+        bare = _MARKUP.sub(" ", unescape(bare)).strip(BLANKS)
     if len(bare) > LONGEST:
         return False
-    if not bare.strip(DASHES + BLANKS):
+    if not any(map(str.isalnum, bare)):
+        return not (_BROKEN.search(bare) or (dictated and "_" in bare))
+    # "N / A" is one marker
+    words = _PARTS.split("/".join(part.strip() for part in bare.split("/")))
+    return all(_is_marker(word, dictated=dictated) for word in words)
+
+
+def _is_marker(word: str, *, dictated: bool) -> bool:
+    bare = word.strip(BLANKS + ":" if dictated else BLANKS + ":.")
+    if not any(map(str.isalnum, bare)) or _EXCELS_ERROR.fullmatch(bare):
         return True
-    if not dictated:
-        bare = bare.rstrip("." + BLANKS)
+    bare = re.sub(r"\\+", r"\\", bare)  # "\\N", escaped once more
     return bare.casefold().strip(AROUND + BLANKS) in MARKERS
 
 
@@ -49,7 +82,7 @@ class NothingRead:
         """Place of the first."""
 
     def read(self, value: Any, name: str, where: str, *, dictated: bool = False) -> Any:
-        """Return a text stripped, "" for None, NaN and a marker, which is counted.
+        """Return a text stripped, "" for None, NaN and nothing, which is counted.
 
         A value that is no text, nor one of these, is returned as it is. name: the column or section
         that holds it. where: the place that the note tells of the first. dictated: as for
@@ -64,9 +97,13 @@ class NothingRead:
             return value.strip()
         marker = "NaN" if missing else value.strip(BLANKS)
         if marker:
-            self.counts.setdefault(name, Counter())[marker] += 1
-            self.first = self.first or where
+            self.count(marker, name, where)
         return ""
+
+    def count(self, marker: str, name: str, where: str) -> None:
+        """Count a text that was read as empty, as it was written."""
+        self.counts.setdefault(name, Counter())[shortened(marker, LONGEST_SHOWN)] += 1
+        self.first = self.first or where
 
     def lines(self) -> list[str]:
         """Write how many texts were read as empty, which markers, and where; none for none."""

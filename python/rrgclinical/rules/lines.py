@@ -11,51 +11,17 @@ import itertools
 import re
 from collections import Counter
 
-_BLOCKS = "br|p|li|ul|ol|dl|dt|dd|div|tr|td|th|hr|table|tbody|thead|section|body|html|pre|h[1-6]"
-_WITHIN = "b|i|u|em|strong|small|sub|sup|wbr"
-_APART = "span|font|a"
-# What stands behind a tag's name: prose after a "<" is none of it ("<a third. Mass >2 cm").
-_ATTRIBUTE = (
-    r"""\s+[\w:-]{1,40}(?:\s?=\s?(?:"[^"<>\n]{0,200}"|'[^'<>\n]{0,200}'|[^\s"'<>&]{1,200}))"""
+from rrgclinical.rules.signs import (
+    ENTITIES,
+    EXCELS,
+    MAY_BE_ODD,
+    NUMBERED,
+    ODD,
+    SIGN,
+    STOPS,
+    UNSEEN_ONE,
 )
 
-
-def _tags(names: str) -> str:
-    inner = rf"/?(?:{names})(?:{_ATTRIBUTE}){{0,8}}\s*/?"
-    return rf"<{inner}>|&lt;{inner}&gt;"
-
-
-# Small letters, and not where a backslash stands for "or": "left\right", "mass\nodule".
-_NO_ESCAPE_N = r"(?!odul|ormal|egativ|asogastric|ot\b|ew\b)"
-_NO_ESCAPE_R = r"(?!ight|ibs?\b|etro|adiograph|esol|eticul)"
-_NO_ESCAPE_T = r"(?!ube|rach|horac|ip\b|ortu)"
-_ESCAPED = rf"(?-i:\\r\\n{_NO_ESCAPE_N}|\\n{_NO_ESCAPE_N}|\\r{_NO_ESCAPE_R})|&#(?:10|13|xa|xd);"
-"""Line ends of a text that was written as JSON, Python or XML twice, or once and never read."""
-_ENTITIES = {
-    **{"nbsp": " ", "#160": " ", "#xa0": " ", "amp": "&", "lt": "<", "gt": ">", "quot": '"'},
-    **{"apos": "'", "#39": "'", "#x27": "'", "rsquo": "'", "#8217": "'", "#x2019": "'"},
-    **{"lsquo": "'", "ldquo": '"', "rdquo": '"', "ndash": "-", "mdash": "-"},
-    **{"bull": "\u2022", "#8226": "\u2022", "#x2022": "\u2022"},
-}
-_STOPS = {"\u3002": ".", "\uff0e": ".", "\uff61": ".", "\uff0c": ",", "\u3001": ","}
-_HIDDEN = r"\xad\u200b-\u200f\u2060\ufeff"
-_UNSEEN = (
-    rf"{_tags(_WITHIN)}|<!--[^<>\n]{{0,200}}-->"
-    r"|&(?:shy|zwnj|zwj|#173|#xad|#820[345]|#x200[bcd]);"
-)
-"""Stands for nothing that is seen: tags within a line, comments, the names of hidden signs."""
-_UNSEEN_ONE = re.compile(_UNSEEN, re.IGNORECASE)
-# Of one length with the text, so that spans stay true: a line end is a line feed, other white space
-# a blank. Characters without a width join the letters around them, else they are blanks.
-_ODD = re.compile(
-    rf"(?P<end>\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]|{_tags(_BLOCKS)}|{_ESCAPED})"
-    rf"|(?P<unseen>(?:{_UNSEEN}|[{_HIDDEN}])+)|(?P<apart>{_tags(_APART)})"
-    rf"|&(?P<entity>{'|'.join(_ENTITIES)});|(?P<stop>[{''.join(_STOPS)}])"
-    rf"|(?P<tab>(?-i:\\t){_NO_ESCAPE_T})"
-    r"|(?P<blank>[^\S\n ])",
-    re.IGNORECASE,
-)
-_MAY_BE_ODD = re.compile(r"[\t\r\v\f\x1c-\x1f<&\\\x7f-\U0010ffff]")
 JOINER = "\u034f"
 """Stands for a character without a width within a word; an accent to `str` and to patterns."""
 
@@ -165,39 +131,89 @@ _FULL = 40
 
 def plain(text: str) -> str:
     """`text` in as many characters: line feeds, blanks, stops, and nothing without a width."""
-    return _ODD.sub(_replaced, text) if _MAY_BE_ODD.search(text) else text
+    odd = not text.isascii() or MAY_BE_ODD.search(text) or EXCELS in text
+    return ODD.sub(_replaced, text) if odd else text
 
 
 def plain_lines(text: str) -> str:
     """`text` with line feeds for every line end; no tags, entities, escapes and ligatures.
 
-    Not of one length with the text. Signs without a width, tabs and stops stay as they are.
+    Not of one length with the text: signs without a width go, or part what a stop has ended. Tabs
+    and stops stay as they are.
     """
-    return _ODD.sub(_unescaped, text).translate(LIGATURES) if _MAY_BE_ODD.search(text) else text
+    odd = not text.isascii() or MAY_BE_ODD.search(text) or EXCELS in text
+    return ODD.sub(_unescaped, text).translate(LIGATURES) if odd else text
+
+
+def _ends_of(run: str) -> list[int]:
+    """Where the line ends of a run of signs stand.
+
+    Signs of different kinds are one end, as "<br>" before a line feed: the markup, or what was
+    never read, and the line feed of the file. A sign that comes again begins the next end. A tag
+    of a block is always one of its own: what stands between two is a paragraph.
+    """
+    places: list[int] = []
+    kinds: set[str | None] = set()
+    for sign in SIGN.finditer(run):
+        if sign.lastgroup is None:
+            continue
+        kind = sign[0] if sign["other"] else sign.lastgroup
+        if not places or kind in kinds or "block" in (kind, *kinds):
+            places.append(sign.start() + max(sign[0].find("\n"), 0))
+            kinds = set()
+        kinds.add(kind)
+    return places
+
+
+def _sign_of(entity: str) -> str:
+    """The sign that an entity names, "" for a number that is not read."""
+    name = entity.casefold()
+    if not name.startswith("#"):
+        return ENTITIES[name]
+    return NUMBERED.get(int(name[2:], 16) if name[1] == "x" else int(name[1:]), "")
 
 
 def _unescaped(match: re.Match[str]) -> str:
     if match["end"]:
-        return "\n"
+        return "\n" * len(_ends_of(match[0]))
     if match["entity"]:
-        return _ENTITIES[match["entity"].casefold()]
-    blank = match["tab"] or match["apart"] or (match["blank"] and match[0] != "\t")
-    rest = _UNSEEN_ONE.sub("", match[0]) if match["unseen"] else match[0]
-    return " " if blank or rest == "\ufeff" else rest
+        return _sign_of(match["entity"]) or match[0]
+    if match["unseen"]:
+        hidden = UNSEEN_ONE.sub("", match[0])
+        before, after = _around(match)
+        return " " if hidden and before and before in ".!?:;," and after.isalnum() else ""
+    return (
+        " " if match["tab"] or match["apart"] or (match[0] != "\t" and match["blank"]) else match[0]
+    )
+
+
+def _around(match: re.Match[str]) -> tuple[str, str]:
+    low, high = match.span()
+    return match.string[max(low - 1, 0) : low], match.string[high : high + 1]
 
 
 def _replaced(match: re.Match[str]) -> str:
-    found, (low, high) = match[0], match.span()
+    found = match[0]
     if match["end"]:
-        return "\n".rjust(len(found)) if found == "\r\n" else "\n".ljust(len(found))
+        if len(found) == 1:
+            return "\n"
+        signs = [" "] * len(found)
+        for place in _ends_of(found):
+            signs[place] = "\n"
+        return "".join(signs)
     if match["stop"]:
-        return _STOPS[found]
+        return STOPS[found]
+    before, after = _around(match)
     if match["entity"]:
-        sign = _ENTITIES[match["entity"].casefold()]
-        # an apostrophe stands within a word: what is behind it has no width
-        return sign + (JOINER if sign == "'" else " ") * (len(found) - 1)
-    around = match.string[low - 1 : low], match.string[high : high + 1]
-    joins = match["unseen"] and all(map(str.isalnum, around))
+        sign = _sign_of(match["entity"])
+        if not sign:
+            return found
+        width = len(found)
+        if sign in ".," and before.isdigit() and after.isdigit():
+            return sign.rjust(width, JOINER)
+        # an apostrophe or a letter stands within a word: what is behind it has no width
+        return sign.ljust(width, JOINER if sign == "'" or sign.isalnum() else " ")
+    joins = match["unseen"] and before.isalnum() and after.isalnum()
     return (JOINER if joins else " ") * len(found)
 
 

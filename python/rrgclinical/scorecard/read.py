@@ -12,7 +12,7 @@ import numpy as np
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.nothing import NothingRead
+from rrgclinical.common.nothing import NothingRead, is_nothing
 from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.scorecard.rows import Row, read_rows, require_length
@@ -82,7 +82,7 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
     text = _column(path, rows, columns.prediction, PREDICTIONS, "eval.prediction_column")
     parts: dict[str, list[Row]] = {}
     for row in rows:
-        parts.setdefault(str(row.get(SYSTEM) or path.stem), []).append(row)
+        parts.setdefault(_name(row, SYSTEM) or path.stem, []).append(row)
     systems = {}
     for name, part in parts.items():
         ids, column, named = _ids(path, part, columns.prediction_id or columns.id, PREDICTION_ID)
@@ -251,12 +251,15 @@ def _ids(
     if not chosen and not usual:
         return None, "", {}
     column = _column(path, rows, chosen, IDS, setting, first=True)
-    ids = _whole([_cell(row, column) for row in rows])
+    ids = _whole([_name(row, column) for row in rows])
     if "" in ids:
-        raise UserError(f"{rows[ids.index('')].where} has an empty {column!r}; give it an id")
+        row = rows[ids.index("")]
+        written = _cell(row, column)
+        shown = f", {written!r}" if written else ""
+        raise UserError(f"{row.where} has an empty {column!r}{shown}; give it an id")
     named: dict[str, dict[str, set[str]]] = {name: {} for name in ([] if chosen else usual)}
     for name, values in named.items():
-        for key, value in zip(ids, _whole([_cell(row, name) for row in rows]), strict=True):
+        for key, value in zip(ids, _whole([_name(row, name) for row in rows]), strict=True):
             if value:
                 values.setdefault(key, set()).add(value)
     return ids, column, named
@@ -278,6 +281,12 @@ def _whole(ids: list[str]) -> list[str]:
 def _cell(row: Row, column: str) -> str:
     value = row.get(column)
     return "" if value is None else str(value).strip()
+
+
+def _name(row: Row, column: str) -> str:
+    """Return the name in a cell, "" for a marker of nothing: pandas writes a missing one as nan."""
+    name = _cell(row, column)
+    return "" if is_nothing(name) else name
 
 
 def _text(row: Row, column: str, nothing: NothingRead) -> str:

@@ -107,9 +107,9 @@ def test_empty_lines_of_one_column_are_empty_reports(tmp_path: Path) -> None:
 
 
 def test_half_characters_are_replaced_aloud(tmp_path: Path) -> None:
-    text = r'{"1": "Clear.\ud83d", "2": "\ud83d\ude00", "3": ["a\udc00"]}'
+    text = r'{"1": "Clear.\ud83d", "2": "A\ud83d\ude00", "3": ["a\udc00"]}'
     found = read_references(written(tmp_path / "a.json", text))
-    assert found.texts == [["Clear.\ufffd"], ["\U0001f600"], ["a\ufffd"]]
+    assert found.texts == [["Clear.\ufffd"], ["A\U0001f600"], ["a\ufffd"]]
     line, _ = found.notes
     assert "half characters (lone surrogates) in 2 rows are read as U+FFFD" in line
     text = r'{"id": 1, "report": "x\ud83d"}'
@@ -301,7 +301,8 @@ def test_labels_that_are_wanted_or_not(tmp_path: Path) -> None:
 
 
 MARKED = ("nan", "NaN", "NA", "N/A", "n/a", "<NA>", "#N/A", "null", "NULL", "None", "None.", "NONE")
-MARKED += ("\\N", "-", ".", "--", "NaT", "N/A.")
+MARKED += ("\\N", "-", ".", "--", "NaT", "N/A.", "nan nan", "#NAME?", "NaN,", "___", "?", "<br>")
+MARKED += ("<p></p>", "&nbsp;")
 TEXTS = ["Normal.", "No.", "Clear."]
 
 

@@ -1,0 +1,89 @@
+"""Signs of a report: line ends, blanks, tags, entities, what is not seen."""
+
+from __future__ import annotations
+
+import re
+
+_BLOCKS = "p|li|ul|ol|dl|dt|dd|div|tr|td|th|hr|table|tbody|thead|section|body|html|pre|h[1-6]"
+_WITHIN = "b|i|u|em|strong|small|sub|sup|wbr"
+_APART = "span|font|a"
+# What stands behind a tag's name: prose after a "<" is none of it ("<a third. Mass >2 cm").
+_ATTRIBUTE = (
+    r"""\s+[\w:-]{1,40}(?:\s?=\s?(?:"[^"<>\n]{0,200}"|'[^'<>\n]{0,200}'|[^\s"'<>&]{1,200}))"""
+)
+
+
+def _tags(names: str) -> str:
+    inner = rf"/?(?:{names})(?:{_ATTRIBUTE}){{0,8}}\s*/?"
+    return rf"<{inner}>|&lt;{inner}&gt;"
+
+
+# Small letters, and not where a backslash stands for "or": "left\right", "mass\nodule".
+_NO_ESCAPE_N = r"(?!odul|ormal|egativ|asogastric|ot\b|ew\b)"
+_NO_ESCAPE_R = r"(?!ight|ibs?\b|etro|adiograph|esol|eticul)"
+_NO_ESCAPE_T = r"(?!ube|rach|horac|ip\b|ortu)"
+
+
+def _newline(cr: str, lf: str) -> str:
+    """One line end of any system, in signs that stand for a carriage return and a line feed."""
+    return rf"(?:(?:{cr}){{1,2}}{lf}|{lf}{cr}(?!{lf})|{cr}|{lf})"
+
+
+# The signs of a line end, by kind; each but the first two stands for one that was not read.
+_SIGNS = {
+    "newline": _newline(r"\r", r"\n"),
+    "other": r"[\v\f\x1c-\x1e\x85\u2028\u2029]",
+    "br": rf"(?:(?:{_tags('br')})(?:</br>)?)",
+    "block": rf"(?:{_tags(_BLOCKS)})",
+    # a text that was written as JSON, Python or XML twice, or once and never read
+    "escape": "(?-i:" + _newline(rf"\\r{_NO_ESCAPE_R}", rf"\\n{_NO_ESCAPE_N}") + ")",
+    "entity_end": _newline("&#0{0,4}(?:13|xd);", "&(?:#0{0,4}(?:10|xa)|newline);"),
+    "excel": _newline("_x000d_", "_x000a_"),
+}
+ENTITIES = {
+    **dict.fromkeys(("nbsp", "ensp", "emsp", "emsp13", "thinsp", "hairsp", "numsp", "tab"), " "),
+    **{"amp": "&", "lt": "<", "gt": ">", "quot": '"', "comma": ",", "period": ".", "colon": ":"},
+    **{"apos": "'", "rsquo": "'", "lsquo": "'", "ldquo": '"', "rdquo": '"'},
+    **{"ndash": "-", "mdash": "-", "bull": "\u2022"},
+}
+NUMBERED = {
+    **{code: chr(code) for code in range(0x20, 0x7F)},
+    **dict.fromkeys((0x09, 0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000), " "),
+    **{0x2013: "-", 0x2014: "-", 0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'},
+    0x2022: "\u2022",
+}
+"""What a number in an entity stands for; other numbers are not read."""
+_NUMBER = "#0{0,4}[0-9]{1,5}|#x0{0,4}[0-9a-f]{1,4}"
+STOPS = {"\u3002": ".", "\uff0e": ".", "\uff61": ".", "\uff0c": ",", "\u3001": ","}
+_HIDDEN = r"\xad\u200b-\u200f\u2060\ufeff"
+_UNSEEN = (
+    rf"{_tags(_WITHIN)}|<!--[^<>\n]{{0,200}}-->"
+    r"|&(?:shy|zwnj|zwj|lrm|rlm|#173|#xad|#820[3-7]|#x200[b-f]|#8288|#x2060|#65279|#xfeff);"
+)
+"""Stands for nothing that is seen: tags within a line, comments, the names of hidden signs."""
+UNSEEN_ONE = re.compile(_UNSEEN, re.IGNORECASE)
+_BLANKS = "|".join(name for name, sign in ENTITIES.items() if sign == " ")
+_GAP = (
+    rf"[^\S\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|[{_HIDDEN}]|{_UNSEEN}|{_tags(_APART)}"
+    rf"|&(?:{_BLANKS}|#0{{0,4}}(?:9|32|160)|#x0{{0,4}}(?:9|20|a0));"
+)
+"""May stand between the signs of one line end."""
+SIGN = re.compile(
+    "|".join(f"(?P<{kind}>{sign})" for kind, sign in _SIGNS.items()) + f"|(?:{_GAP})",
+    re.IGNORECASE,
+)
+_ANY = "|".join(_SIGNS.values())
+# A line feed alone stands as it is. A search looks at each blank once: nothing is given back.
+_RUN = rf"(?:(?:\n(?=(?:{_GAP})*+(?!\n)(?:{_ANY}))|(?!\n)(?:{_ANY}))(?:(?:{_GAP})*+(?:{_ANY}))*+)"
+MAY_BE_ODD = re.compile(r"[\t\r\v\f\x1c-\x1f<&\\\x7f]")
+EXCELS = "_x000"
+# Of one length with the text, so that spans stay true: a line end is a line feed, other white space
+# a blank. Characters without a width join the letters around them, else they are blanks.
+ODD = re.compile(
+    rf"(?=[^ -%'-;=-\[\]^`-~])(?:(?P<end>{_RUN})"  # most characters are passed over at once
+    rf"|(?P<unseen>(?:{_UNSEEN}|[{_HIDDEN}])+)|(?P<apart>{_tags(_APART)})"
+    rf"|&(?P<entity>{'|'.join(ENTITIES)}|{_NUMBER});|(?P<stop>[{''.join(STOPS)}])"
+    rf"|(?P<tab>(?-i:\\t){_NO_ESCAPE_T})"
+    r"|(?P<blank>[^\S\n ]))",
+    re.IGNORECASE,
+)
