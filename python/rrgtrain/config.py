@@ -126,6 +126,14 @@ def dump_config(cfg: Any, path: str | Path, comments: Sequence[str] = ()) -> Non
     atomic_write(path, text, private=redacted(text) != text)
 
 
+def replaced(cfg: T, **changes: Any) -> T:
+    """Do as `dataclasses.replace`, and keep what was written of all else, `${...}` in it."""
+    other = dataclasses.replace(cfg, **changes)  # type: ignore[type-var]
+    if _WRITTEN in vars(cfg):
+        vars(other)[_WRITTEN] = vars(cfg)[_WRITTEN]
+    return other
+
+
 def interpolated(cfg: Any, keys: Iterable[str]) -> dict[str, Any]:
     """Return what was written for those dotted keys where that is or holds `${...}`."""
     written, resolved = vars(cfg).get(_WRITTEN, (None, None))

@@ -19,7 +19,7 @@ from rrgpolicy.model.trainable import training_only
 from rrgpolicy.ranks import nodes, ranks, sharding
 from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.algorithms import Algorithm, build_algorithm
-from rrgtrain.config import dump_config
+from rrgtrain.config import dump_config, replaced
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.run.checked import SERVED, check
@@ -93,7 +93,7 @@ class Stages:
         if verb is not None and recipe.reward.cache is None:
             # what models read in references is not read again after a resume
             reward = dataclasses.replace(recipe.reward, cache=str(out / "cache"))
-            recipe = dataclasses.replace(recipe, reward=reward)
+            recipe = replaced(recipe, reward=reward)
         checked = check(recipe, out, sft=sft, rl=rl)
         with ranks.main_first():
             run = RunDir(out)

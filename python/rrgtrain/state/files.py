@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from rrgclinical.common.shown import hidden
 from rrgpolicy.model.load import base_of_adapter
 from rrgpolicy.model.whole import fetch
 from rrgtrain.schema import PROMPT_STYLES, PolicySettings, RewardSettings, RlSettings
@@ -31,11 +32,16 @@ def start_files(policy: PolicySettings, rl: RlSettings, reward: RewardSettings) 
         found["rl.reference"] = file_digests(reference)
     prompt = Path(policy.prompt).expanduser()
     if policy.prompt not in PROMPT_STYLES and prompt.is_file():
-        found["policy.prompt"] = {prompt.name: file_digest(prompt)}
+        found["policy.prompt"] = {_name(policy.prompt): file_digest(prompt)}
     table = reward.options.get("severity", {}).get("table")
     if table and (file := Path(str(table)).expanduser()).is_file():
-        found["reward.options.severity.table"] = {file.name: file_digest(file)}
+        found["reward.options.severity.table"] = {_name(table): file_digest(file)}
     return {f"{key}: {name}": d for key, files in found.items() for name, d in files.items()}
+
+
+def _name(file: str) -> str:
+    """Name a file as a checkpoint may keep it: of `${oc.env:KEY}` what was written."""
+    return Path(hidden(str(file))).name
 
 
 def file_digests(checkpoint: str) -> dict[str, str]:
