@@ -30,7 +30,7 @@ from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
 from rrgtrain.state.experiment import digest_of, require_settled, settled
 from rrgtrain.state.files import start_files
-from rrgtrain.state.history import as_line, changes_of, settings_of
+from rrgtrain.state.history import as_line, behind, changes_of, settings_of
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.remembered import to_remember
 from rrgtrain.state.rundir import RunDir
@@ -128,6 +128,7 @@ class Stages:
                 checkpointer.grace = recipe.state.grace
                 if ranks.is_main():
                     checkpointer.values = settings_of(run.config)
+                    checkpointer.behind = behind(asked)
                 if resume:
                     where = checkpointer.resume()
                     if ranks.is_main():
@@ -299,7 +300,9 @@ def _tell_changes(
         "row": len(run.metrics.read_bytes().splitlines()),
     }
     known = len(about.get("changes", []))
-    checkpointer.changes = changes_of(about, before, checkpointer.values, place)
+    checkpointer.changes = changes_of(
+        about, before, checkpointer.values, place, checkpointer.behind
+    )
     lines = [as_line(change) for change in checkpointer.changes]
     for line in lines[known:]:
         print(f"rrgtrain: {line}", file=sys.stderr)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from rrgclinical.common.shown import hidden
@@ -37,6 +40,25 @@ def start_files(policy: PolicySettings, rl: RlSettings, reward: RewardSettings) 
     if table and (file := Path(str(table)).expanduser()).is_file():
         found["reward.options.severity.table"] = {_name(table): file_digest(file)}
     return {f"{key}: {name}": d for key, files in found.items() for name, d in files.items()}
+
+
+def code_files(named: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Map the files of functions of one's own to digests, "reward.terms: mine.py" for instance.
+
+    named: by the setting, names of which those of `package.module:function` count. What such a file
+    imports is not followed.
+    """
+    found = {}
+    for key, name in ((key, name) for key, names in named.items() for name in names):
+        module, colon, _ = name.partition(":")
+        with suppress(ImportError, SyntaxError, ValueError):  # told where the function is called
+            spec = find_spec(module) if colon else None
+            if spec is not None and spec.has_location and spec.origin is not None:
+                file = Path(spec.origin)
+                depth = module.count(".") + 1 + (spec.submodule_search_locations is not None)
+                shown = str(Path(*file.parts[-depth:])) if hidden(name) == name else hidden(name)
+                found[f"{key}: {shown}"] = file_digest(file)
+    return found
 
 
 def _name(file: str) -> str:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from rrgclinical.common.shown import one_line, redacted
-from rrgtrain.state.experiment import leaves
+from rrgtrain.config import interpolated
+from rrgtrain.schema import Recipe
+from rrgtrain.state.experiment import digest_of, leaves
+from rrgtrain.state.files import code_files
+
+# Settings that may name a reader of one's own.
+_READERS = "reward.labeller reward.extractor edit.extractor token_weights.labeller".split()
 
 Change = dict[str, Any]
 """A changed setting: `step` and `resumed` (where the run went on), `row` (rows of metrics logged
-before), `key`, `old` and `new`."""
+before), `key`, `old` and `new`; the two are equal where what stands behind them has changed."""
 
 
 def settings_of(config: Path) -> dict[str, str]:
@@ -26,27 +33,54 @@ def settings_of(config: Path) -> dict[str, str]:
     return {key: _shown(value) for key, value in leaves(values)}
 
 
+def behind(recipe: Recipe) -> dict[str, str]:
+    """Digest what may change behind a setting whose text stays.
+
+    By the setting what its `${...}` stands for, and by "reward.terms: mine.py" the file of a
+    function of one's own.
+    """
+    values = dict(leaves(asdict(recipe)))
+    code = {
+        "reward.terms": recipe.reward.terms,
+        "rl.algorithm": recipe.rl.algorithm.split("+"),
+        **{key: [values[key]] for key in _READERS if values[key]},
+    }
+    return {k: digest_of(values[k]) for k in interpolated(recipe, values)} | code_files(code)
+
+
 def changes_of(
-    about: Mapping[str, Any], before: Mapping[str, str], now: Mapping[str, str], place: Change
+    about: Mapping[str, Any],
+    before: Mapping[str, str],
+    now: Mapping[str, str],
+    place: Change,
+    digests: Mapping[str, str] | None = None,
 ) -> list[Change]:
     """List what resumes have changed up to the one at `place`, that one included.
 
     `about` describes the checkpoint that the run goes on from: it knows the changes before it and
     the settings of its steps. `before`, those of config.yaml, stands in where it does not. A
-    setting that only one version of the schema has is no change.
+    setting that only one version of the schema has is no change. digests: of `behind`, now.
     """
     before = about.get("values") or before
     keys = [key for key, value in now.items() if before.get(key, value) != value]
     made = [{**place, "key": key, "old": before[key], "new": now[key]} for key in keys]
+    known = about.get("behind", {})
+    for name, digest in (digests or {}).items():
+        key, _, file = name.partition(": ")
+        if known.get(name, digest) != digest and (file or key not in keys):
+            made.append({**place, "key": key, "old": file or now[key], "new": file or now[key]})
     return [*about.get("changes", []), *made]
 
 
 def as_line(change: Change) -> str:
     """Write a change as "from step N: key old -> new (resumed ...)"."""
-    return (
-        f"from step {change['step']}: {change['key']} {change['old']} -> {change['new']} "
-        f"(resumed {change['resumed']})"
-    )
+    key, old, new = change["key"], change["old"], change["new"]
+    how = f"{key} {old} -> {new}"
+    if old == new:
+        how = f"{key}: {old} has changed"
+        if "${" in old:
+            how = f"{key}: {old} stands for another value than before"
+    return f"from step {change['step']}: {how} (resumed {change['resumed']})"
 
 
 def _shown(value: Any) -> str:

@@ -7,11 +7,13 @@ import math
 import warnings
 from typing import Any
 
+from rrgclinical.common.shown import hidden
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks.sharding import load_weights
 from rrgreport.judged import changes_reward
 from rrgtrain.schema import EvalSettings, RewardSettings, SftSettings
 from rrgtrain.state.experiment import digest_of, leaves
+from rrgtrain.state.files import code_files
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
 
 Judged = dict[str, Any]
@@ -20,6 +22,9 @@ BY = "eval.best_by"
 NEVER = -1
 """Step of the best validation where there was none."""
 _JUDGED = "eval.limit eval.max_new_tokens eval.truth reward.labeller reward.against reward.blocks"
+
+_CODE = ("reward.terms", "reward.labeller", "reward.extractor")
+_DIGEST = "digest "
 
 
 class Best:
@@ -61,7 +66,7 @@ class Best:
         if changed:
             self.value = -math.inf
         if changed and self.step != NEVER:
-            told = ", ".join(f"{k}={before[k]} (now {self.judged.get(k)})" for k in changed)
+            told = ", ".join(_other(k, before[k], self.judged.get(k)) for k in changed)
             warnings.warn(
                 f"the checkpoint chose its best weights by validations with {told}; they are "
                 "chosen anew from the next validation on",
@@ -144,8 +149,22 @@ def judged_settings(evaluation: EvalSettings, reward: RewardSettings) -> Judged:
         keys += [key for key in values if changes_reward(key)]
     else:
         options = {k: v for k, v in options.items() if k == reward.labeller}
-    # no values: one may be what `${oc.env:KEY}` stands for
-    return {**{k: values[k] for k in keys}, "reward.options": digest_of(options)}
+    named = {k: values[k] if k == "reward.terms" else [values[k]] for k in keys if k in _CODE}
+    judged = {k: _kept(values[k]) for k in keys} | code_files(named)
+    return {**judged, "reward.options": digest_of(options)}
+
+
+def _kept(value: Any) -> Any:
+    """Keep no value that `${oc.env:KEY}` stands for: its digest."""
+    text = json.dumps(value)
+    return value if hidden(text) == text else f"{_DIGEST}{digest_of(value)}"
+
+
+def _other(key: str, before: Any, now: Any) -> str:
+    """Say that a setting is another one than before; of a digest without it."""
+    if key == "reward.options" or ": " in key or f"{before}".startswith(_DIGEST):
+        return f"another {key.rpartition(': ')[2]}"
+    return f"{key}={before} (now {now})"
 
 
 def chosen_of(
