@@ -182,6 +182,13 @@ def _resolved(schema: Any, written: Any, places: Mapping[str, str]) -> Any:
         raise UserError(
             f"{places.get(key, 'recipe')}: {key}: {hidden(_first_line(error))}; {mend}"
         ) from None
+    except RecursionError as error:
+        found = re.search(r"full_key: (\S+)", str(error))
+        key = found[1] if found else "the recipe"
+        raise UserError(
+            f"{places.get(key, 'recipe')}: {key} holds ${{...}} within ${{...}}, too deep to be "
+            "read, or in a circle; write the value out"
+        ) from None
     return _typed(schema, resolved)
 
 
