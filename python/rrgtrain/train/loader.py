@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -220,3 +221,13 @@ def _leave_signals(worker: int) -> None:
     for number in (*WARNINGS, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    sys.excepthook = _unless_hung_up
+
+
+def _unless_hung_up(kind: Any, error: BaseException, trace: Any) -> None:
+    """Print an error, but not that the trainer, stopped while it took an image, has hung up.
+
+    A thread of multiprocessing hands images on, and prints by this hook what it meets.
+    """
+    if not isinstance(error, ConnectionError | EOFError):
+        sys.__excepthook__(kind, error, trace)
