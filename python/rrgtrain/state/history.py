@@ -17,7 +17,7 @@ from rrgtrain.state.experiment import digest_of, leaves
 from rrgtrain.state.files import code_files
 
 # Settings that may name a reader of one's own.
-_READERS = "reward.labeller reward.extractor edit.extractor token_weights.labeller".split()
+_READERS = ("reward.labeller", "reward.extractor", "edit.extractor", "token_weights.labeller")
 
 Change = dict[str, Any]
 """A changed setting: `step` and `resumed` (where the run went on), `row` (rows of metrics logged
