@@ -129,8 +129,7 @@ def dump_config(cfg: Any, path: str | Path, comments: Sequence[str] = ()) -> Non
 def replaced(cfg: T, **changes: Any) -> T:
     """Do as `dataclasses.replace`, and keep what was written of all else, `${...}` in it."""
     other = dataclasses.replace(cfg, **changes)  # type: ignore[type-var]
-    if _WRITTEN in vars(cfg):
-        vars(other)[_WRITTEN] = vars(cfg)[_WRITTEN]
+    vars(other).update({name: v for name, v in vars(cfg).items() if name == _WRITTEN})
     return other
 
 
@@ -176,19 +175,12 @@ def _resolved(schema: Any, written: Any, places: Mapping[str, str]) -> Any:
     _hide_variables(written)
     try:
         resolved = OmegaConf.to_container(OmegaConf.create(written), resolve=True)
-    except OmegaConfBaseException as error:
-        key = error.full_key or "the recipe"
-        mend = "give it a value, or point ${...} at a key that exists"
-        raise UserError(
-            f"{places.get(key, 'recipe')}: {key}: {hidden(_first_line(error))}; {mend}"
-        ) from None
-    except RecursionError as error:
+    except (OmegaConfBaseException, RecursionError) as error:
         found = re.search(r"full_key: (\S+)", str(error))
         key = found[1] if found else "the recipe"
-        raise UserError(
-            f"{places.get(key, 'recipe')}: {key} holds ${{...}} within ${{...}}, too deep to be "
-            "read, or in a circle; write the value out"
-        ) from None
+        why = "nested too deep" if isinstance(error, RecursionError) else _first_line(error)
+        mend = "give it a value, or point ${...} at a key that exists"
+        raise UserError(f"{places.get(key, 'recipe')}: {key}: {hidden(why)}; {mend}") from None
     return _typed(schema, resolved)
 
 

@@ -102,8 +102,7 @@ def test_interpolation_follows_a_later_override(tmp_path: Path) -> None:
     assert "'nope' not found" in refused(None, "seed=${nope}")
     deep = write(tmp_path, "deep", f"seed: '{'${a:' * 200}1{'}' * 200}'\n")
     assert refused(deep) == (
-        f"{deep}:1: seed holds ${{...}} within ${{...}}, too deep to be read, or in a circle; "
-        "write the value out"
+        f"{deep}:1: seed: nested too deep; give it a value, or point ${{...}} at a key that exists"
     )
 
 

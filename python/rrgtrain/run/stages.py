@@ -127,8 +127,7 @@ class Stages:
                 checkpointer.settings = begun
                 checkpointer.grace = recipe.state.grace
                 if ranks.is_main():
-                    checkpointer.values = settings_of(run.config)
-                    checkpointer.behind = behind(asked)
+                    checkpointer.values = settings_of(run.config) | behind(asked)
                 if resume:
                     where = checkpointer.resume()
                     if ranks.is_main():
@@ -300,9 +299,7 @@ def _tell_changes(
         "row": len(run.metrics.read_bytes().splitlines()),
     }
     known = len(about.get("changes", []))
-    checkpointer.changes = changes_of(
-        about, before, checkpointer.values, place, checkpointer.behind
-    )
+    checkpointer.changes = changes_of(about, before, checkpointer.values, place)
     lines = [as_line(change) for change in checkpointer.changes]
     for line in lines[known:]:
         print(f"rrgtrain: {line}", file=sys.stderr)

@@ -63,8 +63,6 @@ class Checkpointer(NullCheckpointer):
         self.settings: dict[str, str] = {}
         # The settings of its steps as config.yaml shows them, see `history.changes_of`.
         self.values: dict[str, str] = {}
-        # What may change behind them, see `history.behind`.
-        self.behind: dict[str, str] = {}
         # The description of the checkpoint that a resume goes on from.
         self.resumed_from: dict[str, Any] = {}
         self._done: dict[str, State] = {}
@@ -269,7 +267,6 @@ class Checkpointer(NullCheckpointer):
         self.wait()
         about = {name: self._before[name] for name in ("verb", "stage", "step")}
         about |= {"settings": self.settings, "values": self.values, "changes": [*self.changes]}
-        about["behind"] = self.behind
         with self._naming_last_checkpoint():
             self._log.sync()
             self._store.begin(label, self._before, about, self._tagged)

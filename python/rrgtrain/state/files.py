@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from importlib.util import find_spec
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from rrgclinical.common.files import WEIGHTS, file_digest
+from rrgclinical.common.resolve import own_files
 from rrgclinical.common.shown import hidden
 from rrgpolicy.model.load import base_of_adapter
 from rrgpolicy.model.whole import fetch
 from rrgtrain.schema import PROMPT_STYLES, PolicySettings, RewardSettings, RlSettings
 from rrgtrain.state.remembered import FILE, TINY, known_base
 
-# Another training moves weights everywhere: it shows in blocks along a file.
-_BLOCKS, _BLOCK = 64, 1 << 16
-_WEIGHTS = (".safetensors", ".bin")
-_READ = (*_WEIGHTS, ".json", ".jinja", ".txt", ".model")
+# Settings that may name functions of one's own.
+_CODE = ("reward.terms", "reward.labeller", "reward.extractor", "edit.extractor")
+_CODE += ("token_weights.labeller", "rl.algorithm")
+_READ = (*WEIGHTS, ".json", ".jinja", ".txt", ".model")
 
 
 def start_files(policy: PolicySettings, rl: RlSettings, reward: RewardSettings) -> dict[str, str]:
@@ -35,35 +35,18 @@ def start_files(policy: PolicySettings, rl: RlSettings, reward: RewardSettings) 
         found["rl.reference"] = file_digests(reference)
     prompt = Path(policy.prompt).expanduser()
     if policy.prompt not in PROMPT_STYLES and prompt.is_file():
-        found["policy.prompt"] = {_name(policy.prompt): file_digest(prompt)}
+        found["policy.prompt"] = {Path(hidden(policy.prompt)).name: file_digest(prompt)}
     table = reward.options.get("severity", {}).get("table")
     if table and (file := Path(str(table)).expanduser()).is_file():
-        found["reward.options.severity.table"] = {_name(table): file_digest(file)}
+        found["reward.options.severity.table"] = {Path(hidden(str(table))).name: file_digest(file)}
     return {f"{key}: {name}": d for key, files in found.items() for name, d in files.items()}
 
 
-def code_files(named: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Map the files of functions of one's own to digests, "reward.terms: mine.py" for instance.
-
-    named: by the setting, names of which those of `package.module:function` count. What such a file
-    imports is not followed.
-    """
-    found = {}
-    for key, name in ((key, name) for key, names in named.items() for name in names):
-        module, colon, _ = name.partition(":")
-        with suppress(ImportError, SyntaxError, ValueError):  # told where the function is called
-            spec = find_spec(module) if colon else None
-            if spec is not None and spec.has_location and spec.origin is not None:
-                file = Path(spec.origin)
-                depth = module.count(".") + 1 + (spec.submodule_search_locations is not None)
-                shown = str(Path(*file.parts[-depth:])) if hidden(name) == name else hidden(name)
-                found[f"{key}: {shown}"] = file_digest(file)
-    return found
-
-
-def _name(file: str) -> str:
-    """Name a file as a checkpoint may keep it: of `${oc.env:KEY}` what was written."""
-    return Path(hidden(str(file))).name
+def code_files(values: Mapping[str, Any]) -> dict[str, str]:
+    """Map files of one's own functions, as "reward.terms: mine.py", to digests; no imports."""
+    named = {key: values[key] for key in _CODE if values.get(key)}
+    found = {k: own_files(v.split("+") if isinstance(v, str) else v) for k, v in named.items()}
+    return {f"{k}: {name}": file_digest(f) for k, fs in found.items() for name, f in fs.items()}
 
 
 def file_digests(checkpoint: str) -> dict[str, str]:
@@ -80,16 +63,3 @@ def file_digests(checkpoint: str) -> dict[str, str]:
         base = file_digests(base_of_adapter(str(path)))
         digests |= {f"{name} of its base": digest for name, digest in base.items()}
     return digests
-
-
-def file_digest(file: Path) -> str:
-    """Digest a file; of weights the size and 64 blocks along it."""
-    with file.open("rb") as stream:
-        if file.suffix not in _WEIGHTS:
-            return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
-        size = file.stat().st_size
-        digest = hashlib.sha256(f"{size}\n".encode())
-        for place in range(_BLOCKS):
-            stream.seek(size * place // _BLOCKS)
-            digest.update(stream.read(_BLOCK))
-    return digest.hexdigest()[:16]

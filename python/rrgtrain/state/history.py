@@ -16,8 +16,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import digest_of, leaves
 from rrgtrain.state.files import code_files
 
-# Settings that may name a reader of one's own.
-_READERS = ("reward.labeller", "reward.extractor", "edit.extractor", "token_weights.labeller")
+_BEHIND = "behind "
 
 Change = dict[str, Any]
 """A changed setting: `step` and `resumed` (where the run went on), `row` (rows of metrics logged
@@ -40,34 +39,28 @@ def behind(recipe: Recipe) -> dict[str, str]:
     function of one's own.
     """
     values = dict(leaves(asdict(recipe)))
-    code = {
-        "reward.terms": recipe.reward.terms,
-        "rl.algorithm": recipe.rl.algorithm.split("+"),
-        **{key: [values[key]] for key in _READERS if values[key]},
-    }
-    return {k: digest_of(values[k]) for k in interpolated(recipe, values)} | code_files(code)
+    found = {k: digest_of(values[k]) for k in interpolated(recipe, values)} | code_files(values)
+    return {f"{_BEHIND}{name}": digest for name, digest in found.items()}
 
 
 def changes_of(
-    about: Mapping[str, Any],
-    before: Mapping[str, str],
-    now: Mapping[str, str],
-    place: Change,
-    digests: Mapping[str, str] | None = None,
+    about: Mapping[str, Any], before: Mapping[str, str], now: Mapping[str, str], place: Change
 ) -> list[Change]:
     """List what resumes have changed up to the one at `place`, that one included.
 
     `about` describes the checkpoint that the run goes on from: it knows the changes before it and
     the settings of its steps. `before`, those of config.yaml, stands in where it does not. A
-    setting that only one version of the schema has is no change. digests: of `behind`, now.
+    setting that only one version of the schema has is no change.
+    now: of `settings_of` and `behind`.
     """
     before = about.get("values") or before
     keys = [key for key, value in now.items() if before.get(key, value) != value]
-    made = [{**place, "key": key, "old": before[key], "new": now[key]} for key in keys]
-    known = about.get("behind", {})
-    for name, digest in (digests or {}).items():
-        key, _, file = name.partition(": ")
-        if known.get(name, digest) != digest and (file or key not in keys):
+    made = []
+    for name in keys:
+        key, _, file = name.removeprefix(_BEHIND).partition(": ")
+        if name == key:
+            made.append({**place, "key": key, "old": before[key], "new": now[key]})
+        elif file or key not in keys:
             made.append({**place, "key": key, "old": file or now[key], "new": file or now[key]})
     return [*about.get("changes", []), *made]
 
@@ -77,9 +70,8 @@ def as_line(change: Change) -> str:
     key, old, new = change["key"], change["old"], change["new"]
     how = f"{key} {old} -> {new}"
     if old == new:
-        how = f"{key}: {old} has changed"
-        if "${" in old:
-            how = f"{key}: {old} stands for another value than before"
+        how = "stands for another value than before" if "${" in old else "has changed"
+        how = f"{key}: {old} {how}"
     return f"from step {change['step']}: {how} (resumed {change['resumed']})"
 
 

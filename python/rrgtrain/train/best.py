@@ -23,7 +23,6 @@ NEVER = -1
 """Step of the best validation where there was none."""
 _JUDGED = "eval.limit eval.max_new_tokens eval.truth reward.labeller reward.against reward.blocks"
 
-_CODE = ("reward.terms", "reward.labeller", "reward.extractor")
 _DIGEST = "digest "
 
 
@@ -149,15 +148,11 @@ def judged_settings(evaluation: EvalSettings, reward: RewardSettings) -> Judged:
         keys += [key for key in values if changes_reward(key)]
     else:
         options = {k: v for k, v in options.items() if k == reward.labeller}
-    named = {k: values[k] if k == "reward.terms" else [values[k]] for k in keys if k in _CODE}
-    judged = {k: _kept(values[k]) for k in keys} | code_files(named)
-    return {**judged, "reward.options": digest_of(options)}
-
-
-def _kept(value: Any) -> Any:
-    """Keep no value that `${oc.env:KEY}` stands for: its digest."""
-    text = json.dumps(value)
-    return value if hidden(text) == text else f"{_DIGEST}{digest_of(value)}"
+    # no values that `${oc.env:KEY}` stands for, but digests
+    judged = {key: values[key] for key in keys}
+    secret = [k for k, v in judged.items() if hidden(f"{v}") != f"{v}"]
+    kept = judged | {k: f"{_DIGEST}{digest_of(judged[k])}" for k in secret} | code_files(judged)
+    return {**kept, "reward.options": digest_of(options)}
 
 
 def _other(key: str, before: Any, now: Any) -> str:

@@ -22,6 +22,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from rrgclinical.common.processes import unless_hung_up
 from rrgclinical.common.stop import WARNINGS
 from rrgdata.images.in_flight import InFlight
 from rrgdata.images.read import area_of, read_image
@@ -221,13 +222,4 @@ def _leave_signals(worker: int) -> None:
     for number in (*WARNINGS, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
-    sys.excepthook = _unless_hung_up
-
-
-def _unless_hung_up(kind: Any, error: BaseException, trace: Any) -> None:
-    """Print an error, but not that the trainer, stopped while it took an image, has hung up.
-
-    A thread of multiprocessing hands images on, and prints by this hook what it meets.
-    """
-    if not isinstance(error, ConnectionError | EOFError):
-        sys.__excepthook__(kind, error, trace)
+    sys.excepthook = unless_hung_up
