@@ -176,8 +176,8 @@ def _resolved(schema: Any, written: Any, places: Mapping[str, str]) -> Any:
     try:
         resolved = OmegaConf.to_container(OmegaConf.create(written), resolve=True)
     except (OmegaConfBaseException, RecursionError) as error:
-        found = re.search(r"full_key: (\S+)", str(error))
-        key = found[1] if found else "the recipe"
+        place = re.search(r"full_key: (\S+)", str(error))
+        key = place[1] if place else "the recipe"
         why = "nested too deep" if isinstance(error, RecursionError) else _first_line(error)
         mend = "give it a value, or point ${...} at a key that exists"
         raise UserError(f"{places.get(key, 'recipe')}: {key}: {hidden(why)}; {mend}") from None

@@ -52,7 +52,7 @@ def own_files(names: Iterable[str]) -> dict[str, Path]:
 
     By the file's path below its package's folder; one that `${oc.env:KEY}` stands for, by that.
     """
-    found = {}
+    files = {}
     for name in names:
         module, colon, _ = name.partition(":")
         with suppress(ImportError, SyntaxError, ValueError):  # told where the function is called
@@ -61,8 +61,8 @@ def own_files(names: Iterable[str]) -> dict[str, Path]:
                 file = Path(spec.origin)
                 depth = module.count(".") + 1 + (spec.submodule_search_locations is not None)
                 written = hidden(name)
-                found[written if written != name else str(Path(*file.parts[-depth:]))] = file
-    return found
+                files[written if written != name else str(Path(*file.parts[-depth:]))] = file
+    return files
 
 
 def choose(

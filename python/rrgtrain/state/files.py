@@ -15,8 +15,10 @@ from rrgtrain.schema import PROMPT_STYLES, PolicySettings, RewardSettings, RlSet
 from rrgtrain.state.remembered import FILE, TINY, known_base
 
 # Settings that may name functions of one's own.
-_CODE = ("reward.terms", "reward.labeller", "reward.extractor", "edit.extractor")
-_CODE += ("token_weights.labeller", "rl.algorithm")
+_CODE = (
+    *("reward.terms", "reward.labeller", "reward.extractor", "edit.extractor"),
+    *("token_weights.labeller", "rl.algorithm"),
+)
 _READ = (*WEIGHTS, ".json", ".jinja", ".txt", ".model")
 
 
@@ -45,8 +47,8 @@ def start_files(policy: PolicySettings, rl: RlSettings, reward: RewardSettings) 
 def code_files(values: Mapping[str, Any]) -> dict[str, str]:
     """Map files of one's own functions, as "reward.terms: mine.py", to digests; no imports."""
     named = {key: values[key] for key in _CODE if values.get(key)}
-    found = {k: own_files(v.split("+") if isinstance(v, str) else v) for k, v in named.items()}
-    return {f"{k}: {name}": file_digest(f) for k, fs in found.items() for name, f in fs.items()}
+    files = {k: own_files(v.split("+") if isinstance(v, str) else v) for k, v in named.items()}
+    return {f"{k}: {name}": file_digest(f) for k, fs in files.items() for name, f in fs.items()}
 
 
 def file_digests(checkpoint: str) -> dict[str, str]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from rrgclinical.common.shown import one_line, redacted
-from rrgtrain.config import interpolated
-from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import digest_of, leaves
 from rrgtrain.state.files import code_files
 
@@ -32,15 +29,14 @@ def settings_of(config: Path) -> dict[str, str]:
     return {key: _shown(value) for key, value in leaves(values)}
 
 
-def behind(recipe: Recipe) -> dict[str, str]:
+def behind(values: Mapping[str, Any], written: Iterable[str]) -> dict[str, str]:
     """Digest what may change behind a setting whose text stays.
 
-    By the setting what its `${...}` stands for, and by "reward.terms: mine.py" the file of a
-    function of one's own.
+    values: of all settings. By the setting what `${...}` stands for in those that are `written`
+    so, and by "reward.terms: mine.py" the file of a function of one's own.
     """
-    values = dict(leaves(asdict(recipe)))
-    found = {k: digest_of(values[k]) for k in interpolated(recipe, values)} | code_files(values)
-    return {f"{_BEHIND}{name}": digest for name, digest in found.items()}
+    digests = {key: digest_of(values[key]) for key in written} | code_files(values)
+    return {f"{_BEHIND}{name}": digest for name, digest in digests.items()}
 
 
 def changes_of(

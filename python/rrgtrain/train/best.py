@@ -151,8 +151,8 @@ def judged_settings(evaluation: EvalSettings, reward: RewardSettings) -> Judged:
     # no values that `${oc.env:KEY}` stands for, but digests
     judged = {key: values[key] for key in keys}
     secret = [k for k, v in judged.items() if hidden(f"{v}") != f"{v}"]
-    kept = judged | {k: f"{_DIGEST}{digest_of(judged[k])}" for k in secret} | code_files(judged)
-    return {**kept, "reward.options": digest_of(options)}
+    digests = {k: f"{_DIGEST}{digest_of(judged[k])}" for k in secret} | code_files(judged)
+    return {**judged, **digests, "reward.options": digest_of(options)}
 
 
 def _other(key: str, before: Any, now: Any) -> str:
