@@ -126,6 +126,13 @@ def dump_config(cfg: Any, path: str | Path, comments: Sequence[str] = ()) -> Non
     atomic_write(path, text, private=redacted(text) != text)
 
 
+def replaced(cfg: T, **changes: Any) -> T:
+    """Do as `dataclasses.replace`, and keep what was written of all else, `${...}` in it."""
+    other = dataclasses.replace(cfg, **changes)  # type: ignore[type-var]
+    vars(other).update({name: v for name, v in vars(cfg).items() if name == _WRITTEN})
+    return other
+
+
 def interpolated(cfg: Any, keys: Iterable[str]) -> dict[str, Any]:
     """Return what was written for those dotted keys where that is or holds `${...}`."""
     written, resolved = vars(cfg).get(_WRITTEN, (None, None))
@@ -168,12 +175,12 @@ def _resolved(schema: Any, written: Any, places: Mapping[str, str]) -> Any:
     _hide_variables(written)
     try:
         resolved = OmegaConf.to_container(OmegaConf.create(written), resolve=True)
-    except OmegaConfBaseException as error:
-        key = error.full_key or "the recipe"
+    except (OmegaConfBaseException, RecursionError) as error:
+        place = re.search(r"full_key: (\S+)", str(error))
+        key = place[1] if place else "the recipe"
+        why = "nested too deep" if isinstance(error, RecursionError) else _first_line(error)
         mend = "give it a value, or point ${...} at a key that exists"
-        raise UserError(
-            f"{places.get(key, 'recipe')}: {key}: {hidden(_first_line(error))}; {mend}"
-        ) from None
+        raise UserError(f"{places.get(key, 'recipe')}: {key}: {hidden(why)}; {mend}") from None
     return _typed(schema, resolved)
 
 

@@ -242,6 +242,11 @@ def test_annotations_are_told_apart(tmp_path: Path) -> None:
 def test_a_layout_that_is_none_or_two_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no layout is recognised .*data.source=.*mimic_cxr"):
         guess_source(tmp_path)
+    (tmp_path / "mine.csv").write_text("")
+    assert guess_source(tmp_path) == "table"
+    (tmp_path / "other.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"no layout is recognised"):
+        guess_source(tmp_path)
     (tmp_path / "labels.csv").write_text("")
     (tmp_path / "NLMCXR_reports").mkdir()
     with pytest.raises(UserError, match=r"looks like nih and open_i; name it by data.source"):

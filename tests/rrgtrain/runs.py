@@ -150,14 +150,15 @@ def command(
     at: At | None = None,
     kill_at: float | None = None,
     main: str = "rrgtrain.cli",
+    world: dict[str, str] | None = None,
 ) -> Done:
     """`rrgtrain WORDS` in a process of its own; at `kill_at` CPU seconds it gets kill -9.
 
     CPU seconds, for the moment to be the same on a busy machine. main: the module whose `main`
-    takes the words.
+    takes the words. world: variables of its environment.
     """
     out, err = cwd / "out.txt", cwd / "err.txt"
-    process, seconds = _start(words, cwd, at, main=main), 0.0
+    process, seconds = _start(words, cwd, at, world, main), 0.0
     assert process.pid is not None
     while process.is_alive():
         with contextlib.suppress(OSError):  # it has just ended

@@ -100,6 +100,10 @@ def test_interpolation_follows_a_later_override(tmp_path: Path) -> None:
     path = write(tmp_path, "r", "optimiser:\n  steps: ${seed}\n")
     assert load_config(Tiny, path, ["seed=7"]).optimiser.steps == 7
     assert "'nope' not found" in refused(None, "seed=${nope}")
+    deep = write(tmp_path, "deep", f"seed: '{'${a:' * 200}1{'}' * 200}'\n")
+    assert refused(deep) == (
+        f"{deep}:1: seed: nested too deep; give it a value, or point ${{...}} at a key that exists"
+    )
 
 
 def test_unknown_key_names_file_line_key_and_nearest_path(tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
+import shutil
 import stat
 import warnings
 from pathlib import Path
 
 import pytest
 
+import rrgtrain
 from rrgclinical.common.shown import hidden, redacted, shown_url, without
 from rrgtrain.cli import main
 from rrgtrain.config import dump_config, load_config
@@ -18,7 +21,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.schema.keys import settings
 from rrgtrain.state.remembered import FILE, remembered
-from tests.rrgtrain.common import remember
+from tests.rrgtrain.common import phantoms, remember
 from tests.rrgtrain.runs import TINY_RUN
 
 TEXT, NUMBER = "sk-VERY/SECRET'é&123", "-98765432109"
@@ -186,3 +189,51 @@ def test_a_server_s_echo_of_a_key_is_hidden_whole_in_part_and_encoded() -> None:
         begin, end = len(before) * 4 // 3 + 2, (len(before) + len(key)) * 4 // 3 - 2
         assert encoded[begin : begin + 4] not in shown and encoded[end - 4 : end] not in shown
     assert without("all is well", ["", key]) == hidden("all is well") == "all is well"
+
+
+@pytest.fixture(scope="module")
+def kept_of_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list[str]]:
+    """What sft, rl and export leave of settings from the environment, and the values."""
+    home = tmp_path_factory.mktemp("runs")
+    data, prompt = home / "SECRET-data", home / "SECRET-prompt.txt"
+    shutil.copytree(phantoms(), data)
+    prompt.write_text("Write the report of {current}")
+    named = {"D": str(data), "P": str(prompt), "S": "val+train"}
+    words = [word for word in TINY if not word.startswith("data.")]
+    words += ["data.source=iu_xray", "data.root=${oc.env:D}", "policy.prompt=${oc.env:P}"]
+    words += ["data.splits={train: '${oc.env:S}'}", "sft.steps=1", "rl.steps=1", "rl.eval_every=1"]
+    left = [home / name for name in ("sft", "rl", "exported")]
+    tuned = str(left[0] / "checkpoints" / "sft")
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, value in named.items():
+            patch.setenv(name, value)
+        assert main(["sft", *words, "--out", str(left[0])]) == 0
+        assert main(["rl", *words, "--from", tuned, "--out", str(left[1])]) == 0
+        assert (
+            main(["export", str(left[1] / "checkpoints" / "editgrpo"), "--out", str(left[2])]) == 0
+        )
+    return left, ["SECRET-data", "SECRET-prompt", "val+train"]
+
+
+def test_what_whole_runs_leave_is_without_values(
+    kept_of_runs: tuple[list[Path], list[str]],
+) -> None:
+    left, values = kept_of_runs
+    files = [path for folder in left for path in folder.rglob("*") if path.is_file()]
+    holding = {
+        (str(path.relative_to(left[0].parent)), value)
+        for path in files
+        for value in values
+        if value.encode() in path.read_bytes()
+    }
+    assert holding == set()
+    kept = (left[1] / "checkpoints" / "editgrpo" / FILE).read_text()
+    assert all(f"${{oc.env:{name}}}" in kept for name in "DPS")
+
+
+def test_no_recipe_is_copied_without_what_was_written() -> None:
+    """`dataclasses.replace` forgets `${...}`, so that its values are kept; `replaced` does not."""
+    root = Path(rrgtrain.__file__).parent
+    copied = re.compile(r"\breplace\(\s*[\w.]*recipe,")
+    assert [str(f) for f in root.rglob("*.py") if copied.search(f.read_text())] == []

@@ -114,6 +114,14 @@ def outside_line(error: BaseException) -> str:
     return ""
 
 
+def not_written(out: Path, error: Exception) -> str:
+    """Say in one line that --out cannot be written, why, and how to mend that."""
+    reason = getattr(error, "strerror", None) or str(error)
+    if isinstance(error, OSError):  # without the name of a file in it, which nobody asked for
+        reason = outside_line(OSError(error.errno, reason)) or reason
+    return f"--out {out} cannot be written: {reason}"
+
+
 def cause_line(error: BaseException) -> str:
     """Say in one line why a reader failed.
 

@@ -1,10 +1,12 @@
-"""Word how a process has ended."""
+"""Word how a process has ended, and keep a worker quiet whose parent has."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
+from types import TracebackType
 
 
 def exit_text(status: int) -> str:
@@ -29,3 +31,15 @@ def how_it_ended(process: int) -> str:
     except OSError:
         return "ended"
     return exit_text(int(fields[-1])) if fields[0] == "Z" else "ended"
+
+
+def unless_hung_up(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Be a worker's `sys.excepthook`: print an error, but not that its parent has hung up.
+
+    A thread of multiprocessing hands tensors on and prints by this hook what it meets: a parent
+    that is stopped while it takes one is no fault.
+    """
+    if not isinstance(error, ConnectionError | EOFError):
+        sys.__excepthook__(kind, error, trace)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from rrgclinical.common.errors import UserError, cause_line
+from rrgclinical.common.shown import hidden
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -41,6 +45,24 @@ def resolve(
         fault = "has no" if value is None else "holds no function"
         raise UserError(f"{setting}: {imported.__file__} {fault} {function}; {mend}")
     return value
+
+
+def own_files(names: Iterable[str]) -> dict[str, Path]:
+    """Find the files of those names that are `package.module:function`.
+
+    By the file's path below its package's folder; one that `${oc.env:KEY}` stands for, by that.
+    """
+    files = {}
+    for name in names:
+        module, colon, _ = name.partition(":")
+        with suppress(ImportError, SyntaxError, ValueError):  # told where the function is called
+            spec = find_spec(module) if colon else None
+            if spec is not None and spec.has_location and spec.origin is not None:
+                file = Path(spec.origin)
+                depth = module.count(".") + 1 + (spec.submodule_search_locations is not None)
+                written = hidden(name)
+                files[written if written != name else str(Path(*file.parts[-depth:]))] = file
+    return files
 
 
 def choose(

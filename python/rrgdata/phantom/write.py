@@ -6,13 +6,14 @@ import dataclasses
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import held, remove_left
 from rrgdata.phantom.case import Case, sample_case
 from rrgdata.phantom.config import PhantomConfig
 from rrgdata.phantom.damage import damage
@@ -55,21 +56,25 @@ def write_phantom(
             progress(config.train + config.val + config.test)
         return target / "annotation.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    remove_left(target)
+    # Named as those of `atomic_directory`, which would wait for the disk at each of the pictures:
+    # after a power cut phantoms are drawn anew.
+    work = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
-        annotation = {
-            split: [
-                _write_study(config, work, split, number, progress)
-                for number in range(getattr(config, split))
-            ]
-            for split in SPLITS
-        }
-        (work / "annotation.json").write_text(json.dumps(annotation), encoding="utf-8")
-        (work / STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
-        work.chmod(0o755)
-        if target.is_dir():
-            target.rmdir()
-        os.replace(work, target)
+        work.mkdir()
+        with held(work):
+            annotation = {
+                split: [
+                    _write_study(config, work, split, number, progress)
+                    for number in range(getattr(config, split))
+                ]
+                for split in SPLITS
+            }
+            (work / "annotation.json").write_text(json.dumps(annotation), encoding="utf-8")
+            (work / STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
+            if target.is_dir():
+                target.rmdir()
+            os.replace(work, target)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise

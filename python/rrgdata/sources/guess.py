@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import require_end
 from rrgdata.load import OF_ONE_FILE, SOURCES
+from rrgdata.sources.own_rows import table_file
 
 MARKS = {
     "chexpert_plus": ("df_chexpert_plus_*.csv",),
@@ -16,7 +18,8 @@ MARKS = {
     "padchest_gr": ("grounded_reports_*.json",),
     "rexgradient": ("metadata/*_metadata_view_position.json", "*_metadata_view_position.json"),
 }
-"""Files of a layout, by source. An annotation.json lies beside several, so it counts last."""
+"""Files of a layout, by source. An annotation.json lies beside several, so it counts behind them,
+and a table of one's own last."""
 HEAD = 1 << 16
 
 
@@ -35,6 +38,9 @@ def guess_source(root: Path) -> str:
     if not matches and (root / "annotation.json").is_file():
         return _source_of_annotation(root / "annotation.json")
     if not matches:
+        with suppress(UserError):  # none, or several: which of them is meant nobody knows
+            table_file(root)
+            return OF_ONE_FILE[0]
         raise UserError(
             f"no layout is recognised in {root}; {ask}, one of {', '.join(sorted(SOURCES))}"
         )

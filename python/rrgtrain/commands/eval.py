@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rrgclinical.common.errors import outside_line
 from rrgtrain.commands.command import ON_GPUS, Command, add_start
 from rrgtrain.errors import UserError
 
@@ -84,7 +85,8 @@ def score_files(options: argparse.Namespace) -> int:
             )
         evaluate_files(recipe, options.predictions, options.references, options.out)
     except OSError as error:
-        raise UserError(f"{error.filename or options.out}: {error.strerror}") from error
+        line = outside_line(error) or f"{error.filename or options.out}: {error.strerror}"
+        raise UserError(line) from error
     return 0
 
 

@@ -19,6 +19,7 @@ from rrgpolicy.model.policy import special_ids
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.algorithms.base import Context
+from rrgtrain.config import replaced
 from rrgtrain.errors import UserError
 from rrgtrain.integrations.trl import Rows, SharedPrefix, shared_logps
 from rrgtrain.integrations.trl_alarm import SamplerAlarm
@@ -101,7 +102,7 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
                 raise UserError(f"RRGTrainer with a recipe does not take {line}")
         std: Any = STD[self.scale_rewards]
         own = replace(recipe.rl, group=size, std=std, beta=self.beta)
-        self.algorithm = build_algorithm(replace(recipe, rl=own))
+        self.algorithm = build_algorithm(replaced(recipe, rl=own))
         if self.algorithm.needs_reference and self.beta == 0:
             raise UserError(
                 f"rl.algorithm={recipe.rl.algorithm} compares with a reference, and TRL keeps none "

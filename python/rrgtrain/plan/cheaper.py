@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from rrgtrain.config import replaced
 from rrgtrain.plan.setup import Setup
 from rrgtrain.plan.stage import StagePlan, plan_stage
 
@@ -100,6 +101,6 @@ def _with(setup: Setup, key: str, value: Any) -> Setup:
 
 def _replaced(section: Any, path: list[str], value: Any) -> Any:
     name, *below = path
-    return replace(
+    return replaced(
         section, **{name: _replaced(getattr(section, name), below, value) if below else value}
     )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from rrgtrain.config import replaced
 from rrgtrain.plan.machine import UNMEASURED, source_of
 from rrgtrain.plan.setup import Part, Setup
 from rrgtrain.plan.sizes import elements
@@ -65,7 +66,7 @@ def _engine(setup: Setup, plan: StagePlan) -> list[str]:
     mine = recipe.rollout.engine == "transformers"
     if not setup.machine.cuda or not mine or sampling < MOSTLY * plan.step:
         return []
-    recipe = replace(recipe, rollout=replace(recipe.rollout, engine="vllm"))
+    recipe = replaced(recipe, rollout=replace(recipe.rollout, engine="vllm"))
     faster = plan_stage(replace(setup, recipe=recipe), plan.stage).step
     return [
         f"sampling is {sampling / plan.step:.0%} of the step; rollout.engine=vllm makes it "

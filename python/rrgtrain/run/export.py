@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from rrgclinical.common.errors import not_written
 from rrgclinical.common.files import atomic_directory, held, remove_left
 from rrgclinical.progress_bars import no_progress_bars
 from rrgdata.study import ImageRef, Study
@@ -73,10 +74,7 @@ def export_checkpoint(request: Export) -> Path:
             (partial / "README.md").write_text(card, encoding="utf-8")
             _require_new(request.out)  # made meanwhile, it would be replaced
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(
-            f"--out {request.out} cannot be written: {reason}; nothing is left"
-        ) from error
+        raise UserError(f"{not_written(request.out, error)}; nothing is left") from error
     return request.out
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from PIL import Image
 
-from rrgclinical.common.files import remove_own
+from rrgclinical.common.files import file_digest, remove_own
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.shown import hidden
 from rrgdata.arrange import check_lengths
@@ -44,7 +44,7 @@ from rrgtrain.run.checked import check_start, compute_as_set, require_sampling
 from rrgtrain.run.generated import BEGIN, GeneratedFile, describe_images
 from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
-from rrgtrain.state.files import file_digest, file_digests
+from rrgtrain.state.files import file_digests
 from rrgtrain.state.remembered import TINY
 from rrgtrain.train.engines import build_engine
 from rrgtrain.train.evaluate import in_rounds, write_batch

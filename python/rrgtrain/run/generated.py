@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.common import json_reader
+from rrgclinical.common.errors import not_written
 from rrgclinical.common.files import make_parents, remove_empty, require_end
 from rrgdata.study import Study
 from rrgtrain.errors import UserError
@@ -56,7 +57,7 @@ class GeneratedFile:
             self._made = make_parents(path)
             self._file = path.open("ab+", buffering=0)
         except OSError as error:
-            raise UserError(f"--out {path} cannot be written: {error.strerror}") from error
+            raise UserError(not_written(path, error)) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._read()

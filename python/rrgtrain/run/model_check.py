@@ -21,6 +21,7 @@ from rrgpolicy.model.prompt import encode_prompt
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, Member, build_algorithm
+from rrgtrain.config import replaced
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.run.checked import SERVED, check_start
 from rrgtrain.run.session import load_for
@@ -158,7 +159,7 @@ def _engine(policy: Policy, recipe: Recipe) -> str:
         served = Path(folder) / SERVED
         rollout = replace(recipe.rollout, wait=min(recipe.rollout.wait, PATIENCE))
         require_engine(rollout, served)
-        quick = replace(recipe, rollout=rollout)
+        quick = replaced(recipe, rollout=rollout)
         sampler = PolicySampler(lambda policy: build_engine(quick, policy, served))
         try:
             with sampler.weights(policy) as sample:
@@ -170,7 +171,7 @@ def _engine(policy: Policy, recipe: Recipe) -> str:
         Group(b, studies[b], prompts[b], tuple(Member(r.ids, "", sampler_logps=r.logps) for r in g))
         for b, g in enumerate(rollouts)
     ]
-    plain = build_algorithm(replace(recipe, rl=replace(recipe.rl, algorithm="grpo")))
+    plain = build_algorithm(replaced(recipe, rl=replace(recipe.rl, algorithm="grpo")))
     watch = SamplerWatch(policy, plain, recipe.rl, recipe.rollout.max_gap)
     count = sum(len(group.members) for group in groups)
     row = watch(Batch.of(groups, torch.ones(count), recipe.rl), [])

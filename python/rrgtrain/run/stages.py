@@ -19,7 +19,7 @@ from rrgpolicy.model.trainable import training_only
 from rrgpolicy.ranks import nodes, ranks, sharding
 from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.algorithms import Algorithm, build_algorithm
-from rrgtrain.config import dump_config
+from rrgtrain.config import dump_config, interpolated, replaced
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.run.checked import SERVED, check
@@ -28,9 +28,9 @@ from rrgtrain.run.scorecards import judge_of
 from rrgtrain.run.session import Session, load_for, open_session
 from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
-from rrgtrain.state.experiment import digest_of, require_settled, settled
+from rrgtrain.state.experiment import digest_of, leaves, require_settled, settled
 from rrgtrain.state.files import start_files
-from rrgtrain.state.history import as_line, changes_of, settings_of
+from rrgtrain.state.history import as_line, behind, changes_of, settings_of
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.remembered import to_remember
 from rrgtrain.state.rundir import RunDir
@@ -93,7 +93,7 @@ class Stages:
         if verb is not None and recipe.reward.cache is None:
             # what models read in references is not read again after a resume
             reward = dataclasses.replace(recipe.reward, cache=str(out / "cache"))
-            recipe = dataclasses.replace(recipe, reward=reward)
+            recipe = replaced(recipe, reward=reward)
         checked = check(recipe, out, sft=sft, rl=rl)
         with ranks.main_first():
             run = RunDir(out)
@@ -127,7 +127,9 @@ class Stages:
                 checkpointer.settings = begun
                 checkpointer.grace = recipe.state.grace
                 if ranks.is_main():
-                    checkpointer.values = settings_of(run.config)
+                    values = dict(leaves(dataclasses.asdict(asked)))
+                    digests = behind(values, interpolated(asked, values))
+                    checkpointer.values = settings_of(run.config) | digests
                 if resume:
                     where = checkpointer.resume()
                     if ranks.is_main():

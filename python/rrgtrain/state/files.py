@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from rrgclinical.common.files import WEIGHTS, file_digest
+from rrgclinical.common.resolve import own_files
+from rrgclinical.common.shown import hidden
 from rrgpolicy.model.load import base_of_adapter
 from rrgpolicy.model.whole import fetch
 from rrgtrain.schema import PROMPT_STYLES, PolicySettings, RewardSettings, RlSettings
 from rrgtrain.state.remembered import FILE, TINY, known_base
 
-# Another training moves weights everywhere: it shows in blocks along a file.
-_BLOCKS, _BLOCK = 64, 1 << 16
-_WEIGHTS = (".safetensors", ".bin")
-_READ = (*_WEIGHTS, ".json", ".jinja", ".txt", ".model")
+# Settings that may name functions of one's own.
+_CODE = (
+    *("reward.terms", "reward.labeller", "reward.extractor", "edit.extractor"),
+    *("token_weights.labeller", "rl.algorithm"),
+)
+_READ = (*WEIGHTS, ".json", ".jinja", ".txt", ".model")
 
 
 def start_files(policy: PolicySettings, rl: RlSettings, reward: RewardSettings) -> dict[str, str]:
@@ -31,11 +37,18 @@ def start_files(policy: PolicySettings, rl: RlSettings, reward: RewardSettings) 
         found["rl.reference"] = file_digests(reference)
     prompt = Path(policy.prompt).expanduser()
     if policy.prompt not in PROMPT_STYLES and prompt.is_file():
-        found["policy.prompt"] = {prompt.name: file_digest(prompt)}
+        found["policy.prompt"] = {Path(hidden(policy.prompt)).name: file_digest(prompt)}
     table = reward.options.get("severity", {}).get("table")
     if table and (file := Path(str(table)).expanduser()).is_file():
-        found["reward.options.severity.table"] = {file.name: file_digest(file)}
+        found["reward.options.severity.table"] = {Path(hidden(str(table))).name: file_digest(file)}
     return {f"{key}: {name}": d for key, files in found.items() for name, d in files.items()}
+
+
+def code_files(values: Mapping[str, Any]) -> dict[str, str]:
+    """Map files of one's own functions, as "reward.terms: mine.py", to digests; no imports."""
+    named = {key: values[key] for key in _CODE if values.get(key)}
+    files = {k: own_files(v.split("+") if isinstance(v, str) else v) for k, v in named.items()}
+    return {f"{k}: {name}": file_digest(f) for k, fs in files.items() for name, f in fs.items()}
 
 
 def file_digests(checkpoint: str) -> dict[str, str]:
@@ -52,16 +65,3 @@ def file_digests(checkpoint: str) -> dict[str, str]:
         base = file_digests(base_of_adapter(str(path)))
         digests |= {f"{name} of its base": digest for name, digest in base.items()}
     return digests
-
-
-def file_digest(file: Path) -> str:
-    """Digest a file; of weights the size and 64 blocks along it."""
-    with file.open("rb") as stream:
-        if file.suffix not in _WEIGHTS:
-            return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
-        size = file.stat().st_size
-        digest = hashlib.sha256(f"{size}\n".encode())
-        for place in range(_BLOCKS):
-            stream.seek(size * place // _BLOCKS)
-            digest.update(stream.read(_BLOCK))
-    return digest.hexdigest()[:16]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from rrgclinical.common.shown import one_line, redacted
-from rrgtrain.state.experiment import leaves
+from rrgtrain.state.experiment import digest_of, leaves
+from rrgtrain.state.files import code_files
+
+_BEHIND = "behind "
 
 Change = dict[str, Any]
 """A changed setting: `step` and `resumed` (where the run went on), `row` (rows of metrics logged
-before), `key`, `old` and `new`."""
+before), `key`, `old` and `new`; the two are equal where what stands behind them has changed."""
 
 
 def settings_of(config: Path) -> dict[str, str]:
@@ -26,6 +29,16 @@ def settings_of(config: Path) -> dict[str, str]:
     return {key: _shown(value) for key, value in leaves(values)}
 
 
+def behind(values: Mapping[str, Any], written: Iterable[str]) -> dict[str, str]:
+    """Digest what may change behind a setting whose text stays.
+
+    values: of all settings. By the setting what `${...}` stands for in those that are `written`
+    so, and by "reward.terms: mine.py" the file of a function of one's own.
+    """
+    digests = {key: digest_of(values[key]) for key in written} | code_files(values)
+    return {f"{_BEHIND}{name}": digest for name, digest in digests.items()}
+
+
 def changes_of(
     about: Mapping[str, Any], before: Mapping[str, str], now: Mapping[str, str], place: Change
 ) -> list[Change]:
@@ -34,19 +47,28 @@ def changes_of(
     `about` describes the checkpoint that the run goes on from: it knows the changes before it and
     the settings of its steps. `before`, those of config.yaml, stands in where it does not. A
     setting that only one version of the schema has is no change.
+    now: of `settings_of` and `behind`.
     """
     before = about.get("values") or before
     keys = [key for key, value in now.items() if before.get(key, value) != value]
-    made = [{**place, "key": key, "old": before[key], "new": now[key]} for key in keys]
+    made = []
+    for name in keys:
+        key, _, file = name.removeprefix(_BEHIND).partition(": ")
+        if name == key:
+            made.append({**place, "key": key, "old": before[key], "new": now[key]})
+        elif file or key not in keys:
+            made.append({**place, "key": key, "old": file or now[key], "new": file or now[key]})
     return [*about.get("changes", []), *made]
 
 
 def as_line(change: Change) -> str:
     """Write a change as "from step N: key old -> new (resumed ...)"."""
-    return (
-        f"from step {change['step']}: {change['key']} {change['old']} -> {change['new']} "
-        f"(resumed {change['resumed']})"
-    )
+    key, old, new = change["key"], change["old"], change["new"]
+    how = f"{key} {old} -> {new}"
+    if old == new:
+        how = "stands for another value than before" if "${" in old else "has changed"
+        how = f"{key}: {old} {how}"
+    return f"from step {change['step']}: {how} (resumed {change['resumed']})"
 
 
 def _shown(value: Any) -> str:

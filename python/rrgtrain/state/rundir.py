@@ -8,6 +8,7 @@ import os
 import socket
 from pathlib import Path
 
+from rrgclinical.common.errors import not_written
 from rrgclinical.common.files import make_parents, remove_empty, sync_directory
 from rrgreport.run_files import RunFiles
 from rrgtrain.errors import UserError
@@ -48,7 +49,7 @@ class RunDir(RunFiles):
             run._own = make_parents(run.lock)
             run._acquire()
         except OSError as error:
-            raise UserError(f"--out {run.path} cannot be written: {error.strerror}") from error
+            raise UserError(not_written(run.path, error)) from error
         # Looked at under the lock only: of two processes that start at once, one sees the other's.
         found = run.contents()
         if resume and not found:

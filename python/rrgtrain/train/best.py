@@ -7,11 +7,13 @@ import math
 import warnings
 from typing import Any
 
+from rrgclinical.common.shown import hidden
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks.sharding import load_weights
 from rrgreport.judged import changes_reward
 from rrgtrain.schema import EvalSettings, RewardSettings, SftSettings
 from rrgtrain.state.experiment import digest_of, leaves
+from rrgtrain.state.files import code_files
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
 
 Judged = dict[str, Any]
@@ -20,6 +22,8 @@ BY = "eval.best_by"
 NEVER = -1
 """Step of the best validation where there was none."""
 _JUDGED = "eval.limit eval.max_new_tokens eval.truth reward.labeller reward.against reward.blocks"
+
+_DIGEST = "digest "
 
 
 class Best:
@@ -61,7 +65,7 @@ class Best:
         if changed:
             self.value = -math.inf
         if changed and self.step != NEVER:
-            told = ", ".join(f"{k}={before[k]} (now {self.judged.get(k)})" for k in changed)
+            told = ", ".join(_other(k, before[k], self.judged.get(k)) for k in changed)
             warnings.warn(
                 f"the checkpoint chose its best weights by validations with {told}; they are "
                 "chosen anew from the next validation on",
@@ -144,8 +148,18 @@ def judged_settings(evaluation: EvalSettings, reward: RewardSettings) -> Judged:
         keys += [key for key in values if changes_reward(key)]
     else:
         options = {k: v for k, v in options.items() if k == reward.labeller}
-    # no values: one may be what `${oc.env:KEY}` stands for
-    return {**{k: values[k] for k in keys}, "reward.options": digest_of(options)}
+    # no values that `${oc.env:KEY}` stands for, but digests
+    judged = {key: values[key] for key in keys}
+    secret = [k for k, v in judged.items() if hidden(f"{v}") != f"{v}"]
+    digests = {k: f"{_DIGEST}{digest_of(judged[k])}" for k in secret} | code_files(judged)
+    return {**judged, **digests, "reward.options": digest_of(options)}
+
+
+def _other(key: str, before: Any, now: Any) -> str:
+    """Say that a setting is another one than before; of a digest without it."""
+    if key == "reward.options" or ": " in key or f"{before}".startswith(_DIGEST):
+        return f"another {key.rpartition(': ')[2]}"
+    return f"{key}={before} (now {now})"
 
 
 def chosen_of(

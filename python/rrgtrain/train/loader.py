@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -21,6 +22,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from rrgclinical.common.processes import unless_hung_up
 from rrgclinical.common.stop import WARNINGS
 from rrgdata.images.in_flight import InFlight
 from rrgdata.images.read import area_of, read_image
@@ -220,3 +222,4 @@ def _leave_signals(worker: int) -> None:
     for number in (*WARNINGS, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    sys.excepthook = unless_hung_up

@@ -69,6 +69,43 @@ def test_what_a_checkpoint_knows_stands_over_the_file() -> None:
     assert [c["key"] for c in changes_of({}, {"rl.lr": "3"}, now, place)] == ["rl.lr"]
 
 
+OWN = """def t(report: str, reference: str) -> float:
+    return {value}
+"""
+BEHIND = ["rl.lr=${oc.env:LR}", "rl.beta=${rl.lr}", "reward.terms={'mine:t': 1.0}"]
+
+
+def test_what_stands_behind_a_text_is_told(tmp_path: Path) -> None:
+    """Another environment and another mine.py leave no word of config.yaml changed."""
+    own = tmp_path / "mine.py"
+    own.write_text(OWN.format(value=1.0))
+    words = started("eval.best_by=reward", *BEHIND)
+    done = command(*words, cwd=tmp_path, at=At(SAMPLE, 3), world={"LR": "0.01"})
+    assert done.status == 75, done.err
+    again = ["rl", "--resume", "run"]
+    done = command(*again, cwd=tmp_path, at=At(SAMPLE, 2), world={"LR": "0.01"})
+    assert done.status == 75 and ": from step " not in done.err and "chosen anew" not in done.err
+    own.write_text(OWN.format(value=7.0))
+    done = command(*again, cwd=tmp_path, world={"LR": "0.75"})
+    assert done.status == 0, done.err
+    where = "(resumed at step 3 of editgrpo)"
+    told = [
+        f"from step 3: rl.lr: ${{oc.env:LR}} stands for another value than before {where}",
+        f"from step 3: rl.beta: ${{rl.lr}} stands for another value than before {where}",
+        f"from step 3: reward.terms: mine.py has changed {where}",
+    ]
+    for line in told:
+        assert f"rrgtrain: {line}\n" in done.err
+    assert "validations with another mine.py; they are chosen anew" in done.err
+    run = tmp_path / "run"
+    changes = json.loads((run / "summary.json").read_text())["changes"]
+    assert [as_line(change) for change in changes] == told
+    assert (run / "config.yaml").read_text().splitlines()[:3] == [f"# {line}" for line in told]
+    assert "reward.terms: mine.py has changed" in (run / "report.html").read_text()
+    kept = (path.read_bytes() for path in run.glob("resume/*/manifest.json"))
+    assert not any(b"0.75" in content for content in kept)
+
+
 def test_a_secret_is_in_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "sk-1")
     path = tmp_path / "config.yaml"

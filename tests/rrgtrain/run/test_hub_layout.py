@@ -199,7 +199,7 @@ def test_an_interrupted_export_and_bad_words_leave_nothing(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     for act, status, line in (
-        (full, 2, "cannot be written: No space left on device; nothing is left"),
+        (full, 2, "No space left on device: make room, or name another place; nothing is left"),
         (lambda *_: signal.raise_signal(signal.SIGTERM), 75, "stopped by SIGTERM"),
     ):
         monkeypatch.setattr("rrgpolicy.model.policy.Policy.save_preprocessing", act)

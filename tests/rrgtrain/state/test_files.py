@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rrgclinical.common.files import file_digest
 from rrgpolicy.model.lora import add_lora
 from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings
-from rrgtrain.state.files import file_digest, file_digests, start_files
+from rrgtrain.state.files import file_digests, start_files
 from rrgtrain.state.remembered import BASE, FILE
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import recipe

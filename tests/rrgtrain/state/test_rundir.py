@@ -305,3 +305,18 @@ def test_a_file_system_without_locks_is_named(
         RunDir.create(tmp_path / "run")
     assert "\n" not in str(e.value)
     assert not RunDir(tmp_path / "run").contents()
+
+
+def test_a_disk_that_is_read_only_is_told_with_the_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "lock"))
+
+    monkeypatch.setattr("rrgtrain.state.rundir.make_parents", read_only)
+    with pytest.raises(UserError) as caught:
+        RunDir.create(tmp_path)
+    assert str(caught.value) == (
+        f"--out {tmp_path} cannot be written: Read-only file system: it lies on a disk that is "
+        "read only; name another place"
+    )

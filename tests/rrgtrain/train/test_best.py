@@ -118,6 +118,17 @@ def judged_by(*words: str) -> dict:
     return judged_settings(asked.eval, asked.reward)
 
 
+def test_no_value_of_the_environment_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = []
+    for value in ("SECRET:one", "SECRET:two"):
+        monkeypatch.setenv("READER", value)
+        judged.append(judged_by("reward.labeller=${oc.env:READER}"))
+    assert judged[0] != judged[1] and "SECRET" not in str(judged)
+    first = offered(Best(tiny_policy(), judged[0], NullCheckpointer()), [0.62])
+    with pytest.warns(UserWarning, match=r"validations with another reward.labeller; they are"):
+        Best(tiny_policy(), judged[1], NullCheckpointer()).load_state_dict(first.state_dict())
+
+
 def test_validations_of_other_reports_are_not_compared() -> None:
     """0.62 of the first 32 studies may be more than any value of all of them."""
     short, whole = judged_by("eval.limit=32"), judged_by("eval.limit=64", "reward.terms.words=1")
@@ -134,6 +145,11 @@ def test_validations_of_other_reports_are_not_compared() -> None:
     )
     same.load_state_dict(first.state_dict())
     assert same.value == 0.62
+    # of options a digest is kept, which tells nobody anything
+    plain, other = (judged_by(f"reward.options.rules.a={number}") for number in (1, 2))
+    first = offered(Best(tiny_policy(), plain, NullCheckpointer()), [0.62])
+    with pytest.warns(UserWarning, match=r"validations with another reward.options; they are"):
+        Best(tiny_policy(), other, NullCheckpointer()).load_state_dict(first.state_dict())
     judged = [judged_by("eval.best_by=reward", *more) for more in ([], ["reward.margin=0.5"])]
     assert judged[0] != judged[1] and json.loads(json.dumps(judged[0])) == judged[0]
 

@@ -9,13 +9,17 @@ import signal
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
+from multiprocessing import resource_sharer
+from multiprocessing.connection import Client
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from rrgclinical.common.stop import WARNINGS
+from rrgdata.images.read import read_image
 from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.prompt import EncodedPrompt, Pixels
 from rrgtrain.errors import UserError
@@ -163,6 +167,22 @@ def test_workers_leave_warnings_to_the_trainer() -> None:
         for worker in workers:
             worker.join(30)
             assert worker.exitcode == 0, number
+
+
+def hang_up(path: Path, area: int) -> Image.Image:
+    """Read an image, and meet the trainer that is stopped while it takes another."""
+    address, _ = resource_sharer.DupFd(os.dup(0))._id
+    Client(address, authkey=multiprocessing.current_process().authkey).close()
+    return read_image(path, area)
+
+
+def test_a_worker_says_nothing_of_a_trainer_that_hangs_up(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loader_module, "read_image", hang_up)
+    with closing(loader(workers=1).ahead(batches(mixed()))) as prompts:
+        assert len(list(prompts)) == len(batches(mixed()))
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_worker_killed_for_memory_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
