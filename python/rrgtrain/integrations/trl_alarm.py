@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +16,23 @@ from rrgpolicy.sampler_alarm import ROUNDING, Run, gap_row, sampler_alarm
 from rrgtrain.errors import UserError
 from rrgtrain.integrations.trl import Rows, rows_of_batch, shared_logps
 
+# Settings by which vLLM changes the distribution whose log-probs it gives to TRL
+# (`logprobs_mode="processed_logprobs"`), and the values that change nothing. The trainer's own
+# log-probs know temperature and top_p alone.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    **{"top_k": (0, -1), "min_p": (0,), "typical_p": (1,), "repetition_penalty": (1,)},
+    **{"presence_penalty": (0,), "frequency_penalty": (0,), "min_tokens": (0,)},
+    **{"logit_bias": ({},), "bad_words": ([],), "allowed_token_ids": ()},
+    **{"structured_outputs": (), "vllm_structured_outputs_regex": (), "logits_processors": ()},
+}
+
 
 class SamplerAlarm(TrainerCallback):
     """Stops TRL's trainer before it learns from a sampler at fault; names the cause.
 
     Compares, before the first optimiser step on each rollout, the log-probs that the sampler gave
-    (vLLM, or a rollout function) with the trainer's. A sampler that gives none is not compared.
+    (vLLM, or a rollout function) with the trainer's. A sampler that gives none is not compared, nor
+    one whose settings (`NEUTRAL`) give it another distribution; that is told once.
     Logs `sampler/gap_mean`, `sampler/gap_p99` and `sampler/ess`.
     """
 
@@ -29,6 +41,7 @@ class SamplerAlarm(TrainerCallback):
         self.trainer, self.max_gap = trainer, max_gap
         self._compared: Any = None
         self._agreed = False
+        self._told = False
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """Compare a rollout once; raises UserError on all processes where the gap is too large."""
@@ -37,8 +50,19 @@ class SamplerAlarm(TrainerCallback):
             return
         self._compared = batches
         batches = [batch for batch in batches if batch.get("sampling_per_token_logps") is not None]
-        if batches:
+        if not batches:
+            return
+        setting = reshaping(self.trainer.args)
+        if setting is None:
             self._compare(batches)
+        elif not self._told:
+            self._told = True
+            if self.trainer.accelerator.is_main_process:
+                print(
+                    f"rrgtrain: sampler and trainer are not compared: {setting} changes the "
+                    "sampler's log-probs and not the trainer's; leave it out to compare them",
+                    file=sys.stderr,
+                )
 
     def _compare(self, batches: list[dict[str, Any]]) -> None:
         trainer = self.trainer
@@ -82,7 +106,7 @@ class SamplerAlarm(TrainerCallback):
         }
         if any(batch.get("pixel_values") is not None for batch in batches):
             plays["images"] = lambda: self._anew(batches, lambda rows: _blind(rows, shown))
-        if hasattr(model, "peft_config"):
+        if hasattr(model, "get_base_model"):
 
             def without_adapter() -> Tensor:
                 with model.disable_adapter():
@@ -130,6 +154,18 @@ class SamplerAlarm(TrainerCallback):
             drawn = batch["completion_mask"].bool() & ~batch["sampling_per_token_logps"].isnan()
             own.append(padded[drawn].double().cpu())
         return torch.cat(gather_object([torch.cat(own)]))
+
+
+def reshaping(args: Any) -> str | None:
+    """Name a setting of TRL by which the sampler's distribution is not the trainer's, if any."""
+    named = {name: getattr(args, name, None) for name in NEUTRAL}
+    more = getattr(args, "generation_kwargs", None) or {}
+    # which stand above the settings of the same name
+    for name, value in (named | more).items():
+        own = (getattr(args, name),) if name in ("temperature", "top_p") else NEUTRAL.get(name)
+        if own is not None and value is not None and value not in own:
+            return f"{name}={value!r:.40}"
+    return None
 
 
 def _blind(rows: Rows, shown: Tensor) -> Rows:
