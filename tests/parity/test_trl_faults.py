@@ -135,7 +135,7 @@ def test_bad_input_is_one_line(
         (
             {"multi_objective_aggregation": "normalize_then_sum"},
             (),
-            "multi_objective_aggregation=normalize_then_sum; use sum_then_normalize, or leave out",
+            "multi_objective_aggregation=normalize_then_sum; use sum_then_normalize, or no",
         ),
         ({}, ("rl.combine=gdpo", "rl.std=sample"), "rl.combine=gdpo; use TRL's multi_objective_"),
         ({"beta": 0.0}, (), "TRL keeps none at beta=0"),
@@ -159,7 +159,7 @@ def test_bad_input_is_one_line(
     # a group is told by prompt, id and reference: NaN is not NaN, and an array has no truth
     odd = [{**row, "age": float("nan"), "scores": np.arange(2)} for row in rows]
     made._generate_and_score_completions([{**row, "id": np.float64("nan")} for row in odd])
-    with pytest.raises(UserError, match="row 1 of the data set, column 'report': .* NoneType"):
+    with pytest.raises(UserError, match="row 1 of the data set: 'report' is NoneType"):
         with_report(made, None)
     monkeypatch.setattr("importlib.metadata.version", lambda _: "1.17.0")
     with pytest.raises(UserError, match=r"this is TRL 1\.17\.0; .* tested with TRL >=1\.16,<1\.17"):

@@ -82,8 +82,8 @@ def make_app(batcher: Batcher, statistics: Statistics = dict) -> FastAPI:
 
     @app.exception_handler(405)
     async def otherwise(request: Request, error: Any) -> Response:
-        asked = f"{request.method[:20]} {request.url.path[:80]}"
-        return _refused(405, UserError(f"no {asked}; {_PATHS}"), error.headers)
+        line = f"no {request.method[:20]} {request.url.path[:80]}; {_PATHS}"
+        return _refused(405, UserError(line), error.headers)
 
     return app
 

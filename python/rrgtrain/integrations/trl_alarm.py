@@ -12,27 +12,17 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from rrgpolicy.model.policy import ids_of_images
-from rrgpolicy.sampler_alarm import ROUNDING, Run, gap_row, sampler_alarm
+from rrgpolicy.sampler_alarm import ROUNDING, Run, gap_row, reshaped_by, sampler_alarm
 from rrgtrain.errors import UserError
 from rrgtrain.integrations.trl import Rows, rows_of_batch, shared_logps
-
-# Settings by which vLLM changes the distribution whose log-probs it gives to TRL
-# (`logprobs_mode="processed_logprobs"`), and the values that change nothing. The trainer's own
-# log-probs know temperature and top_p alone.
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    **{"top_k": (0, -1), "min_p": (0,), "typical_p": (1,), "repetition_penalty": (1,)},
-    **{"presence_penalty": (0,), "frequency_penalty": (0,), "min_tokens": (0,)},
-    **{"logit_bias": ({},), "bad_words": ([],), "allowed_token_ids": ()},
-    **{"structured_outputs": (), "vllm_structured_outputs_regex": (), "logits_processors": ()},
-}
 
 
 class SamplerAlarm(TrainerCallback):
     """Stops TRL's trainer before it learns from a sampler at fault; names the cause.
 
     Compares, before the first optimiser step on each rollout, the log-probs that the sampler gave
-    (vLLM, or a rollout function) with the trainer's. A sampler that gives none is not compared, nor
-    one whose settings (`NEUTRAL`) give it another distribution; that is told once.
+    (vLLM, or a rollout function) with the trainer's. A sampler that gives none is not compared, and
+    one whose distribution is another by its settings (`RESHAPING`) is not either, which is told.
     Logs `sampler/gap_mean`, `sampler/gap_p99` and `sampler/ess`.
     """
 
@@ -50,19 +40,15 @@ class SamplerAlarm(TrainerCallback):
             return
         self._compared = batches
         batches = [batch for batch in batches if batch.get("sampling_per_token_logps") is not None]
-        if not batches:
-            return
-        setting = reshaping(self.trainer.args)
-        if setting is None:
+        args = self.trainer.args
+        own = vars(args) | (args.generation_kwargs or {})  # which stand above the others
+        setting = reshaped_by(own, args.temperature, args.top_p)
+        if batches and setting is None:
             self._compare(batches)
-        elif not self._told:
+        elif batches and not self._told and self.trainer.accelerator.is_main_process:
+            line = f"{setting} changes the sampler's log-probs alone; leave it out to compare them"
+            print(f"rrgtrain: sampler and trainer are not compared: {line}", file=sys.stderr)
             self._told = True
-            if self.trainer.accelerator.is_main_process:
-                print(
-                    f"rrgtrain: sampler and trainer are not compared: {setting} changes the "
-                    "sampler's log-probs and not the trainer's; leave it out to compare them",
-                    file=sys.stderr,
-                )
 
     def _compare(self, batches: list[dict[str, Any]]) -> None:
         trainer = self.trainer
@@ -154,18 +140,6 @@ class SamplerAlarm(TrainerCallback):
             drawn = batch["completion_mask"].bool() & ~batch["sampling_per_token_logps"].isnan()
             own.append(padded[drawn].double().cpu())
         return torch.cat(gather_object([torch.cat(own)]))
-
-
-def reshaping(args: Any) -> str | None:
-    """Name a setting of TRL by which the sampler's distribution is not the trainer's, if any."""
-    named = {name: getattr(args, name, None) for name in NEUTRAL}
-    more = getattr(args, "generation_kwargs", None) or {}
-    # which stand above the settings of the same name
-    for name, value in (named | more).items():
-        own = (getattr(args, name),) if name in ("temperature", "top_p") else NEUTRAL.get(name)
-        if own is not None and value is not None and value not in own:
-            return f"{name}={value!r:.40}"
-    return None
 
 
 def _blind(rows: Rows, shown: Tensor) -> Rows:

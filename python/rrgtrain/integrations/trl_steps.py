@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from trl import GRPOTrainer
@@ -80,16 +80,17 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
         """Build the recipe's algorithm under TRL's numbers; UserError for what does not go."""
         recipe, args, size = self.extras.recipe, self.args, self.num_generations
         local = args.per_device_train_batch_size * args.steps_per_generation
+        joined = self.multi_objective_aggregation
         refused = {
             f"loss_type={self.loss_type}; use one of {', '.join(LOSSES)}": self.loss_type
             not in LOSSES,
             f"scale_rewards={self.scale_rewards}; use none or group": self.scale_rewards not in STD,
-            f"multi_objective_aggregation={self.multi_objective_aggregation}; use "
-            "sum_then_normalize, or leave out the recipe": self.multi_objective_aggregation
-            != "sum_then_normalize",
-            # whose terms TRL does not hand on, and whose spread is over all processes
-            f"rl.combine={recipe.rl.combine}; use TRL's multi_objective_aggregation="
-            "normalize_then_sum without a recipe": recipe.rl.combine != "sum",
+            f"multi_objective_aggregation={joined}; use sum_then_normalize, or no recipe": (
+                joined != "sum_then_normalize"
+            ),
+            "rl.combine=gdpo; use TRL's multi_objective_aggregation without a recipe": (
+                recipe.rl.combine == "gdpo"
+            ),
             "mask_truncated_completions; leave it out": self.mask_truncated_completions,
             "tools, environments or a rollout function; leave them out": self.tools
             or self.rollout_func
@@ -126,7 +127,7 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
                 "Extras(column=...)"
             )
         rows = enumerate(self.train_dataset.select_columns([column]))
-        studies = [_study(row, column, f"row {r} of the data set") for r, row in rows]
+        studies = [_study(row, column, f"row {r}") for r, row in rows]
         self.algorithm.check(studies)
         self.algorithm.prepare(Context(self.codec, studies))
 
@@ -180,35 +181,23 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
         return output | self._objective(output)
 
     def _refuse_other_groups(self: Any, inputs: list[dict[str, Any]]) -> None:
-        """UserError on all processes where one has other rows than the others can go along with.
-
-        An algorithm needs whole groups. Sharing alone takes a part of a group on each process, but
-        all as many rows: they would wait for each other without end.
-        """
+        """UserError on all processes where one's rows do not go with those of the others."""
+        # sharing alone needs as many rows on each process, or one waits for ever
         processes, size = self.accelerator.num_processes, self.num_generations
-        shared = self.extras.share and processes > 1
-        if not (self.model.training and (self.algorithm or shared)):
+        if not (self.model.training and (self.algorithm or (self.extras.share and processes > 1))):
             return
-        names = ("prompt", "id", self.extras.column)  # what a group is told by; pixels cost
-        broken = self.algorithm is not None and any(
-            not _equal(row.get(name), inputs[r - r % size].get(name))
-            for r, row in enumerate(inputs)
-            for name in names
-        )
+        keys = [_group_key(row, self.extras.column) for row in inputs] if self.algorithm else []
+        broken = any(key != keys[r - r % size] for r, key in enumerate(keys))
         own = torch.tensor([len(inputs), int(broken)], device=self.accelerator.device)
         for rank, (count, is_broken) in enumerate(
             self.accelerator.gather(own).view(-1, 2).tolist()
         ):
-            mine = f"process {self.accelerator.process_index}'s {len(inputs)}; give all processes"
-            if self.algorithm and (is_broken or count != len(inputs) or count % size):
+            if is_broken or count != len(inputs) or (self.algorithm and count % size):
+                fault = f"that are not whole groups of {size}" if self.algorithm else "not as many"
                 raise UserError(
-                    f"process {rank} has {count} completions that are not whole groups of {size} "
-                    f"as {mine} the same data set and seed, and a multiple of num_generations"
-                )
-            if count != len(inputs):
-                raise UserError(
-                    f"process {rank} has {count} completions, unlike {mine} the same data set, "
-                    "seed and batch size"
+                    f"process {rank} has {count} completions {fault} "
+                    f"as process {self.accelerator.process_index}'s {len(inputs)}; give all "
+                    "processes the same data set and seed, and a multiple of num_generations"
                 )
 
     def _generate(self: Any, prompts: list[Any]) -> tuple[Any, ...]:
@@ -282,25 +271,19 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
 
 
 def _study(row: dict[str, Any], column: str, where: str = "a row") -> Study:
-    try:
-        report = completion_text(row[column])
-    except TypeError as error:
-        why = error if isinstance(row[column], list) else f"{type(row[column]).__name__}, no text"
-        raise UserError(f"{where}, column {column!r}: the reference report is {why}") from None
+    if not isinstance(row[column], str | list):
+        kind = type(row[column]).__name__
+        raise UserError(f"{where} of the data set: {column!r} is {kind}; wanted a report's text")
+    report = completion_text(row[column])
     named = f"{row.get('prompt')!r}{report}".encode()
     name = str(row.get("id", hashlib.sha256(named).hexdigest()[:16]))
     return Study(name, "train", report, None, ())
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Tell if two values of a data set are the same: in arrays too, and where they are NaN."""
-    if isinstance(one, np.ndarray | Tensor):
-        return np.array_equal(one, other)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(one[k], other[k]) for k in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one is other or one == other or (one != one and other != other))
+def _group_key(row: dict[str, Any], column: str) -> str:
+    """What tells a group from others, as text: there NaN is NaN; pixels would cost."""
+    parts = [row.get(name) for name in ("prompt", "id", column)]
+    return json.dumps(parts, default=lambda v: getattr(v, "tolist", lambda: str(type(v)))())
 
 
 def _row(group: Group, k: int) -> tuple[Member, bool]:

@@ -161,9 +161,7 @@ def test_groups_without_tokens_go_through_masks_that_a_family_makes_itself(
     model = build("gemma3", torch.float32)
     of, draw = backbone(model), torch.Generator().manual_seed(7)
     made = [prompt(of, "gemma3", images, 9, k) for k in range(len(lengths))]
-    members = [
-        [torch.randint(*TEXT_IDS, (n,), generator=draw) for n in group] for group in lengths
-    ]
+    members = [[torch.randint(*TEXT_IDS, (n,), generator=draw) for n in group] for group in lengths]
     given = [{**p.inputs, **p.per_token, **p.images} for p in made]
     found = shared_prefix_logps(model, given, members)
     own = own_logps(model, [(p, m) for p, m in zip(made, members, strict=True) if any(map(len, m))])
