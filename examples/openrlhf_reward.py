@@ -22,7 +22,8 @@ from rrgtrain.schema import RewardSettings
 
 SERVICE = RewardService(RewardSettings(terms={"label_f1": 1.0, "match": 1.0}))
 TURN = "<|im_start|>assistant\n"  # begins the answer in the chat template of Qwen
-SPECIAL = re.compile(r"<\|[^|<>]*\|>")
+# marks of templates: <|im_end|>, Gemma's <end_of_turn>, Llama's </s>; "<5 mm" in a report is none
+SPECIAL = re.compile(r"<\|[^|<>]*\|>|</?(?:s|bos|eos|pad|end|(?:start|end)_of_turn|turn\|)>")
 
 
 def report_of(query: str, prompt: str) -> str:

@@ -30,7 +30,7 @@ from experiments.replicate.results import Result, begin, end
 from experiments.replicate.runner import Process
 from rrgclinical.common import json_reader
 from rrgclinical.common.files import atomic_write
-from rrgclinical.severity import AXES
+from rrgclinical.severity import AXES, AXIS
 from rrgdata.study import Study
 from rrgkern import diagnostic_diversity
 from rrgpolicy.model.prompt import prompt_text
@@ -42,7 +42,6 @@ from rrgtrain.schema import Recipe
 from rrgtrain.select.records import Records
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.axes_watch import AXIS
 from rrgtrain.train.evaluate import Evaluation
 
 Facts = dict[str, Any]

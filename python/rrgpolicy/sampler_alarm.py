@@ -24,6 +24,14 @@ EXPLAINED = 0.8
 # passes are apart that give a slope, and the farthest.
 PASSES = 6
 FIRST_STEP, APART, WIDEST, TINY = 0.1, 1e-3, math.log(4.0), 1e-12
+# Settings of an engine that give its tokens another distribution, and the value beside 0 and None
+# at which they do not.
+RESHAPING = {
+    **{"top_k": -1, "repetition_penalty": 1, "typical_p": 1, "min_p": 0, "min_tokens": 0},
+    **{"presence_penalty": 0, "frequency_penalty": 0, "logit_bias": None, "bad_words": None},
+    **{"allowed_token_ids": None, "structured_outputs": None},
+    "vllm_structured_outputs_regex": None,
+}
 # Faults that the trainer can play, in the order in which one is blamed where several explain it.
 LINES = {
     "adapter": (
@@ -150,6 +158,19 @@ def gap_row(trainer: Tensor, sampler: Tensor, top_p: float = 1.0) -> dict[str, f
         ratio = (apart - apart.max()).exp().sort().values
         row["sampler/ess"] = float(ratio.sum() ** 2 / (len(ratio) * ratio.square().sum()))
     return row
+
+
+def reshaped_by(settings: Mapping[str, object], temperature: float, top_p: float) -> str | None:
+    """Name a setting by which a sampler's distribution is not the trainer's, if any.
+
+    An engine that reports log-probs of what it draws from (vLLM's `processed_logprobs`) is not to
+    be compared then: the trainer knows `temperature` and `top_p` alone.
+    """
+    neutral = RESHAPING | {"temperature": temperature, "top_p": top_p}
+    for name in neutral.keys() & settings.keys():
+        if settings[name] and settings[name] != neutral[name]:
+            return f"{name}={settings[name]!r:.40}"
+    return None
 
 
 def sampler_alarm(trainer: Tensor, sampler: Tensor, run: Run) -> Fault | None:

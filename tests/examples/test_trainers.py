@@ -178,6 +178,24 @@ def test_openrlhf_calls_from_many_threads_with_one_report_each(capsys) -> None:
     assert "reward failed, and OpenRLHF goes on without it: no" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("turn", "end"),
+    [
+        ("<|im_start|>assistant\n", "<|im_end|>"),
+        ("<start_of_turn>model\n", "<end_of_turn>\n<eos>"),
+        ("<|turn>model\n", "<turn|>"),
+        (" [/INST]", "</s><pad><pad>"),
+        ("<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"),
+    ],
+)
+def test_openrlhf_scores_no_mark_of_a_template(turn: str, end: str) -> None:
+    module = load("openrlhf_reward", known_as="")
+    module.TURN = turn
+    report = "Nodule <5 mm, mass >3 mm."
+    for head in ("ask ", "ask <image><image> "):
+        assert module.report_of(f"{head}{turn}{report}{end}", f"ask {turn}") == report
+
+
 def test_ms_swift_finds_the_orm_and_is_told_of_liger(monkeypatch) -> None:
     for name, stub in swift_rewards().items():
         monkeypatch.setitem(sys.modules, name, stub)

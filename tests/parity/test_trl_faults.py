@@ -132,6 +132,12 @@ def test_bad_input_is_one_line(
         ({"loss_type": "sapo"}, (), "loss_type=sapo; use one of grpo, dr_grpo"),
         ({"scale_rewards": "batch"}, (), "scale_rewards=batch; use none or group"),
         ({"mask_truncated_completions": True}, (), "mask_truncated_completions"),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum"},
+            (),
+            "multi_objective_aggregation=normalize_then_sum; use sum_then_normalize, or no",
+        ),
+        ({}, ("rl.combine=gdpo", "rl.std=sample"), "rl.combine=gdpo; use TRL's multi_objective_"),
         ({"beta": 0.0}, (), "TRL keeps none at beta=0"),
         ({"per_device_train_batch_size": 3, "steps_per_generation": 4}, (), None),
         ({"num_generations": 3, "per_device_train_batch_size": 6}, (), "rl.group=3 is odd"),
@@ -150,9 +156,62 @@ def test_bad_input_is_one_line(
     made.model.train()
     with pytest.raises(UserError, match="process 0 has 12 completions that are not whole groups"):
         made._generate_and_score_completions(rows[1:] + rows[:1])
+    # a group is told by prompt, id and reference: NaN is not NaN, and an array has no truth
+    odd = [{**row, "age": float("nan"), "scores": np.arange(2)} for row in rows]
+    made._generate_and_score_completions([{**row, "id": np.float64("nan")} for row in odd])
+    with pytest.raises(UserError, match="row 1 of the data set: 'report' is NoneType"):
+        with_report(made, None)
     monkeypatch.setattr("importlib.metadata.version", lambda _: "1.17.0")
     with pytest.raises(UserError, match=r"this is TRL 1\.17\.0; .* tested with TRL >=1\.16,<1\.17"):
         integration.refuse_untested()
+
+
+def with_report(made: Any, report: str | None) -> None:
+    """Build the trainer's algorithm again, the second study's report another."""
+    reports = [made.train_dataset[0]["report"], report]
+    data = made.train_dataset.remove_columns("report")
+    made.train_dataset = data.add_column("report", reports)
+    made._build()
+
+
+def test_a_cut_distribution_is_not_compared_and_trains(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = trainer_of(
+        integration.RRGTrainer,
+        place,
+        tmp_path,
+        torch.float32,
+        reward_funcs=of_letters,
+        arguments={"top_k": 20},
+    )
+    # log-probs as vLLM gives them to TRL: of the twenty that were left
+    fixed(made, load_policy(place), lambda _, ids: [[-0.5] * len(own) for own in ids])
+    made.train()
+    assert made.state.global_step == 2
+    assert capsys.readouterr().err.count("are not compared: top_k=20 changes the sampler's") == 1
+
+
+def test_gemma_trains_where_all_reports_of_a_group_are_cut_off(place: Path, tmp_path: Path) -> None:
+    made = trainer_of(
+        integration.RRGTrainer,
+        place,
+        tmp_path,
+        build=gemma3,
+        reward_funcs=of_letters,
+        arguments={"beta": 0.0, "mask_truncated_completions": True},
+    )
+    policy = load_policy(place)
+    ends = made.eos_token_ids
+
+    def turn(prompt_ids: Any, *_: Any) -> Any:
+        ids = [policy.codec.encode(SAMPLED[r % 6]).tolist() for r in range(len(prompt_ids))]
+        half = len(ids) // 2
+        return [[i for i in own if r < half or i not in ends] for r, own in enumerate(ids)], None
+
+    made._generate_single_turn = turn
+    made.train()
+    assert made.state.global_step == 2
 
 
 @pytest.mark.parametrize("build", [qwen2_5_vl, qwen3_vl, gemma3])

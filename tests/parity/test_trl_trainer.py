@@ -121,7 +121,7 @@ def test_with_all_on_a_step_is_ours(
 
 
 def two_ranks(rank: int, port: int, place: str, out: str, mode: str) -> None:
-    """What a rank does: one group of the two, a step of RRGTrainer."""
+    """What a rank does: one group of the two, or half a group, a step of RRGTrainer."""
     from accelerate.state import AcceleratorState, GradientState, PartialState
 
     for state in (AcceleratorState, GradientState, PartialState):
@@ -129,7 +129,7 @@ def two_ranks(rank: int, port: int, place: str, out: str, mode: str) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
-    made = stepped(Path(place), Path(out), GROUP, mode)
+    made = stepped(Path(place), Path(out), GROUP // (1 + (mode == "share")), mode)
     weights = {n: full(p).detach().cpu() for n, p in made.model.named_parameters()}
     torch.save(weights, f"{out}/{mode}{rank}.pt")
 
@@ -142,14 +142,14 @@ def stepped(place: Path, out: Path, rows: int, mode: str = "ddp") -> Any:
     """A trainer with all on after one step of plain SGD, `rows` completions a process."""
     sgd = {"optim": "sgd", "max_grad_norm": 0.0, "max_steps": 1}
     sgd |= {"per_device_train_batch_size": rows, "learning_rate": 0.1}
-    if rows == GROUP:
+    if "WORLD_SIZE" in os.environ:
         sgd["ddp_backend"] = "gloo"
     made = trainer_of(
         integration.RRGTrainer,
         place,
         out,
         arguments=sgd | {"lr_scheduler_type": "constant"},
-        extras=extras(recipe=recipe("oracle.loss=sft"), alarm=False),
+        extras=extras(recipe=None if mode == "share" else recipe("oracle.loss=sft"), alarm=False),
         reward_funcs=of_letters,
     )
     wakened(made.model)
@@ -157,8 +157,10 @@ def stepped(place: Path, out: Path, rows: int, mode: str = "ddp") -> Any:
     single = load_policy(place)
 
     def single_turn(prompt_ids: list[Any], *rest: Any, **named: Any) -> Any:
-        first = made.accelerator.process_index * len(prompt_ids) // (GROUP // 2)
-        drawn = range(len(prompt_ids))
+        before, drawn = made.accelerator.process_index * len(prompt_ids), range(len(prompt_ids))
+        if mode == "share":
+            return [single.codec.encode(SAMPLED[before + r]).tolist() for r in drawn], None
+        first = before // (GROUP // 2)
         texts = [SAMPLED[(3 * (first + r // (GROUP // 2)) + r % (GROUP // 2)) % 6] for r in drawn]
         return [single.codec.encode(text).tolist() for text in texts], None
 
@@ -179,9 +181,11 @@ def stepped(place: Path, out: Path, rows: int, mode: str = "ddp") -> Any:
     return made
 
 
-@pytest.mark.parametrize("mode", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("mode", ["ddp", "fsdp2", "share"])
 def test_two_ranks_are_one(mode: str, place: Path, tmp_path: Path) -> None:
-    alone = {n: p.detach() for n, p in stepped(place, tmp_path, 2 * GROUP).model.named_parameters()}
+    """In "share" without a recipe, each rank has a half of one group."""
+    one = (GROUP, mode) if mode == "share" else (2 * GROUP, "ddp")
+    alone = {n: p.detach() for n, p in stepped(place, tmp_path, *one).model.named_parameters()}
     arguments = (free_port(), str(place), str(tmp_path), mode)
     torch.multiprocessing.start_processes(two_ranks, arguments, nprocs=2, start_method="fork")
     for rank in range(2):

@@ -14,7 +14,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgpolicy.sampler_alarm import LINES, PASSES, Run, gap_row, gaps, mean_gap, sampler_alarm
+from rrgpolicy.sampler_alarm import (
+    LINES,
+    PASSES,
+    Run,
+    gap_row,
+    gaps,
+    mean_gap,
+    reshaped_by,
+    sampler_alarm,
+)
 
 TOKENS, IDS = 240, 17
 LIMIT = 1e-3
@@ -244,3 +253,27 @@ def test_numbers_of_a_run_that_are_none_are_refused() -> None:
     same = torch.zeros(3)
     for limit in (0.0, inf):
         assert sampler_alarm(same, same, Run(limit)) is None
+
+
+PLAIN = {"temperature": 0.9, "top_p": 0.95, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({}, None),
+        ({"top_k": -1, "min_p": 0.0}, None),
+        ({"stop": ["x"], "seed": 1, "n": 4}, None),
+        ({"top_k": 20}, "top_k=20"),
+        ({"min_p": 0.1}, "min_p=0.1"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty=1.1"),
+        ({"vllm_structured_outputs_regex": "a+"}, "vllm_structured_outputs_regex='a+'"),
+        ({"presence_penalty": 0.5}, "presence_penalty=0.5"),
+        ({"temperature": 0.5}, "temperature=0.5"),
+        ({"min_tokens": 4}, "min_tokens=4"),
+    ],
+)
+def test_a_setting_that_the_trainer_does_not_know(
+    settings: dict[str, Any], line: str | None
+) -> None:
+    assert reshaped_by(PLAIN | settings, 0.9, 0.95) == line

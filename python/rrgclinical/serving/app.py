@@ -27,6 +27,7 @@ LARGEST_BODY = 1 << 26
 """Bytes of a request that are read."""
 RETRY_SECONDS = 1
 """What a full queue asks a client to wait."""
+_PATHS = "POST /score, GET /health, /metrics"
 _FORM = 'wanted {"reports": [text, ...], "references": [text, ...]}'
 
 Statistics = Callable[[], Mapping[str, float]]
@@ -35,8 +36,9 @@ Statistics = Callable[[], Mapping[str, float]]
 def make_app(batcher: Batcher, statistics: Statistics = dict) -> FastAPI:
     """Make the application: POST /score, GET /health and /metrics.
 
-    Whatever is wrong is `{"error": line}`: 400 for a request that cannot be read, 413 for one that
-    is too large, 500 where the scorer fails, 503 where the queue is full or the service stops.
+    Whatever is wrong is `{"error": line}`: 400 for a request that cannot be read, 404 and 405 for
+    another path or method, 413 for a request that is too large, 500 where the scorer fails, 503
+    where the queue is full or the service stops.
 
     statistics: numbers of the scorer by name, for /metrics.
     """
@@ -46,7 +48,9 @@ def make_app(batcher: Batcher, statistics: Statistics = dict) -> FastAPI:
         yield
         await asyncio.to_thread(batcher.close)
 
-    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    # a redirect of /score/ has no line, and few clients send a body after it
+    pages: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
+    app = FastAPI(lifespan=lifespan, redirect_slashes=False, **pages)
 
     @app.post("/score")
     async def score(request: Request) -> Response:
@@ -74,8 +78,12 @@ def make_app(batcher: Batcher, statistics: Statistics = dict) -> FastAPI:
 
     @app.exception_handler(404)
     async def nowhere(request: Request, _: Exception) -> Response:
-        where = UserError(f"nothing at {request.url.path[:80]}; POST /score, GET /health, /metrics")
-        return _refused(404, where)
+        return _refused(404, UserError(f"nothing at {request.url.path[:80]}; {_PATHS}"))
+
+    @app.exception_handler(405)
+    async def otherwise(request: Request, error: Any) -> Response:
+        line = f"no {request.method[:20]} {request.url.path[:80]}; {_PATHS}"
+        return _refused(405, UserError(line), error.headers)
 
     return app
 

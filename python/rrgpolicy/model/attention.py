@@ -69,7 +69,10 @@ class Row:
         return self.rule is causal_mask_function
 
     def masks(self, group: RowGroup) -> tuple[Any, Any]:
-        """Make the masks of the prompt, and of a member of full length behind it."""
+        """Make the masks of the prompt, and of a member of full length behind it.
+
+        None for the members of a group without tokens, of which no family makes a mask.
+        """
         if group not in self._masks:
             longest, length, start = max(group.lengths, default=0), group.prompt, group.start
             if self.is_causal:  # its kernels need none where it begins at 0
@@ -78,11 +81,13 @@ class Row:
                 **{"allow_is_causal_skip": True, **self.options},
                 **{"q_length": length, "kv_length": length, "q_offset": start, "kv_offset": start},
             )
-            of_members = self.make(
-                **{**self.options, "allow_is_causal_skip": False},
-                **{"q_length": longest, "kv_length": length + longest},
-                **{"q_offset": start + length, "kv_offset": start},
-            )
+            of_members = None
+            if longest:
+                of_members = self.make(
+                    **{**self.options, "allow_is_causal_skip": False},
+                    **{"q_length": longest, "kv_length": length + longest},
+                    **{"q_offset": start + length, "kv_offset": start},
+                )
             self._masks[group] = of_prompt, of_members
         return self._masks[group]
 

@@ -318,6 +318,13 @@ def _own_or_refused(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter
     except Stopped:
         raise
     except Exception as error:  # whatever a foreign forward raises
+        # torch's, which refuses the probe's gradients and not the model
+        if "use_reentrant=True" in str(error):
+            raise NoWay(
+                "gradient checkpointing with use_reentrant=True has no gradients by torch.autograd."
+                "grad, by which sharing is probed; use gradient_checkpointing_kwargs="
+                "{'use_reentrant': False}"
+            ) from error
         raise NoWay(
             f"a {type(backbone.backbone).__name__} cannot be trained: its own forward fails in "
             f"transformers {transformers.__version__} ({cause_line(error)}); use another version, "

@@ -201,7 +201,9 @@ def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: O
     adapters: Any = getattr(model, "peft_config", {})
     if any(config.is_prompt_learning for config in adapters.values()):
         raise ValueError("prompt-learning adapters prepend tokens of their own: use LoRA")
-    inner: Any = model.get_base_model() if adapters else model  # type: ignore[operator]
+    # `add_adapter` of transformers sets `peft_config` too, and wraps nothing
+    wraps = hasattr(model, "get_base_model")
+    inner: Any = model.get_base_model() if wraps else model  # type: ignore[operator]
     if not isinstance(inner, PreTrainedModel) or inner.get_output_embeddings() is None:
         raise ValueError(
             f"a {type(inner).__name__} cannot share prefixes: wanted a model of transformers with "

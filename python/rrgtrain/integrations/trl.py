@@ -172,7 +172,7 @@ def shared_logps(
 
 def _called(model: Any, inner: Any, compute: Callable[[], SharedPrefixLogps]) -> SharedPrefixLogps:
     """`compute()` as the forward of `model`, a wrapper around `inner`."""
-    base = inner.get_base_model() if hasattr(inner, "peft_config") else inner
+    base = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
     if not getattr(base, "computes_rows", False):
         forward = base.forward
 

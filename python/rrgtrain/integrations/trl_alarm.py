@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from rrgpolicy.model.policy import ids_of_images
-from rrgpolicy.sampler_alarm import ROUNDING, Run, gap_row, sampler_alarm
+from rrgpolicy.sampler_alarm import ROUNDING, Run, gap_row, reshaped_by, sampler_alarm
 from rrgtrain.errors import UserError
 from rrgtrain.integrations.trl import Rows, rows_of_batch, shared_logps
 
@@ -20,7 +21,8 @@ class SamplerAlarm(TrainerCallback):
     """Stops TRL's trainer before it learns from a sampler at fault; names the cause.
 
     Compares, before the first optimiser step on each rollout, the log-probs that the sampler gave
-    (vLLM, or a rollout function) with the trainer's. A sampler that gives none is not compared.
+    (vLLM, or a rollout function) with the trainer's. A sampler that gives none is not compared, and
+    one whose distribution is another by its settings (`RESHAPING`) is not either, which is told.
     Logs `sampler/gap_mean`, `sampler/gap_p99` and `sampler/ess`.
     """
 
@@ -29,6 +31,7 @@ class SamplerAlarm(TrainerCallback):
         self.trainer, self.max_gap = trainer, max_gap
         self._compared: Any = None
         self._agreed = False
+        self._told = False
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """Compare a rollout once; raises UserError on all processes where the gap is too large."""
@@ -37,8 +40,15 @@ class SamplerAlarm(TrainerCallback):
             return
         self._compared = batches
         batches = [batch for batch in batches if batch.get("sampling_per_token_logps") is not None]
-        if batches:
+        args = self.trainer.args
+        own = vars(args) | (args.generation_kwargs or {})  # which stand above the others
+        setting = reshaped_by(own, args.temperature, args.top_p)
+        if batches and setting is None:
             self._compare(batches)
+        elif batches and not self._told and self.trainer.accelerator.is_main_process:
+            line = f"{setting} changes the sampler's log-probs alone; leave it out to compare them"
+            print(f"rrgtrain: sampler and trainer are not compared: {line}", file=sys.stderr)
+            self._told = True
 
     def _compare(self, batches: list[dict[str, Any]]) -> None:
         trainer = self.trainer
@@ -82,7 +92,7 @@ class SamplerAlarm(TrainerCallback):
         }
         if any(batch.get("pixel_values") is not None for batch in batches):
             plays["images"] = lambda: self._anew(batches, lambda rows: _blind(rows, shown))
-        if hasattr(model, "peft_config"):
+        if hasattr(model, "get_base_model"):
 
             def without_adapter() -> Tensor:
                 with model.disable_adapter():

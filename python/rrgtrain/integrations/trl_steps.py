@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,10 +81,17 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
         """Build the recipe's algorithm under TRL's numbers; UserError for what does not go."""
         recipe, args, size = self.extras.recipe, self.args, self.num_generations
         local = args.per_device_train_batch_size * args.steps_per_generation
+        joined = self.multi_objective_aggregation
         refused = {
             f"loss_type={self.loss_type}; use one of {', '.join(LOSSES)}": self.loss_type
             not in LOSSES,
             f"scale_rewards={self.scale_rewards}; use none or group": self.scale_rewards not in STD,
+            f"multi_objective_aggregation={joined}; use sum_then_normalize, or no recipe": (
+                joined != "sum_then_normalize"
+            ),
+            "rl.combine=gdpo; use TRL's multi_objective_aggregation without a recipe": (
+                recipe.rl.combine == "gdpo"
+            ),
             "mask_truncated_completions; leave it out": self.mask_truncated_completions,
             "tools, environments or a rollout function; leave them out": self.tools
             or self.rollout_func
@@ -119,7 +127,8 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
                 f"the data set has no column {column!r}; name that of the reference reports in "
                 "Extras(column=...)"
             )
-        studies = [_study(row, column) for row in self.train_dataset.select_columns([column])]
+        rows = enumerate(self.train_dataset.select_columns([column]))
+        studies = [_study(row, column, f"row {r}") for r, row in rows]
         self.algorithm.check(studies)
         self.algorithm.prepare(Context(self.codec, studies))
 
@@ -173,20 +182,21 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
         return output | self._objective(output)
 
     def _refuse_other_groups(self: Any, inputs: list[dict[str, Any]]) -> None:
-        """UserError on all processes where one's prompts are not groups as those of the others."""
-        processes = self.accelerator.num_processes
-        in_groups = self.extras.share or self.algorithm is not None
-        if not (self.model.training and in_groups and (self.algorithm or processes > 1)):
+        """UserError on all processes where one's rows do not go with those of the others."""
+        # sharing alone needs as many rows on each process, or one waits for ever
+        processes, size = self.accelerator.num_processes, self.num_generations
+        if not (self.model.training and (self.algorithm or (self.extras.share and processes > 1))):
             return
-        size = self.num_generations
-        broken = any(row != inputs[r - r % size] for r, row in enumerate(inputs))
+        keys = [_group_key(row, self.extras.column) for row in inputs] if self.algorithm else []
+        broken = any(key != keys[r - r % size] for r, key in enumerate(keys))
         own = torch.tensor([len(inputs), int(broken)], device=self.accelerator.device)
         for rank, (count, is_broken) in enumerate(
             self.accelerator.gather(own).view(-1, 2).tolist()
         ):
-            if is_broken or count != len(inputs) or count % size:
+            if is_broken or count != len(inputs) or (self.algorithm and count % size):
+                fault = f"that are not whole groups of {size}" if self.algorithm else "not as many"
                 raise UserError(
-                    f"process {rank} has {count} completions that are not whole groups of {size} "
+                    f"process {rank} has {count} completions {fault} "
                     f"as process {self.accelerator.process_index}'s {len(inputs)}; give all "
                     "processes the same data set and seed, and a multiple of num_generations"
                 )
@@ -261,11 +271,20 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
         return rewards
 
 
-def _study(row: dict[str, Any], column: str) -> Study:
+def _study(row: dict[str, Any], column: str, where: str = "a row") -> Study:
+    if not isinstance(row[column], str | list):
+        kind = type(row[column]).__name__
+        raise UserError(f"{where} of the data set: {column!r} is {kind}; wanted a report's text")
     report = completion_text(row[column])
     named = f"{row.get('prompt')!r}{report}".encode()
     name = str(row.get("id", hashlib.sha256(named).hexdigest()[:16]))
     return Study(name, "train", report, None, ())
+
+
+def _group_key(row: dict[str, Any], column: str) -> str:
+    """What tells a group from others, as text: there NaN is NaN; pixels would cost."""
+    parts = [row.get(name) for name in ("prompt", "id", column)]
+    return json.dumps(parts, default=lambda v: getattr(v, "tolist", lambda: str(type(v)))())
 
 
 def _row(group: Group, k: int) -> tuple[Member, bool]:

@@ -15,7 +15,7 @@ from rrgclinical.common.shown import redacted
 from rrgclinical.common.stop import stopping
 from rrgclinical.metrics.registry import LABELS, METRICS, metric_of, of_source
 from rrgclinical.scorecard import Scorecard, as_text
-from rrgclinical.severity import caveat
+from rrgclinical.severity import alarm_lines, caveat
 from rrgdata.images.read import read_image
 from rrgpolicy.ranks import ranks
 from rrgreport import numbers
@@ -30,7 +30,6 @@ from rrgtrain.run.data import validation_split
 from rrgtrain.run.scorecards import score_run
 from rrgtrain.run.stages import Stages
 from rrgtrain.state.history import as_line
-from rrgtrain.train.axes_watch import alarm_lines
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sample_collector import SampleCollector

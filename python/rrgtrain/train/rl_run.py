@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from rrgclinical.common.progress import Bar, progress
+from rrgclinical.severity import alarm_lines
 from rrgdata.study import Study
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import EncodedPrompt
@@ -34,7 +35,7 @@ from rrgtrain.schema import (
     ScaleSettings,
 )
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
-from rrgtrain.train.axes_watch import AxesWatch, alarm_lines
+from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import zero_variance
 from rrgtrain.train.batch_order import batch_indices, order_of

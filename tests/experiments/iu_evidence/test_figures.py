@@ -20,7 +20,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 TRUTH = np.tile(np.eye(14, dtype=np.int8)[:13], (20, 1))
 
 
-LATER = ("mccs", "facts", "ditpo", "ddsampling")
+SECTIONS = (
+    *(("mccs", "## MCCS"), ("facts", "## FactS"), ("ditpo", "## DiTPO")),
+    ("oracle", "## The oracle"),
+)
+LATER = ("mccs", "facts", "ditpo", "ddsampling", "oracle")
 
 
 def row(**facts: object) -> list[Result]:
@@ -74,7 +78,7 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
         assert path.read_bytes() == (ROOT / "docs/img" / path.name).read_bytes(), path.name
     page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
     differences = re.findall(r"([-+]?[0-9.]+ \[[^]]+\])", page)
-    assert len(differences) == 33
+    assert len(differences) == 38
     assert [
         d for d in differences if d.replace("0.0 [0.0, 0.0]", "+0.0 [+0.0, +0.0]") not in told
     ] == []
@@ -86,7 +90,7 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
         cells = [cell.strip() for cell in line.split("|")[3:-1]]
         assert cells == [value.rpartition(" to ")[2] for value in axis[1:]], axis
     axes = ("reward", "f1_13", "critical_found", "critical_invented", "denied_though_there")
-    for claim, section in (("mccs", "## MCCS"), ("facts", "## FactS"), ("ditpo", "## DiTPO")):
+    for claim, section in SECTIONS:
         block = told.partition(f"## {claim}")[2].partition("first and last validation")[2]
         named = {
             line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in block.splitlines()[1:12]
@@ -136,6 +140,19 @@ def test_the_page_has_what_the_sampled_reports_of_ditpo_earn() -> None:
     assert f"go from {first:.2f} of the reference's length to {last:.2f} under gradient" in page
     for fold in FOLDS:
         assert {facts_of(arm, fold)["best_step"] for arm in weighed} <= {0, 5, 10, 15, 20}
+
+
+def test_the_page_has_the_groups_that_earn_nothing() -> None:
+    page = " ".join((ROOT / "docs/evidence.md").read_text(encoding="utf-8").split())
+    without, with_it = (
+        np.mean([np.mean(facts_of(arm, f)["curves"]["zero_groups"]) for f in FOLDS])
+        for arm in ("facts_400", "oracle_1")
+    )
+    assert f"{100 * without:.1f} % of the groups earn nothing without the oracle" in page
+    assert f"the oracle, {100 * with_it:.1f} % with it" in page
+    for fold in FOLDS[2:]:
+        curves = [facts_of(arm, fold)["curves"]["zero_groups"] for arm in ("facts_400", "oracle_1")]
+        assert np.mean(curves[0]) == np.mean(curves[1]) and curves[0] != curves[1]
 
 
 def test_a_start_trained_again_gives_every_held_out_study_the_labels_of_the_first() -> None:

@@ -106,7 +106,14 @@ def test_what_is_wrong_with_a_request_is_one_line() -> None:
         poison = json.dumps({"reports": ["poison"], "references": ["b"]}).encode()
         status, text = asked(url, "/score", poison)
         assert status == 500 and "ArithmeticError: poison (" in text
-        assert asked(url, "/scores")[0] == 404 and "POST /score" in asked(url, "/scores")[1]
+        for path, sent, refused, line in (
+            ("/scores", None, 404, "nothing at /scores; POST /score"),
+            ("/score/", b"{}", 404, "nothing at /score/; POST /score"),
+            ("/score", None, 405, "no GET /score; POST /score"),
+            ("/health", b"{}", 405, "no POST /health; POST /score, GET /health"),
+        ):
+            status, text = asked(url, path, sent)
+            assert status == refused and json.loads(text)["error"].startswith(line), text
         # none of it has harmed the service
         assert RewardClient(url)(["aa"], ["b"])["own"].tolist() == [2 / 7]
 

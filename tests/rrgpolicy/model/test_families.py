@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import peft
+import pytest
 import torch
 import transformers
 from torch import Tensor
@@ -21,13 +22,16 @@ from rrgpolicy.model.backbone import Backbone
 from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.load import checkpoint_layers
 from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.model.shared_prefix import shared_prefix_logps
 from tests.rrgpolicy.model.families import SORTS, TEXT_IDS, backbone, build, forwards, prompt
 
 WHOLE = os.environ.get("RRGTRAIN_FAMILIES") == "all"
 MODES = ("plain", "checkpointing", "lora", "frozen", "lora+checkpointing")
 # images of each prompt of a row; all prompts are longer than the families' window
-COUNTS = ((0, 0), (1, 1), (3, 1), (3, 0, 1))
-LENGTHS = ((5, 1, 9, 8), (3, 7), (2,))
+COUNTS = ((0, 0), (1, 1), (3, 1), (3, 0, 1, 1))
+TEXT_COUNTS = (0, 0, 0, 0)
+# the last group has no tokens: all its reports were cut off, say
+LENGTHS = ((5, 1, 9, 8), (3, 7), (2,), ())
 LOGPS, GRADIENTS = 1e-12, 1e-10
 
 Group = tuple[EncodedPrompt, list[Tensor]]
@@ -67,7 +71,7 @@ def groups_of(of: Backbone, name: str, counts: tuple[int, ...]) -> list[Group]:
     draw = torch.Generator().manual_seed(7)
     return [
         (
-            prompt(of, name, images, 20 - 5 * k, k),
+            prompt(of, name, images, 20 - 4 * k, k),
             [torch.randint(*TEXT_IDS, (n,), generator=draw) for n in LENGTHS[k]],
         )
         for k, images in enumerate(counts)
@@ -84,7 +88,7 @@ def own_logps(model: Any, groups: list[Group]) -> Tensor:
                 row[key] = torch.cat([values, torch.zeros_like(ids)[None]], 1)
             logits = model(**row, **p.images, use_cache=False).logits[0, -len(ids) - 1 : -1]
             found.append(logits.log_softmax(-1).gather(-1, ids[:, None])[:, 0])
-    return torch.cat(found)
+    return torch.cat(found) if found else torch.zeros(0)
 
 
 def gradients(model: Any, logps: Tensor) -> dict[str, Tensor]:
@@ -130,7 +134,7 @@ def cases() -> Iterator[tuple[str, str, tuple[int, ...], tuple[str, ...]]]:
         if not forwards(name):
             continue
         modes = MODES if WHOLE else (MODES[k % len(MODES)],)
-        counts = (COUNTS if WHOLE else (COUNTS[-1],)) if sort.sees else ((0, 0),)
+        counts = (COUNTS if WHOLE else (COUNTS[-1],)) if sort.sees else (TEXT_COUNTS,)
         for mode in modes:
             for images in counts:
                 yield name, mode, images, sort.ways if WHOLE else sort.ways[:-1]
@@ -146,3 +150,19 @@ def test_each_way_has_the_models_own_log_probs_and_gradients() -> None:
             except Exception as error:
                 failures.append(f"{case}: {type(error).__name__}: {str(error)[:200]}")
     assert not failures, "\n" + "\n".join(failures)
+
+
+@pytest.mark.parametrize("images", [1, 0])
+@pytest.mark.parametrize("lengths", [[[4], []], [[4], [0]], [[]], [[0]]], ids=str)
+def test_groups_without_tokens_go_through_masks_that_a_family_makes_itself(
+    lengths: list[list[int]], images: int
+) -> None:
+    """Gemma 3 joins a mask of image tokens to the causal one."""
+    model = build("gemma3", torch.float32)
+    of, draw = backbone(model), torch.Generator().manual_seed(7)
+    made = [prompt(of, "gemma3", images, 9, k) for k in range(len(lengths))]
+    members = [[torch.randint(*TEXT_IDS, (n,), generator=draw) for n in group] for group in lengths]
+    given = [{**p.inputs, **p.per_token, **p.images} for p in made]
+    found = shared_prefix_logps(model, given, members)
+    own = own_logps(model, [(p, m) for p, m in zip(made, members, strict=True) if any(map(len, m))])
+    torch.testing.assert_close(found.logps, own, rtol=0, atol=1e-5)

@@ -47,6 +47,13 @@ def test_each_family_goes_the_first_way_that_is_exact() -> None:
         assert ("not by a packed row: log-probs differ" in line) == (found.way == "cache")
 
 
+def test_reentrant_checkpointing_is_what_is_refused_and_not_the_model() -> None:
+    subject, prompts = opened("granite")
+    subject.model.gradient_checkpointing_enable({"use_reentrant": True})
+    with pytest.raises(NoWay, match="use gradient_checkpointing_kwargs=.'use_reentrant': False"):
+        probe(subject, prompts)
+
+
 def test_a_model_whose_own_forward_fails_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -88,6 +88,14 @@ def with_lora(model: Any) -> Any:
     return peft.get_peft_model(model, config).train()
 
 
+def with_adapter(model: Any) -> Any:
+    """By transformers itself, which wraps nothing."""
+    torch.manual_seed(0)
+    names = ["q_proj", "v_proj", "down_proj"]
+    model.add_adapter(peft.LoraConfig(r=4, target_modules=names, init_lora_weights=False))
+    return model.double()
+
+
 def with_frozen_tower(model: Any) -> Any:
     model.model.visual.requires_grad_(False)
     return model
@@ -110,7 +118,7 @@ def test_qwen2_5_vl_as_it_is_trained(change: Any) -> None:
     assert_equal(model, shared(model, groups, token_budget=150).logps, unshared(model, groups))
 
 
-@pytest.mark.parametrize("change", [lambda m: m, with_lora, with_checkpointing])
+@pytest.mark.parametrize("change", [lambda m: m, with_lora, with_adapter, with_checkpointing])
 def test_qwen2_equals_its_unshared_self(change: Any) -> None:
     model, groups = change(qwen2()), groups_for([0, 0, 0])
     assert_equal(model, shared(model, groups).logps, unshared(model, groups))

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import rrgclinical.severity
+from rrgclinical.severity import Validated, alarm, alarm_lines
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 from rrgdata.study import Study
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
-from rrgtrain.train.axes_watch import AxesWatch, Validated, alarm, alarm_lines
+from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.evaluate import score
 
 TEMPLATE = "The heart size is normal. The lungs are clear. No pleural effusion or pneumothorax."
