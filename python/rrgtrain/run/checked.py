@@ -75,18 +75,18 @@ def check_policy(recipe: Recipe) -> Any:
     UserError for model files that are missing, a device that is not there or lacks the dtype, a
     size that cannot be, and as `read_config` does. From here on `deterministic` holds.
     """
-    compute_as_set(recipe)
+    if recipe.deterministic:
+        compute_deterministically()
     edits = [recipe.edit.extractor] if "editgrpo" in recipe.rl.algorithm else []
     check_model_files(recipe.reward, [name for name in edits if name])
     return check_start(recipe.policy, recipe.rollout.engine, one_image=recipe.data.one_image)
 
 
-def compute_as_set(recipe: Recipe) -> None:
-    """Let this process compute by `deterministic`."""
-    if recipe.deterministic:
-        # cuBLAS reads it when it is first used, perhaps for the labels of the studies
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+def compute_deterministically() -> None:
+    """Let this process give the same bits again, or raise where PyTorch cannot."""
+    # cuBLAS reads it when it is first used, perhaps for the labels of the studies
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
 
 
 def check_start(settings: PolicySettings, engine: str, *, one_image: bool) -> Any:

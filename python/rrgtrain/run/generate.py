@@ -40,7 +40,7 @@ from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler, Sample
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.blocks import report_of
-from rrgtrain.run.checked import check_start, compute_as_set, require_sampling
+from rrgtrain.run.checked import check_start, compute_deterministically, require_sampling
 from rrgtrain.run.generated import BEGIN, GeneratedFile, describe_images
 from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
@@ -93,7 +93,8 @@ def generate_reports(recipe: Recipe, request: GenerateRequest) -> int:
     Raises:
         UserError: bad input, or, when all else is written, images that cannot be read.
     """
-    compute_as_set(recipe)
+    if recipe.deterministic:  # on every rank
+        compute_deterministically()
     folder, studies, origin = ranks.from_main(lambda: _look(recipe, request))
     require_sampling(
         recipe.rollout, _served(request.out), {"eval.max_new_tokens": recipe.eval.max_new_tokens}
