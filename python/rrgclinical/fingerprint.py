@@ -12,6 +12,7 @@ from torch import nn
 # What every reading passes through, besides the folder of its reader.
 _SHARED = (
     "cached.py",
+    "common/tags.py",
     "entities.py",
     "inference.py",
     "labels.py",

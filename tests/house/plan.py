@@ -70,7 +70,7 @@ DOORS = {
     "rrgclinical.serving": "app batcher",
     "rrgclinical.common": (
         "arguments errors fields files host inflate json_reader nothing odd_values plain_yaml "
-        "processes progress resolve shown spreadsheets stop stopwatch streams table"
+        "processes progress resolve shown spreadsheets stop stopwatch streams table tags"
     ),
     "rrgpolicy.model": (
         "adapters attention backbone codec families forward kinds load lora own_forward policy "

@@ -12,6 +12,7 @@ from html import unescape
 from typing import Any
 
 from rrgclinical.common.shown import shortened
+from rrgclinical.common.tags import APART, BLOCKS, WITHIN
 
 MARKERS = frozenset(
     ("nan", "nat", "na", "n/a", "n.a", "null", "nil", "none", "missing", "undefined", "")
@@ -31,8 +32,7 @@ LONGEST_SHOWN = 40
 _MAY_BE_MARKUP = frozenset("<&\\_")
 # Tags by name: <NA> is a marker, and <clear> a word.
 _MARKUP = re.compile(
-    r"</?(?:br|p|div|span|font|a|b|i|u|em|strong|small|su[bp]|wbr|[uod]l|li|d[dt]|t[drh]|hr|pre"
-    r"|table|tbody|thead|section|html|body|h[1-6])(?:\s[^<>]*)?/?>|<!--[^<>]*-->"
+    rf"</?(?:br|{BLOCKS}|{WITHIN}|{APART})(?:\s[^<>]*)?/?>|<!--[^<>]*-->"
     r"|(?-i:\\[nrt])|_x000[ad]_",
     re.IGNORECASE,
 )

@@ -17,7 +17,7 @@ CHANGES = ("unsaid", "better", "same", "worse")
 TIPS = ("unsaid", "right", "wrong")
 _BETTER, _SAME, _WORSE = 1, 2, 3
 _RIGHT, _WRONG = 1, 2
-# Right for a lead, wrong for a line.
+# Right for a lead, wrong for a line; between them, so that a wrong tip beside it stands.
 _VENTRICLE = 1.5
 _LOOK_BACK = 60
 
@@ -183,14 +183,13 @@ def _given(
 def _changes(sentence: str, mentions: Sequence[Mention]) -> list[_Cue]:
     spans = [(m.start, m.end) for m in mentions]
     values = {"better": _BETTER, "same": _SAME, "worse": _WORSE}
-    beside = _BESIDE.search(sentence) is not None and _IN_TIME.search(sentence) is None
     return [
         (m.start(), m.end(), values[m.lastgroup or ""])
         for m in _CHANGE.finditer(sentence)
         # "decreased lung volumes" and "enlarging" of a finding's own words tell of no change
         if not any(start <= m.start() and m.end() <= end for start, end in spans)
         # nor does "left larger than right"
-        and not (beside and _BESIDE.match(sentence, m.start()))
+        and not (_BESIDE.match(sentence, m.start()) and not _IN_TIME.search(sentence))
     ]
 
 

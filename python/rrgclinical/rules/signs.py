@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-_BLOCKS = "p|li|ul|ol|dl|dt|dd|div|tr|td|th|hr|table|tbody|thead|section|body|html|pre|h[1-6]"
-_WITHIN = "b|i|u|em|strong|small|sub|sup|wbr"
-_APART = "span|font|a"
+from rrgclinical.common.tags import APART, BLOCKS, WITHIN
+
 # What stands behind a tag's name: prose after a "<" is none of it ("<a third. Mass >2 cm").
 _ATTRIBUTE = (
     r"""\s+[\w:-]{1,40}(?:\s?=\s?(?:"[^"<>\n]{0,200}"|'[^'<>\n]{0,200}'|[^\s"'<>&]{1,200}))"""
@@ -34,7 +33,7 @@ _SIGNS = {
     "newline": _newline(r"\r", r"\n"),
     "other": r"[\v\f\x1c-\x1e\x85\u2028\u2029]",
     "br": rf"(?:(?:{_tags('br')})(?:</br>)?)",
-    "block": rf"(?:{_tags(_BLOCKS)})",
+    "block": rf"(?:{_tags(BLOCKS)})",
     # a text that was written as JSON, Python or XML twice, or once and never read
     "escape": "(?-i:" + _newline(rf"\\r{_NO_ESCAPE_R}", rf"\\n{_NO_ESCAPE_N}") + ")",
     "entity_end": _newline("&#0{0,4}(?:13|xd);", "&(?:#0{0,4}(?:10|xa)|newline);"),
@@ -57,14 +56,14 @@ _NUMBER = "#0{0,4}[0-9]{1,5}|#x0{0,4}[0-9a-f]{1,4}"
 STOPS = {"\u3002": ".", "\uff0e": ".", "\uff61": ".", "\uff0c": ",", "\u3001": ","}
 _HIDDEN = r"\xad\u200b-\u200f\u2060\ufeff"
 _UNSEEN = (
-    rf"{_tags(_WITHIN)}|<!--[^<>\n]{{0,200}}-->"
+    rf"{_tags(WITHIN)}|<!--[^<>\n]{{0,200}}-->"
     r"|&(?:shy|zwnj|zwj|lrm|rlm|#173|#xad|#820[3-7]|#x200[b-f]|#8288|#x2060|#65279|#xfeff);"
 )
 """Stands for nothing that is seen: tags within a line, comments, the names of hidden signs."""
 UNSEEN_ONE = re.compile(_UNSEEN, re.IGNORECASE)
 _BLANKS = "|".join(name for name, sign in ENTITIES.items() if sign == " ")
 _GAP = (
-    rf"[^\S\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|[{_HIDDEN}]|{_UNSEEN}|{_tags(_APART)}"
+    rf"[^\S\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|[{_HIDDEN}]|{_UNSEEN}|{_tags(APART)}"
     rf"|&(?:{_BLANKS}|#0{{0,4}}(?:9|32|160)|#x0{{0,4}}(?:9|20|a0));"
 )
 """May stand between the signs of one line end."""
@@ -81,7 +80,7 @@ EXCELS = "_x000"
 # a blank. Characters without a width join the letters around them, else they are blanks.
 ODD = re.compile(
     rf"(?=[^ -%'-;=-\[\]^`-~])(?:(?P<end>{_RUN})"  # most characters are passed over at once
-    rf"|(?P<unseen>(?:{_UNSEEN}|[{_HIDDEN}])+)|(?P<apart>{_tags(_APART)})"
+    rf"|(?P<unseen>(?:{_UNSEEN}|[{_HIDDEN}])+)|(?P<apart>{_tags(APART)})"
     rf"|&(?P<entity>{'|'.join(ENTITIES)}|{_NUMBER});|(?P<stop>[{''.join(STOPS)}])"
     rf"|(?P<tab>(?-i:\\t){_NO_ESCAPE_T})"
     r"|(?P<blank>[^\S\n ]))",

@@ -22,10 +22,10 @@ class AxesWatch:
     def __init__(
         self,
         scored_text: Callable[[Sequence[str]], list[str]],
-        reader: Severity | None = None,
+        reader: Severity,
     ) -> None:
         """scored_text: cuts the report from a completion. reader: has the table."""
-        self._scored_text, self._reader = scored_text, reader or Severity()
+        self._scored_text, self._reader = scored_text, reader
         self._past: list[Validated] = []
 
     def __call__(self, evaluation: Evaluation) -> dict[str, float]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rrgclinical.severity
-from rrgclinical.severity import Validated, alarm, alarm_lines
+from rrgclinical.severity import Severity, Validated, alarm, alarm_lines
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 from rrgdata.study import Study
 from rrgtrain.rewards import RewardService
@@ -20,6 +20,7 @@ from rrgtrain.train.evaluate import score
 TEMPLATE = "The heart size is normal. The lungs are clear. No pleural effusion or pneumothorax."
 PACKAGED = Path(rrgclinical.severity.__file__).with_name("significance.yaml")
 CONFIG = PhantomConfig()
+READER = Severity()
 CASES = [sample_case(CONFIG, (0, 0, number)) for number in range(120)]
 TEXTS = [write_report(case, case.findings, case.negated, CONFIG) for case in CASES]
 STUDIES = [Study(str(i), "val", text, None, ()) for i, text in enumerate(TEXTS)]
@@ -64,7 +65,7 @@ def swapped(text: str) -> str:
 def validations(policy, terms, watch=None):
     """Rows of six validations; `policy` maps the training done, 0 to 1, to reports."""
     rewards = RewardService(RewardSettings(terms=terms))
-    watch = watch or AxesWatch(rewards.scored_text)
+    watch = watch or AxesWatch(rewards.scored_text, READER)
     return [watch(score(policy(done), STUDIES, rewards)) for done in np.linspace(0, 1, 6)]
 
 
@@ -150,7 +151,7 @@ def test_what_is_critical_is_by_the_table_of_the_reward(tmp_path):
 def test_a_reward_of_nan_has_not_risen():
     policy, function, _ = GAMES["template"]
     rewards = RewardService(RewardSettings(terms=term(function)))
-    watch = AxesWatch(rewards.scored_text)
+    watch = AxesWatch(rewards.scored_text, READER)
     for done in (0.0, 0.4, 0.8):
         watch(score(policy(done), STUDIES, rewards))
     past = watch._past
@@ -165,13 +166,13 @@ def rows_of(row):
 def test_the_past_survives_a_checkpoint_and_labels_alone_have_no_axes():
     policy, function, _ = GAMES["template"]
     rewards = RewardService(RewardSettings(terms=term(function)))
-    before, after = AxesWatch(rewards.scored_text), AxesWatch(rewards.scored_text)
+    before, after = AxesWatch(rewards.scored_text, READER), AxesWatch(rewards.scored_text, READER)
     for done in (0.0, 0.4):
         before(score(policy(done), STUDIES, rewards))
     after.load_state_dict(before.state_dict())
     last = score(policy(0.8), STUDIES, rewards)
     assert "alarm/reward" in after(last) and after.state_dict().keys() == {"past"}
-    assert "alarm/reward" not in AxesWatch(rewards.scored_text)(last)
+    assert "alarm/reward" not in AxesWatch(rewards.scored_text, READER)(last)
     bare = [Study(s.id, "val", None, (0,) * 14, ()) for s in STUDIES[:6]]
     labels = RewardService(RewardSettings(terms={"label_f1": 1.0}, against="labels"))
-    assert not rows_of(AxesWatch(labels.scored_text)(score(TEXTS[:6], bare, labels)))
+    assert not rows_of(AxesWatch(labels.scored_text, READER)(score(TEXTS[:6], bare, labels)))

@@ -1,0 +1,10 @@
+"""Names of HTML's tags that stand in reports, by what they do to the text."""
+
+from __future__ import annotations
+
+BLOCKS = "p|li|ul|ol|dl|dt|dd|div|tr|td|th|hr|table|tbody|thead|section|body|html|pre|h[1-6]"
+"""Each is a paragraph of its own."""
+WITHIN = "b|i|u|em|strong|small|sub|sup|wbr"
+"""Part no word."""
+APART = "span|font|a"
+"""Part two words."""
