@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -11,13 +13,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.lora import add_lora
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.tiny import TinyConfig, build_tiny
-from rrgpolicy.ranks import sharding
+from rrgpolicy.ranks import ranks, sharding
 from rrgpolicy.rollout import SamplingRequest, generate, whole_policy
 from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.algorithms.base import loss_of
@@ -295,6 +298,22 @@ def ratios(name: str) -> dict[str, float]:
         "rollout FLOPs": rollout_work(plan.sizes, plan.work).total / seen.rollout_flops,
     }
     return own
+
+
+@pytest.mark.parametrize(("late", "peak"), [(True, 4000), (False, 8000)])
+def test_what_a_sender_still_holds_is_no_peak(late: bool, peak: int) -> None:
+    """late: a thread lets go after 20 ms, as gloo's does; else it is the code that holds it."""
+    ranks.join_alone(cuda=False)
+    tracker = LiveBytes()
+    with tracker.measured():
+        held = [torch.zeros(1000)]
+        dist.broadcast(held[0], 0)
+        if late:
+            thread = threading.Thread(target=lambda: (time.sleep(0.02), held.clear()))
+            thread.start()
+        torch.zeros(1000)
+        torch.zeros(1000)
+    assert tracker.peak == peak
 
 
 @pytest.mark.parametrize("name", CASES)

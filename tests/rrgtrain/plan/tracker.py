@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +14,19 @@ from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+PATIENCE = 0.1
+"""Seconds in which a thread of gloo lets go of what it has sent."""
+
 
 class LiveBytes(TorchDispatchMode):
     """Hold `bytes` of all storages that were made inside and still live, and their `peak`.
 
-    Each storage counts once, however many tensors view it, until nothing refers to it. An op of
-    ours is replaced by its function for the CPU, so that what it makes inside is seen by this mode
-    and by one entered before it.
+    Each storage counts once, however many tensors view it, until nothing refers to it. gloo's
+    thread refers to what it has sent until it is scheduled again, on a busy machine long after the
+    last reference of the code that is measured: a new peak waits for it.
+
+    An op of ours is replaced by its function for the CPU, so that what it makes inside is seen by
+    this mode and by one entered before it.
     """
 
     def __init__(self) -> None:
@@ -27,6 +34,8 @@ class LiveBytes(TorchDispatchMode):
         self.bytes = self.peak = 0
         self._sizes: dict[int, int] = {}
         self._alive: dict[int, Any] = {}
+        self._sent: set[int] = set()
+        self._held: set[int] = set()
 
     def watch(self, model: nn.Module) -> None:
         """Count a model that is there already."""
@@ -61,6 +70,10 @@ class LiveBytes(TorchDispatchMode):
                 made = op._backend_fns.get("cpu", op._init_fn)(*args, **(kwargs or {}))
         else:
             made = func(*args, **(kwargs or {}))
+        if func.namespace in ("c10d", "_c10d_functional"):
+            for leaf in tree_leaves((args, kwargs)):
+                if isinstance(leaf, Tensor):
+                    self._sent.add(leaf.untyped_storage()._cdata)
         for leaf in tree_leaves(made):
             if isinstance(leaf, Tensor):
                 self._add(leaf)
@@ -80,8 +93,20 @@ class LiveBytes(TorchDispatchMode):
 
     def _drop(self, key: int) -> None:
         del self._alive[key]
+        self._sent.discard(key)
+        self._held.discard(key)
         self.bytes -= self._sizes.pop(key)
 
     def _grow(self, size: int) -> None:
+        if self.bytes + size > self.peak:
+            self._wait_for_senders()
         self.bytes += size
         self.peak = max(self.peak, self.bytes)
+
+    def _wait_for_senders(self) -> None:
+        until = time.monotonic() + PATIENCE
+        while (sent := self._sent & self._alive.keys() - self._held) and time.monotonic() < until:
+            time.sleep(0.0005)
+        # what is alive now, the loading itself holds
+        self._held |= sent
+        self._sent.clear()
