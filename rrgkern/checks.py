@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
 # A row this far from length 1 is still a unit row: bf16 rounds a length to 1 ± 0.004.
@@ -19,9 +21,10 @@ FEW = 1024
 def values_may_be_read(tensor: Tensor) -> bool:
     """Return True on the CPU, elsewhere under RRGKERN_CHECK=1 only: reading waits for the device.
 
-    Under torch.compile the answer is False: a value has no place in a graph.
+    Under torch.compile the answer is False: a value has no place in a graph, and a FakeTensor none
+    at all.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or isinstance(tensor, FakeTensor):
         return False
     return tensor.device.type == "cpu" or os.environ.get("RRGKERN_CHECK") == "1"
 
@@ -47,12 +50,46 @@ def check_tensors(
                     f"{name} is a DTensor, wanted this rank's own rows: pass {name}.to_local() or "
                     f"{name}.full_tensor()"
                 )
+            if value.layout != torch.strided or value.is_nested:
+                raise TypeError(
+                    f"{name} is {'nested' if value.is_nested else value.layout}, wanted a dense "
+                    "tensor: pass one that is padded, or packed with offsets"
+                )
             continue
         kind = "None" if value is None else f"a {type(value).__name__}"
         fix = f"torch.as_tensor({name})"
         if isinstance(value, nn.Module):
             fix = f"{name}.weight"
         raise TypeError(f"{name} is {kind}; wanted a torch.Tensor: pass {fix}")
+
+
+def check_record(name: str, value: object, kind: type[tuple[Any, ...]]) -> None:
+    """Raise TypeError for what is no `kind`, a NamedTuple of tensors, or holds something else.
+
+    A field with a default may be None.
+    """
+    fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+    if not isinstance(value, kind):
+        found = "None" if value is None else f"a {type(value).__name__}"
+        raise TypeError(f"{name} is {found}; wanted {kind.__name__}({', '.join(fields)})")
+    for field, tensor in zip(fields, value, strict=True):
+        if tensor is not None or field not in kind._field_defaults:  # type: ignore[attr-defined]
+            check_tensors(**{f"{name}.{field}": tensor})
+
+
+def check_flags(**flags: object) -> None:
+    """Raise TypeError for an option that is neither True nor False: a text or a tensor, say."""
+    if torch.compiler.is_compiling():
+        return
+    for name, value in flags.items():
+        if value is not True and value is not False and type(value).__name__ not in _NUMPY_BOOL:
+            shown = (
+                repr(value) if isinstance(value, str | int | None) else f"a {type(value).__name__}"
+            )
+            raise TypeError(f"{name} is {shown}; wanted True or False")
+
+
+_NUMPY_BOOL = ("bool", "bool_")  # NumPy 2 and 1
 
 
 def is_sharded(tensor: object) -> bool:
@@ -70,9 +107,7 @@ def check_numbers(row_wise: str, **numbers: object) -> None:
     if torch.compiler.is_compiling():
         return
     for name, value in numbers.items():
-        if getattr(value, "ndim", 0):
-            shape = list(value.shape)  # type: ignore[attr-defined]
-            raise TypeError(f"{name} has shape {shape}, wanted one number for all: {row_wise}")
+        _check_single(name, value, f" for all: {row_wise}")
         if getattr(value, "requires_grad", False):
             raise TypeError(
                 f"{name} requires a gradient, which it is not given: pass {name}.item(), or learn "
@@ -86,10 +121,19 @@ _MAY_BE_NONE = ("softcap",)
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise TypeError for a text, a list, None or what else is no number."""
+    """Raise TypeError for a text, a list, None, a tensor of several or what else is no number."""
+    if torch.compiler.is_compiling():
+        return
+    _check_single(name, value)
     if not hasattr(value, "__float__") and not hasattr(value, "__sym_float__"):
         shown = repr(value) if isinstance(value, str | None) else f"a {type(value).__name__}"
         raise TypeError(f"{name} is {shown}; wanted one number")
+
+
+def _check_single(name: str, value: object, purpose: str = "") -> None:
+    if getattr(value, "ndim", 0):
+        shape = list(value.shape)  # type: ignore[attr-defined]
+        raise TypeError(f"{name} has shape {shape}, wanted one number{purpose}")
 
 
 def check_constants(**constants: Tensor | None) -> None:

@@ -7,6 +7,7 @@ sequences is masked.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +30,7 @@ class Tokens(NamedTuple):
     def total(self) -> int:
         """N, with the rows between two sequences."""
         if not self.pitch:
-            return self.shape.numel()
+            return math.prod(self.shape)  # Size.numel() makes a constant of a dynamic axis
         return (self.shape[0] - 1) * self.pitch + self.shape[1]
 
     def flat(self, name: str, values: Tensor) -> Tensor:
@@ -39,7 +40,7 @@ class Tokens(NamedTuple):
             ValueError: another shape.
         """
         if values.shape != self.shape:
-            if values.shape != (self.shape.numel(),):
+            if values.shape != (math.prod(self.shape),):
                 raise ValueError(
                     f"{name} has shape {tuple(values.shape)} and {self.anchor} "
                     f"{tuple(self.shape)}; wanted the same"

@@ -57,7 +57,7 @@ def group_advantages(
         eps = DEFAULT_EPS[std]
     check_number("eps", eps)
     eps = float(eps)
-    if not (math.isfinite(eps) and eps >= 0):
+    if not 0 <= eps < math.inf:
         raise ValueError(f"eps is {eps}; it must be finite and not negative")
     return _serve(rewards, group_offsets, valid, std, eps)[0]
 

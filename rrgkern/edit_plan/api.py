@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_tensors
+from rrgkern.checks import check_flags, check_number, check_record, check_tensors
 from rrgkern.edit_plan.inputs import EditOptions, ReleasedOptions
 from rrgkern.edit_plan.op import edit_plan_op, edit_plan_released_op
 from rrgkern.edit_plan.types import EditScript, SentenceEntities
@@ -65,17 +65,22 @@ def edit_plan(
         EditScript with M = max_edits, or for None the largest |x| + |y| of the batch.
 
     Raises:
-        TypeError: a tensor has the wrong dtype.
+        TypeError: x or y is no SentenceEntities, a field or option has the wrong type or dtype.
         ValueError: shapes or devices disagree, an option is out of range, an embedding that takes
             part is no unit vector, an entity names a sentence outside its report. Values on a GPU
             are checked under RRGKERN_CHECK=1 only.
     """
+    check_record("x", x, SentenceEntities)
+    check_record("y", y, SentenceEntities)
     check_tensors(seeds=seeds, optional={"affinity": affinity})
+    check_flags(conflict_requires_spurious=conflict_requires_spurious)
     if rule not in ("paper", "released"):
         raise ValueError(f"rule is {rule!r}, wanted 'paper' or 'released'")
     if rule == "released" and max_edits != 1:
         raise ValueError(f"max_edits is {max_edits}, wanted 1: rule 'released' makes one edit")
     tau_replace = tau if tau_replace is None else tau_replace
+    for option, number in (("tau", tau), ("tau_replace", tau_replace), ("neg_weight", neg_weight)):
+        check_number(option, number)
     if not -1 <= tau < LARGEST_TAU:
         raise ValueError(f"tau is {tau}, wanted -1 <= tau < {LARGEST_TAU}")
     if not -1 <= tau_replace <= 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_tensors
+from rrgkern.checks import check_number, check_record, check_tensors
 from rrgkern.entity_match.op import entity_match_op
 from rrgkern.entity_match.types import EntityMatch, ReportEntities
 
@@ -40,12 +40,15 @@ def entity_match(
             0.8717 for long reports in 0.6.
 
     Raises:
-        TypeError: a tensor has the wrong dtype.
+        TypeError: x or y is no ReportEntities, a field or option has the wrong type or dtype.
         ValueError: shapes or devices disagree, kinds or affinity are missing or out of range, an
             embedding is no unit vector (NaN and zero rows are named). Values on a GPU are checked
             under RRGKERN_CHECK=1 only.
     """
+    check_record("x", x, ReportEntities)
+    check_record("y", y, ReportEntities)
     check_tensors(optional={"affinity": affinity})
+    check_number("neg_weight", neg_weight)
     if not 0 <= neg_weight < float("inf"):
         raise ValueError(f"neg_weight is {neg_weight}, wanted a finite number, at least 0")
     if affinity is None:
@@ -55,7 +58,7 @@ def entity_match(
         raise ValueError("x.kind or y.kind is None, wanted int8 [E] both: affinity weighs kinds")
     elif affinity.ndim != 2 or affinity.shape[0] != affinity.shape[1] or not len(affinity):
         raise ValueError(f"affinity is {list(affinity.shape)}, wanted square [K, K]")
-    x, y = checked("x", x, x.offsets.shape[0]), checked("y", y, x.offsets.shape[0])
+    x, y = checked("x", x, x.offsets.numel()), checked("y", y, x.offsets.numel())
     if x.embedding.shape[1] != y.embedding.shape[1]:
         raise ValueError(
             f"x.embedding has width {x.embedding.shape[1]} and y.embedding {y.embedding.shape[1]}, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rrgkern.checks import check_derivatives, check_tensors
+from rrgkern.checks import check_derivatives, check_flags, check_tensors
 from rrgkern.logps.inputs import FromHidden, FromLogits, as_rows, check_head, check_logits
 from rrgkern.logps.online_softmax import TokenLogps
 from rrgkern.logps.op import logps_of_hidden, logps_of_logits
@@ -43,12 +43,14 @@ def token_logps(
     torch.func raise NotImplementedError.
 
     Raises:
-        TypeError: a dtype that is not served, a DTensor, or a temperature that is no single number.
+        TypeError: a dtype that is not served, a DTensor, sparse or nested tensor, a temperature
+            that is no single number, or an `entropy` that is no bool.
         ValueError: shapes or devices that do not fit, a temperature out of range, logits that
             `policy_loss_from_logits` has overwritten.
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
     check_tensors(logits=logits, targets=targets, optional={"mask": mask})
+    check_flags(entropy=entropy)
     check_derivatives(logits=logits)
     check_logits(logits, targets, temperature)
     keep = rows_to_keep(mask, Tokens("targets", targets.shape), targets.device)
@@ -101,8 +103,8 @@ def linear_token_logps(
     torch.func raise NotImplementedError.
 
     Raises:
-        TypeError: a dtype that is not served, dtypes that differ, a DTensor of rows, or a
-            temperature that is no single number.
+        TypeError: a dtype that is not served, dtypes that differ, a DTensor of rows, a sparse or
+            nested tensor, a temperature that is no single number, or an `entropy` that is no bool.
         ValueError: shapes that do not fit, devices that differ, a temperature or softcap that is
             not positive.
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
@@ -112,6 +114,7 @@ def linear_token_logps(
         optional={"bias": bias, "mask": mask},
         gathered=("weight", "bias"),
     )
+    check_flags(entropy=entropy)
     check_derivatives(hidden=hidden, weight=weight, bias=bias)
     weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
     rows, tokens = hidden_rows(hidden, masked=mask is not None)

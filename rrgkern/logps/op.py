@@ -48,7 +48,7 @@ def token_logps_bwd_(*inputs: Any) -> None:
 @token_logps_fwd.register_fake
 def _(*inputs: Any) -> SoftmaxStats:
     x = FromLogits(*inputs)
-    return _empty_stats(x.logits, len(x.targets), x.entropy)
+    return _empty_stats(x.logits, x.targets.shape[0], x.entropy)
 
 
 @token_logps_bwd.register_fake
@@ -133,7 +133,7 @@ def linear_token_logps_bwd_into(*inputs: Any) -> tuple[Tensor, Tensor]:
 @linear_token_logps_fwd.register_fake
 def _(*inputs: Any) -> SoftmaxStats:
     x = FromHidden(*inputs)
-    return _empty_stats(x.hidden, len(x.hidden), x.entropy)
+    return _empty_stats(x.hidden, x.hidden.shape[0], x.entropy)
 
 
 @linear_token_logps_bwd.register_fake

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_tensors
+from rrgkern.checks import check_number, check_tensors
 from rrgkern.mccs.op import mccs_op
 
 COLUMNS = 14
@@ -52,6 +52,8 @@ def mccs(pred: Tensor, truth: Tensor, *, margin: float = 0.0, both_blank: float 
         raise ValueError(
             f"mccs: pred is on {pred.device} and truth on {truth.device}, wanted one device"
         )
+    check_number("margin", margin)
+    check_number("both_blank", both_blank)
     if not -1.0 < margin < 1.0:
         raise ValueError(f"mccs: margin is {margin}, wanted a number strictly between -1 and 1")
     if not 0.0 <= both_blank <= 1.0:

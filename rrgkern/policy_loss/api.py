@@ -91,7 +91,7 @@ def policy_loss(
         "effective_sample_size", "entropy", "active_tokens" and "tokens" (see the README).
 
     Raises:
-        TypeError: a dtype is wrong, or a tensor is a DTensor.
+        TypeError: a dtype is wrong, or a tensor is a DTensor, sparse or nested.
         ValueError: a length or device is wrong, a tensor that `spec` needs is missing, or, on CPU
             or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
     """

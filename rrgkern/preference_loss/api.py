@@ -8,7 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_constants, check_derivatives, check_numbers, check_tensors
+from rrgkern.checks import (
+    check_constants,
+    check_derivatives,
+    check_flags,
+    check_numbers,
+    check_record,
+    check_tensors,
+)
 from rrgkern.metrics import Metrics
 from rrgkern.padded import Tokens, rows_to_keep
 from rrgkern.preference_loss.inputs import PreferenceInputs, PreferencePairs
@@ -112,14 +119,9 @@ def _serve(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Check the arguments as passed, and compute loss, advantages and metrics."""
     tau, length_normalized = options
-    if not isinstance(pairs, PreferencePairs):
-        raise TypeError(
-            f"pairs is a {type(pairs).__name__}; wanted PreferencePairs(positive, negative, weight)"
-        )
-    if not isinstance(length_normalized, bool):
-        raise TypeError(f"length_normalized is {length_normalized!r}; wanted True or False")
-    named = {f"pairs.{name}": tensor for name, tensor in pairs._asdict().items()}
-    check_tensors(logps=logps, ref=ref, **named, optional={"offsets": offsets, "mask": mask})
+    check_record("pairs", pairs, PreferencePairs)
+    check_flags(length_normalized=length_normalized)
+    check_tensors(logps=logps, ref=ref, optional={"offsets": offsets, "mask": mask})
     check_derivatives(logps=logps)
     check_constants(**{"ref": ref, "pairs.weight": pairs.weight})
     check_numbers("weigh pairs by pairs.weight", tau=tau)

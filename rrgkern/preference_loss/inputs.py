@@ -36,7 +36,7 @@ class PreferenceInputs(NamedTuple):
 
     def check_tau(self) -> None:
         """Raise ValueError for a temperature that is none."""
-        if not (math.isfinite(self.tau) and self.tau > 0):
+        if not 0 < self.tau < math.inf:
             raise ValueError(f"tau is {self.tau}; it must be finite and above 0")
 
     def check(self) -> None:

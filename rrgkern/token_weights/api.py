@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_number, check_tensors, values_may_be_read
+from rrgkern.checks import check_number, check_record, check_tensors, values_may_be_read
 from rrgkern.token_weights.op import byte_level_spans_op, span_max_op, tfidf_weights_op
 from rrgkern.token_weights.vocabulary import ByteVocabulary
 
@@ -37,7 +37,7 @@ def tfidf_weights(
     """
     check_tensors(token_ids=token_ids, offsets=offsets, group_offsets=group_offsets)
     check_number("alpha", alpha)
-    if not math.isfinite(alpha):
+    if not -math.inf < alpha < math.inf:
         raise ValueError(f"alpha is {alpha}, wanted a finite number")
     _check("token_ids", token_ids, (torch.int32, torch.int64), (-1,), token_ids)
     _check("offsets", offsets, (torch.int64,), (-1,), token_ids)
@@ -132,6 +132,7 @@ def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabul
             under RRGKERN_CHECK=1.
     """
     check_tensors(token_ids=token_ids, offsets=offsets)
+    check_record("vocabulary", vocabulary, ByteVocabulary)
     _check("token_ids", token_ids, (torch.int32, torch.int64), (-1,), token_ids)
     _check("offsets", offsets, (torch.int64,), (-1,), token_ids)
     _check("vocabulary.bytes", vocabulary.bytes, (torch.uint8,), (-1,), token_ids)

@@ -160,7 +160,7 @@ def test_pairs_have_their_type() -> None:
     ref = -drawn(ROWS)
     for pairs in (tuple(PAIRS), [(0, 1)], None):
         for function in (rrgkern.preference_loss, rrgkern.preference_advantages):
-            with pytest.raises(TypeError, match="^pairs is a .*; wanted PreferencePairs"):
+            with pytest.raises(TypeError, match="^pairs is (a .*|None); wanted PreferencePairs"):
                 function(leaf(ROWS), ref, OFFSETS, pairs)
     with pytest.raises(TypeError, match="^length_normalized is 'no'; wanted True or False$"):
         rrgkern.preference_loss(leaf(ROWS), ref, OFFSETS, PAIRS, length_normalized="no")
@@ -227,3 +227,86 @@ def test_sharded_tensors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in given.keys() - {"weight"}:
             with pytest.raises(TypeError, match=f"^{name} is a DTensor, wanted this rank's own"):
                 door(**given | {name: sharded(given[name])})
+
+
+def test_an_option_that_is_neither_true_nor_false_is_refused() -> None:
+    z, h, w = leaf(ROWS, VOCABULARY) * 1, leaf(ROWS, WIDTH), leaf(VOCABULARY, WIDTH)
+    doors = {
+        ("token_logps", "entropy"): partial(rrgkern.token_logps, z, TARGETS),
+        ("linear_token_logps", "entropy"): partial(rrgkern.linear_token_logps, h, w, TARGETS),
+        ("from_logits", "entropy"): _of_all()["policy_loss_from_logits"],
+        ("from_logits", "inplace"): partial(rrgkern.policy_loss_from_logits, z, TARGETS, **REST),
+        ("linear", "entropy"): _of_all()["linear_policy_loss"],
+        ("linear", "accumulate_weight_grad"): _of_all()["linear_policy_loss"],
+    }
+    before = z.detach().clone()
+    for (_, option), function in doors.items():
+        # `policy_loss` takes an entropy that is a tensor, and its neighbours a flag.
+        for value in ("no", drawn(ROWS), 0, None):
+            with pytest.raises(TypeError, match=f"^{option} is .*; wanted True or False$"):
+                function(**{option: value})
+        function(**{option: np.bool_(False)})
+    assert torch.equal(z, before)
+
+
+def test_a_number_is_one_number() -> None:
+    ids = torch.zeros(14, dtype=torch.int8, device=DEVICE)
+    of_entities = rrgkern.ReportEntities(
+        torch.tensor([0, 1], device=DEVICE),
+        torch.ones(1, dtype=torch.int8, device=DEVICE),
+        torch.ones(1, 1, device=DEVICE),
+    )
+    groups = torch.tensor([0, ROWS], device=DEVICE)
+    doors = {
+        "margin": partial(rrgkern.mccs, ids, ids),
+        "both_blank": partial(rrgkern.mccs, ids, ids),
+        "neg_weight": partial(rrgkern.entity_match, of_entities, of_entities),
+        "eps": partial(rrgkern.group_advantages, drawn(ROWS), groups),
+        "share": partial(rrgkern.rank_sample, drawn(ROWS), seed=1),
+        "alpha": partial(
+            rrgkern.tfidf_weights, TARGETS, groups, torch.tensor([0, 1], device=DEVICE)
+        ),
+    }
+    for name, function in doors.items():
+        for value in ("0.5", [0.5], drawn(2)):
+            with pytest.raises(TypeError, match=f"^{name} .*[,;] wanted one number$"):
+                function(**{name: value})
+        function(**{name: torch.tensor(0.5)})
+
+
+def test_records_have_their_type_and_hold_tensors() -> None:
+    one = rrgkern.ReportEntities(
+        torch.tensor([0, 1], device=DEVICE),
+        torch.ones(1, dtype=torch.int8, device=DEVICE),
+        torch.ones(1, 1, device=DEVICE),
+    )
+    for wrong in (tuple(one), None, [one]):
+        for pair in ((wrong, one), (one, wrong)):
+            with pytest.raises(TypeError, match="^[xy] is .*; wanted ReportEntities"):
+                rrgkern.entity_match(*pair)
+    for field in one._fields[:3]:
+        for make in (Tensor.tolist, Tensor.numpy):
+            other = one._replace(**{field: make(getattr(one, field).cpu())})
+            with pytest.raises(TypeError, match=rf"^y\.{field} is a .*; wanted a torch\.Tensor"):
+                rrgkern.entity_match(one, other)
+    seeds = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+    with pytest.raises(TypeError, match="^x is a ReportEntities; wanted SentenceEntities"):
+        rrgkern.edit_plan(one, one, seeds=seeds)
+    with pytest.raises(TypeError, match="^vocabulary is a list; wanted ByteVocabulary"):
+        rrgkern.byte_level_spans(seeds, torch.tensor([0, 1], device=DEVICE), [b"a"])
+
+
+def test_a_mask_of_another_device_is_refused_by_the_scale() -> None:
+    mask = torch.ones(ROWS, dtype=torch.bool, device="meta")
+    with pytest.raises(ValueError, match="^mask is on meta and offsets on .*; move them to one"):
+        rrgkern.loss_scale("grpo", OFFSETS, mask=mask)
+
+
+def test_sparse_and_nested_tensors_are_refused() -> None:
+    rows = [drawn(2, VOCABULARY), drawn(3, VOCABULARY)]
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor(rows, layout=layout)
+        with pytest.raises(TypeError, match="^logits is nested, wanted a dense tensor: "):
+            rrgkern.token_logps(nested, TARGETS)
+    with pytest.raises(TypeError, match=r"^logps is torch\.sparse_coo, wanted a dense tensor: "):
+        rrgkern.policy_loss(drawn(ROWS).to_sparse(), **REST)

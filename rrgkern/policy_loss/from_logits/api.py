@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_derivatives, functorch_level
+from rrgkern.checks import check_derivatives, check_flags, functorch_level
 from rrgkern.logps.inputs import as_rows, check_logits
 from rrgkern.logps.op import token_logps_fwd
 from rrgkern.ops import flatten
@@ -73,7 +73,8 @@ def policy_loss_from_logits(
         The loss, 0-d in fp32 (fp64 for fp64 logits), and the metrics of `policy_loss`.
 
     Raises:
-        TypeError: a dtype is wrong, a DTensor, or a temperature that is no single number.
+        TypeError: a dtype is wrong, a DTensor, sparse or nested tensor, a temperature that is no
+            single number, or a flag that is no bool.
         ValueError: a shape or device is wrong, a tensor that `spec` needs is missing, a temperature
             is out of range, `inplace` on a leaf or on rows that share memory, or logits that an
             earlier call has overwritten.
@@ -88,6 +89,7 @@ def policy_loss_from_logits(
         spec=spec.encode(),
     )
     check_types(policy, logits=logits, targets=targets)
+    check_flags(entropy=entropy, inplace=inplace)
     check_derivatives(logits=logits)
     check_logits(logits, targets, temperature)
     policy = policy.packed(Tokens("targets", targets.shape), targets.device)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_derivatives, functorch_level, is_sharded
+from rrgkern.checks import check_derivatives, check_flags, functorch_level, is_sharded
 from rrgkern.logps.head import NeedsGrad
 from rrgkern.logps.inputs import check_head
 from rrgkern.logps.online_softmax import stats_dtype
@@ -87,10 +87,11 @@ def linear_policy_loss(
         scales the gradients in place, and a second one through the same loss raises.
 
     Raises:
-        TypeError: a dtype is wrong, or `hidden` is a DTensor.
+        TypeError: a dtype or an option's type is wrong, or `hidden` is a DTensor.
         ValueError: a shape, device or option does not fit, a tensor that `spec` needs is missing,
             a mode cannot serve, or, on CPU or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
         IndexError: a scored target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
+        RuntimeError: a second backward in mode "frozen_head" or "grad_in_forward".
     """
     spec = DEFAULT if spec is None else spec
     if not isinstance(spec, PolicyLoss):
@@ -100,6 +101,7 @@ def linear_policy_loss(
         spec=spec.encode(),
     )
     check_types(policy, hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
+    check_flags(entropy=entropy, accumulate_weight_grad=accumulate_weight_grad)
     check_derivatives(hidden=hidden, weight=weight, bias=bias)
     if hidden.ndim != (3 if offsets is None and hidden.ndim != 2 else 2):
         raise ValueError(

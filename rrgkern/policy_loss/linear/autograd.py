@@ -22,6 +22,10 @@ from rrgkern.policy_loss.linear.inputs import LinearInputs
 from rrgkern.policy_loss.linear.op import forward_of, linear_grpo_loss_scale_
 
 HOW = "leave accumulate_weight_grad False"
+ONCE = (
+    "a second backward through one linear_policy_loss in mode {!r}: the first scaled and gave away "
+    "its gradients; choose mode 'recompute', which keeps what a second one needs"
+)
 
 
 def check_accumulates(weight: Tensor) -> None:
@@ -63,7 +67,7 @@ class LossInPlace(torch.autograd.Function):
         call = pack(LinearInputs, inputs)
         found = Forward(*forward_of(call)(*inputs))
         ctx.save_for_backward(*found.gradients)
-        ctx.dtype = call.hidden.dtype
+        ctx.dtype, ctx.mode, ctx.spent = call.hidden.dtype, call.mode, False
         ctx.sources = link(call.hidden), link(call.weight), link(call.bias)
         ctx.mark_non_differentiable(found.metrics)
         return found.loss, found.metrics
@@ -72,7 +76,13 @@ class LossInPlace(torch.autograd.Function):
     @first_order("linear_policy_loss")
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of hidden, weight and bias."""
-        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        try:
+            d_hidden, d_weight, d_bias = ctx.saved_tensors
+        except RuntimeError as error:
+            if not ctx.spent:
+                raise
+            raise RuntimeError(ONCE.format(ctx.mode)) from error
+        ctx.spent = True
         scale = direct(linear_grpo_loss_scale_, grad_loss)
         scale(grad_loss, d_hidden, d_weight, d_bias)
         if scale is not linear_grpo_loss_scale_:

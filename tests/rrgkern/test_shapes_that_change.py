@@ -1,0 +1,122 @@
+"""Every function compiles once for batches of any size, and runs where values do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import rrgkern
+from tests.rrgkern.device import DEVICE
+
+WIDTH, VOCABULARY = 3, 7
+TIED = rrgkern.PolicyLoss(ratio_level="sequence")
+Batch = tuple[Tensor, ...]
+
+
+def batch(rows: int, sequences: int) -> Batch:
+    """hidden, weight, targets, advantages, offsets, old."""
+    cuts = torch.linspace(0, rows, sequences + 1).long()
+    hidden, weight = torch.randn(rows, WIDTH), torch.randn(VOCABULARY, WIDTH)
+    targets, old = torch.arange(rows) % VOCABULARY, -torch.rand(rows) - 1
+    moved = [x.to(DEVICE) for x in (hidden, weight, targets, torch.randn(sequences), cuts, old)]
+    return moved[0].requires_grad_(), moved[1].requires_grad_(), *moved[2:]
+
+
+def _rest(advantages: Tensor, offsets: Tensor, old: Tensor) -> dict[str, Tensor]:
+    scale = rrgkern.loss_scale("grpo", offsets)
+    return {"advantages": advantages, "offsets": offsets, "scale": scale, "old": old}
+
+
+def _token_logps(h: Tensor, w: Tensor, t: Tensor, *_: Tensor) -> Tensor:
+    logps, entropy = rrgkern.token_logps(h @ w.T, t, entropy=True)
+    return (logps + entropy).sum()
+
+
+def _masked_logps(h: Tensor, w: Tensor, t: Tensor, *_: Tensor) -> Tensor:
+    return rrgkern.token_logps(h @ w.T, t, mask=t > 2).logps.sum()
+
+
+def _head_logps(h: Tensor, w: Tensor, t: Tensor, *_: Tensor) -> Tensor:
+    return rrgkern.linear_token_logps(h, w, t).logps.sum()
+
+
+def _policy(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
+    return rrgkern.policy_loss((h @ w.T)[:, 0], **_rest(*rest)).loss
+
+
+def _one_pass(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
+    return rrgkern.policy_loss_from_logits(h @ w.T, t, **_rest(*rest)).loss
+
+
+def _composed(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
+    return rrgkern.policy_loss_from_logits(h @ w.T, t, **_rest(*rest), spec=TIED).loss
+
+
+def _recompute(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
+    return rrgkern.linear_policy_loss(h, w, t, **_rest(*rest), mode="recompute").loss
+
+
+def _in_forward(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
+    return rrgkern.linear_policy_loss(h, w, t, **_rest(*rest), mode="grad_in_forward").loss
+
+
+def _preference(
+    h: Tensor, w: Tensor, t: Tensor, advantages: Tensor, offsets: Tensor, old: Tensor
+) -> Tensor:
+    others = torch.ones_like(advantages, dtype=torch.int64)
+    pairs = rrgkern.PreferencePairs(others * 0, others, torch.ones_like(advantages))
+    return rrgkern.preference_loss((h @ w.T)[:, 0], old, offsets, pairs).loss
+
+
+def _group_advantages(h: Tensor, w: Tensor, t: Tensor, _: Tensor, offsets: Tensor, old: Tensor):
+    return (rrgkern.group_advantages(old, offsets, std="sample") * (h @ w.T)[:, 0]).sum()
+
+
+DOORS = (
+    *(_token_logps, _masked_logps, _head_logps, _policy, _one_pass, _composed),
+    *(_recompute, _in_forward, _preference, _group_advantages),
+)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_one_compilation_serves_batches_of_any_size(door: Callable[..., Tensor]) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(door, fullgraph=True, backend="aot_eager", dynamic=True)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        # No two axes of one size: they would be taken for one.
+        for rows, sequences in ((11, 5), (13, 6), (17, 8)):
+            given = batch(rows, sequences)
+            found = torch.autograd.grad(compiled(*given), given[:2])
+            for got, want in zip(found, torch.autograd.grad(door(*given), given[:2]), strict=True):
+                torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_has_no_values_runs(door: Callable[..., Tensor]) -> None:
+    with FakeTensorMode() as mode:
+        given = [mode.from_tensor(x) for x in batch(11, 5)]
+        gradients = torch.autograd.grad(door(*given), given[:2])
+    assert [g.shape for g in gradients] == [x.shape for x in given[:2]]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_program_serves_batches_of_any_size(strict: bool) -> None:
+    class Scores(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Parameter(torch.randn(VOCABULARY, WIDTH, device=DEVICE))
+
+        def forward(self, hidden: Tensor, targets: Tensor) -> Tensor:
+            return rrgkern.linear_token_logps(hidden, self.head, targets).logps
+
+    scores, rows = Scores(), torch.export.Dim("rows")
+    given = [batch(n, 1) for n in (7, 5)]
+    hidden, _, targets, *_ = (x.detach() for x in given[0])
+    axes = {"hidden": {0: rows}, "targets": {0: rows}}
+    program = torch.export.export(scores, (hidden, targets), dynamic_shapes=axes, strict=strict)
+    hidden, _, targets, *_ = (x.detach() for x in given[1])
+    torch.testing.assert_close(program.module()(hidden, targets), scores(hidden, targets))
