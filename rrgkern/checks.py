@@ -70,15 +70,15 @@ def check_record(name: str, value: object, kind: type[tuple[Any, ...]]) -> None:
     """
     fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
     if not isinstance(value, kind):
-        found = "None" if value is None else f"a {type(value).__name__}"
-        raise TypeError(f"{name} is {found}; wanted {kind.__name__}({', '.join(fields)})")
+        shown = "None" if value is None else f"a {type(value).__name__}"
+        raise TypeError(f"{name} is {shown}; wanted {kind.__name__}({', '.join(fields)})")
     for field, tensor in zip(fields, value, strict=True):
         if tensor is not None or field not in kind._field_defaults:  # type: ignore[attr-defined]
             check_tensors(**{f"{name}.{field}": tensor})
 
 
 def check_flags(**flags: object) -> None:
-    """Raise TypeError for an option that is neither True nor False: a text or a tensor, say."""
+    """Raise TypeError for an option that is neither True nor False."""
     if torch.compiler.is_compiling():
         return
     for name, value in flags.items():
@@ -121,7 +121,7 @@ _MAY_BE_NONE = ("softcap",)
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise TypeError for a text, a list, None, a tensor of several or what else is no number."""
+    """Raise TypeError for what is not one number: a text, None, several."""
     if torch.compiler.is_compiling():
         return
     _check_single(name, value)
