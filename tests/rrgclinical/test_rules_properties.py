@@ -14,6 +14,7 @@ from rrgclinical import build_extractor, build_labeller
 from rrgclinical.rules import split_sentences
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.lexicon import phrase_table
+from rrgclinical.rules.trie import PhraseTable
 from tests.rrgclinical.cases import cases
 
 LABELLER = build_labeller("rules")
@@ -112,3 +113,22 @@ def test_reports_are_read_fast_cold():
         best = min(best, (time.thread_time() - started) / yardstick())
         assert read_sentence.cache_info().hits == 0
     assert best <= 4, f"300 reports of {per_report} sentences took {best:.1f} yardsticks"
+
+
+@given(
+    st.lists(st.text("xyz", min_size=1, max_size=4), min_size=1, max_size=8, unique=True),
+    st.lists(st.sampled_from(["x", "y", "z", None]), max_size=12),
+)
+def test_the_longest_phrase_is_found_at_every_word(phrases, words):
+    table = PhraseTable()
+    for phrase in phrases:
+        table.add(" ".join(phrase), phrase)
+    table.compile()
+    longest_first = sorted(map(list, phrases), key=len, reverse=True)
+    found, at = [], 0
+    while at < len(words):
+        said = next((p for p in longest_first if words[at : at + len(p)] == p), None)
+        if said is not None:
+            found.append((("".join(said),), at, at + len(said)))
+        at += len(said or "x")
+    assert table.find(words) == found

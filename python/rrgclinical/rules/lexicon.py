@@ -103,6 +103,7 @@ def find_events(sentence: str) -> list[Event]:
     return events
 
 
+@cache  # phrases of one meaning share it
 def _with_cues(roles: tuple[Role, ...]) -> tuple[tuple[Role, ...], frozenset[Cue]]:
     return roles, frozenset(role.cue for role in roles)
 

@@ -11,7 +11,8 @@ from rrgclinical.rules.spelling import plain_spelling
 _END = ""
 _LATIN = (("us", "i"), ("um", "a"), ("ex", "ices"), ("oma", "omata"), ("la", "lae"))
 
-Node = dict[str, Any]
+Node = tuple[Any, "dict[str | None, Node] | None"]
+"""Entry of the phrase that ends here, and nodes of the next word; None where there is none."""
 
 
 class PhraseTable:
@@ -22,7 +23,7 @@ class PhraseTable:
     """
 
     def __init__(self) -> None:
-        self.root: Node = {}
+        self.root: dict[str | None, Node] = {}
         self.lemma: dict[str, str] = {}
         self.spelt: dict[str, str] = {}
         self._phrases: dict[tuple[str, ...], tuple[Any, ...]] = {}
@@ -45,16 +46,14 @@ class PhraseTable:
         singular = {form: word for word in sorted(words) for form in _plurals(word)}
         self.lemma = {word: singular.get(word, word) for word in (*singular, *words)}
         self.spelt = {plain_spelling(form): lemma for form, lemma in self.lemma.items()}
-        ends: list[Node] = []
+        growing: dict[str, Any] = {}
         for phrase, roles in self._phrases.items():
-            node = self.root
+            node = growing
             for word in phrase:
                 node = node.setdefault(self.lemma[word], {})
-            if _END not in node:
-                ends.append(node)
-            node[_END] = (*node.get(_END, ()), *(r for r in roles if r not in node.get(_END, ())))
-        for node in ends:
-            node[_END] = entry(node[_END])
+            before = node.get(_END, ())
+            node[_END] = (*before, *(role for role in roles if role not in before))
+        self.root = _frozen(growing, entry)[1] or {}
         return self
 
     def _give(self, words: tuple[str, ...], role: Any) -> None:
@@ -70,26 +69,28 @@ class PhraseTable:
         found = []
         root, count, position = self.root, len(words), 0
         while position < count:
-            word = words[position]
-            node = root.get(word) if word is not None else None
+            node = root.get(words[position])
+            first, position = position, position + 1
             if node is None:
-                position += 1
                 continue
-            entry, stop, ahead = node.get(_END), position + 1, position + 1
-            while ahead < count:
-                word = words[ahead]
-                node = node.get(word) if word is not None else None
+            entry, following = node
+            ahead = position
+            while following is not None and ahead < count:
+                node = following.get(words[ahead])
                 if node is None:
                     break
                 ahead += 1
-                if _END in node:
-                    entry, stop = node[_END], ahead
+                longer, following = node
+                if longer is not None:
+                    entry, position = longer, ahead
             if entry is not None:
-                found.append((entry, position, stop))
-                position = stop
-            else:
-                position += 1
+                found.append((entry, first, position))
         return found
+
+
+def _frozen(growing: dict[Any, Any], entry: Callable[[tuple[Any, ...]], Any]) -> Node:
+    following = {word: _frozen(node, entry) for word, node in growing.items() if word != _END}
+    return entry(growing[_END]) if _END in growing else None, following or None
 
 
 def phrases_of(text: str) -> tuple[str, ...]:
