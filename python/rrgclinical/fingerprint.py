@@ -16,6 +16,7 @@ _SHARED = (
     "entities.py",
     "inference.py",
     "labels.py",
+    "rules/hyphens.py",
     "rules/lines.py",
     "rules/sentences.py",
     "rules/signs.py",
