@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import json
-import lzma
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,17 +32,6 @@ FILES = {
     "a.json": '{"1": "Clear lungs,\\nno effusion.", "2": ""}',
     "list.json": '[{"id": 1, "report": "Clear lungs,\\nno effusion."}, {"id": 2, "report": ""}]',
 }
-
-
-def test_a_packed_file_is_told_from_another_encoding(tmp_path: Path) -> None:
-    content = FILES["a.csv"].encode()
-    packed = {"gzip": gzip.compress(content), "xz": lzma.compress(content)}
-    packed |= {"bzip2": bz2.compress(content), "zstd": b"\x28\xb5\x2f\xfd\x24\x00\x81"}
-    for packer, data in packed.items():
-        path = tmp_path / "p.csv"
-        path.write_bytes(data)
-        with pytest.raises(UserError, match=f"packed by {packer}; unpack it"):
-            read_predictions(path)
 
 
 @pytest.mark.parametrize("name", FILES)
