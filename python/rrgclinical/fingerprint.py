@@ -9,16 +9,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-# What every reading passes through, besides the folder of its reader.
+# What every reading passes through, besides the folders of its reader and of the rules, whose words
+# tell which hyphens part one.
 _SHARED = (
     "cached.py",
     "common/tags.py",
     "entities.py",
     "inference.py",
     "labels.py",
-    "rules/lines.py",
-    "rules/sentences.py",
-    "rules/signs.py",
 )
 
 
@@ -41,4 +39,6 @@ def fingerprint(modules: Iterable[nn.Module], *settings: object, reader: str) ->
 def sources(reader: str) -> list[Path]:
     """The files of this package that a reading depends on; `reader`: `__file__` of a reader."""
     root = Path(__file__).parent
-    return [*sorted(Path(reader).parent.glob("*.py")), *(root / name for name in _SHARED)]
+    folders = dict.fromkeys((Path(reader).parent, root / "rules"))
+    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
+    return [*files, *(root / name for name in _SHARED)]

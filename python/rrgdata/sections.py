@@ -104,7 +104,7 @@ _HEADING = re.compile(
     rf"|(?=[A-Z])(?P<dashed>(?i:{_KNOWN}))(?:[ \t]+{_DASH}{{1,2}}(?=\s)|{_DASH}{{1,2}}(?=[ \t]))"
     rf"|(?P<head>[A-Z](?:(?![.;][ \t]*(?:{_ANSWER}):)[^\na-z:]){{1,80}}"
     rf"|[A-Za-z](?:(?![ \t.;,)\]](?:{_ANSWER}):)[^\n:]){{1,80}}){_COLON}(?=\s|\Z)"
-    rf"|(?P<alone>{_MAIN})[ \t]*$)"
+    rf"|(?P<alone>{_KNOWN})[ \t]*$)"
     rf"|(?<=[ \t.;)])\[(?P<boxed>(?:{_MAIN})(?:{_AND}(?:{_MAIN}))?|Findings?|Impression)"
     rf"[ \t]*:?\](?:[ \t]*{_COLON})?"
     r"|(?:(?<=[.?!)])|(?<=[ \t])[ \t])[ \t]*"

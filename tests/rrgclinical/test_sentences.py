@@ -26,7 +26,7 @@ CASES = {
     ),
     "initialism": ("Seen on the U.S. exam. Stable.", ["Seen on the U.S. exam.", "Stable."]),
     "no as a number": ("See image no. 3. No effusion.", ["See image no. 3.", "No effusion."]),
-    "answer no": ("Effusion? No. Lungs clear.", ["Effusion?", "No.", "Lungs clear."]),
+    "answer no": ("Effusion? No. Lungs clear.", ["Effusion? No.", "Lungs clear."]),
     "dots": ("No abnormality.. Lungs are clear...", ["No abnormality..", "Lungs are clear..."]),
     "semicolon stays": ("No edema; small effusion.", ["No edema; small effusion."]),
     "wrapped line": (

@@ -14,7 +14,7 @@ from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.elsewhere import is_elsewhere
 from rrgclinical.rules.headings import settle
 from rrgclinical.rules.lexicon import Event, Role, find_events
-from rrgclinical.rules.lines import JOINER, LIGATURES, plain
+from rrgclinical.rules.lines import ANSWER, JOINER, LIGATURES, plain
 from rrgclinical.rules.lookaround import (
     ONE_SIDE,
     coordinated,
@@ -26,8 +26,16 @@ from rrgclinical.rules.mention import Draft, Mention, Named
 from rrgclinical.rules.scopes import Scopes
 from rrgclinical.rules.told_apart import told_apart
 
-_SIGNS = re.compile(f"[{JOINER}{''.join(map(chr, LIGATURES))}]")
+_LETTERS = {**LIGATURES, ord("&"): " and "}
+_SIGNS = re.compile(f"[{JOINER}{''.join(map(chr, _LETTERS))}]")
 """What is not read as it stands: nothing within a word, or several letters."""
+# "Is there an effusion? No.", "Effusion no" and "Effusion: N", "(-)" answer a heading.
+_ANSWERED = re.compile(
+    rf"(?P<asked>^\W*(?:is|are|was|were)\sthere\s)(?=[^?]*\?\s*{ANSWER})|\?(?=\s*{ANSWER})"
+    r"|\s(?=no\s*(?:[.;]|$))|=(?=\s*(?:no|none|nil|negative|absent)\b)"
+    r"|(?P<rule>[-=]{3,}|_{10,})|(?P<no>:\s+n(?=\s*(?:[.;,]|$))|[(\[][-\u2013\u2212][)\]])",
+    re.IGNORECASE,
+)
 _CACHE_SENTENCES = 1 << 16
 _ATTRIBUTIVE = 2
 """Tokens allowed between a predicate and the structure after it ("clear, expanded lungs")."""
@@ -43,13 +51,18 @@ _LOCATIVE = 3
 @lru_cache(maxsize=_CACHE_SENTENCES)
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
     """The mentions of `sentence`, by position, whatever its white space."""
-    text = plain(sentence).replace("\n", " ")
-    if text.isascii() or not _SIGNS.search(text):
+    text = _ANSWERED.sub(_answered, plain(sentence).replace("\n", " "))
+    if not _SIGNS.search(text):
         return _Reader(find_events(text), text).read()
-    letters = [char.translate(LIGATURES) for char in text]
+    letters = [char.translate(_LETTERS) for char in text]
     kept = [p for p, said in enumerate(letters) for _ in said if said != JOINER]
     mentions = read_sentence("".join(letters).replace(JOINER, ""))
     return tuple(m._replace(start=kept[m.start], end=kept[m.end - 1] + 1) for m in mentions)
+
+
+def _answered(match: re.Match[str]) -> str:
+    said = {"asked": "", "no": ":no", "rule": ";"}
+    return said.get(match.lastgroup or "", ":").ljust(len(match[0]))
 
 
 @dataclass(slots=True, eq=False)

@@ -135,7 +135,7 @@ CUES: dict[Cue, str] = {
     Cue.DOUBT_EITHER: NOT_UNLIKELY
     + """,
         possible, probable, suspected, questionable, questioned, equivocal, doubtful, conceivable,
-        poss, prob, if present|any|real, not excluded :, not ruled out :
+        poss, prob, susp, if present|any|real, not excluded :, not ruled out :
     """,
     # Doubt what follows, or what precedes where they stand alone behind a comma.
     Cue.DOUBT: _INSEPARABLE

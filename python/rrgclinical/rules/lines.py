@@ -11,15 +11,15 @@ import itertools
 import re
 from collections import Counter
 
+from rrgclinical.rules.hyphens import SOFT, unbroken
 from rrgclinical.rules.signs import (
-    ENTITIES,
     EXCELS,
     MAY_BE_ODD,
-    NUMBERED,
     ODD,
     SIGN,
     STOPS,
     UNSEEN_ONE,
+    meant,
 )
 
 JOINER = "\u034f"
@@ -38,6 +38,7 @@ LIGATURES = str.maketrans(
 """The letters of a sign that pages are set with, and text copied from them has."""
 
 _WORD = re.compile(r"[^\W_]+")
+_ENDS_LINE = frozenset("\n\r\v\f\x85\u2028\u2029")
 _LAST = re.compile(r"[^\W_]+$")
 _LAST_TWO = re.compile(r"(?:(?P<before>[^\W_]+) )?(?P<word>[^\W_]+)$")
 _HEADING = re.compile(
@@ -46,10 +47,16 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 _RULE = re.compile(r"[-=*~#]{3,}")
+_ESCAPED = frozenset({"entity", "garbled", "delimiter", "hex"})
 _STOPPED = re.compile(r"[.!?;\u2026][\"')\]]*$")
 _INNER_STOP = re.compile(r"[^\W\d_]{3}[.!?][\"')\]]* *[^\W_]")
 
 _DOTS = "\u2022\u2023\u2043\u2219\u00b7\u25cf\u25cb\u25e6\u25aa\u25ab\u25a0\u25a1\u25ba\u25b8\u2713"
+ANSWER = r"(?:no|none|yes|nil|negative|absent|present)\s*(?:[.;,]|$)"
+"""What answers a question with one word."""
+BULLETS = "\u2022\u2023\u25cf\u25cb\u25e6\u25aa\u25ab\u25a0\u25a1\u25ba\u25b8\uf0b7\uf0a7"
+BULLETS += "".join(map(chr, range(0x2460, 0x2474)))
+"""Begin an item wherever they stand; Word's own two and numbers in circles among them."""
 _DASHES = "-\u2013\u2014"
 _MARKER = re.compile(
     rf"(?P<dot>[{_DOTS}]|\*+)(?= *\S)|(?P<dash>[{_DASHES}])(?=[ ]*[^\W_])"
@@ -111,12 +118,12 @@ _MAY_CONTINUE = _words(
     as may might could can should not
     """
 )
-_OPENS = _words(
+OPENS = _words(
     """
     no there this these it the heart lungs
     """
 )
-_MAY_OPEN = _OPENS | _words(
+_MAY_OPEN = OPENS | _words(
     """
     a an small large mild moderate severe minimal trace tiny stable unchanged new persistent again
     left right bilateral bibasilar patient pulmonary pleural mediastinal osseous bony trachea
@@ -131,8 +138,7 @@ _FULL = 40
 
 def plain(text: str) -> str:
     """`text` in as many characters: line feeds, blanks, stops, and nothing without a width."""
-    odd = not text.isascii() or MAY_BE_ODD.search(text) or EXCELS in text
-    return ODD.sub(_replaced, text) if odd else text
+    return unbroken(ODD.sub(_replaced, text) if _may_be_odd(text) else text, JOINER)
 
 
 def plain_lines(text: str) -> str:
@@ -141,8 +147,12 @@ def plain_lines(text: str) -> str:
     Not of one length with the text: signs without a width go, or part what a stop has ended. Tabs
     and stops stay as they are.
     """
-    odd = not text.isascii() or MAY_BE_ODD.search(text) or EXCELS in text
-    return ODD.sub(_unescaped, text).translate(LIGATURES) if odd else text
+    odd = _may_be_odd(text)
+    return unbroken(ODD.sub(_unescaped, text).translate(LIGATURES) if odd else text, "")
+
+
+def _may_be_odd(text: str) -> bool:
+    return not text.isascii() or MAY_BE_ODD.search(text) is not None or EXCELS in text
 
 
 def _ends_of(run: str) -> list[int]:
@@ -165,26 +175,26 @@ def _ends_of(run: str) -> list[int]:
     return places
 
 
-def _sign_of(entity: str) -> str:
-    """The sign that an entity names, "" for a number that is not read."""
-    name = entity.casefold()
-    if not name.startswith("#"):
-        return ENTITIES[name]
-    return NUMBERED.get(int(name[2:], 16) if name[1] == "x" else int(name[1:]), "")
-
-
 def _unescaped(match: re.Match[str]) -> str:
     if match["end"]:
         return "\n" * len(_ends_of(match[0]))
-    if match["entity"]:
-        return _sign_of(match["entity"]) or match[0]
+    if match.lastgroup in _ESCAPED:
+        return meant(match) or match[0]
     if match["unseen"]:
+        if _is_seen(match):
+            return SOFT
         hidden = UNSEEN_ONE.sub("", match[0])
         before, after = _around(match)
         return " " if hidden and before and before in ".!?:;," and after.isalnum() else ""
     return (
         " " if match["tab"] or match["apart"] or (match[0] != "\t" and match["blank"]) else match[0]
     )
+
+
+def _is_seen(match: re.Match[str]) -> bool:
+    """True for a soft hyphen that parts a word at the end of a line."""
+    before, after = _around(match)
+    return match[0].endswith(SOFT) and before.isalpha() and after in _ENDS_LINE
 
 
 def _around(match: re.Match[str]) -> tuple[str, str]:
@@ -202,10 +212,10 @@ def _replaced(match: re.Match[str]) -> str:
             signs[place] = "\n"
         return "".join(signs)
     if match["stop"]:
-        return STOPS[found]
+        return STOPS[ord(found[0])].ljust(len(found), JOINER)
     before, after = _around(match)
-    if match["entity"]:
-        sign = _sign_of(match["entity"])
+    if match.lastgroup in _ESCAPED:
+        sign = meant(match)
         if not sign:
             return found
         width = len(found)
@@ -213,6 +223,8 @@ def _replaced(match: re.Match[str]) -> str:
             return sign.rjust(width, JOINER)
         # an apostrophe or a letter stands within a word: what is behind it has no width
         return sign.ljust(width, JOINER if sign == "'" or sign.isalnum() else " ")
+    if _is_seen(match):
+        return SOFT.rjust(len(found), JOINER)
     joins = match["unseen"] and before.isalnum() and after.isalnum()
     return (JOINER if joins else " ") * len(found)
 
@@ -309,7 +321,7 @@ class _Shape:
     """
 
     def __init__(self, lines: list[str], width: int) -> None:
-        self.cased = any(_is_title(_first(line)) for line in lines)
+        self.cased = any(is_title(_first(line)) for line in lines)
         self.inner = any(_INNER_STOP.search(line) for line in lines)
         self.closed = bool(_STOPPED.search(lines[-1][-8:]))
         pairs = list(itertools.pairwise(lines))
@@ -329,8 +341,8 @@ def _ends(line: str, after: str, shape: _Shape) -> bool:
     word = first.lower()
     if leads_on(line):
         return False
-    modifies = word not in _OPENS and _modifies(line)
-    if shape.cased and _is_title(first):
+    modifies = word not in OPENS and _modifies(line)
+    if shape.cased and is_title(first):
         return not shape.wrapped and not (modifies and shape.inner)
     if shape.cased and first[:1].islower():
         return shape.bare and not (shape.wrapped or modifies) and word in ("no", "there")
@@ -376,5 +388,6 @@ def _first(line: str) -> str:
     return match[0] if match else ""
 
 
-def _is_title(word: str) -> bool:
+def is_title(word: str) -> bool:
+    """True for a capital before small letters, and for A alone."""
     return word[:1].isupper() and not word[1:].isupper() and (len(word) > 1 or word == "A")

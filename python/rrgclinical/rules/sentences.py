@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 
-from rrgclinical.rules.lines import JOINER, LIGATURES, Lines, plain
+from rrgclinical.rules.lines import (
+    ANSWER,
+    BULLETS,
+    JOINER,
+    LIGATURES,
+    OPENS,
+    Lines,
+    is_title,
+    plain,
+)
 
 # A stop, with quotes or brackets that close after it; the bracket of a list number; a line break.
 # What a candidate really is depends on its neighbours, decided in `_ends_sentence`, `_next_place`
 # and `Lines`. One set of characters stands first, so that a search skips all others.
 _CANDIDATE = re.compile(
-    r"[.!?\u2026)\n](?:(?<=[.!?\u2026])[.!?\u2026]*[\"')\]]*|(?<=\d\))|(?<=\n)[\n ]*)"
+    rf"[.!?\u2026)\n{BULLETS}]"
+    rf"(?:(?<=[{BULLETS}])|(?<=[.!?\u2026])[.!?\u2026]*[\"')\]]*|(?<=\d\))|(?<=\n)[\n ]*)"
 )
 _NEEDS_DIGIT = frozenset({"no", "nos", "fig", "figs", "ca"})
 _TITLES = frozenset({"dr", "mr", "mrs", "ms", "prof", "st"})
@@ -18,13 +28,23 @@ _LATIN = frozenset({"vs", "cf", "eg", "ie", "e.g", "i.e", "approx", "incl"})
 _ABBREVIATIONS = _NEEDS_DIGIT | _TITLES | _LATIN
 _LONG = 5
 """Letters that no list marker has, and few abbreviations end in."""
-_LONG_ENDINGS = frozenset(word[-_LONG:] for word in _ABBREVIATIONS if len(word) >= _LONG)
+# Shortened words, and sides, which may stand at the end of a statement too.
+_SHORTENED = frozenset(
+    {"evid", "def", "sig", "signif", "obv", "poss", "prob", "susp", "mod", "min", "sm", "lg"}
+    | {"bilat", "bil", "lt", "rt", "l", "r"}
+)
+_BEFORE_END = frozenset({"on", "the", "in", "at", "to", "and", "of", "is", "are"})
+_LONG_ENDINGS = frozenset(
+    word[-_LONG:] for word in _ABBREVIATIONS | _SHORTENED if len(word) >= _LONG
+)
+_ANSWER = re.compile(rf"\s*{ANSWER}", re.IGNORECASE | re.MULTILINE)
 # A stop within one of these parts no statements: "www.x.org", "chest.png", "a@b.org".
 _ADDRESS = re.compile(r"://|www\.|@|\.(?:com|org|net|edu|gov|io|html?|png|jpe?g|dcm|pdf|txt|csv)\b")
 _LETTERS = r"(?:[^\W_]|[\u0300-\u036f])++"  # an accent may be a character of its own
 # Tried once a word: not from within one, nor with fewer of its letters.
 _LAST_WORD = re.compile(rf"(?<![^\W_]){_LETTERS}(?:\.{_LETTERS})*$")
-_FIRST_WORD = re.compile(r"[(\"']?" + _LETTERS)
+# Marks may stand before it: "effusion.-Small", "effusion.[Small".
+_FIRST_WORD = re.compile(rf"(?P<marks>[(\[\"'*_\-\u2013\u2014]{{0,3}} ?)(?P<word>{_LETTERS})")
 _LOOK_BACK = 24
 """Characters before a stop that can tell what it is: longer than any abbreviation."""
 _LIST_MARKER = re.compile(r"\W*(?:\d{1,2}|[a-z]|[ivx]{1,4})?[.)]?", re.IGNORECASE)
@@ -74,6 +94,9 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
                     continue
             _append(spans, text, start, low)
             start = high
+        elif text[low] in BULLETS:
+            _append(spans, text, start, low)
+            start = low
         elif text[low] != ")" and _ends_sentence(text, start, low, high):
             _append(spans, text, start, high)
             start = high
@@ -179,6 +202,7 @@ def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
     if text[low] == "?":
         # "? pneumonia" and "edema ?pneumonia" ask before they name
         asks = following.isalnum() and not text[low - 1 : low].isalnum()
+        asks |= _ANSWER.match(text, high) is not None
         return not asks and any(map(str.isalnum, text[max(start, low - 200) : low]))
     if text[low] != "." or high - low > 1:
         return True
@@ -196,7 +220,10 @@ def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
     word = match.group()
     if len(word) == 1 and word.isupper():
         # An initial ("J. Smith", "T. 5"), unless it closes a phrase such as "vitamin D".
-        said = _LAST_WORD.search(before[: match.start()].rstrip())
+        left = before[: match.start()].rstrip()
+        if word in "NY" and left.endswith(":"):
+            return True  # "Effusion: N. Edema: Y."
+        said = _LAST_WORD.search(left)
         named = said is None or not said[0].islower() or said[0] in _NAMES
         named |= text[low + 2 : low + 3].isdigit() and word in "CTLS"
         return not (named and text[low + 2 : low + 3].isalnum())
@@ -209,7 +236,18 @@ def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
         if folded in _NEEDS_DIGIT:
             return not text[high:].lstrip()[:1].isdigit()
         return not text[high:].strip()
+    if folded in _SHORTENED or folded == "neg":
+        said = _LAST_WORD.search(before[: match.start()].rstrip())
+        return not _goes_on(folded, said[0].lower() if said else "", text[high:].lstrip())
     return True
+
+
+def _goes_on(word: str, said: str, ahead: str) -> bool:
+    """True where a shortened word stands before what it speaks of: "no evid. of", "lt. lung"."""
+    first = _FIRST_WORD.match(ahead)
+    if first is None or is_title(first["word"]) or first["word"].lower() in OPENS:
+        return False
+    return first["word"].lower() == "for" if word == "neg" else said not in _BEFORE_END
 
 
 def _lost_blank(text: str, start: int, low: int) -> bool:
@@ -219,15 +257,17 @@ def _lost_blank(text: str, start: int, low: int) -> bool:
     if ahead is None or _ADDRESS.search(_around(text, low).lower()):
         return False
     if word is None:
-        return before[-1:] in ")\"'%]" and ahead[0][-1].isalpha()
+        return before[-1:] in ")\"'%]" and ahead["word"][-1].isalpha()
     said = word[0].rpartition(".")[2].lower()
     if {word[0].lower(), said} & (_TITLES | _LATIN):
         return False
+    if ahead["marks"] == "-" and said in _SHORTENED:
+        return False  # "rt.-sided"
     if ahead[0][0].isdigit():
         return len(said) > 3 and said.isalpha() and said not in _TAKES_NUMBER
     if said.isdigit():
         # "rib 5.No effusion"; "2.No edema" is a list's
-        return len(ahead[0]) > 1 and not _LIST_MARKER.fullmatch(text[start:low].strip())
+        return len(ahead["word"]) > 1 and not _LIST_MARKER.fullmatch(text[start:low].strip())
     return len(said) > 1
 
 

@@ -38,28 +38,44 @@ _SIGNS = {
     "escape": "(?-i:" + _newline(rf"\\r{_NO_ESCAPE_R}", rf"\\n{_NO_ESCAPE_N}") + ")",
     "entity_end": _newline("&#0{0,4}(?:13|xd);", "&(?:#0{0,4}(?:10|xa)|newline);"),
     "excel": _newline("_x000d_", "_x000a_"),
+    # HL7's: its formatting commands, hexadecimal signs, and "~" between two lines of one text
+    "hl7": r"(?-i:\\\.(?:br|ce|sp ?\d{0,3})\\|\\X(?:0D)?0A\\|\\X0D\\(?:\\X0A\\)?)",
+    "repeated": "~",
+    "rtf": r"(?-i:\\par(?![^\W\d_]) ?)",
 }
 ENTITIES = {
     **dict.fromkeys(("nbsp", "ensp", "emsp", "emsp13", "thinsp", "hairsp", "numsp", "tab"), " "),
     **{"amp": "&", "lt": "<", "gt": ">", "quot": '"', "comma": ",", "period": ".", "colon": ":"},
     **{"apos": "'", "rsquo": "'", "lsquo": "'", "ldquo": '"', "rdquo": '"'},
-    **{"ndash": "-", "mdash": "-", "bull": "\u2022"},
+    **{"ndash": "\u2013", "mdash": "\u2014", "bull": "\u2022"},
 }
 NUMBERED = {
     **{code: chr(code) for code in range(0x20, 0x7F)},
     **dict.fromkeys((0x09, 0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000), " "),
-    **{0x2013: "-", 0x2014: "-", 0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'},
+    **{0x2013: "\u2013", 0x2014: "\u2014", 0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'},
     0x2022: "\u2022",
 }
 """What a number in an entity stands for; other numbers are not read."""
 _NUMBER = "#0{0,4}[0-9]{1,5}|#x0{0,4}[0-9a-f]{1,4}"
-STOPS = {"\u3002": ".", "\uff0e": ".", "\uff61": ".", "\uff0c": ",", "\u3001": ","}
+_DELIMITERS = {"F": "|", "S": "^", "T": "&", "R": "~", "E": "\\"}
+"""HL7's escapes for its own delimiters."""
+STOPS = {
+    **{0xFEE0 + code: chr(code) for code in range(0x21, 0x7F)},  # full-width forms of ASCII
+    **dict.fromkeys((0x3002, 0xFF61), "."),
+    **dict.fromkeys((0x3001, 0xFF64), ","),
+    **dict.fromkeys((0x5C, 0x60, 0xB4, 0x2BC, 0x2032, 0x201B), "'"),
+    **dict.fromkeys((0x2010, 0x2011), "-"),
+    **dict.fromkeys((0x2012, 0x2015, 0x2212), "\u2013"),
+}
+"""By code: signs that are set, or typed, for another."""
 _HIDDEN = r"\xad\u200b-\u200f\u2060\ufeff"
 _UNSEEN = (
     rf"{_tags(WITHIN)}|<!--[^<>\n]{{0,200}}-->"
+    r"|(?-i:\xef\xbb\xbf)|(?-i:\\(?:[HN]|\.(?:fi|nf))\\)"
+    r"|(?-i:\\(?:b0?|i0?|ul(?:none|0)?|pard|plain|(?:fs|f|cf|lang|sa|sb|sl)\d{1,4})\b ?)"
     r"|&(?:shy|zwnj|zwj|lrm|rlm|#173|#xad|#820[3-7]|#x200[b-f]|#8288|#x2060|#65279|#xfeff);"
 )
-"""Stands for nothing that is seen: tags within a line, comments, the names of hidden signs."""
+"""Stands for nothing that is seen: tags, HL7's and RTF's commands, names of hidden signs."""
 UNSEEN_ONE = re.compile(_UNSEEN, re.IGNORECASE)
 _BLANKS = "|".join(name for name, sign in ENTITIES.items() if sign == " ")
 _GAP = (
@@ -71,18 +87,54 @@ SIGN = re.compile(
     "|".join(f"(?P<{kind}>{sign})" for kind, sign in _SIGNS.items()) + f"|(?:{_GAP})",
     re.IGNORECASE,
 )
-_ANY = "|".join(_SIGNS.values())
+# "~3 cm" is "about 3 cm"
+_LINES_OF_ONE = r"(?<=[^\s(\[=<>/])~(?=~{0,3}(?:[^\W\d_]|\d{1,2}[.)]))"
+_ANY = "|".join({**_SIGNS, "repeated": _LINES_OF_ONE}.values())
 # A line feed alone stands as it is. A search looks at each blank once: nothing is given back.
 _RUN = rf"(?:(?:\n(?=(?:{_GAP})*+(?!\n)(?:{_ANY}))|(?!\n)(?:{_ANY}))(?:(?:{_GAP})*+(?:{_ANY}))*+)"
-MAY_BE_ODD = re.compile(r"[\t\r\v\f\x1c-\x1f<&\\\x7f]")
+MAY_BE_ODD = re.compile(r"[\t\r\v\f\x1c-\x1f<&\\`~\x7f]")
 EXCELS = "_x000"
+# UTF-8 that was read as Latin-1 or Windows-1252: a no-break space, a dash, an apostrophe.
+_BYTES = "".join(bytes([code]).decode("cp1252", "ignore") for code in range(0x80, 0xC0))
+_GARBLED = (
+    r"(?-i:\xc2(?:[\xa0-\xbf]|(?![^\W\d_]))"
+    rf"|\xe2(?:\u20ac[{_BYTES}\x81\x8d\x8f\x90\x9d]|\x80[\x80-\xbf]))"
+)
+_INDENT = r"(?-i:\\\.(?:in|ti|sk) ?[+-]?\d{1,3}\\)"
+# A grave accent where an apostrophe was meant, dashes where they part what is said.
+_STOP = (
+    rf"(?<=n)(?:`|\\')(?=t\b)|(?<=\s)[\u2012\u2212](?=\s)"
+    rf"|[{''.join(chr(code) for code in STOPS if code not in (0x5C, 0x60, 0x2012, 0x2212))}]"
+)
 # Of one length with the text, so that spans stay true: a line end is a line feed, other white space
 # a blank. Characters without a width join the letters around them, else they are blanks.
 ODD = re.compile(
-    rf"(?=[^ -%'-;=-\[\]^`-~])(?:(?P<end>{_RUN})"  # most characters are passed over at once
+    rf"(?=[^ -%'-;=-\[\]^a-}}])(?:(?P<end>{_RUN})"  # most characters are passed over at once
     rf"|(?P<unseen>(?:{_UNSEEN}|[{_HIDDEN}])+)|(?P<apart>{_tags(APART)})"
-    rf"|&(?P<entity>{'|'.join(ENTITIES)}|{_NUMBER});|(?P<stop>[{''.join(STOPS)}])"
-    rf"|(?P<tab>(?-i:\\t){_NO_ESCAPE_T})"
+    rf"|&(?P<entity>{'|'.join(ENTITIES)}|{_NUMBER});"
+    rf"|(?P<garbled>{_GARBLED})|(?-i:\\(?P<delimiter>[{''.join(_DELIMITERS)}])\\)"
+    r"|\\'(?P<hex>[89ab][0-9a-f])"
+    rf"|(?P<stop>{_STOP})|(?P<tab>(?-i:\\t(?:ab\b)?){_NO_ESCAPE_T}|{_INDENT})"
     r"|(?P<blank>[^\S\n ]))",
     re.IGNORECASE,
 )
+
+
+def meant(match: re.Match[str]) -> str:
+    """The sign that an escape or garbled bytes stand for, "" for none."""
+    if match["delimiter"]:
+        return _DELIMITERS[match["delimiter"]]
+    if match["entity"]:
+        name = match["entity"].casefold()
+        if not name.startswith("#"):
+            return ENTITIES[name]
+        return NUMBERED.get(int(name[2:], 16) if name[1] == "x" else int(name[1:]), "")
+    if match["hex"]:
+        sign = bytes.fromhex(match["hex"]).decode("cp1252", "ignore")
+    else:
+        codes = [
+            char.encode("cp1252", "ignore") or char.encode("latin-1", "ignore")
+            for char in match["garbled"]
+        ]
+        sign = b"".join(codes).decode(errors="ignore") or " "
+    return NUMBERED.get(ord(sign), "") if sign else ""

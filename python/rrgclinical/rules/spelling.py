@@ -28,6 +28,7 @@ _ONE_SYLLABLE = re.compile(r"[^aeiouy]*[aeiouy]+ll")
 _LISTED = {
     wrong: right
     for right, wrongs in {
+        "not": "isnt arent wasnt werent doesnt didnt dont hasnt havent cant couldnt",
         "absence": "abscence absense abcense absance absenc abcence",
         "absent": "abscent abset",
         "without": "withut withot wihout witout withou wthout wihtout withuot withoit",

@@ -163,3 +163,19 @@ def test_a_long_run_takes_linear_time(sign: str) -> None:
     began = time.thread_time()
     read_sections(f"INDICATION: no{sign * 200_000}x\nFINDINGS: no{sign * 100_000}x")
     assert time.thread_time() - began < 10
+
+
+def test_headings_of_two_words_alone_on_their_line_are_headings() -> None:
+    """A name in capitals is a heading without its colon; else the answer stands in the prompt."""
+    for heading in ("FINDINGS AND IMPRESSION", "FINDINGS & IMPRESSION", "FINDINGS/IMPRESSION"):
+        for end in ("\n", "\n\n", "\\.br\\", "~", "\\par "):
+            found = read_sections(f"CLINICAL HISTORY{end}Cough.{end}{heading}{end}Clear lungs.")
+            wanted = ReportSections("Clear lungs.", "Clear lungs.", indication="Cough.")
+            assert found == wanted, (heading, end)
+
+
+def test_headings_behind_line_ends_of_other_systems_are_seen() -> None:
+    for end in ("\\.br\\", "~", "\\par ", "\\par\\pard\\fs20 ", "\\X0D\\\\X0A\\", "\\.sp\\\\H\\"):
+        report = f"INDICATION: Cough?{end}FINDINGS: No pneumo-{end}thorax.{end}IMPRESSION: Clear."
+        wanted = ReportSections("No pneumothorax.", "Clear.", indication="Cough?")
+        assert read_sections(report) == wanted, end

@@ -1,0 +1,32 @@
+"""Words that a hyphen parts at the end of a line."""
+
+from __future__ import annotations
+
+import re
+
+from rrgclinical.rules.lexicon import phrase_table
+
+SOFT = "\xad"
+"""A soft hyphen: it is seen at the end of a line, and nowhere else."""
+_MAY_BREAK = re.compile(r"-[ \n]|[\u2010\xad]")
+_BROKEN = re.compile(r"(?<![^\W_])([^\W\d_]{2,})([-\u2010\xad](?: *\n *| ))([^\W\d_]{2,})(\S*)( ?)")
+
+
+def unbroken(text: str, joiner: str) -> str:
+    """`text` with the words joined that a hyphen parts at the end of a line.
+
+    Only what is then a word of the tables: "pneumo-/thorax", not "right-/sided". The end of the
+    line goes behind the word.
+    """
+    if not _MAY_BREAK.search(text):
+        return text
+    words = phrase_table().lemma
+
+    def join(match: re.Match[str]) -> str:
+        first, gap, last, more, blank = match.groups()
+        if gap[0] != SOFT and (first + last).lower() not in words:
+            return match[0]
+        end = "\n" if blank and "\n" in gap else blank
+        return f"{first}{joiner * len(gap)}{last}{more}{end}"
+
+    return _BROKEN.sub(join, text)
