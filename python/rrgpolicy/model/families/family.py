@@ -91,7 +91,8 @@ def _as_weights(parent: nn.Module) -> list[nn.Module]:
     Mamba's kernels take the weight of `out_proj`, and an adapter on it would do nothing.
     """
     children = [(n, m) for n, m in parent.named_children() if isinstance(m, nn.Linear)]
-    source = _source(type(parent)) if children else ""
+    kind: Any = type(parent)
+    source = _source(kind) if children else ""
     reads = r"self\.{}\.weight\b(?!\.(?:dtype|device|shape))"
     return [m for n, m in children if re.search(reads.format(re.escape(n)), source)]
 
