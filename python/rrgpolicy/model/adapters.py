@@ -6,7 +6,8 @@ A model that peft has made something of is only there once peft is loaded.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TypeGuard
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch import Tensor, nn
 
@@ -28,6 +29,28 @@ def is_lora(module: nn.Module) -> TypeGuard[LoraLayer]:
 def is_whole_copy(module: nn.Module) -> bool:
     """Return True for a module that an adapter keeps a copy of (`modules_to_save`)."""
     return isinstance(module, _loaded("peft.utils", "ModulesToSaveWrapper"))
+
+
+def names_of_experts(model: nn.Module, names: Iterable[str]) -> set[str]:
+    """Return which names of modules PEFT takes for those of experts.
+
+    As a target it puts one on the parameters that hold all experts, and on no module of the name:
+    an expert that all tokens share, say, or a dense layer.
+    """
+    if not any(name.endswith(".gate_up_proj") for name, _ in model.named_parameters()):
+        return set()
+    from peft import LoraConfig
+    from peft.utils import transformers_weight_conversion as conversion
+
+    def is_taken(name: str) -> bool:
+        config: Any = LoraConfig(target_modules=[name])
+        try:
+            conversion.convert_peft_config_for_transformers(config, model, None)
+        except ValueError:  # a part of what is fused
+            return True
+        return bool(config.target_modules != {name})
+
+    return {*filter(is_taken, names)}
 
 
 def adapter_state(model: PeftModel, state: dict[str, Tensor]) -> dict[str, Tensor]:

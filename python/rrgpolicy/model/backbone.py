@@ -136,16 +136,22 @@ class Backbone:
 
     def _of_logits(self, name: str) -> float | None:
         """Read a factor of logits where the model's forward does: not all around a decoder do."""
-        kinds = (vars(kind).get("forward") for kind in type(self.backbone).__mro__)
-        codes = (inspect.unwrap(forward).__code__ for forward in kinds if forward is not None)
-        named = any(name in code.co_names for code in codes)
-        return getattr(self.text_config, name, None) if named else None
+        return getattr(self.text_config, name, None) if _reads(self.backbone, name) else None
 
     @property
     def scale(self) -> float:
         """The factor of logits that the configuration names: Cohere's, or 1 / Granite's."""
         factor = float(self._of_logits("logit_scale") or 1.0)
         return factor / float(self._of_logits("logits_scaling") or 1.0)
+
+    @property
+    def has_windows(self) -> bool:
+        """Tell if the decoder asks for masks of windows or chunks.
+
+        Not every family does whose configuration has a `sliding_window`: Llama reads none.
+        """
+        masks = ("create_sliding_window_causal_mask", "create_chunked_causal_mask")
+        return _reads(self.language_model, *masks)
 
     @property
     def embedding_shape(self) -> tuple[int, int]:
@@ -208,6 +214,13 @@ class Backbone:
     def way(self) -> str:
         """Share prompts as the probe found, or else as is right for any."""
         return self.sharing or ("row" if self.family.packed else "none")
+
+
+def _reads(module: nn.Module, *names: str) -> bool:
+    """Tell if the module's forward names one of these."""
+    kinds = (vars(kind).get("forward") for kind in type(module).__mro__)
+    codes = (inspect.unwrap(forward).__code__ for forward in kinds if forward is not None)
+    return any(name in code.co_names for code in codes for name in names)
 
 
 def sees_images(config: Any) -> bool:

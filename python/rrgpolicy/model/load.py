@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -127,6 +128,12 @@ def load_policy(
             model.to(device)
             check_finite(name, dict(model.named_parameters()))
     use_rows(model)
+    if getattr(config.get_text_config(), "output_router_logits", False):
+        warnings.warn(
+            f"{name}: config.json asks for the auxiliary loss of the experts' routers "
+            "(output_router_logits), which no objective here adds",
+            stacklevel=2,
+        )
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     # The files may hold a head of their own whatever config.json says, and the hub's flat one says
     # it once: vLLM would believe either part.

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import UserError, cause_line
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.settings import LoraSettings
 
@@ -49,4 +49,12 @@ def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        policy.go_on_with(get_peft_model(model, config).eval())
+        try:
+            adapted: Any = get_peft_model(model, config)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"policy.lora.rank={settings.rank}, but PEFT puts no adapter on a "
+                f"{type(model).__name__} ({cause_line(error)}); use policy.lora.rank=0, or another "
+                "model"
+            ) from error
+        policy.go_on_with(adapted.eval())

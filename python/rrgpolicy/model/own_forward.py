@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -19,6 +20,11 @@ FEATURES = "mm_encoder_outputs"
 def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
     """Return the head's input [R, L, H]; the hooks of FSDP, DDP and PEFT run."""
     model, inputs_of_head = backbone.backbone, list[Tensor]()
+    if "output_router_logits" in inspect.signature(model.forward).parameters:
+        # whose loss, which nobody asks for, fails where the mask tells of more tokens than the ids
+        inputs["output_router_logits"] = False
+    if "past_key_values" in inputs:
+        inputs[name_of_cache(model)] = inputs.pop("past_key_values")
 
     def take(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
         inputs_of_head.append(args[0])
@@ -34,6 +40,15 @@ def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
         for handle in handles:
             handle.remove()
     return inputs_of_head[0]
+
+
+def name_of_cache(model: Any) -> str:
+    """Name the forward's argument for a cache; most swallow others without a word."""
+    takes = inspect.signature(model.forward).parameters
+    for name in ("past_key_values", "cache_params"):
+        if name in takes:
+            return name
+    raise ValueError(f"the forward of a {type(model).__name__} takes no cache")
 
 
 def in_company(backbone: Backbone) -> bool:

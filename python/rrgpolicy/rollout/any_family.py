@@ -7,14 +7,18 @@ packed decodes faster, with a cache that holds a prompt once (`transformers_engi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from rrgpolicy.model.own_forward import as_arguments, last_hidden, refuse_stale
+from rrgclinical.common.errors import UserError, cause_line
+from rrgpolicy.model.own_forward import as_arguments, last_hidden, name_of_cache, refuse_stale
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import EncodedPrompt
 
@@ -40,18 +44,21 @@ class FamilyDecoder:
         }
         self.axes = len(prompts[0].positions)
         positions = torch.stack([left(p.positions) for p in prompts], 1)
-        cache: Any = DynamicCache(config=policy.text_config)
-        self.cache = cache
-        hidden = last_hidden(
-            policy,
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions[0] if self.axes == 1 else positions,
-            past_key_values=self.cache,
-            use_cache=True,
-            **tokens,
-            **as_arguments(policy, prompts),
-        )
+        self.cache = _cache_of(policy)
+        shown = as_arguments(policy, prompts)
+        with _told(policy):
+            hidden = last_hidden(
+                policy,
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions[0] if self.axes == 1 else positions,
+                past_key_values=self.cache,
+                use_cache=True,
+                **tokens,
+                **shown,
+            )
+        # Mamba would take the mask's first column for that of the token, which may be padding's.
+        self.attends = name_of_cache(policy.backbone) == "past_key_values"
         members = torch.arange(len(prompts), device=device).repeat_interleave(group)
         self.cache.reorder_cache(members)
         self.hidden = self._scaled(hidden[:, -1][members])
@@ -72,7 +79,7 @@ class FamilyDecoder:
         hidden = last_hidden(
             self.policy,
             input_ids=token[:, None],
-            attention_mask=self.mask,
+            attention_mask=self.mask if self.attends else None,
             position_ids=places if self.axes == 1 else places.expand(self.axes, -1, -1),
             past_key_values=self.cache,
             use_cache=True,
@@ -82,3 +89,30 @@ class FamilyDecoder:
     def _scaled(self, hidden: Tensor) -> Tensor:
         scale = self.policy.scale
         return hidden if scale == 1 else hidden * scale
+
+
+@contextmanager
+def _told(policy: Policy) -> Iterator[None]:
+    """Tell in one line what a foreign forward raises, other than of the device."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
+        raise UserError(
+            f"a {type(policy.backbone).__name__} cannot write reports in the trainer's process: "
+            f"its forward fails with a cache ({cause_line(error)}); use rollout.engine=vllm, or "
+            "another model"
+        ) from error
+
+
+def _cache_of(policy: Policy) -> Any:
+    """Make an empty cache, which forgets what is behind a window where the model has windows.
+
+    transformers' goes by the configuration alone, and would lose tokens that the layers attend to.
+    """
+    cache: Any = DynamicCache(config=policy.text_config)
+    if not policy.has_windows:
+        windows = DynamicSlidingWindowLayer
+        cache.layers = [DynamicLayer() if type(x) is windows else x for x in cache.layers]
+    return cache

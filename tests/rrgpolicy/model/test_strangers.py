@@ -6,11 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import peft
 import pytest
 import torch
 import transformers
 
 from rrgclinical.common.errors import UserError
+from rrgpolicy.model.families import Family
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import ids_of_images
 from rrgpolicy.model.probe import NoWay
@@ -132,3 +134,41 @@ def test_a_prompt_may_begin_with_an_image_and_no_report_sees_ahead() -> None:
             [{**prompt, "token_type_ids": types}],
             [[torch.arange(5, 9)]],
         )
+
+
+@pytest.mark.parametrize(
+    ("kind", "left_out"),
+    [
+        # PEFT would put them on the parameters of the experts instead, or on none
+        ("Glm4Moe", {"gate_proj", "up_proj", "down_proj"}),
+        # PEFT refuses it, and a kernel reads its weight past an adapter
+        ("FalconH1", {"out_proj"}),
+        ("Bamba", {"out_proj"}),
+    ],
+)
+def test_an_adapter_goes_on_the_modules_that_are_named(kind: str, left_out: set[str]) -> None:
+    sizes = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    sizes |= {"mamba_n_heads": 4, "mamba_d_head": 16}
+    sizes |= {"mamba_n_groups": 1, "mamba_d_ssm": 64, "num_key_value_heads": 2, "head_dim": 8}
+    model = model_of(kind, attn_layer_indices=[1], intermediate_size=48, **sizes)
+    linear = {n for n, m in model.model.layers.named_modules() if isinstance(m, torch.nn.Linear)}
+    named = Family().lora_targets(model)
+    kinds = {name.rsplit(".", 1)[-1] for name in linear} - {"gate"}
+    assert left_out < kinds
+    assert {name.rsplit(".", 1)[-1] for name in named} == kinds - left_out
+    config = peft.LoraConfig(r=2, lora_dropout=0.05, target_modules=named)
+    adapted = peft.get_peft_model(model, config).get_base_model()
+    assert {n for n, m in adapted.named_modules() if hasattr(m, "lora_A")} == {*named}
+
+
+def test_a_loss_of_routers_that_config_json_asks_for_does_not_vanish_in_silence(
+    tmp_path: Path,
+) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(text_directory())
+    sizes = {"num_local_experts": 2, "num_key_value_heads": 2, "intermediate_size": 48}
+    sizes |= {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
+    mixtral = model_of("Mixtral", output_router_logits=True, **sizes)
+    for part in (mixtral, tokenizer):
+        part.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match="asks for the auxiliary loss of the experts' routers"):
+        load_policy(tmp_path)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
+import pytest
 import torch
 import transformers
 
+from rrgclinical.common.errors import UserError
+from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import placed
 from rrgpolicy.model.vision_cache import VisionCache
 from rrgpolicy.rollout import SamplingRequest, TransformersEngine
 from tests.rrgpolicy.model.families import IMAGE, SORTS, backbone, build, forwards, prompt
+from tests.rrgpolicy.model.test_strangers import model_of
 
 # One of each kind: deepstack, windows with images, states, temperature by place, soft cap, scale.
 NAMES = ("qwen3_vl", "gemma3", "qwen3_5", "lfm2_vl", "llama4", "internvl", "gemma2", "granite")
@@ -60,3 +66,57 @@ def test_sampled_log_probs_are_those_of_training() -> None:
         if far > 1e-4:
             failures.append(f"{name}: {far:.0e}")
     assert not failures, failures
+
+
+def stranger(kind: str, **sizes: Any) -> Policy:
+    transformers.logging.set_verbosity_error()
+    model = model_of(kind, initializer_range=0.3, **sizes).eval()
+    use_rows(model)
+    return Policy(
+        model=model,
+        device=torch.device("cpu"),
+        pad_id=0,
+        tokenizer=SimpleNamespace(added_tokens_decoder={}),
+        image_processor=None,
+        eos_ids=(2,),
+        end_of_turn=2,
+    )
+
+
+def sampled(policy: Policy) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs of tokens sampled behind prompts of two lengths, and those of training."""
+    prompts = [placed(policy, {"input_ids": torch.arange(3, n)[None]}) for n in (23, 12)]
+    request = SamplingRequest(prompts, group=1, max_new_tokens=6, seeds=[[1], [2]])
+    groups = TransformersEngine().generate(policy, request)
+    members = [[rollout.ids for rollout in group] for group in groups]
+    hidden, batch = hidden_states(policy, prompts, members)
+    own = head_logps(policy, hidden, batch.targets)
+    return torch.cat([group[0].logps for group in groups]), own
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        # its configuration keeps a window that its layers do not have
+        ("Llama", {"sliding_window": 6, "intermediate_size": 48}),
+        # their forward takes a cache of another name, and no mask behind a prompt
+        ("Mamba", {"state_size": 8}),
+        ("Mamba2", {"num_heads": 4, "head_dim": 16, "n_groups": 1, "chunk_size": 8}),
+        # it was trained with a loss of its routers, which its forward would make of step and mask
+        ("Mixtral", {"num_key_value_heads": 2, "intermediate_size": 48, "num_local_experts": 4}),
+    ],
+)
+def test_no_token_is_forgotten_that_the_model_sees(kind: str, sizes: dict[str, Any]) -> None:
+    policy = stranger(kind, **sizes)
+    policy.config.output_router_logits = True
+    with torch.no_grad():
+        logps, own = sampled(policy)
+    torch.testing.assert_close(logps, own, rtol=0, atol=1e-4)
+
+
+def test_a_forward_that_takes_no_cache_of_ours_is_told_in_one_line() -> None:
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "intermediate_size": 48}
+    policy = stranger("MiniMax", head_dim=8, **experts)  # wants one of its own
+    with pytest.raises(UserError, match="cannot write reports in the trainer's process") as told:
+        sampled(policy)
+    assert "\n" not in str(told.value) and "rollout.engine=vllm" in str(told.value)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rrgpolicy.model.adapters import names_of_experts
 from rrgpolicy.model.families.images import ImageRule
 
 _FEATURES = ("pooler_output", "deepstack_features")
@@ -37,12 +40,16 @@ class Family:
     def lora_targets(self, model: Any) -> list[str] | str:
         """Name the modules that take an adapter: each Linear in the decoder's layers.
 
-        Routers of experts are none: they choose, and an adapter on them trains badly.
+        Routers of experts are none: they choose, and an adapter on them trains badly. Nor are those
+        beside experts whose names PEFT takes for the experts' own, nor those whose weight alone
+        goes into a kernel.
         """
         layers = self.decoder(model).layers
         inside = {id(m) for m in layers.modules() if isinstance(m, nn.Linear)}
+        inside -= {id(m) for parent in layers.modules() for m in _as_weights(parent)}
         names = [n for n, m in model.named_modules() if id(m) in inside]
-        return [n for n in names if n.rsplit(".", 1)[-1] not in ("gate", "router")]
+        taken = {"gate", "router", *names_of_experts(model, {n.rsplit(".", 1)[-1] for n in names})}
+        return [n for n in names if n.rsplit(".", 1)[-1] not in taken]
 
     def positions(self, model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
         """Place a prompt's tokens, int64 [A, P]: A is 3 for mRoPE, else 1.
@@ -76,6 +83,23 @@ class Family:
             layers = zip(*(f.deepstack_features for f in features), strict=True)
             fields["deepstack_features"] = [_joined(layer) for layer in layers]
         return type(first)(**fields)
+
+
+def _as_weights(parent: nn.Module) -> list[nn.Module]:
+    """List the children whose weight the module's own code reads, past what stands on them.
+
+    Mamba's kernels take the weight of `out_proj`, and an adapter on it would do nothing.
+    """
+    children = [(n, m) for n, m in parent.named_children() if isinstance(m, nn.Linear)]
+    kind: Any = type(parent)
+    source = _source(kind) if children else ""
+    reads = r"self\.{}\.weight\b(?!\.(?:dtype|device|shape))"
+    return [m for n, m in children if re.search(reads.format(re.escape(n)), source)]
+
+
+@functools.cache
+def _source(kind: Any) -> str:
+    return inspect.getsource(kind)
 
 
 def _joined(parts: Sequence[Any]) -> Any:
