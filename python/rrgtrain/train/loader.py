@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice, tee
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -131,9 +132,7 @@ class PromptLoader:
         try:
             pixels = iter(loader)
         except OSError as error:
-            # a half-made iterator ends none of its workers, and the exit would wait for them
-            for worker in set(multiprocessing.active_children()).difference(before):
-                worker.kill()
+            _kill_all_but(before)  # a half-made iterator ends none of its workers
             raise UserError(
                 f"a process that reads images cannot be started ({error.strerror}): lower "
                 "data.workers, make memory free, or raise the limits (ulimit -u, ulimit -n)"
@@ -151,6 +150,7 @@ class PromptLoader:
             ) from error
         finally:
             del pixels  # ends the workers
+            _kill_all_but(before)
 
 
 class _Images(Dataset[Any]):
@@ -214,6 +214,12 @@ def _each_once(
 ) -> list[EncodedPrompt]:
     prompts = {study.id: encode(study) for study in _unique(studies)}
     return [prompts[study.id] for study in studies]
+
+
+def _kill_all_but(children: list[BaseProcess]) -> None:
+    """Kill workers that no SIGTERM ends, as one that waits for a dead disk: an exit waits for all."""
+    for worker in set(multiprocessing.active_children()).difference(children):
+        worker.kill()
 
 
 def _leave_signals(worker: int) -> None:

@@ -265,6 +265,19 @@ def test_where_not_all_workers_can_be_started_none_stays(
     assert children() <= before
 
 
+def test_a_worker_that_hangs_ends_with_the_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped process, as one that waits for a dead disk, keeps SIGTERM for later."""
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+    before = children()
+    with closing(loader(workers=2).ahead(batches(mixed()))) as prompts:
+        next(prompts)
+        for worker in children() - before:
+            os.kill(worker, signal.SIGSTOP)
+    for worker in multiprocessing.active_children():
+        worker.join(10)
+    assert children() <= before
+
+
 def test_a_run_learns_the_same_with_workers(tmp_path: Path) -> None:
     weights = []
     for workers in (0, 2):
