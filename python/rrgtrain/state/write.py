@@ -180,7 +180,8 @@ class Write:
             raise
         own = [*partial.glob(f"__{ranks.rank()}_*")]
         own += [partial / STATE, partial / ".metadata"] if ranks.is_main() else []
-        files = {n: e for part in self._gather(_entries(own)) for n, e in part.items()}
+        parts = self._gather({file.name: file_entry(file) for file in own})
+        files = {n: e for part in parts for n, e in part.items()}
         self.bandwidth = Bandwidth(wanted, time.monotonic() - self.began)
         if ranks.is_main():
             about = {**self._about, "written": vars(self.bandwidth)}
@@ -264,7 +265,3 @@ def _bytes(item: WriteItem) -> int:
 def _refused(error: OSError, wanted: int, free: int) -> OSError:
     sizes = f"{wanted / 2**20:.1f} MiB to be written, {free / 2**20:.1f} MiB free"
     return OSError(error.errno, f"{error.strerror} ({sizes})", error.filename)
-
-
-def _entries(files: list[Path]) -> dict[str, dict[str, int]]:
-    return {file.name: file_entry(file) for file in files}

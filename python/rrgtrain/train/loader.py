@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice, tee
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,8 +35,6 @@ from rrgtrain.schema import DataSettings
 
 T = TypeVar("T")
 
-MIB = 1 << 20
-
 
 class PromptLoader:
     """Encode prompts: `loader(study)` now, `loader.ahead(batches)` while the device works.
@@ -49,7 +48,7 @@ class PromptLoader:
         self.policy, self.style = policy, style
         self.workers, self.read_ahead = settings.workers, settings.read_ahead
         self._accepted = (settings.body_parts,) if settings.body_parts else ()
-        self._room = settings.cache_mib * MIB
+        self._room = settings.cache_mib << 20  # bytes
         self._stored: dict[str, EncodedPrompt] = {}
 
     def __call__(self, study: Study) -> EncodedPrompt:
@@ -71,7 +70,7 @@ class PromptLoader:
 
         Raises:
             UserError: an image that cannot be read, when its batch is asked for, or a worker that
-                died.
+                died or could not be started.
         """
         if not self.workers:
             yield from map(self.batch, batches)
@@ -104,10 +103,10 @@ class PromptLoader:
             raise pixels
         prompt = prompt_of(self.policy, study, pixels, style=self.style)
         if pixels is not None and study.id not in self._stored:
-            size = pixels.pixel_values.nbytes + sum(3 * w * h for w, h in _sizes(pixels))
+            values = pixels.pixel_values
+            size = values.nbytes + 3 * sum(p.width * p.height for p in pixels.pictures)
             if size <= self._room:
                 self._room -= size
-                values = pixels.pixel_values
                 if values.is_shared():  # a worker's: it would fill /dev/shm
                     values = values.clone()
                 self._stored[study.id] = prompt.with_pixels(values)
@@ -127,10 +126,17 @@ class PromptLoader:
             # without one of its own it draws from the generator of dropout, again after a resume
             generator=torch.Generator(),
         )
-        # PyTorch's handler would raise wherever this process stands when a worker dies; without it
-        # the death shows at the next batch.
+        # PyTorch's would raise wherever this process stands; without it the next batch tells of it
         handler = signal.getsignal(signal.SIGCHLD)
-        pixels = iter(loader)
+        before = multiprocessing.active_children()
+        try:
+            pixels = iter(loader)
+        except OSError as error:
+            _kill_all_but(before)  # a half-made iterator ends none of its workers
+            raise UserError(
+                f"a process that reads images cannot be started ({error.strerror}): lower "
+                "data.workers, make memory free, or raise the limits (ulimit -u, ulimit -n)"
+            ) from error
         if signal.getsignal(signal.SIGCHLD) is not handler:
             signal.signal(signal.SIGCHLD, handler)
         try:
@@ -144,6 +150,7 @@ class PromptLoader:
             ) from error
         finally:
             del pixels  # ends the workers
+            _kill_all_but(before)
 
 
 class _Images(Dataset[Any]):
@@ -194,10 +201,6 @@ def _pictures(
                 raise UserError(f"{error}; `rrgtrain data check` finds all broken images") from None
 
 
-def _sizes(pixels: Pixels) -> Iterator[tuple[int, int]]:
-    return (picture.size for picture in pixels.pictures)
-
-
 def _paths(study: Study) -> tuple[Path, ...]:
     return tuple(image.path for image in study.images)
 
@@ -211,6 +214,12 @@ def _each_once(
 ) -> list[EncodedPrompt]:
     prompts = {study.id: encode(study) for study in _unique(studies)}
     return [prompts[study.id] for study in studies]
+
+
+def _kill_all_but(children: list[BaseProcess]) -> None:
+    """Kill workers that no SIGTERM ends, as one that waits for a dead disk: an exit waits for all."""
+    for worker in set(multiprocessing.active_children()).difference(children):
+        worker.kill()
 
 
 def _leave_signals(worker: int) -> None:

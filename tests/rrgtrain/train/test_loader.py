@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import resource
@@ -9,6 +10,7 @@ import signal
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from multiprocessing import resource_sharer
 from multiprocessing.connection import Client
 from pathlib import Path
@@ -239,6 +241,40 @@ def test_workers_end_with_the_iterator() -> None:
     next(prompts)
     assert len(children() - before) >= 2
     prompts.close()
+    assert children() <= before
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+def test_where_not_all_workers_can_be_started_none_stays(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that stays takes the exit's SIGTERM for the scheduler's, and the exit waits for it."""
+    before, real, starts = children(), multiprocessing.Process.start, count()
+
+    def start(process: multiprocessing.Process) -> None:
+        if next(starts):
+            raise OSError(number, os.strerror(number))
+        real(process)
+
+    monkeypatch.setattr(multiprocessing.Process, "start", start)
+    with pytest.raises(UserError, match=rf"cannot be started \({os.strerror(number)}\)") as e:
+        next(loader(workers=2).ahead(batches(mixed())))
+    assert next(starts) == 2 and "\n" not in str(e.value)
+    for worker in multiprocessing.active_children():
+        worker.join(60)
+    assert children() <= before
+
+
+def test_a_worker_that_hangs_ends_with_the_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped process, as one that waits for a dead disk, keeps SIGTERM for later."""
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+    before = children()
+    with closing(loader(workers=2).ahead(batches(mixed()))) as prompts:
+        next(prompts)
+        for worker in children() - before:
+            os.kill(worker, signal.SIGSTOP)
+    for worker in multiprocessing.active_children():
+        worker.join(10)
     assert children() <= before
 
 
