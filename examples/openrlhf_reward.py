@@ -49,6 +49,8 @@ def reward_func(
             raise TypeError("queries or prompts are no list; wanted one text a report in each")
         if len(queries) != len(prompts):
             raise ValueError(f"{len(queries)} queries and {len(prompts)} prompts; wanted one each")
+        if any(label == "" for label in labels):  # what OpenRLHF hands over without the option
+            raise ValueError("a label is empty; wanted the reference: --data.label_key report")
         reports = [report_of(q, p) for q, p in zip(queries, prompts, strict=True)]
         scores = SERVICE.submit(reports, labels).result()
     except Exception as error:

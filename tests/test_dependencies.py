@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 OWN = {"rrgkern", "rrgclinical", "rrgdata", "rrgpolicy", "rrgreport", "rrgtrain"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Imported where a user asks for it, and told of where it is missing.
-ASKED_FOR = {"bitsandbytes", "fastapi", "medspacy", "triton", "trl", "uvicorn", "verl", "vllm"}
+ASKED_FOR = {"bitsandbytes", "medspacy", "triton", "trl", "verl", "vllm"}
+ASKED_FOR |= {"fastapi", "starlette", "uvicorn"}
 # The published packages run in an environment of their own.
 WORKER = ROOT / "python/rrgclinical/official/worker.py"
 # torch.utils.tensorboard imports the first, pydicom the others where a file is compressed.

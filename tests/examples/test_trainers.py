@@ -134,6 +134,14 @@ def test_openrlhf_gives_a_text_and_its_prompt(queries, prompts, line) -> None:
         module.reward_func(queries, prompts, ["Edema."])
 
 
+def test_openrlhf_without_its_label_key_scores_nothing(capsys) -> None:
+    """Its data sets hand "" over where --data.label_key is left out: no reference, not an empty."""
+    module = load("openrlhf_reward", known_as="")
+    with pytest.raises(ValueError, match="^a label is empty; wanted .*--data.label_key report"):
+        module.reward_func(["pEdema."], ["p"], [""])
+    assert "goes on without it: a label is empty" in capsys.readouterr().err
+
+
 def test_easyr1_scores_a_batch_with_the_terms_of_its_configuration() -> None:
     module = load("easyr1_reward", known_as="custom_reward_fn")
     assert module.REWARD_TYPE == "batch"

@@ -18,7 +18,9 @@ from rrgtrain.integrations import trl as integration
 from rrgtrain.integrations.trl_alarm import SamplerAlarm
 from tests.parity.padded import peer
 from tests.parity.trl_tiny import (
+    HEADS,
     SAMPLED,
+    backward,
     extras,
     fixed,
     gemma3,
@@ -138,6 +140,8 @@ def test_bad_input_is_one_line(
             "multi_objective_aggregation=normalize_then_sum; use sum_then_normalize, or no",
         ),
         ({}, ("rl.combine=gdpo", "rl.std=sample"), "rl.combine=gdpo; use TRL's multi_objective_"),
+        ({"loss_type": "cispo"}, (), r"cispo with epsilon_high=0\.2; use 1 or more"),
+        ({"delta": 1.1}, (), r"delta=1\.1; use more than 1 \+ epsilon_high"),
         ({"beta": 0.0}, (), "TRL keeps none at beta=0"),
         ({"per_device_train_batch_size": 3, "steps_per_generation": 4}, (), None),
         ({"num_generations": 3, "per_device_train_batch_size": 6}, (), "rl.group=3 is odd"),
@@ -164,6 +168,41 @@ def test_bad_input_is_one_line(
     monkeypatch.setattr("importlib.metadata.version", lambda _: "1.17.0")
     with pytest.raises(UserError, match=r"this is TRL 1\.17\.0; .* tested with TRL >=1\.16,<1\.17"):
         integration.refuse_untested()
+
+
+def test_the_auxiliary_loss_of_experts_is_not_lost(place: Path, tmp_path: Path) -> None:
+    from datasets import Dataset
+    from transformers import AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
+    from trl import GRPOConfig, GRPOTrainer
+
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    experts |= {"head_dim": 8, "hidden_size": 32}
+    config = Qwen3MoeConfig(vocab_size=len(tokenizer), num_hidden_layers=1, **experts, **HEADS)
+    rows = [{"prompt": "frontal", "report": "No edema."}] * 2
+
+    def made(kind: Any, coefficient: float, **more: Any) -> Any:
+        settings = {"num_generations": 2, "router_aux_loss_coef": coefficient, "bf16": False}
+        settings |= {"per_device_train_batch_size": 2, "use_cpu": True, "beta": 0.0}
+        return kind(
+            Qwen3MoeForCausalLM(config),
+            args=GRPOConfig(str(tmp_path), report_to=[], max_completion_length=4, **settings),
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+            reward_funcs=lambda completions, **_: [float(len(c)) for c in completions],
+            **more,
+        )
+
+    grpo = extras(recipe=recipe("rl.algorithm=grpo"), share=False)
+    with pytest.raises(UserError, match="router_aux_loss_coef, the loss of experts; use 0"):
+        made(integration.RRGTrainer, 0.1, extras=grpo)
+    with pytest.raises(UserError, match="use router_aux_loss_coef=0"):
+        backward(made(integration.RRGTrainer, 0.1, extras=extras()))
+    backward(made(integration.RRGTrainer, 0.1, extras=extras(share=False)))
+    backward(made(integration.RRGTrainer, 0.0, extras=extras()))
+    mixed = type("Mixed", (integration.SharedPrefix, GRPOTrainer), {})
+    with pytest.raises(UserError, match="use router_aux_loss_coef=0"):
+        backward(made(mixed, 0.1))
 
 
 def with_report(made: Any, report: str | None) -> None:

@@ -18,6 +18,7 @@ try:
     import uvicorn
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.requests import ClientDisconnect
 except ImportError as error:
     raise UserError(
         f"the reward service needs {error.name}; install its extra: pip install 'rrgkern[serve]'"
@@ -25,6 +26,8 @@ except ImportError as error:
 
 LARGEST_BODY = 1 << 26
 """Bytes of a request that are read."""
+SILENT_SECONDS = 30.0
+"""Without a further byte of its body, after which a request is given up: a stop waits for it."""
 RETRY_SECONDS = 1
 """What a full queue asks a client to wait."""
 _PATHS = "POST /score, GET /health, /metrics"
@@ -37,8 +40,8 @@ def make_app(batcher: Batcher, statistics: Statistics = dict) -> FastAPI:
     """Make the application: POST /score, GET /health and /metrics.
 
     Whatever is wrong is `{"error": line}`: 400 for a request that cannot be read, 404 and 405 for
-    another path or method, 413 for a request that is too large, 500 where the scorer fails, 503
-    where the queue is full or the service stops.
+    another path or method, 408 for one whose rest does not come, 413 for one that is too large, 500
+    where the scorer fails, 503 where the queue is full or the service stops.
 
     statistics: numbers of the scorer by name, for /metrics.
     """
@@ -58,6 +61,11 @@ def make_app(batcher: Batcher, statistics: Statistics = dict) -> FastAPI:
             reports, references, progress = _asked(await _body(request))
             future = batcher.submit(reports, references, progress)
             return JSONResponse({"scores": await asyncio.wrap_future(future)})
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody is there to read a line
+        except TimeoutError:
+            line = f"no more of the request came in {SILENT_SECONDS:g} s; send it whole"
+            return _refused(408, UserError(line), {"Connection": "close"})
         except _TooLarge as error:
             return _refused(413, error)
         except QueueFull as error:
@@ -173,8 +181,8 @@ def _refused(status: int, error: Exception, headers: dict[str, str] | None = Non
 
 
 async def _body(request: Request) -> Any:
-    body = bytearray()
-    async for part in request.stream():
+    body, parts = bytearray(), request.stream()
+    while part := await asyncio.wait_for(anext(parts), SILENT_SECONDS):  # it ends in an empty one
         body += part
         if len(body) > LARGEST_BODY:
             raise _TooLarge(f"a request of more than {LARGEST_BODY >> 20} MiB; send fewer reports")

@@ -6,12 +6,14 @@ import http.client
 import json
 import math
 import socket
+import ssl
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import numpy as np
 
@@ -99,9 +101,12 @@ class RewardClient:
         alarm = threading.Timer(left, _cut, [connection])
         alarm.daemon = True
         alarm.start()
+        headers = {"Content-Type": "application/json"}
+        if self._parts.username is not None:  # of the proxy before it: the service asks for none
+            pair = unquote(f"{self._parts.username}:{self._parts.password or ''}")
+            headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
         try:
-            path = f"{self._parts.path}/score"
-            connection.request("POST", path, content, {"Content-Type": "application/json"})
+            connection.request("POST", f"{self._parts.path}/score", content, headers)
             response = connection.getresponse()
             return response.status, response.headers, response.read()
         except (OSError, http.client.HTTPException) as error:
@@ -112,6 +117,12 @@ class RewardClient:
                     "/metrics, raise the timeout, or send fewer reports"
                 ) from None
             reason = " ".join(str(error).split()) or type(error).__name__
+            if isinstance(error, ssl.SSLError):
+                raise ServiceError(
+                    f"the reward service at {self.url} cannot be asked by https ({reason}); no "
+                    "report of this call has a score: say http:// where it has no certificate, or "
+                    "name its authority's in SSL_CERT_FILE"
+                ) from None
             raise ServiceError(
                 f"the reward service at {self.url} is gone ({reason}); {_AGAIN}"
             ) from None

@@ -91,6 +91,8 @@ class SharedPrefix:
 
         All rows at once, whatever `batch_size`: without logits their memory is the activations'.
         """
+        if compute_aux_loss:
+            raise UserError("shared prompts have no auxiliary loss: use router_aux_loss_coef=0")
         beside = {"pixel_values": pixel_values, "image_grid_thw": image_grid_thw, **others}
         rows = rows_of(input_ids, attention_mask, logits_to_keep, num_images, beside)
         logps, entropies = shared_logps(self, model, rows, entropy=compute_entropy)

@@ -29,7 +29,7 @@ from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 
-STD = {"none": "none", "group": "sample"}
+STD: dict[str, Any] = {"none": "none", "group": "sample"}
 NOWHERE = EncodedPrompt({}, torch.zeros(1, 0))
 
 
@@ -81,7 +81,7 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
         """Build the recipe's algorithm under TRL's numbers; UserError for what does not go."""
         recipe, args, size = self.extras.recipe, self.args, self.num_generations
         local = args.per_device_train_batch_size * args.steps_per_generation
-        joined = self.multi_objective_aggregation
+        joined, top = self.multi_objective_aggregation, self.epsilon_high
         refused = {
             f"loss_type={self.loss_type}; use one of {', '.join(LOSSES)}": self.loss_type
             not in LOSSES,
@@ -89,9 +89,10 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
             f"multi_objective_aggregation={joined}; use sum_then_normalize, or no recipe": (
                 joined != "sum_then_normalize"
             ),
-            "rl.combine=gdpo; use TRL's multi_objective_aggregation without a recipe": (
-                recipe.rl.combine == "gdpo"
-            ),
+            "rl.combine=gdpo; use TRL's multi_objective_aggregation": recipe.rl.combine == "gdpo",
+            "router_aux_loss_coef, the loss of experts; use 0": self.aux_loss_enabled,
+            f"cispo with epsilon_high={top}; use 1 or more": self.loss_type == "cispo" and top < 1,
+            f"delta={args.delta}; use more than 1 + epsilon_high": 0 < (args.delta or 0) <= 1 + top,
             "mask_truncated_completions; leave it out": self.mask_truncated_completions,
             "tools, environments or a rollout function; leave them out": self.tools
             or self.rollout_func
@@ -101,15 +102,12 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
                 or self.off_policy_mask_threshold is not None
                 or self._entropy_bonus_enabled
             ),
-            f"{local} completions a process, which splits groups of {size}; use a multiple of it": (
-                local % size
-            ),
+            f"{local} completions a process, no multiple of num_generations={size}": local % size,
         }
         for line, is_refused in refused.items():
             if is_refused:
                 raise UserError(f"RRGTrainer with a recipe does not take {line}")
-        std: Any = STD[self.scale_rewards]
-        own = replace(recipe.rl, group=size, std=std, beta=self.beta)
+        own = replace(recipe.rl, group=size, std=STD[self.scale_rewards], beta=self.beta)
         self.algorithm = build_algorithm(replaced(recipe, rl=own))
         if self.algorithm.needs_reference and self.beta == 0:
             raise UserError(

@@ -24,6 +24,7 @@ from rrgclinical.serving import (
     swift_reward,
     verl_reward,
 )
+from rrgclinical.serving import app as served
 from rrgclinical.serving.app import address_of, listen, make_app, server_of
 from rrgclinical.serving.batcher import Batcher, BatchSettings
 from tests.rrgclinical.serving.service import Lengths, answering, serving, until
@@ -147,6 +148,60 @@ def test_a_service_that_is_stopped_answers_all_that_it_took() -> None:
         assert [f.result(30)["own"].tolist() for f in futures] == [[k / 7] for k in range(1, 7)]
     with pytest.raises(ServiceError, match=r"is gone \(.*refused.*rrgtrain serve RECIPE"):
         RewardClient(url)(["a"], [""])
+
+
+HALF = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+
+
+def test_half_a_request_holds_no_stop_and_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(served, "SILENT_SECONDS", 0.5)
+    began = time.monotonic()
+    with serving(Lengths()) as (url, _):
+        address = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        with socket.create_connection(address) as gone:
+            gone.sendall(HALF)
+        silent = socket.create_connection(address)
+        silent.sendall(HALF)
+        assert RewardClient(url)(["a"], [""])["own"] == [1 / 7]
+        time.sleep(0.1)
+    with silent:
+        told = silent.recv(1 << 16).decode()
+    assert time.monotonic() - began < 20  # `serving` waits 30 s for the end
+    assert " 408 " in told and "send it whole" in told and not caplog.records
+
+
+def test_a_slow_request_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "SILENT_SECONDS", 0.5)
+    body = json.dumps({"reports": ["abc"], "references": [""]}).encode()
+    head = f"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with serving(Lengths()) as (url, _):
+        slow = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+        slow.sendall(head)
+        for byte in body:
+            slow.sendall(bytes([byte]))
+            time.sleep(0.02)
+        assert b" 200 OK" in slow.recv(1 << 16)
+        slow.close()
+
+
+def test_https_that_fails_is_told_as_that_and_credentials_are_sent() -> None:
+    heads = []
+    sent = http.client.HTTPConnection.request
+    with serving(Lengths()) as (url, _), pytest.MonkeyPatch.context() as patch:
+        client = RewardClient(url.replace("http:", "https:"))
+        with pytest.raises(ServiceError, match="cannot be asked by https .*SSL_CERT_FILE"):
+            client(["a"], [""])
+
+        def request(self: Any, *arguments: Any) -> None:
+            heads.append(arguments[3])
+            sent(self, *arguments)
+
+        patch.setattr(http.client.HTTPConnection, "request", request)
+        RewardClient(url.replace("//", "//me:a%40b@"))(["a"], [""])
+        RewardClient(url)(["a"], [""])
+    assert [head.get("Authorization") for head in heads] == ["Basic bWU6YUBi", None]
 
 
 def reply(content: str, status: str = "200 OK", more: str = "") -> Callable[[socket.socket], None]:
