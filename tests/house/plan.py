@@ -110,7 +110,7 @@ INNER: set[tuple[str, str]] = set()
 # replaces; and functions without a door that have a test of their own, file beside file.
 OPENED = {
     "rrgclinical.radgraph": "pieces",
-    "rrgclinical.rules": "geometry lexicon lines",
+    "rrgclinical.rules": "geometry lexicon lines trie",
     "rrgkern.advantages": "triton_advantages",
     "rrgkern.edit_plan": "pair places released splicing",
     "rrgkern.logps": "triton_from_logits",
@@ -172,7 +172,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 18_942}
+PACKAGE_LINES = {"rrgtrain": 18_948}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}

@@ -217,7 +217,7 @@ def _each_once(
 
 
 def _kill_all_but(children: list[BaseProcess]) -> None:
-    """Kill workers that no SIGTERM ends, as one that waits for a dead disk: an exit waits for all."""
+    """Kill workers that no SIGTERM ends, such as one that waits for a dead disk."""
     for worker in set(multiprocessing.active_children()).difference(children):
         worker.kill()
 
