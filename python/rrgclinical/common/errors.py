@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import traceback
 from collections.abc import Sequence
@@ -67,6 +68,8 @@ _ODD_TEXT = re.compile("[\0\ud800-\udfff]")
 OTHER_PLACE = "give this user the right to it, or name another place"
 READ_ONLY = "it lies on a disk that is read only; name another place"
 _ROOM = "make room, or name another place"
+_PROCESSES = "raise the limit of processes (ulimit -u)"
+_MEMORY = "use less of it, or raise its limit"
 _MENDS = {
     errno.EACCES: OTHER_PLACE,
     errno.EPERM: OTHER_PLACE,
@@ -82,7 +85,8 @@ _MENDS = {
     errno.ENAMETOOLONG: "give it a shorter name",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "the machine has too many files open; end some programs",
-    errno.EAGAIN: "raise the limit of processes (ulimit -u)",
+    errno.EAGAIN: _PROCESSES,
+    errno.ENOMEM: _MEMORY,
     errno.EIO: "look at the disk and its mount",
     errno.ESTALE: "look at the disk and its mount",
     errno.ETIMEDOUT: "look at the disk and its mount",
@@ -95,6 +99,7 @@ def outside_line(error: BaseException) -> str:
 
     Those are files and disks, limits, and memory, that of a GPU included.
     """
+    error = _of_system(error)
     if isinstance(error, OSError) and error.errno in _MENDS:
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
         about = f"{' -> '.join(names)}: " if names else ""
@@ -108,17 +113,24 @@ def outside_line(error: BaseException) -> str:
         return "a path holds a NUL: write it without"
     refused = isinstance(error, RuntimeError) and "t allocate memory" in reason
     if isinstance(error, MemoryError) or refused or type(error).__name__ == "OutOfMemoryError":
-        return (
-            f"out of memory{f' ({reason})' if reason else ''}: use less of it, or raise its limit"
-        )
+        return f"out of memory{f' ({reason})' if reason else ''}: {_MEMORY}"
+    if isinstance(error, RuntimeError) and reason == "can't start new thread":
+        return f"{reason}: {_PROCESSES}"
     return ""
+
+
+def _of_system(error: BaseException) -> BaseException:
+    """Return the OSError behind one of safetensors or tokenizers, whose Rust tells it in words."""
+    told = None if isinstance(error, OSError) else re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(told[1]), os.strerror(int(told[1]))) if told else error
 
 
 def not_written(out: Path, error: Exception) -> str:
     """Say in one line that --out cannot be written, why, and how to mend that."""
-    reason = getattr(error, "strerror", None) or str(error)
-    if isinstance(error, OSError):  # without the name of a file in it, which nobody asked for
-        reason = outside_line(OSError(error.errno, reason)) or reason
+    cause = _of_system(error)
+    reason = getattr(cause, "strerror", None) or str(error)
+    if isinstance(cause, OSError):  # without the name of a file in it, which nobody asked for
+        reason = outside_line(OSError(cause.errno, reason)) or reason
     return f"--out {out} cannot be written: {reason}"
 
 

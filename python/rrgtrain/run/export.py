@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
-from rrgclinical.common.errors import not_written
+from rrgclinical.common.errors import not_written, outside_line
 from rrgclinical.common.files import atomic_directory, held, remove_left
 from rrgclinical.progress_bars import no_progress_bars
 from rrgdata.study import ImageRef, Study
@@ -73,7 +72,9 @@ def export_checkpoint(request: Export) -> Path:
             card = model_card(_described(start, policy, request.dtype, adapter=alone))
             (partial / "README.md").write_text(card, encoding="utf-8")
             _require_new(request.out)  # made meanwhile, it would be replaced
-    except (OSError, SafetensorError) as error:
+    except Exception as error:
+        if not isinstance(error, OSError) and not outside_line(error):
+            raise
         raise UserError(f"{not_written(request.out, error)}; nothing is left") from error
     return request.out
 

@@ -95,6 +95,20 @@ def test_an_error_names_the_file_and_not_what_stands_beside_it(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (Exception("Input/output error (os error 5)"), "Input/output error: look at the disk"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "Cannot allocate memory: use less of it"),
+        (RuntimeError("can't start new thread"), "can't start new thread: raise the limit of proc"),
+        (Exception("nothing of the machine"), ""),
+    ],
+)
+def test_what_libraries_say_of_the_machine_is_a_line(error: Exception, line: str) -> None:
+    """tokenizers and safetensors tell a number of the system in their text alone."""
+    assert outside_line(error).startswith(line) and bool(outside_line(error)) == bool(line)
+
+
 def test_directories_that_were_made_for_nothing_go_again(tmp_path: Path) -> None:
     made = make_parents(tmp_path / "a" / "b" / "c.txt")
     assert made == [tmp_path / "a" / "b", tmp_path / "a"] and made[0].is_dir()

@@ -16,6 +16,8 @@ import torch
 import yaml
 from peft import PeftModel
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from transformers import (
     AutoConfig,
     AutoModelForImageTextToText,
@@ -198,8 +200,12 @@ def test_an_interrupted_export_and_bad_words_leave_nothing(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    def of_rust(*_: object) -> None:
+        Tokenizer(WordLevel({"a": 0}, unk_token="a")).save("/dev/full")
+
     for act, status, line in (
         (full, 2, "No space left on device: make room, or name another place; nothing is left"),
+        (of_rust, 2, "No space left on device: make room, or name another place; nothing is left"),
         (lambda *_: signal.raise_signal(signal.SIGTERM), 75, "stopped by SIGTERM"),
     ):
         monkeypatch.setattr("rrgpolicy.model.policy.Policy.save_preprocessing", act)
