@@ -18,7 +18,13 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from rrgclinical.common.errors import UserError, cause_line
-from rrgpolicy.model.own_forward import as_arguments, last_hidden, name_of_cache, refuse_stale
+from rrgpolicy.model.own_forward import (
+    as_arguments,
+    last_hidden,
+    name_of_cache,
+    refuse_stale,
+    unshared_hidden,
+)
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import EncodedPrompt
 
@@ -85,6 +91,11 @@ class FamilyDecoder:
             use_cache=True,
         )
         self.hidden = self._scaled(hidden[:, -1])
+
+    def own(self, prompt: EncodedPrompt, member: Tensor) -> Tensor:
+        """Compute the state [H] before the last token of `member` [T], T > 0, without a cache."""
+        (states,) = unshared_hidden(self.policy, [prompt], [[member]])
+        return self._scaled(states[-1])
 
     def _scaled(self, hidden: Tensor) -> Tensor:
         scale = self.policy.scale

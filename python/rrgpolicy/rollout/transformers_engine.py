@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from rrgpolicy.rollout.cache import GroupCache
 from rrgpolicy.rollout.engine import Rollout, SamplingRequest
 from rrgpolicy.rollout.repeated import RepeatedStep
 from rrgpolicy.rollout.sampler import likeliest, sample, uniforms
+from rrgpolicy.sampler_alarm import ROUNDING
 
 # Finished rows are dropped once fewer than this share is left: dropping copies the cache, and where
 # steps are graphs they are captured anew.
@@ -26,6 +28,8 @@ CHUNK = {False: 64, True: 128}
 
 # logits [n, V], rows [n] among all members, step -> ids [n], log-probs [n]
 Draw = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+# hidden states [..., H] -> logits [..., V]
+Project = Callable[[Tensor], Tensor]
 
 
 class TransformersEngine:
@@ -182,7 +186,26 @@ class _DecodeLoop:
                 self.decoder.select(rows)
                 self.rows, token, live = self.rows[rows], token[rows], live[rows]
             self.decoder.step(token)
+        if isinstance(self.decoder, FamilyDecoder) and max_new_tokens:
+            self._compare(self.decoder, ids[:, : t + 1], project)
         return self._collect(ids.cpu(), logps.cpu(), ends.cpu())
+
+    def _compare(self, decoder: FamilyDecoder, ids: Tensor, project: Project) -> None:
+        """Warn where steps with a cache are not the model's own forward; one report is computed."""
+        prompts = [self.request.prompts[row // self.request.group] for row in self.rows.tolist()]
+        # with the most padding before it
+        place = min(range(len(prompts)), key=lambda i: len(prompts[i].input_ids))
+        row = self.rows[place]
+        states = decoder.own(prompts[place], ids[row]), decoder.hidden[place]
+        own, stepped = (project(hidden).double().log_softmax(-1) for hidden in states)
+        gap = float((own.exp() * (own - stepped).abs()).nansum())
+        if not gap <= ROUNDING[self.policy.dtype]:
+            warnings.warn(
+                f"a {type(self.policy.backbone).__name__} writes other reports with a cache than "
+                f"by its own forward: log-probs differ by {gap:.1g} behind {ids.shape[1]} tokens; "
+                "use rollout.engine=vllm, or another model",
+                stacklevel=2,
+            )
 
     def _collect(self, ids: Tensor, logps: Tensor, ends: Tensor) -> list[list[Rollout]]:
         is_end = torch.isin(ids, ends)
@@ -195,7 +218,7 @@ class _DecodeLoop:
         return self.request.grouped(rollouts)
 
 
-def _head_of(policy: Policy) -> Callable[[Tensor], Tensor]:
+def _head_of(policy: Policy) -> Project:
     """Return the map from hidden states [n, H] to logits [n, V], in fp32 even for a bf16 model.
 
     Rounded logits would not give the log-probs of training.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,6 +113,18 @@ def test_no_token_is_forgotten_that_the_model_sees(kind: str, sizes: dict[str, A
     with torch.no_grad():
         logps, own = sampled(policy)
     torch.testing.assert_close(logps, own, rtol=0, atol=1e-4)
+
+
+def test_steps_that_are_not_the_models_own_forward_are_warned_of() -> None:
+    """A rope that depends on the sequence's length turns the keys of a cache by another one."""
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
+    sizes = {"intermediate_size": 48, "rope_parameters": rope}
+    with torch.no_grad(), pytest.warns(UserWarning, match="other reports with a cache"):
+        logps, own = sampled(stranger("Llama", max_position_embeddings=8, **sizes))
+    assert (logps - own).abs().max() > 1e-2
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sampled(stranger("Llama", max_position_embeddings=64, **sizes))
 
 
 def test_a_forward_that_takes_no_cache_of_ours_is_told_in_one_line() -> None:
