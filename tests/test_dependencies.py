@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from bench import entity_match
+from tests.house.tree import parse
 
 ROOT = Path(__file__).parents[1]
 OWN = {"rrgkern", "rrgclinical", "rrgdata", "rrgpolicy", "rrgreport", "rrgtrain"}
@@ -33,7 +34,7 @@ def imported() -> Iterator[str]:
         for path in (ROOT / folder).rglob("*.py"):
             if path == WORKER:
                 continue
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
                 names = []
                 if isinstance(node, ast.Import):
                     names = [alias.name for alias in node.names]

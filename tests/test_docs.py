@@ -18,6 +18,7 @@ import rrgclinical
 import rrgkern
 from tests.browser import CHROMIUM, QUIET
 from tests.docs.blocks import NOT_RUN, ROOT, blocks_of, pages, violations
+from tests.house.tree import parse
 from tests.rrgtrain.runs import Done, command
 
 needs_mkdocs = pytest.mark.skipif(
@@ -216,7 +217,7 @@ def error_texts() -> list[str]:
     texts = []
     for folder in ("rrgkern", "python"):
         for path in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.JoinedStr):
                     parts = [
                         str(v.value) if isinstance(v, ast.Constant) else "\0" for v in node.values

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -14,14 +11,14 @@ from bench import real_edits
 from rrgclinical import build_extractor
 from rrgkern import edit_plan
 from rrgtrain.algorithms import sentence_entities
+from tests.real_data import REAL
 from tests.rrgdata.common import studies_under
 
-DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
-realdata = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA")
+realdata = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA")
 
 
 def real_reports(count: int) -> list[str]:
-    studies = studies_under("iu_xray", DATA / "iu_xray", images="none")["train"]
+    studies = studies_under("iu_xray", REAL / "iu_xray", images="none")["train"]
     return [study.report for study in studies if study.report][:count]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.house import plan
-from tests.house.tree import files
+from tests.house.tree import files, parse
 
 # pytest's own list, in force where pyproject.toml has no norecursedirs.
 NOT_ENTERED = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")
@@ -142,7 +142,7 @@ def _untyped_launchers(root: Path, modules: list[str]) -> Iterator[str]:
         where = path.relative_to(root)
         if not any(fnmatch.fnmatch(".".join(where.with_suffix("").parts), m) for m in modules):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and "jit" not in str(
                 list(map(ast.unparse, node.decorator_list))
             ):

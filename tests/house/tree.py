@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import re
 import subprocess
 from collections.abc import Iterator
@@ -34,8 +35,18 @@ def files(root: Path, *suffixes: str) -> list[Path]:
 
 @functools.cache
 def parse(text: str) -> ast.Module:
-    """Parse a source text, once however many rules ask for it."""
-    return ast.parse(text)
+    """Parse a source text, once however many rules ask for it.
+
+    CPython 3.11 raises SystemError (recursion depth mismatch) where a collection in between runs
+    what other tests have left behind.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(text)
+    finally:
+        if collects:
+            gc.enable()
 
 
 @dataclass(frozen=True)

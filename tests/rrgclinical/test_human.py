@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,9 +19,7 @@ from rrgclinical.human import (
     uncertain_coded,
 )
 from rrgtrain.errors import UserError
-
-ROOT = Path(__file__).resolve().parents[2]
-IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
+from tests.real_data import IU_XRAY
 
 HEADER = ["filename", "Atelectasis", "Cardiomegaly", "Effusion", "Mass", "Nodule", "Pneumonia",
           "Pneumothorax", "Consolidation", "Edema"]  # fmt: skip

@@ -13,10 +13,9 @@ import re
 import textwrap
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rrgclinical.labels import OBSERVATIONS, ClassId
@@ -24,9 +23,8 @@ from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_s
 from rrgclinical.rules.details import read_details
 from rrgclinical.rules.lexicon import _misspelt, phrase_table
 from rrgclinical.rules.lines import LIGATURES, plain, plain_lines
+from tests.real_data import IU_XRAY
 
-ROOT = Path(__file__).resolve().parents[2]
-IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
 COUNT, STEP = (1500, 1) if os.environ.get("RRG_ALL_REPORTS") else (300, 8)
 MOST = 0.003
 """Share of the reports that a way of writing may change."""
@@ -343,6 +341,8 @@ def test_details_are_read_in_the_plain_text() -> None:
     assert read_details("A 3&nbsp;cm nodule.") == read_details("A 3 cm nodule.")
 
 
+@example("a\xad\r\n")
+@example("a&shy;\xad \r\r\n")
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_a_plain_text_has_as_many_characters(text: str) -> None:
     assert len(plain(text)) == len(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -18,10 +17,9 @@ from rrgdata.sources.guess import MARKS, guess_source
 from rrgdata.sources.published import PUBLISHED
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
+from tests.real_data import REAL
 from tests.rrgdata import dicom_files
 from tests.rrgtrain.common import phantoms
-
-DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")
 
 
 @pytest.fixture(autouse=True)
@@ -259,16 +257,16 @@ def test_every_layout_that_is_guessed_or_published_is_a_source() -> None:
 
 
 @pytest.mark.realdata
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA")
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA")
 def test_real_data(capsys: pytest.CaptureFixture) -> None:
-    status, lines = check(capsys, DATA / "iu_xray", "data.images=none")
+    status, lines = check(capsys, REAL / "iu_xray", "data.images=none")
     assert status == 0
     for row in ("train 1,800 2,069 0 -", "val 296 296 0 -", "test 269 590 0 -"):
         assert row in lines
     (normal,) = [line for line in lines if line.startswith("No Finding ")]
     assert 30 < float(normal.split()[2].rstrip("%")) < 80
-    status, lines = check(capsys, DATA / "iu_xray", "--no-images")
+    status, lines = check(capsys, REAL / "iu_xray", "--no-images")
     assert status == 1 and "broken studies: 2,365" in lines
-    status, lines = check(capsys, DATA / "nih_starter")
+    status, lines = check(capsys, REAL / "nih_starter")
     assert status == 0 and "PNG 8 bits 16 1024 1024" in lines
     assert any("10 of 26 images" in line for line in lines)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from rrgdata.images.read import read_image
 from rrgtrain.errors import UserError
+from tests.real_data import REAL
 from tests.rrgdata.common import studies_under
-
-DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")
 
 pytestmark = [
     pytest.mark.realdata,
-    pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA"),
+    pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA"),
 ]
 
 
 def test_iu_xray_reports():
-    studies = studies_under("iu_xray", DATA / "iu_xray", images="none")
+    studies = studies_under("iu_xray", REAL / "iu_xray", images="none")
     assert {k: len(v) for k, v in studies.items()} == {"train": 1800, "val": 296, "test": 269}
     everything = [s for split in studies.values() for s in split]
     assert len({s.id for s in everything}) == 2365
@@ -31,14 +27,14 @@ def test_iu_xray_reports():
 
 def test_iu_xray_images_that_are_not_there_are_counted():
     with pytest.raises(UserError, match=r"0\.png.*images=none.*and 2362 more"):
-        studies_under("iu_xray", DATA / "iu_xray")
+        studies_under("iu_xray", REAL / "iu_xray")
 
 
 @pytest.mark.filterwarnings("ignore:.*left out")
 def test_nih_radiographs():
-    studies = studies_under("nih", DATA / "nih_starter")
+    studies = studies_under("nih", REAL / "nih_starter")
     everything = [s for split in studies.values() for s in split]
-    assert len(everything) == len(list((DATA / "nih_starter").glob("*.png")))
+    assert len(everything) == len(list((REAL / "nih_starter").glob("*.png")))
     for study in everything:
         image = read_image(study.images[0].path)
         pixels = np.asarray(image)

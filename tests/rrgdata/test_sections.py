@@ -5,21 +5,17 @@ The reports are made up; their shapes are those of MIMIC-CXR.
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rrgdata import ReportSections, cut_sections, read_sections
+from tests.real_data import IU_XRAY
 from tests.rrgdata.common import studies_under
-
-SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
-DATA = Path(os.environ.get("RRG_DATA") or SHARED) / "iu_xray"
 
 # name, report, the fields that are not empty
 CASES: list[tuple[str, str, dict[str, str]]] = [
@@ -294,10 +290,12 @@ def test_a_heading_is_known(heading: str, name: str) -> None:
 
 
 @pytest.mark.realdata
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA")
+@pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no real data at {IU_XRAY}; set RRG_DATA")
 def test_real_findings_come_out_of_a_report_as_they_went_in() -> None:
     reports = [
-        s.report or "" for of in studies_under("iu_xray", DATA, images="none").values() for s in of
+        s.report or ""
+        for of in studies_under("iu_xray", IU_XRAY, images="none").values()
+        for s in of
     ]
     assert len(reports) == 2365
     for report in reports:

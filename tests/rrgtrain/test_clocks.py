@@ -20,6 +20,7 @@ from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.checkpointer import Checkpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
+from tests.house.tree import parse
 from tests.rrgpolicy.model.common import tiny_policy
 
 SOURCES = Path(__file__).resolve().parents[2] / "python"
@@ -70,7 +71,7 @@ def test_a_clock_that_jumps_changes_no_duration(tmp_path: Path) -> None:
 def test_no_duration_is_made_of_the_time_of_day() -> None:
     asked = set()
     for path in SOURCES.rglob("*.py"):
-        tree = ast.parse(path.read_text())
+        tree = parse(path.read_text())
         for function in ast.walk(tree):
             if not isinstance(function, ast.FunctionDef):
                 continue

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 
 import pytest
 
 from rrgpolicy.model.load import load_policy
 from rrgtrain.cli import main
+from tests.real_data import REAL
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 from tests.rrgtrain.replay_step import replay_step
 
-DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
-
 pytestmark = [
     pytest.mark.realdata,
-    pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA"),
+    pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA"),
 ]
 
 FEW_STEPS = [
@@ -47,7 +45,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, list[dict
 def test_reports_of_iu_xray_without_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = [f"data.root={DATA / 'iu_xray'}", "data.images=none", *FEW_STEPS]
+    data = [f"data.root={REAL / 'iu_xray'}", "data.images=none", *FEW_STEPS]
     out, rows, summary = run(capsys, "sft", "iu_xray", "--out", "runs/sft", *data)
     assert "micro-F1" in out and "checkpoint: runs/sft/checkpoints/sft" in out
     assert [row["phase"] for row in rows] == ["sft"] * 3 + ["sft_val"]
@@ -70,7 +68,7 @@ def test_each_system_on_reports_of_iu_xray(
     system: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two steps here; PAPERS.md has the command for 20 and what came of them."""
-    data = ["data.source=iu_xray", f"data.root={DATA / 'iu_xray'}", "data.images=none"]
+    data = ["data.source=iu_xray", f"data.root={REAL / 'iu_xray'}", "data.images=none"]
     small = [*FEW_STEPS, "data.limit=24", "token_weights.distil_steps=3"]
     small += ["data.balanced=12"] if system == "orapo" else []
     _, rows, _ = run(capsys, "demo", system, "--out", "runs/a", *data, *small)
@@ -96,7 +94,7 @@ def test_radiographs_of_the_nih_with_labels_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(capsys, "sft", "--out", "runs/sft", *OF_PHANTOM, *FEW_STEPS)
-    given = [f"data.root={DATA / 'nih_starter'}", *FEW_STEPS]
+    given = [f"data.root={REAL / 'nih_starter'}", *FEW_STEPS]
     start = ["--from", "runs/sft/checkpoints/sft", "--out", "runs/nih"]
     out, rows, summary = run(capsys, "rl", "nih", *start, *given)
     assert list(summary["systems"]) == ["start", "Dr. GRPO"]

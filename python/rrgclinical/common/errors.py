@@ -121,8 +121,9 @@ def outside_line(error: BaseException) -> str:
 
 def _of_system(error: BaseException) -> BaseException:
     """Return the OSError behind one of safetensors or tokenizers, whose Rust tells it in words."""
-    told = None if isinstance(error, OSError) else re.search(r"\(os error (\d+)\)", str(error))
-    return OSError(int(told[1]), os.strerror(int(told[1]))) if told else error
+    if isinstance(error, OSError) or not (number := re.search(r"\(os error (\d+)\)", str(error))):
+        return error
+    return OSError(int(number[1]), os.strerror(int(number[1])))
 
 
 def not_written(out: Path, error: Exception) -> str:

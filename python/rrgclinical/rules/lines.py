@@ -38,6 +38,7 @@ LIGATURES = str.maketrans(
 """The letters of a sign that pages are set with, and text copied from them has."""
 
 _WORD = re.compile(r"[^\W_]+")
+_NEAR = 24
 _ENDS_LINE = frozenset("\n\r\v\f\x85\u2028\u2029")
 _LAST = re.compile(r"[^\W_]+$")
 _LAST_TWO = re.compile(r"(?:(?P<before>[^\W_]+) )?(?P<word>[^\W_]+)$")
@@ -193,7 +194,10 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _is_seen(match: re.Match[str]) -> bool:
     """True for a soft hyphen that parts a word at the end of a line."""
-    before, after = _around(match)
+    # what has been read once may hold signs without a width before it, and blanks for a "\r"
+    (low, high), text = match.span(), match.string
+    before = text[max(low - _NEAR, 0) : low].rstrip(JOINER)[-1:]
+    after = text[high : high + _NEAR].lstrip(" ")[:1]
     return match[0].endswith(SOFT) and before.isalpha() and after in _ENDS_LINE
 
 

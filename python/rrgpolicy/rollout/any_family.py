@@ -93,7 +93,7 @@ class FamilyDecoder:
         self.hidden = self._scaled(hidden[:, -1])
 
     def own(self, prompt: EncodedPrompt, member: Tensor) -> Tensor:
-        """Compute the state [H] before the last token of `member` [T], T > 0, without a cache."""
+        """Compute the state [H] before a report's last token without a cache."""
         (states,) = unshared_hidden(self.policy, [prompt], [[member]])
         return self._scaled(states[-1])
 

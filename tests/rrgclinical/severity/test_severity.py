@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from itertools import permutations
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.severity import AXES, Severity, axes, caveat, in_words, load_table, read
 from rrgclinical.stress import ORDERS, dearer_than_error, gaming_rows, plant, tally
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
+from tests.real_data import IU_XRAY
 
 ROOT = Path(__file__).resolve().parents[3]
-IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
 PACKAGED = ROOT / "python" / "rrgclinical" / "severity" / "significance.yaml"
 READER = Severity()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +15,11 @@ from transformers import AutoTokenizer
 from rrgpolicy.model.chat_template import end_of_turn
 from rrgpolicy.model.codec import ReportCodec
 from rrgpolicy.model.policy import Policy
+from tests.real_data import IU_XRAY
 from tests.rrgpolicy import published
 from tests.rrgpolicy.model.common import REPORTS
 
 ROOT = Path(__file__).parents[3]
-IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
 # What the chat template writes behind an answer; Llama 2's package has none.
 ENDS = {"qwen3": "<|im_end|>", "gemma3": "<end_of_turn>", "llama3": "<|eot_id|>", "llama2": None}
 SHOWN = {

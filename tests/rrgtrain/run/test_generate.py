@@ -19,13 +19,13 @@ from rrgdata.sources.folder import frontal_alone, read_folder, with_context
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.state.remembered import FILE
+from tests.real_data import REAL
 from tests.rrgdata.images.test_dicom import write
 from tests.rrgpolicy.model.common import text_directory, tiny_directory, tiny_policy
 from tests.rrgpolicy.rollout.served import CHAT, Served
 from tests.rrgtrain.runs import At, command
 
 SMALL = ["policy.prompt=short", "eval.max_new_tokens=6", "eval.batch=2"]
-REAL = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")
 
 
 @pytest.fixture(scope="module")

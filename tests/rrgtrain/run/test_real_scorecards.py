@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 
@@ -13,13 +12,13 @@ from rrgclinical.scorecard.judge import TEMPLATE
 from rrgtrain.config import load_config
 from rrgtrain.run.scorecards import evaluate_files
 from rrgtrain.schema import Recipe
+from tests.real_data import REAL
 
-DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")
-ANNOTATION = DATA / "iu_xray" / "annotation.json"
+ANNOTATION = REAL / "iu_xray" / "annotation.json"
 
 pytestmark = [
     pytest.mark.realdata,
-    pytest.mark.skipif(not ANNOTATION.is_file(), reason=f"no real data at {DATA}; set RRG_DATA"),
+    pytest.mark.skipif(not ANNOTATION.is_file(), reason=f"no real data at {REAL}; set RRG_DATA"),
 ]
 
 
