@@ -60,7 +60,7 @@ def test_help_names_every_target() -> None:
 
 def test_one_file_says_where_real_data_lies() -> None:
     """Three tests looked a folder too high since they had moved, and skipped what was there."""
-    asks = [path for path in (ROOT / "tests").rglob("*.py") if "RRG_DATA\"" in path.read_text()]
+    asks = [path for path in (ROOT / "tests").rglob("*.py") if '"RRG_DATA"' in path.read_text()]
     assert {str(path.relative_to(ROOT)) for path in asks} <= {
         "tests/real_data.py",
         "tests/planted.py",  # hands it to a copy of the tree

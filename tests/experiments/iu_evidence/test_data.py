@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +25,7 @@ from experiments.iu_evidence.data import (
 )
 from rrgtrain.errors import UserError
 from tests.experiments.iu_evidence.common import iu_directory
-
-ROOT = Path(__file__).resolve().parents[3]
-IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
+from tests.real_data import IU_XRAY
 
 
 def drawn_auc(drawn: np.ndarray, present: np.ndarray) -> float:
