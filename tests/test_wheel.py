@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,13 @@ def site(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     reader.write_text(READS.format(library=ROOT / "rrgkern" / "_C.so", compiler=compiler))
     reader.chmod(0o755)
     return installed(source, home, RRGKERN_BUILD="cpu", CXX=str(reader))
+
+
+def test_a_source_says_what_it_is_and_how_to_cite_it(source: Path) -> None:
+    with tarfile.open(source) as packed:
+        names = {Path(*Path(name).parts[1:]).as_posix() for name in packed.getnames()}
+    assert names >= {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "constraints.txt"}
+    assert not [name for name in names if name.startswith(("tests/", "experiments/"))]
 
 
 def test_a_wheel_runs_a_demo_away_from_the_checkout(site: Path, tmp_path: Path) -> None:
