@@ -132,11 +132,12 @@ class PromptLoader:
         try:
             pixels = iter(loader)
         except OSError as error:
-            _kill_all_but(before)  # a half-made iterator ends none of its workers
+            _kill(_since(before))  # a half-made iterator ends none of its workers
             raise UserError(
                 f"a process that reads images cannot be started ({error.strerror}): lower "
                 "data.workers, make memory free, or raise the limits (ulimit -u, ulimit -n)"
             ) from error
+        workers = _since(before)  # not those that others start while these read
         if signal.getsignal(signal.SIGCHLD) is not handler:
             signal.signal(signal.SIGCHLD, handler)
         try:
@@ -150,7 +151,7 @@ class PromptLoader:
             ) from error
         finally:
             del pixels  # ends the workers
-            _kill_all_but(before)
+            _kill(workers)
 
 
 class _Images(Dataset[Any]):
@@ -216,9 +217,13 @@ def _each_once(
     return [prompts[study.id] for study in studies]
 
 
-def _kill_all_but(children: list[BaseProcess]) -> None:
+def _since(before: list[BaseProcess]) -> set[BaseProcess]:
+    return set(multiprocessing.active_children()).difference(before)
+
+
+def _kill(workers: set[BaseProcess]) -> None:
     """Kill workers that no SIGTERM ends, such as one that waits for a dead disk."""
-    for worker in set(multiprocessing.active_children()).difference(children):
+    for worker in workers:
         worker.kill()
 
 
