@@ -42,7 +42,7 @@ DENIED = """
     W/O {f}.|No evid. of {f}.|No def. {f}.|No sig. {f}|No signif. {f}.|No obv. {f}.|Neg. for {f}.
     No lt. {f}.|No rt. {f}.|No bilat. {f}.|No mod. {f}.|No r. {f}|NO EVID. OF {f}|NO LT. {f}.
     {f}? No.|{f}? no|{f}? None.|{f}?No.|{f}\uff1ano|{f}: neg|{f}: neg.
-    {f}: N|{f}: N.|{f}: (-)|{f} (-)|{f} (\u2212)|{f} [-]|(-) {f}|{f}=no|{f} no|{f}\tNo
+    {f}: N|{f}: N.|{f}: (-)|{f} (-)|{f} (\u2212)|{f} [-]|(-) {f}|{f}=no|{f} no.|{f}\tNo.
     No {f}\uff1b scoliosis.|\uff2e\uff4f {f}\u3002|Is there {f}? No. Scoliosis.|Any {f}? No.
     \u3010No {f}\u3011|\\b No\\b0  {f}.|\\H\\No\\N\\ {f}.|No scoliosis \\T\\ {f}.
     No scoliosis & {f}.|No scoliosis&{f}|Scoliosis &amp; {f} are not seen.|{f} & scoliosis: no
@@ -52,8 +52,12 @@ FOUND = """
     SCOLIOSIS: NEG. THERE IS {f}.|{f} lt. No scoliosis.|Small {f} bilat. The heart is normal.
     No scoliosis on lt. Small {f}.|1\uff09No scoliosis 2\uff09Small {f}|No scoliosis\uff1bsmall {f}
     (-) scoliosis. Small {f}.|No scoliosis ---- small {f}|No scoliosis ======= {f}.
-    Scoliosis? No. Small {f}.|Scoliosis: N. Small {f}.
+    Scoliosis? No. Small {f}.|Scoliosis: N. Small {f}.|{f}, see image no. 12.|Small {f}, no
+    Mild {f} and no|Scoliosis (-), {f}.|{f} (+), scoliosis (-).|{f}, scoliosis no.
+    SCOLIOSIS NOT SUSP. {f} PRESENT
+    {f} is grade 1~2. No scoliosis.
 """
+NOT_FOUND = "Is the {f} larger? No.|Worsening {f}? No.|{f} --- none|{f} ------> absent"
 DOUBTED = "Poss. {f}.|Prob. {f}.|POSS. {f}.|Susp. {f}.|\uff1f{f}"
 
 
@@ -64,6 +68,7 @@ def listed(text: str) -> list[str]:
 def statements() -> list[tuple[str, str]]:
     told = [("n", one) for one in listed(DENIED)] + [("p", one) for one in listed(FOUND)]
     told += [("u", one) for one in listed(DOUBTED)]
+    told += [("p", "NO SCOLIOSIS BILAT.\n{f} ON RT."), ("p", "no scoliosis rt.\n{f} lt.")]
     for kind, signs in PARTED.items():
         blank = " " if kind == "rtf" else ""
         told += [("p", f"No scoliosis{sign}{blank}Small {{f}}") for sign in signs.split()]
@@ -86,6 +91,18 @@ def wrong(status: str, statement: str) -> list[str]:
 @pytest.mark.parametrize(("status", "statement"), statements(), ids=repr)
 def test_each_finding_is_read(status: str, statement: str) -> None:
     assert not wrong(status, statement)
+
+
+@pytest.mark.parametrize("statement", listed(NOT_FOUND))
+def test_an_answer_of_no_finds_nothing(statement: str) -> None:
+    for name, finding in FINDINGS.items():
+        label = RulesLabeller().label([statement.replace("{f}", finding)])[0]
+        assert label[OBSERVATIONS.index(name)] != ClassId.POSITIVE, (name, statement)
+
+
+def test_a_finding_elsewhere_is_denied_alone() -> None:
+    for text in ("Lung biopsy neg.", "Heart cath neg.", "Mediastinal node biopsy neg."):
+        assert ClassId.NEGATIVE not in RulesLabeller().label([text])[0, :13], text
 
 
 def broken(finding: str, end: str) -> list[str]:

@@ -188,7 +188,7 @@ SUBJECTS: tuple[Subject, ...] = (
 PREDICATES: dict[str, str] = {
     "normal": """
         normal, within normal limit|range, within limits of normal, unremarkable, clear,
-        not enlarged, non enlarged, nonenlarged, intact, sharp, midline, negative, neg,
+        not enlarged, non enlarged, nonenlarged, intact, sharp, midline, negative,
         upper limit of? normal size?, top normal limit?, upper|high normal limit?,
         top limit of? normal, wnl, normal in? size|contour|appearance|caliber, preserved,
         upper? within normal limits, no abnormality, normalized, normal and stable|unchanged,

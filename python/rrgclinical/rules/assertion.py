@@ -29,13 +29,19 @@ from rrgclinical.rules.told_apart import told_apart
 _LETTERS = {**LIGATURES, ord("&"): " and "}
 _SIGNS = re.compile(f"[{JOINER}{''.join(map(chr, _LETTERS))}]")
 """What is not read as it stands: nothing within a word, or several letters."""
-# "Is there an effusion? No.", "Effusion no" and "Effusion: N", "(-)" answer a heading.
+_DENIAL = r"(?:no|none|nil|negative|absent)\b"
+_MINUS = r"[(\[][-\u2013\u2212][)\]]"
+# "Is there an effusion? No.", "Effusion no." and "Effusion: N", "(-)" answer a heading. Without its
+# stop "no" may have been cut off before what it denies; "(-)" is that of one finding, or of none.
 _ANSWERED = re.compile(
     rf"(?P<asked>^\W*(?:is|are|was|were)\sthere\s)(?=[^?]*\?\s*{ANSWER})|\?(?=\s*{ANSWER})"
-    r"|\s(?=no\s*(?:[.;]|$))|=(?=\s*(?:no|none|nil|negative|absent)\b)"
-    r"|(?P<rule>[-=]{3,}|_{10,})|(?P<no>:\s+n(?=\s*(?:[.;,]|$))|[(\[][-\u2013\u2212][)\]])",
+    rf"|(?P<alone>(?<![,;:])\s(?=no\s*\.(?!\s*\d)))|=(?=\s*{_DENIAL})"
+    rf"|(?P<rule>(?:[-=]{{3,}}+|_{{10,}}+)(?!\W*{_DENIAL}\W*$))"
+    rf"|(?P<no>:\s+n(?:eg)?(?=\s*(?:[.;,]|$)))|(?P<before>^{_MINUS}(?=[^+()\[\]]*$))"
+    rf"|(?P<minus>{_MINUS}(?=\W*$))",
     re.IGNORECASE,
 )
+_QUESTION_DENIED = re.compile(rf"\?(?=\s*{_DENIAL})", re.IGNORECASE)
 _CACHE_SENTENCES = 1 << 16
 _ATTRIBUTIVE = 2
 """Tokens allowed between a predicate and the structure after it ("clear, expanded lungs")."""
@@ -51,7 +57,19 @@ _LOCATIVE = 3
 @lru_cache(maxsize=_CACHE_SENTENCES)
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
     """The mentions of `sentence`, by position, whatever its white space."""
-    text = _ANSWERED.sub(_answered, plain(sentence).replace("\n", " "))
+    text = plain(sentence).replace("\n", " ")
+    answered = _ANSWERED.sub(_answered, text)
+    question = _QUESTION_DENIED.search(text)
+    if question is not None and answered != text:
+        mentions = _read(answered)
+        # "Is the effusion larger? No." denies no effusion, and finds none
+        if any(m.status == ClassId.POSITIVE and m.start < question.start() for m in mentions):
+            return _read(text)
+        return mentions
+    return _read(answered)
+
+
+def _read(text: str) -> tuple[Mention, ...]:
     if not _SIGNS.search(text):
         return _Reader(find_events(text), text).read()
     letters = [char.translate(_LETTERS) for char in text]
@@ -61,8 +79,12 @@ def read_sentence(sentence: str) -> tuple[Mention, ...]:
 
 
 def _answered(match: re.Match[str]) -> str:
-    said = {"asked": "", "no": ":no", "rule": ";"}
-    return said.get(match.lastgroup or "", ":").ljust(len(match[0]))
+    kind, several = match.lastgroup, "," in match.string[: match.start()]
+    several |= kind == "minus" and "+" in match.string
+    if several and kind in ("alone", "minus"):
+        return match[0]
+    said = {"asked": "", "no": ":no", "minus": ":no", "before": "no", "rule": ";"}
+    return said.get(kind or "", ":").ljust(len(match[0]))
 
 
 @dataclass(slots=True, eq=False)

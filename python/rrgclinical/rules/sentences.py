@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rrgclinical.rules.cues import Cue
+from rrgclinical.rules.lexicon import find_events
 from rrgclinical.rules.lines import (
     ANSWER,
     BULLETS,
@@ -33,6 +35,8 @@ _SHORTENED = frozenset(
     {"evid", "def", "sig", "signif", "obv", "poss", "prob", "susp", "mod", "min", "sm", "lg"}
     | {"bilat", "bil", "lt", "rt", "l", "r"}
 )
+_PLACES = frozenset({"mod", "min", "sm", "lg", "bilat", "bil", "lt", "rt", "l", "r"})
+_NAMED = frozenset({Cue.FINDING, Cue.SUBJECT, Cue.PREDICATE, Cue.ZONE})
 _BEFORE_END = frozenset({"on", "the", "in", "at", "to", "and", "of", "is", "are"})
 _LONG_ENDINGS = frozenset(
     word[-_LONG:] for word in _ABBREVIATIONS | _SHORTENED if len(word) >= _LONG
@@ -247,7 +251,11 @@ def _goes_on(word: str, said: str, ahead: str) -> bool:
     first = _FIRST_WORD.match(ahead)
     if first is None or is_title(first["word"]) or first["word"].lower() in OPENS:
         return False
-    return first["word"].lower() == "for" if word == "neg" else said not in _BEFORE_END
+    if word == "neg":
+        return first["word"].lower() == "for"
+    # "no effusion bilat." and "pneumonia not susp." have said it
+    ended = word in _PLACES and any(r.cue in _NAMED for e in find_events(said) for r in e.roles)
+    return not ended and said not in _BEFORE_END and (word, said) != ("susp", "not")
 
 
 def _lost_blank(text: str, start: int, low: int) -> bool:
@@ -261,8 +269,8 @@ def _lost_blank(text: str, start: int, low: int) -> bool:
     said = word[0].rpartition(".")[2].lower()
     if {word[0].lower(), said} & (_TITLES | _LATIN):
         return False
-    if ahead["marks"] == "-" and said in _SHORTENED:
-        return False  # "rt.-sided"
+    if ahead["marks"] == "-" and said in _SHORTENED | _NEEDS_DIGIT:
+        return False  # "rt.-sided", "fig.-3"
     if ahead[0][0].isdigit():
         return len(said) > 3 and said.isalpha() and said not in _TAKES_NUMBER
     if said.isdigit():

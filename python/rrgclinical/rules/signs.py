@@ -88,7 +88,7 @@ SIGN = re.compile(
     re.IGNORECASE,
 )
 # "~3 cm" is "about 3 cm"
-_LINES_OF_ONE = r"(?<=[^\s(\[=<>/])~(?=~{0,3}(?:[^\W\d_]|\d{1,2}[.)]))"
+_LINES_OF_ONE = r"(?<=[^\s\d(\[=<>/])~(?=~{0,3}(?:[^\W\d_]|\d{1,2}[.)]))"
 _ANY = "|".join({**_SIGNS, "repeated": _LINES_OF_ONE}.values())
 # A line feed alone stands as it is. A search looks at each blank once: nothing is given back.
 _RUN = rf"(?:(?:\n(?=(?:{_GAP})*+(?!\n)(?:{_ANY}))|(?!\n)(?:{_ANY}))(?:(?:{_GAP})*+(?:{_ANY}))*+)"

@@ -117,7 +117,7 @@ class RewardClient:
                     "/metrics, raise the timeout, or send fewer reports"
                 ) from None
             reason = " ".join(str(error).split()) or type(error).__name__
-            if isinstance(error, ssl.SSLError):
+            if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
                 raise ServiceError(
                     f"the reward service at {self.url} cannot be asked by https ({reason}); no "
                     "report of this call has a score: say http:// where it has no certificate, or "

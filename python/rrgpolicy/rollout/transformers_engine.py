@@ -25,6 +25,8 @@ from rrgpolicy.sampler_alarm import ROUNDING
 COMPACT_BELOW = {False: 0.75, True: 0.5}
 # Places by which the room of members' tokens grows, likewise.
 CHUNK = {False: 64, True: 128}
+# One token's gap may be so many times the limit of a mean.
+OF_ONE = 3
 
 # logits [n, V], rows [n] among all members, step -> ids [n], log-probs [n]
 Draw = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
@@ -195,15 +197,16 @@ class _DecodeLoop:
         prompts = [self.request.prompts[row // self.request.group] for row in self.rows.tolist()]
         # with the most padding before it
         place = min(range(len(prompts)), key=lambda i: len(prompts[i].input_ids))
-        row = self.rows[place]
-        states = decoder.own(prompts[place], ids[row]), decoder.hidden[place]
+        members = ids.cpu()[self.rows[place].cpu()]
+        states = decoder.own(prompts[place], members)[None], decoder.hidden[place][None]
         own, stepped = (project(hidden).double().log_softmax(-1) for hidden in states)
-        gap = float((own.exp() * (own - stepped).abs()).nansum())
-        if not gap <= ROUNDING[self.policy.dtype]:
+        gaps = torch.where(own == stepped, 0.0, (own - stepped).abs() * own.exp())
+        limit = OF_ONE * ROUNDING[self.policy.dtype]
+        if not float(gaps.sum()) <= limit:
             warnings.warn(
                 f"a {type(self.policy.backbone).__name__} writes other reports with a cache than "
-                f"by its own forward: log-probs differ by {gap:.1g} behind {ids.shape[1]} tokens; "
-                "use rollout.engine=vllm, or another model",
+                f"by its own forward: log-probs differ by more than {limit:g}; use "
+                "rollout.engine=vllm, or another model",
                 stacklevel=2,
             )
 

@@ -99,7 +99,10 @@ def _as_weights(parent: nn.Module) -> list[nn.Module]:
 
 @functools.cache
 def _source(kind: Any) -> str:
-    return inspect.getsource(kind)
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):  # a class that no file holds
+        return ""
 
 
 def _joined(parts: Sequence[Any]) -> Any:
