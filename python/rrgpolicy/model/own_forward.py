@@ -45,7 +45,7 @@ def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
 def name_of_cache(model: Any) -> str:
     """Name the forward's argument for a cache; most swallow others without a word."""
     takes = inspect.signature(model.forward).parameters
-    for name in ("past_key_values", "cache_params"):
+    for name in ("past_key_values", "cache", "cache_params"):  # the second from transformers 5.24
         if name in takes:
             return name
     raise ValueError(f"the forward of a {type(model).__name__} takes no cache")

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from rrgclinical.common.errors import UserError, cause_line
 from rrgpolicy.model.own_forward import (
     as_arguments,
     last_hidden,
-    name_of_cache,
     refuse_stale,
     unshared_hidden,
 )
@@ -64,7 +63,7 @@ class FamilyDecoder:
                 **shown,
             )
         # Mamba would take the mask's first column for that of the token, which may be padding's.
-        self.attends = name_of_cache(policy.backbone) == "past_key_values"
+        self.attends = any(isinstance(layer, CacheLayerMixin) for layer in self.cache.layers)
         members = torch.arange(len(prompts), device=device).repeat_interleave(group)
         self.cache.reorder_cache(members)
         self.hidden = self._scaled(hidden[:, -1][members])
