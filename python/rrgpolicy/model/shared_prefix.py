@@ -26,8 +26,8 @@ from rrgpolicy.model.probe import Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt, placed
 
 OF_PROMPT = ("input_ids", "attention_mask", "pixel_values")
-OF_A_CALL = ("labels", "position_ids", "inputs_embeds", "use_cache")
-OF_A_CALL += ("past_key_values", "cache", "cache_params")
+OF_CACHE = ("use_cache", "past_key_values", "cache", "cache_params")
+OF_A_CALL = ("labels", "position_ids", "inputs_embeds", *OF_CACHE)
 
 _PROBED: WeakKeyDictionary[nn.Module, dict[Any, Probed]] = WeakKeyDictionary()
 
