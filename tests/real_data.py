@@ -1,4 +1,4 @@
-"""Where real reports, labels and radiographs lie, for the tests that read them."""
+"""Name the folder of real reports, labels and radiographs, for the tests that read them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ FEATURES = "mm_encoder_outputs"
 def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
     """Return the head's input [R, L, H]; the hooks of FSDP, DDP and PEFT run."""
     model, inputs_of_head = backbone.backbone, list[Tensor]()
-    if "output_router_logits" in inspect.signature(model.forward).parameters:
+    if "output_router_logits" in _taken_by(model):
         # whose loss, which nobody asks for, fails where the mask tells of more tokens than the ids
         inputs["output_router_logits"] = False
     if "past_key_values" in inputs:
@@ -44,11 +46,21 @@ def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
 
 def name_of_cache(model: Any) -> str:
     """Name the forward's argument for a cache; most swallow others without a word."""
-    takes = inspect.signature(model.forward).parameters
+    takes = _taken_by(model)
     for name in ("past_key_values", "cache", "cache_params"):  # the second from transformers 5.24
         if name in takes:
             return name
     raise ValueError(f"the forward of a {type(model).__name__} takes no cache")
+
+
+def _taken_by(model: Any) -> frozenset[str]:
+    """Name the arguments of a forward; asked at each step of a decoding."""
+    return _parameters(getattr(model.forward, "__func__", model.forward))
+
+
+@functools.cache
+def _parameters(forward: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(forward).parameters)
 
 
 def in_company(backbone: Backbone) -> bool:
