@@ -210,11 +210,11 @@ def _count(suite: Suite) -> None:
     """Occupancy, bytes and stalls of the kernel that makes the loss and its gradient in one."""
     bench = [*PYTEST, "--benchmark-disable", "bench/policy_loss_from_logits.py"]
     if suite.dry:
-        print("\n== ncu: would run ncu on grpo_loss_kernel")
+        print("\n== ncu: would run ncu on policy_loss_from_logits_kernel")
     elif tool := _tool("ncu"):
         # A borrowed GPU's clocks are left as they are.
         options = ["--set", "full", "--clock-control", "none", "--target-processes", "all"]
-        chosen = ["--kernel-name", "grpo_loss_kernel", "--launch-count", "2"]
+        chosen = ["--kernel-name", "policy_loss_from_logits_kernel", "--launch-count", "2"]
         suite.step("ncu", [tool, *options, *chosen, *bench], 90)
     else:
         suite.states["ncu"] = "no tool"

@@ -129,7 +129,7 @@ class LogpsInputs(NamedTuple):
 
 @in_schema(names={"token_weight": "weight"}, before={"temperature": "spec", "entropy": "spec"})
 class LogitsInputs(NamedTuple):
-    """The arguments of `rrgkern::grpo_loss_fwd_`: logits [N, V] or [B, L, V], targets [N]."""
+    """Arguments of `policy_loss_from_logits_fwd_`: logits [N, V] or [B, L, V], targets [N]."""
 
     logits: Tensor
     targets: Tensor
@@ -139,7 +139,7 @@ class LogitsInputs(NamedTuple):
 
 
 class LogitsInputsAnew(NamedTuple):
-    """The arguments of `rrgkern::grpo_loss_fwd`."""
+    """Arguments of `policy_loss_from_logits_fwd`."""
 
     logits: LogitsInputs
     with_gradient: bool

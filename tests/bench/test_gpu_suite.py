@@ -113,7 +113,7 @@ def test_on_a_gpu_every_room_has_its_part(monkeypatch, tmp_path, capsys):
     assert "bench/against_peers.py" in parts[2][0]
     assert "bench/rival_shapes.py" in parts[2][-2] and "bench/vision_windows.py" in parts[2][-1]
     assert any("memcheck" in c and "-m gpu and not own_process" in c for c in parts[3])
-    (counted,) = [c for c in parts[3] if "--kernel-name grpo_loss_kernel" in c]
+    (counted,) = [c for c in parts[3] if "--kernel-name policy_loss_from_logits_kernel" in c]
     assert "--clock-control none" in counted
     assert len([c for c in parts[3][-2:] if "--error-exitcode" in c]) == 2
     commands.clear()

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 TARGETS = ("90", *(("80", "100") if os.environ.get("RRGKERN_PTX") == "all" else ()))
 # Barriers that order nothing, by kernel and number. Before the sweep that writes gradients stands
 # one of the source: those of the reductions already divide it from the sweep that reads.
-SPARE_BARRIERS = {("grpo_loss_kernel", 11)}
+SPARE_BARRIERS = {("policy_loss_from_logits_kernel", 11)}
 
 
 @functools.cache

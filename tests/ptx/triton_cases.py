@@ -28,7 +28,7 @@ import torch
 
 from rrgkern import PolicyLoss, group_advantages
 from rrgkern.advantages.op import group_advantages_op
-from rrgkern.policy_loss.from_logits.op import grpo_loss_scale_
+from rrgkern.policy_loss.from_logits.op import policy_loss_from_logits_scale_
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.preference_loss.op import preference_loss_fwd
 from tests.ptx import approximate
@@ -96,7 +96,7 @@ def upstream() -> None:
     active = torch.tensor([True, False, True])
     expected = torch.where(active[:, None], gradient * -3, 0 * gradient)
     gradient[1] = 0
-    grpo_loss_scale_(gradient, active, torch.tensor(-3.0))
+    policy_loss_from_logits_scale_(gradient, active, torch.tensor(-3.0))
     torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
 
 
@@ -104,7 +104,7 @@ def scaled() -> None:
     """A whole block of numbers and the beginning of a second."""
     gradient, rest = torch.randn(1500), [torch.randn(0), torch.randn(0)]
     expected = gradient * -3
-    torch.ops.rrgkern.linear_grpo_loss_scale_(torch.tensor(-3.0), gradient, *rest)
+    torch.ops.rrgkern.linear_policy_loss_scale_(torch.tensor(-3.0), gradient, *rest)
     torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
 
 
@@ -147,12 +147,15 @@ CASES: dict[str, tuple[Callable[[], None], set[str]]] = {
         policy,
         {"policy_loss_sequence_kernel", "policy_loss_token_kernel", "policy_finish_kernel"},
     ),
-    "policy from logits": (policy_from_logits, {"grpo_loss_kernel", "policy_finish_kernel"}),
+    "policy from logits": (
+        policy_from_logits,
+        {"policy_loss_from_logits_kernel", "policy_finish_kernel"},
+    ),
     "policy from logits, bf16, V = 8192": (
         lambda: policy_from_logits(torch.bfloat16, 8192),
-        {"grpo_loss_kernel"},
+        {"policy_loss_from_logits_kernel"},
     ),
-    "upstream": (upstream, {"grpo_loss_scale_kernel"}),
+    "upstream": (upstream, {"policy_loss_from_logits_scale_kernel"}),
     "scaled": (scaled, {"scale_kernel"}),
     "linear, frozen": (
         lambda: linear("frozen_head"),
@@ -174,7 +177,7 @@ if os.environ.get("RRGKERN_PTX") == "all":
     ):
         CASES[f"policy from logits, bf16, V = {large}"] = (
             partial(policy_from_logits, torch.bfloat16, large, (1, 1), (kernel,)),
-            {"grpo_loss_kernel"},
+            {"policy_loss_from_logits_kernel"},
         )
 # Where an exponential that errs by 2^-20 must be noticed; in long rows such errors average out.
 ROUGH = ("from logits, few columns", "from hidden")
@@ -192,12 +195,16 @@ MASKS: dict[str, tuple[str, str, str]] = {
         "token.to(tl.int64) <= n_tokens",
     ),
     "policy_finish_kernel": ("policy", "mask=row <= TOKENS", "mask=row <= TOKENS + 1"),
-    "grpo_loss_kernel": (
+    "policy_loss_from_logits_kernel": (
         "policy from logits",
         "FULL * BLOCK + lane < VOCABULARY",
         "FULL * BLOCK + lane <= VOCABULARY",
     ),
-    "grpo_loss_scale_kernel": ("upstream", "columns < VOCABULARY", "columns <= VOCABULARY"),
+    "policy_loss_from_logits_scale_kernel": (
+        "upstream",
+        "columns < VOCABULARY",
+        "columns <= VOCABULARY",
+    ),
     "rescale_kernel": ("linear, frozen", "columns < WIDTH", "columns <= WIDTH"),
     "direction_kernel": ("linear, frozen", "columns < WIDTH", "columns <= WIDTH"),
     "scale_kernel": ("linear, frozen", "lane < size - first", "lane <= size - first"),

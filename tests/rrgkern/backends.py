@@ -30,15 +30,15 @@ EXTENSION = {
     logps.linear_token_logps_bwd: partial(cpu_from_hidden.bwd, TILES),
     logps.linear_token_logps_bwd_into: partial(cpu_from_hidden.bwd_into, TILES),
     policy.policy_loss_fwd: of_logps.launch,
-    from_logits.grpo_loss_fwd: one_pass.grpo_loss_fwd,
-    from_logits.grpo_loss_fwd_: one_pass.grpo_loss_fwd_,
-    from_logits.grpo_loss_scale_: one_pass.grpo_loss_scale_,
-    linear.linear_grpo_loss_fwd: partial(linear._forward, linear.CSRC_PLAN),
-    linear.linear_grpo_loss_scale_: linear.scale_in_place,
+    from_logits.policy_loss_from_logits_fwd: one_pass.policy_loss_from_logits_fwd,
+    from_logits.policy_loss_from_logits_fwd_: one_pass.policy_loss_from_logits_fwd_,
+    from_logits.policy_loss_from_logits_scale_: one_pass.policy_loss_from_logits_scale_,
+    linear.linear_policy_loss_fwd: partial(linear._forward, linear.CSRC_PLAN),
+    linear.linear_policy_loss_scale_: linear.scale_in_place,
     preference.preference_loss_fwd: of_pairs.launch,
 }
 # Their bodies serve everywhere but on a GPU.
-OTHERS = (linear.linear_grpo_loss_scale,)
+OTHERS = (linear.linear_policy_loss_scale,)
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:

@@ -68,13 +68,17 @@ def check_policy() -> None:
 
 def check_fused() -> None:
     given = fused.problem(3, 700, dtype=torch.bfloat16)
-    result = from_logits.grpo_loss_fwd(*fused.arguments(given, fused.EVERYTHING), True)
+    result = from_logits.policy_loss_from_logits_fwd(
+        *fused.arguments(given, fused.EVERYTHING), True
+    )
     fused.check(fused.Outcome(*result), given, fused.EVERYTHING)
 
 
 def check_kept() -> None:
     given = fused.rising_problem(5003)
-    result = from_logits.grpo_loss_fwd(*fused.arguments(given, fused.NO_ENTROPY), True)
+    result = from_logits.policy_loss_from_logits_fwd(
+        *fused.arguments(given, fused.NO_ENTROPY), True
+    )
     fused.check(fused.Outcome(*result), given, fused.NO_ENTROPY)
 
 

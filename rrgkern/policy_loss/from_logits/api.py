@@ -12,7 +12,7 @@ from rrgkern.ops import flatten
 from rrgkern.padded import Tokens
 from rrgkern.policy_loss.api import DEFAULT, PolicyLossOutput
 from rrgkern.policy_loss.from_logits.autograd import ComposedInPlace, Fused
-from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd
+from rrgkern.policy_loss.from_logits.op import policy_loss_from_logits_fwd
 from rrgkern.policy_loss.inputs import LogitsInputs, PolicyInputs, check_inputs, check_types
 from rrgkern.policy_loss.op import loss_and_metrics
 from rrgkern.policy_loss.spec import PolicyLoss
@@ -121,7 +121,7 @@ def policy_loss_from_logits(
     elif with_gradient:
         loss, metrics = Fused.apply(inplace, *flatten(call))
     else:
-        loss, _, _, metrics = grpo_loss_fwd(*flatten(call), False)
+        loss, _, _, metrics = policy_loss_from_logits_fwd(*flatten(call), False)
     return PolicyLossOutput.of(loss, metrics)
 
 

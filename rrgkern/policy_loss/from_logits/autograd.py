@@ -13,7 +13,11 @@ from rrgkern.first_order import first_order, link
 from rrgkern.logps.op import token_logps_bwd_, token_logps_fwd
 from rrgkern.ops import pack
 from rrgkern.overwritten import HeldLogits
-from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
+from rrgkern.policy_loss.from_logits.op import (
+    policy_loss_from_logits_fwd,
+    policy_loss_from_logits_fwd_,
+    policy_loss_from_logits_scale_,
+)
 from rrgkern.policy_loss.inputs import LogitsInputs
 from rrgkern.policy_loss.op import loss_of_logps, policy_loss_bwd
 
@@ -35,9 +39,13 @@ class Fused(torch.autograd.Function):
         if inplace:
             gradient = HeldLogits.memory(logits)
             with ctx.held.overwriting():
-                loss, active, metrics = direct(grpo_loss_fwd_, gradient)(gradient, *others)
+                loss, active, metrics = direct(policy_loss_from_logits_fwd_, gradient)(
+                    gradient, *others
+                )
         else:
-            loss, gradient, active, metrics = direct(grpo_loss_fwd, logits)(logits, *others, True)
+            loss, gradient, active, metrics = direct(policy_loss_from_logits_fwd, logits)(
+                logits, *others, True
+            )
         ctx.spent = False
         ctx.save_for_backward(gradient, active)
         ctx.mark_non_differentiable(metrics)
@@ -53,11 +61,11 @@ class Fused(torch.autograd.Function):
         _spend(ctx)
         gradient, active = ctx.saved_tensors
         if ctx.held is None:
-            _over(grpo_loss_scale_, gradient, active, grad_loss)
+            _over(policy_loss_from_logits_scale_, gradient, active, grad_loss)
         else:
             ctx.held.check()
             with ctx.held.overwriting():
-                direct(grpo_loss_scale_, gradient)(gradient, active, grad_loss)
+                direct(policy_loss_from_logits_scale_, gradient)(gradient, active, grad_loss)
             ctx.held = None  # keeps the logits
         return None, gradient, *(None,) * (len(ctx.needs_input_grad) - 2)
 

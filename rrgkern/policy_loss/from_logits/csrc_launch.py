@@ -17,22 +17,22 @@ from rrgkern.policy_loss.inputs import LogitsInputs, LogitsInputsAnew
 from rrgkern.policy_loss.reference import METRICS
 
 
-def grpo_loss_fwd(*inputs: Any) -> LogitsOutputs:
-    """Serve `rrgkern::grpo_loss_fwd`: the gradient goes to memory of its own."""
+def policy_loss_from_logits_fwd(*inputs: Any) -> LogitsOutputs:
+    """Serve `rrgkern::policy_loss_from_logits_fwd`: the gradient goes to memory of its own."""
     call, with_gradient = pack(LogitsInputsAnew, inputs)
     shape = call.logits.shape if with_gradient else (0,)
     return sweep_rows(call, call.logits.new_empty(shape))
 
 
-def grpo_loss_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Serve `rrgkern::grpo_loss_fwd_`: the gradient takes the place of the logits."""
+def policy_loss_from_logits_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Serve `rrgkern::policy_loss_from_logits_fwd_`: the gradient takes the place of the logits."""
     call = pack(LogitsInputs, inputs)
     loss, _, active, metrics = sweep_rows(call, call.logits)
     return loss, active, metrics
 
 
-def grpo_loss_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
-    """Serve `rrgkern::grpo_loss_scale_`."""
+def policy_loss_from_logits_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
+    """Serve `rrgkern::policy_loss_from_logits_scale_`."""
     csrc.load().scale_rows_cpu(gradient, active, float(factor), torch.get_num_threads())
 
 

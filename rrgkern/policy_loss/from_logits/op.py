@@ -1,4 +1,4 @@
-"""Register `rrgkern::grpo_loss_fwd`, its in-place form, and the factor of the upstream gradient.
+"""Register `policy_loss_from_logits_fwd`, its in-place form, and the upstream gradient's factor.
 
 Without register_autograd: the gradient is an output here, and `autograd.py` hands it over.
 """
@@ -19,15 +19,15 @@ from rrgkern.policy_loss.inputs import LogitsInputs, LogitsInputsAnew
 from rrgkern.policy_loss.reference import METRICS
 
 
-@custom_op("rrgkern::grpo_loss_fwd", LogitsInputsAnew)
-def grpo_loss_fwd(*inputs: Any) -> LogitsOutputs:
+@custom_op("rrgkern::policy_loss_from_logits_fwd", LogitsInputsAnew)
+def policy_loss_from_logits_fwd(*inputs: Any) -> LogitsOutputs:
     """Serve with the reference; without `with_gradient` the gradient has size 0."""
     call, with_gradient = pack(LogitsInputsAnew, inputs)
     outputs = from_logits_reference(*flatten(call))
     return outputs if with_gradient else outputs._replace(gradient=call.logits.new_empty(0))
 
 
-@grpo_loss_fwd.register_fake
+@policy_loss_from_logits_fwd.register_fake
 def _(*inputs: Any) -> LogitsOutputs:
     call, with_gradient = pack(LogitsInputsAnew, inputs)
     loss, active, metrics = _fake_results(call)
@@ -35,15 +35,15 @@ def _(*inputs: Any) -> LogitsOutputs:
     return LogitsOutputs(loss, gradient, active, metrics)
 
 
-@custom_op("rrgkern::grpo_loss_fwd_", LogitsInputs, mutates=("logits",))
-def grpo_loss_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+@custom_op("rrgkern::policy_loss_from_logits_fwd_", LogitsInputs, mutates=("logits",))
+def policy_loss_from_logits_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Loss 0-d, active [N] bool, metrics; the logits become their gradient."""
     loss, gradient, active, metrics = from_logits_reference(*inputs)
     pack(LogitsInputs, inputs).logits.copy_(gradient)
     return loss, active, metrics
 
 
-@grpo_loss_fwd_.register_fake
+@policy_loss_from_logits_fwd_.register_fake
 def _(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     return _fake_results(pack(LogitsInputs, inputs))
 
@@ -54,22 +54,28 @@ def _fake_results(call: LogitsInputs) -> tuple[Tensor, Tensor, Tensor]:
     return logits.new_empty((), dtype=dtype), active, logits.new_empty(len(METRICS), dtype=dtype)
 
 
-@torch.library.custom_op("rrgkern::grpo_loss_scale_", mutates_args=("gradient",))
-def grpo_loss_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
+@torch.library.custom_op("rrgkern::policy_loss_from_logits_scale_", mutates_args=("gradient",))
+def policy_loss_from_logits_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
     """Multiply the active rows of the gradient by `factor` 0-d, read on the device."""
     rows = active.view(gradient.shape[:-1])[..., None]
     gradient.copy_(torch.where(rows, gradient.to(factor.dtype) * factor, gradient))
 
 
-@grpo_loss_scale_.register_fake
+@policy_loss_from_logits_scale_.register_fake
 def _(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
     return None
 
 
 TRITON = "rrgkern.policy_loss.from_logits.triton_launch"
-register_triton(grpo_loss_fwd, TRITON, "grpo_loss_fwd")
-register_triton(grpo_loss_fwd_, TRITON, "grpo_loss_fwd_")
-register_triton(grpo_loss_scale_, TRITON, "grpo_loss_scale_")
-register_csrc(grpo_loss_fwd, csrc_launch.grpo_loss_fwd, ("cpu",), "policy_loss")
-register_csrc(grpo_loss_fwd_, csrc_launch.grpo_loss_fwd_, ("cpu",), "policy_loss")
-register_csrc(grpo_loss_scale_, csrc_launch.grpo_loss_scale_, ("cpu",), "logps")
+register_triton(policy_loss_from_logits_fwd, TRITON, "policy_loss_from_logits_fwd")
+register_triton(policy_loss_from_logits_fwd_, TRITON, "policy_loss_from_logits_fwd_")
+register_triton(policy_loss_from_logits_scale_, TRITON, "policy_loss_from_logits_scale_")
+register_csrc(
+    policy_loss_from_logits_fwd, csrc_launch.policy_loss_from_logits_fwd, ("cpu",), "policy_loss"
+)
+register_csrc(
+    policy_loss_from_logits_fwd_, csrc_launch.policy_loss_from_logits_fwd_, ("cpu",), "policy_loss"
+)
+register_csrc(
+    policy_loss_from_logits_scale_, csrc_launch.policy_loss_from_logits_scale_, ("cpu",), "logps"
+)

@@ -15,7 +15,7 @@ from rrgkern.policy_loss.reference import policy_loss_reference
 
 
 class LogitsOutputs(NamedTuple):
-    """Results of `rrgkern::grpo_loss_fwd`: loss and metrics in fp32, or fp64 for fp64 logits."""
+    """Results of `policy_loss_from_logits_fwd`: loss and metrics fp32, fp64 for fp64 logits."""
 
     loss: Tensor  # 0-d
     gradient: Tensor  # of the logits, in their shape and dtype

@@ -86,7 +86,7 @@ def _write_block(
     do_not_specialize=["rows_per_batch", "n_sequences"],
     do_not_specialize_on_alignment=POLICY_POINTERS,
 )
-def grpo_loss_kernel(
+def policy_loss_from_logits_kernel(
     logits_ptr,
     targets_ptr,
     advantages_ptr,
@@ -337,7 +337,7 @@ def grpo_loss_kernel(
 @triton.jit(
     do_not_specialize=["rows", "rows_per_batch"], do_not_specialize_on_alignment=["factor_ptr"]
 )
-def grpo_loss_scale_kernel(
+def policy_loss_from_logits_scale_kernel(
     gradient_ptr,
     active_ptr,
     factor_ptr,

@@ -12,7 +12,10 @@ from rrgkern.logps.inputs import check_targets, columns_per_load, row_walk
 from rrgkern.logps.online_softmax import FAR, LOG2E, stats_dtype
 from rrgkern.ops import pack
 from rrgkern.policy_loss.from_logits.reference import LogitsOutputs
-from rrgkern.policy_loss.from_logits.triton_kernels import grpo_loss_kernel, grpo_loss_scale_kernel
+from rrgkern.policy_loss.from_logits.triton_kernels import (
+    policy_loss_from_logits_kernel,
+    policy_loss_from_logits_scale_kernel,
+)
 from rrgkern.policy_loss.inputs import LogitsInputs, LogitsInputsAnew
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
@@ -39,8 +42,8 @@ SCALE_WARPS = 8
 SCALE_PROGRAMS = 1024
 
 
-def grpo_loss_fwd(*inputs: Any) -> LogitsOutputs:
-    """Serve `rrgkern::grpo_loss_fwd`: the gradient goes to memory of its own."""
+def policy_loss_from_logits_fwd(*inputs: Any) -> LogitsOutputs:
+    """Serve `rrgkern::policy_loss_from_logits_fwd`: the gradient goes to memory of its own."""
     call, with_gradient = pack(LogitsInputsAnew, inputs)
     logits = call.logits
     gradient = torch.empty(
@@ -51,8 +54,8 @@ def grpo_loss_fwd(*inputs: Any) -> LogitsOutputs:
     return LogitsOutputs(loss, gradient, active, metrics)
 
 
-def grpo_loss_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Serve `rrgkern::grpo_loss_fwd_`: the gradient takes the place of the logits."""
+def policy_loss_from_logits_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Serve `rrgkern::policy_loss_from_logits_fwd_`: the gradient takes the place of the logits."""
     call = pack(LogitsInputs, inputs)
     partials, active = sweep_rows(call, call.logits)
     loss, metrics = _finished(partials, active, stats_dtype(call.logits.dtype))
@@ -73,7 +76,7 @@ def sweep_rows(call: LogitsInputs, gradient: Tensor | None) -> tuple[Tensor, Ten
     vector = columns_per_load(logits)
     warps = warps_of(logits)
     lanes = 32 * warps * (WIDE_LOADS if vector > 1 else NARROW_LOADS)
-    grpo_loss_kernel[(rows,)](
+    policy_loss_from_logits_kernel[(rows,)](
         logits,
         targets.contiguous(),
         *policy.tensors,
@@ -120,12 +123,12 @@ def warps_of(logits: Tensor) -> int:
     return next((warps for most, warps in WARPS_BY_ROW_BYTES if row_bytes <= most), MOST_WARPS)
 
 
-def grpo_loss_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
-    """Serve `rrgkern::grpo_loss_scale_`."""
+def policy_loss_from_logits_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
+    """Serve `rrgkern::policy_loss_from_logits_scale_`."""
     if not len(active):
         return
     block = 2 * 32 * SCALE_WARPS * 16 // gradient.element_size()
-    grpo_loss_scale_kernel[(min(len(active), SCALE_PROGRAMS),)](
+    policy_loss_from_logits_scale_kernel[(min(len(active), SCALE_PROGRAMS),)](
         gradient,
         active,
         factor,

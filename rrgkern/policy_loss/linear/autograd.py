@@ -19,7 +19,7 @@ from rrgkern.logps.op import linear_token_logps_bwd_into
 from rrgkern.ops import gradients, pack
 from rrgkern.policy_loss.linear.forward import Forward
 from rrgkern.policy_loss.linear.inputs import LinearInputs
-from rrgkern.policy_loss.linear.op import forward_of, linear_grpo_loss_scale_
+from rrgkern.policy_loss.linear.op import forward_of, linear_policy_loss_scale_
 
 HOW = "leave accumulate_weight_grad False"
 ONCE = (
@@ -55,7 +55,7 @@ def check_accumulates(weight: Tensor) -> None:
 
 
 class LossInPlace(torch.autograd.Function):
-    """`linear_grpo_loss_fwd` in the modes whose forward leaves gradients behind.
+    """`linear_policy_loss_fwd` in the modes whose forward leaves gradients behind.
 
     The op counts its writing as a change of what is saved here, so a second backward raises
     instead of scaling twice.
@@ -83,9 +83,9 @@ class LossInPlace(torch.autograd.Function):
                 raise
             raise RuntimeError(ONCE.format(ctx.mode)) from error
         ctx.spent = True
-        scale = direct(linear_grpo_loss_scale_, grad_loss)
+        scale = direct(linear_policy_loss_scale_, grad_loss)
         scale(grad_loss, d_hidden, d_weight, d_bias)
-        if scale is not linear_grpo_loss_scale_:
+        if scale is not linear_policy_loss_scale_:
             torch.autograd.graph.increment_version((d_hidden, d_weight, d_bias))
         needs_grad = NeedsGrad(*ctx.needs_input_grad[:3])
         return gradients(
@@ -97,7 +97,7 @@ class LossInPlace(torch.autograd.Function):
 
 
 class LossIntoGrad(torch.autograd.Function):
-    """`linear_grpo_loss_fwd` in mode "recompute", whose backward adds to `weight.grad`."""
+    """`linear_policy_loss_fwd` in mode "recompute", whose backward adds to `weight.grad`."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from rrgkern.policy_loss.inputs import PolicyInputs
 
 
 class LinearInputs(NamedTuple):
-    """The arguments of `rrgkern::linear_grpo_loss_fwd`, shapes as in `linear_policy_loss`."""
+    """The arguments of `rrgkern::linear_policy_loss_fwd`, shapes as in `linear_policy_loss`."""
 
     hidden: Tensor
     weight: Tensor

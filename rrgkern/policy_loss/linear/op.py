@@ -1,4 +1,4 @@
-"""Register `rrgkern::linear_grpo_loss_fwd`, and the scaling that is its backward.
+"""Register `rrgkern::linear_policy_loss_fwd`, and the scaling that is its backward.
 
 Only the backward of mode "recompute" is more: that of `linear_token_logps`, with the loss's
 coefficients. `autograd.py` has the backwards that write where a copy would cost a whole [V, H].
@@ -32,8 +32,8 @@ CPU_PLAN = Plan(TORCH_TILES, 1 << 24, cpu_kernels)
 CSRC_PLAN = CPU_PLAN._replace(tiles=CSRC_TILES)
 
 
-@custom_op("rrgkern::linear_grpo_loss_fwd", LinearInputs)
-def linear_grpo_loss_fwd(*inputs: Any) -> Forward:
+@custom_op("rrgkern::linear_policy_loss_fwd", LinearInputs)
+def linear_policy_loss_fwd(*inputs: Any) -> Forward:
     """Serve with PyTorch between the products."""
     return _forward(CPU_PLAN, *inputs)
 
@@ -43,7 +43,7 @@ def _forward(plan: Plan, *inputs: Any) -> Forward:
     return forward(x, head_of(x.rows), plan)
 
 
-@linear_grpo_loss_fwd.register_fake
+@linear_policy_loss_fwd.register_fake
 def _(*inputs: Any) -> Forward:
     x = pack(LinearInputs, inputs)
     hidden, wide, again = x.hidden, stats_dtype(x.hidden.dtype), x.mode == "recompute"
@@ -73,8 +73,8 @@ def _(*inputs: Any) -> Forward:
     )
 
 
-@torch.library.custom_op("rrgkern::linear_grpo_loss_scale", mutates_args=())
-def linear_grpo_loss_scale(
+@torch.library.custom_op("rrgkern::linear_policy_loss_scale", mutates_args=())
+def linear_policy_loss_scale(
     grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients times `grad_loss`, 0-d, which is read on the device."""
@@ -84,7 +84,7 @@ def linear_grpo_loss_scale(
     return scaled[0], scaled[1], scaled[2]
 
 
-@linear_grpo_loss_scale.register_fake
+@linear_policy_loss_scale.register_fake
 def _(
     grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,9 +92,9 @@ def _(
 
 
 @torch.library.custom_op(
-    "rrgkern::linear_grpo_loss_scale_", mutates_args=("d_hidden", "d_weight", "d_bias")
+    "rrgkern::linear_policy_loss_scale_", mutates_args=("d_hidden", "d_weight", "d_bias")
 )
-def linear_grpo_loss_scale_(
+def linear_policy_loss_scale_(
     grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor
 ) -> None:
     """The same, in place."""
@@ -102,7 +102,7 @@ def linear_grpo_loss_scale_(
         cpu_kernels.scale(gradient, grad_loss, gradient)
 
 
-@linear_grpo_loss_scale_.register_fake
+@linear_policy_loss_scale_.register_fake
 def _(grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor) -> None:
     return None
 
@@ -134,7 +134,7 @@ def _backward(
             *(hidden, weight, bias, targets, *stats, ctx.temperature, ctx.softcap, *needs_grad),
         )
     else:
-        found = linear_grpo_loss_scale(grad_loss, *ctx.saved_tensors)
+        found = linear_policy_loss_scale(grad_loss, *ctx.saved_tensors)
     d_hidden, d_weight, d_bias = found
     return gradients(
         LinearInputs,
@@ -145,7 +145,7 @@ def _backward(
 
 
 class _Direct(torch.autograd.Function):
-    """`linear_grpo_loss_fwd` in mode "recompute" without the dispatcher."""
+    """`linear_policy_loss_fwd` in mode "recompute" without the dispatcher."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
@@ -162,17 +162,17 @@ class _Direct(torch.autograd.Function):
 def forward_of(x: LinearInputs) -> Callable[..., tuple[Tensor, ...]]:
     """The op, or the CPU launcher where nobody could tell."""
     tensors = (x.hidden, x.weight, x.bias, x.targets, *x.policy.tensors)
-    return direct(linear_grpo_loss_fwd, *[tensor for tensor in tensors if tensor is not None])
+    return direct(linear_policy_loss_fwd, *[tensor for tensor in tensors if tensor is not None])
 
 
 def loss_of_hidden(*inputs: Any) -> tuple[Tensor, Tensor]:
     """Loss and metrics; differentiable in mode "recompute"."""
     if torch.compiler.is_compiling():
-        loss, metrics = linear_grpo_loss_fwd(*inputs)[:2]
+        loss, metrics = linear_policy_loss_fwd(*inputs)[:2]
         return loss, metrics
     x = pack(LinearInputs, inputs)
     forward = forward_of(x)
-    if forward is not linear_grpo_loss_fwd and any(x.needs_grad):
+    if forward is not linear_policy_loss_fwd and any(x.needs_grad):
         loss, metrics = _Direct.apply(*inputs)
         return loss, metrics
     found = Forward(*forward(*inputs))
@@ -180,7 +180,7 @@ def loss_of_hidden(*inputs: Any) -> tuple[Tensor, Tensor]:
 
 
 def scale_in_place(grad_loss: Tensor, *gradients: Tensor) -> None:
-    """Serve `rrgkern::linear_grpo_loss_scale_` on CPUs: nothing is written where it is 1."""
+    """Serve `rrgkern::linear_policy_loss_scale_` on CPUs: nothing is written where it is 1."""
     factor = float(grad_loss)
     for gradient in filter(Tensor.numel, gradients):
         rows = gradient if gradient.ndim == 2 else gradient[None]
@@ -188,10 +188,10 @@ def scale_in_place(grad_loss: Tensor, *gradients: Tensor) -> None:
         csrc.load().scale_rows_cpu(rows, every, factor, torch.get_num_threads())
 
 
-linear_grpo_loss_fwd.register_autograd(_backward, setup_context=_setup_context)
+linear_policy_loss_fwd.register_autograd(_backward, setup_context=_setup_context)
 TRITON = "rrgkern.policy_loss.linear.triton_launch"
-register_triton(linear_grpo_loss_fwd, TRITON, "fwd")
-register_csrc(linear_grpo_loss_fwd, partial(_forward, CSRC_PLAN), ("cpu",), "logps")
-register_triton(linear_grpo_loss_scale, TRITON, "scale")
-register_triton(linear_grpo_loss_scale_, TRITON, "scale_")
-register_csrc(linear_grpo_loss_scale_, scale_in_place, ("cpu",), "logps")
+register_triton(linear_policy_loss_fwd, TRITON, "fwd")
+register_csrc(linear_policy_loss_fwd, partial(_forward, CSRC_PLAN), ("cpu",), "logps")
+register_triton(linear_policy_loss_scale, TRITON, "scale")
+register_triton(linear_policy_loss_scale_, TRITON, "scale_")
+register_csrc(linear_policy_loss_scale_, scale_in_place, ("cpu",), "logps")

@@ -20,7 +20,7 @@ PLAN = Plan(TILES, 297 << 20, triton_kernels)
 
 
 def fwd(*inputs: Any) -> Forward:
-    """Serve `rrgkern::linear_grpo_loss_fwd`."""
+    """Serve `rrgkern::linear_policy_loss_fwd`."""
     call = pack(LinearInputs, inputs)
     head = head_of(call.rows)
     return forward(call._replace(targets=call.targets.contiguous()), head, PLAN)
@@ -29,7 +29,7 @@ def fwd(*inputs: Any) -> Forward:
 def scale(
     grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Serve `rrgkern::linear_grpo_loss_scale`."""
+    """Serve `rrgkern::linear_policy_loss_scale`."""
     scaled = [torch.empty_like(gradient) for gradient in (d_hidden, d_weight, d_bias)]
     for gradient, out in zip((d_hidden, d_weight, d_bias), scaled, strict=True):
         triton_kernels.scale(gradient.contiguous(), grad_loss, out)
@@ -37,6 +37,6 @@ def scale(
 
 
 def scale_(grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor) -> None:
-    """Serve `rrgkern::linear_grpo_loss_scale_`."""
+    """Serve `rrgkern::linear_policy_loss_scale_`."""
     for gradient in (d_hidden, d_weight, d_bias):
         triton_kernels.scale(gradient, grad_loss, gradient)

@@ -20,11 +20,13 @@ SCHEMAS = {
         f"(Tensor logps, {NUMBERS}, Tensor? weight, Tensor? entropy, {FLAGS}, str spec) "
         f"-> ({', '.join(['Tensor'] * 4)})"
     ),
-    "grpo_loss_fwd": (
+    "policy_loss_from_logits_fwd": (
         f"(Tensor logits, {FROM_LOGITS}, bool with_gradient) -> ({', '.join(['Tensor'] * 4)})"
     ),
-    "grpo_loss_fwd_": f"(Tensor(a0!) logits, {FROM_LOGITS}) -> ({', '.join(['Tensor'] * 3)})",
-    "linear_grpo_loss_fwd": (
+    "policy_loss_from_logits_fwd_": (
+        f"(Tensor(a0!) logits, {FROM_LOGITS}) -> ({', '.join(['Tensor'] * 3)})"
+    ),
+    "linear_policy_loss_fwd": (
         "(Tensor hidden, Tensor weight, Tensor? bias, Tensor targets, "
         f"{NUMBERS}, Tensor? token_weight, {FLAGS}, str spec, float temperature, float softcap, "
         "str mode, bool want_hidden, bool want_weight, bool want_bias, bool entropy, "

@@ -8,7 +8,7 @@ import torch
 
 from rrgkern import PolicyLoss
 from rrgkern.policy_loss.from_logits import triton_launch
-from rrgkern.policy_loss.from_logits.triton_launch import grpo_loss_scale_, sweep_rows
+from rrgkern.policy_loss.from_logits.triton_launch import policy_loss_from_logits_scale_, sweep_rows
 from rrgkern.policy_loss.inputs import LogitsInputs, PolicyInputs
 from tests.rrgkern.aot.harness import Case, per_row
 
@@ -57,7 +57,9 @@ def factor(vocabulary: int, dtype: torch.dtype, rows: int = ROWS) -> None:
     gradient = torch.empty(rows, vocabulary, dtype=dtype, device="meta")
     # The gradient of one loss of a stack, which lies where a slice may.
     upstream = per_row(rows, torch.float32)[0]
-    grpo_loss_scale_(gradient, torch.empty(rows, dtype=torch.bool, device="meta"), upstream)
+    policy_loss_from_logits_scale_(
+        gradient, torch.empty(rows, dtype=torch.bool, device="meta"), upstream
+    )
 
 
 # Rows of an odd vocabulary are not aligned; fp64 is there to be exact.

@@ -85,7 +85,7 @@ def log_softmax(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Te
 
 
 def call_of(given: Problem, spec: PolicyLoss, *, wide: bool = False) -> LogitsInputs:
-    """Make the record that `rrgkern::grpo_loss_fwd_` takes; `wide`: the same numbers in fp64."""
+    """Make the record that `policy_loss_from_logits_fwd_` takes; `wide`: in fp64."""
     logits = given.logits.double() if wide else given.logits
     data = given.data if logits.dtype == torch.float64 else given.data.to(torch.float32)
     entropy = spec.entropy_coef != 0

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rrgkern.policy_loss.from_logits import triton_kernels
-from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd_
+from rrgkern.policy_loss.from_logits.op import policy_loss_from_logits_fwd_
 from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.aot.mutated import passes
 from tests.rrgkern.device import DEVICE
@@ -40,7 +40,7 @@ def check_far_rows(layout: str) -> None:
     strides = (1, FAR_APART) if layout == "columns" else (FAR_APART, 1)
     logits = storage.as_strided(shape, strides).copy_(given.logits)
     walked = logits[:, None] if layout == "batches" else logits
-    loss, active, metrics = grpo_loss_fwd_(walked, *arguments(given, EVERYTHING)[1:])
+    loss, active, metrics = policy_loss_from_logits_fwd_(walked, *arguments(given, EVERYTHING)[1:])
     check(Outcome(loss, logits.clone(), active, metrics), given, EVERYTHING)
 
 

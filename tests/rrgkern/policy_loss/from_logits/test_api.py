@@ -9,7 +9,11 @@ import torch
 from torch import Tensor
 
 from rrgkern import PolicyLoss, policy_loss, policy_loss_from_logits, token_logps
-from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
+from rrgkern.policy_loss.from_logits.op import (
+    policy_loss_from_logits_fwd,
+    policy_loss_from_logits_fwd_,
+    policy_loss_from_logits_scale_,
+)
 from rrgkern.policy_loss.from_logits.reference import from_logits_reference
 from rrgkern.policy_loss.reference import METRICS
 from tests.rrgkern.device import DEVICE
@@ -270,19 +274,19 @@ def test_compiles_into_one_graph(spec: PolicyLoss) -> None:
 
 def test_opcheck() -> None:
     given = problem(1, 17, lengths=(2, 0, 3))
-    torch.library.opcheck(grpo_loss_fwd, (*arguments(given, EVERYTHING), True))
-    torch.library.opcheck(grpo_loss_fwd_, arguments(given, EVERYTHING))
+    torch.library.opcheck(policy_loss_from_logits_fwd, (*arguments(given, EVERYTHING), True))
+    torch.library.opcheck(policy_loss_from_logits_fwd_, arguments(given, EVERYTHING))
     bare = problem(1, 17, lengths=(2, 0), old=False, sampler=False, mask=False, on_policy=False)
     quick = ("test_schema", "test_faketensor")
     for with_gradient in (True, False):
         inputs = (*arguments(bare, PolicyLoss(beta=0.1)), with_gradient)
-        torch.library.opcheck(grpo_loss_fwd, inputs, test_utils=quick)
+        torch.library.opcheck(policy_loss_from_logits_fwd, inputs, test_utils=quick)
 
 
 def test_opcheck_of_the_factor() -> None:
     active = torch.tensor([True, False, True], device=DEVICE)
     gradient, factor = torch.randn(3, 9, device=DEVICE), torch.tensor(2.0, device=DEVICE)
-    torch.library.opcheck(grpo_loss_scale_, (gradient, active, factor))
+    torch.library.opcheck(policy_loss_from_logits_scale_, (gradient, active, factor))
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -9,7 +9,11 @@ from rrgkern import PolicyLoss
 from rrgkern.dispatch import served_by
 from rrgkern.ops import flatten, pack
 from rrgkern.policy_loss.from_logits import csrc_launch, triton_launch
-from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
+from rrgkern.policy_loss.from_logits.op import (
+    policy_loss_from_logits_fwd,
+    policy_loss_from_logits_fwd_,
+    policy_loss_from_logits_scale_,
+)
 from rrgkern.policy_loss.inputs import LogitsInputs
 from rrgkern.policy_loss.reference import METRICS
 from tests.rrgkern.device import DEVICE
@@ -30,13 +34,13 @@ CASES = token_level(stride=5)
 
 def through_op(given: Problem, spec: PolicyLoss) -> Outcome:
     """Triton, in its interpreter where there is no GPU."""
-    return Outcome(*grpo_loss_fwd(*arguments(given, spec), True))
+    return Outcome(*policy_loss_from_logits_fwd(*arguments(given, spec), True))
 
 
 def in_place(given: Problem, spec: PolicyLoss) -> Outcome:
     """The same, over the logits."""
     logits = given.logits.clone()
-    loss, active, metrics = grpo_loss_fwd_(logits, *arguments(given, spec)[1:])
+    loss, active, metrics = policy_loss_from_logits_fwd_(logits, *arguments(given, spec)[1:])
     return Outcome(loss, logits, active, metrics)
 
 
@@ -47,7 +51,7 @@ def on_cpu(given: Problem, spec: PolicyLoss) -> LogitsInputs:
 
 def compiled_cpu(given: Problem, spec: PolicyLoss) -> Outcome:
     """The CPU kernel, which the interpreter's registration hides from the op in these tests."""
-    served = csrc_launch.grpo_loss_fwd(*flatten(on_cpu(given, spec)), True)
+    served = csrc_launch.policy_loss_from_logits_fwd(*flatten(on_cpu(given, spec)), True)
     return Outcome(*(part.to(given.logits.device) for part in served))
 
 
@@ -55,7 +59,11 @@ kernels = pytest.mark.parametrize("kernel", [through_op, compiled_cpu])
 
 
 def test_the_kernel_is_what_is_tested() -> None:
-    for op in ("grpo_loss_fwd", "grpo_loss_fwd_", "grpo_loss_scale_"):
+    for op in (
+        "policy_loss_from_logits_fwd",
+        "policy_loss_from_logits_fwd_",
+        "policy_loss_from_logits_scale_",
+    ):
         assert served_by(f"rrgkern::{op}", "cuda").startswith("triton")
         if DEVICE == "cpu":
             assert served_by(f"rrgkern::{op}", "cpu").startswith("triton")
@@ -110,8 +118,8 @@ def test_in_place_gives_the_same_bits(spec: PolicyLoss) -> None:
         assert torch.equal(got, want)
     call = on_cpu(given, spec)
     over = call._replace(logits=call.logits.clone())
-    new = csrc_launch.grpo_loss_fwd(*flatten(call), True)
-    loss, active, metrics = csrc_launch.grpo_loss_fwd_(*flatten(over))
+    new = csrc_launch.policy_loss_from_logits_fwd(*flatten(call), True)
+    loss, active, metrics = csrc_launch.policy_loss_from_logits_fwd_(*flatten(over))
     for got, want in zip((loss, over.logits, active, metrics), new, strict=True):
         assert torch.equal(got, want)
 
@@ -179,7 +187,7 @@ def test_layouts_are_read_where_they_lie(kernel, layout: str) -> None:
     flattened = given._replace(logits=given.logits.reshape(8, 96))
     check(outcome._replace(gradient=rows), flattened, EVERYTHING)
     over = laid_out()
-    grpo_loss_fwd_(*arguments(over, EVERYTHING))
+    policy_loss_from_logits_fwd_(*arguments(over, EVERYTHING))
     if kernel is through_op:
         assert torch.equal(over.logits, outcome.gradient)
 
@@ -217,7 +225,10 @@ def test_the_upstream_factor(dtype: torch.dtype) -> None:
     gradient[~active] = 0
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     for factor in (1.0, -3.0, 0.1, torch.inf):
-        for scale, device in ((grpo_loss_scale_, DEVICE), (csrc_launch.grpo_loss_scale_, "cpu")):
+        for scale, device in (
+            (policy_loss_from_logits_scale_, DEVICE),
+            (csrc_launch.policy_loss_from_logits_scale_, "cpu"),
+        ):
             scaled = gradient.to(device, copy=True)
             scale(scaled, active.to(device), torch.tensor(factor, dtype=wide, device=device))
             expected = torch.where(active[:, None], gradient.to(wide) * factor, 0).to(dtype)

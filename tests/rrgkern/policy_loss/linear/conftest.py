@@ -77,7 +77,7 @@ def in_the_open(monkeypatch, small_tiles) -> None:
 
 def open_up(monkeypatch) -> None:
     def forward_of(call: LinearInputs) -> Callable[..., Any]:
-        return op.linear_grpo_loss_fwd._init_fn
+        return op.linear_policy_loss_fwd._init_fn
 
     def direct(called: Any, *tensors: Tensor) -> Any:
         return called
@@ -85,7 +85,9 @@ def open_up(monkeypatch) -> None:
     for module in (op, autograd):
         monkeypatch.setattr(module, "forward_of", forward_of)
         monkeypatch.setattr(module, "direct", direct)
-    monkeypatch.setattr(autograd, "linear_grpo_loss_scale_", op.linear_grpo_loss_scale_._init_fn)
+    monkeypatch.setattr(
+        autograd, "linear_policy_loss_scale_", op.linear_policy_loss_scale_._init_fn
+    )
     monkeypatch.setattr(
         autograd, "linear_token_logps_bwd_into", logps_op.linear_token_logps_bwd_into._init_fn
     )
@@ -96,9 +98,9 @@ def open_up(monkeypatch) -> None:
 
 def use_torch(monkeypatch) -> None:
     for module, name, served in (
-        (triton_launch, "fwd", op.linear_grpo_loss_fwd),
-        (triton_launch, "scale", op.linear_grpo_loss_scale),
-        (triton_launch, "scale_", op.linear_grpo_loss_scale_),
+        (triton_launch, "fwd", op.linear_policy_loss_fwd),
+        (triton_launch, "scale", op.linear_policy_loss_scale),
+        (triton_launch, "scale_", op.linear_policy_loss_scale_),
         (triton_from_hidden, "fwd", logps_op.linear_token_logps_fwd),
         (triton_from_hidden, "bwd", logps_op.linear_token_logps_bwd),
         (triton_from_hidden, "bwd_into", logps_op.linear_token_logps_bwd_into),

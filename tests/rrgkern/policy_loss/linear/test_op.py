@@ -39,10 +39,10 @@ def test_opcheck_of_the_forward(small_tiles, mode):
     given = problem(
         spec, lengths=(1, 2), width=4, vocabulary=20, given="old ref mask", bias=True
     ).to(torch.float32)
-    torch.library.opcheck(op.linear_grpo_loss_fwd, inputs(given, mode))
+    torch.library.opcheck(op.linear_policy_loss_fwd, inputs(given, mode))
 
 
-@pytest.mark.parametrize("name", ["linear_grpo_loss_scale", "linear_grpo_loss_scale_"])
+@pytest.mark.parametrize("name", ["linear_policy_loss_scale", "linear_policy_loss_scale_"])
 def test_opcheck_of_the_scaling(kernel, name):
     gradients = [torch.randn(5, 4), torch.randn(20, 4).half(), torch.empty(0)]
     gradients = [g.to(DEVICE) for g in gradients]
@@ -68,7 +68,11 @@ def test_opcheck_of_the_backward_into_grad(small_tiles):
 
 
 def test_triton_is_what_serves_the_ops():
-    for name in ("linear_grpo_loss_fwd", "linear_grpo_loss_scale_", "linear_token_logps_bwd_into"):
+    for name in (
+        "linear_policy_loss_fwd",
+        "linear_policy_loss_scale_",
+        "linear_token_logps_bwd_into",
+    ):
         assert served_by(f"rrgkern::{name}", "cuda").startswith("triton")
 
 
