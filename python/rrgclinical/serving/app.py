@@ -31,6 +31,7 @@ SILENT_SECONDS = 30.0
 RETRY_SECONDS = 1
 """What a full queue asks a client to wait."""
 _PATHS = "POST /score, GET /health, /metrics"
+_READ = ["GET", "HEAD"]  # load balancers ask by HEAD
 _FORM = 'wanted {"reports": [text, ...], "references": [text, ...]}'
 
 Statistics = Callable[[], Mapping[str, float]]
@@ -75,12 +76,12 @@ def make_app(batcher: Batcher, statistics: Statistics = dict) -> FastAPI:
         except UserError as error:
             return _refused(400, error)
 
-    @app.get("/health")
+    @app.api_route("/health", methods=_READ)
     async def health() -> Response:
         state = {"status": "ok" if batcher.alive else "stopping", "waiting": batcher.waiting}
         return JSONResponse(state, 200 if batcher.alive else 503)
 
-    @app.get("/metrics")
+    @app.api_route("/metrics", methods=_READ)
     async def metrics() -> Response:
         return PlainTextResponse(prometheus(batcher, statistics()))
 

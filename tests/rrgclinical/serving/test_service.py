@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -115,6 +116,9 @@ def test_what_is_wrong_with_a_request_is_one_line() -> None:
         ):
             status, text = asked(url, path, sent)
             assert status == refused and json.loads(text)["error"].startswith(line), text
+        for path in ("/health", "/metrics"):
+            with urlopen(Request(url + path, method="HEAD"), timeout=10) as answer:
+                assert answer.status == 200 and answer.read() == b"", path
         # none of it has harmed the service
         assert RewardClient(url)(["aa"], ["b"])["own"].tolist() == [2 / 7]
 
