@@ -58,8 +58,13 @@ def interpreting() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
-def register_triton(op: CustomOpDef, module: str, launcher: str) -> None:
+def register_triton(
+    op: CustomOpDef, module: str, launcher: str, through: Callable[..., Any] | None = None
+) -> None:
     """Serve `op` on CUDA with `module.launcher`, and on CPU too under the interpreter.
+
+    `through` is called with it before the op's arguments, where the module has no more than the
+    part of the work that is Triton's.
 
     The module is imported at the first call: a machine without Triton can import the room, and
     the reference serves there. Under the interpreter the CPU registration is what lets opcheck
@@ -69,7 +74,7 @@ def register_triton(op: CustomOpDef, module: str, launcher: str) -> None:
     def kernel(*args: Any) -> Any:
         launch = getattr(importlib.import_module(module), launcher)
         with _on_device_of(args):
-            return launch(*args)
+            return launch(*args) if through is None else through(launch, *args)
 
     for device in ("cuda", "cpu") if interpreting() else ("cuda",):
         _register(op, device, kernel, _Kernel(f"triton {module}", _no_triton))

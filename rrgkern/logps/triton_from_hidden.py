@@ -6,36 +6,17 @@ from typing import Any
 
 from torch import Tensor
 
-from rrgkern.dispatch import interpreting
-from rrgkern.logps import triton_tile
 from rrgkern.logps.head import (
     BackwardRows,
     Gradients,
-    Head,
     NeedsGrad,
-    Tiles,
-    Tiling,
     masked_forward,
     tiled_backward,
 )
 from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackwardInto
-from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats, stats_dtype
+from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats
+from rrgkern.logps.triton_tile import TILES, head_of
 from rrgkern.ops import pack
-
-# Bytes that one launch leaves in the L2 cache for the next, of 50 MB (H100, H200) or 40 (A100).
-TILE_BYTES = 32 << 20
-# 2048 rows of 4096 columns where there are many. Fewer rows have wider slices: so many launches
-# less; their width is bounded by the fp32 gradient of a slice of the weight.
-TILES = Tiles(Tiling(columns=4096, elements=TILE_BYTES // 4, widest=20480), triton_tile)
-
-
-def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:
-    """Make the head whose products read 16-bit operands as they are and sum in fp32."""
-    # A CPU, where the interpreter runs, has no product of 16-bit operands with an fp32 result.
-    states = x.hidden.dtype
-    operands = stats_dtype(states) if interpreting() else states
-    bias = None if x.bias is None else x.bias.contiguous()
-    return Head(x.weight, bias, x.temperature, x.softcap, operands, states)
 
 
 def fwd(*inputs: Any) -> SoftmaxStats:

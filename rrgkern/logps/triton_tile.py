@@ -9,6 +9,7 @@ tile, w those of the operands: the sums read 4, the exponentials 8 and write w, 
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -16,8 +17,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rrgkern.logps.head import Head, Tile, tile_of
-from rrgkern.logps.online_softmax import FAR, LOG2E, Coefficients, RowSums, SoftmaxStats
+from rrgkern.dispatch import interpreting
+from rrgkern.logps.head import Head, Tile, Tiles, Tiling, tile_of
+from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackwardInto
+from rrgkern.logps.online_softmax import (
+    FAR,
+    LOG2E,
+    Coefficients,
+    RowSums,
+    SoftmaxStats,
+    stats_dtype,
+)
 from rrgkern.triton_lib import math as lib
 from rrgkern.triton_lib.softmax_row import (
     across_lanes,
@@ -33,6 +43,20 @@ WIDE_REGISTERS = 224
 VECTOR = 4
 LANES = 32 * NUM_WARPS * 2
 GRADIENT_BYTES = 32 * NUM_WARPS * 2 * 16
+# Bytes that one launch leaves in the L2 cache for the next, of 50 MB (H100, H200) or 40 (A100).
+TILE_BYTES = 32 << 20
+# 2048 rows of 4096 columns where there are many. Fewer rows have wider slices: so many launches
+# less; their width is bounded by the fp32 gradient of a slice of the weight.
+TILES = Tiles(Tiling(columns=4096, elements=TILE_BYTES // 4, widest=20480), sys.modules[__name__])
+
+
+def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:
+    """Make the head whose products read 16-bit operands as they are and sum in fp32."""
+    # A CPU, where the interpreter runs, has no product of 16-bit operands with an fp32 result.
+    states = x.hidden.dtype
+    operands = stats_dtype(states) if interpreting() else states
+    bias = None if x.bias is None else x.bias.contiguous()
+    return Head(x.weight, bias, x.temperature, x.softcap, operands, states)
 
 
 @triton.jit

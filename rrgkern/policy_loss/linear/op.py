@@ -28,7 +28,7 @@ from rrgkern.policy_loss.linear.inputs import LinearInputs
 from rrgkern.policy_loss.reference import METRICS
 
 # The gradient in the forward keeps 64 MiB of fp32 logits.
-CPU_PLAN = Plan(TORCH_TILES, 1 << 24, cpu_kernels)
+CPU_PLAN = Plan(head_of, TORCH_TILES, 1 << 24, cpu_kernels)
 CSRC_PLAN = CPU_PLAN._replace(tiles=CSRC_TILES)
 
 
@@ -40,7 +40,7 @@ def linear_policy_loss_fwd(*inputs: Any) -> Forward:
 
 def _forward(plan: Plan, *inputs: Any) -> Forward:
     x = pack(LinearInputs, inputs)
-    return forward(x, head_of(x.rows), plan)
+    return forward(x._replace(targets=x.targets.contiguous()), plan.head_of(x.rows), plan)
 
 
 @linear_policy_loss_fwd.register_fake
@@ -189,9 +189,9 @@ def scale_in_place(grad_loss: Tensor, *gradients: Tensor) -> None:
 
 
 linear_policy_loss_fwd.register_autograd(_backward, setup_context=_setup_context)
-TRITON = "rrgkern.policy_loss.linear.triton_launch"
-register_triton(linear_policy_loss_fwd, TRITON, "fwd")
+TRITON = "rrgkern.policy_loss.linear.triton_kernels"
+register_triton(linear_policy_loss_fwd, TRITON, "PLAN", _forward)
 register_csrc(linear_policy_loss_fwd, partial(_forward, CSRC_PLAN), ("cpu",), "logps")
-register_triton(linear_policy_loss_scale, TRITON, "scale")
-register_triton(linear_policy_loss_scale_, TRITON, "scale_")
+register_triton(linear_policy_loss_scale, TRITON, "scale_anew")
+register_triton(linear_policy_loss_scale_, TRITON, "scale_in_place")
 register_csrc(linear_policy_loss_scale_, scale_in_place, ("cpu",), "logps")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from rrgkern.logps.head import Head
+from rrgkern.logps.triton_tile import TILES, head_of
 from rrgkern.policy_loss.linear.cpu_kernels import factors
-from rrgkern.policy_loss.linear.gradients import Directions
+from rrgkern.policy_loss.linear.gradients import Directions, Plan
 
 NUM_WARPS = 4
 BLOCK = 32 * NUM_WARPS * 8
+# The gradient in the forward keeps at most 1.16 GiB of fp32 logits: 2048 rows of V = 151,936. Each
+# block of rows reads and writes the fp32 gradient of the weight once more.
+PLAN = Plan(head_of, TILES, 297 << 20, sys.modules[__name__])
 
 
 @triton.jit(do_not_specialize_on_alignment=["decay_ptr"])
@@ -125,3 +131,19 @@ def scale(values: Tensor, factor: Tensor, out: Tensor) -> None:
             BLOCK=BLOCK,
             num_warps=NUM_WARPS,
         )
+
+
+def scale_anew(
+    grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Serve `rrgkern::linear_policy_loss_scale`."""
+    scaled = [torch.empty_like(gradient) for gradient in (d_hidden, d_weight, d_bias)]
+    for gradient, out in zip((d_hidden, d_weight, d_bias), scaled, strict=True):
+        scale(gradient.contiguous(), grad_loss, out)
+    return scaled[0], scaled[1], scaled[2]
+
+
+def scale_in_place(grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor) -> None:
+    """Serve `rrgkern::linear_policy_loss_scale_`."""
+    for gradient in (d_hidden, d_weight, d_bias):
+        scale(gradient, grad_loss, gradient)

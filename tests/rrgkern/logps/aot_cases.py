@@ -10,8 +10,8 @@ import torch
 
 from rrgkern.logps.head import Head, Tile
 from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats, stats_dtype
-from rrgkern.logps.triton_from_hidden import TILES
 from rrgkern.logps.triton_from_logits import token_logps_bwd, token_logps_fwd
+from rrgkern.logps.triton_tile import TILES
 from tests.rrgkern.aot.harness import Case, per_row
 
 ROWS = 8192

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rrgkern.logps import triton_from_hidden
+from rrgkern.logps import triton_tile
 from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import (
     BackwardRows,
@@ -76,10 +76,10 @@ def test_collapsed_softmax_keeps_its_digits(kernel, margin):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("tiling", [Tiling(64, 64), Tiling(128, 128 * 3), Tiling(1000, 10**6)])
 @pytest.mark.parametrize(
-    "kernels", [TORCH_TILES, CSRC_TILES, triton_from_hidden.TILES], ids=["torch", "csrc", "triton"]
+    "kernels", [TORCH_TILES, CSRC_TILES, triton_tile.TILES], ids=["torch", "csrc", "triton"]
 )
 def test_tile_borders_do_not_matter(kernels, tiling, dtype):
-    if kernels is triton_from_hidden.TILES and (dtype != torch.float64 or tiling.elements == 64):
+    if kernels is triton_tile.TILES and (dtype != torch.float64 or tiling.elements == 64):
         no_case("tile by tile in the interpreter: the other tilings show it")
     given = problem(11, 16, 700, dtype, bias=True, temperature=0.7, softcap=5.0)
     wide = torch.float64 if dtype == torch.float64 else torch.float32

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rrgkern import linear_token_logps, token_logps
-from rrgkern.logps import op, triton_from_hidden
+from rrgkern.logps import op, triton_tile
 from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.rrgkern.device import DEVICE
@@ -169,7 +169,7 @@ def test_a_wrong_gradient_is_noticed(kernel, monkeypatch, dtype, name):
     if kernel == "triton" and dtype == torch.bfloat16:
         no_case("to the kernels a tile is fp32 either way")
     given = problem(12, 16, 200, dtype, temperature=0.7)
-    tiles = {"triton": triton_from_hidden.TILES, "torch": TORCH_TILES, "csrc": CSRC_TILES}
+    tiles = {"triton": triton_tile.TILES, "torch": TORCH_TILES, "csrc": CSRC_TILES}
     steps = tiles[kernel].kernels
     right, mutate = steps.tile_gradient, GRADIENT_MUTANTS[name]
 

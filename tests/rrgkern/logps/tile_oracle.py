@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rrgkern.logps import triton_from_hidden
+from rrgkern.logps import triton_tile
 from rrgkern.logps.cpu_from_hidden import TORCH_TILES
 from rrgkern.logps.head import Head, Tile
 from rrgkern.logps.online_softmax import Coefficients, RowSums
@@ -17,7 +17,7 @@ def check_tile(width: int = 2128) -> None:
     z, coef = torch.randn(4, width).to(DEVICE), torch.randn(4).to(DEVICE)
     head = Head(torch.empty(10000, 1, device=DEVICE), None, 0.7, 0.0, torch.float32)
     results = []
-    for steps in (triton_from_hidden.TILES.kernels, TORCH_TILES.kernels):
+    for steps in (triton_tile.TILES.kernels, TORCH_TILES.kernels):
         sums = RowSums.empty(z, 4, torch.float32)
         tile = Tile(z.clone(), targets, slice(0, width), head, z.new_empty(4 * width))
         exponentials = steps.exponentials(tile, sums, True)[0].clone()

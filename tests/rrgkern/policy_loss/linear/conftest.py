@@ -14,7 +14,7 @@ from rrgkern.logps import op as logps_op
 from rrgkern.logps.cpu_from_hidden import CSRC_TILES
 from rrgkern.logps.head import Tiling
 from rrgkern.policy_loss import op as policy_op
-from rrgkern.policy_loss.linear import autograd, op, triton_launch
+from rrgkern.policy_loss.linear import autograd, op, triton_kernels
 from rrgkern.policy_loss.linear.inputs import LinearInputs
 from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.rrgkern.device import DEVICE
@@ -36,9 +36,9 @@ def small_tiles(monkeypatch) -> None:
 
 def shrink_triton(monkeypatch) -> None:
     """Give the loss's launcher two slices of a vocabulary of 200, and six rows held."""
-    plan = triton_launch.PLAN
+    plan = triton_kernels.PLAN
     tiles = plan.tiles._replace(tiling=TILING)
-    monkeypatch.setattr(triton_launch, "PLAN", plan._replace(tiles=tiles, held=HELD))
+    monkeypatch.setattr(triton_kernels, "PLAN", plan._replace(tiles=tiles, held=HELD))
 
 
 @pytest.fixture(params=["triton", "torch", "csrc", "csrc, whole rows"])
@@ -55,7 +55,7 @@ def kernel(request, monkeypatch, small_tiles) -> str:
         columns = 1024 if "whole" in request.param else TILING.columns
         tiles = CSRC_TILES._replace(tiling=TILING._replace(columns=columns))
         plan = op.CSRC_PLAN._replace(tiles=tiles, held=HELD)
-        monkeypatch.setattr(triton_launch, "fwd", partial(op._forward, plan))
+        monkeypatch.setattr(triton_kernels, "PLAN", plan)
         for name in ("fwd", "bwd", "bwd_into"):
             served = partial(getattr(cpu_from_hidden, name), tiles)
             monkeypatch.setattr(triton_from_hidden, name, served)
@@ -97,10 +97,10 @@ def open_up(monkeypatch) -> None:
 
 
 def use_torch(monkeypatch) -> None:
+    monkeypatch.setattr(triton_kernels, "PLAN", op.CPU_PLAN)
     for module, name, served in (
-        (triton_launch, "fwd", op.linear_policy_loss_fwd),
-        (triton_launch, "scale", op.linear_policy_loss_scale),
-        (triton_launch, "scale_", op.linear_policy_loss_scale_),
+        (triton_kernels, "scale_anew", op.linear_policy_loss_scale),
+        (triton_kernels, "scale_in_place", op.linear_policy_loss_scale_),
         (triton_from_hidden, "fwd", logps_op.linear_token_logps_fwd),
         (triton_from_hidden, "bwd", logps_op.linear_token_logps_bwd),
         (triton_from_hidden, "bwd_into", logps_op.linear_token_logps_bwd_into),

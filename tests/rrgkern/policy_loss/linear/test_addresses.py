@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rrgkern.logps import triton_from_hidden
+from rrgkern.logps import triton_tile
 from rrgkern.logps.head import Head, Tile, Tiling
 from rrgkern.logps.online_softmax import Coefficients, RowSums
-from rrgkern.policy_loss.linear import op, triton_launch
+from rrgkern.policy_loss.linear import op, triton_kernels
 from rrgkern.policy_loss.linear.gradients import Directions
 from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
@@ -24,8 +24,8 @@ pytestmark = [
 ]
 
 # The kernels of both devices: on a tile of the logits, and on sums over the hidden states.
-cpu_tile, triton_tile = op.CPU_PLAN.tiles.kernels, triton_from_hidden.TILES.kernels
-cpu_kernels, triton_kernels = op.CPU_PLAN.rows, triton_launch.PLAN.rows
+cpu_tile = op.CPU_PLAN.tiles.kernels
+cpu_kernels = op.CPU_PLAN.rows
 # Three rows this far apart: the third begins 2^31 elements after the first.
 FAR_APART = 2**30
 ROWS, WIDTH = 3, 40

@@ -58,12 +58,12 @@ def test_the_loss_is_that_of_the_ops_to_the_bit(launched, monkeypatch, mode) -> 
         return linear_policy_loss(*operands, **others).loss
 
     direct = gradients(loss, called, mode == "frozen_head")
-    backward = "token_logps_bwd" if mode == "recompute" else "policy_loss_from_logits_scale_"
-    assert launched == ["policy_loss_from_logits_fwd", backward]
+    backward = "token_logps_bwd" if mode == "recompute" else "policy_loss_scale_"
+    assert launched == ["policy_loss_fwd", backward]
     for module in (op, autograd, logps_op):
         monkeypatch.setattr(module, "direct", lambda called, *tensors: called)
     through_ops = gradients(loss, called, mode == "frozen_head")
-    assert launched == ["policy_loss_from_logits_fwd", backward]
+    assert launched == ["policy_loss_fwd", backward]
     assert all(map(torch.equal, direct, through_ops))
 
 
@@ -105,6 +105,6 @@ def test_a_second_backward_is_refused(launched, factor) -> None:
     called["hidden"] = called["hidden"].clone().requires_grad_()
     loss = factor * linear_policy_loss(**called).loss
     loss.backward(retain_graph=True)
-    assert "policy_loss_from_logits_scale_" in launched
+    assert "policy_loss_scale_" in launched
     with pytest.raises(RuntimeError, match="a second backward through one linear_policy_loss"):
         loss.backward()

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from rrgkern.logps.triton_from_hidden import TILES
-from rrgkern.policy_loss.linear.triton_launch import PLAN
+from rrgkern.logps.triton_tile import TILES
+from rrgkern.policy_loss.linear.triton_kernels import PLAN
 from tests.rrgkern.aot.harness import in_compiling_process
 
 pytest.importorskip("triton")

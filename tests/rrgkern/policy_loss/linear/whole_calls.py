@@ -18,7 +18,7 @@ from rrgkern import PolicyLoss
 from rrgkern.logps import triton_from_hidden
 from rrgkern.ops import flatten
 from rrgkern.policy_loss.inputs import PolicyInputs
-from rrgkern.policy_loss.linear import triton_launch
+from rrgkern.policy_loss.linear import op, triton_kernels
 from rrgkern.policy_loss.linear.inputs import LinearInputs
 from tests.rrgkern.aot.harness import recorded_launches
 from tests.rrgkern.policy_loss.linear.alive import Alive
@@ -49,7 +49,7 @@ def problem(mode: str, rows: int, vocabulary: int = VOCABULARY) -> LinearInputs:
 
 def call(x: LinearInputs) -> None:
     """Forward, and the backward of "recompute" with a coefficient in every row."""
-    forward = triton_launch.fwd(*flatten(x))
+    forward = op._forward(triton_kernels.PLAN, *flatten(x))
     if x.mode != "recompute":
         return
     per_row = (forward.logps, forward.entropy, forward.shift, forward.lognorm)
