@@ -57,7 +57,14 @@ SHARED_CSRC = {"common", "build_info"}
 # What a room of rrgkern shows to the other rooms, beside its `__init__`: files and inner rooms.
 KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "head"}
 # Served from hidden states: the tiles of each device, which the linear losses sweep too.
-KERNEL_DOORS |= {"csrc_launch", "cpu_from_hidden", "triton_tile", "from_logits", "linear"}
+KERNEL_DOORS |= {
+    "csrc_launch",
+    "cpu_from_hidden",
+    "triton_from_hidden",
+    "triton_tile",
+    "from_logits",
+    "linear",
+}
 # What the rooms of the other packages show to other rooms and to experiments, beside their
 # `__init__`, and what the API pages of docs name. A file that only tests import is none.
 DOORS = {
@@ -113,7 +120,7 @@ OPENED = {
     "rrgclinical.rules": "geometry lexicon lines trie",
     "rrgkern.advantages": "triton_advantages",
     "rrgkern.edit_plan": "pair places released splicing",
-    "rrgkern.logps": "triton_from_hidden triton_from_logits",
+    "rrgkern.logps": "triton_from_logits",
     "rrgkern.policy_loss": (
         "triton_policy_loss from_logits.triton_kernels from_logits.triton_launch linear.autograd "
         "linear.forward linear.gradients linear.rows linear.triton_kernels"
