@@ -70,7 +70,8 @@ DOORS = {
     "rrgclinical.serving": "app batcher",
     "rrgclinical.common": (
         "arguments errors fields files host inflate json_reader nothing odd_values plain_yaml "
-        "processes progress resolve shown spreadsheets stop stopwatch streams table tags"
+        "processes progress resolve shown spreadsheets stop stopwatch streams table tags "
+        "unfinished"
     ),
     "rrgpolicy.model": (
         "adapters attention backbone codec families forward kinds load lora own_forward policy "
@@ -94,8 +95,7 @@ DOORS = {
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics weight",
     "rrgtrain.state": (
-        "checkpointer experiment files history null_checkpointer remembered rundir store tree "
-        "unfinished"
+        "checkpointer experiment files history null_checkpointer remembered rundir store tree"
     ),
     "rrgtrain.train": (
         "axes_watch batch_order engines evaluate loader optim reference rl rl_run sft speed "

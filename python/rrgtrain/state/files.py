@@ -73,7 +73,7 @@ def file_digests(checkpoint: str) -> dict[str, str]:
 
 
 def base_files(checkpoint: str | Path) -> dict[str, str]:
-    """Digest the base of an adapter, as rrgtrain.json keeps it; empty where there is none here."""
+    """Digest an adapter's base, as rrgtrain.json keeps it; empty where none is here."""
     files = file_digests(str(checkpoint)).items()
     own = "".join(f"{name} {digest}\n" for name, digest in files if name.endswith(_OF_BASE))
     return {BASE_FILES: hashlib.sha256(own.encode()).hexdigest()[:16]} if own else {}

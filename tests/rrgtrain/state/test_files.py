@@ -14,9 +14,8 @@ from rrgpolicy.model.lora import add_lora
 from rrgtrain.errors import UserError
 from rrgtrain.run.export import Export, export_checkpoint
 from rrgtrain.schema import LoraSettings
-from rrgtrain.state.files import file_digests, require_base, start_files
+from rrgtrain.state.files import base_files, file_digests, require_base, start_files
 from rrgtrain.state.remembered import BASE, FILE
-from rrgtrain.train.save_policy import save_policy
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import recipe
 
@@ -99,8 +98,8 @@ def test_an_adapter_on_another_base_is_refused(copied: Path, tmp_path: Path) -> 
     add_lora(policy, LoraSettings(rank=2), seed=0)
     for config in policy.model.peft_config.values():  # type: ignore[union-attr, operator]
         config.base_model_name_or_path = str(copied)
-    save_policy(policy, tmp_path / "adapter", {BASE: str(copied)})
-    adapter = str(tmp_path / "adapter")
+    adapter = str(policy.save(tmp_path / "adapter"))
+    (tmp_path / "adapter" / FILE).write_text(json.dumps(base_files(adapter)))
     require_base(adapter)
     require_base(str(copied))
     (copied / FILE).write_text("{}")
