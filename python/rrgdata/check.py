@@ -17,7 +17,7 @@ import numpy as np
 
 from rrgclinical import build_labeller
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import atomic_write
+from rrgclinical.common.files import atomic_write, remove_left
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.shown import one_line
 from rrgclinical.common.table import aligned
@@ -77,6 +77,7 @@ def check_data_set(
     if out is not None:
         # last, so that a check that was cut off can be repeated
         out.parent.mkdir(parents=True, exist_ok=True)
+        remove_left(out)
         atomic_write(out, "".join(b.line() for b in catalogue.broken))
     return BROKEN if catalogue.broken else 0
 

@@ -84,7 +84,9 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
     if not (place.exists() if own or source in OF_ONE_FILE else place.is_dir()):
         kind = "is a file" if place.exists() else "does not exist"
         what = "the files" if own or source in OF_ONE_FILE else "the directory"
-        raise UserError(f"{place} {kind}; wanted {what} of the data set, in the layout of {source}")
+        raise UserError(
+            f"{place} {kind}; wanted {what} of the data set (data.root), in the layout of {source}"
+        )
     catalogue = Catalogue()
     with _uncollected():
         load(place, settings, catalogue)

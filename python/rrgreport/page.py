@@ -13,7 +13,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import atomic_write, make_parents, remove_empty, require_file_place
+from rrgclinical.common.files import (
+    atomic_write,
+    make_parents,
+    remove_empty,
+    remove_left,
+    require_file_place,
+)
 from rrgclinical.common.shown import printable
 
 MADE = b'<meta name="generator" content="rrgtrain report">'
@@ -45,6 +51,7 @@ def write_out(out: Path, text: str) -> None:
     """Write a page or a drawing, and the directories above it."""
     made = make_parents(out)
     try:
+        remove_left(out)
         atomic_write(out, text)
     except BaseException:
         remove_empty(made)

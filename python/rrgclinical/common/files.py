@@ -127,6 +127,8 @@ def atomic_write(path: str | Path, data: bytes | str, *, private: bool = False) 
     partial = path.with_name(f".{path.name[:50]}.{uuid.uuid4().hex}.tmp")
     try:
         with partial.open("xb") as file:
+            with suppress(OSError):  # there may be no locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if private:
                 os.fchmod(file.fileno(), 0o600)
             file.write(content)
@@ -200,7 +202,7 @@ def remove_partial(directory: Path) -> None:
 
 @contextmanager
 def held(directory: Path) -> Iterator[bool]:
-    """Lock a directory while its writer lives; False where that cannot be had.
+    """Lock a directory or file while its writer lives; False where that cannot be had.
 
     It is held by another, or there are no locks.
     """
@@ -217,16 +219,17 @@ def held(directory: Path) -> Iterator[bool]:
 
 
 def remove_left(path: Path) -> None:
-    """Removes what `atomic_directory(path)` has left of writers that were killed.
+    """Removes what atomic writes to `path` have left of writers that were killed.
 
     One that is `held` is being written, and stays.
     """
-    for part in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        ours = re.fullmatch(r"\.[0-9a-f]{32}\.tmp", part.name.removeprefix(f".{path.name}"))
-        if ours and part.is_dir() and not part.is_symlink():
+    for part in path.parent.glob(f".{glob.escape(path.name[:50])}*.tmp"):
+        ours = re.fullmatch(r"(.+)\.[0-9a-f]{32}\.tmp", part.name.removeprefix("."))
+        plain = (part.is_dir() or part.is_file()) and not part.is_symlink()
+        if ours and ours[1] in (path.name, path.name[:50]) and plain:
             with suppress(OSError), held(part) as free:
                 if free:
-                    shutil.rmtree(part, ignore_errors=True)
+                    _remove(part)
 
 
 def _remove(path: Path) -> None:

@@ -326,6 +326,13 @@ def base_of_adapter(adapter: str) -> str:
             f"the adapter in {adapter} names no base; set base_model_name_or_path in its "
             "adapter_config.json"
         )
+    try:
+        _refuse_missing(base)
+    except UserError as error:
+        raise UserError(
+            f"the adapter in {adapter} is of {base}, which is no checkpoint directory seen from "
+            f"{Path.cwd()}; put it back, or set base_model_name_or_path in its adapter_config.json"
+        ) from error
     return str(base)
 
 

@@ -55,10 +55,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def score(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Generate reports with a checkpoint and score them."""
+    from rrgclinical.common.unfinished import unmark
     from rrgpolicy.ranks import ranks
     from rrgtrain.run.outcome import finish
     from rrgtrain.run.stages import Stages
-    from rrgtrain.state.unfinished import unmark
 
     with Stages.open(recipe, out) as stages:
         name = Path(os.path.abspath(recipe.policy.path)).name

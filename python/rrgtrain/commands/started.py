@@ -126,7 +126,7 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
     if run.report.is_file():
         raise UserError(f"the run in {path} has ended; its report is {run.report}")
     recipe = load_config(Recipe, run.config, overrides)
-    require_whole(run)  # before its values are believed
+    require_whole(run, recipe.policy.path)  # before its values are believed
     fixed = [o for o in overrides if is_fixed(o.partition("=")[0])]
     if fixed:
         raise UserError(

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from accelerate import PartialState
@@ -61,6 +62,7 @@ def require_trackers(settings: LogSettings) -> None:
             ) from error
 
 
+BOARD = "TensorBoard"
 FAILURES = 3
 """Failures in a row after which a tracker is left alone: each may have been a time limit's wait."""
 
@@ -68,8 +70,8 @@ FAILURES = 3
 class Trackers:
     """TensorBoard below the run, one folder a phase, and the trackers that a recipe names.
 
-    A tracker that fails in a run is told of once, and left alone after `FAILURES` in a row; the
-    run goes on: metrics.jsonl has it all.
+    One that fails in a run, or at the start of a resume, is told of once, and left alone after
+    `FAILURES` in a row; the run goes on: metrics.jsonl has it all.
     """
 
     def __init__(self, run: RunDir, settings: LogSettings) -> None:
@@ -87,7 +89,12 @@ class Trackers:
             try:
                 tracker = LOGGER_TYPE_TO_CLASS[name](project, **OPTIONS[name](run, id_))
                 tracker.start()
-            except Exception as error:
+            except Stopped:
+                raise
+            except (Exception, SystemExit) as error:
+                if run.metrics.exists():  # a resume, as by night after a time limit
+                    _tell(name, f"cannot start ({type(error).__name__}) and is not asked")
+                    continue
                 self.close()
                 # its text could hold a key
                 raise UserError(
@@ -98,52 +105,52 @@ class Trackers:
 
     def write(self, phase: str, step: int, values: Mapping[str, float]) -> None:
         """Logs the numbers of a step under the name of its phase."""
-        self._board(phase).log(dict(values), step=step)
+        self._ask(BOARD, phase, step, lambda: self._board(phase).log(dict(values), step=step))
         rows = {f"{phase}/{name}": value for name, value in values.items()}
         for name, tracker in self._trackers.items():
-            if self._failures[name] == FAILURES:
-                continue
-            try:
-                self._log(name, tracker, phase, step, rows)
-                self._failures[name] = 0
-            except Stopped:
-                raise
-            except Exception as error:
-                self._failures[name] += 1
-                if name not in self._warned:
-                    warnings.warn(
-                        f"{name} did not take the metrics of {phase}, step {step} "
-                        f"({type(error).__name__}); metrics.jsonl has them",
-                        stacklevel=3,
-                    )
-                self._warned.add(name)
-                if self._failures[name] == FAILURES:
-                    warnings.warn(
-                        f"{name} failed {FAILURES} times in a row and is not asked again in this "
-                        "run; metrics.jsonl has all rows",
-                        stacklevel=3,
-                    )
+            self._ask(name, phase, step, partial(self._log, name, tracker, phase, step, rows))
         self._phases.add(phase)
 
     def rewind(self, phase: str, step: int) -> None:
         """Drop what TensorBoard has of the phase from `step` on, which will come again."""
-        if phase in self._boards:
-            self._boards.pop(phase).finish()
-        self._board(phase, purge_step=step)
+
+        def begin() -> None:
+            if phase in self._boards:
+                self._boards.pop(phase).finish()
+            self._board(phase, purge_step=step)
+
+        self._ask(BOARD, phase, step, begin)
+
+    def _ask(self, name: str, phase: str, step: int, log: Callable[[], object]) -> None:
+        """Let a tracker log; one that fails is told of once."""
+        if self._failures[name] == FAILURES:
+            return
+        try:
+            log()
+            self._failures[name] = 0
+        except Stopped:
+            raise
+        except (Exception, SystemExit) as error:
+            self._failures[name] += 1
+            if name not in self._warned:
+                kind = type(error).__name__
+                _tell(name, f"did not take the metrics of {phase}, step {step} ({kind})")
+            self._warned.add(name)
+            if self._failures[name] == FAILURES:
+                _tell(name, f"failed {FAILURES} times in a row and is not asked again in this run")
 
     def close(self) -> None:
         """Sends what is left."""
-        for name, tracker in (*self._boards.items(), *self._trackers.items()):
+        boards = [(BOARD, board) for board in self._boards.values()]
+        for name, tracker in (*boards, *self._trackers.items()):
             try:
                 tracker.finish()
             except Stopped:
                 raise
-            except Exception as error:
-                # its text could hold a key
-                warnings.warn(
-                    f"{name} did not end well ({type(error).__name__}); metrics.jsonl has all rows",
-                    stacklevel=2,
-                )
+            except (Exception, SystemExit) as error:
+                if name not in self._warned:
+                    _tell(name, f"did not end well ({type(error).__name__})")
+                self._warned.add(name)
 
     def _board(self, phase: str, purge_step: int | None = None) -> TensorBoardTracker:
         if phase not in self._boards:
@@ -165,6 +172,11 @@ class Trackers:
             tracker.tracker.define_metric(axis)
             tracker.tracker.define_metric(f"{phase}/*", step_metric=axis)
         tracker.log({axis: step, **rows})
+
+
+def _tell(name: str, how: str) -> None:
+    """Warn of a tracker without its error's text, which could hold a key."""
+    warnings.warn(f"{name} {how}; metrics.jsonl has all rows", stacklevel=5)
 
 
 def _alone() -> None:

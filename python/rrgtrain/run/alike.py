@@ -19,6 +19,7 @@ from pathlib import Path
 import rrgclinical
 import rrgdata
 import rrgkern
+import rrgpolicy
 import rrgtrain
 from rrgdata.settings import DataSettings
 from rrgdata.study import Study
@@ -108,7 +109,7 @@ def require_same_subset(data: DataSettings) -> None:
 def code() -> dict[str, str]:
     """Name the versions that results depend on, and a digest of the packages' own files."""
     digest = hashlib.sha256()
-    for package in (rrgkern, rrgclinical, rrgdata, rrgtrain):
+    for package in (rrgkern, rrgclinical, rrgdata, rrgpolicy, rrgtrain):
         root = Path(str(package.__file__)).parent
         for path in sorted(root.rglob("*.py")):
             digest.update(str(path.relative_to(root)).encode() + path.read_bytes())

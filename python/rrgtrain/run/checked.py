@@ -19,6 +19,7 @@ from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.model_files import check_model_files
 from rrgtrain.schema import PROMPT_STYLES, PolicySettings, Recipe, RolloutSettings
+from rrgtrain.state.files import require_base
 from rrgtrain.train.engines import READERS, require_engine
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit
@@ -102,6 +103,7 @@ def check_start(settings: PolicySettings, engine: str, *, one_image: bool) -> An
         TinyConfig.of(settings)
         return None
     config = read_config(settings.path)
+    require_base(settings.path)
     if engine in READERS:
         require_architecture(
             config, engine, one_image=one_image, device=device, dtype=settings.dtype

@@ -22,6 +22,7 @@ from rrgreport.model_card import Exported, model_card
 from rrgtrain.errors import UserError
 from rrgtrain.run.published import as_published
 from rrgtrain.schema import PROMPT_STYLES
+from rrgtrain.state.files import base_files, require_base
 from rrgtrain.state.remembered import BASE, FILE, INIT, PLACES, TINY, known_base, remembered
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -59,6 +60,7 @@ def export_checkpoint(request: Export) -> Path:
     if request.merge and not adapter:
         raise UserError(f"{request.checkpoint} has no adapter to merge; leave --merge out")
     start = str(Path(request.checkpoint).expanduser()) if adapter else request.checkpoint
+    require_base(start)
     policy = load_policy(start)
     if request.merge:
         _merge(policy, start)
@@ -130,6 +132,7 @@ def _write_trained_for(checkpoint: str, directory: Path) -> None:
     base = known_base(checkpoint)
     if base is not None and not Path(base).is_absolute():
         values[BASE] = base
+    values |= base_files(directory)
     if values:
         text = json.dumps(values, indent=1) + "\n"
         (directory / FILE).write_text(text, encoding="utf-8")

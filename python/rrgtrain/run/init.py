@@ -9,13 +9,21 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rrgclinical.common.files import atomic_write, make_parents, remove_empty, require_file_place
+from rrgclinical.common.files import (
+    atomic_write,
+    make_parents,
+    remove_empty,
+    remove_left,
+    require_file_place,
+)
+from rrgclinical.common.unfinished import is_left_by, mark, unmark
 from rrgdata import ReadSettings
 from rrgdata.sources.guess import guess_source
 from rrgdata.usable import usable
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
+from rrgtrain.state.experiment import digest_of
 
 RECIPE, REWARD, README = "mine.yaml", "mine.py", "README.md"
 _TERM, _WEIGHT = "mine:brevity", 0.5
@@ -34,13 +42,15 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
 
     overrides: settings of data, which the recipe keeps.
     Returns the three commands of README.md. Raises UserError for data that is broken or has no
-    training reports, for another setting, and where one of the files is there.
+    training reports, for another setting, and where one of the files is there that is not of the
+    same call, killed before its end.
     """
     other = next((o for o in overrides if not o.startswith("data.")), None)
     if other is not None:
         raise UserError(f"{other!r} is no setting of data; write it into {folder / RECIPE} later")
     taken = [name for name in (RECIPE, REWARD, README) if os.path.lexists(folder / name)]
-    if taken:
+    call = digest_of([os.path.abspath(root), overrides])
+    if taken and not is_left_by(folder, call):
         raise UserError(f"{folder} holds {', '.join(taken)} already; name another directory")
     require_file_place(folder / RECIPE)
     asked = load_config(Recipe, None, overrides).data
@@ -57,13 +67,17 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
     made = make_parents(folder / RECIPE)
     files = {REWARD: _REWARD_TEXT, RECIPE: recipe, README: _readme(sizes, root, commands)}
     try:
+        mark(folder, call)
         for name, text in files.items():
+            remove_left(folder / name)
             atomic_write(folder / name, text)
     except BaseException:
-        for name in files:  # one alone would stand in the way of the same command
+        for name in files:
             (folder / name).unlink(missing_ok=True)
+        unmark(folder)
         remove_empty(made)
         raise
+    unmark(folder)
     return commands
 
 

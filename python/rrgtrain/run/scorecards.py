@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rrgclinical.common.unfinished import mark, require_free, unmark
 from rrgclinical.metrics.registry import METRICS, measurable
 from rrgclinical.scorecard import (
     FILES,
@@ -30,7 +31,6 @@ from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rewards.model_files import missing_files
 from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
 from rrgtrain.state.experiment import digest_of
-from rrgtrain.state.unfinished import mark, require_free, unmark
 from rrgtrain.train.evaluate import Evaluation, truth_is_read
 
 MADE = (*FILES, "summary.json", "report.html")

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -59,13 +60,22 @@ def require_same_start(before: Mapping[str, str], now: Mapping[str, str]) -> Non
 _MEND = "put it back as the run wrote it, or start a new run (settings go behind --resume)"
 
 
-def require_whole(run: RunDir) -> None:
-    """Raise UserError where config.yaml lacks a setting, as a file that was cut short does."""
+def require_whole(run: RunDir, start: str) -> None:
+    """Raise UserError where config.yaml lacks a setting, as a file that was cut short does.
+
+    Or where `start`, which is policy.path, was a directory when the run began, and is none.
+    """
     begun = CheckpointStore(run.resume, 1).about().get("settings", {})
     written = {key for key, _ in leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
     for key in begun:
         if key not in written and not key.startswith(_BEGUN_FROM):
             raise UserError(f"{run.config} lacks {key}: it was cut short or changed; {_MEND}")
+    begun_there = any(key.startswith(f"{_BEGUN_FROM}policy.path: ") for key in begun)
+    if begun_there and not Path(start).expanduser().is_dir():
+        raise UserError(
+            f"no directory policy.path={start}, from which the run in {run.path} began; put it "
+            "back, or give its new place behind --resume: policy.path=DIR"
+        )
 
 
 def require_settled(run: RunDir, now: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,18 @@ from rrgclinical.common.resolve import own_files
 from rrgclinical.common.shown import hidden
 from rrgpolicy.model.load import base_of_adapter
 from rrgpolicy.model.whole import fetch
+from rrgtrain.errors import UserError
 from rrgtrain.schema import PROMPT_STYLES, PolicySettings, RewardSettings, RlSettings
-from rrgtrain.state.remembered import FILE, TINY, known_base
+from rrgtrain.state.remembered import FILE, TINY, known_base, read_remembered
 
 # Settings that may name functions of one's own.
 _CODE = (
     *("reward.terms", "reward.labeller", "reward.extractor", "edit.extractor"),
     *("token_weights.labeller", "rl.algorithm"),
 )
+_OF_BASE = " of its base"
+BASE_FILES = "base_files"
+"""Key of rrgtrain.json for a digest of the files that an adapter was trained on."""
 _READ = (*WEIGHTS, ".json", ".jinja", ".txt", ".model")
 
 
@@ -63,5 +68,23 @@ def file_digests(checkpoint: str) -> dict[str, str]:
     digests = fetch(checkpoint, lambda: {f.name: file_digest(f) for f in files if f.is_file()})
     if (path / "adapter_config.json").is_file():
         base = file_digests(base_of_adapter(str(path)))
-        digests |= {f"{name} of its base": digest for name, digest in base.items()}
+        digests |= {f"{name}{_OF_BASE}": digest for name, digest in base.items()}
     return digests
+
+
+def base_files(checkpoint: str | Path) -> dict[str, str]:
+    """Digest an adapter's base, as rrgtrain.json keeps it; empty where none is here."""
+    files = file_digests(str(checkpoint)).items()
+    own = "".join(f"{name} {digest}\n" for name, digest in files if name.endswith(_OF_BASE))
+    return {BASE_FILES: hashlib.sha256(own.encode()).hexdigest()[:16]} if own else {}
+
+
+def require_base(checkpoint: str) -> None:
+    """Raise UserError for an adapter whose base has other files than when it was trained."""
+    file = Path(checkpoint).expanduser() / FILE
+    before = read_remembered(file).get(BASE_FILES) if file.is_file() else None
+    if before and base_files(checkpoint).get(BASE_FILES, before) != before:
+        raise UserError(
+            f"{base_of_adapter(checkpoint)} has other files than when the adapter in {checkpoint} "
+            "was trained on it; put them back"
+        )

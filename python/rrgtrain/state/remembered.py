@@ -79,7 +79,7 @@ def known_base(start: str, work: Path = Path()) -> str | None:
         return str((work / INIT).resolve())
     path = Path(start).expanduser()
     if (path / FILE).is_file():
-        return _read(path / FILE).get(BASE)
+        return read_remembered(path / FILE).get(BASE)
     if (path / "adapter_config.json").is_file():
         return known_base(base_of_adapter(start), work)
     return str(path.resolve()) if path.is_dir() else start
@@ -93,7 +93,7 @@ def remembered(checkpoint: str | Path) -> dict[str, Any]:
     path = Path(checkpoint).expanduser() / FILE
     if not os.path.lexists(path):
         return {}
-    values = _read(path)
+    values = read_remembered(path)
     known = {key: values[key] for key in KEYS if key in values}
     if asking := [key for key, value in known.items() if "${" in json.dumps(value)]:
         # of a checkpoint from anywhere, they would read this machine's environment
@@ -105,7 +105,8 @@ def remembered(checkpoint: str | Path) -> dict[str, Any]:
     return {key: value for key, value in known.items() if key not in asking}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_remembered(path: Path) -> dict[str, Any]:
+    """Read a checkpoint's rrgtrain.json; UserError where it is none."""
     try:
         return dict(json_reader.read(path, dict))
     except (ValueError, OSError) as error:

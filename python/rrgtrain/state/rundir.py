@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rrgclinical.common.errors import not_written
 from rrgclinical.common.files import make_parents, remove_empty, sync_directory
+from rrgclinical.common.unfinished import is_left_by, mark, require_directory, unmark
 from rrgreport.run_files import RunFiles
 from rrgtrain.errors import UserError
-from rrgtrain.state.unfinished import is_left_by, mark, require_directory, unmark
 
 
 class RunDir(RunFiles):

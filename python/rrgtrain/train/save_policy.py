@@ -14,6 +14,7 @@ from rrgpolicy.model.adapters import adapter_state, is_adapted
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
 from rrgpolicy.ranks.sharding import full_state_dict, is_sharded
+from rrgtrain.state.files import base_files
 from rrgtrain.state.remembered import FILE
 
 
@@ -27,7 +28,7 @@ def save_policy(policy: Policy, directory: Path, trained_as: Mapping[str, Any]) 
     if ranks.is_main():
         with atomic_directory(directory) as partial:
             policy.save(partial, weights)
-            text = json.dumps(trained_as, indent=1) + "\n"
+            text = json.dumps({**trained_as, **base_files(partial)}, indent=1) + "\n"
             (partial / FILE).write_text(text, encoding="utf-8")
     ranks.barrier()
 

@@ -324,7 +324,9 @@ def test_a_directory_without_one_table(tmp_path: Path) -> None:
     assert "holds 2 tables (a.csv, b.jsonl); name the file" in refused(tmp_path)
     (tmp_path / "c.xlsx").write_bytes(b"PK")
     assert "wanted a .csv, .tsv or .jsonl file" in refused(tmp_path / "c.xlsx")
-    assert "does not exist; wanted the files of the data set" in refused(tmp_path / "absent")
+    assert "does not exist; wanted the files of the data set (data.root)" in refused(
+        tmp_path / "absent"
+    )
 
 
 def test_a_recipe_names_the_columns(tmp_path: Path) -> None:

@@ -190,6 +190,55 @@ def test_one_that_keeps_failing_is_left_alone(run: RunDir, services: dict[str, S
     assert services["trackio"].finished == 1
 
 
+def test_one_that_cannot_start_ends_no_resume(
+    run: RunDir, services: dict[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is requeued by night ended where the tracker was down."""
+
+    def refused(**_: object) -> None:
+        raise SystemExit(f"no answer for {KEY}")
+
+    settings = LogSettings(trackers={"trackio": "chest", "mlflow": "chest"})
+    RunLog(run, settings).close()
+    monkeypatch.setattr(services["trackio"], "init", refused)
+    with pytest.warns(UserWarning, match="trackio cannot start .SystemExit. and is not") as told:
+        log = RunLog(run, settings)
+    log.write("rl", 0, {"reward": 1.0})
+    log.close()
+    assert len(told) == 1 and KEY not in str(told[0].message)
+    assert len(services["mlflow"].rows) == len(read_metrics(run.metrics)) == 1
+
+
+@pytest.mark.parametrize("part", ["start", "log", "finish"])
+def test_tensorboard_that_fails_is_told_once_and_ends_no_run(
+    part: str, run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with RunLog(run) as log:
+        log.write("rl", 0, {"reward": 1.0})
+        end = log.size
+        log.write("rl", 1, {"reward": 1.0})
+    monkeypatch.setattr(f"accelerate.tracking.TensorBoardTracker.{part}", refused)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with RunLog(run) as log:
+            log.rewind_to(end)
+            for phase in ("rl", "rl_val"):
+                log.write(phase, 1, {"reward": 1.0})
+    assert [str(w.message).split(" (")[0] for w in told] in (
+        ["TensorBoard did not take the metrics of rl, step 1"]
+        + [
+            "TensorBoard failed 3 times in a row and is not asked again in this run; metrics.jsonl "
+            "has all rows"
+        ]
+        * (part == "start"),
+        ["TensorBoard did not end well"],
+    )
+    assert [row["step"] for row in read_metrics(run.metrics)] == [0, 1, 1]
+
+
 def test_one_that_cannot_end_is_told_and_the_others_end(
     run: RunDir, services: dict[str, Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:

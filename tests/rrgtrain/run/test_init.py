@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.run import init
 from rrgtrain.schema import Recipe
-from tests.rrgtrain.runs import TINY_RUN, command
+from tests.rrgtrain.runs import TINY_RUN, At, command
 
 REPORTS = ("The lungs are clear.", "Small left pleural effusion.", "The heart is enlarged.")
 
@@ -128,6 +129,26 @@ def test_a_disk_that_fills_up_leaves_nothing_in_the_way(
     assert "No space left on device" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert main(words) == 0
+
+
+def test_killed_at_any_file_the_same_command_writes_them_all(tmp_path: Path) -> None:
+    """Its first two files stood in the way of the same command, and half ones stayed for ever."""
+    words = ["init", "out", "--data", str(table(tmp_path / "a.csv", images=False))]
+    other = [*words[:-1], str(table(tmp_path / "b.csv", images=False))]
+    assert command("init", "alone", *words[2:], cwd=tmp_path).status == 0
+    for number in (1, 2, 3, 4):
+        at = At("pathlib:Path.replace", number, "SIGKILL")
+        assert command(*words, cwd=tmp_path, at=at).status == -9
+        if number == 4:
+            done = command(*other, cwd=tmp_path)
+            assert done.status == 2 and "already; name another directory" in done.err
+        done = command(*words, cwd=tmp_path)
+        assert done.status == 0, done.err
+        texts = [
+            {p.name: p.read_text() for p in (tmp_path / d).iterdir()} for d in ("alone", "out")
+        ]
+        assert texts[0] == texts[1]
+        shutil.rmtree(tmp_path / "out")
 
 
 def test_a_place_is_looked_at_before_the_data(

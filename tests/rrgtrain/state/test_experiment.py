@@ -32,7 +32,7 @@ def read(run: RunDir, *overrides: str) -> Recipe:
 
 def resumed(run: RunDir) -> None:
     read(run)
-    require_whole(run)
+    require_whole(run, ".")
 
 
 def test_what_may_move_or_change_is_believed(run: RunDir) -> None:
@@ -41,8 +41,16 @@ def test_what_may_move_or_change_is_believed(run: RunDir) -> None:
     again = read(run, *moved)
     require_settled(run, settled(again, FILES))
     dump_config(again, run.config)
-    require_whole(run)
+    require_whole(run, ".")
     require_settled(run, settled(read(run), FILES))
+
+
+def test_a_start_that_is_gone_is_told_with_its_key(run: RunDir) -> None:
+    told = (
+        "no directory policy.path=gone/ck, from which the run in .* behind --resume: policy.path="
+    )
+    with pytest.raises(UserError, match=told):
+        require_whole(run, "gone/ck")
 
 
 def test_a_file_cut_short_is_refused(run: RunDir) -> None:

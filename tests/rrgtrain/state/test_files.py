@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.common.files import file_digest
+from rrgpolicy.model.load import read_config
 from rrgpolicy.model.lora import add_lora
 from rrgtrain.errors import UserError
+from rrgtrain.run.export import Export, export_checkpoint
 from rrgtrain.schema import LoraSettings
-from rrgtrain.state.files import file_digests, start_files
+from rrgtrain.state.files import base_files, file_digests, require_base, start_files
 from rrgtrain.state.remembered import BASE, FILE
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import recipe
@@ -88,6 +90,32 @@ def test_an_adapter_stands_on_its_base(copied: Path, tmp_path: Path) -> None:
     (adapter / "adapter_config.json").write_text(json.dumps(settings))
     with pytest.raises(UserError, match="names no base; set base_model_name_or_path"):
         file_digests(str(adapter))
+
+
+def test_an_adapter_on_another_base_is_refused(copied: Path, tmp_path: Path) -> None:
+    """It was decoded, exported and trained on with whatever lay at its base's place by then."""
+    policy = tiny_policy()
+    add_lora(policy, LoraSettings(rank=2), seed=0)
+    for config in policy.model.peft_config.values():  # type: ignore[union-attr, operator]
+        config.base_model_name_or_path = str(copied)
+    adapter = str(policy.save(tmp_path / "adapter"))
+    (tmp_path / "adapter" / FILE).write_text(json.dumps(base_files(adapter)))
+    require_base(adapter)
+    require_base(str(copied))
+    (copied / FILE).write_text("{}")
+    require_base(adapter)
+    (copied / WEIGHTS).write_bytes((copied / WEIGHTS).read_bytes()[:-1] + b"?")
+    told = f"^{copied} has other files than when the adapter in {adapter} was trained on it; put"
+    with pytest.raises(UserError, match=told):
+        require_base(adapter)
+    with pytest.raises(UserError, match=told):
+        export_checkpoint(Export(adapter, tmp_path / "out", merge=True))
+    shutil.rmtree(copied)
+    told = f"the adapter in {adapter} is of {copied}, which is no checkpoint directory seen from"
+    with pytest.raises(UserError, match=told):
+        read_config(adapter)
+    (tmp_path / "adapter" / FILE).unlink()
+    require_base(adapter)
 
 
 def test_a_file_that_cannot_be_read_is_one_line(

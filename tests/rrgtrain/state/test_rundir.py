@@ -16,11 +16,12 @@ from rrgclinical.common.files import (
     atomic_directory,
     atomic_write,
     remove_directory,
+    remove_left,
     remove_partial,
 )
+from rrgclinical.common.unfinished import unmark
 from rrgtrain.errors import UserError
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.state.unfinished import unmark
 
 
 def test_create_then_refuse_then_resume(tmp_path: Path) -> None:
@@ -213,7 +214,7 @@ def test_a_lock_removed_while_it_is_waited_for_is_made_anew(
 HOLD = """
 import os, sys
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.state.unfinished import unmark
+from rrgclinical.common.unfinished import unmark
 run = RunDir.create(sys.argv[1], resume=True)
 if sys.argv[2] == "fork" and os.fork() == 0:
     print("ready", flush=True)
@@ -273,6 +274,31 @@ def test_atomic_write_replaces_whole_files(tmp_path: Path) -> None:
     atomic_write(target, b"\x00\xff")
     assert target.read_bytes() == b"\x00\xff"
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_half_a_file_of_a_killed_writer_goes_and_that_of_a_living_one_stays(tmp_path: Path) -> None:
+    target = tmp_path / f"{'long' * 20}.svg"
+    left = [tmp_path / f".{target.name[:50]}.{letter * 32}.tmp" for letter in "ab"]
+    others = [tmp_path / f".{'c' * 50}.{'d' * 32}.tmp", tmp_path / f".{target.name[:50]}.notes.tmp"]
+    for path in (*left, *others):
+        path.write_text("half")
+    with left[1].open() as living:
+        fcntl.flock(living, fcntl.LOCK_EX)
+        remove_left(target)
+    atomic_write(target, "whole")
+    assert set(tmp_path.iterdir()) == {target, left[1], *others}
+
+
+def test_a_write_is_locked_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, real = tmp_path / "f", os.fsync
+
+    def meanwhile(handle: int) -> None:
+        remove_left(target)
+        real(handle)
+
+    monkeypatch.setattr("rrgclinical.common.files.os.fsync", meanwhile)
+    atomic_write(target, "whole")
+    assert target.read_text() == "whole"
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(

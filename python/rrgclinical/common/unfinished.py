@@ -1,12 +1,12 @@
-"""Mark what an evaluation has left unfinished, to be begun again."""
+"""Mark what a command has left unfinished, to be begun again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
-from rrgclinical.common.files import atomic_write, require_directory_place
-from rrgtrain.errors import UserError
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import atomic_write, remove_left, require_directory_place
 
 _MARK = ".unfinished"
 
@@ -22,6 +22,7 @@ def mark(out: Path, command: str) -> None:
 
     command: a digest of all that was asked for.
     """
+    remove_left(out / _MARK)
     atomic_write(out / _MARK, command)
 
 
@@ -37,7 +38,7 @@ def require_directory(out: Path) -> None:
     require_directory_place(out)
 
 
-def require_free(out: Path, files: Iterable[str], command: str) -> None:
+def require_free(out: Path, files: Collection[str], command: str) -> None:
     """Raise UserError for a file in the way, or one of `files` in `out`.
 
     Those that this command had left unfinished pass.
@@ -49,3 +50,5 @@ def require_free(out: Path, files: Iterable[str], command: str) -> None:
             f"{out} already holds an evaluation ({', '.join(there)}); name another directory by "
             "--out"
         )
+    for name in files:
+        remove_left(out / name)
