@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from rrgpolicy.model.attention import ATTENTION
 from rrgpolicy.model.families import Family, family_of
+from rrgpolicy.model.families.family import source_of
 from rrgpolicy.ranks.layout import Layout
 
 SHARED_ATTENTION = ("auto", "blocks", "flex", "dense")
@@ -132,7 +134,13 @@ class Backbone:
         if self.left_out:
             bias = torch.zeros_like(weight[:, 0]) if bias is None else bias.detach().clone()
             bias[list(self.left_out)] = -torch.inf
-        return Head(weight, bias, getattr(self.text_config, "final_logit_softcapping", None))
+        return Head(weight, bias, self._cap)
+
+    @property
+    def _cap(self) -> float | None:
+        """The bound of logits: Gemma's, or RecurrentGemma's."""
+        names = ("final_logit_softcapping", "logits_soft_cap")
+        return next((c for name in names if (c := getattr(self.text_config, name, None))), None)
 
     def _of_logits(self, name: str) -> float | None:
         """Read a factor of logits where the model's forward does: not all around a decoder do."""
@@ -140,9 +148,15 @@ class Backbone:
 
     @property
     def scale(self) -> float:
-        """The factor of logits that the configuration names: Cohere's, or 1 / Granite's."""
-        factor = float(self._of_logits("logit_scale") or 1.0)
-        return factor / float(self._of_logits("logits_scaling") or 1.0)
+        """The factor of logits that the configuration names: 1 / Granite's, or another's."""
+        factor = float(self._of_logits("logits_scaling") or 1.0)
+        # HyperCLOVA X has the name from Granite, and multiplies
+        sources = map(source_of, _with_forwards(self.backbone))
+        if not any(re.search(r"\* [\w.]+\.logits_scaling", source) for source in sources):
+            factor = 1.0 / factor
+        for name in ("logit_scale", "lm_head_multiplier", "output_multiplier"):
+            factor *= float(self._of_logits(name) or 1.0)
+        return factor
 
     @property
     def has_windows(self) -> bool:
@@ -216,10 +230,15 @@ class Backbone:
         return self.sharing or ("row" if self.family.packed else "none")
 
 
+def _with_forwards(module: nn.Module) -> list[type]:
+    """List the classes of a module that have a forward; FSDP puts one of its own before them."""
+    return [kind for kind in type(module).__mro__ if "forward" in vars(kind)]
+
+
 def _reads(module: nn.Module, *names: str) -> bool:
     """Tell if the module's forward names one of these."""
-    kinds = (vars(kind).get("forward") for kind in type(module).__mro__)
-    codes = (inspect.unwrap(forward).__code__ for forward in kinds if forward is not None)
+    forwards = (vars(kind)["forward"] for kind in _with_forwards(module))
+    codes = (inspect.unwrap(forward).__code__ for forward in forwards)
     return any(name in code.co_names for code in codes for name in names)
 
 

@@ -216,11 +216,16 @@ def _pairs(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> tuple[Pairs,
 
     first, *others = sorted(prompts[:2], key=lambda p: -len(p.images.get("pixel_values", ())))
     window = _window(backbone.text_config)
-    longest = max(map(len, (p.input_ids for p in prompts))) + 16
+    of_examples = max(map(len, (p.input_ids for p in prompts)))
+    longest = of_examples + 16
     limit = None
     if window is not None and window + 16 > longest:
         limit = None if window + 16 <= LONGEST else longest
         longest = window + 16 if limit is None else longest
+    if (turn := _turn(backbone.text_config)) is not None:
+        room = turn - max(map(max, COMPLETIONS))  # all sequences of a prompt on one side of it
+        longest = min(longest, room) if of_examples <= room else max(longest, turn + 1)
+        limit = turn if limit is None else min(limit, turn)
     first = _extended(backbone, first, text(longest - len(first.input_ids)))
     shorter = others[0] if others else _extended(backbone, first.one_token(), text(13))
     members = [[text(length) for length in lengths] for lengths in COMPLETIONS]
@@ -242,12 +247,31 @@ def _words(backbone: Backbone, prompt: EncodedPrompt) -> Tensor:
 
 
 def _window(text: Any) -> int | None:
-    """Count the tokens that the layers with the widest window see; None without windows."""
+    """Count the tokens that the layers with the widest window see; None without windows.
+
+    Doge's and DeepSeek's choose so many among all.
+    """
     kinds = set(getattr(text, "layer_types", None) or ())
-    if kinds and not kinds & {"sliding_attention", "chunked_attention"}:
-        return None
-    sizes = (getattr(text, n, None) for n in ("sliding_window", "attention_chunk_size"))
+    names = ["keep_window_size", "index_topk"]
+    if not kinds or any(re.search("sliding|chunked", kind) for kind in kinds):
+        names += ["sliding_window", "sliding_window_size", "attention_chunk_size"]
+    sizes = (getattr(text, name, None) for name in names)
     return max((s for s in sizes if isinstance(s, int)), default=None)
+
+
+def _turn(text: Any) -> int | None:
+    """Count the tokens up to which rope turns each by its place alone; None for any number.
+
+    Beyond, all keys of a forward turn otherwise, by its longest sequence: those of a shorter one
+    beside it too, and not those of a cache.
+    """
+    rope = getattr(text, "rope_parameters", None) or {}
+    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    ropes = [part for part in parts if part.get("rope_type") in ("longrope", "dynamic")]
+    lengths = [part.get("original_max_position_embeddings") for part in ropes]
+    lengths += [getattr(text, "max_position_embeddings", None) for _ in ropes]
+    # a cache's members have two tokens at least
+    return min((n - 1 for n in lengths if isinstance(n, int)), default=None)
 
 
 def _extended(backbone: Backbone, prompt: EncodedPrompt, more: Tensor) -> EncodedPrompt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from rrgpolicy.model.cache import Behind, PromptStates
 from rrgpolicy.model.families import Family
 from rrgpolicy.model.load import checkpoint_layers
 from rrgpolicy.model.own_forward import with_tokens
-from rrgpolicy.model.probe import NoWay, Probed, probe
+from rrgpolicy.model.probe import NoWay, Probed, _window, probe
 from rrgpolicy.model.prompt import EncodedPrompt
 from tests.rrgpolicy.model.families import SORTS, WINDOW, backbone, build, forwards, prompt
 from tests.rrgpolicy.model.table_of_families import PAGE, written
@@ -201,6 +202,39 @@ def test_a_window_too_long_to_cross_bounds_the_prompts(monkeypatch: pytest.Monke
         forward.hidden_states(subject, [long], [[torch.arange(7)]])
     forward.hidden_states(subject, [long], [[torch.arange(6)]])
     assert Probed("none", "auto", 0.0, 0.0).tokens is None
+
+
+@pytest.mark.parametrize("kind", ["longrope", "dynamic"])
+def test_a_rope_that_turns_with_length_bounds_the_prompts(kind: str) -> None:
+    """One long sequence would turn the keys of each other in its row."""
+    rope = {"rope_type": kind, "rope_theta": 10000.0, "factor": 4.0}
+    if kind == "longrope":
+        rope |= {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+        rope |= {"original_max_position_embeddings": 40}
+    sizes = {"rope_parameters": rope, "max_position_embeddings": 40}
+    subject = backbone(build("qwen3", torch.float32, **sizes))
+    for longest in (50, 38, 20):  # beyond, a dynamic one turns with each token
+        found = probe(subject, [prompt(subject, "qwen3", 0, n, n) for n in (longest, 12)])
+        is_one = kind == "longrope" or longest == 20
+        assert (found.way, found.tokens) == (("row", 39) if is_one else ("none", None))
+    found.applied(subject)
+    prompts = [prompt(subject, "qwen3", 0, n) for n in (35, 20)]
+    with pytest.raises(UserError, match="has 40 tokens, and sharing was probed up to 39"):
+        forward.hidden_states(subject, prompts, [[torch.arange(5)]] * 2)
+    forward.hidden_states(subject, prompts, [[torch.arange(4)]] * 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "tokens"),
+    [
+        ({"layer_types": ["full_attention"], "sliding_window": 7}, None),
+        ({"layer_types": ["hybrid_sliding", "hybrid"], "sliding_window_size": 7}, 7),
+        ({"layer_types": ["full_attention"], "keep_window_size": 9}, 9),
+        ({"index_topk": 8, "sliding_window": None}, 8),
+    ],
+)
+def test_what_a_layer_leaves_out_is_a_window(names: dict[str, Any], tokens: int | None) -> None:
+    assert _window(SimpleNamespace(**names)) == tokens
 
 
 def test_prompts_of_the_probe_cross_the_window() -> None:

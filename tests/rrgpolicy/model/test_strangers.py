@@ -18,7 +18,7 @@ from rrgpolicy.model.policy import ids_of_images
 from rrgpolicy.model.probe import NoWay
 from rrgpolicy.model.shared_prefix import shared_prefix_logps
 from tests.rrgpolicy.model.common import text_directory
-from tests.rrgpolicy.model.families import TEXT, TOWER, build, text_alone
+from tests.rrgpolicy.model.families import SORTS, TEXT, TOWER, build, text_alone
 
 SIZES: dict[str, Any] = {
     **{"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
@@ -119,6 +119,51 @@ def test_a_decoders_scale_counts_where_the_model_around_it_applies_it() -> None:
     assert model.config.text_config.logit_scale == 0.0625
     prompt = shown(4, 1)
     assert way_of(model, **prompt) == "row"
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "sizes"),
+    [
+        ("RecurrentGemma", "row", {"logits_soft_cap": 2.0, "block_types": ["attention"]}),
+        ("HyperCLOVAX", "row", {"logits_scaling": 0.5}),
+        ("Granite", "row", {"logits_scaling": 0.5}),
+        ("FalconH1", "cache", {"lm_head_multiplier": 0.5, "mamba_d_ssm": 64, "mamba_n_heads": 4}),
+    ],
+)
+def test_a_head_has_the_cap_and_the_factor_that_its_family_names(
+    kind: str, way: str, sizes: dict[str, Any]
+) -> None:
+    more = {"intermediate_size": 48, "num_key_value_heads": 2, "initializer_range": 0.3}
+    model = model_of(kind, **{**more, **sizes})
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(3.0)
+    assert way_of(model) == way
+
+
+def test_a_decoder_alone_is_of_the_family_it_was_made_for() -> None:
+    sort = SORTS["llama4"]
+    config = transformers.Llama4TextConfig(**{**TEXT, **sort.text})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.Llama4ForCausalLM(config).train()
+    assert way_of(model) == "cache"
+
+
+def test_features_of_images_are_found_within_a_model() -> None:
+    """Janus has no `get_image_features` of its own."""
+    tower = {**TOWER, "projection_dim": 64, "num_image_tokens": 16, "mlp_ratio": 2.0}
+    drawer = {"base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1, "num_patches": 4}
+    drawer |= {"embed_dim": 4, "num_embeddings": 8, "latent_channels": 8}
+    config = transformers.JanusConfig(
+        text_config={**TEXT, "model_type": "llama"},
+        vision_config=tower,
+        vq_config={**drawer, "projection_dim": 64, "image_token_embed_dim": 64},
+        image_token_id=90,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.JanusForConditionalGeneration(config).train()
+    assert way_of(model, **shown(16, 1)) == "row"
 
 
 def test_a_prompt_may_begin_with_an_image_and_no_report_sees_ahead() -> None:

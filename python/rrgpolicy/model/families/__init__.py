@@ -19,7 +19,9 @@ def family_of(config: Any) -> Family:
 
 @functools.cache
 def _named(name: str) -> Family:
-    if not name.isidentifier() or find_spec(f"{__name__}.{name}") is None:
-        return Family()
-    family: Family = import_module(f"{__name__}.{name}").FAMILY
-    return family
+    # a decoder that stands alone is of the family that it was made for
+    for own in (name, name.removesuffix("_text")):
+        if own.isidentifier() and find_spec(f"{__name__}.{own}") is not None:
+            family: Family = import_module(f"{__name__}.{own}").FAMILY
+            return family
+    return Family()

@@ -35,7 +35,10 @@ class Family:
 
     def decoder(self, model: Any) -> Any:
         """The module whose `.layers` are sharded and adapted."""
-        return model.get_decoder()
+        decoder = model.get_decoder()
+        # BLIP-2's and Llama 4's is a model with a head
+        within = (decoder, decoder.get_decoder(), getattr(decoder, "model", None))
+        return next((module for module in within if hasattr(module, "layers")), decoder)
 
     def lora_targets(self, model: Any) -> list[str] | str:
         """Name the modules that take an adapter: each Linear in the decoder's layers.
@@ -69,9 +72,12 @@ class Family:
 
         images: the arguments of the forward that are neither ids nor of tokens.
         """
-        takes = inspect.signature(model.get_image_features).parameters
+        # Janus has it within alone, and VideoLLaMA 3 hands on what its signature does not name
+        inner = getattr(model, "model", None)
+        find = getattr(inner, "get_image_features", None) or model.get_image_features
+        takes = inspect.signature(find).parameters
         chosen = {k: v for k, v in images.items() if k in takes}
-        output = model.get_image_features(**chosen, return_dict=True)
+        output = find(**chosen, return_dict=True)
         values = {name: getattr(output, name, None) for name in _FEATURES}  # not the tower's states
         return type(output)(**{name: value for name, value in values.items() if value is not None})
 
@@ -92,13 +98,14 @@ def _as_weights(parent: nn.Module) -> list[nn.Module]:
     """
     children = [(n, m) for n, m in parent.named_children() if isinstance(m, nn.Linear)]
     kind: Any = type(parent)
-    source = _source(kind) if children else ""
+    source = source_of(kind) if children else ""
     reads = r"self\.{}\.weight\b(?!\.(?:dtype|device|shape))"
     return [m for n, m in children if re.search(reads.format(re.escape(n)), source)]
 
 
 @functools.cache
-def _source(kind: Any) -> str:
+def source_of(kind: Any) -> str:
+    """Read the code of a class; empty where none is to be had."""
     try:
         return inspect.getsource(kind)
     except (OSError, TypeError):  # a class that no file holds

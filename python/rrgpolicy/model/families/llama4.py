@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rrgpolicy.model.families.family import Family
 
 
@@ -11,10 +9,6 @@ class Llama4(Family):
     """One group a row; its forward takes no features in place of pixels."""
 
     joins = False
-
-    def decoder(self, model: Any) -> Any:
-        text = getattr(model, "language_model", model)
-        return text.model
 
 
 FAMILY = Llama4()
