@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 BLOCKS = "p|li|ul|ol|dl|dt|dd|div|tr|td|th|hr|table|tbody|thead|section|body|html|pre|h[1-6]"
+BLOCKS += "|paragraph|list|item|caption|text|abstracttext|blockquote|center"
 """Each is a paragraph of its own."""
-WITHIN = "b|i|u|em|strong|small|sub|sup|wbr"
+WITHIN = "b|i|u|em|strong|small|sub|sup|wbr|mark|ins|code|abbr|cite|dfn|kbd|tt|var"
 """Part no word."""
-APART = "span|font|a"
+APART = "span|font|a|content|linkhtml"
 """Part two words."""

@@ -26,6 +26,8 @@ from rrgclinical.rules.mention import Draft, Mention, Named
 from rrgclinical.rules.scopes import Scopes
 from rrgclinical.rules.told_apart import told_apart
 
+_QUOTES = re.compile(r"\n[^\S\n]*(?:[|;]|//)")
+"""Marks of a quotation that each of its lines begins with."""
 _LETTERS = {**LIGATURES, ord("&"): " and "}
 _SIGNS = re.compile(f"[{JOINER}{''.join(map(chr, _LETTERS))}]")
 """What is not read as it stands: nothing within a word, or several letters."""
@@ -57,7 +59,7 @@ _LOCATIVE = 3
 @lru_cache(maxsize=_CACHE_SENTENCES)
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
     """The mentions of `sentence`, by position, whatever its white space."""
-    text = plain(sentence).replace("\n", " ")
+    text = _QUOTES.sub(lambda mark: " " * len(mark[0]), plain(sentence)).replace("\n", " ")
     answered = _ANSWERED.sub(_answered, text)
     question = _QUESTION_DENIED.search(text)
     if question is not None and answered != text:

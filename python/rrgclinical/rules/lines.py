@@ -11,7 +11,7 @@ import itertools
 import re
 from collections import Counter
 
-from rrgclinical.rules.hyphens import SOFT, unbroken
+from rrgclinical.rules.hyphens import SOFT, unbroken, unquoted
 from rrgclinical.rules.signs import (
     EXCELS,
     MAY_BE_ODD,
@@ -32,7 +32,7 @@ LIGATURES = str.maketrans(
         "\ufb02": "fl",
         "\ufb03": "ffi",
         "\ufb04": "ffl",
-        "\ufb06": "st",
+        **dict.fromkeys(("\ufb05", "\ufb06"), "st"),
     }
 )
 """The letters of a sign that pages are set with, and text copied from them has."""
@@ -48,7 +48,7 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 _RULE = re.compile(r"[-=*~#]{3,}")
-_ESCAPED = frozenset({"entity", "garbled", "delimiter", "hex"})
+_ESCAPED = frozenset({"entity", "bare", "garbled", "delimiter", "hex", "quoted", "json"})
 _STOPPED = re.compile(r"[.!?;\u2026][\"')\]]*$")
 _INNER_STOP = re.compile(r"[^\W\d_]{3}[.!?][\"')\]]* *[^\W_]")
 
@@ -61,7 +61,7 @@ BULLETS += "".join(map(chr, range(0x2460, 0x2474)))
 _DASHES = "-\u2013\u2014"
 _MARKER = re.compile(
     rf"(?P<dot>[{_DOTS}]|\*+)(?= *\S)|(?P<dash>[{_DASHES}])(?=[ ]*[^\W_])"
-    r"|(?P<sign>[+>#~]|[-=]+>)(?= *[^\W\d_])|(?P<o>[oO])(?= )"
+    r"|(?P<sign>(?:[-+] )?\[[x ]?\]|[+>#~]|[-=]+>)(?= *[^\W\d_])|(?P<o>[oO])(?= )"
     r"|(?P<number>[(\[]?\d{1,2}[.)\]])(?=\s|[^\W\d_]|$)"
     r"|(?P<letter>\(?(?:[a-z]|[ivx]{2,4})[.)])(?= *[^\W_])",
     re.IGNORECASE,
@@ -119,6 +119,7 @@ _MAY_CONTINUE = _words(
     as may might could can should not
     """
 )
+CONTINUES = _CONTINUES | _MAY_CONTINUE
 OPENS = _words(
     """
     no there this these it the heart lungs
@@ -139,7 +140,8 @@ _FULL = 40
 
 def plain(text: str) -> str:
     """`text` in as many characters: line feeds, blanks, stops, and nothing without a width."""
-    return unbroken(ODD.sub(_replaced, text) if _may_be_odd(text) else text, JOINER)
+    text = ODD.sub(_replaced, text) if _may_be_odd(text) else text
+    return unbroken(unquoted(text, " "), JOINER)
 
 
 def plain_lines(text: str) -> str:
@@ -149,7 +151,8 @@ def plain_lines(text: str) -> str:
     and stops stay as they are.
     """
     odd = _may_be_odd(text)
-    return unbroken(ODD.sub(_unescaped, text).translate(LIGATURES) if odd else text, "")
+    text = ODD.sub(_unescaped, text).translate(LIGATURES) if odd else text
+    return unbroken(unquoted(text, ""), "")
 
 
 def _may_be_odd(text: str) -> bool:
@@ -293,7 +296,7 @@ class Lines:
             if _COMPOUND.match(rest.lower()) or (leads_on(before) and not several):
                 return False
         said = _LAST.search(before[-_ENDING:])
-        if marker["number"] and said and said[0].lower() in _LEADING:
+        if (marker["number"] or marker["sign"]) and said and said[0].lower() in _LEADING:
             return False
         if marker["o"] and said and said[0].lower() in ("y", "yr", "year"):
             return False
@@ -384,7 +387,7 @@ def _modifies(line: str) -> bool:
 
 def _continues(line: str, cased: bool) -> bool:
     first = _first(line)
-    return first[:1].islower() if cased else first.lower() in _CONTINUES | _MAY_CONTINUE
+    return first[:1].islower() if cased else first.lower() in CONTINUES
 
 
 def _first(line: str) -> str:

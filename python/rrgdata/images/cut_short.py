@@ -3,19 +3,28 @@
 libjpeg makes the blocks that are missing grey, and Pillow passes its warning over. So where the
 last pixel is of that grey, the pixels are decoded once more without the end marker: those that are
 there come out, and those that are missing do not. Not found out are a few missing blocks or bits at
-the end, and whatever is of several scans, progressive JPEGs above all: they get coarse. Nor are
-12-bit and lossless JPEG, JPEG-LS and JPEG 2000, of which the end marker alone is looked for.
+the end. A progressive JPEG gets coarse instead: a scan that would refine it is missing, which the
+headers of the scans tell, or bits of the last one are, and then noise before the end marker shows,
+which is passed over otherwise. Of 12-bit and lossless JPEG, JPEG-LS and JPEG 2000 the end marker
+alone is looked for.
 """
 
 from __future__ import annotations
 
 import io
+import random
 from contextlib import suppress
 
+import numpy as np
 from PIL import Image
 
 from rrgdata.images.endings import IN_SCAN, JPEG_END, SCANS, jpeg_segments
 
+NOISE = random.Random(0).randbytes(4096).replace(b"\xff", b"\x55")
+"""Bits of any kind, and no marker."""
+PROGRESSIVE = 0xC2
+"""Second byte of the marker of a frame whose scans refine each other."""
+COEFFICIENTS, UNSENT = 64, 99
 GREY = 128
 """A sample of a block without coefficients, in 8 bits."""
 SEQUENTIAL = (0xC0, 0xC1)
@@ -60,3 +69,51 @@ def is_cut_short(data: bytes) -> bool:
         # what was not decoded is black: room is made of zeros
         image.tile = []
         return not is_suspect(image)
+
+
+def is_coarse(data: bytes, image: Image.Image) -> bool:
+    """Tell whether scans, or bits of the last one, are missing of a decoded progressive JPEG."""
+    left: dict[int, list[int]] = {}
+    place = len(data)
+    for kind, begin in jpeg_segments(data):
+        if kind == PROGRESSIVE:
+            count = data[begin + 7]
+            # the bits that a coefficient lacks
+            left = {
+                number: [UNSENT] * COEFFICIENTS for number in data[begin + 8 :][: 3 * count : 3]
+            }
+        place = begin
+    kind = SCANS[0]
+    while kind != JPEG_END[1]:
+        length = int.from_bytes(data[place : place + 2], "big")
+        if kind == SCANS[0] and not _refine(left, data[place + 2 : place + length]):
+            return False
+        marker = IN_SCAN.search(data, place + length)
+        if marker is None:
+            return True
+        kind, place = data[marker.start() + 1], marker.end()
+    if any(map(any, left.values())):
+        return True
+    end = place - len(JPEG_END)
+    noisy = io.BytesIO(data[:end] + NOISE + data[end:])
+    with suppress(OSError), Image.open(noisy, formats=("JPEG",)) as again:
+        scale = round(again.width / image.width)
+        again.draft(image.mode, (again.width // scale, again.height // scale))
+        again.load()
+        return not np.array_equal(np.asarray(again), np.asarray(image))
+    return True
+
+
+def _refine(left: dict[int, list[int]], header: bytes) -> bool:
+    """Write the bits that the coefficients lack behind a scan, by its header (T.81 B.2.3).
+
+    False for one that does not go on where the last one ended: decoders differ in what they show.
+    """
+    count = header[0] if header else 0
+    first, last, bits = header[1 + 2 * count :][:3].ljust(3, b"\0")
+    goes_on = True
+    for lacking in (left[number] for number in header[1:][: 2 * count : 2] if number in left):
+        for place in range(first, min(last, COEFFICIENTS - 1) + 1):
+            goes_on = goes_on and lacking[place] == (bits >> 4 or UNSENT)
+            lacking[place] = bits & 15
+    return goes_on

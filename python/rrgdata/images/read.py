@@ -32,7 +32,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
-from rrgdata.images.cut_short import is_cut_short, is_suspect
+from rrgdata.images.cut_short import is_coarse, is_cut_short, is_suspect
 from rrgdata.images.dicom import dicom_area, is_dicom, read_dicom
 from rrgdata.images.endings import check_jpeg_beginning, jpeg_ends, png_ends
 from rrgdata.images.grey import to_8_bits
@@ -152,7 +152,7 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]
         if image.format == "JPEG" and area is not None:
             _decode_smaller(image, area)
         image.load()
-        if image.format == "JPEG" and is_suspect(image) and is_cut_short(file.read_bytes()):
+        if _is_closed_early(file, image):
             raise UserError(
                 f"{file}: the JPEG is truncated, though it has an end; copy the original again"
             )
@@ -210,6 +210,15 @@ def _is_whole(file: Path, image: Image.Image) -> bool:
         return jpeg_ends(file.read_bytes())
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
+
+
+def _is_closed_early(file: Path, image: Image.Image) -> bool:
+    """Tell whether the pixels of a decoded JPEG break off before its end marker."""
+    if image.format != "JPEG":
+        return False
+    if "progressive" in image.info:
+        return is_coarse(file.read_bytes(), image)
+    return is_suspect(image) and is_cut_short(file.read_bytes())
 
 
 def _is_deep(image: Image.Image) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from pydicom.uid import JPEGBaseline8Bit
 
+from rrgdata.images.read import read_image
 from tests.rrgdata.dicom_files import encapsulated, read, refused, write
 
 ROWS, COLUMNS = 203, 150
@@ -28,6 +29,24 @@ def encoded(pixels: np.ndarray, mode: str, coding: str) -> bytes:
     stream = io.BytesIO()
     Image.fromarray(pixels).convert(mode).save(stream, "JPEG", **CODINGS[coding])
     return stream.getvalue()
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_a_progressive_jpeg_with_an_end_is_refused(tmp_path: Path, mode: str, coding: str) -> None:
+    stream, path = io.BytesIO(), tmp_path / "a.jpg"
+    Image.fromarray(GREY).convert(mode).save(stream, "JPEG", progressive=True, **CODINGS[coding])
+    jpeg = stream.getvalue()
+    path.write_bytes(jpeg)
+    assert read_image(path, 300).height < ROWS  # decoded smaller
+    shape = read(path).shape
+    scans = [place for place in range(len(jpeg)) if jpeg[place : place + 2] == b"\xff\xda"]
+    half = [int(len(jpeg) * share) for share in (0.4, 0.8, 0.97, 0.999)]
+    for end in (*scans[2:], *half, len(jpeg) - 12):
+        path.write_bytes(jpeg[:end].rstrip(b"\xff") + b"\xff\xd9")
+        refused(path, "truncated")
+    path.write_bytes(jpeg[:-2] + bytes(9) + jpeg[-2:] + bytes(5000))
+    assert read(path).shape == shape
 
 
 def in_dicom(path: Path, jpeg: bytes) -> Path:
