@@ -59,7 +59,9 @@ _LOCATIVE = 3
 @lru_cache(maxsize=_CACHE_SENTENCES)
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
     """The mentions of `sentence`, by position, whatever its white space."""
-    text = _QUOTES.sub(lambda mark: " " * len(mark[0]), plain(sentence)).replace("\n", " ")
+    if "\n" in sentence:
+        sentence = _QUOTES.sub(lambda mark: "\n".ljust(len(mark[0])), sentence)
+    text = plain(sentence).replace("\n", " ")
     answered = _ANSWERED.sub(_answered, text)
     question = _QUESTION_DENIED.search(text)
     if question is not None and answered != text:

@@ -1,4 +1,4 @@
-"""Words that a hyphen parts at the end of a line, and marks that quote each line."""
+"""Join words that a line's end parts; drop marks that quote lines."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def unquoted(text: str, fill: str) -> str:
 
     Not so where no line holds a stop within: list items; nor for the rows of a table.
     """
-    if _QUOTE.match(text) is None or not INNER_STOP.search(text):
+    if "\n" not in text or _QUOTE.match(text) is None or not INNER_STOP.search(text):
         return text
     lines = [line for line in text.split("\n") if line.strip()]
     if len(lines) < 2 or not all(map(_QUOTE.match, lines)) or lines[0].rstrip().endswith("|"):

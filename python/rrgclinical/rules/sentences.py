@@ -88,7 +88,7 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     latest = _Latest(text, spans)
     lines: Lines | None = None
-    start, mark = 0, _stops(text)
+    start, mark = 0, None
     for match in _CANDIDATE.finditer(text):
         low, high = match.span()
         if text[low - 1 : low].isdigit():
@@ -105,6 +105,7 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
             _append(spans, text, start, low)
             start = high
         elif text[low] in _MARKS:
+            mark = _stops(text) if mark is None else mark
             if text[low] == mark and _parts(text, low):
                 _append(spans, text, start, low)
                 start = high

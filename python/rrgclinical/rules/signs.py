@@ -127,7 +127,7 @@ _LINES_OF_ONE = r"(?<=[^\s\d(\[=<>/])~(?=~{0,3}(?:[^\W\d_]|\d{1,2}[.)]))"
 _ANY = "|".join({**_SIGNS, "repeated": _LINES_OF_ONE}.values())
 # A line feed alone stands as it is. A search looks at each blank once: nothing is given back.
 _RUN = rf"(?:(?:\n(?=(?:{_GAP})*+(?!\n)(?:{_ANY}))|(?!\n)(?:{_ANY}))(?:(?:{_GAP})*+(?:{_ANY}))*+)"
-MAY_BE_ODD = re.compile(r"[\x00-\x09\x0b-\x1f<&\\`~\x7f=]|\*\*|\](?=\()|\[[SCPEB]")
+MAY_BE_ODD = re.compile(r"[\x00-\x09\x0b-\x1f<&\\`~\x7f=*\[]")
 EXCELS = "_x000"
 # UTF-8 that was read as Latin-1 or Windows-1252, once or twice: a no-break space, a dash, an
 # apostrophe.

@@ -72,7 +72,7 @@ def is_cut_short(data: bytes) -> bool:
 
 
 def is_coarse(data: bytes, image: Image.Image) -> bool:
-    """Tell whether scans, or bits of the last one, are missing of a decoded progressive JPEG."""
+    """Tell whether a decoded progressive JPEG lacks scans, or bits of its last one."""
     left: dict[int, list[int]] = {}
     place = len(data)
     for kind, begin in jpeg_segments(data):
