@@ -137,6 +137,8 @@ def test_the_site_is_built(site: Path) -> None:
         )
     }
     assert not asked, "a page asks a network"
+    # the logo led to the listing of the folder where a page was opened from the disk
+    assert '<a href="index.html" title="rrgkern"' in built["quick-start.html"]
     assert "\\(" not in built["systems/orapo.html"] and "<math" in built["systems/orapo.html"]
     assert "no-run" not in built["quick-start.html"]
     settings = built["settings.html"]

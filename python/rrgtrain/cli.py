@@ -94,6 +94,8 @@ def understood(words: Sequence[str]) -> argparse.Namespace:
     words = [FROM_HOME.sub(rf"\1{os.path.expanduser('~')}", word) for word in words]
     if bad := bad_word(words):
         top.error(bad)
+    if any(word.startswith("=") for word in words):
+        top.error("a blank stands before '='; settings are written section.key=value, without one")
     if (two := " ".join(words[:2])) in COMMANDS:
         words = [two, *words[2:]]
     options, rest = top.parse_known_args(words)

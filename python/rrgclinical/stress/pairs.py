@@ -26,6 +26,13 @@ class Preferences:
     second: list[str]
     preferred: np.ndarray
 
+    def counts(self) -> str:
+        """Say how many pairs prefer which report: a number misread shows there."""
+        first, second = ((self.preferred * sign > 0).sum() for sign in (1, -1))
+        tied = len(self.preferred) - first - second
+        total = len(self.preferred)
+        return f"{total} pairs: first better in {first}, second in {second}, {tied} tied"
+
 
 @dataclass(frozen=True)
 class PairAgreement:
@@ -55,6 +62,11 @@ def read_pairs(path: Path) -> Preferences:
     if len(rows) > _MOST:
         raise UserError(f"{path} has {len(rows)} pairs; wanted at most {_MOST}")
     preferred = [_preference(row.where, row.get(COLUMNS[3])) for row in rows]
+    if set(preferred) == {1.0, 2.0}:  # each would be read as: the first is better
+        raise UserError(
+            f"{path}: preferred holds 1 and 2 alone; wanted first, second, tie, or by how much the "
+            "first is better: write first and second where the report preferred is meant"
+        )
     if not any(preferred):
         raise UserError(f"{path} has no pair with a preference; all are tied")
     references, first, second = (

@@ -29,7 +29,7 @@ def guess_source(root: Path) -> str:
     Raises UserError, one line, where there is none or more than one, or no such path.
     """
     if not root.exists():
-        raise UserError(f"{root} does not exist; wanted the directory of a data set")
+        raise UserError(f"{root} does not exist; wanted a data set: a directory or a table")
     ask = "name it by data.source=..."
     require_end(root)
     if root.is_file():

@@ -55,13 +55,15 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
         raise UserError("--against plants no errors; leave out --reports, --svg and --strict")
     if options.svg is not None:
         require_drawing(options.svg)
+        if options.svg.suffix.lower() in (".png", ".jpg", ".jpeg", ".pdf"):
+            raise UserError(f"--svg {options.svg}: an SVG is drawn; name a file that ends in .svg")
     rewards = RewardService(recipe.reward)
     terms = list(recipe.reward.terms)
     score = partial(_scored, rewards, terms)
     if options.against is not None:
         pairs = read_pairs(options.against)
         table = agreement_table(score, pairs)
-        print(f"{len(pairs.preferred)} pairs; tau-b with its 95 % interval over pairs\n")
+        print(f"{pairs.counts()}; tau-b with its 95 % interval over pairs\n")
         print(table)
         if "severity" in terms:
             print(caveat(rewards.model("severity").table))

@@ -57,6 +57,20 @@ def pairs_file(tmp_path, preferred):
     return str(path)
 
 
+def test_numbers_that_mean_which_report_are_refused(tmp_path, capsys):
+    # 2 for "the second" was read as: the first is better by 2
+    assert main(["stress", "--against", pairs_file(tmp_path, ["1", "2", "2"])]) == 2
+    assert "preferred holds 1 and 2 alone; wanted first, second, tie" in capsys.readouterr().err
+    assert main(["stress", "--against", pairs_file(tmp_path, ["1", "0", "-2"])]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("3 pairs: first better in 1, second in 1, 1 tied; tau-b")
+
+
+def test_a_drawing_is_an_svg(tmp_path, capsys):
+    assert main(["stress", *FEW, "--svg", str(tmp_path / "dots.png")]) == 2
+    assert "name a file that ends in .svg" in capsys.readouterr().err
+
+
 def test_own_pairs(tmp_path, capsys):
     words = ["reward.terms={severity: 1}"]
     path = pairs_file(tmp_path, ["first", "second", "-2"])
