@@ -185,8 +185,8 @@ def _unescaped(match: re.Match[str]) -> str:
     if match.lastgroup in _ESCAPED:
         return meant(match) or match[0]
     if match["unseen"]:
-        if _is_seen(match):
-            return SOFT
+        if match[0].startswith("**") or _is_seen(match):  # Markdown's may mark a heading
+            return match[0][:2] if match[0][0] == "*" else SOFT
         hidden = UNSEEN_ONE.sub("", match[0])
         before, after = _around(match)
         return " " if hidden and before and before in ".!?:;," and after.isalnum() else ""
