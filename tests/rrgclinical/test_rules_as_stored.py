@@ -6,7 +6,6 @@ Each way over real reports and over all findings, found and denied: labels and e
 from __future__ import annotations
 
 import json
-import quopri
 import re
 from collections.abc import Callable
 
@@ -43,13 +42,9 @@ def marked(before: str, after: str) -> Write:
     return lambda text: WORDS.sub(lambda word: before + word[0] + after, text)
 
 
-def parted(sign: str, before: str = "") -> Write:
+def parted(sign: str) -> Write:
     said = lambda text: [MARK.sub("", one).rstrip(". ") for one in sentences(text)]  # noqa: E731
-    return lambda text: before + sign.join(said(text))
-
-
-def soft_ends(text: str) -> str:
-    return "=\n".join(text[place : place + 60] for place in range(0, len(text), 60))
+    return lambda text: sign.join(said(text))
 
 
 def misread(text: str) -> str:
@@ -62,11 +57,10 @@ def as_json(text: str) -> str:
     return json.dumps(json.dumps(wrapped(70, "\n", str)(text)))
 
 
-LINE_ENDS = ["=0A", "=0D=0A=\n", "_x000D__x000D_\n", "&#13;&#13;\n", "\\\\n", "\\u000a", "\\x0a"]
+LINE_ENDS = ["=0A", "=0D=0A", "_x000D__x000D_\n", "&#13;&#13;\n", "\\\\n", "\\u000a", "\\x0a"]
 LINE_ENDS += ["&amp;lt;br&amp;gt;", "&amp;#10;", "\\\n", "\u2424", "=20\n"]
 ENDS_OF_TEXT = ["</s>", "<|im_end|>", "[SEP]", "<eos>", "\xb6", "\u23ce", "&#x0A;", "</item><item>"]
 BLANKS = [
-    "=20",
     "=C2=A0",
     "&amp;nbsp;",
     "&amp;#160;",
@@ -80,20 +74,15 @@ BLANKS += ["\xc2\xc2 ", "\xc2\xc2\xa0", "\xc3\x82\xc2\xa0", "\xc3\u201a\xc2\xa0"
 HIDDEN = "\x00\x08\x1a\x7f\u061c\u180e\u202a\u202e\u2063\u2066\u206a\ufe0f\ufff9\U000e0020"
 MARKED = [("<mark>", "</mark>"), ("<code>", "</code>"), ("[", "](https://x.org/a)"), ("**", "**")]
 MARKED += [("\x1b[1m", "\x1b[0m"), ("<content ID='f1'>", "</content>")]
-STOPS = ["; ", ";", " | ", "|", " || ", " \xb7 ", " \u2192 ", "; \u200b"]
 LOOKS = dict(zip("aeopcxyi", "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456", strict=True))
 
 WAYS: dict[str, Write] = {
-    **{f"quoted by {m!r}": quoted(m) for m in ("> ", ">", ">> ", "> > ", "| ", "// ", "; ")},
+    **{f"quoted by {m!r}": quoted(m) for m in ("> ", ">", ">> ", "> > ")},
     **{f"wrapped by {end!r}": wrapped(60, end, str.upper) for end in LINE_ENDS},
     **{f"parted by {end!r}": parted(end) for end in ENDS_OF_TEXT},
     **{f"blanks as {b!r}": blanks(b) for b in BLANKS},
     **{f"with {sign!r}": hidden(sign) for sign in HIDDEN},
     **{f"marked by {b!r}": marked(b, a) for b, a in MARKED},
-    **{f"stops as {stop!r}": parted(stop) for stop in STOPS},
-    **{f"box {box!r}": parted(f"\n{box}", box) for box in ("[x] ", "- [x] ", "[X]")},
-    "soft ends": soft_ends,
-    "quoted-printable": lambda text: quopri.encodestring(text.encode()).decode(),
     "bold sentences": lambda text: " ".join(f"**{one}**" for one in sentences(text)),
     "braced": lambda text: " ".join(f"{{{one}}}" for one in sentences(text)),
     "misread": misread,
@@ -124,15 +113,14 @@ def test_real_reports_say_the_same_however_they_are_stored() -> None:
         if len(differing) > max(2, MOST * len(pairs)):
             wrong[name] = (len(differing), differing[0])
     assert not wrong
-    # two texts lack stops of their own, whatever the way
-    assert changed <= 0.003 * COUNT * len(WAYS) / 2
+    assert changed <= 0.003 * COUNT * len(WAYS) / 3
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_finding_is_read(way: str) -> None:
-    stored = [WAYS[way](text) for text in TEMPLATES if way[:5] != "stops" or text.count(".") > 2]
-    plainly = [text for text in TEMPLATES if way[:5] != "stops" or text.count(".") > 2]
-    assert [reading(text) for text in stored] == [reading(text) for text in plainly]
+    stored = [WAYS[way](text) for text in TEMPLATES]
+    plainly = [text for text in TEMPLATES]
+    assert [reading(text) for text in stored] == [reading(text) for text in TEMPLATES]
     for text in stored:
         assert len(plain(text)) == len(text) and plain(plain(text)) == plain(text)
         assert join_lines(join_lines(text)) == join_lines(text)

@@ -134,7 +134,7 @@ def atomic_write(path: str | Path, data: bytes | str, *, private: bool = False) 
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+            partial.replace(path)  # while it is locked: see remove_left
     except BaseException as error:
         with suppress(OSError):
             partial.unlink()
@@ -226,7 +226,8 @@ def remove_left(path: Path) -> None:
     for part in path.parent.glob(f".{glob.escape(path.name[:50])}*.tmp"):
         ours = re.fullmatch(r"(.+)\.[0-9a-f]{32}\.tmp", part.name.removeprefix("."))
         plain = (part.is_dir() or part.is_file()) and not part.is_symlink()
-        if ours and ours[1] in (path.name, path.name[:50]) and plain:
+        name = path.name if part.is_dir() else path.name[:50]
+        if ours and ours[1] == name and plain:
             with suppress(OSError), held(part) as free:
                 if free:
                     _remove(part)

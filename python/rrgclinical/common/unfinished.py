@@ -8,12 +8,12 @@ from pathlib import Path
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import atomic_write, remove_left, require_directory_place
 
-_MARK = ".unfinished"
+MARK = ".unfinished"
 
 
 def is_left_by(out: Path, command: str) -> bool:
     """Tell whether `out` holds what this command had begun to write when it was killed."""
-    mark = out / _MARK
+    mark = out / MARK
     return mark.is_file() and mark.read_bytes() == command.encode()
 
 
@@ -22,13 +22,13 @@ def mark(out: Path, command: str) -> None:
 
     command: a digest of all that was asked for.
     """
-    remove_left(out / _MARK)
-    atomic_write(out / _MARK, command)
+    remove_left(out / MARK)
+    atomic_write(out / MARK, command)
 
 
 def unmark(out: Path) -> None:
     """Say that what `out` holds is whole."""
-    (out / _MARK).unlink(missing_ok=True)
+    (out / MARK).unlink(missing_ok=True)
 
 
 def require_directory(out: Path) -> None:

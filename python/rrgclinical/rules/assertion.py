@@ -26,8 +26,6 @@ from rrgclinical.rules.mention import Draft, Mention, Named
 from rrgclinical.rules.scopes import Scopes
 from rrgclinical.rules.told_apart import told_apart
 
-_QUOTES = re.compile(r"\n[^\S\n]*(?:[|;]|//)")
-"""Marks of a quotation that each of its lines begins with."""
 _LETTERS = {**LIGATURES, ord("&"): " and "}
 _SIGNS = re.compile(f"[{JOINER}{''.join(map(chr, _LETTERS))}]")
 """What is not read as it stands: nothing within a word, or several letters."""
@@ -59,8 +57,6 @@ _LOCATIVE = 3
 @lru_cache(maxsize=_CACHE_SENTENCES)
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
     """The mentions of `sentence`, by position, whatever its white space."""
-    if "\n" in sentence:
-        sentence = _QUOTES.sub(lambda mark: "\n".ljust(len(mark[0])), sentence)
     text = plain(sentence).replace("\n", " ")
     answered = _ANSWERED.sub(_answered, text)
     question = _QUESTION_DENIED.search(text)

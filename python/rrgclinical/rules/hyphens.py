@@ -33,7 +33,7 @@ def unbroken(text: str, joiner: str) -> str:
 
 
 # Of a mail, of a comment in a program. An item begins so too, but holds one statement.
-_QUOTE = re.compile(r"^[^\S\n]*(?:(?:[>|;%]|//) ?)+", re.MULTILINE)
+_QUOTE = re.compile(r"^[^\S\n]*(?:[>%] ?)+", re.MULTILINE)
 INNER_STOP = re.compile(r"[^\W\d_]{3}[.!?][\"')\]]* +[^\W_]")
 
 

@@ -61,7 +61,7 @@ BULLETS += "".join(map(chr, range(0x2460, 0x2474)))
 _DASHES = "-\u2013\u2014"
 _MARKER = re.compile(
     rf"(?P<dot>[{_DOTS}]|\*+)(?= *\S)|(?P<dash>[{_DASHES}])(?=[ ]*[^\W_])"
-    r"|(?P<sign>(?:[-+] )?\[[x ]?\]|[+>#~]|[-=]+>)(?= *[^\W\d_])|(?P<o>[oO])(?= )"
+    r"|(?P<sign>[+>#~]|[-=]+>)(?= *[^\W\d_])|(?P<o>[oO])(?= )"
     r"|(?P<number>[(\[]?\d{1,2}[.)\]])(?=\s|[^\W\d_]|$)"
     r"|(?P<letter>\(?(?:[a-z]|[ivx]{2,4})[.)])(?= *[^\W_])",
     re.IGNORECASE,
@@ -119,7 +119,6 @@ _MAY_CONTINUE = _words(
     as may might could can should not
     """
 )
-CONTINUES = _CONTINUES | _MAY_CONTINUE
 OPENS = _words(
     """
     no there this these it the heart lungs
@@ -296,7 +295,7 @@ class Lines:
             if _COMPOUND.match(rest.lower()) or (leads_on(before) and not several):
                 return False
         said = _LAST.search(before[-_ENDING:])
-        if (marker["number"] or marker["sign"]) and said and said[0].lower() in _LEADING:
+        if marker["number"] and said and said[0].lower() in _LEADING:
             return False
         if marker["o"] and said and said[0].lower() in ("y", "yr", "year"):
             return False
@@ -387,7 +386,7 @@ def _modifies(line: str) -> bool:
 
 def _continues(line: str, cased: bool) -> bool:
     first = _first(line)
-    return first[:1].islower() if cased else first.lower() in CONTINUES
+    return first[:1].islower() if cased else first.lower() in _CONTINUES | _MAY_CONTINUE
 
 
 def _first(line: str) -> str:

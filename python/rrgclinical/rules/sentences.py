@@ -9,7 +9,6 @@ from rrgclinical.rules.lexicon import find_events
 from rrgclinical.rules.lines import (
     ANSWER,
     BULLETS,
-    CONTINUES,
     JOINER,
     LIGATURES,
     OPENS,
@@ -18,14 +17,12 @@ from rrgclinical.rules.lines import (
     plain,
 )
 
-_MARKS = ";|\u00b7\u2027\u2219\u30fb\u00a6\u2502\u2016\u2192"
-"""Part the statements of a text that has no stops."""
 # A stop, with quotes or brackets that close after it; the bracket of a list number; a line break.
 # What a candidate really is depends on its neighbours, decided in `_ends_sentence`, `_next_place`
 # and `Lines`. One set of characters stands first, so that a search skips all others.
 _CANDIDATE = re.compile(
-    rf"[.!?\u2026)\n{_MARKS}{BULLETS}]"
-    rf"(?:(?<=[{_MARKS}{BULLETS}])|(?<=[.!?\u2026])[.!?\u2026]*[\"')\]}}\u00bb]*"
+    rf"[.!?\u2026)\n{BULLETS}]"
+    rf"(?:(?<=[{BULLETS}])|(?<=[.!?\u2026])[.!?\u2026]*[\"')\]}}\u00bb]*"
     rf"|(?<=\d\))|(?<=\n)[\n ]*)"
 )
 _NEEDS_DIGIT = frozenset({"no", "nos", "fig", "figs", "ca"})
@@ -45,8 +42,6 @@ _BEFORE_END = frozenset({"on", "the", "in", "at", "to", "and", "of", "is", "are"
 _LONG_ENDINGS = frozenset(
     word[-_LONG:] for word in _ABBREVIATIONS | _SHORTENED if len(word) >= _LONG
 )
-_STOP_WITHIN = re.compile(r"[.!?][\"')\]]* +[^\W_]")
-_OPENS = re.compile(rf"\s*(?:{'|'.join(OPENS)})\b", re.IGNORECASE)
 _ANSWER = re.compile(rf"\s*{ANSWER}", re.IGNORECASE | re.MULTILINE)
 # A stop within one of these parts no statements: "www.x.org", "chest.png", "a@b.org".
 _ADDRESS = re.compile(r"://|www\.|@|\.(?:com|org|net|edu|gov|io|html?|png|jpe?g|dcm|pdf|txt|csv)\b")
@@ -88,7 +83,7 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     latest = _Latest(text, spans)
     lines: Lines | None = None
-    start, mark = 0, None
+    start = 0
     for match in _CANDIDATE.finditer(text):
         low, high = match.span()
         if text[low - 1 : low].isdigit():
@@ -104,11 +99,6 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
                     continue
             _append(spans, text, start, low)
             start = high
-        elif text[low] in _MARKS:
-            mark = _stops(text) if mark is None else mark
-            if text[low] == mark and _parts(text, low):
-                _append(spans, text, start, low)
-                start = high
         elif text[low] in BULLETS:
             _append(spans, text, start, low)
             start = low
@@ -210,28 +200,6 @@ class _Latest:
             self._number = _PLACE.match(self._text, start, end) or self._number
         self._looked_at = len(self._spans)
         return self._number
-
-
-def _stops(text: str) -> str:
-    """The mark that stands for the full stops, of which the text has none within; "" for none."""
-    marks = [mark for mark in _MARKS if text.count(mark) > 1]
-    table = text.lstrip().startswith("|") or "\n" in text.strip()
-    if not marks or table or _STOP_WITHIN.search(text):
-        return ""
-    parts = text.split(marks[0])
-    # an indication lists by ";" what is no statement, and a row has names and values
-    opened = sum(bool(_OPENS.match(part)) for part in parts)
-    if marks[0] == ";":
-        return ";" if opened > 1 else ""
-    return marks[0] if len(text.split()) > 3 * len(parts) else ""
-
-
-def _parts(text: str, low: int) -> bool:
-    """True for such a mark unless what is behind it goes on, or answers."""
-    ahead = _FIRST_WORD.match(text[low + 1 : low + _LOOK_BACK].lstrip())
-    goes_on = ahead is None or ahead["word"].lower() in CONTINUES
-    goes_on |= text[low] not in ";|" and not text[low + 1].isspace()
-    return not goes_on and _ANSWER.match(text, low + 1) is None
 
 
 def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:

@@ -105,10 +105,10 @@ _UNSEEN = (
     r"|(?-i:\xef\xbb\xbf)|(?-i:\\(?:[HN]|\.(?:fi|nf))\\)"
     r"|(?-i:\\(?:b0?|i0?|ul(?:none|0)?|pard|plain|(?:fs|f|cf|lang|sa|sb|sl)\d{1,4})\b ?)"
     rf"|{_AMP}(?:shy|zwnj|zwj|lrm|rlm|#173|#xad|#820[3-7]|#x200[b-f]|#8288|#x2060|#65279|#xfeff);"
-    # quoted-printable's end of a line that goes on, a terminal's colours, what a link leads to
-    r"|(?<!=)=[ \t]*\r?\n|\x1b\[[0-9;]{0,20}m|\]\(https?://[^\s()<>]{1,300}\)"
+    # a terminal's colours, what a link leads to
+    r"|\x1b\[[0-9;]{0,20}m|\]\(https?://[^\s()<>]{1,300}\)"
     # Markdown's bold; "[**...**]" is a word that was taken out
-    r"|(?<![*\[])\*\*(?=[^\s*\]])|(?<=[^\s*\[])\*\*(?![*\]])|\\(?=\r?\n)"
+    r"|(?<![*\[\w])\*\*(?=[^\s*\]])|(?<=[^\s*\[])\*\*(?![*\]\w])|\\(?=\r?\n)"
 )
 """Stands for nothing that is seen: tags, HL7's and RTF's commands, names of hidden signs."""
 UNSEEN_ONE = re.compile(_UNSEEN, re.IGNORECASE)
@@ -137,10 +137,9 @@ _GARBLED = (
     rf"|\xe2(?:\u20ac[{_BYTES}\x81\x8d\x8f\x90\x9d]|\x80[\x80-\xbf])"
     r"|\xc3\xa2(?:\xe2\u201a\xac|\xc2\x80)(?:\xe2[\u20ac\u201a-\u2122].|\xc2[\x80-\xbf]))"
 )
-_NO_UNIT = r"(?!(?:[mc]m|ml|k[gvV]|mg|mA|min|sec|y)\b)"
 # "size=20mm" and "EF=20 %" are no blanks
-_QP_BLANK = rf"(?-i:=(?:20|09)(?=[^\W\d]|[=\r\n]|$){_NO_UNIT}|(?<=[.,;:!?)])=20(?!\d))"
-_QP = r"(?-i:(?:=[C-E][0-9A-F](?:=[89AB][0-9A-F]){1,2}|=[23][A-F]|=A0))"
+_QP_BLANK = r"(?-i:=(?:20|09)(?=[=\r\n]|$)|(?<=[.,;:!?)])=20(?!\d))"
+_QP = r"(?-i:(?:=[C-E][0-9A-F](?:=[89AB][0-9A-F]){1,2}|=A0))"
 _INDENT = r"(?-i:\\\.(?:in|ti|sk) ?[+-]?\d{1,3}\\)"
 _ALIKE = "".join(map(chr, LOOK_ALIKE))
 # A grave accent where an apostrophe was meant, dashes where they part what is said.

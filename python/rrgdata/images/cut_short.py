@@ -3,25 +3,20 @@
 libjpeg makes the blocks that are missing grey, and Pillow passes its warning over. So where the
 last pixel is of that grey, the pixels are decoded once more without the end marker: those that are
 there come out, and those that are missing do not. Not found out are a few missing blocks or bits at
-the end. A progressive JPEG gets coarse instead: a scan that would refine it is missing, which the
-headers of the scans tell, or bits of the last one are, and then noise before the end marker shows,
-which is passed over otherwise. Of 12-bit and lossless JPEG, JPEG-LS and JPEG 2000 the end marker
-alone is looked for.
+the end. A progressive JPEG gets coarse instead, where scans that would refine its brightness are
+missing: their headers tell. Not found out are bits that its last scan lacks. Of 12-bit and lossless
+JPEG, JPEG-LS and JPEG 2000 the end marker alone is looked for.
 """
 
 from __future__ import annotations
 
 import io
-import random
 from contextlib import suppress
 
-import numpy as np
 from PIL import Image
 
 from rrgdata.images.endings import IN_SCAN, JPEG_END, SCANS, jpeg_segments
 
-NOISE = random.Random(0).randbytes(4096).replace(b"\xff", b"\x55")
-"""Bits of any kind, and no marker."""
 PROGRESSIVE = 0xC2
 """Second byte of the marker of a frame whose scans refine each other."""
 COEFFICIENTS, UNSENT = 64, 99
@@ -63,6 +58,10 @@ def is_cut_short(data: bytes) -> bool:
                 end = marker.start()
     if not end:
         return False
+    with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
+        image.load()
+        if not is_suspect(image):  # it was so in another size alone
+            return False
     with Image.open(io.BytesIO(data[:end] + bytes(LOOK_AHEAD)), formats=("JPEG",)) as image:
         with suppress(OSError):  # of the end marker, or of pixels that are missing
             image.load()
@@ -71,17 +70,13 @@ def is_cut_short(data: bytes) -> bool:
         return not is_suspect(image)
 
 
-def is_coarse(data: bytes, image: Image.Image) -> bool:
-    """Tell whether a decoded progressive JPEG lacks scans, or bits of its last one."""
-    left: dict[int, list[int]] = {}
+def is_coarse(data: bytes) -> bool:
+    """Tell whether a progressive JPEG lacks scans of its first component."""
+    left: dict[int, list[int]] = {}  # the bits that each coefficient lacks, by component
     place = len(data)
     for kind, begin in jpeg_segments(data):
         if kind == PROGRESSIVE:
-            count = data[begin + 7]
-            # the bits that a coefficient lacks
-            left = {
-                number: [UNSENT] * COEFFICIENTS for number in data[begin + 8 :][: 3 * count : 3]
-            }
+            left = {data[begin + 8]: [UNSENT] * COEFFICIENTS}
         place = begin
     kind = SCANS[0]
     while kind != JPEG_END[1]:
@@ -92,16 +87,7 @@ def is_coarse(data: bytes, image: Image.Image) -> bool:
         if marker is None:
             return True
         kind, place = data[marker.start() + 1], marker.end()
-    if any(map(any, left.values())):
-        return True
-    end = place - len(JPEG_END)
-    noisy = io.BytesIO(data[:end] + NOISE + data[end:])
-    with suppress(OSError), Image.open(noisy, formats=("JPEG",)) as again:
-        scale = round(again.width / image.width)
-        again.draft(image.mode, (again.width // scale, again.height // scale))
-        again.load()
-        return not np.array_equal(np.asarray(again), np.asarray(image))
-    return True
+    return any(map(any, left.values()))
 
 
 def _refine(left: dict[int, list[int]], header: bytes) -> bool:

@@ -217,7 +217,7 @@ def _is_closed_early(file: Path, image: Image.Image) -> bool:
     if image.format != "JPEG":
         return False
     if "progressive" in image.info:
-        return is_coarse(file.read_bytes(), image)
+        return is_coarse(file.read_bytes())
     return is_suspect(image) and is_cut_short(file.read_bytes())
 
 

@@ -16,7 +16,7 @@ from rrgclinical.common.files import (
     remove_left,
     require_file_place,
 )
-from rrgclinical.common.unfinished import is_left_by, mark, unmark
+from rrgclinical.common.unfinished import MARK, is_left_by, mark, unmark
 from rrgdata import ReadSettings
 from rrgdata.sources.guess import guess_source
 from rrgdata.usable import usable
@@ -48,9 +48,10 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
     other = next((o for o in overrides if not o.startswith("data.")), None)
     if other is not None:
         raise UserError(f"{other!r} is no setting of data; write it into {folder / RECIPE} later")
-    taken = [name for name in (RECIPE, REWARD, README) if os.path.lexists(folder / name)]
+    names = (RECIPE, REWARD, README, MARK)
+    taken = [name for name in names if os.path.lexists(folder / name)]
     call = digest_of([os.path.abspath(root), overrides])
-    if taken and not is_left_by(folder, call):
+    if taken and not (is_left_by(folder, call) and len(taken) < len(names)):
         raise UserError(f"{folder} holds {', '.join(taken)} already; name another directory")
     require_file_place(folder / RECIPE)
     asked = load_config(Recipe, None, overrides).data

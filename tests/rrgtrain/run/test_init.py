@@ -149,6 +149,10 @@ def test_killed_at_any_file_the_same_command_writes_them_all(tmp_path: Path) -> 
         ]
         assert texts[0] == texts[1]
         shutil.rmtree(tmp_path / "out")
+    shutil.copytree(tmp_path / "alone", tmp_path / "out")
+    (tmp_path / "out" / ".unfinished").write_text("of another command")
+    assert command(*words, cwd=tmp_path).status == 2
+    assert (tmp_path / "out" / ".unfinished").read_text() == "of another command"
 
 
 def test_a_place_is_looked_at_before_the_data(
