@@ -107,8 +107,9 @@ def refuse_longer(
     sizes = (len(p.input_ids) + n for p, n in zip(prompts, members, strict=False))
     if (longest := max(sizes, default=0)) > limit:
         raise UserError(
-            f"a prompt with its report has {longest} tokens, and sharing was probed up to {limit}, "
-            "within the model's window; shorten the prompts, or use policy.sharing=none"
+            f"a prompt with its report has {longest} tokens, and sharing was probed up to {limit}: "
+            "beyond, the model's window or rope may change it; shorten the prompts, or use "
+            "policy.sharing=none, which a resume takes too"
         )
 
 

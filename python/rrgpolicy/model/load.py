@@ -238,7 +238,7 @@ def read_config(name: str) -> Any:
     """
     if (Path(name) / "adapter_config.json").is_file():
         return read_config(base_of_adapter(name))
-    _refuse_missing(name)
+    refuse_missing(name)
     config = fetch(name, lambda: AutoConfig.from_pretrained(name, trust_remote_code=False))
     _refuse_foreign(name, config)
     return config
@@ -263,7 +263,7 @@ def require_dtype(device: torch.device | str, dtype: torch.dtype) -> None:
         )
 
 
-def _refuse_missing(name: str) -> None:
+def refuse_missing(name: str) -> None:
     """UserError for a path that can be no checkpoint; a hub name passes."""
     path = Path(name).expanduser()
     looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1
@@ -327,7 +327,7 @@ def base_of_adapter(adapter: str) -> str:
             "adapter_config.json"
         )
     try:
-        _refuse_missing(base)
+        refuse_missing(base)
     except UserError as error:
         raise UserError(
             f"the adapter in {adapter} is of {base}, which is no checkpoint directory seen from "

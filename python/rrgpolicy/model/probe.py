@@ -84,6 +84,10 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
     refused: list[str] = []
     with _as_probed(backbone) as plain:
         pairs, tokens = _pairs(plain, prompts)
+        reach = max(len(p.input_ids) for p in prompts) + max(map(max, COMPLETIONS))
+        if tokens is not None and reach > tokens:
+            tried = [pair for pair in tried if pair[0] == "none"]
+            refused = [f"sharing: rope turns otherwise beyond {tokens} tokens, and {reach} are met"]
         weights = _weights(plain)
         own = _own_or_refused(plain, pairs, weights)
         _refuse_other_values(plain, pairs, own[0])

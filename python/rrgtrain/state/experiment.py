@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from rrgpolicy.model.load import refuse_missing
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
@@ -21,7 +22,7 @@ FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group", "rl.reference")
 # Where the same things lie now, and on what they are computed.
 MOVABLE = (
     *("data.root", "data.workers", "data.read_ahead", "data.cache_mib"),
-    *("policy.path", "policy.device", "policy.vision_cache_mib"),
+    *("policy.path", "policy.device", "policy.vision_cache_mib", "policy.sharing"),
 )
 # Begins a checkpoint's entries for the files that the run began from.
 _BEGUN_FROM = "begun from "
@@ -63,7 +64,8 @@ _MEND = "put it back as the run wrote it, or start a new run (settings go behind
 def require_whole(run: RunDir, start: str) -> None:
     """Raise UserError where config.yaml lacks a setting, as a file that was cut short does.
 
-    Or where `start`, which is policy.path, was a directory when the run began, and is none.
+    Or where `start`, which is policy.path, was a directory when the run began, and is none now,
+    nor a hub name.
     """
     begun = CheckpointStore(run.resume, 1).about().get("settings", {})
     written = {key for key, _ in leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
@@ -72,10 +74,13 @@ def require_whole(run: RunDir, start: str) -> None:
             raise UserError(f"{run.config} lacks {key}: it was cut short or changed; {_MEND}")
     begun_there = any(key.startswith(f"{_BEGUN_FROM}policy.path: ") for key in begun)
     if begun_there and not Path(start).expanduser().is_dir():
-        raise UserError(
-            f"no directory policy.path={start}, from which the run in {run.path} began; put it "
-            "back, or give its new place behind --resume: policy.path=DIR"
-        )
+        try:
+            refuse_missing(start)
+        except UserError as error:
+            raise UserError(
+                f"no directory policy.path={start}, from which the run in {run.path} began; put "
+                "it back, or give its new place behind --resume: policy.path=DIR"
+            ) from error
 
 
 def require_settled(run: RunDir, now: Mapping[str, str]) -> None:
@@ -87,7 +92,7 @@ def require_settled(run: RunDir, now: Mapping[str, str]) -> None:
     begun = CheckpointStore(run.resume, 1).about().get("settings", {})
     require_same_start(_files_of(begun), _files_of(now))
     for key, digest in begun.items():
-        if digest and now.get(key, digest) != digest:
+        if digest and (now.get(key) or digest) != digest:  # movable by now, or gone
             raise UserError(f"{run.config} has another {key} than the run's checkpoint; {_MEND}")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.common.errors import Stopped
 from rrgclinical.common.files import WEIGHTS, file_digest
 from rrgclinical.common.resolve import own_files
 from rrgclinical.common.shown import hidden
@@ -21,9 +21,8 @@ _CODE = (
     *("reward.terms", "reward.labeller", "reward.extractor", "edit.extractor"),
     *("token_weights.labeller", "rl.algorithm"),
 )
-_OF_BASE = " of its base"
 BASE_FILES = "base_files"
-"""Key of rrgtrain.json for a digest of the files that an adapter was trained on."""
+"""Key of rrgtrain.json for digests of the config and weights that an adapter was trained on."""
 _READ = (*WEIGHTS, ".json", ".jinja", ".txt", ".model")
 
 
@@ -68,23 +67,39 @@ def file_digests(checkpoint: str) -> dict[str, str]:
     digests = fetch(checkpoint, lambda: {f.name: file_digest(f) for f in files if f.is_file()})
     if (path / "adapter_config.json").is_file():
         base = file_digests(base_of_adapter(str(path)))
-        digests |= {f"{name}{_OF_BASE}": digest for name, digest in base.items()}
+        digests |= {f"{name} of its base": digest for name, digest in base.items()}
     return digests
 
 
-def base_files(checkpoint: str | Path) -> dict[str, str]:
-    """Digest an adapter's base, as rrgtrain.json keeps it; empty where none is here."""
-    files = file_digests(str(checkpoint)).items()
-    own = "".join(f"{name} {digest}\n" for name, digest in files if name.endswith(_OF_BASE))
-    return {BASE_FILES: hashlib.sha256(own.encode()).hexdigest()[:16]} if own else {}
+def base_files(checkpoint: str | Path) -> dict[str, dict[str, str]]:
+    """Digest an adapter's base, as rrgtrain.json keeps it; empty where none can be read here."""
+    try:
+        digests = _of_base(str(checkpoint))
+    except Stopped:
+        raise
+    except (UserError, OSError):  # no reason to lose what was trained
+        return {}
+    return {BASE_FILES: digests} if digests else {}
 
 
 def require_base(checkpoint: str) -> None:
     """Raise UserError for an adapter whose base has other files than when it was trained."""
     file = Path(checkpoint).expanduser() / FILE
     before = read_remembered(file).get(BASE_FILES) if file.is_file() else None
-    if before and base_files(checkpoint).get(BASE_FILES, before) != before:
+    if not isinstance(before, dict):
+        return
+    now = _of_base(checkpoint)
+    if now and (other := [name for name, digest in before.items() if now.get(name) != digest]):
         raise UserError(
             f"{base_of_adapter(checkpoint)} has other files than when the adapter in {checkpoint} "
-            "was trained on it; put them back"
+            f"was trained on it; put them back: {other[0]}"
         )
+
+
+def _of_base(checkpoint: str) -> dict[str, str]:
+    """Map the config and weights of an adapter's base to digests; empty for a hub name."""
+    path = Path(checkpoint).expanduser()
+    if not (path / "adapter_config.json").is_file():
+        return {}
+    files = file_digests(base_of_adapter(str(path)))
+    return {n: d for n, d in files.items() if n == "config.json" or Path(n).suffix in WEIGHTS}

@@ -63,6 +63,9 @@ def test_a_decoder_whose_layers_have_another_name_is_refused_in_one_line(tmp_pat
     falcon = model_of("Falcon", vocab_size=len(tokenizer))
     with pytest.raises(ValueError, match=r"of a FalconForCausalLM has no `layers`: .*falcon\.py"):
         way_of(falcon)
+    ettin = model_of("ModernBertDecoder", vocab_size=len(tokenizer), intermediate_size=48)
+    with pytest.raises(ValueError, match="of a ModernBertDecoderForCausalLM has no `layers`: "):
+        way_of(ettin)  # nor has its decoder one within
     for part in (falcon, tokenizer):
         part.save_pretrained(tmp_path)
     with pytest.raises(UserError, match="has no `layers`") as told:

@@ -9,7 +9,13 @@ import pytest
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.state.experiment import require_settled, require_whole, settled
+from rrgtrain.state.experiment import (
+    digest_of,
+    is_fixed,
+    require_settled,
+    require_whole,
+    settled,
+)
 from rrgtrain.state.files import start_files
 from rrgtrain.state.rundir import RunDir
 from tests.rrgtrain.state.saving import SavingStore
@@ -47,10 +53,18 @@ def test_what_may_move_or_change_is_believed(run: RunDir) -> None:
 
 def test_a_start_that_is_gone_is_told_with_its_key(run: RunDir) -> None:
     told = (
-        "no directory policy.path=gone/ck, from which the run in .* behind --resume: policy.path="
+        "no directory policy.path=gone/.*, from which the run in .* behind --resume: policy.path="
     )
     with pytest.raises(UserError, match=told):
-        require_whole(run, "gone/ck")
+        require_whole(run, "gone/checkpoints/ck")
+    require_whole(run, "Qwen/Qwen2.5-VL-3B-Instruct")
+
+
+def test_sharing_may_change_in_a_run_of_before_that_kept_it(run: RunDir) -> None:
+    begun = {**settled(RECIPE, FILES), "policy.sharing": digest_of("auto")}
+    SavingStore(run.resume, 1).save("rl-1", {}, {"settings": begun})
+    assert not is_fixed("policy.sharing")
+    require_settled(run, settled(read(run, "policy.sharing=none"), FILES))
 
 
 def test_a_file_cut_short_is_refused(run: RunDir) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.common.files import file_digest
-from rrgpolicy.model.load import read_config
+from rrgpolicy.model.load import load_policy, read_config
 from rrgpolicy.model.lora import add_lora
 from rrgtrain.errors import UserError
 from rrgtrain.run.export import Export, export_checkpoint
 from rrgtrain.schema import LoraSettings
-from rrgtrain.state.files import base_files, file_digests, require_base, start_files
+from rrgtrain.state.files import BASE_FILES, base_files, file_digests, require_base, start_files
 from rrgtrain.state.remembered import BASE, FILE
+from rrgtrain.train import save_policy
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import recipe
 
@@ -102,10 +103,12 @@ def test_an_adapter_on_another_base_is_refused(copied: Path, tmp_path: Path) -> 
     (tmp_path / "adapter" / FILE).write_text(json.dumps(base_files(adapter)))
     require_base(adapter)
     require_base(str(copied))
-    (copied / FILE).write_text("{}")
+    for name in (FILE, "vocab.json", "generation_config.json"):  # as a download goes on
+        (copied / name).write_text("{}")
     require_base(adapter)
     (copied / WEIGHTS).write_bytes((copied / WEIGHTS).read_bytes()[:-1] + b"?")
-    told = f"^{copied} has other files than when the adapter in {adapter} was trained on it; put"
+    told = f"^{copied} has other files than when the adapter in {adapter} was trained on it; "
+    told += f"put them back: {WEIGHTS}$"
     with pytest.raises(UserError, match=told):
         require_base(adapter)
     with pytest.raises(UserError, match=told):
@@ -116,6 +119,17 @@ def test_an_adapter_on_another_base_is_refused(copied: Path, tmp_path: Path) -> 
         read_config(adapter)
     (tmp_path / "adapter" / FILE).unlink()
     require_base(adapter)
+
+
+def test_an_adapter_is_saved_though_its_base_is_gone(copied: Path, tmp_path: Path) -> None:
+    policy = load_policy(copied)
+    add_lora(policy, LoraSettings(rank=2), seed=0)
+    save_policy(policy, tmp_path / "before", {})
+    assert BASE_FILES in json.loads((tmp_path / "before" / FILE).read_text())
+    shutil.rmtree(copied)
+    save_policy(policy, tmp_path / "after", {})
+    assert json.loads((tmp_path / "after" / FILE).read_text()) == {}
+    assert (tmp_path / "after" / "adapter_model.safetensors").is_file()
 
 
 def test_a_file_that_cannot_be_read_is_one_line(

@@ -36,8 +36,11 @@ class Family:
     def decoder(self, model: Any) -> Any:
         """The module whose `.layers` are sharded and adapted."""
         decoder = model.get_decoder()
+        if hasattr(decoder, "layers"):
+            return decoder
         # BLIP-2's and Llama 4's is a model with a head
-        within = (decoder, decoder.get_decoder(), getattr(decoder, "model", None))
+        inner = getattr(decoder, "get_decoder", lambda: None)()
+        within = (inner, getattr(decoder, "model", None))
         return next((module for module in within if hasattr(module, "layers")), decoder)
 
     def lora_targets(self, model: Any) -> list[str] | str:
