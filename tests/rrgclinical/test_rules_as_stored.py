@@ -119,7 +119,6 @@ def test_real_reports_say_the_same_however_they_are_stored() -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_each_finding_is_read(way: str) -> None:
     stored = [WAYS[way](text) for text in TEMPLATES]
-    plainly = [text for text in TEMPLATES]
     assert [reading(text) for text in stored] == [reading(text) for text in TEMPLATES]
     for text in stored:
         assert len(plain(text)) == len(text) and plain(plain(text)) == plain(text)
