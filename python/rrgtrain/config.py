@@ -244,7 +244,7 @@ def _override(schema: type, text: str) -> _Setting:
     try:
         return _Setting(key.strip(), read_yaml(value), place)
     except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{place}: no YAML ({_first_line(error)}); quote 'key={{a: 1}}'") from error
+        raise UserError(f"{place}: not YAML ({_first_line(error)}); quote 'k={{a: 1}}'") from error
 
 
 def _text(typed: str) -> str:

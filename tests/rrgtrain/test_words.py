@@ -19,7 +19,7 @@ from rrgtrain.cli import main
         ("eval --predictions A=a.csv B=b.json", " B=b.json is no setting; say --predictions"),
         ("eval --predictions a.csv eval.training_reports=b.csv", "required: --references"),
         ("plan rl.steps = 8", " a blank stands before '='; settings are written section.key=value"),
-        ("plan reward.terms={match: 1}", " quote 'key={a: 1}'"),
+        ("plan reward.terms={match: 1}", " quote 'k={a: 1}'"),
         ("plan --gpus 8 scale.mode=none", " scale.mode=none is one process, --gpus 8 several"),
     ],
 )

@@ -326,6 +326,8 @@ def base_of_adapter(adapter: str) -> str:
             f"the adapter in {adapter} names no base; set base_model_name_or_path in its "
             "adapter_config.json"
         )
+    if Path(base).is_dir():  # what it lacks is told where it is read
+        return str(base)
     try:
         refuse_missing(base)
     except UserError as error:
