@@ -8,7 +8,7 @@ import torch
 from rrgkern import PolicyLoss
 from rrgkern.policy_loss.linear import forward as compute
 from rrgkern.policy_loss.linear import gradients as in_forward
-from rrgkern.policy_loss.linear import op, rows
+from rrgkern.policy_loss.linear import op, rows, triton_kernels
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.mutants import mutate
 from tests.rrgkern.device import DEVICE
@@ -116,6 +116,8 @@ def test_the_right_ones_pass(torch_kernel, mode, tied):
 def test_a_planted_fault_is_noticed(torch_kernel, monkeypatch, name):
     # Two rows held: a few live rows make several blocks.
     monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(held=2 * VOCABULARY))
+    if DEVICE == "cpu":  # where the interpreter is on, the plan of Triton's kernels serves
+        monkeypatch.setattr(triton_kernels, "PLAN", op.CPU_PLAN)
     mode, user, what, source, right, wrong = PLANTED[name]
     monkeypatch.setattr(user, what, getattr(mutate(source, right, wrong), what))
     with pytest.raises(AssertionError):
