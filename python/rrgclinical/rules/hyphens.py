@@ -32,19 +32,19 @@ def unbroken(text: str, joiner: str) -> str:
     return _BROKEN.sub(join, text)
 
 
-# Of a mail, of a comment in a program. An item begins so too, but holds one statement.
+# Of a mail, of a comment. An item begins so too, but holds one statement.
 _QUOTE = re.compile(r"^[^\S\n]*(?:[>%] ?)+", re.MULTILINE)
-INNER_STOP = re.compile(r"[^\W\d_]{3}[.!?][\"')\]]* +[^\W_]")
+_INNER_STOP = re.compile(r"[^\W\d_]{3}[.!?][\"')\]]* +[^\W_]")
 
 
 def unquoted(text: str, fill: str) -> str:
     """`text` with `fill` for each sign of the marks that all its lines begin with.
 
-    Not so where no line holds a stop within: list items; nor for the rows of a table.
+    Not so where no line holds a stop within: list items.
     """
-    if "\n" not in text or _QUOTE.match(text) is None or not INNER_STOP.search(text):
+    if "\n" not in text or _QUOTE.match(text) is None or not _INNER_STOP.search(text):
         return text
     lines = [line for line in text.split("\n") if line.strip()]
-    if len(lines) < 2 or not all(map(_QUOTE.match, lines)) or lines[0].rstrip().endswith("|"):
+    if len(lines) < 2 or not all(map(_QUOTE.match, lines)):
         return text
     return _QUOTE.sub(lambda mark: fill * len(mark[0]), text)

@@ -72,34 +72,33 @@ def is_cut_short(data: bytes) -> bool:
 
 def is_coarse(data: bytes) -> bool:
     """Tell whether a progressive JPEG lacks scans of its first component."""
-    left: dict[int, list[int]] = {}  # the bits that each coefficient lacks, by component
+    component, lacking = -1, list[int]()
     place = len(data)
     for kind, begin in jpeg_segments(data):
         if kind == PROGRESSIVE:
-            left = {data[begin + 8]: [UNSENT] * COEFFICIENTS}
+            component, lacking = data[begin + 8], [UNSENT] * COEFFICIENTS
         place = begin
     kind = SCANS[0]
     while kind != JPEG_END[1]:
         length = int.from_bytes(data[place : place + 2], "big")
-        if kind == SCANS[0] and not _refine(left, data[place + 2 : place + length]):
+        header = data[place + 2 : place + length]
+        refines = kind == SCANS[0] and header and component in header[1:][: 2 * header[0] : 2]
+        if refines and not _refine(lacking, header):
             return False
         marker = IN_SCAN.search(data, place + length)
         if marker is None:
             return True
         kind, place = data[marker.start() + 1], marker.end()
-    return any(map(any, left.values()))
+    return any(lacking)
 
 
-def _refine(left: dict[int, list[int]], header: bytes) -> bool:
-    """Write the bits that the coefficients lack behind a scan, by its header (T.81 B.2.3).
+def _refine(lacking: list[int], header: bytes) -> bool:
+    """Write the bits that each coefficient lacks behind a scan, by its header (T.81 B.2.3).
 
     False for one that does not go on where the last one ended: decoders differ in what they show.
     """
-    count = header[0] if header else 0
-    first, last, bits = header[1 + 2 * count :][:3].ljust(3, b"\0")
-    goes_on = True
-    for lacking in (left[number] for number in header[1:][: 2 * count : 2] if number in left):
-        for place in range(first, min(last, COEFFICIENTS - 1) + 1):
-            goes_on = goes_on and lacking[place] == (bits >> 4 or UNSENT)
-            lacking[place] = bits & 15
+    first, last, bits = header[1 + 2 * header[0] :][:3].ljust(3, b"\0")
+    span = slice(first, min(last, COEFFICIENTS - 1) + 1)
+    goes_on = set(lacking[span]) <= {bits >> 4 or UNSENT}
+    lacking[span] = [bits & 15] * len(lacking[span])
     return goes_on

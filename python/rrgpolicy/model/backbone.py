@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -150,9 +150,7 @@ class Backbone:
     def scale(self) -> float:
         """The factor of logits that the configuration names: 1 / Granite's, or another's."""
         factor = float(self._of_logits("logits_scaling") or 1.0)
-        # HyperCLOVA X has the name from Granite, and multiplies
-        sources = map(source_of, _with_forwards(self.backbone))
-        if not any(re.search(r"\* [\w.]+\.logits_scaling", source) for source in sources):
+        if not any(map(_multiplies, _with_forwards(self.backbone))):
             factor = 1.0 / factor
         for name in ("logit_scale", "lm_head_multiplier", "output_multiplier"):
             factor *= float(self._of_logits(name) or 1.0)
@@ -228,6 +226,12 @@ class Backbone:
     def way(self) -> str:
         """Share prompts as the probe found, or else as is right for any."""
         return self.sharing or ("row" if self.family.packed else "none")
+
+
+@cache
+def _multiplies(kind: type) -> bool:
+    """Tell if a class has `logits_scaling` from Granite and multiplies, as HyperCLOVA X's."""
+    return re.search(r"\* [\w.]+\.logits_scaling", source_of(kind)) is not None
 
 
 def _with_forwards(module: nn.Module) -> list[type]:
