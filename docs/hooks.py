@@ -98,8 +98,8 @@ def _settings() -> str:
             lines += ["", f"## {top}", "", "| setting | default | allowed | meaning |"]
             lines.append("|---|---|---|---|")
         allowed = ", ".join(setting.choices) if setting.choices else setting.type
-        bounds = [f"≥ {setting.min:g}" if setting.min is not None else ""]
-        bounds += [f"≤ {setting.max:g}" if setting.max is not None else ""]
+        bounds = [f"≥ {setting.min}" if setting.min is not None else ""]
+        bounds += [f"≤ {setting.max}" if setting.max is not None else ""]
         allowed = ", ".join([allowed, *filter(None, bounds)])
         default = json.dumps(setting.default)
         cells = (f"`{setting.key}`", f"`{default}`", allowed, setting.description)

@@ -31,7 +31,8 @@ class Preferences:
         first, second = ((self.preferred * sign > 0).sum() for sign in (1, -1))
         tied = len(self.preferred) - first - second
         total = len(self.preferred)
-        return f"{total} pairs: first better in {first}, second in {second}, {tied} tied"
+        noun = "pair" if total == 1 else "pairs"
+        return f"{total} {noun}: first better in {first}, second in {second}, {tied} tied"
 
 
 @dataclass(frozen=True)
