@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rrgpolicy.model.attention import ATTENTION
-from rrgpolicy.model.families import Family, family_of
+from rrgpolicy.model.families import Family, family_of, module_of
 from rrgpolicy.model.families.family import source_of
 from rrgpolicy.ranks.layout import Layout
 
@@ -85,7 +85,7 @@ class Backbone:
         if not hasattr(decoder, "layers"):
             raise ValueError(
                 f"the decoder of a {type(self.backbone).__name__} has no `layers`: name a model "
-                f"that has, or say where they are in model/families/{self.config.model_type}.py"
+                f"that has, or say where they are in model/families/{module_of(self.config)}.py"
             )
         return decoder
 

@@ -21,7 +21,7 @@ from rrgclinical.progress_bars import no_progress_bars
 from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.backbone import SHARED_ATTENTION, sees_images
 from rrgpolicy.model.chat_template import end_of_turn
-from rrgpolicy.model.families import family_of
+from rrgpolicy.model.families import family_of, module_of
 from rrgpolicy.model.families.images import ImageRule
 from rrgpolicy.model.kinds import architecture, refuse_other_kinds
 from rrgpolicy.model.own_forward import FEATURES
@@ -188,7 +188,7 @@ def _refuse_layout(name: str, config: Any) -> None:
     if pil != family_of(config).images.reads:
         raise UserError(
             f"{name}: the images of a {config.model_type} are prepared by {pil or 'torchvision'}, "
-            f"for which model/families/{config.model_type}.py would have to say how many tokens "
+            f"for which model/families/{module_of(config)}.py would have to say how many tokens "
             "an image gets; name a Qwen-VL, Gemma 3, InternVL or LLaVA-OneVision, or call "
             "shared_prefix_logps in a loop of your own"
         )

@@ -353,10 +353,11 @@ def _own_or_refused(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter
                 "grad, by which sharing is probed; use gradient_checkpointing_kwargs="
                 "{'use_reentrant': False}"
             ) from error
+        calls = " or ".join({", ".join(p.inputs): None for p, _ in pairs})
         raise NoWay(
             f"a {type(backbone.backbone).__name__} cannot be trained: its own forward fails in "
-            f"transformers {transformers.__version__} ({cause_line(error)}); use another version, "
-            "or another model"
+            f"transformers {transformers.__version__} ({cause_line(error)}), given {calls}; give "
+            "what it misses, or use another version or model"
         ) from error
 
 

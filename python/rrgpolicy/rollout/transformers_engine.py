@@ -185,12 +185,21 @@ class _DecodeLoop:
                 break
             if left < self.decoder.compact_below * len(self.rows):
                 rows = live.nonzero().squeeze(1)
+                if isinstance(self.decoder, FamilyDecoder) and self._drops_most_padded(rows):
+                    self._compare(self.decoder, ids[:, : t + 1], project)
                 self.decoder.select(rows)
                 self.rows, token, live = self.rows[rows], token[rows], live[rows]
             self.decoder.step(token)
         if isinstance(self.decoder, FamilyDecoder) and max_new_tokens:
             self._compare(self.decoder, ids[:, : t + 1], project)
         return self._collect(ids.cpu(), logps.cpu(), ends.cpu())
+
+    def _drops_most_padded(self, rows: Tensor) -> bool:
+        """Tell if no report with the most padding before it is among the rows that stay."""
+        lengths = torch.tensor([len(prompt.input_ids) for prompt in self.request.prompts])
+        padded = (lengths == lengths.min()) & (lengths < lengths.max())
+        here = padded[self.rows.cpu() // self.request.group]
+        return bool(here.any()) and not bool(here[rows.cpu()].any())
 
     def _compare(self, decoder: FamilyDecoder, ids: Tensor, project: Project) -> None:
         """Warn where steps with a cache are not the model's own forward; one report is computed."""
@@ -204,9 +213,9 @@ class _DecodeLoop:
         limit = OF_ONE * ROUNDING[self.policy.dtype]
         if not float(gaps.sum()) <= limit:
             warnings.warn(
-                f"a {type(self.policy.backbone).__name__} writes other reports with a cache than "
-                f"by its own forward: log-probs differ by more than {limit:g}; use "
-                "rollout.engine=vllm, or another model",
+                f"a {type(self.policy.backbone).__name__} writes other reports with a cache, or "
+                "with padding before a shorter prompt, than by its own forward: log-probs differ "
+                f"by more than {limit:g}; use rollout.engine=vllm, or another model",
                 stacklevel=2,
             )
 

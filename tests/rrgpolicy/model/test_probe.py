@@ -67,6 +67,7 @@ def test_a_model_whose_own_forward_fails_is_refused_in_one_line(
     with pytest.raises(NoWay, match="own forward fails in transformers .*image_outputs") as told:
         probe(subject, prompts)
     assert "\n" not in str(told.value)
+    assert "given input_ids; give what it misses, or use another version" in str(told.value)
 
 
 Fault = Callable[[pytest.MonkeyPatch], Any]

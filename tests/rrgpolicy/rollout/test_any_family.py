@@ -127,6 +127,43 @@ def test_steps_that_are_not_the_models_own_forward_are_warned_of() -> None:
         sampled(stranger("Llama", max_position_embeddings=64, **sizes))
 
 
+# tokens that leave no window are compressed in blocks, counted from a row's first place
+DEEPSEEK_V4 = {
+    **{"num_attention_heads": 4, "head_dim": 16, "qk_rope_head_dim": 8, "q_lora_rank": 16},
+    **{"o_lora_rank": 16, "o_groups": 2, "moe_intermediate_size": 16, "n_routed_experts": 4},
+    **{"num_experts_per_tok": 2, "sliding_window": 6, "index_topk": 8, "index_n_heads": 2},
+    **{"index_head_dim": 16, "layer_types": ["compressed_sparse_attention"] * 2},
+}
+
+
+def test_a_family_that_counts_from_a_rows_first_place_is_sampled_without_padding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = stranger("DeepseekV4", **DEEPSEEK_V4)
+    with torch.no_grad():
+        logps, own = sampled(policy)
+    torch.testing.assert_close(logps, own, rtol=0, atol=1e-4)
+    monkeypatch.setattr(type(policy.family), "joins", True)
+    with torch.no_grad(), pytest.warns(UserWarning, match="with padding before a shorter prompt"):
+        logps, own = sampled(policy)
+    assert (logps - own).abs().max() > 1e-2
+
+
+def test_reports_with_the_most_padding_are_compared_before_they_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = stranger("DeepseekV4", **DEEPSEEK_V4)
+    monkeypatch.setattr(type(policy.family), "joins", True)
+    prompts = [placed(policy, {"input_ids": torch.arange(3, n)[None]}) for n in (23, 12)]
+    request = SamplingRequest(prompts, group=1, max_new_tokens=12, seeds=[[1], [2]])
+    with torch.no_grad(), pytest.warns(UserWarning, match="other reports with a cache"):
+        ((long,), (short,)) = TransformersEngine().generate(policy, request)
+    policy.eos_ids = tuple({*short.ids[3:].tolist()} - {*long.ids.tolist()})
+    with torch.no_grad(), pytest.warns(UserWarning, match="other reports with a cache"):
+        ((long,), (short,)) = TransformersEngine().generate(policy, request)
+    assert short.finished and not long.finished
+
+
 def test_a_forward_that_takes_no_cache_of_ours_is_told_in_one_line() -> None:
     experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "intermediate_size": 48}
     policy = stranger("MiniMax", head_dim=8, **experts)  # wants one of its own

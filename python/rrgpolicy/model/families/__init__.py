@@ -9,12 +9,17 @@ from typing import Any
 
 from rrgpolicy.model.families.family import Family
 
-__all__ = ["Family", "family_of"]
+__all__ = ["Family", "family_of", "module_of"]
 
 
 def family_of(config: Any) -> Family:
     """Return the family of the configuration's `model_type`; most need none of their own."""
-    return _named(str(config.model_type))
+    return _named(module_of(config))
+
+
+def module_of(config: Any) -> str:
+    """Name the module of this folder that would say what the family does otherwise."""
+    return str(config.model_type).replace("-", "_")  # "blip-2" is no name of a module
 
 
 @functools.cache

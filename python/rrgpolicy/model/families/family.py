@@ -46,15 +46,16 @@ class Family:
     def lora_targets(self, model: Any) -> list[str] | str:
         """Name the modules that take an adapter: each Linear in the decoder's layers.
 
-        Routers of experts are none: they choose, and an adapter on them trains badly. Nor are those
-        beside experts whose names PEFT takes for the experts' own, nor those whose weight alone
-        goes into a kernel.
+        What routes is none: it chooses among experts or weighs one, and an adapter on it trains
+        badly. Nor are those beside experts whose names PEFT takes for the experts' own, nor those
+        whose weight alone goes into a kernel.
         """
         layers = self.decoder(model).layers
-        inside = {id(m) for m in layers.modules() if isinstance(m, nn.Linear)}
+        linear = {n: m for n, m in layers.named_modules() if isinstance(m, nn.Linear)}
+        inside = {id(m) for n, m in linear.items() if not _routes(n, m)}
         inside -= {id(m) for parent in layers.modules() for m in _as_weights(parent)}
         names = [n for n, m in model.named_modules() if id(m) in inside]
-        taken = {"gate", "router", *names_of_experts(model, {n.rsplit(".", 1)[-1] for n in names})}
+        taken = names_of_experts(model, {n.rsplit(".", 1)[-1] for n in names})
         return [n for n in names if n.rsplit(".", 1)[-1] not in taken]
 
     def positions(self, model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -92,6 +93,12 @@ class Family:
             layers = zip(*(f.deepstack_features for f in features), strict=True)
             fields["deepstack_features"] = [_joined(layer) for layer in layers]
         return type(first)(**fields)
+
+
+def _routes(name: str, linear: nn.Linear) -> bool:
+    """Tell if a Linear weighs a whole block by one number, or lies in a gate or a router."""
+    parts = name.split(".")
+    return linear.out_features == 1 or any(p == "gate" or "router" in p.split("_") for p in parts)
 
 
 def _as_weights(parent: nn.Module) -> list[nn.Module]:
