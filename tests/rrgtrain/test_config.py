@@ -44,6 +44,12 @@ class Tiny:
     terms: dict[str, float] = Field(default_factory=lambda: {"match": 1.0, "label": 1.0})
 
 
+# each level has nine times the entries of the one before; twenty levels had no end
+MERGES = "b0: &b0 {k: 1}\n" + "".join(
+    f"b{i}: &b{i} {{<<: [{', '.join([f'*b{i - 1}'] * 9)}]}}\n" for i in range(1, 8)
+)
+
+
 def write(folder: Path, name: str, text: str) -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(text, encoding="utf-8")
@@ -216,6 +222,7 @@ def test_optional_value_may_be_null() -> None:
         ("seed: !!int x\n", ":1: broken YAML: !!int is not read here; write a plain value"),
         ("seed: !!bool 3\n", ":1: broken YAML: !!bool is not read here; write a plain value"),
         ("seed: !!float ''\n", ":1: broken YAML: !!float is not read here; write a plain value"),
+        (MERGES, ":7: broken YAML: << takes over more than 100,000 entries"),
         ("seed: " + "[" * 65 + "]" * 65, ": nested too deeply"),
         ("seed: " + "{a: " * 20_000, ": nested too deeply"),
         ("- 1\n- 2\n", "holds a sequence"),

@@ -22,6 +22,8 @@ _NUMBER = re.compile(
 )
 _MOST = 2**20
 """Characters of a file: what is larger was not typed, and is parsed for minutes."""
+_MERGED = 100_000
+"""Entries that `<<` may take over in a document: each level of it multiplies them."""
 _NULLS = ("", "~", "null", "Null", "NULL")
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
@@ -38,6 +40,19 @@ class _Loader(yaml.SafeLoader):
         super().__init__(stream)
         # a value that holds itself is refused where it is built
         self.deep_construct = True
+        self._merged = 0
+
+    def flatten_mapping(self, node: Any) -> None:
+        for key, value in node.value:
+            merges = isinstance(value, yaml.SequenceNode)
+            for part in (value.value if merges else [value]) if key.tag == _MERGE else []:
+                if isinstance(part, yaml.MappingNode):
+                    self.flatten_mapping(part)
+                    self._merged += len(part.value)
+                if self._merged > _MERGED:
+                    problem = f"<< takes over more than {_MERGED:,} entries"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        super().flatten_mapping(node)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         problem = f"{node.tag.replace(_TAGS, '!!')} is not read here; write a plain value"

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from rrgclinical.common.errors import UserError
 
-PNG_SIGNATURE = 8
-"""Bytes before the first chunk."""
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+CHUNKS = 100_000
+"""Chunks of a PNG, each of which takes Pillow some reads; encoders put 4 KiB and more into one."""
 JPEG_END = b"\xff\xd9"
 BEGINNINGS = (b"\xff\xd8", b"\xff\x4f")
 """Of JPEG and JPEG-LS, and of a JPEG 2000 codestream, which may lie in the boxes of a JP2."""
@@ -36,26 +37,34 @@ IN_SCAN = re.compile(rb"\xff[\x80-\xcf\xd8-\xfe]")
 
 
 def png_ends(file: Path) -> bool:
-    """Tell whether a PNG's chunks lead to its IEND."""
+    """Tell whether a PNG's chunks lead to its IEND; UserError as `_png_chunks`."""
+    return b"IEND" in _png_chunks(file)
+
+
+def _png_chunks(file: Path) -> Iterator[bytes]:
+    """Yield the kind of each chunk of a PNG; UserError, without the file's name, for too many."""
     size = file.stat().st_size
     with file.open("rb") as stream:
-        place = PNG_SIGNATURE
-        while place + 12 <= size:
+        place = len(PNG_SIGNATURE)
+        for _ in range(CHUNKS):
+            if place + 12 > size:
+                return
             stream.seek(place)
             length, kind = struct.unpack(">L4s", stream.read(8))
-            if kind == b"IEND":
-                return True
+            yield kind
             place += 12 + length
-    return False
+    raise UserError(f"the PNG has more than {CHUNKS} chunks; save the image again")
 
 
-def check_jpeg_beginning(file: Path) -> None:
-    """Raise UserError, without the file's name, for a JPEG on whose header Pillow would dwell.
+def check_beginning(file: Path) -> None:
+    """Raise UserError for a JPEG or PNG on whose header Pillow would dwell.
 
-    Other files pass, and so do those that end in their header.
+    It does not name the file. Others pass, and so do those that end in their header.
     """
     with file.open("rb") as stream:
         head = stream.read(BETWEEN)
+        if head.startswith(PNG_SIGNATURE):
+            _ = b"IDAT" in _png_chunks(file)
         if head[:2] != BEGINNINGS[0]:
             return
         for size in (0, HEADER):

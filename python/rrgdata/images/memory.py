@@ -11,7 +11,7 @@ from rrgdata.file_memory import FileMemory, Stamp, stamp_of
 from rrgdata.images.read import ImageFacts
 
 # To be raised whenever `read_image` refuses more, or less, than before.
-VERSION = "7"
+VERSION = "8"
 
 Verdict = ImageFacts | str
 """Facts of a file that decodes, or the line that says why it does not."""

@@ -34,7 +34,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgdata.images.cut_short import is_coarse, is_cut_short, is_suspect
 from rrgdata.images.dicom import dicom_area, is_dicom, read_dicom
-from rrgdata.images.endings import check_jpeg_beginning, jpeg_ends, png_ends
+from rrgdata.images.endings import check_beginning, jpeg_ends, png_ends
 from rrgdata.images.grey import to_8_bits
 from rrgdata.images.in_flight import check_area
 
@@ -136,7 +136,7 @@ def _read_dicom(file: Path, body_parts: Collection[str]) -> tuple[Image.Image, I
 
 def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]:
     try:
-        check_jpeg_beginning(file)
+        check_beginning(file)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
     # Pillow would try all that it knows, whatever the name: PostScript goes to Ghostscript.
@@ -168,7 +168,7 @@ def area_of(path: Path) -> int:
     try:
         if is_dicom(path):
             return dicom_area(path)
-        check_jpeg_beginning(path)
+        check_beginning(path)
         with Image.open(path, formats=FORMATS) as image:
             return image.width * image.height
     except Stopped:
@@ -196,18 +196,16 @@ def _check_size(file: Path, image: Image.Image) -> None:
 
 
 def _is_whole(file: Path, image: Image.Image) -> bool:
-    if image.format == "PNG":
-        return png_ends(file)
-    if image.format != "JPEG":
+    if image.format not in ("PNG", "JPEG"):
         return True
     size, most = file.stat().st_size, BYTES_A_PIXEL * image.width * image.height + BESIDE_PIXELS
-    if size > most:
+    if image.format == "JPEG" and size > most:
         raise UserError(
             f"{file}: the file has {size} bytes, and a JPEG of {image.width} x {image.height} "
             f"pixels at most {most}; copy it again"
         )
     try:
-        return jpeg_ends(file.read_bytes())
+        return png_ends(file) if image.format == "PNG" else jpeg_ends(file.read_bytes())
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
 

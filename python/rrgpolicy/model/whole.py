@@ -15,6 +15,7 @@ from torch import nn
 from transformers.utils import logging
 
 from rrgclinical.common.errors import UserError, unreadable
+from rrgpolicy.model.adapters import adapter_state, is_adapted
 from rrgpolicy.model.chat_template import render_turn
 from rrgpolicy.model.families.images import ImageRule
 
@@ -60,11 +61,18 @@ def load_model(name: str, load: Callable[..., tuple[Any, dict[str, Any]]]) -> An
     """The model that `load` gives, with every tensor of it read from the checkpoint.
 
     `load` is a `from_pretrained` that takes the options of one. Raises UserError for tensors that
-    are missing or of another shape, and for layers that config.json does not count.
+    are missing or of another shape, for layers that config.json does not count, and for weights
+    that stay quantised.
     """
     with _without_its_report():
         model, found = fetch(
             name, lambda: load(output_loading_info=True, ignore_mismatched_sizes=True)
+        )
+    if (quantizer := getattr(model, "hf_quantizer", None)) is not None:
+        method = getattr(quantizer.quantization_config, "quant_method", "an unknown method")
+        raise UserError(
+            f"{name} is quantised ({getattr(method, 'value', method)}), and such weights take no "
+            "gradient; name the checkpoint that it was made from"
         )
     for key, seen, wanted in sorted(found["mismatched_keys"]):
         raise UserError(
@@ -109,6 +117,15 @@ def check_finite(name: str, weights: Mapping[str, torch.Tensor]) -> None:
     for key in (k for k, fine in zip(weights, sums.isfinite().tolist(), strict=True) if not fine):
         if not bool(weights[key].isfinite().all()):
             raise UserError(f"{name}: {key} holds NaN or infinity; {COPY}")
+
+
+def check_rounded(name: str, model: nn.Module, dtype: torch.dtype) -> None:
+    """Raise UserError for a weight, of an adapter where one is, beyond `dtype`."""
+    state = model.state_dict()
+    for key, weight in (adapter_state(model, state) if is_adapted(model) else state).items():
+        if not bool(weight.to(dtype).isfinite().all()):
+            kind = str(dtype).removeprefix("torch.")
+            raise UserError(f"{name}: {key} has values beyond {kind}; use bf16 or fp32")
 
 
 def check_tokenizer(name: str, tokenizer: Any, rows: int) -> None:

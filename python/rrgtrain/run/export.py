@@ -18,6 +18,7 @@ from rrgpolicy.model.adapters import is_lora
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import prompt_text
+from rrgpolicy.model.whole import check_rounded
 from rrgreport.model_card import Exported, model_card
 from rrgtrain.errors import UserError
 from rrgtrain.run.published import as_published
@@ -50,8 +51,8 @@ def export_checkpoint(request: Export) -> Path:
     happens unasked, what `eval` needs to know, and the card.
 
     Raises:
-        UserError: no checkpoint, a directory that is there, nothing to merge, or a disk that
-            does not take it.
+        UserError: no checkpoint, a directory that is there, nothing to merge, a weight beyond
+            the dtype, or a disk that does not take it.
     """
     _require_new(request.out)
     if request.checkpoint == TINY:
@@ -64,6 +65,7 @@ def export_checkpoint(request: Export) -> Path:
     policy = load_policy(start)
     if request.merge:
         _merge(policy, start)
+    check_rounded(start, policy.model, DTYPES[request.dtype])
     policy.model.to(DTYPES[request.dtype])
     try:
         remove_left(request.out)
@@ -129,10 +131,8 @@ def _write(policy: Policy, directory: Path) -> None:
 def _write_trained_for(checkpoint: str, directory: Path) -> None:
     """Write what the policy was trained for, without places of this machine."""
     values = {k: v for k, v in remembered(checkpoint).items() if k not in PLACES}
-    base = known_base(checkpoint)
-    if base is not None and not Path(base).is_absolute():
+    if (base := known_base(checkpoint)) is not None and not Path(base).is_absolute():
         values[BASE] = base
     values |= base_files(directory)
     if values:
-        text = json.dumps(values, indent=1) + "\n"
-        (directory / FILE).write_text(text, encoding="utf-8")
+        (directory / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -88,6 +89,24 @@ def test_each_kind_is_told_in_one_line(
         if not re.search(line, told):
             wrong.append(f"{name}: {told}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_quantised_weights_are_refused_at_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They loaded, `check` said that the whole model trains, and the first forward failed."""
+    pytest.importorskip("bitsandbytes")
+    for bits in (4, 8):
+        place = tmp_path / str(bits) / "model"
+        place.mkdir(parents=True)
+        _text()(place)
+        config = json.loads((place / "config.json").read_text())
+        config["quantization_config"] = {"quant_method": "bitsandbytes", f"load_in_{bits}bit": True}
+        (place / "config.json").write_text(json.dumps(config))
+        told = refusal(capsys, place, *DATA, "data.images=none")
+        assert "is quantised (bitsandbytes), and such weights take no gradient; name the" in told
+        assert main(["check", str(place)]) == 1
+        assert capsys.readouterr().out.startswith("model: REFUSED: ")
 
 
 def test_a_quantised_head_is_refused_at_load(

@@ -18,6 +18,7 @@ from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.lora import add_lora
 from rrgpolicy.model.prompt import encode_prompt
 from rrgtrain.cli import main
+from rrgtrain.errors import UserError
 from rrgtrain.run.export import Export, export_checkpoint
 from rrgtrain.run.published import model_config
 from rrgtrain.schema import LoraSettings
@@ -99,6 +100,26 @@ def test_an_export_loads_elsewhere_and_writes_the_same(
         files = {file.name for file in directory.iterdir()}
         assert files >= {"preprocessor_config.json", "chat_template.jinja", "tokenizer.json"}
         assert ("processor_config.json" in files) == (name in PUBLISHED)
+
+
+def test_no_weight_becomes_infinite(tmp_path: Path) -> None:
+    """fp16 ends at 65,504: a larger weight was written as infinity, without a word."""
+    policy = load_policy(checkpoint("qwen3"))
+    with torch.no_grad():
+        policy.model.get_input_embeddings().weight[0, 0] = 70_000
+    start = str(policy.save(tmp_path / "large"))
+    with pytest.raises(UserError, match=r"embed_tokens.weight has values beyond float16; use bf16"):
+        export_checkpoint(Export(start, tmp_path / "half", "fp16"))
+    assert not (tmp_path / "half").exists()
+    export_checkpoint(Export(start, tmp_path / "bf16"))
+    # of an adapter alone nothing of its base is written
+    add_lora(policy, LoraSettings(rank=2), 0)
+    adapter = json.loads((policy.save(tmp_path / "a") / "adapter_config.json").read_text())
+    adapter["base_model_name_or_path"] = start
+    (tmp_path / "a" / "adapter_config.json").write_text(json.dumps(adapter))
+    export_checkpoint(Export(str(tmp_path / "a"), tmp_path / "alone", "fp16"))
+    with pytest.raises(UserError, match="beyond float16"):
+        export_checkpoint(Export(str(tmp_path / "a"), tmp_path / "merged", "fp16", merge=True))
 
 
 def test_an_older_reader_meets_the_rope_and_transformers_reads_the_same() -> None:
