@@ -1,4 +1,4 @@
-"""Files of reports that a packer wrote."""
+"""Files of reports that a packer wrote, or that never end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.scorecard import read_predictions
+from rrgclinical.scorecard.rows import read_rows
+from tests.rrgtrain.bounded import bounded
 
 
 def test_a_packed_file_is_told_from_another_encoding(tmp_path: Path) -> None:
@@ -22,3 +24,21 @@ def test_a_packed_file_is_told_from_another_encoding(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(UserError, match=f"packed by {packer}; unpack it"):
             read_predictions(path)
+
+
+def test_a_cell_that_never_ends_takes_four_bytes_for_each_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text('id,report\n1,"' + "x" * 50_000_000 + '"\n')
+
+    def refusal() -> str:
+        with pytest.raises(UserError) as error:
+            read_rows(path, split=None)
+        return str(error.value)
+
+    assert f"{path}:2 is no CSV (field larger than" in bounded(refusal, mib=230, seconds=20)
+    # a break that only Unicode knows stays in its cell
+    path.write_text('id,report\n1,"A\u2028B\x0bC\x85D\nE"\n2,F')
+    assert [row["report"] for row in read_rows(path, split=None)[0]] == [
+        "A\u2028B\x0bC\x85D\nE",
+        "F",
+    ]
