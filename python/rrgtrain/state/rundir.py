@@ -65,7 +65,7 @@ class RunDir(RunFiles):
                 "name another directory by --out"
             )
         # what an earlier process was writing when it was killed; the lock says it is gone
-        for folder in (run.path, run.checkpoints, run.failures, run.steps):
+        for folder in (run.path, run.checkpoints, run.resume, run.failures, run.steps):
             remove_partial(folder)
         if foreign and not resume:
             run._before = run.config.rename(run.config.with_name("config.before.yaml"))

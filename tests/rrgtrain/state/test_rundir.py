@@ -126,7 +126,7 @@ def test_who_takes_a_directory_removes_what_a_killed_writer_left_there(
     """Training, evaluation and selection alike."""
     (tmp_path / "config.yaml").write_text("seed: 0\n")
     (tmp_path / "run.lock").touch()
-    for place in ("", "steps", "failures", *(["checkpoints"] if resume else [])):
+    for place in ("", "steps", "failures", *(["checkpoints", "resume"] if resume else [])):
         (tmp_path / place).mkdir(exist_ok=True)
         (tmp_path / place / f".subset.json.{'a' * 32}.tmp").write_text("half")
         (tmp_path / place / f".data.{'b' * 32}.tmp" / "images").mkdir(parents=True)
