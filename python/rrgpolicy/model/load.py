@@ -147,6 +147,13 @@ def load_policy(
     model.eval()
     listed = _listed_ends(name, model)
     closing = fetch(name, lambda: end_of_turn(tokenizer), "the chat template of ")
+    if "strftime_now" in tokenizer.get_chat_template():
+        warnings.warn(
+            f"{name}: its chat template may write today's date (strftime_now), so that prompts are "
+            "others after midnight and a run that is resumed then does not go on to the same bits; "
+            "write a date into the template instead",
+            stacklevel=2,
+        )
     closing = next(iter(listed), None) if closing is None else closing
     if closing is None:
         raise UserError(

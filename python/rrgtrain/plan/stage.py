@@ -301,9 +301,10 @@ def _disk(
     recipe = setup.recipe
     trained = sum(w.elements * w.itemsize for w in weights if w.trained)
     # the best one is kept by a tag, and one is written while the last ones stay; none comes more
-    # than once a step
+    # than once a step; before convergence is known, the last validation's stays beside the best
     steps = recipe.rl.steps if stage == "rl" else recipe.sft.steps
-    count = min(recipe.checkpoint.keep + 2, steps + 1)
+    two = stage == "sft" and recipe.sft.choose == "before_convergence"
+    count = min(recipe.checkpoint.keep + 2 + two, steps + 1)
     model = sum(w.elements * w.itemsize for w in weights if w.trained or not setup.lora)
     kept = recipe.log.kept(steps) if stage == "rl" else 0
     after = recipe.log.thin_after

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rrgclinical.common.files import remove_partial
 from rrgdata.study import Study
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.trainable import training_only
@@ -103,8 +102,6 @@ class Stages:
         log: RunLog | None = None
         try:
             nodes.require_shared(run.path)
-            if ranks.is_main():
-                _clear(run)
             if verb is not None:
                 begun = settled(asked, start_files(asked.policy, asked.rl, asked.reward))
                 if resume:
@@ -306,13 +303,3 @@ def _tell_changes(
     for line in lines[known:]:
         print(f"rrgtrain: {line}", file=sys.stderr)
     return lines
-
-
-def _clear(run: RunDir) -> None:
-    """What an earlier process was writing when it was killed; the lock says it is gone."""
-    remove_partial(run.path)
-    for folder in (run.checkpoints, run.failures, run.steps):
-        if folder.is_dir():
-            remove_partial(folder)
-    for left in run.path.glob(".data.*"):
-        shutil.rmtree(left)

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 from rrgclinical.common.errors import not_written
-from rrgclinical.common.files import make_parents, remove_empty, sync_directory
+from rrgclinical.common.files import make_parents, remove_empty, remove_partial, sync_directory
 from rrgclinical.common.unfinished import is_left_by, mark, require_directory, unmark
 from rrgreport.run_files import RunFiles
 from rrgtrain.errors import UserError
@@ -58,10 +58,15 @@ class RunDir(RunFiles):
         begun = run.has_progress() and not (command and is_left_by(run.path, command))
         if begun and not resume:
             run.close()
+            ended = command or run.report.exists() or not run.config.exists()
             raise UserError(
                 f"{run.path} already holds a run ({', '.join(found)}); "
+                f"{'' if ended else 'go on with it by --resume, or '}"
                 "name another directory by --out"
             )
+        # what an earlier process was writing when it was killed; the lock says it is gone
+        for folder in (run.path, run.checkpoints, run.resume, run.failures, run.steps):
+            remove_partial(folder)
         if foreign and not resume:
             run._before = run.config.rename(run.config.with_name("config.before.yaml"))
         if command:

@@ -31,7 +31,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import unreadable
-from rrgclinical.common.files import remove_directory, remove_partial
+from rrgclinical.common.files import remove_directory
 from rrgpolicy.ranks import ranks
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.state.tree import put_back
@@ -101,7 +101,7 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """The checkpoints below one directory; for the holder of the run's lock alone."""
+    """The checkpoints below one directory; the holder of the run's lock alone writes them."""
 
     def __init__(self, directory: Path, keep: int) -> None:
         """keep: how many stay, at least 1. The disk needs room for one more while it is written."""
@@ -113,7 +113,6 @@ class CheckpointStore:
         """That of the last write."""
         if ranks.is_main():
             directory.mkdir(exist_ok=True)
-            remove_partial(directory)
 
     def names(self) -> list[str]:
         """Names of the checkpoints, oldest first."""

@@ -51,6 +51,15 @@ def test_the_seed_decides_the_weights(tmp_path: Path) -> None:
     assert not all(torch.equal(first[k], other[k]) for k in first)
 
 
+def test_a_template_that_writes_the_date_is_warned_of(tmp_path: Path) -> None:
+    """A run resumed on another day would read other prompts."""
+    shutil.copytree(tiny_directory(), tmp_path / "dated")
+    template = tmp_path / "dated" / "chat_template.jinja"
+    template.write_text("{{ strftime_now('%d %b %Y') }}" + template.read_text())
+    with pytest.warns(UserWarning, match=r"dated: its chat template may write today's date"):
+        load_policy(tmp_path / "dated")
+
+
 def test_save_and_load_give_the_same_policy(tmp_path: Path) -> None:
     policy = tiny_policy()
     again = load_policy(policy.save(tmp_path / "saved"))

@@ -139,6 +139,14 @@ def test_a_short_run_writes_few_checkpoints() -> None:
     assert "2 checkpoints" in names
 
 
+@pytest.mark.parametrize(("choose", "count"), [("best", 4), ("before_convergence", 5)])
+def test_checkpoints_are_those_of_validations_that_may_be_chosen(choose: str, count: int) -> None:
+    """As counted in a run of 12 steps with a checkpoint each: two, one in writing, and these."""
+    words = ("sft.steps=12", "checkpoint.keep=2", f"sft.choose={choose}")
+    assert f"{count} checkpoints" in sizes(planned(recipe(*words), stage="sft"), "disk", "run")
+    assert "4 checkpoints" in sizes(planned(recipe("rl.steps=12", *words)), "disk", "run")
+
+
 def test_no_setting_is_named_that_changes_nothing() -> None:
     """What the stage does not read, what is set already, and what frees hardly anything."""
     cases = [

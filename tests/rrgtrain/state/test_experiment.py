@@ -140,3 +140,17 @@ def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:
     SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"verb": "rl"})
     (tmp_path / "config.yaml").write_text("seed: 7\n")
     require_settled(RunDir(tmp_path), settled(RECIPE, FILES))
+
+
+def test_a_second_resume_leaves_what_the_first_is_writing(run: RunDir) -> None:
+    """It is refused by the lock, after it has looked at the checkpoints."""
+    with RunDir.create(run.path, resume=True):
+        writing = run.resume / f".000002-rl-2.{'a' * 32}.tmp"
+        writing.mkdir()
+        (writing / "__0_0.distcp").write_bytes(b"half")
+        require_whole(run, str(run.path))
+        with pytest.raises(UserError, match="another process is writing"):
+            RunDir.create(run.path, resume=True)
+        assert (writing / "__0_0.distcp").is_file()
+    RunDir.create(run.path, resume=True).close()
+    assert not writing.exists()

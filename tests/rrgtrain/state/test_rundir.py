@@ -32,8 +32,11 @@ def test_create_then_refuse_then_resume(tmp_path: Path) -> None:
         run.metrics.write_text("{}\n")
     with pytest.raises(UserError, match=r"already holds a run \(config.yaml, metrics.jsonl\)") as e:
         RunDir.create(out)
-    assert "another directory by --out" in str(e.value)
+    assert "; go on with it by --resume, or name another directory by --out" in str(e.value)
     assert "\n" not in str(e.value)
+    run.report.write_text("")
+    with pytest.raises(UserError, match=r"\); name another directory by --out"):
+        RunDir.create(out)
     with RunDir.create(out, resume=True) as run:
         assert run.config.read_text() == "seed: 0\n"
 
@@ -70,7 +73,7 @@ def test_an_evaluation_begins_again_until_it_is_whole(tmp_path: Path) -> None:
     with RunDir.create(tmp_path, command="a") as run:
         run.config.write_text("")
         run.predictions.write_text("half")
-    with pytest.raises(UserError, match=r"already holds a run \(config.yaml, predictions.jsonl"):
+    with pytest.raises(UserError, match=r"\(config.yaml, predictions.jsonl\); name another"):
         RunDir.create(tmp_path, command="another")
     RunDir.create(tmp_path, command="a").close()
     unmark(tmp_path)
@@ -114,6 +117,22 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".hidden").write_text("somebody else's")
     remove_partial(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".hidden", "config.yaml"]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_who_takes_a_directory_removes_what_a_killed_writer_left_there(
+    tmp_path: Path, resume: bool
+) -> None:
+    """Training, evaluation and selection alike."""
+    (tmp_path / "config.yaml").write_text("seed: 0\n")
+    (tmp_path / "run.lock").touch()
+    for place in ("", "steps", "failures", *(["checkpoints", "resume"] if resume else [])):
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / f".subset.json.{'a' * 32}.tmp").write_text("half")
+        (tmp_path / place / f".data.{'b' * 32}.tmp" / "images").mkdir(parents=True)
+    RunDir.create(tmp_path, resume=resume).close()
+    assert not list(tmp_path.rglob(".*"))
+    assert (tmp_path / "config.yaml").read_text() == "seed: 0\n"
 
 
 def test_of_a_link_to_a_directory_the_link_is_removed(tmp_path: Path) -> None:
