@@ -191,13 +191,18 @@ def remove_directory(path: Path) -> None:
     _remove(gone)
 
 
+# of an atomic write or a removal; of a node that shows itself to the others
+_PARTIAL = re.compile(r"\..+\.[0-9a-f]{32}\.tmp|\.node-.+\.tmp", re.DOTALL)
+
+
 def remove_partial(directory: Path) -> None:
     """Removes what atomic writes and removals left in `directory` when they were cut short.
 
     Only for the process that holds the run's lock: the files of a living writer look the same.
     """
     for left in directory.glob(".*.tmp"):
-        _remove(left)
+        if _PARTIAL.fullmatch(left.name):
+            _remove(left)
 
 
 @contextmanager

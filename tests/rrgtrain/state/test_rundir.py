@@ -111,12 +111,15 @@ def test_a_directory_is_there_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".policy.0123.tmp" / "sub").mkdir(parents=True)
-    (tmp_path / ".config.yaml.0123.tmp").write_text("half")
+    (tmp_path / f".policy.{'01' * 16}.tmp" / "sub").mkdir(parents=True)
+    (tmp_path / f".config.yaml.{'01' * 16}.tmp").write_text("half")
+    (tmp_path / ".node-of.a.host-0.tmp").touch()
     (tmp_path / "config.yaml").write_text("whole")
-    (tmp_path / ".hidden").write_text("somebody else's")
+    theirs = [".hidden", ".notes.tmp", ".notes.0123.tmp"]
+    for name in theirs:
+        (tmp_path / name).write_text("somebody else's")
     remove_partial(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".hidden", "config.yaml"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*theirs, "config.yaml"])
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -142,7 +145,7 @@ def test_of_a_link_to_a_directory_the_link_is_removed(tmp_path: Path) -> None:
     link = tmp_path / "run" / "000001-rl-1"
     link.symlink_to(tmp_path / "elsewhere")
     remove_directory(link)
-    (tmp_path / "run" / ".000002-rl-2.0.tmp").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "run" / f".000002-rl-2.{'0' * 32}.tmp").symlink_to(tmp_path / "elsewhere")
     remove_partial(tmp_path / "run")
     assert not any((tmp_path / "run").iterdir())
     assert (tmp_path / "elsewhere" / "file").exists()
