@@ -18,7 +18,7 @@ from rrgpolicy.model.policy import ids_of_images
 from rrgpolicy.model.probe import NoWay
 from rrgpolicy.model.shared_prefix import shared_prefix_logps
 from tests.rrgpolicy.model.common import text_directory
-from tests.rrgpolicy.model.families import SORTS, TEXT, TOWER, build, text_alone
+from tests.rrgpolicy.model.families import SORTS, TEXT, TOWER, backbone, build, text_alone
 
 SIZES: dict[str, Any] = {
     **{"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
@@ -122,6 +122,21 @@ def test_a_decoders_scale_counts_where_the_model_around_it_applies_it() -> None:
     )
     assert model.config.text_config.logit_scale == 0.0625
     prompt = shown(4, 1)
+    assert way_of(model, **prompt) == "row"
+
+
+@pytest.mark.parametrize(("kind", "capped"), [("Gemma3", False), ("PaliGemma", True)])
+def test_a_decoders_cap_counts_where_the_model_around_it_applies_it(
+    kind: str, capped: bool
+) -> None:
+    more: dict[str, Any] = {"final_logit_softcapping": 2.0, "query_pre_attn_scalar": 16}
+    if kind == "Gemma3":
+        model, prompt = build("gemma3", torch.float32, **more), {}
+    else:
+        text = {"model_type": "gemma2", "sliding_window": 8, **more}
+        model = sighted_of(kind, text, projection_dim=64, hidden_size=64)
+        prompt = shown(16)
+    assert (backbone(model).head().softcap is not None) == capped
     assert way_of(model, **prompt) == "row"
 
 
