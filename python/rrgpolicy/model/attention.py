@@ -64,6 +64,12 @@ class Row:
     ndim: int = 4
     _masks: dict[RowGroup, tuple[Any, Any]] = field(default_factory=dict)
 
+    def __getitem__(self, parts: Any) -> Row:
+        """Return itself for all of a mask: Gemma 4 cuts its own to the tokens that get logits."""
+        if any(part.start or part.stop is not None for part in parts):
+            raise IndexError("a row gives logits of all its tokens")
+        return self
+
     @property
     def is_causal(self) -> bool:
         return self.rule is causal_mask_function

@@ -138,9 +138,13 @@ class Backbone:
 
     @property
     def _cap(self) -> float | None:
-        """The bound of logits: Gemma's, or RecurrentGemma's."""
-        names = ("final_logit_softcapping", "logits_soft_cap")
-        return next((c for name in names if (c := getattr(self.text_config, name, None))), None)
+        """The bound of logits, Gemma's or RecurrentGemma's: not all around a decoder apply it."""
+        kinds = _with_forwards(self.backbone)
+        for name in ("final_logit_softcapping", "logits_soft_cap"):
+            cap: float | None = getattr(self.text_config, name, None)
+            if cap and any(_names(kind, name) for kind in kinds):
+                return cap
+        return None
 
     def _of_logits(self, name: str) -> float | None:
         """Read a factor of logits where the model's forward does: not all around a decoder do."""
@@ -232,6 +236,12 @@ class Backbone:
 def _multiplies(kind: type) -> bool:
     """Tell if a class has `logits_scaling` from Granite and multiplies, as HyperCLOVA X's."""
     return re.search(r"\* [\w.]+\.logits_scaling", source_of(kind)) is not None
+
+
+@cache
+def _names(kind: type, name: str) -> bool:
+    """Tell if the code of a class has this name, be it to make a layer of or as a string."""
+    return name in source_of(kind)
 
 
 def _with_forwards(module: nn.Module) -> list[type]:

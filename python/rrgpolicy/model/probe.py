@@ -311,7 +311,8 @@ def _own(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
     spread = iter(_spread(pairs))
     for prompt, members in pairs:
         for ids in members:
-            logits_kept = {"logits_to_keep": len(ids) + 1} if keeps else {}
+            # a number, and not places, lets Gemma 4 cut queries in a way that counts on "sdpa"
+            logits_kept = {"logits_to_keep": torch.arange(-len(ids) - 1, 0)} if keeps else {}
             inputs = with_tokens(backbone, prompt, ids)
             logits = model(**inputs, **logits_kept, use_cache=False).logits[0, -len(ids) - 1 : -1]
             chosen = ids.to(logits.device)[:, None]

@@ -18,7 +18,7 @@ from rrgpolicy.model.policy import ids_of_images
 from rrgpolicy.model.probe import NoWay
 from rrgpolicy.model.shared_prefix import shared_prefix_logps
 from tests.rrgpolicy.model.common import text_directory
-from tests.rrgpolicy.model.families import SORTS, TEXT, TOWER, build, text_alone
+from tests.rrgpolicy.model.families import SORTS, TEXT, TOWER, backbone, build, text_alone
 
 SIZES: dict[str, Any] = {
     **{"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
@@ -125,6 +125,21 @@ def test_a_decoders_scale_counts_where_the_model_around_it_applies_it() -> None:
     assert way_of(model, **prompt) == "row"
 
 
+@pytest.mark.parametrize(("kind", "capped"), [("Gemma3", False), ("PaliGemma", True)])
+def test_a_decoders_cap_counts_where_the_model_around_it_applies_it(
+    kind: str, capped: bool
+) -> None:
+    more: dict[str, Any] = {"final_logit_softcapping": 2.0, "query_pre_attn_scalar": 16}
+    if kind == "Gemma3":
+        model, prompt = build("gemma3", torch.float32, **more), {}
+    else:
+        text = {"model_type": "gemma2", "sliding_window": 8, **more}
+        model = sighted_of(kind, text, projection_dim=64, hidden_size=64)
+        prompt = shown(16)
+    assert (backbone(model).head().softcap is not None) == capped
+    assert way_of(model, **prompt) == "row"
+
+
 @pytest.mark.parametrize(
     ("kind", "way", "sizes"),
     [
@@ -153,6 +168,20 @@ def test_a_decoder_alone_is_of_the_family_it_was_made_for() -> None:
     assert way_of(model) == "cache"
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_layers_that_take_the_keys_of_others_are_cut_for_no_row(attention: str) -> None:
+    """Gemma 4's small ones compute the last layers for tokens alone that get logits."""
+    config = transformers.Gemma4TextConfig(
+        **{**TEXT, "vocab_size_per_layer_input": 99, "hidden_size_per_layer_input": 8},
+        **{"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 6},
+        **{"global_head_dim": 16, "num_kv_shared_layers": 2, "attn_implementation": attention},
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.Gemma4ForCausalLM(config).train()
+    assert way_of(model) == "row"
+
+
 def test_features_of_images_are_found_within_a_model() -> None:
     """Janus has no `get_image_features` of its own."""
     tower = {**TOWER, "projection_dim": 64, "num_image_tokens": 16, "mlp_ratio": 2.0}
@@ -168,6 +197,25 @@ def test_features_of_images_are_found_within_a_model() -> None:
         torch.manual_seed(0)
         model = transformers.JanusForConditionalGeneration(config).train()
     assert way_of(model, **shown(16, 1)) == "row"
+
+
+def test_marks_around_an_image_have_the_features_that_come_with_it() -> None:
+    """Ovis 2's tower gives those too, and its processor writes their ids."""
+    marks = [94, 95, 96, 97, 98]
+    config = transformers.Ovis2Config(
+        text_config={**TEXT, "model_type": "qwen2"},
+        vision_config={**TOWER, "vocab_size": 40, "hidden_stride": 2},
+        **{"image_token_id": 90, "visual_indicator_token_ids": marks, "hidden_size": 64},
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.Ovis2ForConditionalGeneration(config).train()
+    assert way_of(model, **shown(4, 94, 95)) == "row"
+    prompts = [{**shown(4, 94), "pixel_values": torch.randn(1, 3, 28, 28)} for _ in range(2)]
+    reports = [[torch.tensor([5, 6, 7])]] * 2
+    together = shared_prefix_logps(model, prompts, reports).logps
+    alone = [shared_prefix_logps(model, [p], reports[:1]).logps for p in prompts]
+    torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-5)
 
 
 def test_a_prompt_may_begin_with_an_image_and_no_report_sees_ahead() -> None:

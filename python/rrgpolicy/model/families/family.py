@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from rrgpolicy.model.adapters import names_of_experts
 from rrgpolicy.model.families.images import ImageRule
 
-_FEATURES = ("pooler_output", "deepstack_features")
-
 
 class Family:
     """The defaults; a module of this folder overrides what differs and has one as FAMILY.
@@ -25,6 +23,7 @@ class Family:
     handed to one forward, and several groups stand in one row. windows: the tower attends within
     windows of unequal size, which `packed_windows` takes at once. embedded: vLLM is given features
     of the trainer's tower; else pictures, and the tower's weights. images: how they are prepared.
+    carried: what the decoder reads of what the tower gives.
     """
 
     packed = False
@@ -32,6 +31,7 @@ class Family:
     windows = False
     embedded = False
     images: type[ImageRule] = ImageRule
+    carried: tuple[str, ...] = ("pooler_output", "deepstack_features")
 
     def decoder(self, model: Any) -> Any:
         """The module whose `.layers` are sharded and adapted."""
@@ -82,7 +82,8 @@ class Family:
         takes = inspect.signature(find).parameters
         chosen = {k: v for k, v in images.items() if k in takes}
         output = find(**chosen, return_dict=True)
-        values = {name: getattr(output, name, None) for name in _FEATURES}  # not the tower's states
+        # not the tower's states
+        values = {name: getattr(output, name, None) for name in self.carried}
         return type(output)(**{name: value for name, value in values.items() if value is not None})
 
     def join(self, features: Sequence[Any]) -> Any:
