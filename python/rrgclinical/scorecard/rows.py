@@ -102,7 +102,7 @@ def _whole(value: Any) -> Any:
 
 def _csv(path: Path, text: str) -> Iterator[Row]:
     # not splitlines: U+2028 in a cell stays. Not io.StringIO: it holds 4 bytes a character
-    lines = (line[0] for line in _LINE.finditer(text))
+    lines: Iterator[str] = (line[0] for line in _LINE.finditer(text))
     first = next(lines, "")
     declared = declared_separator(first)
     above = int(declared is not None)
