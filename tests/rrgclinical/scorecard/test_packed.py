@@ -11,7 +11,6 @@ import pytest
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.scorecard import read_predictions
-from rrgclinical.scorecard.rows import read_rows
 from tests.rrgtrain.bounded import bounded
 
 
@@ -32,13 +31,11 @@ def test_a_cell_that_never_ends_takes_four_bytes_for_each_of_the_file(tmp_path: 
 
     def refusal() -> str:
         with pytest.raises(UserError) as error:
-            read_rows(path, split=None)
+            read_predictions(path)
         return str(error.value)
 
     assert f"{path}:2 is no CSV (field larger than" in bounded(refusal, mib=230, seconds=20)
     # a break that only Unicode knows stays in its cell
     path.write_text('id,report\n1,"A\u2028B\x0bC\x85D\nE"\n2,F')
-    assert [row["report"] for row in read_rows(path, split=None)[0]] == [
-        "A\u2028B\x0bC\x85D\nE",
-        "F",
-    ]
+    (reports,) = read_predictions(path).values()
+    assert reports.texts == [["A\u2028B\x0bC\x85D\nE"], ["F"]]
