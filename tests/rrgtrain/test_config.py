@@ -222,6 +222,7 @@ def test_optional_value_may_be_null() -> None:
         ("seed: !!int x\n", ":1: broken YAML: !!int is not read here; write a plain value"),
         ("seed: !!bool 3\n", ":1: broken YAML: !!bool is not read here; write a plain value"),
         ("seed: !!float ''\n", ":1: broken YAML: !!float is not read here; write a plain value"),
+        ("rl: &a\n  <<: [{x: 1}, {<<: *a}]\n", ":1: broken YAML: found a mapping that <<"),
         (MERGES, ":7: broken YAML: << takes over more than 100,000 entries"),
         ("seed: " + "[" * 65 + "]" * 65, ": nested too deeply"),
         ("seed: " + "{a: " * 20_000, ": nested too deeply"),

@@ -41,8 +41,13 @@ class _Loader(yaml.SafeLoader):
         # a value that holds itself is refused where it is built
         self.deep_construct = True
         self._merged = 0
+        self._flattened: list[Any] = []
 
     def flatten_mapping(self, node: Any) -> None:
+        if any(node is above for above in self._flattened):
+            problem = "found a mapping that << takes over into itself"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        self._flattened.append(node)
         for key, value in node.value:
             merges = isinstance(value, yaml.SequenceNode)
             for part in (value.value if merges else [value]) if key.tag == _MERGE else []:
@@ -53,6 +58,7 @@ class _Loader(yaml.SafeLoader):
                     problem = f"<< takes over more than {_MERGED:,} entries"
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
         super().flatten_mapping(node)
+        self._flattened.pop()
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         problem = f"{node.tag.replace(_TAGS, '!!')} is not read here; write a plain value"

@@ -126,6 +126,9 @@ def load_policy(
         if model is None:
             model = load_model(name, partial(load, name, device_map=_straight_to(device)))
             model.to(device)
+            for weight in model.parameters():  # those that were in fp8 come in bf16, unasked
+                if weight.is_floating_point() and weight.itemsize < loaded.itemsize:
+                    weight.data = weight.data.to(loaded)
             check_finite(name, dict(model.named_parameters()))
     use_rows(model)
     if getattr(config.get_text_config(), "output_router_logits", False):

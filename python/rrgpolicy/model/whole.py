@@ -123,7 +123,8 @@ def check_rounded(name: str, model: nn.Module, dtype: torch.dtype) -> None:
     """Raise UserError for a weight, of an adapter where one is, beyond `dtype`."""
     state = model.state_dict()
     for key, weight in (adapter_state(model, state) if is_adapted(model) else state).items():
-        if not bool(weight.to(dtype).isfinite().all()):
+        beyond = weight.is_floating_point() and weight.to(dtype).isinf() & weight.isfinite()
+        if bool(torch.as_tensor(beyond).any()):
             kind = str(dtype).removeprefix("torch.")
             raise UserError(f"{name}: {key} has values beyond {kind}; use bf16 or fp32")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rrgclinical.common.errors import not_written
 from rrgclinical.common.files import make_parents, remove_empty, remove_partial, sync_directory
-from rrgclinical.common.unfinished import is_left_by, mark, require_directory, unmark
+from rrgclinical.common.unfinished import MARK, is_left_by, mark, require_directory, unmark
 from rrgreport.run_files import RunFiles
 from rrgtrain.errors import UserError
 
@@ -58,11 +58,11 @@ class RunDir(RunFiles):
         begun = run.has_progress() and not (command and is_left_by(run.path, command))
         if begun and not resume:
             run.close()
-            ended = command or run.report.exists() or not run.config.exists()
+            evaluated = command or run.report.exists() or (run.path / MARK).exists()
+            hint = "" if evaluated or not run.config.exists() else "go on with it by --resume, or "
             raise UserError(
-                f"{run.path} already holds a run ({', '.join(found)}); "
-                f"{'' if ended else 'go on with it by --resume, or '}"
-                "name another directory by --out"
+                f"{run.path} already holds a run ({', '.join(found)}); {hint}name another "
+                "directory by --out"
             )
         # what an earlier process was writing when it was killed; the lock says it is gone
         for folder in (run.path, run.checkpoints, run.resume, run.failures, run.steps):

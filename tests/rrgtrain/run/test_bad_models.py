@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from rrgpolicy.model import load
@@ -107,6 +108,23 @@ def test_quantised_weights_are_refused_at_load(
         assert "is quantised (bitsandbytes), and such weights take no gradient; name the" in told
         assert main(["check", str(place)]) == 1
         assert capsys.readouterr().out.startswith("model: REFUSED: ")
+
+
+def test_weights_that_are_dequantised_at_load_have_the_dtype_asked_for(tmp_path: Path) -> None:
+    """Those in fp8 came in bfloat16 beside others in fp32, and the first forward failed."""
+    pytest.importorskip("accelerate")
+    _text()(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    for key in [k for k in weights if ".layers." in k and k.endswith("_proj.weight")]:
+        weights[key] = weights[key].to(torch.float8_e4m3fn)
+        weights[f"{key}_scale_inv"] = torch.ones(1, 1)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "dequantize": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    policy = load.load_policy(tmp_path)
+    assert {weight.dtype for weight in policy.model.parameters()} == {torch.float32}
+    policy.model(input_ids=torch.tensor([[3, 4]]))
 
 
 def test_a_quantised_head_is_refused_at_load(

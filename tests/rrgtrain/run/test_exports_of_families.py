@@ -17,6 +17,7 @@ from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.lora import add_lora
 from rrgpolicy.model.prompt import encode_prompt
+from rrgpolicy.model.whole import check_rounded
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run.export import Export, export_checkpoint
@@ -112,6 +113,11 @@ def test_no_weight_becomes_infinite(tmp_path: Path) -> None:
         export_checkpoint(Export(start, tmp_path / "half", "fp16"))
     assert not (tmp_path / "half").exists()
     export_checkpoint(Export(start, tmp_path / "bf16"))
+    # what was infinite before, and counts, are no weights beyond it
+    counts = torch.nn.BatchNorm1d(2)
+    counts.num_batches_tracked.fill_(70_000)
+    counts.register_buffer("mask", torch.tensor(-torch.inf))
+    check_rounded("counts", counts, torch.float16)
     # of an adapter alone nothing of its base is written
     add_lora(policy, LoraSettings(rank=2), 0)
     adapter = json.loads((policy.save(tmp_path / "a") / "adapter_config.json").read_text())

@@ -73,8 +73,9 @@ def test_an_evaluation_begins_again_until_it_is_whole(tmp_path: Path) -> None:
     with RunDir.create(tmp_path, command="a") as run:
         run.config.write_text("")
         run.predictions.write_text("half")
-    with pytest.raises(UserError, match=r"\(config.yaml, predictions.jsonl\); name another"):
-        RunDir.create(tmp_path, command="another")
+    for other in ("another", None):
+        with pytest.raises(UserError, match=r"\(config.yaml, predictions.jsonl\); name another"):
+            RunDir.create(tmp_path, command=other)
     RunDir.create(tmp_path, command="a").close()
     unmark(tmp_path)
     with pytest.raises(UserError, match="already holds a run"):
