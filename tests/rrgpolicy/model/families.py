@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import transformers
+from packaging.version import Version
 from torch import Tensor
 
 from rrgpolicy.model.attention import use_rows
@@ -319,8 +320,11 @@ SORTS: dict[str, Sort] = {
 }
 
 
-def forwards(name: str) -> bool:
-    """Tell if the family's own forward runs in this transformers."""
+def forwards(name: str, way: str = "none") -> bool:
+    """Tell if the family's own forward runs in this transformers, and serves a way to share."""
+    # Before 5.21 Qwen3.5 went on from a prefix cache otherwise; the probe sends it on.
+    if (name, way) == ("qwen3_5", "cache"):
+        return Version(transformers.__version__) >= Version("5.21")
     # Llama 4's asks its text model for `image_outputs`, which that has none of, and raises.
     return (name, transformers.__version__) != ("llama4", "5.24.0")
 
