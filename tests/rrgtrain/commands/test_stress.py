@@ -53,7 +53,9 @@ def pairs_file(tmp_path, preferred):
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["reference", "first", "second", "preferred"])
-        writer.writerows([*row, how] for row, how in zip(rows, preferred, strict=False))
+        writer.writerows(
+            [*row, how] for row, how in zip(rows[: len(preferred)], preferred, strict=True)
+        )
     return str(path)
 
 
