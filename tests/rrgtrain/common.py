@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -21,7 +20,7 @@ from rrgtrain.algorithms import Group, Member, Objective, build_algorithm
 from rrgtrain.config import load_config
 from rrgtrain.log.logs import NoLog
 from rrgtrain.schema import Recipe, RlSettings
-from rrgtrain.state.remembered import FILE, to_remember
+from rrgtrain.state.remembered import to_remember, write_remembered
 from rrgtrain.train import Batch, Gradients, accumulate_gradients, sample_groups, with_rollout_logps
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl_run import RlRun
@@ -176,7 +175,7 @@ def of_recipe(cfg: Recipe, out: Path) -> dict[str, Any]:
 
 def remember(cfg: Recipe, directory: Path) -> None:
     """Write what a checkpoint in `directory` says of a training by `cfg`."""
-    (directory / FILE).write_text(json.dumps(to_remember(cfg, directory.parent)))
+    write_remembered(directory, to_remember(cfg, directory.parent))
 
 
 def gradients(policy: Policy) -> dict[str, torch.Tensor]:

@@ -10,13 +10,14 @@ from rrgtrain.commands.command import Command
 
 def _words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("batch", type=Path, help="RUN/failures/<stage>-<step>")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of the run")
 
 
 def _run(options: argparse.Namespace) -> int:
     from rrgclinical.common.shown import one_line
     from rrgtrain.run.replay import replay_batch
 
-    for line in replay_batch(options.batch):
+    for line in replay_batch(options.batch, options.overrides):
         print(one_line(line))
     return 0
 

@@ -6,14 +6,17 @@ import argparse
 import errno
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from rrgclinical.common.errors import outside_line
+from rrgclinical.common.shown import hidden, one_line
 from rrgclinical.common.stop import stopping
 from rrgpolicy.ranks import ranks
 from rrgtrain.commands.command import Command
@@ -23,6 +26,7 @@ from rrgtrain.log.trackers import require_trackers
 from rrgtrain.run.alike import begun_in, require_equal_start
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed, require_whole
+from rrgtrain.state.files import named_code
 from rrgtrain.state.remembered import FILE, KEYS, as_trained
 from rrgtrain.state.rundir import RunDir
 
@@ -132,6 +136,9 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
         raise UserError(
             f"{fixed[0]!r} would make another experiment of the run in {path}; start a new one"
         )
+    if (code := named_code(asdict(recipe))) and os.environ.get("RANK", "0") == "0":
+        listed = hidden(", ".join(f"{name} ({key})" for key, name in code))
+        print(one_line(f"rrgtrain: {run.config} has this run import {listed}"), file=sys.stderr)
     return recipe
 
 

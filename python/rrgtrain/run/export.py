@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,17 @@ from rrgtrain.errors import UserError
 from rrgtrain.run.published import as_published
 from rrgtrain.schema import PROMPT_STYLES
 from rrgtrain.state.files import base_files, require_base
-from rrgtrain.state.remembered import BASE, FILE, INIT, PLACES, TINY, known_base, remembered
+from rrgtrain.state.remembered import (
+    BASE,
+    INIT,
+    PLACES,
+    PROMPT_FILE,
+    TINY,
+    known_base,
+    own_prompt,
+    remembered,
+    write_remembered,
+)
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SHARD = "4GB"
@@ -134,5 +143,8 @@ def _write_trained_for(checkpoint: str, directory: Path) -> None:
     if (base := known_base(checkpoint)) is not None and not Path(base).is_absolute():
         values[BASE] = base
     values |= base_files(directory)
+    if prompt := own_prompt(checkpoint):
+        text = Path(prompt).read_text(encoding="utf-8")
+        values |= {"policy.prompt": PROMPT_FILE, PROMPT_FILE: text}
     if values:
-        (directory / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        write_remembered(directory, values)

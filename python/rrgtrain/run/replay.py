@@ -1,8 +1,8 @@
-"""Recomputes a saved batch whose numbers were not finite: `rrgtrain replay`."""
+"""Recompute a saved batch whose numbers were not finite: `rrgtrain replay`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,22 +10,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rrgdata.load import SOURCES
+from rrgdata.study import Study
 from rrgpolicy.model.forward import head_logps, hidden_states
+from rrgpolicy.model.lora import add_lora
 from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.template import check_prompt
 from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.run.session import Session, session_of
-from rrgtrain.schema import Recipe
+from rrgtrain.run.checked import check_start
+from rrgtrain.run.data import read_studies
+from rrgtrain.run.session import start_policy
+from rrgtrain.schema import PROMPT_STYLES, Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import load_checkpoint
+from rrgtrain.train.loader import PromptLoader
 
 
-def replay_batch(directory: Path) -> Iterator[str]:
-    """Computes the log-probabilities and gradients of a kept batch; yields what it finds.
+def replay_batch(directory: Path, overrides: Sequence[str] = ()) -> Iterator[str]:
+    """Compute the log-probabilities and gradients of a kept batch; yield a line on each.
 
-    `directory` is RUN/failures/<stage>-<step>; the run's own recipe, data and policy are opened,
-    and the weights are those of the step that failed. Raises UserError for anything else.
+    directory: RUN/failures/<stage>-<step>. The run's own recipe, with `overrides`, its data and
+        policy are opened, with the weights of the step that failed. No reward, engine or algorithm
+        is imported, and a loader of one's own only where `overrides` name it: the run may be a
+        stranger's.
+
+    Raises UserError for any other directory, and for a loader that only the run names.
     """
     run = RunDir(directory.parent.parent)
     if not run.config.is_file() or not (directory / "manifest.json").is_file():
@@ -39,21 +50,36 @@ def replay_batch(directory: Path) -> Iterator[str]:
         raise UserError(
             f"{directory} is a checkpoint; name a directory RUN/failures/<stage>-<step>"
         )
-    recipe = load_config(Recipe, run.config, [])
-    session = session_of(recipe, run.path, resume=True)
-    load_weights(session.policy, kept["weights"])
+    recipe = load_config(Recipe, run.config, list(overrides))
+    source = recipe.data.source
+    if source not in (*SOURCES, "phantom") and f"data.source={source}" not in overrides:
+        raise UserError(
+            f"{run.config} names code, data.source={source}, which a saved batch must not choose; "
+            f"write data.source={source} behind {directory} if you know it to be yours"
+        )
+    check_prompt(recipe.policy.prompt, PROMPT_STYLES)
+    check_start(recipe.policy, recipe.rollout.engine, one_image=recipe.data.one_image)
+    studies = read_studies(recipe.data, run.path)
+    policy, prompts = start_policy(recipe, studies, run.path, resume=True)
+    add_lora(policy, recipe.policy.lora, recipe.policy.seed)
+    load_weights(policy, kept["weights"])
     batch = kept["batch"]
     yield f"{kept['stage']}, step {kept['step']}: {len(batch['members'])} reports"
     yield _finite_line("weights", dict(kept["weights"]))
     for name in ("rewards", "advantages"):
         if name in batch:
             yield _finite_line(name, {name: batch[name]})
-    yield from _computed(session, batch["members"], recipe.rl.temperature)
+    by_id = {study.id: study for split in studies.values() for study in split}
+    yield from _computed(prompts, by_id, batch["members"], recipe.rl.temperature)
 
 
-def _computed(session: Session, members: list[dict[str, Any]], temperature: float) -> Iterator[str]:
-    policy = session.policy
-    studies = {s.id: s for split in session.studies.values() for s in split}
+def _computed(
+    loader: PromptLoader,
+    studies: Mapping[str, Study],
+    members: list[dict[str, Any]],
+    temperature: float,
+) -> Iterator[str]:
+    policy = loader.policy
     for m in members:
         if m["study"] not in studies:
             raise UserError(
@@ -62,7 +88,7 @@ def _computed(session: Session, members: list[dict[str, Any]], temperature: floa
             )
         place = f"a report of study {m['study']} in the batch"
         _check_ids(m["ids"], policy.embedding_shape[0], place)
-    prompts = [session.prompts(studies[m["study"]]) for m in members]
+    prompts = [loader(studies[m["study"]]) for m in members]
     policy.model.train()
     with _first_bad_module(policy) as seen:
         hidden, batch = hidden_states(policy, prompts, [[m["ids"]] for m in members])

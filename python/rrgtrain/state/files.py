@@ -55,6 +55,14 @@ def code_files(values: Mapping[str, Any]) -> dict[str, str]:
     return {f"{k}: {name}": file_digest(f) for k, fs in files.items() for name, f in fs.items()}
 
 
+def named_code(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """List what of a recipe, as nested mappings, will be imported: keys, `module:function`."""
+    keys = (*_CODE, "data.source", "rollout.engine")
+    values = [(key, recipe[key.split(".")[0]][key.split(".")[1]] or "") for key in keys]
+    named = [(k, n) for k, v in values for n in (v.split("+") if isinstance(v, str) else v)]
+    return [(key, name) for key, name in named if ":" in name]
+
+
 def file_digests(checkpoint: str) -> dict[str, str]:
     """Map the files of a checkpoint directory to digests; empty for a hub name.
 

@@ -1,7 +1,8 @@
 """Keeps beside a checkpoint's weights the settings that it was trained with.
 
 A policy that learnt to write `<think>` blocks, or read another data set, cannot be told by its
-weights; `eval`, `rl` and `select` find it in `rrgtrain.json`.
+weights; `eval`, `rl` and `select` find it in `rrgtrain.json`. A checkpoint may be a stranger's: it
+names no code, and no prompt but the one that lies in it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.shown import one_line
+from rrgdata.load import SOURCES
 from rrgpolicy.model.load import base_of_adapter
 from rrgtrain.config import interpolated
 from rrgtrain.errors import UserError
@@ -25,6 +27,8 @@ from rrgtrain.schema.keys import key_names
 
 FILE = "rrgtrain.json"
 BASE = "base"
+PROMPT_FILE = "prompt.txt"
+"""Copy of `policy.prompt=FILE` in a checkpoint; the text itself among the values before that."""
 # Where a run keeps the tiny policy that it has built.
 TINY, INIT = "tiny", "init"
 PHANTOM = "data.phantom."
@@ -39,7 +43,7 @@ OF_GENERATE = ("policy.prompt", "reward.blocks", "data.images")
 
 
 def to_remember(recipe: Recipe, work: Path) -> dict[str, Any]:
-    """Collect what a checkpoint keeps of its training: KEYS, and the policy's base.
+    """Collect what a checkpoint keeps of its training: KEYS, the policy's base, its prompt's text.
 
     work: the directory of the run, where a tiny policy's base lies.
     """
@@ -48,11 +52,22 @@ def to_remember(recipe: Recipe, work: Path) -> dict[str, Any]:
     for key in PLACES:
         if values[key] is not None:
             values[key] = str(Path(values[key]).expanduser().resolve())
-    if values["policy.prompt"] not in PROMPT_STYLES:
-        values["policy.prompt"] = str(Path(values["policy.prompt"]).expanduser().resolve())
     values[BASE] = known_base(recipe.policy.path, work)
     # its value may be a secret, and the next reader's environment is another one
-    return values | interpolated(recipe, values.keys() & set(KEYS))
+    values |= interpolated(recipe, values.keys() & set(KEYS))
+    if recipe.policy.prompt not in PROMPT_STYLES:
+        # read now: the file may be gone when the first checkpoint is written
+        values[PROMPT_FILE] = Path(recipe.policy.prompt).expanduser().read_text(encoding="utf-8")
+        values["policy.prompt"] = PROMPT_FILE
+    return values
+
+
+def write_remembered(directory: Path, values: Mapping[str, Any]) -> None:
+    """Write the values of `to_remember` to a checkpoint's rrgtrain.json, the prompt beside it."""
+    settings = {key: value for key, value in values.items() if key != PROMPT_FILE}
+    if PROMPT_FILE in values:
+        (directory / PROMPT_FILE).write_text(values[PROMPT_FILE], encoding="utf-8")
+    (directory / FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
 
 def base_of(start: str, work: Path) -> str:
@@ -102,7 +117,15 @@ def remembered(checkpoint: str | Path) -> dict[str, Any]:
             "set it yourself",
             stacklevel=2,
         )
+    if known.get("policy.prompt") == PROMPT_FILE:
+        known["policy.prompt"] = own_prompt(checkpoint) or PROMPT_FILE
     return {key: value for key, value in known.items() if key not in asking}
+
+
+def own_prompt(checkpoint: str | Path) -> str | None:
+    """Find a checkpoint's own prompt; None without one, or where it is a link."""
+    path = Path(os.path.abspath(Path(checkpoint).expanduser())) / PROMPT_FILE
+    return str(path) if path.is_file() and not path.is_symlink() else None
 
 
 def read_remembered(path: Path) -> dict[str, Any]:
@@ -122,17 +145,25 @@ def as_trained(
     """Make the recipe by `load`; those of `keys` that nobody wrote are as in `checkpoint`.
 
     `load` takes defaults that anything written in a recipe or override goes before. One line on
-    standard error names what was taken over, a warning what differs.
+    standard error names what was taken over, a warning what differs. Raises UserError where the
+    checkpoint, and nobody else, names code or a prompt outside itself.
     """
     plain, known = load({}), remembered(checkpoint)
     kept = {key: known[key] for key in keys if key in known}
     recipe = load(kept)
+    for key in _reaching_out(checkpoint, kept):
+        if attrgetter(key)(recipe) == kept[key] != attrgetter(key)(plain):
+            what = "code" if key == "data.source" else "a file outside the checkpoint"
+            raise UserError(
+                f"{checkpoint}/{FILE} names {what}, {key}={kept[key]}, which a checkpoint must not "
+                f"choose; write {key}=... yourself, the same if you know it to be yours"
+            )
     if recipe.data.source != kept.get("data.source", recipe.data.source):
         # what is said of another data set means nothing
         kept = {k: v for k, v in kept.items() if k == "data.source" or not k.startswith("data.")}
         recipe = load({k: v for k, v in kept.items() if k != "data.source"})
     taken = [k for k, v in kept.items() if attrgetter(k)(recipe) == v != attrgetter(k)(plain)]
-    other = [k for k, v in kept.items() if attrgetter(k)(recipe) != v and k not in PLACES]
+    other = [k for k, v in kept.items() if _differs(k, v, attrgetter(k)(recipe))]
     drawn = [k for k in other if k.startswith(PHANTOM)]
     if taken and os.environ.get("RANK", "0") == "0":
         listed = ", ".join(f"{key}={kept[key]}" for key in taken)
@@ -145,3 +176,19 @@ def as_trained(
             f"{checkpoint} was trained with {before}, and is used with {now}", stacklevel=2
         )
     return recipe
+
+
+def _reaching_out(checkpoint: str, values: Mapping[str, Any]) -> list[str]:
+    """List the keys whose value would import a module, or open a prompt outside the checkpoint."""
+    source, prompt = values.get("data.source", "phantom"), values.get("policy.prompt")
+    keys = ["data.source"] if source not in (*SOURCES, "phantom") else []
+    return keys + ["policy.prompt"] * (prompt not in (None, own_prompt(checkpoint), *PROMPT_STYLES))
+
+
+def _differs(key: str, before: Any, now: Any) -> bool:
+    """Tell whether a setting means something else now; a place may be another one."""
+    if key == "policy.prompt" and not {before, now} & set(PROMPT_STYLES):
+        files = [Path(name).expanduser() for name in (before, now)]
+        if all(file.is_file() for file in files):
+            return files[0].read_bytes() != files[1].read_bytes()
+    return bool(before != now) and key not in PLACES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
 from rrgpolicy.ranks.sharding import full_state_dict, is_sharded
 from rrgtrain.state.files import base_files
-from rrgtrain.state.remembered import FILE
+from rrgtrain.state.remembered import write_remembered
 
 
 def save_policy(policy: Policy, directory: Path, trained_as: Mapping[str, Any]) -> None:
@@ -28,8 +27,7 @@ def save_policy(policy: Policy, directory: Path, trained_as: Mapping[str, Any]) 
     if ranks.is_main():
         with atomic_directory(directory) as partial:
             policy.save(partial, weights)
-            text = json.dumps({**trained_as, **base_files(partial)}, indent=1) + "\n"
-            (partial / FILE).write_text(text, encoding="utf-8")
+            write_remembered(partial, {**trained_as, **base_files(partial)})
     ranks.barrier()
 
 

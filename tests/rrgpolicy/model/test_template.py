@@ -11,7 +11,7 @@ from rrgpolicy.model.prompt import encode_prompt, prompt_text
 from rrgpolicy.model.template import PLACEHOLDERS, check_prompt
 from rrgpolicy.settings import PROMPT_STYLES
 from rrgtrain.run.session import session_of
-from rrgtrain.state.remembered import remembered
+from rrgtrain.state.remembered import PROMPT_FILE, remembered
 from tests.rrgpolicy.model.common import study, tiny_policy
 from tests.rrgtrain.common import phantoms, recipe, remember
 
@@ -89,12 +89,15 @@ def test_it_is_looked_at_before_anything_else(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_checkpoint_remembers_where_it_lies(
+def test_a_checkpoint_holds_its_template(
     template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    remember(recipe("policy.prompt=own.txt"), tmp_path)
-    assert remembered(tmp_path)["policy.prompt"] == template
+    (tmp_path / "ck").mkdir()
+    remember(recipe("policy.prompt=own.txt"), tmp_path / "ck")
+    Path(template).unlink()
+    taken = remembered(tmp_path / "ck")["policy.prompt"]
+    assert taken == str(tmp_path / "ck" / PROMPT_FILE) and Path(taken).read_text() == OWN
     remember(recipe("policy.prompt=think"), tmp_path)
     assert remembered(tmp_path)["policy.prompt"] == "think"
 

@@ -85,6 +85,7 @@ def test_what_stands_behind_a_text_is_told(tmp_path: Path) -> None:
     again = ["rl", "--resume", "run"]
     done = command(*again, cwd=tmp_path, at=At(SAMPLE, 2), world={"LR": "0.01"})
     assert done.status == 75 and ": from step " not in done.err and "chosen anew" not in done.err
+    assert "rrgtrain: run/config.yaml has this run import mine:t (reward.terms)\n" in done.err
     own.write_text(OWN.format(value=7.0))
     done = command(*again, cwd=tmp_path, world={"LR": "0.75"})
     assert done.status == 0, done.err

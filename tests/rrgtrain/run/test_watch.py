@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from rrgtrain.state.store import load_checkpoint
 from tests.rrgtrain.runs import TINY_RUN, At, command, rows, started
@@ -49,9 +51,31 @@ def test_nan_in_reinforcement_learning(
     assert re.match(r"editgrpo, step 1: \d+ reports", told_lines[0])
     assert told_lines[1].startswith("weights: finite, at most")
     assert told_lines[-2].startswith("log-probabilities: finite, at most")
+    replay_of_a_stranger(tmp_path, done.out)
     done = command("rl", "--resume", "run", "rl.lr=0.001", cwd=tmp_path)
     assert done.status == 0, done.err
     assert [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "editgrpo"] == [0, 1, 2, 3]
+
+
+def replay_of_a_stranger(place: Path, out: str) -> None:
+    """Replay the batch of a run whose recipe names code, and see that none of it is imported."""
+    shutil.copytree(place / "run", place / "theirs")
+    (place / "theirs" / "evil.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+    config = place / "theirs" / "config.yaml"
+    settings = yaml.safe_load(config.read_text())
+    settings["reward"]["terms"] = {"theirs.evil:reward": 1.0}
+    settings["rollout"]["engine"] = "theirs.evil:engine"
+    settings["rl"]["algorithm"] = "theirs.evil:layer"
+    config.write_text(yaml.safe_dump(settings))
+    done = command("replay", "theirs/failures/editgrpo-1", cwd=place)
+    assert done.status == 0 and done.out == out, done.err
+    settings["data"]["source"] = "theirs.evil:load"
+    config.write_text(yaml.safe_dump(settings))
+    done = command("replay", "theirs/failures/editgrpo-1", cwd=place)
+    assert done.status == 2 and "write data.source=theirs.evil:load behind" in done.last
+    assert not (place / "ran").exists()
+    words = ["replay", "theirs/failures/editgrpo-1", "data.source=theirs.evil:load"]
+    assert command(*words, cwd=place).status == 2 and (place / "ran").exists()
 
 
 def test_nan_in_fine_tuning_and_a_replay_that_finds_it(tmp_path: Path) -> None:

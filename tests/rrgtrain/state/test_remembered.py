@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import warnings
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.state.remembered import FILE, as_trained, remembered
+from rrgtrain.state.remembered import FILE, PROMPT_FILE, as_trained, remembered
 from tests.rrgtrain.common import remember
 
 
@@ -107,6 +109,32 @@ def test_a_checkpoint_from_elsewhere_changes_nothing(
     assert used(tmp_path, "editgrpo") == load_config(Recipe, "editgrpo", [])
     assert remembered("Qwen/Qwen2.5-VL-3B-Instruct") == {}
     assert capsys.readouterr().err == ""
+
+
+def test_a_checkpoint_names_no_code_and_nobody_s_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's checkpoint named a loader beside its weights, and `eval --from` ran it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "secret.txt").write_text("{current}")
+    (tmp_path / "ck").mkdir()
+    (tmp_path / "ck" / "theirs.py").write_text("def load(root, settings, catalogue): pass\n")
+    (tmp_path / "ck" / PROMPT_FILE).symlink_to(tmp_path / "secret.txt")
+    for key, value in (
+        ("data.source", "ck.theirs:load"),
+        ("data.source", "os:system"),
+        ("policy.prompt", str(tmp_path / "secret.txt")),
+        ("policy.prompt", "secret.txt"),
+        ("policy.prompt", "../secret.txt"),
+        ("policy.prompt", PROMPT_FILE),
+    ):
+        (tmp_path / "ck" / FILE).write_text(json.dumps({key: value, "data.root": str(tmp_path)}))
+        with pytest.raises(UserError, match=f"names .*{key}={value}, which a checkpoint must not"):
+            used(Path("ck"), "editgrpo")
+        recipe = used(Path("ck"), "editgrpo", f"{key}={value}")
+        assert (recipe.data.source, recipe.policy.prompt)[key == "policy.prompt"] == value
+    assert "ck.theirs" not in sys.modules
 
 
 @pytest.mark.parametrize(
