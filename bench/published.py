@@ -35,7 +35,7 @@ CODE = {
     "clinical": tuple(f"python/rrgclinical/{model}" for model in _MODELS),
 }
 COMMANDS = {
-    "update_step": "make bench-step",
+    "update_step": "make bench ROOM=step",
     "clinical": "make oracle && RRGKERN_ROWS=cpu-clinical RRGKERN_BENCH_FULL=1 .venv/bin/python -m "
     "pytest -q --benchmark-quiet bench/clinical.py",
 }
@@ -96,7 +96,7 @@ def command_of(row: dict[str, Any]) -> str:
     """Return the command that measures a row again."""
     if row.get("device", "cpu") != "cpu":
         return "python bench/gpu_step.py" if name_of(row) == "update_step" else "make gpu"
-    return COMMANDS.get(name_of(row), "make bench-peers")
+    return COMMANDS.get(name_of(row), "make bench ROOM=peers")
 
 
 def stale(rows: Iterable[dict[str, Any]], root: Path = ROOT) -> list[Stale]:

@@ -1,6 +1,6 @@
 """Time rewards one by one, in a batch and over HTTP, in one run.
 
-    make bench-rewards
+    make bench ROOM=rewards
 
 Rollouts share sentences with their group, and eight share a reference; every way gets texts that
 nothing has read. "one by one" calls a `RewardService` for each report, "batch" once for all. The

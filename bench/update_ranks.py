@@ -1,6 +1,6 @@
 """An update on several ranks beside one process: seconds, core-seconds and gradients.
 
-    make bench-ranks
+    make bench ROOM=ranks
     python -m bench.update_ranks --groups 8 --members 10 --length 64 --rounds 5
 
 Worlds of one, two and four processes (gloo, one thread each, `scale.mode=fsdp2`) hold the same tiny

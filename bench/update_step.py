@@ -1,6 +1,6 @@
 """A reinforcement-learning step of the same groups: TRL's GRPOTrainer and this trainer.
 
-    make bench-step                                      # in the environment of the peers
+    make bench ROOM=step                                      # in the environment of the peers
     python -m bench.update_step --groups 2 --members 10 --length 64 --rounds 5
 
 Both train the same Qwen2.5-VL (random weights; tiny on a CPU, the 3B configuration with --size 3b
@@ -347,7 +347,7 @@ def measure(work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]
     """Median seconds of each, taken in turns after one warm-up of each.
 
     On a CPU they are the process's own, which a busy machine does not lengthen: give it one thread
-    (OMP_NUM_THREADS=1, as `make bench-step` does), since threads that wait for others count too.
+    (OMP_NUM_THREADS=1, as `make bench ROOM=step` does), since threads that wait for others count too.
     """
     clock = time.perf_counter if torch.cuda.is_available() else time.process_time
     seconds: dict[str, list[float]] = {name: [] for name in work}

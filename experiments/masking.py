@@ -1,6 +1,6 @@
 """Measure how often labels change where a report's heaviest tokens are masked (DEER, table 6).
 
-    make masking ARGS="paper/deer --from CHECKPOINT data.root=DIR"
+    python -m experiments.masking paper/deer --from CHECKPOINT data.root=DIR
 
 Reports are sampled from the checkpoint, `rl.group` of each of `--studies` training studies (the
 paper has 10,000 reports), and masked by chance, by TF-IDF and by the gradient of CheXbert, or, with

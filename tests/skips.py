@@ -21,7 +21,7 @@ LISTED = {
     NO_CASE: "two parameters of a test that do not meet",
     "needs a CUDA device": "there is no GPU",
     "a gate": ".ci/run makes gates",
-    "make ptx": "hours in the interpreter of PTX; .ci/run makes ptx-short",
+    "make slow NAME=ptx": "hours in the interpreter of PTX; .ci/run makes ptx-short",
     "the peers have an environment of their own": ".ci/run makes parity",
     "vLLM has its own environment": ".ci/run makes test-vllm",
     "the official packages have an environment of their own": ".ci/run makes oracle",

@@ -146,7 +146,10 @@ def test_the_site_is_built(site: Path) -> None:
     # the rows of the benches are drawn, or what to run for them, not their places
     performance = built["performance.html"]
     assert "rows:" not in performance and "update_step" not in performance
-    assert performance.count("<tr>") > 40 or "make bench-peers</code> measures them" in performance
+    assert (
+        performance.count("<tr>") > 40
+        or "make bench ROOM=peers</code> measures them" in performance
+    )
     index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
     assert "zero_variance_share" in index
     entries = json.loads(index[index.index("{") : index.rindex("}") + 1])["docs"]

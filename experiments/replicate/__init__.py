@@ -1,1 +1,1 @@
-"""Run every recipe of the papers' methods, small: `make replicate`; README.md."""
+"""Run every recipe of the papers' methods, small: `python -m experiments.replicate`; README.md."""

@@ -71,7 +71,7 @@ def test_which_changes_make_a_row_stale(tree: Path) -> None:
     git(tree, "add", ".")
     (told,) = found(tree, commit=first)
     assert str(told) == (
-        f"policy_loss  ({first}): rrgkern/policy_loss/kernel.py changed since; make bench-peers"
+        f"policy_loss  ({first}): rrgkern/policy_loss/kernel.py changed since; make bench ROOM=peers"
     )
 
 
@@ -159,7 +159,7 @@ def test_the_page_draws_fresh_rows_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     drawn = hooks._ROWS.sub(hooks._drawn, "<!-- rows: peers -->")
     assert "| eager |" in drawn and "| rrgkern |" not in drawn
     assert "1 rows are not shown" in drawn and drawn.endswith(
-        "`make bench-peers` measures them again."
+        "`make bench ROOM=peers` measures them again."
     )
 
 

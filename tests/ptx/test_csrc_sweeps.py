@@ -15,7 +15,7 @@ from tests.ptx import test_csrc as c
 from tests.ptx.parse import PtxError
 from tests.skips import no_case
 
-pytestmark = pytest.mark.skipif(os.environ.get("RRGKERN_PTX") != "all", reason="make ptx")
+pytestmark = pytest.mark.skipif(os.environ.get("RRGKERN_PTX") != "all", reason="make slow NAME=ptx")
 
 SIZES: dict[str, Callable[[], Any]] = {
     **{f"mccs, {n} rows": partial(c.mccs, n) for n in (1, 256, 257, 5000)},

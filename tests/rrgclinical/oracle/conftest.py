@@ -2,7 +2,7 @@
 
 `make oracle` builds it and sets the variable; there its absence is an error. Elsewhere its tests,
 a minute of `make test`, would run a second time. RRGKERN_ORACLE_SIZE=base runs encoders of the real
-size (`make parity-full`).
+size (`make slow NAME=parity-full`).
 """
 
 from __future__ import annotations

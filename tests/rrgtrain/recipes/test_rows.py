@@ -36,7 +36,7 @@ HERE = [
     *("eval.limit=2", "eval.max_new_tokens=4", "eval.bootstrap=5", "eval.meteor=false"),
     *("eval.samples=0", "scale.mode=none", "policy.gradient_checkpointing=false"),
 ]
-MASKING = 'make masking ARGS="paper/deer --from SFT"'
+MASKING = "python -m experiments.masking paper/deer --from SFT"
 # Sections that no evaluation reads.
 OF_TRAINING = ("rl", "sft", "token_weights", "oracle", "select")
 PRINTED = ("micro-F1-14", "macro-recall-14", "sample-precision-14", "BLEU-4, r2gen", "RaTEScore")
@@ -141,7 +141,7 @@ def test_masking_prints_deers_table_6(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    words = shlex.split(shlex.split(MASKING)[2].removeprefix("ARGS="))
+    words = shlex.split(MASKING)[3:]
     here = [*HERE, f"data.root={phantoms()}", "token_weights.distil_steps=2"]
     here += ["token_weights.labeller=distilled", "rl.group=2", "rl.max_new_tokens=4"]
     words[words.index("SFT")] = str(tiny)
