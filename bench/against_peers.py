@@ -7,7 +7,7 @@ drop masked rows of the head themselves. Of this library there are the fused roo
 can be told to go, and the two rooms that it is made of; it reports metrics of the rows that it
 computes, where peers report none.
 
-    make bench ROOM=peers        on a CPU: ratios and peak memory, rows in bench/results/cpu-peers.jsonl
+    make bench ROOM=peers   on a CPU: ratios and peak memory, rows in bench/results/cpu-peers.jsonl
     make gpu                on a GPU, with the targets of bench/targets.py
 """
 

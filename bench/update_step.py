@@ -347,7 +347,7 @@ def measure(work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]
     """Median seconds of each, taken in turns after one warm-up of each.
 
     On a CPU they are the process's own, which a busy machine does not lengthen: give it one thread
-    (OMP_NUM_THREADS=1, as `make bench ROOM=step` does), since threads that wait for others count too.
+    (OMP_NUM_THREADS=1, as `make bench ROOM=step`), since threads that wait for others count too.
     """
     clock = time.perf_counter if torch.cuda.is_available() else time.process_time
     seconds: dict[str, list[float]] = {name: [] for name in work}

@@ -1,6 +1,6 @@
 """Does reinforcement learning help where supervised fine-tuning no longer does?
 
-    python -m experiments.learning                                  # three seeds, two workers, < 1 hour
+    python -m experiments.learning                    # three seeds, two workers, < 1 hour
 
 Per seed (which changes phantoms, weights, order and draws): SFT to its validation plateau, then
 from that one checkpoint EditGRPO, which is compared with (i) that SFT, (ii) SFT continued for
@@ -11,7 +11,7 @@ file exists is not run again, so the command resumes where it stopped, and refus
 settings or versions. A comparison holds when EditGRPO is above in every seed, in the bootstrap of
 seeds and studies, and in Student's interval over seeds; the command exits 1 unless all three do.
 
-    python -m experiments.learning --show experiments/results/learning.json    # the recorded results
+    python -m experiments.learning --show experiments/results/learning.json    # recorded results
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stages that a day's run leaves to the night are due again as soon as what they cover changes."""
+"""Stages that a run by day leaves out are due again as soon as what they cover changes."""
 
 from __future__ import annotations
 

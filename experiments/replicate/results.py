@@ -44,7 +44,7 @@ class Result:
             return cls(**content, measures=measures)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
-                f"{path} is no result of `python -m experiments.replicate` ({error}); delete it, and its job "
+                f"{path} is no result of experiments.replicate ({error}); delete it, and its job "
                 "runs again"
             ) from error
 

@@ -12,6 +12,7 @@ would have added.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from rrgclinical.chat import (
     Chat,
     ChatSettings,
     Question,
+    Unreadable,
     Usage,
     filled,
     json_question,
@@ -66,13 +68,17 @@ Answer with this JSON alone:
 
 
 class CrimsonJudgement(NamedTuple):
-    """One pair: its score, and the weights that it is made of."""
+    """One pair: its score, and the weights that it is made of.
+
+    All are NaN where the answer could not be read, and `unreadable` says why.
+    """
 
     score: float
     correct: float
     false: float
     missing: float
     reference: float
+    unreadable: str = ""
 
 
 class Crimson:
@@ -98,7 +104,11 @@ class Crimson:
         pairs = list(zip(*check_pairs(reports, references), strict=True))
         distinct = list(dict.fromkeys(pairs))
         questions = [self._question(*pair) for pair in distinct]
-        answers = dict(zip(distinct, self.chat.ask(questions), strict=True))
+        judged = [
+            _unread(str(one)) if isinstance(one, Unreadable) else one
+            for one in self.chat.ask(questions)
+        ]
+        answers = dict(zip(distinct, judged, strict=True))
         return [answers[pair] for pair in pairs]
 
     def score(self, reports: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -109,6 +119,11 @@ class Crimson:
     def _question(self, report: str, reference: str) -> Question[CrimsonJudgement]:
         content = filled(self._template, report, reference)
         return json_question([{"role": "user", "content": content}], read_judgement)
+
+
+def _unread(why: str) -> CrimsonJudgement:
+    nan = math.nan
+    return CrimsonJudgement(nan, nan, nan, nan, nan, why)
 
 
 def read_judgement(answer: Any) -> CrimsonJudgement:

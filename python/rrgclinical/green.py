@@ -5,6 +5,7 @@ score = matched / (matched + sum of clinically significant errors), 0 where noth
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rrgclinical.chat import Chat, ChatSettings, Question, Usage, filled, read_template
+from rrgclinical.chat import Chat, ChatSettings, Question, Unreadable, Usage, filled, read_template
 from rrgclinical.common.arguments import check_options, check_pairs
 from rrgclinical.common.errors import UserError
 
@@ -20,6 +21,12 @@ from rrgclinical.common.errors import UserError
 CATEGORIES, _NUMBERED = "abcdef", "123456"
 _SIGNIFICANT, _MATCHED = "Clinically Significant Errors", "Matched Findings"
 _NOTHING = re.compile(r"No(?:ne|t|thing)?\b", re.IGNORECASE)
+_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+# A number of things: no time, ratio, share or date.
+_COUNT = re.compile(rf"(?:(\d+)(?![\d:/%])|({'|'.join(_WORDS)})\b)", re.IGNORECASE)
+_MEASURE = re.compile(r"\d+(?:[.,]\d|\s*[cm]m\b)")
+_ITEM = re.compile(r"^[ \t]*(\d+)[.)] ", re.MULTILINE)
+_IN_BRACKETS = re.compile(r"\([^()]*\)")
 
 _PROMPT = """\
 Compare a candidate report of a chest X-ray with the reference report of a radiologist. Judge
@@ -59,7 +66,10 @@ Answer in these sections, with every category in both error sections:
 
 
 class Judgement(NamedTuple):
-    """One pair: findings that agree, and significant errors by category (a) to (f)."""
+    """One pair: findings that agree, and significant errors by category (a) to (f).
+
+    Without any category the answer could not be read, and `text` says why.
+    """
 
     matched: int
     errors: tuple[int, ...]
@@ -67,7 +77,9 @@ class Judgement(NamedTuple):
 
     @property
     def score(self) -> float:
-        """In [0, 1]."""
+        """In [0, 1]; NaN where the answer could not be read."""
+        if not self.errors:
+            return math.nan
         return self.matched / (self.matched + sum(self.errors)) if self.matched else 0.0
 
 
@@ -93,7 +105,11 @@ class Green:
         pairs = list(zip(*check_pairs(reports, references), strict=True))
         distinct = list(dict.fromkeys(pairs))
         questions = [Question(self._messages(*pair), parse_judgement) for pair in distinct]
-        answers = dict(zip(distinct, self.chat.ask(questions), strict=True))
+        judged = [
+            Judgement(0, (), str(one)) if isinstance(one, Unreadable) else one
+            for one in self.chat.ask(questions)
+        ]
+        answers = dict(zip(distinct, judged, strict=True))
         return [answers[pair] for pair in pairs]
 
     def score(self, reports: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -110,23 +126,26 @@ def parse_judgement(text: str) -> Judgement:
 
     A section that begins with "No", "None", "Not" or "Nothing" counts 0, and so does a category
     that is left out or has no number: a third of the published model's own answers leave some out.
-    Where no letter names a category, (1) to (6) do.
+    Where no letter names a category, (1) to (6) do. The count stands directly behind the category's
+    colon, in figures or as a word up to ten, or is that of the numbered lines below it.
 
     Answers in the layout of the prompt are read as the published parser (StanfordAIMI/GREEN) reads
     them. Of others it loses counts that stand here: one without a stop behind it ("2 things" is 0
     there, 2 here), one that is not a single blank behind its colon, all behind a blank line within
-    a section, and a section that begins with a word such as "Nodule".
+    a section, a word, a list, and a section that begins with a word such as "Nodule".
 
     Raises:
-        ValueError: a section is missing, errors name no category, or matches begin with no number.
-            There the published parser reads 0, which for errors is the best that can be.
+        ValueError: a section is missing, errors name no category, matches begin with no number, or
+            a size stands where a number should. There the published parser reads 0, or the
+            figure before the point, which for errors is the best that can be.
     """
-    errors = _errors(_section(text, _SIGNIFICANT))
-    section = _section(text, _MATCHED)
-    matched = re.match(r"\d+\b", section)
+    plain = text.replace("\r\n", "\n").replace("**", "").replace("__", "")
+    errors = _errors(_section(plain, _SIGNIFICANT))
+    section = _section(plain, _MATCHED)
+    matched = _counted(section, _MATCHED)
     if matched is None and not _NOTHING.match(section):
         raise ValueError(f"[{_MATCHED}] does not begin with a number")
-    return Judgement(int(matched[0]) if matched else 0, errors, text)
+    return Judgement(matched or 0, errors, text)
 
 
 def build_green(options: Mapping[str, Any], *, cache: str | Path | None = None) -> Green:
@@ -152,16 +171,50 @@ def _errors(section: str) -> tuple[int, ...]:
     if _NOTHING.match(section):
         return (0,) * len(CATEGORIES)
     for names in (CATEGORIES, _NUMBERED):
-        if re.search(rf"\([{names}]\)", section):
-            counts = dict(re.findall(rf"\(([{names}])\)[^\n]*?:\s*(\d+)\b", section))
-            return tuple(int(counts.get(name, 0)) for name in names)
+        begins = list(re.finditer(rf"\(([{names}])\)", section))
+        if begins:
+            ends = [*(begin.start() for begin in begins[1:]), len(section)]
+            counts: dict[str, int] = {}
+            for begin, end in zip(begins, ends, strict=True):
+                counts[begin[1]] = counts.get(begin[1]) or _of_category(section[begin.end() : end])
+            return tuple(counts.get(name, 0) for name in names)
     raise ValueError(f"[{_SIGNIFICANT}] names no category")
 
 
+def _of_category(text: str) -> int:
+    """Read the count of one category, whose letter is cut off; 0 where it has none."""
+    # a colon within brackets is not the category's own
+    line, _, below = text.partition("\n")
+    masked = _IN_BRACKETS.sub(lambda inside: " " * len(inside[0]), line)
+    own = masked.find(":")
+    if own < 0:
+        return 0
+    behind = line[own + 1 :].strip()
+    count = _counted(behind or below.strip(), "a category")
+    if count is None and not _NOTHING.match(behind):
+        # a name that holds a colon itself: the count as the prompt has it
+        later = re.search(r":[ ](\d+)\.(?!\d)", masked[own + 1 :])
+        count = int(later[1]) if later else None
+    return count or 0
+
+
+def _counted(text: str, place: str) -> int | None:
+    """Read the number that begins a text, or count its numbered lines; None without either."""
+    items = [int(number) for number in _ITEM.findall(text)]
+    if len(items) > 1 and items == list(range(1, len(items) + 1)) and _ITEM.match(text):
+        return len(items)
+    if measure := _MEASURE.match(text):
+        raise ValueError(f"the size {measure[0]!r} stands where the number of {place} should")
+    count = _COUNT.match(text)
+    if count is None:
+        return None
+    return int(count[1]) if count[1] else _WORDS.index(count[2].lower())
+
+
 def _section(text: str, name: str) -> str:
-    start = text.find(f"[{name}]")
-    if start < 0:
+    heading = re.search(rf"\[{name}\]|^\W*{name}\W*$", text, re.IGNORECASE | re.MULTILINE)
+    if heading is None:
         raise ValueError(f"the section [{name}] is missing")
-    start += len(name) + 2
-    end = re.search(r"\n\s*\[(?:Clinically|Matched|Explanation)", text[start:])
-    return text[start : start + end.start() if end else len(text)].lstrip(": \t\n")
+    rest = text[heading.end() :]
+    end = re.search(r"\n\W*(?:Clinically (?:In)?significant|Matched Find|Explanation)", rest, re.I)
+    return rest[: end.start() if end else len(rest)].lstrip(": \t\n")

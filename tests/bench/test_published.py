@@ -71,7 +71,8 @@ def test_which_changes_make_a_row_stale(tree: Path) -> None:
     git(tree, "add", ".")
     (told,) = found(tree, commit=first)
     assert str(told) == (
-        f"policy_loss  ({first}): rrgkern/policy_loss/kernel.py changed since; make bench ROOM=peers"
+        f"policy_loss  ({first}): rrgkern/policy_loss/kernel.py changed since; "
+        "make bench ROOM=peers"
     )
 
 

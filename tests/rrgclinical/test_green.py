@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,42 @@ def test_counts_that_the_published_parser_loses_stand(significant: str) -> None:
     assert (found.matched, list(found.errors)) == (3, [2, 0, 1, 0, 0, 0])
 
 
+@pytest.mark.parametrize(
+    ("line", "errors"),
+    [
+        ("{} the study of 10:30 is left out", 0),
+        ("{} none, the exam at 10:30 is named in both", 0),
+        ("{} effusion, ratio 1:2", 0),
+        ("{} one. (see 08:15)", 1),
+        ("{} 10:30 is the time of both", 0),
+        ("{} 3/4 is dated", 0),
+        ("{} two. effusion; edema", 2),
+        ("{}\n1. effusion\n2. edema\n3. mass", 3),
+        ("(device: 2 leads){} 1. A lead.", 1),
+        ("in comparison: candidate only{} 4. All.", 4),
+        ("{}  3; effusion at 10:30", 3),
+    ],
+)
+@pytest.mark.parametrize("letter", ["b", "f"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_count_stands_behind_the_colon_of_its_category(
+    line: str, errors: int, letter: str, end: str
+) -> None:
+    text = sections(f"({letter}) Some name {line.format(':')}", "2. Heart; lungs.")
+    found = parse_judgement(text.replace("\n", end))
+    assert found.errors == tuple(errors * (name == letter) for name in "abcdef")
+
+
+def test_headings_may_be_bold_and_matches_a_list_or_a_word() -> None:
+    bold = sections("(b) Missing: 1. Edema.", "2. Heart; lungs.")
+    for mark in ("**{}**", "__{}__"):
+        marked = re.sub(r"\[.*?\]:", lambda heading, mark=mark: mark.format(heading[0]), bold)
+        assert parse_judgement(marked)[:2] == (2, (0, 1, 0, 0, 0, 0))
+    assert parse_judgement(re.sub(r"\[(.*?)\]:", r"### \1", bold)).matched == 2
+    for matched in ("1. heart\n2. lungs\n3. no effusion", "three findings", "3) heart, lungs"):
+        assert parse_judgement(sections("None.", matched)).matched == 3
+
+
 @pytest.mark.parametrize("matched", ["No matched findings.", "None."])
 def test_no_matched_findings_score_0(matched: str) -> None:
     found = parse_judgement(sections("(b) Missing: 1. Edema.", matched))
@@ -104,6 +141,11 @@ def test_no_matched_findings_score_0(matched: str) -> None:
         (sections("Two: edema, nodule.", "1. Heart."), r"Significant Errors\] names no category"),
         (sections("Nodules: 2.", "1. Heart."), r"Significant Errors\] names no category"),
         (sections("None.", "Normal heart; clear lungs."), "does not begin with a number"),
+        (
+            sections("(a) False: 1.5 cm nodule; 2 cm mass", "1. Heart."),
+            "the size '1.5' stands where",
+        ),
+        (sections("(a) False: 2 cm mass", "1. Heart."), "the size '2 cm' stands where"),
         (answer([0] * 6, "Edema."), "does not begin with a number"),
         (answer([0] * 6).partition("[Matched")[0], r"the section \[Matched Findings\] is missing"),
     ],

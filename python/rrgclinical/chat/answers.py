@@ -1,4 +1,4 @@
-"""A model's answer as the JSON it was asked for."""
+"""Read a model's answer: what stands behind its reasoning, and the JSON it was asked for."""
 
 from __future__ import annotations
 
@@ -8,17 +8,38 @@ from typing import Any
 
 from rrgclinical.common import json_reader
 
-_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
+_FENCE = re.compile(r"^[ \t]*```[a-z]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+# As models are served without a parser of reasoning: DeepSeek, Qwen, Granite; Magistral; Seed.
+_NAMES = r"(?:think|thinking|thought|reasoning|seed:think)"
+_OPENED = re.compile(rf"<{_NAMES}>|\[think\]", re.IGNORECASE)
+_CLOSED = re.compile(rf"</{_NAMES}>|\[/think\]", re.IGNORECASE)
+
+
+def after_reasoning(text: str) -> str:
+    """Return what stands behind the last closed block of reasoning.
+
+    A template may have opened the block, so that the text has its end alone. Raises ValueError for
+    a block that never ends, behind which there is no answer.
+    """
+    end = max((block.end() for block in _CLOSED.finditer(text)), default=0)
+    if _OPENED.search(text, end):
+        raise ValueError("it holds reasoning alone, whose block never ends")
+    return text[end:].strip() if end else text
 
 
 def parse_json(text: str) -> Any:
-    """Read the one JSON value in `text`, without its code fence.
+    """Read the one JSON value in `text`: all of it, in a code fence, or behind a sentence.
 
-    Raises ValueError for text before or after it, a key given twice, NaN, or an unfinished value.
+    Raises ValueError where there are two, for a key given twice, NaN, or an unfinished value.
     """
-    stripped = text.strip()
-    fenced = _FENCE.match(stripped)
-    answer = fenced[1] if fenced else stripped
+    answer = text.strip()
+    fenced = _FENCE.findall(answer)
+    if len(fenced) == 1:
+        answer = fenced[0]
+    elif answer[:1] not in ("{", "["):
+        # text around a value holds no brace of its own, or what is between them is no JSON
+        first, last = answer.find("{"), answer.rfind("}")
+        answer = answer[first : last + 1] if 0 <= first < last else answer
     return json_reader.parse(answer, pairs=_unique, constant=_refuse)
 
 

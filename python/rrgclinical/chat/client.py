@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from rrgclinical.chat.answers import parse_json
+from rrgclinical.chat.answers import after_reasoning, parse_json
 from rrgclinical.chat.settings import ChatSettings
 from rrgclinical.common.errors import UserError
 from rrgclinical.store import Store
@@ -31,6 +31,18 @@ class Question(NamedTuple, Generic[T]):
     json_wanted: bool = False
 
 
+class Unreadable(UserError):
+    """Raised for a question that a model answers twice in a form that cannot be read."""
+
+
+def _read(question: Question[T], answer: Answer) -> tuple[str, T]:
+    """Return the answer behind the reasoning, and what is read in it; else ValueError."""
+    if answer.fault:
+        raise ValueError(answer.fault)
+    text = after_reasoning(answer.text)
+    return text, question.read(text)
+
+
 def json_question(messages: list[Message], check: Callable[[Any], T]) -> Question[T]:
     """A question answered in JSON: `check` takes the value, or raises ValueError."""
     return Question(messages, lambda text: check(parse_json(text)), json_wanted=True)
@@ -48,6 +60,7 @@ class Usage:
     retries: int = 0
     repairs: int = 0
     cached: int = 0
+    unreadable: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
@@ -61,6 +74,8 @@ class Chat:
         """Nothing is sent yet."""
         self.settings = settings
         self.usage = Usage()
+        # `ask` gives an `Unreadable` in place of an answer, and goes on
+        self.leave_out = False
         # Called before every request; an error that it raises stops `ask`, as a budget does.
         self.before_request: Callable[[], None] = lambda: None
         self._log = Path(settings.log).expanduser() if settings.log is not None else None
@@ -69,7 +84,7 @@ class Chat:
         if settings.cache is not None:
             self._store = Store(settings.cache, f"chat-{_digest(settings.model)}")
 
-    def ask(self, questions: Sequence[Question[T]]) -> list[T]:
+    def ask(self, questions: Sequence[Question[T]]) -> list[T | Unreadable]:
         """Ask all questions; return what each reads in its answer, in order.
 
         With a cache, processes of one node that have the same question ask it once.
@@ -78,11 +93,12 @@ class Chat:
 
         Raises:
             UserError: an endpoint that fails `tries` times, or refuses, or answers in the wrong
-                form twice.
+                form twice. With `leave_out` that one is returned in the answer's place.
         """
         if self._store is None:
             return self._converse(questions) if questions else []
-        answers = [self._kept(question) for question in questions]
+        held: list[tuple[T] | None] = [self._kept(question) for question in questions]
+        answers: list[tuple[T | Unreadable] | None] = [*held]
         places: dict[str, list[int]] = {}
         for i, answer in enumerate(answers):
             if answer is None:
@@ -118,31 +134,40 @@ class Chat:
         if held is None:
             return None
         try:
-            value = question.read(held.decode())
+            value = question.read(after_reasoning(held.decode()))
         except ValueError:
             return None  # kept by a version that wanted another form: asked again
         self._count(cached=1)
         return (value,)
 
-    def _converse(self, questions: Sequence[Question[T]], *, keep: bool = True) -> list[T]:
-        """Asks in an event loop of a thread of its own: the caller may be in a loop already."""
+    def _converse(
+        self, questions: Sequence[Question[T]], *, keep: bool = True
+    ) -> list[T | Unreadable]:
+        """Ask in an event loop of a thread of its own: the caller may be in a loop already."""
         from anyio.from_thread import start_blocking_portal
 
         with start_blocking_portal() as portal:
             return portal.call(self._all, questions, keep)
 
-    async def _all(self, questions: Sequence[Question[T]], keep: bool) -> list[T]:
+    async def _all(self, questions: Sequence[Question[T]], keep: bool) -> list[T | Unreadable]:
         # the openai package takes most of a second to import: only where an endpoint is asked
         from anyio import CapacityLimiter, create_task_group
 
         from rrgclinical.chat.transport import Endpoint
 
         limiter = CapacityLimiter(self.settings.concurrency)
-        answers: dict[int, T] = {}
+        answers: dict[int, T | Unreadable] = {}
 
         async def one(place: int, question: Question[T]) -> None:
             async with limiter:
-                text, answers[place] = await self._one(endpoint, question)
+                try:
+                    text, answers[place] = await self._one(endpoint, question)
+                except Unreadable as error:
+                    if not self.leave_out:
+                        raise
+                    self._count(unreadable=1)
+                    answers[place] = error
+                    return
             if keep and self._store is not None:
                 self._store.put(self._name(question), text.encode())
 
@@ -156,35 +181,36 @@ class Chat:
         return [answers[place] for place in range(len(questions))]
 
     async def _one(self, endpoint: Endpoint, question: Question[T]) -> tuple[str, T]:
-        """The answer and what is read in it; in another form it is asked for once more."""
-        text = await self._send(endpoint, question.messages, question.json_wanted)
+        """Give the answer and what is read in it; in another form it is asked for once more."""
+        answer = await self._send(endpoint, question.messages, question.json_wanted)
         try:
-            return text, question.read(text)
+            return _read(question, answer)
         except ValueError as error:
             reason = error
         self._count(repairs=1)
-        again = [
-            *question.messages,
-            {"role": "assistant", "content": text},
-            {
-                "role": "user",
-                "content": f"That answer cannot be used: {reason}. Give the whole answer again, "
-                "in the form asked for and with nothing around it.",
-            },
-        ]
+        wanted = (
+            f"That answer cannot be used: {reason}. Give the whole answer again, in the form asked "
+            "for and with nothing around it."
+        )
+        again = [*question.messages, {"role": "user", "content": wanted}]
+        if answer.text:
+            again.insert(-1, {"role": "assistant", "content": answer.text})
+        else:  # two turns of one role are refused by many templates
+            last = again.pop(-2)
+            again[-1] = {**last, "content": f"{last['content']}\n\n{wanted}"}
         second = await self._send(endpoint, again, question.json_wanted)
         try:
-            return second, question.read(second)
+            return _read(question, second)
         except ValueError as still:
-            raise UserError(
+            raise Unreadable(
                 f"{self.settings.shown}: {self.settings.model} answered twice in a form that "
-                f"cannot be used ({still}): {second[:120]!r}; use another model, or raise "
-                "max_tokens"
+                f"cannot be used ({still}): {second.text[:120]!r}; use another model, raise "
+                f"max_tokens ({self.settings.max_tokens} now), or switch reasoning off by `request`"
             ) from still
 
-    async def _send(self, endpoint: Endpoint, messages: list[Message], json_wanted: bool) -> str:
+    async def _send(self, endpoint: Endpoint, messages: list[Message], json_wanted: bool) -> Answer:
         self.before_request()
-        return (await endpoint.post(self._body(messages, json_wanted))).text
+        return await endpoint.post(self._body(messages, json_wanted))
 
     def _name(self, question: Question[Any], **other: Any) -> str:
         """The name that an answer is kept by: all that is asked, `other` in its place."""
@@ -195,9 +221,12 @@ class Chat:
         body: dict[str, Any] = {
             "model": self.settings.model,
             "messages": messages,
-            "temperature": 0.0,
-            "max_tokens": self.settings.max_tokens,
+            "temperature": self.settings.temperature,
+            self.settings.limit_name: self.settings.max_tokens,
+            **self.settings.request,
         }
+        if body["temperature"] is None:
+            del body["temperature"]
         if json_wanted and self.settings.json_mode:
             body["response_format"] = {"type": "json_object"}
         return body

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import shown_url
+
+LIMIT_NAMES = ("max_tokens", "max_completion_tokens")
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,12 @@ class ChatSettings:
     max_tokens: int = 4096
     """Longest answer, which the server's context must hold beside the question. The facts of a
     report of 500 tokens can take 1,500; `build_green` asks for 1024, as its model reads 4,096."""
+    limit_name: str = "max_tokens"
+    """The server's name of that limit; newer ones of OpenAI want `max_completion_tokens`."""
+    temperature: float | None = 0.0
+    """Sampling temperature; None sends none, for servers that take only their own."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of each request, as `{chat_template_kwargs: {enable_thinking: false}}`."""
     json_mode: bool = True
     """Ask the server for JSON where JSON is wanted; off for servers that refuse it."""
     input_price: float = 0.0
@@ -56,6 +66,11 @@ class ChatSettings:
             raise UserError(
                 f"endpoint {self.shown}: key_variable is no name of an environment variable; "
                 "wanted a name such as OPENAI_API_KEY, and the key itself in that variable"
+            )
+        if self.limit_name not in LIMIT_NAMES:
+            raise UserError(
+                f"endpoint {self.shown}: limit_name is {self.limit_name!r}; wanted one of "
+                f"{', '.join(LIMIT_NAMES)}"
             )
         for name in ("concurrency", "timeout", "tries"):
             if not (value := getattr(self, name)) > 0:

@@ -30,11 +30,12 @@ _RETRY = "x-stainless-retry-count"
 
 @dataclass(frozen=True)
 class Answer:
-    """The message, and the tokens that the server counted."""
+    """The message, the tokens that the server counted, and why it is none: cut, or refused."""
 
     text: str
     prompt_tokens: int
     completion_tokens: int
+    fault: str = ""
 
 
 # A server that says more has not counted.
@@ -113,10 +114,14 @@ class Endpoint:
         if status in (408, 409, 429) or status >= 500:
             return self._gave_up(error.request, f"HTTP {status}")
         said = self._hide(" ".join(response.text.split())[:_SHOWN])
-        return (
-            f"{self._url} answered HTTP {status} ({said or response.reason_phrase}); check the "
-            "address, the model and the key"
-        )
+        mend = "check the address, the model and the key"
+        if "max_completion_tokens" in said:
+            mend = "set limit_name to max_completion_tokens"
+        elif "temperature" in said:
+            mend = "set temperature to null, which sends none"
+        elif "response_format" in said:
+            mend = "set json_mode to false"
+        return f"{self._url} answered HTTP {status} ({said or response.reason_phrase}); {mend}"
 
     def _gave_up(self, request: httpx2.Request, reason: str) -> str:
         return (
@@ -208,12 +213,36 @@ def _answer(response: httpx2.Response) -> Answer:
     except ValueError:
         raise wrong(f"an answer that is not JSON ({len(content)} bytes: {start[:40]!r})") from None
     try:
-        text = reply["choices"][0]["message"]["content"]
-    except (LookupError, TypeError):
+        choice = reply["choices"][0]
+        message = choice["message"]
+        content, refusal = message["content"], message.get("refusal")
+        ended = choice.get("finish_reason")
+    except (LookupError, TypeError, AttributeError):
         raise wrong(f"an answer that is no chat completion: {start}") from None
-    if not isinstance(text, str):
+    fault = _FAULTS.get(ended, "") if isinstance(ended, str) else ""
+    if isinstance(refusal, str) and refusal.strip():
+        fault = f"the model refused: {refusal.strip()[:_SHOWN]!r}"
+    text = _text(content)
+    if text is None and not fault:
         raise wrong("an answer without text")
-    return Answer(text, *(_tokens(reply, name) for name in ("prompt_tokens", "completion_tokens")))
+    counts = [_tokens(reply, name) for name in ("prompt_tokens", "completion_tokens")]
+    return Answer(text or "", counts[0], counts[1], fault)
+
+
+# By the server's `finish_reason`.
+_FAULTS = {
+    "length": "it was cut at the limit of tokens, perhaps while the model reasoned",
+    "content_filter": "the server's filter kept it back",
+}
+
+
+def _text(content: Any) -> str | None:
+    """Join the text of a message, which may come in parts; those of reasoning are left out."""
+    if isinstance(content, list):
+        parts = [part for part in content if isinstance(part, dict)]
+        texts = [p.get("text") for p in parts if p.get("type") in ("text", "output_text")]
+        content = "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) and content else None
 
 
 def _tokens(reply: dict[str, Any], name: str) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rrgclinical.chat import Chat, json_question
+from rrgclinical.chat import Chat, Unreadable, json_question
 from rrgclinical.common.arguments import check_reports
 from rrgclinical.facts.reading import LABELS, NOT_MENTIONED, VERDICTS, FactReading
 
@@ -38,7 +38,9 @@ class EndpointFacts:
         texts = check_reports(reports)
         written = list(dict.fromkeys(text for text in texts if text.strip()))
         listed = self.chat.ask([json_question(_messages(_EXTRACT, t), _facts) for t in written])
-        stated = [facts for facts in dict.fromkeys(listed) if facts]
+        stated = list(
+            dict.fromkeys(facts for facts in listed if facts and not isinstance(facts, Unreadable))
+        )
         judged = self.chat.ask(
             [
                 json_question(_messages(_ENTAIL, _numbered(facts)), partial(_verdicts, len(facts)))
@@ -47,11 +49,19 @@ class EndpointFacts:
         )
         facts_of = dict(zip(written, listed, strict=True))
         judgement = dict(zip(stated, judged, strict=True))
-        nothing = ([NOT_MENTIONED] * len(LABELS), [None] * len(LABELS))
-        return [
-            FactReading.of(facts, *judgement.get(facts, nothing))
-            for facts in (facts_of.get(text, ()) for text in texts)
-        ]
+        return [_reading(facts_of.get(text, ()), judgement) for text in texts]
+
+
+def _reading(
+    facts: tuple[str, ...] | Unreadable, judgement: Mapping[tuple[str, ...], Any]
+) -> FactReading:
+    """Join a report's facts and what was judged of them."""
+    if isinstance(facts, Unreadable):
+        return FactReading.unread(str(facts))
+    verdicts = judgement.get(facts, ([NOT_MENTIONED] * len(LABELS), [None] * len(LABELS)))
+    if isinstance(verdicts, Unreadable):
+        return FactReading.unread(str(verdicts))
+    return FactReading.of(facts, *verdicts)
 
 
 def _messages(instruction: str, text: str) -> list[dict[str, str]]:

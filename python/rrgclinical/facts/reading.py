@@ -21,11 +21,13 @@ class FactReading:
 
     facts: its atomic statements, in order. verdicts: of the 14 labels, each NOT_MENTIONED,
     ENTAILED or DENIED. evidence: for each label the index of the fact that decides, or None.
+    unreadable: why an endpoint's answer could not be read; such a reading has no facts or score.
     """
 
     facts: tuple[str, ...]
     verdicts: tuple[int, ...]
     evidence: tuple[int | None, ...]
+    unreadable: str = ""
 
     @classmethod
     def of(
@@ -41,8 +43,16 @@ class FactReading:
         last = ENTAILED if clear else NOT_MENTIONED
         return cls(tuple(facts), (*verdicts, last), (*evidence, None))
 
+    @classmethod
+    def unread(cls, why: str) -> FactReading:
+        """Make the reading of a report whose answer could not be read."""
+        nothing = (NOT_MENTIONED,) * len(OBSERVATIONS)
+        return cls((), nothing, (None,) * len(OBSERVATIONS), why)
+
     def as_note(self) -> dict[str, Any]:
         """Facts, and label -> verdict and deciding fact where there is one, for the record."""
+        if self.unreadable:
+            return {"unreadable": self.unreadable}
         labels = {}
         for name, verdict, fact in zip(OBSERVATIONS, self.verdicts, self.evidence, strict=True):
             if verdict != NOT_MENTIONED:
@@ -66,7 +76,8 @@ def fact_scores(
 
     Truth is positive where positive or uncertain. Entailed and not true is a false positive; true
     and not entailed a false negative; true and denied a false positive besides; denying what is
-    not true costs nothing. 0/0 is 0. beta above 1 favours recall (OraPO leaves it open).
+    not true costs nothing. 0/0 is 0; NaN where an answer could not be read.
+    beta above 1 favours recall (OraPO leaves it open).
     """
     positive = to_binary(truth).astype(bool)
     verdicts = np.array([r.verdicts for r in readings], dtype=np.int64).reshape(positive.shape)
@@ -76,7 +87,8 @@ def fact_scores(
     missed = (~entailed & positive).sum(1)
     squared = beta * beta
     whole = (1 + squared) * hit + squared * missed + spurious
-    return np.divide((1 + squared) * hit, whole, out=np.zeros(len(hit)), where=hit > 0)
+    scores = np.divide((1 + squared) * hit, whole, out=np.zeros(len(hit)), where=hit > 0)
+    return np.where([bool(r.unreadable) for r in readings], np.nan, scores)
 
 
 LABELS: tuple[str, ...] = OBSERVATIONS[:NO_FINDING]

@@ -232,7 +232,11 @@ def report_rows(
                 "reference": texts[0] if len(texts) == 1 else texts or None,
                 "labels_predicted": reading.labels[i].tolist(),
                 "labels_true": labels_true[i].tolist(),
-                "scores": {metric: float(column[i]) for metric, column in reading.scores.items()},
+                "scores": {
+                    metric: float(column[i])
+                    for metric, column in reading.scores.items()
+                    if not np.isnan(column[i])
+                },
             }
             if reading.reasons:
                 row["severity"] = reading.reasons[i]

@@ -7,7 +7,7 @@ from typing import Any
 
 from rrgclinical.common.arguments import listed, share_of_state
 from rrgclinical.completions import completion_text
-from rrgtrain.rewards.service import RewardService
+from rrgtrain.rewards.service import RewardService, refuse_left_out
 
 
 def trl_reward(
@@ -20,6 +20,7 @@ def trl_reward(
     `log_metric` where it offers that, and `reward.starts` follows `trainer_state`. A reward that
     fails raises and stops the trainer: None, TRL's way to leave a sample out, is never returned.
     """
+    refuse_left_out(service.settings, "TRL")
 
     def reward(completions: Sequence[Any], **columns: Any) -> list[float]:
         if column not in columns:

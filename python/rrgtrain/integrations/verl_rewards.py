@@ -14,7 +14,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from rrgclinical.serving.batcher import Batcher, BatchSettings
 from rrgtrain.errors import UserError
 from rrgtrain.integrations.from_trainers import read_settings, reference_of
-from rrgtrain.rewards import RewardService
+from rrgtrain.rewards import RewardService, refuse_left_out
 from rrgtrain.schema import RewardSettings
 
 MANAGER = "rrgkern"
@@ -49,7 +49,9 @@ class ReportRewardManager(RewardManagerBase):
         reward_model_tokenizer: Any = None,
     ) -> None:
         super().__init__(config, tokenizer, compute_score)
-        self.batcher = Batcher(RewardService(reward_settings(config)), SETTINGS)
+        settings = reward_settings(config)
+        refuse_left_out(settings, "verl")
+        self.batcher = Batcher(RewardService(settings), SETTINGS)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """Score the last sequence of a sample.

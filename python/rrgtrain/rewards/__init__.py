@@ -1,7 +1,7 @@
 """Rewards: clinical terms composed with weights."""
 
 from rrgtrain.rewards.batch import RewardBatch
-from rrgtrain.rewards.service import RewardService, Scores
+from rrgtrain.rewards.service import RewardService, Scores, refuse_left_out
 from rrgtrain.rewards.spending import Spending
 
-__all__ = ["RewardBatch", "RewardService", "Scores", "Spending"]
+__all__ = ["RewardBatch", "RewardService", "Scores", "Spending", "refuse_left_out"]

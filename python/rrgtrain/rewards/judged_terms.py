@@ -53,7 +53,9 @@ def crimson_score(batch: RewardBatch) -> np.ndarray:
     """
     judge = batch.open("crimson")
     judged = batch.once("crimson read", lambda: judge.judge(batch.reports, batch.references))
-    batch.notes["crimson"] = [one._asdict() for one in judged]
+    batch.notes["crimson"] = [
+        {"unreadable": one.unreadable} if one.unreadable else one._asdict() for one in judged
+    ]
     return np.array([one.score for one in judged], dtype=np.float64)
 
 

@@ -36,7 +36,10 @@ def green_score(batch: RewardBatch) -> np.ndarray:
     judge = batch.open("green")
     judged = batch.once("green read", lambda: judge.judge(batch.reports, batch.references))
     batch.notes["green"] = [
-        {"matched": j.matched, "errors": list(j.errors), "text": j.text} for j in judged
+        {"matched": j.matched, "errors": list(j.errors), "text": j.text}
+        if j.errors
+        else {"unreadable": j.text}
+        for j in judged
     ]
     return np.array([j.score for j in judged], dtype=np.float64)
 

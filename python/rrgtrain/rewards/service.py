@@ -14,6 +14,7 @@ import torch
 
 from rrgclinical import Extractor, Labeller
 from rrgclinical.cached import CachedExtractor, CachedLabeller
+from rrgclinical.chat import Unreadable
 from rrgclinical.common.arguments import check_pairs, check_reports, share_of_steps
 from rrgclinical.common.errors import cause_line
 from rrgclinical.common.stopwatch import ExclusiveTimer
@@ -34,10 +35,14 @@ T = TypeVar("T")
 
 # What reads the whole completion, and is therefore also paid where there is no `<report>`.
 _OF_COMPLETIONS = frozenset({"format"})
+# By a language model, whose answer may be one that cannot be read.
+_JUDGED = frozenset({"green", "crimson", "facts"})
+# Reports before the share of those left out means something.
+_ENOUGH = 100
 
 
 class Scores(dict[str, np.ndarray]):
-    """ "total" and every term by name, each float64 `[R]`.
+    """ "total" and every term by name, each float64 `[R]`; NaN where a judge's answer is left out.
 
     notes: term -> one mapping per report, what the term kept for inspection (facts and verdicts).
     """
@@ -47,6 +52,15 @@ class Scores(dict[str, np.ndarray]):
     ) -> None:
         super().__init__(values)
         self.notes = notes
+
+
+def refuse_left_out(settings: RewardSettings, who: str) -> None:
+    """Raise UserError where `who` would take what a judge left out for a score."""
+    if settings.judge.unreadable == "leave_out":
+        raise UserError(
+            f"reward.judge.unreadable=leave_out is for rrgtrain's own groups, and {who} has no "
+            "place for a report without a score; use reward.judge.unreadable=stop"
+        )
 
 
 class RewardService:
@@ -95,6 +109,7 @@ class RewardService:
         self._models: dict[str, Any] = {}
         self._readings: dict[str, Callable[[RewardBatch], Any]] = {}
         self._scored = False
+        self._reports = self._unread = 0
         self._lock = threading.RLock()  # a model opens the models that it is made of
         self._worker: ThreadPoolExecutor | None = None
 
@@ -126,6 +141,7 @@ class RewardService:
                 value[unwritten] = 0.0
             values[name] = value
         self._scored = True
+        self._check_unreadable(values)
         return Scores({"total": self.total(values, progress), **values}, batch.notes)
 
     def total(self, values: Mapping[str, np.ndarray], progress: float = 1.0) -> np.ndarray:
@@ -146,7 +162,10 @@ class RewardService:
         batch = self._batch(reports, reports, studies_of(references))
         for name in terms:
             try:
-                yield name, self._value(name, batch)
+                value = self._value(name, batch)
+                if unread := int(np.isnan(value).sum()):
+                    raise RewardError(f"{name}: {unread} of {len(value)} answers cannot be read")
+                yield name, value
             except RewardError as error:
                 yield name, error
 
@@ -203,6 +222,18 @@ class RewardService:
     def scored_text(self, completions: Sequence[str]) -> list[str]:
         """Cut the report from each completion: all, or its `<report>` block, else ""."""
         return [report_of(text, self.settings.blocks) for text in completions]
+
+    def _check_unreadable(self, values: Mapping[str, np.ndarray]) -> None:
+        """Count the reports that a judge cannot score; RewardError beyond their bound."""
+        unread = np.logical_or.reduce([np.isnan(value) for value in values.values()])
+        self._reports += len(unread)
+        self._unread += int(unread.sum())
+        most = self.settings.judge.most
+        if self._reports >= _ENOUGH and self._unread > most * self._reports:
+            raise RewardError(
+                f"the judge's answers to {self._unread} of {self._reports} reports cannot be read, "
+                f"more than reward.judge.most={most:g} of them; use another model, or raise it"
+            )
 
     def _later(self, call: Callable[..., T], *arguments: Any) -> Future[T]:
         with self._lock:
@@ -293,6 +324,7 @@ class RewardService:
                 self._models[name] = open_model(name, self.settings, self.model)
                 if (chat := getattr(self._models[name], "chat", None)) is not None:
                     self.spending.watch(chat)
+                    chat.leave_out = self.settings.judge.unreadable == "leave_out"
             return self._models[name]
 
     def _value(self, name: str, batch: RewardBatch) -> np.ndarray:
@@ -303,13 +335,22 @@ class RewardService:
                 value = np.array(term(batch), dtype=np.float64)
         except Stopped:  # a signal is no failure of the term that it comes in
             raise
+        except Unreadable as error:
+            raise RewardError(
+                f"reward term {name} failed: {error}; the same reports meet the same answer when "
+                "the run is resumed, unless the model is changed or "
+                "reward.judge.unreadable=leave_out is set"
+            ) from error
         except Exception as error:
             raise RewardError(f"reward term {name} failed: {cause_line(error)}") from error
         finally:
             self.spending.save()
         if value.shape != wanted:
             raise RewardError(f"reward term {name} gave shape {value.shape}, not {wanted}")
-        bad = np.flatnonzero(~np.isfinite(value))
+        unread = np.zeros(wanted, dtype=bool)
+        if name in _JUDGED and self.settings.judge.unreadable == "leave_out":
+            unread = np.isnan(value)
+        bad = np.flatnonzero(~np.isfinite(value) & ~unread)
         if bad.size:
             i = int(bad[0])
             study = batch.studies[i].id

@@ -34,7 +34,7 @@ from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
-from rrgtrain.rewards import RewardService
+from rrgtrain.rewards import RewardService, refuse_left_out
 from rrgtrain.run.alike import begun_in, require_same_subset
 from rrgtrain.run.checked import SERVED, check_policy, require_sampling
 from rrgtrain.run.data import held_back, read_studies, split_of
@@ -69,6 +69,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
                 "or use select.method=random"
             )
         check_policy(recipe)
+    refuse_left_out(recipe.reward, "select")
     rewards = RewardService(recipe.reward)
     with ranks.main_first():
         run = RunDir(out)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rrgclinical.serving.app import address_of, listen, make_app, run
 from rrgclinical.serving.batcher import Batcher, BatchSettings
 from rrgtrain.errors import Stopped
-from rrgtrain.rewards import RewardService
+from rrgtrain.rewards import RewardService, refuse_left_out
 from rrgtrain.run.data import read_studies, split_of
 from rrgtrain.schema import DataSettings, RewardSettings
 
@@ -22,6 +22,7 @@ def serve(
     The training studies of `data` are read where a term counts something in them. Raises UserError
     for an address that cannot be had, and for a recipe that cannot score texts.
     """
+    refuse_left_out(reward, "a trainer behind HTTP")
     with listen(*address) as listening:
         rewards = RewardService(reward)
         if rewards.counts_corpus:

@@ -11,6 +11,19 @@ from rrgclinical.common.fields import SETTINGS
 
 
 @dataclass(config=SETTINGS)
+class JudgeSettings:
+    """Say what becomes of an answer that no form of a judge's endpoint can be read in."""
+
+    unreadable: Literal["stop", "leave_out"] = "stop"
+    """Treatment of a report whose judge (`green`, `crimson`, `facts` by an endpoint) answers twice
+    in a form that cannot be read: stop, or leave it out of its group and of means, counted in the
+    log as `endpoint/<judge>_unreadable`. It is never a score of 0."""
+    most: float = Field(default=0.05, gt=0.0, le=1.0)
+    """Largest share of the reports scored that may be left out, once there are 100; above it the
+    run stops."""
+
+
+@dataclass(config=SETTINGS)
 class RewardSettings:
     """Score reports by a weighted sum of terms."""
 
@@ -54,6 +67,7 @@ class RewardSettings:
     directory of a training run."""
     cache_texts: int = Field(default=20_000, ge=1)
     """Number of texts whose reading is kept in memory."""
+    judge: JudgeSettings = Field(default_factory=JudgeSettings)
     max_cost: float | None = Field(default=None, ge=0.0)
     """Largest cost of a run's endpoints, in the currency of `reward.options.NAME.input_price` and
     `output_price` (per million tokens); a run that reaches it stops with its checkpoint. null is

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from dataclasses import asdict
 from typing import Any
 
 from rrgclinical.common.shown import hidden
@@ -142,7 +143,7 @@ class BeforeConvergence(Best):
 
 def judged_settings(evaluation: EvalSettings, reward: RewardSettings) -> Judged:
     """Read what the values of validations depend on."""
-    values = dict(leaves({"eval": vars(evaluation), "reward": vars(reward)}))
+    values = dict(leaves({"eval": asdict(evaluation), "reward": asdict(reward)}))
     keys, options = f"{BY} {_JUDGED}".split(), reward.options
     if evaluation.best_by.startswith("reward"):
         keys += [key for key in values if changes_reward(key)]

@@ -76,10 +76,10 @@ class Evaluation:
 
     def metrics(self) -> dict[str, float]:
         values = dict(label_report(self.predicted, self.truth))
-        values["reward"] = float(self.rewards["total"].mean())
-        values.update(
-            {f"reward/{k}": float(v.mean()) for k, v in self.rewards.items() if k != "total"}
-        )
+        for name, each in self.rewards.items():
+            key = "reward" if name == "total" else f"reward/{name}"
+            # what a judge could not score counts in no mean
+            values[key] = float(each[~np.isnan(each)].mean())
         values["words"] = float(np.mean([len(r.split()) for r in self.reports]))
         if self.cut:
             values["unfinished"] = float(np.mean(self.cut))

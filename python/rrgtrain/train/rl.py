@@ -63,6 +63,6 @@ def _draw(run: RlRun, step: int, again: int = 0) -> Batch:
     with run.phase("edit"):
         groups, counts = run.complete(sampled, step)
     with run.phase("reward"):
-        scores, notes = run.score(groups, step)
+        groups, scores, notes = run.score(groups, step)
         compared = run.compared(step)
         return Batch(groups, sampled, counts, scores, notes, compared).of_all_ranks()

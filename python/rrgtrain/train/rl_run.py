@@ -36,7 +36,7 @@ from rrgtrain.schema import (
 )
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.axes_watch import AxesWatch
-from rrgtrain.train.batch import Batch
+from rrgtrain.train.batch import Batch, read_members
 from rrgtrain.train.batch_metrics import zero_variance
 from rrgtrain.train.batch_order import batch_indices, order_of
 from rrgtrain.train.best import Best, judged_settings
@@ -279,16 +279,22 @@ class RlRun:
 
     def score(
         self, groups: list[Group], step: int
-    ) -> tuple[Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
-        """Score the members that are scored, by term, and give what the terms noted."""
+    ) -> tuple[list[Group], Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
+        """Score the members that are scored, by term, and give what the terms noted.
+
+        A member whose judge's answer cannot be read, and is left out, is scored no longer.
+        """
         if not groups:
-            return {}, {}
+            return groups, {}, {}
         scored = [(m.text, group.study) for group in groups for m in group.members if m.scored]
         texts, studies = [text for text, _ in scored], [study for _, study in scored]
         if not texts:  # all were cut
-            return {name: np.zeros(0) for name in ("total", *self.reward.terms)}, {}
+            return groups, {name: np.zeros(0) for name in ("total", *self.reward.terms)}, {}
         scores = self.rewards(texts, studies, step / self.settings.steps)
-        return scores, getattr(scores, "notes", {})
+        notes = getattr(scores, "notes", {})
+        if self.reward.judge.unreadable == "stop":
+            return groups, scores, notes
+        return read_members(groups, scores, notes)
 
     def compared(self, step: int) -> tuple[str, ...]:
         """Name the scores by which the members of a group are compared at a step."""

@@ -16,10 +16,10 @@ from unittest.mock import patch
 class Reply:
     """text: the model's answer. cut: bytes of the body that are sent. hang: seconds before it.
     drip: seconds between its bytes; drip_head: between those of the headers. body: sent instead of
-    a chat completion. usage: what the server says that it counted.
+    a chat completion. usage: what the server says that it counted. message, choice: further fields.
     """
 
-    text: str = "ok"
+    text: Any = "ok"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
@@ -27,17 +27,16 @@ class Reply:
     drip: float = 0.0
     drip_head: float = 0.0
     body: bytes | None = None
+    message: dict[str, Any] = field(default_factory=dict)
+    choice: dict[str, Any] = field(default_factory=dict)
     usage: Any = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10})
 
     def content(self) -> bytes:
         if self.body is not None:
             return self.body
-        return json.dumps(
-            {
-                "choices": [{"message": {"role": "assistant", "content": self.text}}],
-                "usage": self.usage,
-            }
-        ).encode()
+        message = {"role": "assistant", "content": self.text, **self.message}
+        whole = {"choices": [{"message": message, **self.choice}], "usage": self.usage}
+        return json.dumps(whole).encode()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Kill -9 at four moments of a demo (`make slow NAME=chaos` has forty); a server that keeps old weights."""
+"""Kill -9 at four moments of a demo (`make slow NAME=chaos`: forty); a server of old weights."""
 
 from __future__ import annotations
 
