@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 
 import pytest
 
 from rrgtrain.run import room
-from tests.house import figures, trace, tree
+from tests.house import figures, plan, trace, tree, weight
 
 TREE = {
     "rrgkern/__init__.py": (
@@ -107,7 +108,7 @@ def test_imports_past_the_doors(everything):
 
 def test_the_report_has_every_section(everything, tmp_path):
     titles = [line for line in figures.report(tmp_path) if line.startswith("## ")]
-    assert len(titles) == len(set(titles)) == 11
+    assert len(titles) == len(set(titles)) == 12
 
 
 def test_a_trace_counts_whole_functions_once_and_no_bodies_of_classes() -> None:
@@ -115,6 +116,23 @@ def test_a_trace_counts_whole_functions_once_and_no_bodies_of_classes() -> None:
     with trace.profiled(entered):
         room.gib(1)
         room.gib(2)
-    (before, lines, rooms), (_, after, _) = trace.rows(entered)
-    assert (before, after) == ("before the first step", 0)
-    assert lines == len(inspect.getsource(room.gib).splitlines()) and rooms == {"run": lines}
+    (before, lines, files, packages), (_, after, *_) = trace.rows(entered)
+    assert (before, after, files) == ("before the first step", 0, 1)
+    assert lines == len(inspect.getsource(room.gib).splitlines())
+    assert packages == {"rrgtrain": lines}
+
+
+@pytest.mark.gate
+def test_a_run_enters_no_more_lines_than_its_cap() -> None:
+    """Of all packages, so that a move from one into another gains nothing."""
+    (_, before, *_), _ = trace.rows(trace.traced_run())
+    assert before <= plan.CAPS["before step 1"]
+
+
+def test_refusals_are_counted_by_line_and_once() -> None:
+    source = (
+        "if a:\n    raise A\nif b:\n    c()\ntry:\n    d()\n"
+        "except E:\n    raise F(\n        g\n    )\n"
+        "warnings.warn(h)\nif i:\n    raise I\nelse:\n    j()\n"
+    )
+    assert weight.refusal_lines(ast.parse(source)) == {1, 2, 7, 8, 9, 10, 11, 12, 13}

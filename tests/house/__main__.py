@@ -1,7 +1,7 @@
 """Print the figures of a tree.
 
 `python -m tests.house [ROOT]` counts its files, by default those of the working directory;
-`python -m tests.house --trace` the lines of the trainer that a run of `rrgtrain rl` enters.
+`--trace` the lines that a run of `rrgtrain rl` enters; `--caps` prints the plan's CAPS, lowered.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.house import figures, trace
+from tests.house import figures, trace, weight
 
 words = sys.argv[1:]
 if words == ["--trace"]:
     lines = trace.report()
+elif words == ["--caps"]:
+    lines = weight.lowered(Path().resolve())
 else:
     lines = figures.report(Path(words[0] if words else ".").resolve())
 for line in lines:

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house import plan, tree
+from tests.house import plan, tree, weight
 from tests.house.tree import LIBRARY, Function, Import, Module
 
 MANY = 6  # parameters: more than these want a record
@@ -40,6 +40,7 @@ def report(root: Path) -> Iterator[str]:
     everything = tree.modules(root)
     product = tree.shipped(everything)
     sections = (
+        ("Weight, and its caps", weight_lines(root)),
         ("Rooms", room_table(everything)),
         ("Functions and classes", function_table(everything)),
         ("Comments and docstrings", prose_table(everything)),
@@ -60,6 +61,12 @@ def report(root: Path) -> Iterator[str]:
     )
     for title, lines in sections:
         yield from (f"## {title}", "", *lines, "")
+
+
+def weight_lines(root: Path) -> Iterator[str]:
+    """Yield each weight of the tree beside its cap."""
+    for name, value in weight.weights(root).items():
+        yield f"{name}: {value:,} (at most {plan.CAPS[name]:,})"
 
 
 def _groups(everything: list[Module]) -> dict[str, list[Module]]:

@@ -179,7 +179,24 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 18_995}
+# What the tree may weigh (`weight.weights`). They only fall: `python -m tests.house --caps` lowers
+# them.
+CAPS: dict[str, float] = {
+    "rrgkern": 13_546,
+    "rrgclinical": 19_861,
+    "rrgdata": 8_309,
+    "rrgreport": 2_787,
+    "rrgpolicy": 9_392,
+    "rrgtrain": 19_182,
+    "csrc": 5_759,
+    "packages and csrc": 78_836,
+    "tests": 90_703,
+    "files": 1_658,
+    "Makefile targets": 18,
+    "docs pages": 31,
+    "refusals, % of packages": 5.7,
+    "before step 1": 11_335,
+}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.house import figures, plan, tools, tree, words
+from tests.house import figures, plan, tools, tree, weight, words
 from tests.house.tree import LIBRARY, PYTHON, Import, files, packages
 
 LIBRARY_IMPORTS = {"torch", "numpy", "tvm_ffi", "triton"}
@@ -162,15 +162,6 @@ def files_are_short(root: Path) -> Iterator[str]:
         lines = path.read_text().count("\n")
         if lines > plan.LONG_FILES.get(where, plan.FILE_LINES):
             yield f"{where} has {lines} lines, at most {plan.FILE_LINES}"
-
-
-def packages_are_small(root: Path) -> Iterator[str]:
-    """Check that a package has at most the lines that `plan.PACKAGE_LINES` gives it."""
-    product = tree.shipped(tree.modules(root))
-    for package, limit in plan.PACKAGE_LINES.items():
-        lines = sum(module.lines for module in product if module.package == package)
-        if lines > limit:
-            yield f"{package} has {lines} lines of Python, at most {limit}"
 
 
 def rooms_take_their_section(root: Path) -> Iterator[str]:
@@ -348,7 +339,7 @@ RULES: tuple[Rule, ...] = (
     class_names_are_unique,
     long_signatures_are_records,
     files_are_short,
-    packages_are_small,
+    weight.weights_are_capped,
     rooms_take_their_section,
     json_has_one_reader,
     public_functions_have_docstrings,

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from tests.house.plan import MAY_IMPORT
+
 ROOT = Path(__file__).resolve().parents[2]
 FIRST_STEP = ("python/rrgtrain/train/rl.py", "_train_step")
 STAGES = ("before the first step", "from it to the end")
@@ -47,26 +49,33 @@ def profiled(entered: Entered) -> Iterator[None]:
         threading.setprofile(None)  # type: ignore[arg-type]
 
 
-def rows(entered: Entered, package: str = "rrgtrain") -> Iterator[tuple[str, int, dict[str, int]]]:
-    """Yield each stage, its lines of whole functions, and the lines of each room.
+def rows(entered: Entered) -> Iterator[tuple[str, int, int, dict[str, int]]]:
+    """Yield each stage, its lines of whole functions, its files, and the lines of each package.
 
     A function that lies within another counts once.
     """
-    base = ROOT / "python" / package
     for stage, codes in zip(STAGES, entered.codes, strict=True):
         lines = defaultdict(set)
         for code in codes:
             path = Path(code.co_filename)
             # the body of a class or module is no function
-            if path.is_relative_to(base) and code.co_flags & inspect.CO_OPTIMIZED:
+            if package_of(path) and code.co_flags & inspect.CO_OPTIMIZED:
                 numbers = [line for _, _, line in code.co_lines() if line]
                 first, last = code.co_firstlineno, max(numbers, default=code.co_firstlineno)
                 lines[path].update(range(first, last + 1))
-        rooms: dict[str, int] = defaultdict(int)
+        packages: dict[str, int] = defaultdict(int)
         for path, of in lines.items():
-            inside = path.relative_to(base)
-            rooms[inside.parts[0] if len(inside.parts) > 1 else inside.stem] += len(of)
-        yield stage, sum(rooms.values()), dict(sorted(rooms.items(), key=lambda each: -each[1]))
+            packages[package_of(path)] += len(of)
+        ordered = dict(sorted(packages.items(), key=lambda each: -each[1]))
+        yield stage, sum(packages.values()), len(lines), ordered
+
+
+def package_of(path: Path) -> str:
+    """Return the package of a file of this tree, "" for any other file."""
+    for base in (ROOT / "python", ROOT):
+        if path.is_relative_to(base) and (top := path.relative_to(base).parts[0]) in MAY_IMPORT:
+            return top
+    return ""
 
 
 def traced_run() -> Entered:
@@ -83,7 +92,7 @@ def traced_run() -> Entered:
 
 
 def report() -> Iterator[str]:
-    """Write a line a stage: lines of rrgtrain, and of each of its rooms."""
-    for stage, total, rooms in rows(traced_run()):
-        parts = ", ".join(f"{room} {count:,}" for room, count in rooms.items())
-        yield f"{stage}: {total:,} lines of rrgtrain ({parts})"
+    """Write a line a stage: lines of all packages, their files, and the lines of each."""
+    for stage, total, files, packages in rows(traced_run()):
+        parts = ", ".join(f"{package} {count:,}" for package, count in packages.items())
+        yield f"{stage}: {total:,} lines in {files} files ({parts})"

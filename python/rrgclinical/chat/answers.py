@@ -1,4 +1,4 @@
-"""Read a model's answer: what stands behind its reasoning, and the JSON it was asked for."""
+"""Read a model's answer: what stands behind its reasoning, and its JSON."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def after_reasoning(text: str) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Read the one JSON value in `text`: all of it, in a code fence, or behind a sentence.
+    """Read the one JSON value in `text`.
 
-    Raises ValueError where there are two, for a key given twice, NaN, or an unfinished value.
+    It is all of it, stands in a code fence, or behind a sentence. Raises ValueError where there are
+    two, for a key given twice, NaN, or an unfinished value.
     """
     answer = text.strip()
     fenced = _FENCE.findall(answer)

@@ -32,7 +32,7 @@ class Question(NamedTuple, Generic[T]):
 
 
 class Unreadable(UserError):
-    """Raised for a question that a model answers twice in a form that cannot be read."""
+    """Raised where a model answers twice in a form that cannot be read."""
 
 
 def _read(question: Question[T], answer: Answer) -> tuple[str, T]:
@@ -188,16 +188,16 @@ class Chat:
         except ValueError as error:
             reason = error
         self._count(repairs=1)
-        wanted = (
+        request = (
             f"That answer cannot be used: {reason}. Give the whole answer again, in the form asked "
             "for and with nothing around it."
         )
-        again = [*question.messages, {"role": "user", "content": wanted}]
+        again = [*question.messages, {"role": "user", "content": request}]
         if answer.text:
             again.insert(-1, {"role": "assistant", "content": answer.text})
         else:  # two turns of one role are refused by many templates
             last = again.pop(-2)
-            again[-1] = {**last, "content": f"{last['content']}\n\n{wanted}"}
+            again[-1] = {**last, "content": f"{last['content']}\n\n{request}"}
         second = await self._send(endpoint, again, question.json_wanted)
         try:
             return _read(question, second)

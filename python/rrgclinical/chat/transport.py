@@ -30,7 +30,10 @@ _RETRY = "x-stainless-retry-count"
 
 @dataclass(frozen=True)
 class Answer:
-    """The message, the tokens that the server counted, and why it is none: cut, or refused."""
+    """Hold the message and the tokens that the server counted.
+
+    fault: why the message is no answer, as one that was cut or refused; "" where it is one.
+    """
 
     text: str
     prompt_tokens: int

@@ -42,7 +42,9 @@ _ENOUGH = 100
 
 
 class Scores(dict[str, np.ndarray]):
-    """ "total" and every term by name, each float64 `[R]`; NaN where a judge's answer is left out.
+    """Map "total" and every term by its name to values, float64 `[R]`.
+
+    NaN stands where a judge's answer is left out (`reward.judge.unreadable`).
 
     notes: term -> one mapping per report, what the term kept for inspection (facts and verdicts).
     """

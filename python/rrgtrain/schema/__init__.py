@@ -18,7 +18,12 @@ from rrgtrain.schema.methods import (
     SelectSettings,
     TokenWeightSettings,
 )
-from rrgtrain.schema.rewards import EvalSettings, GenerateSettings, RewardSettings
+from rrgtrain.schema.rewards import (
+    EvalSettings,
+    GenerateSettings,
+    JudgeSettings,
+    RewardSettings,
+)
 from rrgtrain.schema.run import (
     CheckpointSettings,
     LogSettings,
@@ -35,6 +40,7 @@ __all__ = [
     "EditSettings",
     "EvalSettings",
     "GenerateSettings",
+    "JudgeSettings",
     "LogSettings",
     "LoraSettings",
     "OracleSettings",

@@ -12,7 +12,7 @@ from rrgclinical.common.fields import SETTINGS
 
 @dataclass(config=SETTINGS)
 class JudgeSettings:
-    """Say what becomes of an answer that no form of a judge's endpoint can be read in."""
+    """Say what becomes of a judge's answer that cannot be read."""
 
     unreadable: Literal["stop", "leave_out"] = "stop"
     """Treatment of a report whose judge (`green`, `crimson`, `facts` by an endpoint) answers twice

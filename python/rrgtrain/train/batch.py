@@ -323,7 +323,7 @@ def read_members(
     scores: Mapping[str, np.ndarray],
     notes: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> tuple[list[Group], Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
-    """Leave out the scored members with a NaN among their scores: their judge was not read."""
+    """Leave out the members that have no score, for their judge was not read."""
     unread = np.logical_or.reduce([np.isnan(value) for value in scores.values()])
     if not unread.any():
         return groups, scores, notes

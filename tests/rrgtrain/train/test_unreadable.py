@@ -18,8 +18,7 @@ from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.errors import RewardError
 from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import RewardSettings
-from rrgtrain.schema.rewards import JudgeSettings
+from rrgtrain.schema import JudgeSettings, RewardSettings
 from rrgtrain.train.batch import Batch, read_members
 from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgtrain.runs import At, command, started
