@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.iu_evidence.arms import ARMS, JUDGED_FOLDS, Hypothesis, claims_of, with_needs
 from experiments.iu_evidence.cost import clock, planned, seconds_of, wall_seconds
 from experiments.iu_evidence.data import DEVELOPMENT, FOLDS
+from experiments.iu_evidence.packed import read_packed, unpacked, write_packed
 from experiments.iu_evidence.report import results_of, told
 from experiments.iu_evidence.run import child, work
 from experiments.iu_evidence.tasks import COMMAND, FoldTask, tasks_of
@@ -39,9 +41,10 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"--workers {options.workers}; give at least 1")
     claims = claims_of(options.claims)
     if options.report:
-        print("\n".join(reported(claims, options.report, folds)))
-        if options.figures:
-            _draw(options.report, options.figures, folds)
+        with unpacked(options.report) as results:
+            print("\n".join(reported(claims, results, folds)))
+            if options.figures:
+                _draw(results, options.figures, folds)
         return
     if options.figures:
         raise UserError("--figures draws results that are there; name their directory by --report")
@@ -165,10 +168,13 @@ def _one_job(options: argparse.Namespace, out: Path, folds: tuple[int, ...], roo
 
 
 def _keep(tasks: Sequence[FoldTask]) -> None:
-    """Copy what has finished to the room's results, which are committed."""
+    """Add what has finished to the room's packed results, which are committed."""
+    ended: dict[str, dict[str, Any]] = {}
     for task in tasks:
         if finished(task):
             kind = "dev" if task.seed == DEVELOPMENT else "judged"
-            home = RESULTS / kind / f"fold{task.seed}"
-            home.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(task.result, home / task.result.name)
+            place = f"fold{task.seed}/{task.result.name}"
+            ended.setdefault(kind, {})[place] = json.loads(task.result.read_text(encoding="utf-8"))
+    for kind, results in ended.items():
+        file = RESULTS / f"{kind}.jsonl.gz"
+        write_packed(file, read_packed(file) | results)

@@ -12,6 +12,7 @@ import pytest
 
 from experiments.iu_evidence.__main__ import main
 from experiments.iu_evidence.figures import CURVES, draw
+from experiments.iu_evidence.packed import read_packed
 from experiments.replicate.results import Result
 from tests.experiments.iu_evidence.common import planted
 
@@ -67,7 +68,7 @@ def test_figures_hold_every_arm_rule_and_place(tmp_path: Path) -> None:
 def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judged = ROOT / "experiments/iu_evidence/results/judged"
+    judged = ROOT / "experiments/iu_evidence/results/judged.jsonl.gz"
     claims = ["rl", "rl_by_reward", "edits_by_reward", "severity"]
     assert main(["--report", str(judged), "--claims", *claims, "--figures", str(tmp_path)]) == 0
     assert main(["--report", str(judged), "--claims", *LATER]) == 0
@@ -108,11 +109,11 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
 
 
 FOLDS = (1, 2, 3, 4)
+JUDGED = read_packed(ROOT / "experiments/iu_evidence/results/judged.jsonl.gz")
 
 
 def facts_of(arm: str, fold: int) -> dict[str, Any]:
-    path = ROOT / f"experiments/iu_evidence/results/judged/fold{fold}/{arm}.json"
-    return Result.load(path).facts
+    return JUDGED[f"fold{fold}/{arm}.json"]["facts"]
 
 
 def test_the_page_has_what_the_sampled_reports_of_ditpo_earn() -> None:

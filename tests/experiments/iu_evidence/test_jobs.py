@@ -14,6 +14,7 @@ from experiments.iu_evidence.__main__ import main
 from experiments.iu_evidence.arms import ARMS, CLAIMS, with_needs
 from experiments.iu_evidence.cost import clock, planned, seconds_of, wall_seconds
 from experiments.iu_evidence.mechanism import EditRecorder, places
+from experiments.iu_evidence.packed import read_packed, unpacked, write_packed
 from experiments.iu_evidence.report import results_of, told
 from experiments.iu_evidence.run import work
 from experiments.iu_evidence.start import Size, build_start
@@ -202,6 +203,12 @@ def test_the_command_runs_estimates_and_keeps_what_has_finished(
     assert main(words) == 0
     text = capsys.readouterr().out
     assert "Verdict: not run." in text and "3 checks" in text
-    results = tmp_path / "results"
-    kept = sorted(str(path.relative_to(results)) for path in results.rglob("*.json"))
-    assert kept == ["dev/fold0/data.json", "judged/fold1/data.json"]
+    for kind, fold in (("dev", 0), ("judged", 1)):
+        file, place = tmp_path / "results" / f"{kind}.jsonl.gz", f"fold{fold}/data.json"
+        whole = json.loads((tmp_path / "out" / place).read_text())
+        assert read_packed(file) == {place: whole}
+        before = file.read_bytes()
+        write_packed(file, read_packed(file))
+        assert file.read_bytes() == before, "the same results are the same bytes"
+        with unpacked(file) as home_again:
+            assert json.loads((home_again / place).read_text()) == whole
