@@ -15,7 +15,7 @@ from rrgtrain.errors import UserError
 
 
 def read_packed(file: Path) -> dict[str, Any]:
-    """Map the place of each job's file to what it holds; empty where there is no `file`."""
+    """Map each job's place to its result; empty where there is no `file`."""
     if not file.exists():
         return {}
     try:
@@ -26,7 +26,7 @@ def read_packed(file: Path) -> dict[str, Any]:
 
 
 def write_packed(file: Path, results: Mapping[str, Any]) -> None:
-    """Write results by their place: a line each, in order, the same bytes for the same results."""
+    """Write results by their place, a line each: equal results are equal bytes."""
     lines = "".join(f"{json.dumps([place, results[place]])}\n" for place in sorted(results))
     file.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(file, gzip.compress(lines.encode(), mtime=0))
@@ -34,7 +34,7 @@ def write_packed(file: Path, results: Mapping[str, Any]) -> None:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """Yield a directory of results: `path`, or that of what is packed in it, for as long."""
+    """Yield a directory of results, which `path` is or packs."""
     if path.suffix != ".gz":
         yield path
         return
