@@ -47,6 +47,8 @@ def splice(
     A sentence of the reference is put in without its list marker and with a full stop. In
     detail, a list number belongs to its place in the report:
 
+    - a piece without letter or digit behind a sentence, as the second stop of "Effusion. .", goes
+      with that sentence;
     - a replacement keeps the marker of its place and the white space around;
     - a deletion takes along the white space that follows, or that before it where it was the
       last; the numbers after it in its list go down. Text that follows it on its line without a
@@ -117,6 +119,7 @@ class _Draft:
 
     def __init__(self, text: str, spans: Sequence[Span]) -> None:
         self.text, self.spans = text, [(start, end) for start, end in spans]
+        self.tails = [self._tail(i) for i in range(len(spans))]
         self.first_changed = len(text)
         self.between = " "  # list places
         for i in range(len(self.spans)):
@@ -124,6 +127,12 @@ class _Draft:
                 gap = self._gap(i)
                 before = gap[len(gap.rstrip()) :]
                 self.between = before if "\n" in before else " "
+
+    def _tail(self, i: int) -> int:
+        """Count the characters behind sentence i that say nothing, white space at the end apart."""
+        following = self.spans[i + 1][0] if i + 1 < len(self.spans) else len(self.text)
+        piece = self.text[self.spans[i][1] : following].rstrip()
+        return 0 if any(map(str.isalnum, piece)) else len(piece)
 
     def sentence(self, i: int) -> str:
         return self.text[slice(*self.spans[i])]
@@ -139,16 +148,22 @@ class _Draft:
     def replace(self, i: int, new: str) -> None:
         """Put `new` behind the marker of sentence i."""
         marker = self.marker(i).text
-        self._rewrite(i, len(marker), len(self.sentence(i)), _spaced(marker) + new)
+        start, end = self.spans[i]
+        low, high = start + len(marker), end + self.tails[i]
+        self._put(low, high, _spaced(marker) + new)
+        self.spans[i] = (start, low + len(_spaced(marker) + new))
+        self.tails[i] = 0
         self._close(i - 1)
 
     def delete(self, i: int) -> None:
         """Take out sentence i; the rest of its list place takes over its marker."""
         (start, end), marker = self.spans[i], self.marker(i)
+        end += self.tails[i]
         follows = i + 1 < len(self.spans)
         if marker.text and follows and self._goes_on(i + 1):
             self._put(start + len(marker.text), self.spans[i + 1][0], _spaced(marker.text))
             self.spans[i : i + 2] = [(start, self.spans[i + 1][1])]
+            del self.tails[i]
             self._close(i - 1)
             return
         blank = len(self.text) - len(self.text[end:].lstrip())
@@ -156,7 +171,7 @@ class _Draft:
             blank = min(blank, self.spans[i + 1][0])
         elif blank == len(self.text):
             start = len(self.text[:start].rstrip())
-        del self.spans[i]
+        del self.spans[i], self.tails[i]
         self._put(start, blank, "")
         if marker.number is not None:
             self._renumber(i, marker.number)
@@ -177,6 +192,7 @@ class _Draft:
                 space, end = "", len(self.text)
             self._put(end, len(self.text), space + new)
         self.spans.append((len(self.text) - len(new), len(self.text)))
+        self.tails.append(0)
 
     def _next_place(self) -> tuple[str, str]:
         """Return the white space before an added sentence, and its list marker."""
@@ -199,7 +215,7 @@ class _Draft:
 
     def _gap(self, i: int) -> str:
         """Return the text between sentence i and the one before it."""
-        return self.text[self.spans[i - 1][1] if i else 0 : self.spans[i][0]]
+        return self.text[self.spans[i - 1][1] + self.tails[i - 1] if i else 0 : self.spans[i][0]]
 
     def _renumber(self, i: int, number: int) -> None:
         """Number the places from sentence i to the list's end, from `number` on."""

@@ -77,7 +77,7 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     begins a sentence where the one before has no stop: "1. Low volumes 2. No edema". Abbreviations
     ("Dr.", "vs."), initials, decimals and a line wrapped in mid-sentence end nothing; a blank
     line, or a line that starts like a sentence, does. A sentence holds at least one letter or
-    digit, so text between two sentences may belong to neither.
+    digit and begins with no stop, so text between two sentences may belong to neither.
     """
     text = plain(text)
     spans: list[tuple[int, int]] = []
@@ -145,8 +145,15 @@ def _said(text: str, spans: list[tuple[int, int]]) -> list[str]:
     return [" ".join(text[start:end].split()) for start, end in spans]
 
 
+# Stops that another sentence has left, as in "Effusion. . Lungs are clear.".
+_LEFT_STOPS = re.compile(r"\s*(?:[.,;:!]+\s+)+")
+
+
 def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
     piece = text[start:end]
+    if left := _LEFT_STOPS.match(piece):
+        start += left.end()
+        piece = text[start:end]
     stripped = piece.strip()
     if not stripped or not any(map(str.isalnum, stripped)):
         return

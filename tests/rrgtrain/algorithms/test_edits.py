@@ -66,6 +66,10 @@ SHAPES: dict[str, Callable[[list[str]], str]] = {
     "trailing line break": lambda all_: " ".join(all_) + " \n",
     "cut off": lambda all_: in_places([*all_, ""], "{}. ", " ").rstrip(),
     "bullets": lambda all_: in_places(all_, "- ", "\n"),
+    # as IU X-Ray's impressions end
+    "a second stop at the end": lambda all_: " ".join([*all_, "."]),
+    "second stops": lambda all_: " ".join(f"{one} ." for one in all_),
+    "numbered with second stops": lambda all_: in_places([f"{one} ." for one in all_], "{}. ", " "),
 }
 COUNT = 300
 
@@ -167,6 +171,13 @@ NAMED = {
         "1. No effusion. 2. Pneumonia.",
     ),
     "last one deleted": ("No edema. Pneumonia.", "No edema.", "No edema."),
+    "second stop": ("Small effusion. . Clear lungs.", "No effusion.", "No effusion."),
+    "second stop at the end": ("Small left effusion. .", "Lungs are clear.", "Lungs are clear."),
+    "second stop of what stays": (
+        "1. Small effusion. .",
+        "1. Small effusion. 2. Large hernia.",
+        "1. Small effusion. . 2. Large hernia.",
+    ),
     "equal but for number and stop": (
         "2. No pneumonia 3. Edema",
         "1. Edema. No pneumonia.",
