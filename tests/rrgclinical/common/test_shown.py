@@ -48,7 +48,9 @@ def test_a_replay_prints_no_control_character(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ids and texts of a record are whatever the data held."""
-    monkeypatch.setattr("rrgtrain.run.replay.replay_batch", lambda path, overrides: ["study \x1b[2J"])
+    monkeypatch.setattr(
+        "rrgtrain.run.replay.replay_batch", lambda path, overrides: ["study \x1b[2J"]
+    )
     assert main(["replay", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "study \\x1b[2J\n"
 

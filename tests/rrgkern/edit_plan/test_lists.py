@@ -118,6 +118,7 @@ EXAMPLES = {
         "Mass.\n1. Knee.",
     ),
     "a piece without a word goes along": ("[1. A.] . [B.]", "", [(DELETE, 0, -1)], "1. B."),
+    "it goes when the sentence is deleted": ("[A.] . [B.]", "", [(DELETE, 0, -1)], "B."),
     "it goes when the sentence is replaced": ("[A.] . [C.]", "[B.]", [(REPLACE, 0, 0)], "B. C."),
     "text between sentences is no rest": ("[1. A.] x [B.]", "", [(DELETE, 0, -1)], "x B."),
     "an addition goes behind the rest": (
