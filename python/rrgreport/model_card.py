@@ -6,8 +6,9 @@ machine that trained it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ class Exported:
     dtype: of the weights. adapter: they are those of an adapter alone. images: to which size it
     scales images, None where it sees none. turn: the user's turn of a study without indication,
     None where a file words it. trained_for: settings of its training by dotted key. base: what that
-    began from, None where it is not known. random: with random weights.
+    began from, None where it is not known. random: with random weights. chat_template_kwargs: what
+    the chat template is rendered with.
     """
 
     source: str
@@ -60,6 +62,7 @@ class Exported:
     trained_for: Mapping[str, Any]
     base: str | None
     random: bool
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def model_card(exported: Exported) -> str:
@@ -112,6 +115,10 @@ def _use(exported: Exported) -> str:
     if exported.adapter:
         kind = "an adapter (PEFT) for the base that adapter_config.json names"
     size = f" {exported.images}" if exported.images else ""
+    kwargs = ""
+    if exported.chat_template_kwargs:
+        values = json.dumps(exported.chat_template_kwargs)
+        kwargs = f" The chat template is rendered with `{values}` (`chat_template_kwargs` of vLLM)."
     prompt = "The prompt of the user's turn is in rrgtrain.json (`policy.prompt`)."
     if exported.turn is not None:
         prompt = (
@@ -120,7 +127,7 @@ def _use(exported: Exported) -> str:
         )
     return (
         f"This directory holds {kind} in {exported.dtype}. Decoding is greedy with no penalty, as "
-        f"in the evaluation (temperature 0 for a server).{size} {prompt}"
+        f"in the evaluation (temperature 0 for a server).{size}{kwargs} {prompt}"
     )
 
 
