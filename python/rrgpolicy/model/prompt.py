@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 from rrgclinical.common.errors import UserError
 from rrgdata.study import Study
 from rrgpolicy.model.backbone import Backbone
-from rrgpolicy.model.chat_template import render_turn, template_kwargs
+from rrgpolicy.model.chat_template import parting, render_turn, template_kwargs
 from rrgpolicy.model.families.images import Pixels
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.template import check_prompt, filled
@@ -28,6 +29,10 @@ THINK = (
 
 # The wording that asks for reasoning.
 REASONS = "think"
+
+_ANSWER = "The heart is normal."
+_BLOCKS = f"<think>{_ANSWER}</think>\n<report>{_ANSWER}</report>"
+_SHOWN = 48  # characters on either side of where a template and training part
 
 # Once parted a token is gone, unless a normaliser takes blanks away.
 ROUNDS = 8
@@ -198,6 +203,30 @@ def marked_ids(policy: Policy, prompt: EncodedPrompt) -> list[int]:
     """Encode the prompt with one mark for each picture, as the chat template writes it."""
     count, kwargs = len(prompt.pictures), prompt.chat_template_kwargs
     return _ids(policy, _rendered(policy, prompt.text, count, kwargs)).tolist()
+
+
+def template_held(policy: Policy, style: str) -> str:
+    """Hold what training writes against the chat template's own conversation, in a line.
+
+    Raises UserError as `prompt_of` does for a template that fails.
+    """
+    kwargs = kwargs_of(policy, style)
+    answer = _BLOCKS if style == REASONS else _ANSWER
+    content = content_of(policy, "Describe the findings.")
+    parts = fetch(
+        policy.tokenizer.name_or_path,
+        lambda: parting(policy.tokenizer, content, answer, kwargs),
+        "the chat template of ",
+    )
+    values = " ".join(f"{name}={json.dumps(value)}" for name, value in kwargs.items())
+    by = f", with {values}" if values else ""
+    if parts is None:
+        return f"prompt, answer and end of turn are as it writes a conversation{by}"
+    both, trained, conversation = parts
+    return (
+        f"IT PARTS{by}: behind {both[-_SHOWN:]!r} training writes {trained[:_SHOWN]!r}, and the "
+        f"template itself {conversation[:_SHOWN]!r}; see policy.chat_template_kwargs"
+    )
 
 
 def _rendered(policy: Policy, text: str, count: int, kwargs: Mapping[str, Any]) -> str:

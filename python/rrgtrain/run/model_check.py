@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,12 +13,11 @@ import torch
 from PIL import Image
 
 from rrgdata.study import ImageRef, Study
-from rrgpolicy.model.chat_template import parting
-from rrgpolicy.model.load import end_of_turn, fetch
+from rrgpolicy.model.load import end_of_turn
 from rrgpolicy.model.lora import add_lora
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.probe import NoWay, probe
-from rrgpolicy.model.prompt import REASONS, content_of, encode_prompt, kwargs_of
+from rrgpolicy.model.prompt import encode_prompt, template_held
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, Member, build_algorithm
@@ -36,9 +34,6 @@ REFUSED = "REFUSED: "
 # Of a radiograph as it comes from a detector, in pixels.
 WIDTH, HEIGHT = 2500, 2048
 TOKENS = 16
-ANSWER = "The heart is normal."
-BLOCKS = f"<think>{ANSWER}</think>\n<report>{ANSWER}</report>"
-SHOWN = 48  # characters on either side of where a template parts
 PATIENCE = 10.0  # seconds for a server that does not answer
 
 
@@ -61,7 +56,7 @@ def check_model(recipe: Recipe) -> Iterator[str]:
         "model": lambda: _model(policy),
         "codec": lambda: _codec(policy),
         "end of turn": lambda: _end_of_turn(policy),
-        "template": lambda: _template(policy, settings.prompt),
+        "template": lambda: template_held(policy, settings.prompt),
         "adapter": lambda: _adapter(policy, settings),
         "frozen": lambda: _frozen(policy),
         "images": lambda: _images(policy, recipe.data.images),
@@ -99,27 +94,6 @@ def _end_of_turn(policy: Policy) -> str:
     others = [tokens(i) or f"token {i}" for i in policy.eos_ids if i != policy.end_of_turn]
     also = f"; {', '.join(others)} ends one too when sampled" if others else ""
     return f"{tokens(policy.end_of_turn)}, by {by}{also}"
-
-
-def _template(policy: Policy, style: str) -> str:
-    """Hold what training writes against what the chat template writes of the same conversation."""
-    kwargs = kwargs_of(policy, style)
-    answer = BLOCKS if style == REASONS else ANSWER
-    content = content_of(policy, "Describe the findings.")
-    parts = fetch(
-        policy.tokenizer.name_or_path,
-        lambda: parting(policy.tokenizer, content, answer, kwargs),
-        "the chat template of ",
-    )
-    values = " ".join(f"{name}={json.dumps(value)}" for name, value in kwargs.items())
-    by = f", with {values}" if values else ""
-    if parts is None:
-        return f"prompt, answer and end of turn are as it writes a conversation{by}"
-    both, trained, conversation = parts
-    return (
-        f"IT PARTS{by}: behind {both[-SHOWN:]!r} training writes {trained[:SHOWN]!r}, and the "
-        f"template itself {conversation[:SHOWN]!r}; see policy.chat_template_kwargs"
-    )
 
 
 def _adapter(policy: Policy, settings: PolicySettings) -> str:
