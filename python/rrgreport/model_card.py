@@ -6,9 +6,8 @@ machine that trained it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +48,8 @@ class Exported:
     dtype: of the weights. adapter: they are those of an adapter alone. images: to which size it
     scales images, None where it sees none. turn: the user's turn of a study without indication,
     None where a file words it. trained_for: settings of its training by dotted key. base: what that
-    began from, None where it is not known. random: with random weights. chat_template_kwargs: what
-    the chat template is rendered with.
+    began from, None where it is not known. random: with random weights. template: what
+    its chat template is rendered with, in a sentence.
     """
 
     source: str
@@ -62,7 +61,7 @@ class Exported:
     trained_for: Mapping[str, Any]
     base: str | None
     random: bool
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    template: str = ""
 
 
 def model_card(exported: Exported) -> str:
@@ -115,10 +114,7 @@ def _use(exported: Exported) -> str:
     if exported.adapter:
         kind = "an adapter (PEFT) for the base that adapter_config.json names"
     size = f" {exported.images}" if exported.images else ""
-    kwargs = ""
-    if exported.chat_template_kwargs:
-        values = json.dumps(exported.chat_template_kwargs)
-        kwargs = f" The chat template is rendered with `{values}` (`chat_template_kwargs` of vLLM)."
+    template = f" {exported.template}" if exported.template else ""
     prompt = "The prompt of the user's turn is in rrgtrain.json (`policy.prompt`)."
     if exported.turn is not None:
         prompt = (
@@ -127,7 +123,7 @@ def _use(exported: Exported) -> str:
         )
     return (
         f"This directory holds {kind} in {exported.dtype}. Decoding is greedy with no penalty, as "
-        f"in the evaluation (temperature 0 for a server).{size}{kwargs} {prompt}"
+        f"in the evaluation (temperature 0 for a server).{size}{template} {prompt}"
     )
 
 

@@ -22,8 +22,11 @@ def template_kwargs(
     `enable_thinking` is `reasons` where the template reads it: a template may open a block of
     reasoning else, in which the report would stand. own: values by name, which go before that.
 
-    Raises UserError for a name in `own` that the template does not read.
+    Raises UserError for a name in `own` that the template does not read, and for `own` that is no
+    mapping, as in somebody's checkpoint.
     """
+    if not isinstance(own, Mapping):
+        raise UserError(f"policy.chat_template_kwargs is {own!r}; wanted values by their names")
     template = tokenizer.get_chat_template()
     for name in own:
         if not _reads(template, name):

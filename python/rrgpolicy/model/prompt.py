@@ -205,6 +205,13 @@ def marked_ids(policy: Policy, prompt: EncodedPrompt) -> list[int]:
     return _ids(policy, _rendered(policy, prompt.text, count, kwargs)).tolist()
 
 
+def template_told(policy: Policy, style: str) -> str:
+    """Say what the chat template is rendered with, in a sentence; empty without any value."""
+    kwargs = kwargs_of(policy, style)
+    values = f"`{json.dumps(kwargs)}` (`chat_template_kwargs` of vLLM)"
+    return f"The chat template is rendered with {values}." if kwargs else ""
+
+
 def template_held(policy: Policy, style: str) -> str:
     """Hold what training writes against the chat template's own conversation, in a line.
 

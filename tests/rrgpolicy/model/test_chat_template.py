@@ -67,6 +67,7 @@ def rendered(policy: Policy, style: str) -> str:
         ("think", {"enable_thinking": False}, EMPTY),
         ("short", {"enable_thinking": True}, "<think>\n"),
     ],
+    ids=["short", "editgrpo", "think", "closed", "opened"],
 )
 def test_a_report_stands_in_no_reasoning_unless_the_style_asks_for_it(
     style: str, own: dict[str, bool], ending: str

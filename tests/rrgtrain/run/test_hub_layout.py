@@ -298,7 +298,7 @@ def test_the_card_says_what_the_template_is_rendered_with(tmp_path: Path) -> Non
         line = f'The chat template is rendered with `{{"enable_thinking": {shown}}}`'
         assert line in (out / "README.md").read_text()
     (start / "rrgtrain.json").write_text(json.dumps({kwargs: [1]}))
-    with pytest.raises(UserError, match=r"has policy.chat_template_kwargs \[1\]; wanted a mapping"):
+    with pytest.raises(UserError, match=r"policy.chat_template_kwargs is \[1\]; wanted values"):
         export_checkpoint(Export(str(start), tmp_path / "none"))
 
 
