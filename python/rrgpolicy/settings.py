@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -55,6 +55,9 @@ class PolicySettings:
     prompt: str = "short"
     """Wording of the prompt: `short`, `editgrpo`, or `think`, which asks for <think> and <report>
     blocks (MRG-R1); anything else is a file with placeholders (`rrgpolicy/model/template.py`)."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Values that the chat template reads, by name; `enable_thinking` is false where it reads that,
+    and true where `policy.prompt=think`, unless it is set here."""
     lora: LoraSettings = Field(default_factory=LoraSettings)
     """An adapter in place of the whole model."""
     min_pixels: int | None = Field(default=None, ge=1)

@@ -48,7 +48,8 @@ class Exported:
     dtype: of the weights. adapter: they are those of an adapter alone. images: to which size it
     scales images, None where it sees none. turn: the user's turn of a study without indication,
     None where a file words it. trained_for: settings of its training by dotted key. base: what that
-    began from, None where it is not known. random: with random weights.
+    began from, None where it is not known. random: with random weights. template: what
+    its chat template is rendered with, in a sentence.
     """
 
     source: str
@@ -60,6 +61,7 @@ class Exported:
     trained_for: Mapping[str, Any]
     base: str | None
     random: bool
+    template: str = ""
 
 
 def model_card(exported: Exported) -> str:
@@ -112,6 +114,7 @@ def _use(exported: Exported) -> str:
     if exported.adapter:
         kind = "an adapter (PEFT) for the base that adapter_config.json names"
     size = f" {exported.images}" if exported.images else ""
+    template = f" {exported.template}" if exported.template else ""
     prompt = "The prompt of the user's turn is in rrgtrain.json (`policy.prompt`)."
     if exported.turn is not None:
         prompt = (
@@ -120,7 +123,7 @@ def _use(exported: Exported) -> str:
         )
     return (
         f"This directory holds {kind} in {exported.dtype}. Decoding is greedy with no penalty, as "
-        f"in the evaluation (temperature 0 for a server).{size} {prompt}"
+        f"in the evaluation (temperature 0 for a server).{size}{template} {prompt}"
     )
 
 

@@ -151,8 +151,6 @@ OWN_JSON = {
     "rrgkern.policy_loss.spec",
     *("rrgclinical.cached", "rrgclinical.radgraph.cached"),
     *("rrgdata.images.memory", "rrgdata.sources.index"),
-    # a program of its own, which imports nothing of ours
-    "rrgpolicy.model.render",
     *("rrgpolicy.model.tiny", "rrgtrain.run.generated", "rrgtrain.train.best"),
 }
 
@@ -233,8 +231,7 @@ VAGUE_LOCALS = {
     "python/rrgclinical/common": "host 1",
     "python/rrgpolicy": "vllm_worker 3",
     "python/rrgpolicy/model": (
-        "chat_template 1 load 3 lora 2 prompt 2 render 1 skeleton 1 template 1 "
-        "vision_attention 1 vision_cache 1 whole 5"
+        "load 3 lora 2 prompt 2 skeleton 1 template 1 vision_attention 1 vision_cache 1 whole 5"
     ),
     "python/rrgpolicy/ranks": "gathered 2 nodes 2 ranks 1 sharding 2",
     "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",

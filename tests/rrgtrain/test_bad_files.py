@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rrgclinical.common import json_reader
 from rrgdata import phantom
 from rrgtrain import cli
 from rrgtrain.errors import UserError
@@ -23,6 +24,7 @@ from tests.rrgtrain.common import phantoms
 from tests.rrgtrain.runs import finished_demo
 
 WENT_ON = "the command went on"
+TOO_DEEP = json_reader.DEEPEST + 1
 
 
 def content(data: bytes) -> Callable[[Path], None]:
@@ -41,8 +43,8 @@ def a_set(path: Path) -> None:
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
-    "nested": content(b'{"a": ' + b"[" * 100_000),
-    "nested list": content(b"[" * 100_000 + b"]" * 100_000),
+    "nested": content(b'{"a": ' + b"[" * TOO_DEEP),
+    "nested list": content(b"[" * TOO_DEEP + b"]" * TOO_DEEP),
     "Latin-1": content('{"a": "é"}'.encode("latin-1")),
     "UTF-16": content('{"a": "b"}'.encode("utf-16")),
     "empty": content(b""),

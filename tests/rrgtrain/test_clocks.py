@@ -27,8 +27,6 @@ SOURCES = Path(__file__).resolve().parents[2] / "python"
 DAY = 86_400.0
 # The time of day as a mark for a person, of which no duration is made: file and function.
 STAMPS = {("logs.py", "write"), ("outcome.py", "_finish"), ("client.py", "_record")}
-# What a chat template asks for: the date that it writes.
-STAMPS |= {("render.py", "_compiled")}
 
 
 @pytest.fixture

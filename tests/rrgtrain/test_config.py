@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from rrgclinical.common import plain_yaml
+from rrgtrain import recipe_files
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import find_recipe, read_recipe, recipe_folder, recipe_names
@@ -42,12 +44,6 @@ class Tiny:
     optimiser: Optimiser = Field(default_factory=Optimiser)
     edit: Edit = Field(default_factory=Edit)
     terms: dict[str, float] = Field(default_factory=lambda: {"match": 1.0, "label": 1.0})
-
-
-# each level has nine times the entries of the one before; twenty levels had no end
-MERGES = "b0: &b0 {k: 1}\n" + "".join(
-    f"b{i}: &b{i} {{<<: [{', '.join([f'*b{i - 1}'] * 9)}]}}\n" for i in range(1, 8)
-)
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -222,10 +218,7 @@ def test_optional_value_may_be_null() -> None:
         ("seed: !!int x\n", ":1: broken YAML: !!int is not read here; write a plain value"),
         ("seed: !!bool 3\n", ":1: broken YAML: !!bool is not read here; write a plain value"),
         ("seed: !!float ''\n", ":1: broken YAML: !!float is not read here; write a plain value"),
-        ("rl: &a\n  <<: [{x: 1}, {<<: *a}]\n", ":1: broken YAML: found a mapping that <<"),
-        (MERGES, ":7: broken YAML: << takes over more than 100,000 entries"),
-        ("seed: " + "[" * 65 + "]" * 65, ": nested too deeply"),
-        ("seed: " + "{a: " * 20_000, ": nested too deeply"),
+        ("rl: &a {<<: *a}\n", ":1: broken YAML: found a mapping that <<"),
         ("- 1\n- 2\n", "holds a sequence"),
         ("just words\n", "holds a scalar"),
     ],
@@ -234,6 +227,22 @@ def test_broken_yaml_names_file_and_line(tmp_path: Path, text: str, line: str) -
     path = write(tmp_path, "r", text)
     message = refused(path)
     assert str(path) in message and line in message
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: &a {x: 1, y: 2}\nb: {<<: *a, z: 3}\nc: {<<: *a}\n", ":3: broken YAML: << takes over"),
+        ("seed: [[[[]]]]\n", ": nested too deeply"),
+        ("seed: {a: {a: {a: {a: 1}}}}\n", ": nested too deeply"),
+    ],
+)
+def test_a_recipe_has_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, line: str
+) -> None:
+    monkeypatch.setattr(recipe_files, "_DEEPEST", 3)
+    monkeypatch.setattr(plain_yaml, "_MERGED", 3)
+    assert line in refused(write(tmp_path, "r", text))
 
 
 def test_recipe_that_is_not_utf8(tmp_path: Path) -> None:

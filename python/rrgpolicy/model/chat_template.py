@@ -1,113 +1,108 @@
-"""Renders the user's turn by a tokenizer's chat template, within bounds (see `render`)."""
+"""Render the user's turn by a tokenizer's chat template, in the sandbox of transformers."""
 
 from __future__ import annotations
 
-import atexit
-import json
-import os
-import subprocess
-import sys
-import threading
-from pathlib import Path
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from rrgclinical.common import json_reader
-from rrgpolicy.model import render
+from rrgclinical.common.errors import UserError
 
-_PROGRAM = Path(render.__file__)
-
-
-class _Renderer:
-    """Keep one process that renders, started when it is first asked and again when it has ended."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
-
-    def __call__(self, template: str, values: dict[str, Any]) -> str:
-        """Render; ValueError for a template that fails or takes too much."""
-        line = json.dumps({"template": template, "values": values}).encode() + b"\n"
-        with self._lock:
-            process = self._started()
-            assert process.stdin is not None and process.stdout is not None
-            try:
-                process.stdin.write(line)
-                process.stdin.flush()
-                answer = process.stdout.readline()
-            except BaseException as error:
-                # what it would still answer is nobody's
-                self.close()
-                if not isinstance(error, BrokenPipeError):
-                    raise
-                answer = b""
-            if not answer.endswith(b"\n"):
-                self.close()
-                raise ValueError(
-                    f"it takes more than {render.SECONDS} seconds or {render.MEMORY >> 20} MiB; "
-                    "use the template that the model comes with"
-                )
-        told = json_reader.parse(answer, dict)
-        if "text" not in told:
-            raise ValueError(told["error"])
-        return str(told["text"])
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        # a forked process must not write into the pipe of the one that started it
-        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
-            self._owner = os.getpid()
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", str(_PROGRAM)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                # Ctrl-C and a stop are for the trainer; this one ends with its input
-                start_new_session=True,
-            )
-        return self._process
-
-    def close(self) -> None:
-        """End the process."""
-        process, self._process = self._process, None
-        if process is not None and self._owner == os.getpid():
-            process.kill()
-            process.communicate()
+THINKING = "enable_thinking"
+"""Name by which templates are told whether the answer begins with reasoning."""
+NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 
 
-_render = _Renderer()
-atexit.register(_render.close)
+def template_kwargs(
+    tokenizer: Any, own: Mapping[str, Any] = NO_KWARGS, *, reasons: bool = False
+) -> dict[str, Any]:
+    """Collect the values that a chat template is rendered with, beside the messages.
 
+    `enable_thinking` is `reasons` where the template reads it: a template may open a block of
+    reasoning else, in which the report would stand. own: values by name, which go before that.
 
-def render_turn(tokenizer: Any, content: Any, answer: Any = None) -> str:
-    """Render a user's message and the beginning of the answer, as `apply_chat_template` does.
-
-    content, answer: text, or a list of parts as chat templates take them; the answer is the
-    assistant's, whole, with what closes it. Raises ValueError for a template that fails, takes more
-    memory or time than any needs, or writes more than it was given.
+    Raises UserError for a name in `own` that the template does not read, and for `own` that is no
+    mapping, as in somebody's checkpoint.
     """
-    messages = [{"role": "user", "content": content}]
-    if answer is not None:
-        messages.append({"role": "assistant", "content": answer})
-    values = {
-        **{name: str(token) for name, token in tokenizer.special_tokens_map.items()},
-        "messages": messages,
-        "tools": None,
-        "documents": None,
-        "add_generation_prompt": answer is None,
-    }
-    return _render(tokenizer.get_chat_template(), values)
+    if not isinstance(own, Mapping):
+        raise UserError(f"policy.chat_template_kwargs is {own!r}; wanted values by their names")
+    template = tokenizer.get_chat_template()
+    for name in own:
+        if not _reads(template, name):
+            raise UserError(
+                f"policy.chat_template_kwargs.{name}: the chat template of "
+                f"{tokenizer.name_or_path} reads no {name}; leave it out"
+            )
+    return ({THINKING: reasons} if _reads(template, THINKING) else {}) | dict(own)
+
+
+def _reads(template: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", template) is not None
+
+
+def render_turn(tokenizer: Any, content: Any, kwargs: Mapping[str, Any] = NO_KWARGS) -> str:
+    """Render a user's message and the beginning of the answer by `apply_chat_template`.
+
+    content: text, or a list of parts as chat templates take them; kwargs: see `template_kwargs`.
+    Raises whatever the template raises: callers go through `whole.fetch`, which makes one line of
+    it.
+    """
+    return _rendered(tokenizer, [{"role": "user", "content": content}], kwargs, begins=True)
+
+
+def _conversation(
+    tokenizer: Any, content: Any, answer: str, kwargs: Mapping[str, Any] = NO_KWARGS
+) -> str:
+    """Render a user's message and the assistant's whole answer, as the template writes both."""
+    turns = [{"role": "user", "content": content}, {"role": "assistant", "content": answer}]
+    rendered = _rendered(tokenizer, turns, kwargs)
+    if answer in rendered:
+        return rendered
+    # a template of a model that sees may take lists of parts alone
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    turns = [
+        {"role": "user", "content": parts},
+        {"role": "assistant", "content": [{"type": "text", "text": answer}]},
+    ]
+    return _rendered(tokenizer, turns, kwargs)
+
+
+def _rendered(
+    tokenizer: Any, turns: list[dict[str, Any]], kwargs: Mapping[str, Any], *, begins: bool = False
+) -> str:
+    text: str = tokenizer.apply_chat_template(
+        turns, tokenize=False, add_generation_prompt=begins, **kwargs
+    )
+    return text
 
 
 def end_of_turn(tokenizer: Any) -> int | None:
     """Find the special token that the chat template writes behind an assistant's text.
 
-    None where it writes none, or takes no answer. Raises ValueError as `render_turn`.
+    None where it writes none, or takes no answer. Raises as `render_turn`.
     """
-    said = "The heart is normal."
-    turn = render_turn(tokenizer, "Report.", said)
-    if said not in turn:  # a template of a model that sees may take lists of parts alone
-        part = {"type": "text"}
-        turn = render_turn(tokenizer, [part | {"text": "Report."}], [part | {"text": said}])
-    _, separator, behind = turn.rpartition(said)
+    answer = "The heart is normal."
+    _, separator, behind = _conversation(tokenizer, "Report.", answer).rpartition(answer)
     special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     ids = tokenizer(behind, add_special_tokens=False)["input_ids"] if separator else []
     return next((i for i in ids if i in special), None)
+
+
+def parting(
+    tokenizer: Any, content: Any, answer: str, kwargs: Mapping[str, Any]
+) -> tuple[str, str, str] | None:
+    """Find where prompt, answer and end of turn leave the template's own conversation.
+
+    Returns what both write before that, what training writes from there on, and what the template
+    does; None where training writes the beginning of the conversation. Raises as `render_turn`.
+    """
+    end = end_of_turn(tokenizer)
+    closing = "" if end is None else tokenizer.convert_ids_to_tokens(end)
+    trained = render_turn(tokenizer, content, kwargs) + answer + closing
+    conversation = _conversation(tokenizer, content, answer, kwargs)
+    if conversation.startswith(trained):
+        return None
+    pairs = enumerate(zip(trained, conversation, strict=False))
+    at = next((k for k, (a, b) in pairs if a != b), len(conversation))
+    return trained[:at], trained[at:], conversation[at:]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ class Policy(Backbone):
 
     image_processor: None in a policy of text alone. eos_ids: every token that ends a report when
     sampled; end_of_turn: the one that training appends to a report; keeps_pictures: prompts hold
-    the pictures of their images too.
+    the pictures of their images too; chat_template_kwargs: values of the chat template by name,
+    see `template_kwargs`.
     """
 
     tokenizer: Any
@@ -60,6 +61,7 @@ class Policy(Backbone):
     eos_ids: tuple[int, ...]
     end_of_turn: int
     keeps_pictures: bool = False
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def codec(self) -> ReportCodec:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from rrgclinical.common.errors import UserError
 from rrgdata.study import Study
 from rrgpolicy.model.backbone import Backbone
-from rrgpolicy.model.chat_template import render_turn
+from rrgpolicy.model.chat_template import parting, render_turn, template_kwargs
 from rrgpolicy.model.families.images import Pixels
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.template import check_prompt, filled
@@ -25,6 +26,13 @@ THINK = (
     "First reason about what the images show, inside <think> and </think>. "
     "Then write the findings, inside <report> and </report>."
 )
+
+# The wording that asks for reasoning.
+REASONS = "think"
+
+_ANSWER = "The heart is normal."
+_BLOCKS = f"<think>{_ANSWER}</think>\n<report>{_ANSWER}</report>"
+_SHOWN = 48  # characters on either side of where a template and training part
 
 # Once parted a token is gone, unless a normaliser takes blanks away.
 ROUNDS = 8
@@ -44,7 +52,7 @@ class EncodedPrompt:
     [1, P]; where the model wants them others of that shape, such as mm_token_type_ids; and those
     of the images. positions int64 [A, P], A = 3 with mRoPE, else 1; key: names the images in a
     cache of vision embeddings; text: what the user's turn says after the images; pictures: its
-    images, RGB, where `Policy.keeps_pictures`.
+    images, RGB, where `Policy.keeps_pictures`; chat_template_kwargs: what it was rendered with.
     """
 
     inputs: Mapping[str, Tensor]
@@ -52,6 +60,7 @@ class EncodedPrompt:
     key: str = ""
     text: str = ""
     pictures: tuple[Image.Image, ...] = ()
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def input_ids(self) -> Tensor:
@@ -134,7 +143,7 @@ def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
         if text.strip()
     ]
     head = _short(current, prior) if style == "short" else _editgrpo(current, prior)
-    if style == "think":
+    if style == REASONS:
         head = f"{head}\n{THINK}"
     return "\n".join([head, *sections])
 
@@ -174,30 +183,76 @@ def prompt_of(
             "read one picture per image"
         )
     text = _said(policy, study, style)
-    rendered = _rendered(policy, text, count)
+    kwargs = kwargs_of(policy, style)
+    rendered = _rendered(policy, text, count, kwargs)
     inputs = _tokens(policy, study, rendered, () if pixels is None else pixels.tokens)
-    if pixels is None:
-        return placed(policy, inputs, key=study.id, text=text)
-    prompt = placed(policy, {**inputs, **pixels.inputs}, key=study.id, text=text)
-    return replace(prompt, pictures=pixels.pictures)
+    if pixels is not None:
+        inputs |= pixels.inputs
+    prompt = placed(policy, inputs, key=study.id, text=text)
+    pictures = () if pixels is None else pixels.pictures
+    return replace(prompt, pictures=pictures, chat_template_kwargs=kwargs)
+
+
+def kwargs_of(policy: Policy, style: str) -> dict[str, Any]:
+    """Collect the values of the chat template for prompts of a style, see `template_kwargs`."""
+    own = policy.chat_template_kwargs
+    return template_kwargs(policy.tokenizer, own, reasons=style == REASONS)
 
 
 def marked_ids(policy: Policy, prompt: EncodedPrompt) -> list[int]:
     """Encode the prompt with one mark for each picture, as the chat template writes it."""
-    return _ids(policy, _rendered(policy, prompt.text, len(prompt.pictures))).tolist()
+    count, kwargs = len(prompt.pictures), prompt.chat_template_kwargs
+    return _ids(policy, _rendered(policy, prompt.text, count, kwargs)).tolist()
 
 
-def _rendered(policy: Policy, text: str, count: int) -> str:
-    """The turn of `count` images with `text` behind them, by the tokenizer's chat template."""
-    # The templates of models of text alone take nothing but a string, those of some others a list.
-    content: Any = text
-    if policy.images is not None:
-        content = [*({"type": "image"} for _ in range(count)), {"type": "text", "text": text}]
-    return fetch(
+def template_told(policy: Policy, style: str) -> str:
+    """Say what the chat template is rendered with, in a sentence; empty without any value."""
+    kwargs = kwargs_of(policy, style)
+    values = f"`{json.dumps(kwargs)}` (`chat_template_kwargs` of vLLM)"
+    return f"The chat template is rendered with {values}." if kwargs else ""
+
+
+def template_held(policy: Policy, style: str) -> str:
+    """Hold what training writes against the chat template's own conversation, in a line.
+
+    Raises UserError as `prompt_of` does for a template that fails.
+    """
+    kwargs = kwargs_of(policy, style)
+    answer = _BLOCKS if style == REASONS else _ANSWER
+    content = content_of(policy, "Describe the findings.")
+    parts = fetch(
         policy.tokenizer.name_or_path,
-        lambda: render_turn(policy.tokenizer, content),
+        lambda: parting(policy.tokenizer, content, answer, kwargs),
         "the chat template of ",
     )
+    values = " ".join(f"{name}={json.dumps(value)}" for name, value in kwargs.items())
+    by = f", with {values}" if values else ""
+    if parts is None:
+        return f"prompt, answer and end of turn are as it writes a conversation{by}"
+    both, trained, conversation = parts
+    return (
+        f"IT PARTS{by}: behind {both[-_SHOWN:]!r} training writes {trained[:_SHOWN]!r}, and the "
+        f"template itself {conversation[:_SHOWN]!r}; see policy.chat_template_kwargs"
+    )
+
+
+def _rendered(policy: Policy, text: str, count: int, kwargs: Mapping[str, Any]) -> str:
+    """The turn of `count` images with `text` behind them, by the tokenizer's chat template."""
+    return fetch(
+        policy.tokenizer.name_or_path,
+        lambda: render_turn(policy.tokenizer, content_of(policy, text, count), kwargs),
+        "the chat template of ",
+    )
+
+
+def content_of(policy: Policy, text: str, count: int = 0) -> Any:
+    """Make the content of a user's turn, in the form that its template takes.
+
+    Templates of models of text alone take nothing but a string, those of some others a list.
+    """
+    if policy.images is None:
+        return text
+    return [*({"type": "image"} for _ in range(count)), {"type": "text", "text": text}]
 
 
 def _tokens(policy: Policy, study: Study, rendered: str, sizes: Sequence[int]) -> dict[str, Tensor]:

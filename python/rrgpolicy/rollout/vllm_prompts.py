@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ class VllmPrompt:
 
     token_ids: one placeholder per image; expanded: the same with one per image token, which
     vLLM must arrive at; embeddings [tokens, H] of each image and grid int64 [images, 3], on the
-    CPU; text: what the user's turn says after the images; pictures: of each image, RGB.
+    CPU; text: what the user's turn says after the images; pictures: of each image, RGB;
+    chat_template_kwargs: what the template was rendered with.
     Of a family that is `embedded` the trainer's own vision tower makes the embeddings: no second
     image processor, whose pixels might differ, and no tower in the engine to keep up to date. Of
     others there are pictures, which vLLM prepares by the checkpoint's own processor.
@@ -41,6 +42,7 @@ class VllmPrompt:
     grid: Tensor
     text: str = ""
     pictures: tuple[Image.Image, ...] = ()
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def shows_pictures(policy: Policy) -> bool:
@@ -71,14 +73,14 @@ def vllm_prompts(
         ids = prompt.input_ids.tolist()
         grid = prompt.image_grid_thw
         if grid is None or everything is None:
-            found.append(VllmPrompt(ids, ids, [], _NO_GRID, prompt.text))
+            found.append(_prompt(prompt, ids, [], _NO_GRID))
             continue
         merge = policy.image_processor.merge_size**2
         sizes = [int(size) for size in (grid.prod(1) // merge).tolist()]
         images = list(everything[at : at + sum(sizes)].cpu().split(sizes))
         at += sum(sizes)
         once = _one_placeholder(ids, policy.config.image_token_id, sizes)
-        found.append(VllmPrompt(once, ids, images, grid, prompt.text))
+        found.append(_prompt(prompt, once, images, grid))
     return found
 
 
@@ -93,8 +95,15 @@ def _with_pictures(policy: Policy, prompt: EncodedPrompt) -> VllmPrompt:
             f"the {len(prompt.pictures)} images of {prompt.key} change each other's tokens, and "
             "vLLM prepares each alone; have one image a study, or use rollout.engine=transformers"
         )
-    marked, ids = marked_ids(policy, prompt), prompt.input_ids.tolist()
-    return VllmPrompt(marked, ids, [], _NO_GRID, prompt.text, prompt.pictures)
+    made = _prompt(prompt, marked_ids(policy, prompt), [], _NO_GRID)
+    return replace(made, pictures=prompt.pictures)
+
+
+def _prompt(
+    prompt: EncodedPrompt, token_ids: list[int], embeddings: list[Tensor], grid: Tensor
+) -> VllmPrompt:
+    ids, kwargs = prompt.input_ids.tolist(), prompt.chat_template_kwargs
+    return VllmPrompt(token_ids, ids, embeddings, grid, prompt.text, chat_template_kwargs=kwargs)
 
 
 def _one_placeholder(ids: list[int], image_id: int, sizes: list[int]) -> list[int]:
@@ -183,8 +192,8 @@ def rollout(
     )
 
 
-def messages(prompt: VllmPrompt) -> list[dict[str, Any]]:
-    """Make the user's turn for a server.
+def turn(prompt: VllmPrompt) -> dict[str, Any]:
+    """Make the user's turn for a server, with the values of the chat template.
 
     The server renders and encodes it with the checkpoint's own template; the
     token ids that it reports are compared with the trainer's."""
@@ -199,7 +208,9 @@ def messages(prompt: VllmPrompt) -> list[dict[str, Any]]:
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_png(picture)}"}}
         for picture in prompt.pictures
     ]
-    return [{"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}]
+    user = {"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}
+    kwargs = dict(prompt.chat_template_kwargs)
+    return {"messages": [user], **({"chat_template_kwargs": kwargs} if kwargs else {})}
 
 
 def _png(picture: Image.Image) -> str:

@@ -36,9 +36,9 @@ from rrgpolicy.rollout.vllm_engine import (
     write_tensors,
 )
 from rrgpolicy.rollout.vllm_prompts import (
-    messages,
     rollout,
     sampling_arguments,
+    turn,
     vllm_prompts,
 )
 from rrgpolicy.rollout.weights import WeightSender, lora_room, takes_adapter
@@ -241,7 +241,7 @@ class VllmServerEngine:
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
-        turns = [messages(prompt) for prompt in encoded]
+        turns = [turn(prompt) for prompt in encoded]
         # A prompt's images are sent once: vLLM draws member m from the first one's seed + m. It
         # takes greedy requests for one member only, which all of them are.
         drawn = 1 if request.greedy else request.group
@@ -252,9 +252,7 @@ class VllmServerEngine:
             arguments = sampling_arguments(policy, request, request.seeds[b][0] % 2**62)
             del arguments["detokenize"]
             arguments.update(n=drawn, logprobs=True, return_token_ids=True)
-            answer = self._post(
-                "/v1/chat/completions", {"messages": turns[b], **model, **arguments}
-            )
+            answer = self._post("/v1/chat/completions", {**turns[b], **model, **arguments})
             members = []
             for choice in sorted(answer["choices"], key=lambda choice: int(choice["index"])):
                 content = (choice.get("logprobs") or {}).get("content") or []

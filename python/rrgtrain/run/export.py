@@ -16,7 +16,7 @@ from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.adapters import is_lora
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
-from rrgpolicy.model.prompt import prompt_text
+from rrgpolicy.model.prompt import prompt_text, template_told
 from rrgpolicy.model.whole import check_rounded
 from rrgreport.model_card import Exported, model_card
 from rrgtrain.errors import UserError
@@ -103,6 +103,7 @@ def _described(start: str, policy: Policy, dtype: str, *, adapter: bool) -> Expo
     if style in PROMPT_STYLES:
         views = (ImageRef(Path("image"), "frontal"),) if policy.sees_images else ()
         turn = prompt_text(Study("", "", None, None, views), style=style)
+    policy.chat_template_kwargs = trained_for.get("policy.chat_template_kwargs", {})
     return Exported(
         start,
         type(policy.backbone).__name__,
@@ -113,6 +114,7 @@ def _described(start: str, policy: Policy, dtype: str, *, adapter: bool) -> Expo
         trained_for,
         base,
         random=base is not None and Path(base).name == INIT,
+        template=template_told(policy, style),
     )
 
 

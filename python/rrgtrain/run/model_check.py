@@ -17,7 +17,7 @@ from rrgpolicy.model.load import end_of_turn
 from rrgpolicy.model.lora import add_lora
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.probe import NoWay, probe
-from rrgpolicy.model.prompt import encode_prompt
+from rrgpolicy.model.prompt import encode_prompt, template_held
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, Member, build_algorithm
@@ -56,6 +56,7 @@ def check_model(recipe: Recipe) -> Iterator[str]:
         "model": lambda: _model(policy),
         "codec": lambda: _codec(policy),
         "end of turn": lambda: _end_of_turn(policy),
+        "template": lambda: template_held(policy, settings.prompt),
         "adapter": lambda: _adapter(policy, settings),
         "frozen": lambda: _frozen(policy),
         "images": lambda: _images(policy, recipe.data.images),

@@ -130,6 +130,7 @@ def load_for(
         masters=masters and settings.lora.rank == 0,
         unread=masters and settings.lora.rank == 0 and ranks.size() > 1,
     )
+    policy.chat_template_kwargs = settings.chat_template_kwargs
     bound_images(policy, settings.min_pixels, settings.max_pixels)
     policy.keeps_pictures = engine in READERS and not policy.family.embedded
     return policy

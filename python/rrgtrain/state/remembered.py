@@ -35,11 +35,11 @@ PHANTOM = "data.phantom."
 PLACES = ("data.root", "data.reports")
 _OF_DATA = "source root reports images prior sections columns splits max_images each_image"
 KEYS = (
-    *("policy.prompt", "reward.blocks"),
+    *("policy.prompt", "policy.chat_template_kwargs", "reward.blocks"),
     *(f"data.{name}" for name in _OF_DATA.split()),
     *(key for key in key_names(Recipe) if key.startswith(PHANTOM)),
 )
-OF_GENERATE = ("policy.prompt", "reward.blocks", "data.images")
+OF_GENERATE = ("policy.prompt", "policy.chat_template_kwargs", "reward.blocks", "data.images")
 
 
 def to_remember(recipe: Recipe, work: Path) -> dict[str, Any]:

@@ -38,6 +38,17 @@ TEXT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
+# A template in our words, of the shape that some reasoning models publish: the beginning of an
+# answer opens a block of reasoning unless `enable_thinking` is false, and a whole answer holds an
+# empty one.
+EMPTY = "<think>\n\n</think>\n\n"
+OPENS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    f"{{% if m.role == 'assistant' %}}{EMPTY}{{% endif %}}"
+    "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+    f"{{% if enable_thinking is false %}}{EMPTY}{{% else %}}<think>\n{{% endif %}}{{% endif %}}"
+)
+
 
 @lru_cache(maxsize=1)
 def text_directory() -> Path:

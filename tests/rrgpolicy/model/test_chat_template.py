@@ -1,47 +1,16 @@
-"""A chat template renders as transformers has it, and takes no more than it needs."""
+"""A chat template is rendered in transformers' sandbox; what goes wrong in it is one line."""
 
 from __future__ import annotations
 
-import inspect
-import json
-import resource
-import signal
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from transformers import AutoTokenizer
 
 from rrgclinical.common.errors import UserError
-from rrgpolicy.model.chat_template import render_turn
+from rrgpolicy.model.chat_template import parting, template_kwargs
+from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import encode_prompt
-from tests.rrgpolicy.model.common import study, tiny_policy
-
-ALIKE = (
-    "{{ messages[0].content }}{{ eos_token }}{{ add_generation_prompt }}{{ tools is none }}",
-    "{% set ns = namespace(n=1) %}\n  {% for m in messages %}\n{% set ns.n = ns.n + 1 %}"
-    "{% continue %}\n{% endfor %}\n{{ ns.n }}{{ messages | tojson(indent=2) }}",
-    "{% generation %}x{% set q = 3 %}{% endgeneration %}{{ q is defined }}{{ dict(a=1) }}",
-)
-TOO_MUCH = (
-    "{{ '%1000000000d' | format(1) }}",
-    "{{ '%1000000000d' % 1 }}",
-    "{{ '{:>1000000000}'.format(1) }}",
-    "{{ 'a' * 10 ** 10 }}",
-    "{{ 'a' | center(10 ** 10) }}",
-    "{{ 'a'.ljust(10 ** 10) }}",
-    "{{ [0] * 10 ** 10 }}",
-    "{{ messages[0].content | indent(10 ** 10, true) }}",
-    "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}"
-    "{% endfor %}",
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-    "{{ 'a' * 300000 }}",
-)
-UNSAFE = (
-    "{{ messages.__class__.__mro__ }}",
-    "{{ ''.__class__ }}",
-    "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
-)
+from tests.rrgpolicy import published
+from tests.rrgpolicy.model.common import EMPTY, OPENS, study, text_policy, tiny_policy
 
 
 def told(template: str) -> str:
@@ -54,66 +23,92 @@ def told(template: str) -> str:
         return f"refused: {error}"
 
 
-def test_a_rendering_is_that_of_transformers() -> None:
-    tokenizer = tiny_policy().tokenizer
-    for template in (*ALIKE, tokenizer.chat_template):
-        tokenizer.chat_template = template
-        for content in ("fever é\u2028 <b>", [{"type": "image"}, {"type": "text", "text": "x"}]):
-            messages = [{"role": "user", "content": content}]
-            wanted = tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True
-            )
-            assert render_turn(tokenizer, content) == wanted, template
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('no system') }}", "TemplateError: no system"),
+        ("{% if %}", "TemplateSyntaxError: Expected an expression"),
+        ("{{ messages[0].content + 1 }}", "TypeError: "),
+        ("{{ messages.__class__.__name__ }}", "SecurityError: access to attribute '__class__'"),
+        ("{{ messages.append(1) }}", "SecurityError: "),
+    ],
+)
+def test_what_a_template_raises_is_one_line(template: str, reason: str) -> None:
+    line = told(template)
+    assert line.startswith("refused: cannot load the chat template of ") and "\n" not in line
+    assert reason in line
 
 
-def test_a_template_takes_no_more_than_it_needs() -> None:
-    """The trainer goes on after each: the next template is rendered."""
-    wrong = {}
-    for template in TOO_MUCH:
-        line = told(template)
-        if "\n" in line or not any(part in line for part in ("it takes more than", "it writes 3")):
-            wrong[template] = line[:300]
-    wrong |= {t: line for t in UNSAFE if not (line := told(t)).startswith("refused") and line}
-    assert wrong == {}
+def test_a_policy_goes_on_after_a_template_that_failed() -> None:
+    assert told("{% if %}").startswith("refused")
     assert told("{{ messages[0].role }}") == "user"
 
 
-@pytest.mark.parametrize("template", ["{{ raise_exception('no system') }}", "{% if %}"])
-def test_what_a_template_raises_is_one_line(template: str) -> None:
-    line = told(template)
-    assert line.startswith("refused: cannot load the chat template of ") and "\n" not in line
-    assert "Template" in line
+def thinking() -> Policy:
+    """A policy whose template opens a block of reasoning unless it is told not to."""
+    policy = text_policy()
+    policy.tokenizer.chat_template = OPENS
+    return policy
 
 
-def test_a_template_renders_under_lower_limits_of_the_machine() -> None:
-    """A queue or login node sets hard limits, which no process may raise."""
-
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (3600, 3600))
-        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
-
-    program = Path(inspect.getfile(render_turn)).with_name("render.py")
-    line = json.dumps({"template": "{{ a }}", "values": {"a": "x"}}) + "\n"
-    done = subprocess.run(
-        [sys.executable, "-P", str(program)],
-        input=2 * line,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=limited,
+def rendered(policy: Policy, style: str) -> str:
+    text: str = policy.tokenizer.decode(
+        encode_prompt(policy, *study("a", 0), style=style).input_ids
     )
-    assert (done.stdout, done.stderr, done.returncode) == (2 * '{"text": "x"}\n', "", 0)
+    return text.rpartition("<|im_start|>assistant\n")[2]
 
 
-def test_the_process_of_a_killed_trainer_ends_without_a_word() -> None:
-    program = Path(inspect.getfile(render_turn)).with_name("render.py")
-    process = subprocess.Popen(
-        [sys.executable, "-P", str(program)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    process.stdout.close()
-    _, told = process.communicate(b'{"template": "x", "values": {}}\n')
-    assert (process.returncode, told) == (-signal.SIGPIPE, b"")
+@pytest.mark.parametrize(
+    ("style", "own", "ending"),
+    [
+        ("short", {}, EMPTY),
+        ("editgrpo", {}, EMPTY),
+        ("think", {}, "<think>\n"),
+        ("think", {"enable_thinking": False}, EMPTY),
+        ("short", {"enable_thinking": True}, "<think>\n"),
+    ],
+    ids=["short", "editgrpo", "think", "closed", "opened"],
+)
+def test_a_report_stands_in_no_reasoning_unless_the_style_asks_for_it(
+    style: str, own: dict[str, bool], ending: str
+) -> None:
+    policy = thinking()
+    policy.chat_template_kwargs = own
+    assert rendered(policy, style) == ending
+
+
+def test_a_value_that_the_template_does_not_read_is_refused() -> None:
+    policy = text_policy()
+    policy.chat_template_kwargs = {"enable_thinking": False}
+    with pytest.raises(
+        UserError, match=r"kwargs.enable_thinking: the chat template of .* reads no"
+    ):
+        rendered(policy, "short")
+
+
+ANSWER = "The heart is normal."
+
+
+def test_training_is_held_against_the_template_s_own_conversation() -> None:
+    tokenizer = thinking().tokenizer
+    assert parting(tokenizer, "Describe.", ANSWER, {"enable_thinking": False}) is None
+    parts = parting(tokenizer, "Describe.", ANSWER, {"enable_thinking": True})
+    assert parts is not None
+    both, trained, conversation = parts
+    assert both.endswith("<|im_start|>assistant\n<think>\n")
+    assert trained == f"{ANSWER}<|im_end|>"
+    assert conversation == f"\n</think>\n\n{ANSWER}<|im_end|>\n"
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3", "llama3", "qwen2_5"])
+def test_what_published_templates_write_is_what_training_writes(name: str) -> None:
+    folder = published.fetched(name)
+    if folder is None:
+        pytest.skip(published.absent(name))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    kwargs = template_kwargs(tokenizer)
+    assert kwargs == ({"enable_thinking": False} if name == "qwen3" else {})
+    assert parting(tokenizer, "Describe.", ANSWER, kwargs) is None
+    if name == "qwen3":
+        parts = parting(tokenizer, "Describe.", ANSWER, {"enable_thinking": True})
+        assert parts is not None and parts[2].startswith("<think>\n\n</think>\n\n")

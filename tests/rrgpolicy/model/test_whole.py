@@ -24,9 +24,17 @@ IN_FILE = QUERY.replace("model.language_model.", "model.")
 Spoil = Callable[[Path], Any]
 
 
-class Bomb:
+RAN: list[str] = []
+"""Grows when code of a checkpoint runs."""
+
+
+def run() -> None:
+    RAN.append("run")
+
+
+class Code:
     def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, ("echo ran",)
+        return run, ()
 
 
 def tensors(change: Callable[[dict[str, torch.Tensor]], Any], file: str = WEIGHTS) -> Spoil:
@@ -62,7 +70,7 @@ def cut(file: str, size: int) -> Spoil:
 def pickled(old: str, new: str) -> Spoil:
     def spoil(directory: Path) -> None:
         (directory / old).unlink()
-        torch.save({"weight": Bomb()}, directory / new)
+        torch.save({"weight": Code()}, directory / new)
 
     return spoil
 
@@ -103,7 +111,7 @@ SPOILT = {
     "empty": (cut(WEIGHTS, 0), "SafetensorError"),
     "pickle": (
         pickled(WEIGHTS, "pytorch_model.bin"),
-        "the file holds code (posix.system), which is never run",
+        "the file holds code (tests.rrgpolicy.model.test_whole.run), which is never run",
     ),
     "no tokenizer": (gone("tokenizer.json"), "makes '' of 'No acute disease.'"),
     "no template": (gone(TEMPLATE), "has no chat template; add the chat_template.jinja"),
@@ -112,7 +120,7 @@ SPOILT = {
         "cannot load the chat template of",
     ),
     "broken template": (text(TEMPLATE, "{{ messages"), "TemplateSyntaxError: unexpected end"),
-    "nested": (text("config.json", "[" * 20_000), "RecursionError"),
+    "a list": (text("config.json", "[[]]"), "cannot load"),
     "patches": (
         settings("preprocessor_config.json", patch_size=7),
         "patch_size of preprocessor_config.json is 7, and the vision tower of config.json wants 14",
@@ -153,7 +161,10 @@ SPOILT_ADAPTER = {
     "shape": (tensors(lambda s: s.update({min(s): torch.zeros(3, 3)}), ADAPTER), "size mismatch"),
     "empty": (cut(ADAPTER, 0), "SafetensorError"),
     "gone": (gone(ADAPTER), "and no adapter_model.safetensors"),
-    "pickle": (pickled(ADAPTER, "adapter_model.bin"), "the file holds code (posix.system)"),
+    "pickle": (
+        pickled(ADAPTER, "adapter_model.bin"),
+        "the file holds code (tests.rrgpolicy.model.test_whole.run)",
+    ),
     "settings": (text("adapter_config.json", "{"), "JSONDecodeError"),
     "list": (text("adapter_config.json", "[]"), "JSON of a list, wanted a dict"),
 }
@@ -169,7 +180,7 @@ def told(source: Path, spoil: Spoil, tmp_path: Path, capfd: pytest.CaptureFixtur
     captured = capfd.readouterr()
     assert "copy" in str(caught.value) and "\n" not in str(caught.value)
     assert captured.out == "" and "LOAD REPORT" not in captured.err and "[y/N]" not in captured.err
-    assert not (copy / "ran").exists()
+    assert RAN == []
     return str(caught.value)
 
 

@@ -160,7 +160,7 @@ class Served:
         return replace(self.policy, model=PeftModel.from_pretrained(base, self.loaded[model]))
 
     def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        prompt, images = self._prompt(body["messages"])
+        prompt, images = self._prompt(body["messages"], body.get("chat_template_kwargs", {}))
         assert body["ignore_eos"] and body["logprobs"] and body["return_token_ids"]
         self.policy.eos_ids = tuple(body["stop_token_ids"])
         request = SamplingRequest(
@@ -183,12 +183,17 @@ class Served:
             choices.append({"index": k, **told})
         return {"prompt_token_ids": prompt.input_ids.tolist(), "choices": choices[::-1]}
 
-    def _prompt(self, messages: list[dict[str, Any]]) -> tuple[EncodedPrompt, dict[str, Any]]:
+    def _prompt(
+        self, messages: list[dict[str, Any]], kwargs: dict[str, Any]
+    ) -> tuple[EncodedPrompt, dict[str, Any]]:
         ((*images, text),) = [m["content"] for m in messages]
         # vLLM gives text alone as a string to a template that takes nothing else
         shown: Any = [*({"type": "image"} for _ in images), text] if images else text["text"]
         rendered = self.policy.tokenizer.apply_chat_template(
-            [{"role": "user", "content": shown}], tokenize=False, add_generation_prompt=True
+            [{"role": "user", "content": shown}],
+            tokenize=False,
+            add_generation_prompt=True,
+            **kwargs,
         )
         embeddings = [_tensor(i["image_embeds"]["image_embeds"]) for i in images]
         sizes = iter([len(e) for e in embeddings])

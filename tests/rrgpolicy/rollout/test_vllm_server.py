@@ -17,10 +17,10 @@ from rrgclinical.common.errors import Stopped, UserError
 from rrgclinical.common.stop import stopping
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
-from rrgpolicy.model.prompt import EncodedPrompt
+from rrgpolicy.model.prompt import EncodedPrompt, encode_prompt
 from rrgpolicy.rollout import Rollout, SamplingRequest, VllmServerEngine, generate
 from rrgpolicy.rollout.vllm_prompts import VllmPrompt, rollout
-from tests.rrgpolicy.model.common import prompt, tiny_directory, tiny_policy
+from tests.rrgpolicy.model.common import prompt, study, tiny_directory, tiny_policy
 from tests.rrgpolicy.rollout.served import CHAT, WORKERS, Served
 
 SEEDS = [[11, 12, 13], [21, 22, 23], [31, 32, 33]]
@@ -199,6 +199,23 @@ def test_a_report_that_ends_too_early_is_refused(
         UserError, match="5 tokens with no end of turn; wanted .* or 8 tokens: give"
     ):
         engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=8, seeds=SEEDS))
+
+
+def test_a_server_renders_the_template_with_the_policys_values(
+    served: Served, policy: Policy, tmp_path: Path
+) -> None:
+    template = policy.tokenizer.chat_template
+    for reader in (policy, served.policy):
+        reader.tokenizer.chat_template = template + "{% if not enable_thinking %}No.{% endif %}"
+    engine = client(served, tmp_path)
+    engine.update(policy)
+    for style in ("short", "think"):
+        encoded = [encode_prompt(policy, *study("a", 1), style=style)]
+        request = SamplingRequest(encoded, group=3, max_new_tokens=2, seeds=SEEDS[:1])
+        assert tokens(engine.generate(policy, request)) == tokens(generate(policy, request))
+    other = replace(encoded[0], chat_template_kwargs={"enable_thinking": False})
+    with pytest.raises(UserError, match="vLLM read the prompt as"):
+        engine.generate(policy, replace(request, prompts=[other]))
 
 
 def test_what_vllm_returns_is_checked() -> None:

@@ -14,11 +14,12 @@ from rrgtrain.cli import main
 from rrgtrain.errors import Stopped
 from rrgtrain.run import model_check
 from tests.rrgpolicy.model.checkpoints import checkpoint
-from tests.rrgpolicy.model.common import text_directory
+from tests.rrgpolicy.model.common import OPENS, text_directory
 from tests.rrgpolicy.model.sighted import sighted
 from tests.rrgpolicy.rollout import stub_vllm
 
-NAMES = ["model", "codec", "end of turn", "adapter", "frozen", "images", "sharing", "engine"]
+NAMES = ["model", "codec", "end of turn", "template", "adapter", "frozen", "images", "sharing"]
+NAMES += ["engine"]
 
 
 def told(
@@ -52,6 +53,23 @@ def test_a_model_of_text_with_nothing_frozen(capsys: pytest.CaptureFixture[str])
     assert lines["frozen"] == "nothing" and lines["images"] == "none, it reads text alone"
     assert lines["adapter"].startswith("none, the whole model trains")
     assert lines["end of turn"].endswith("; <|endoftext|> ends one too when sampled")
+
+
+def test_it_says_where_training_and_the_template_part(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    start = shutil.copytree(text_directory(), tmp_path / "thinks")
+    (start / "chat_template.jinja").write_text(OPENS)
+    words = ["data.images=none", "rollout.engine=transformers"]
+    status, lines = told(capsys, start, *words)
+    whole = "prompt, answer and end of turn are as it writes a conversation"
+    assert status == 0 and lines["template"] == f"{whole}, with enable_thinking=false"
+    status, lines = told(capsys, start, *words, "policy.chat_template_kwargs.enable_thinking=true")
+    assert status == 0 and lines["template"].startswith("IT PARTS, with enable_thinking=true: ")
+    assert r"training writes 'The heart is normal.<|im_end|>', and" in lines["template"]
+    assert r"itself '\n</think>\n\nThe heart" in lines["template"]
+    status, lines = told(capsys, start, *words, "policy.chat_template_kwargs={thinks: true}")
+    assert status == 1 and "reads no thinks; leave it out" in lines["template"]
 
 
 def test_what_a_run_refuses_is_status_1_and_a_line(

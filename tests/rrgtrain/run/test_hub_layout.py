@@ -30,10 +30,11 @@ from rrgdata.load import load_studies
 from rrgpolicy.model.prompt import prompt_text
 from rrgreport.run_files import read_metrics
 from rrgtrain.cli import main
+from rrgtrain.errors import UserError
 from rrgtrain.run import export
 from rrgtrain.run.export import Export, export_checkpoint
 from tests.rrgpolicy.hub import hub_directory, small_hub_directory
-from tests.rrgpolicy.model.common import text_directory, tiny_directory
+from tests.rrgpolicy.model.common import OPENS, text_directory, tiny_directory
 from tests.rrgpolicy.rollout.served import Served
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.runs import At, command, differences, on_ranks, weights
@@ -279,6 +280,26 @@ def test_the_card_says_what_is_known(tmp_path: Path) -> None:
         "base_model: Qwen/Qwen2.5-3B": ["text"],
         "pipeline_tag: text-generation": ["text"],
     }
+
+
+def test_the_card_says_what_the_template_is_rendered_with(tmp_path: Path) -> None:
+    start = shutil.copytree(text_directory(), tmp_path / "start")
+    (start / "chat_template.jinja").write_text(OPENS)
+    kwargs = "policy.chat_template_kwargs"
+    for k, (trained, shown) in enumerate(
+        [
+            ({"policy.prompt": "short"}, "false"),
+            ({"policy.prompt": "think"}, "true"),
+            ({"policy.prompt": "think", kwargs: {"enable_thinking": False}}, "false"),
+        ]
+    ):
+        (start / "rrgtrain.json").write_text(json.dumps(trained))
+        out = export_checkpoint(Export(str(start), tmp_path / f"{k}"))
+        line = f'The chat template is rendered with `{{"enable_thinking": {shown}}}`'
+        assert line in (out / "README.md").read_text()
+    (start / "rrgtrain.json").write_text(json.dumps({kwargs: [1]}))
+    with pytest.raises(UserError, match=r"policy.chat_template_kwargs is \[1\]; wanted values"):
+        export_checkpoint(Export(str(start), tmp_path / "none"))
 
 
 def test_reports_and_draws_of_the_hubs_files(home: Path, tmp_path: Path) -> None:

@@ -49,6 +49,13 @@ def test_what_is_not_set_is_as_it_was_trained(
     )
 
 
+def test_values_of_the_chat_template_are_remembered(tmp_path: Path) -> None:
+    values = ["policy.chat_template_kwargs={enable_thinking: true, depth: 012, date: null}"]
+    remember(load_config(Recipe, "editgrpo", values), tmp_path)
+    taken = used(tmp_path, "editgrpo").policy.chat_template_kwargs
+    assert taken == {"enable_thinking": True, "depth": "012", "date": None}
+
+
 def test_what_is_set_goes_before_it_with_a_warning(checkpoint: Path) -> None:
     with pytest.warns(UserWarning, match="was trained with") as told:
         recipe = used(checkpoint, "editgrpo_prior", "data.images=frontal", "data.root=moved")
