@@ -35,7 +35,6 @@ from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.run.alike import begun_in, require_same_subset
 from rrgtrain.run.checked import SERVED, check_policy, require_sampling
 from rrgtrain.run.data import held_back, read_studies, split_of
 from rrgtrain.run.session import start_policy
@@ -44,8 +43,12 @@ from rrgtrain.schema import Recipe, SelectSettings
 from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, print_statistics, table_7
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
-from rrgtrain.state.experiment import require_same_start
-from rrgtrain.state.files import start_files
+from rrgtrain.state.identity import (
+    begun_in,
+    require_same_start,
+    require_same_subset,
+    start_files,
+)
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.engines import build_engine
 from rrgtrain.train.evaluate import in_rounds

@@ -93,7 +93,7 @@ def films(home: Path) -> list[str]:
 def test_a_selection_refuses_ranks_that_read_other_studies(tmp_path: Path) -> None:
     at = At("rrgtrain.run.data:open_studies", act="fewer")
     first = ended(on_ranks(*SELECT, cwd=tmp_path, at=at), 2, 2)
-    assert "reads other train studies" in first.last and "(data.root)" in first.last
+    assert "reads other studies (train " in first.last and "(data.root)" in first.last
 
 
 def test_reports_of_two_ranks_are_those_of_one_after_any_stop(tmp_path: Path) -> None:
