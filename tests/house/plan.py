@@ -106,7 +106,7 @@ DOORS = {
     ),
     "rrgtrain.train": (
         "axes_watch batch_order engines evaluate loader optim reference rl rl_run sft speed "
-        "sample_collector step_record target_text vision_warmup"
+        "sample_collector step_record target_text vision_warmup written"
     ),
 }
 # Imports of an inner file all the same: (who, what).
@@ -241,8 +241,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/plan": "cheaper 1 memory 4 setup 1 stage 5 work 3",
     "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",
     "python/rrgtrain/run": (
-        "data 4 generate 4 generated 1 init 2 replay 3 room 1 "
-        "scorecards 2 select_studies 3 session 1 stages 7"
+        "data 4 generate 2 init 2 replay 3 room 1 scorecards 2 select_studies 2 session 1 stages 7"
     ),
     "python/rrgtrain/state": ("checkpointer 4 remembered 4 rundir 1 store 5 write 5"),
     "python/rrgtrain/train": (
