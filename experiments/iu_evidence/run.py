@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,10 +40,11 @@ from rrgreport.wording import sentences
 from rrgtrain.run.select_studies import RECORDS, random_draw, select
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
-from rrgtrain.select.records import Records
+from rrgtrain.select.records import BEGIN, labels_of, parse_record, rewards_of
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
+from rrgtrain.train.written import RowFile
 
 Facts = dict[str, Any]
 Device = Literal["cpu", "cuda"]
@@ -173,12 +175,14 @@ def _rows(labels: np.ndarray) -> list[str]:
 def _select(task: FoldTask, recipe: Recipe) -> Facts:
     """Of each training study: whether its samples earn alike, and which draws take it."""
     subset = select(recipe, task.directory)
-    records, names = Records(task.directory / RECORDS), list(subset.scores)
-    rewards = records.rewards(names)
+    path, names = task.directory / RECORDS, list(subset.scores)
+    with RowFile(path, BEGIN, partial(parse_record, path)) as file:
+        records = file.done
+    rewards = rewards_of(records, names)
     if rewards is None:
         raise ValueError("studies without reports; wanted something to be rewarded by")
     flat = (rewards == rewards[:, :1]).all(1)
-    scores = diagnostic_diversity(torch.as_tensor(records.labels(names)).bool())
+    scores = diagnostic_diversity(torch.as_tensor(labels_of(records, names)).bool())
     count, share = len(subset.chosen), recipe.select.share
     chosen = {name: draw_by_rank(scores, share, recipe.seed, name) for name in WEIGHTS}
     chosen |= {"random": random_draw(len(names), count, recipe.seed), "all": np.arange(len(names))}

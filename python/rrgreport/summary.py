@@ -58,7 +58,7 @@ class RunSummary:
     """Systems in the order of the story they tell, the last one being the result.
 
     `notes` are sentences a reader must not miss, such as which data and labeller these are.
-    `changes` are the settings that resumes have changed, see `state.history.Change`.
+    `changes` are the settings that resumes have changed, see `state.identity.Change`.
     """
 
     title: str

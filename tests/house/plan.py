@@ -96,17 +96,17 @@ DOORS = {
     "rrgtrain.log": "logs trackers",
     "rrgtrain.rewards": "blocks labellers model_files service",
     "rrgtrain.run": (
-        "alike export generate init model_check outcome replay room scorecards select_studies "
+        "export generate init model_check outcome replay room scorecards select_studies "
         "serve session stages stress"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics weight",
     "rrgtrain.state": (
-        "checkpointer experiment files history null_checkpointer remembered rundir store tree"
+        "checkpointer files identity null_checkpointer remembered rundir store tree"
     ),
     "rrgtrain.train": (
         "axes_watch batch_order engines evaluate loader optim reference rl rl_run sft speed "
-        "sample_collector step_record target_text vision_warmup"
+        "sample_collector step_record target_text vision_warmup written"
     ),
 }
 # Imports of an inner file all the same: (who, what).
@@ -243,12 +243,9 @@ VAGUE_LOCALS = {
     "python/rrgtrain/plan": "cheaper 1 memory 4 setup 1 stage 5 work 3",
     "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",
     "python/rrgtrain/run": (
-        "alike 1 data 4 generate 4 generated 1 init 2 replay 3 room 1 "
-        "scorecards 2 select_studies 3 session 1 stages 7"
+        "data 4 generate 2 init 2 replay 3 room 1 scorecards 2 select_studies 2 session 1 stages 7"
     ),
-    "python/rrgtrain/state": (
-        "checkpointer 4 experiment 1 files 1 remembered 4 rundir 1 store 5 write 5"
-    ),
+    "python/rrgtrain/state": ("checkpointer 4 remembered 4 rundir 1 store 5 write 5"),
     "python/rrgtrain/train": (
         "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "
         "resample 2 rl_run 1 sample_collector 2 save_policy 1 target_text 1"

@@ -23,10 +23,14 @@ from rrgtrain.commands.command import Command
 from rrgtrain.config import load_config
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
-from rrgtrain.run.alike import begun_in, require_equal_start
 from rrgtrain.schema import Recipe
-from rrgtrain.state.experiment import is_fixed, require_whole
-from rrgtrain.state.files import named_code
+from rrgtrain.state.identity import (
+    begun_in,
+    may_change,
+    named_code,
+    require_equal_start,
+    require_whole,
+)
 from rrgtrain.state.remembered import FILE, KEYS, as_trained
 from rrgtrain.state.rundir import RunDir
 
@@ -131,7 +135,7 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
         raise UserError(f"the run in {path} has ended; its report is {run.report}")
     recipe = load_config(Recipe, run.config, overrides)
     require_whole(run, recipe.policy.path)  # before its values are believed
-    fixed = [o for o in overrides if is_fixed(o.partition("=")[0])]
+    fixed = [o for o in overrides if may_change(o.partition("=")[0]) == "never"]
     if fixed:
         raise UserError(
             f"{fixed[0]!r} would make another experiment of the run in {path}; start a new one"

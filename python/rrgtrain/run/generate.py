@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sys
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -37,17 +37,24 @@ from rrgpolicy.model.prompt import EncodedPrompt, Pixels, prompt_of, refuse_imag
 from rrgpolicy.model.template import check_prompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
-from rrgpolicy.rollout.policy_sampler import PolicySampler, Sample
+from rrgpolicy.rollout.policy_sampler import Sample
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.run.checked import check_start, compute_deterministically, require_sampling
-from rrgtrain.run.generated import BEGIN, GeneratedFile, describe_images
+from rrgtrain.run.generated import BEGIN, Images, changed, describe_images, open_generated
 from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
 from rrgtrain.state.files import file_digests
 from rrgtrain.state.remembered import TINY
 from rrgtrain.train.engines import build_engine
-from rrgtrain.train.evaluate import in_rounds, write_batch
+from rrgtrain.train.written import (
+    RowFile,
+    in_batches,
+    lacking,
+    own_sampler,
+    write_batch,
+    write_rows,
+)
 
 WARNING = (
     "for research only: a model writes these reports; nobody may be diagnosed or treated by them"
@@ -99,15 +106,15 @@ def generate_reports(recipe: Recipe, request: GenerateRequest) -> int:
     require_sampling(
         recipe.rollout, _served(request.out), {"eval.max_new_tokens": recipe.eval.max_new_tokens}
     )
-    with GeneratedFile(request.out, origin) if ranks.is_main() else nullcontext() as file:
-        done = ranks.from_main(lambda: set(file.done) if file is not None else set())
-        missing = [study for study in studies if study.id not in done]
+    with open_generated(request.out, origin) if ranks.is_main() else nullcontext() as file:
+        missing = [studies[place] for place in lacking(studies, file)]
         if file is not None:
             _check_done(file, studies, folder.root)
             remove_own(_errors_of(request.out), BEGIN)
         ranks.barrier()
+        keep = partial(_keep, file, origin) if file is not None else None
         errors = (
-            _write(recipe, request.out, missing, folder.root, file, len(studies)) if missing else 0
+            _write(recipe, request.out, missing, folder.root, keep, len(studies)) if missing else 0
         )
         if file is not None:
             written = len(missing) - errors
@@ -152,23 +159,23 @@ def _look(
     return folder, studies, _origin(recipe, request)
 
 
-def _check_done(file: GeneratedFile, studies: Sequence[Study], root: Path) -> None:
+def _check_done(file: RowFile[Images], studies: Sequence[Study], root: Path) -> None:
     """Compare the images of the reports that are there; UserError where they are other ones."""
     done = [study for study in studies if study.id in file.done]
     if lost := len(file.done) - len(done):
         _say(f"{file.path} holds {lost} reports of studies that are no longer there")
     if not done:
         return
-    changed = []
+    differing = []
     bar: Bar[int] = progress(len(done), "images of reports that are there")
     with ThreadPoolExecutor(AHEAD) as pool, bar:
-        for line in pool.map(lambda study: file.changed(study, root), done):
-            changed += [line] if line else []
+        for line in pool.map(lambda study: changed(file.done[study.id], study, root), done):
+            differing += [line] if line else []
             bar.advance()
-    if changed:
+    if differing:
         raise UserError(
-            f"{len(changed)} reports in {file.path} were written of other images (the first: "
-            f"{changed[0]}); name another file by --out, or put the images back"
+            f"{len(differing)} reports in {file.path} were written of other images (the first: "
+            f"{differing[0]}); name another file by --out, or put the images back"
         )
 
 
@@ -216,45 +223,46 @@ def _write(
     out: Path,
     studies: Sequence[Study],
     root: Path,
-    file: GeneratedFile | None,
+    keep: Callable[[Study, Written | UserError], None] | None,
     total: int,
 ) -> int:
     """Write the reports of `studies`; return how many have none, their images being broken.
 
-    Of several ranks, each writes batches, and rank 0, which has the file, writes them down.
+    Of several ranks, each writes batches, and rank 0, which has the file, keeps them.
     """
     engine = recipe.rollout.engine
     policy = load_for(recipe.policy, recipe.policy.path, engine, masters=False)
     policy.model.eval()
-    size, errors, notes = recipe.eval.batch, 0, Counter[str]()
-    chunks = [studies[begin : begin + size] for begin in range(0, len(studies), size)]
-    own = [study for chunk in ranks.shard(chunks) for study in chunk]
+    errors, notes = 0, Counter[str]()
+    batches = in_batches(studies, recipe.eval.batch)
+    own = [study for batch in ranks.shard(batches) for study in batch]
     bar: Bar[int] = progress(total, "generate", done=total - len(studies))
-    sampler = PolicySampler(lambda policy: build_engine(recipe, policy, _served(out)))
-    try:
+
+    def take(outcomes: list[tuple[Study, Written | UserError]]) -> None:
+        nonlocal errors
+        for study, outcome in outcomes:
+            errors += isinstance(outcome, UserError)
+            notes.update(outcome.notes if isinstance(outcome, Written) else ())
+            if keep is not None:
+                keep(study, outcome)
+        bar.advance(len(outcomes))
+
+    with own_sampler(partial(build_engine, recipe), _served(out)) as sampler:
         decoded = closing(_decoded(policy.images, own, root, recipe.data))
-        with closing(sampler), decoded as ahead, sampler.weights(policy) as sample, bar:
-            for outcomes in in_rounds(
-                chunks,
-                lambda chunk: _write_chunk(recipe, policy, sample, islice(ahead, len(chunk))),
-            ):
-                for study, outcome in outcomes:
-                    errors += isinstance(outcome, UserError)
-                    notes.update(outcome.notes if isinstance(outcome, Written) else ())
-                    if file is not None:
-                        _keep(file, study, outcome)
-                bar.advance(len(outcomes))
-    finally:
-        if ranks.is_main():
-            shutil.rmtree(_served(out), ignore_errors=True)
+        with decoded as each, sampler.weights(policy) as sample, bar:
+            ahead = ([*islice(each, len(batch))] for batch in ranks.shard(batches))
+            write_rows(batches, ahead, partial(_write_batch, recipe, policy, sample), take)
     for note, count in notes.items():
         _say(f"{count} of the DICOM files {note}")
     return errors
 
 
-def _keep(file: GeneratedFile, study: Study, outcome: Written | UserError) -> None:
+def _keep(
+    file: RowFile[Images], origin: Mapping[str, Any], study: Study, outcome: Written | UserError
+) -> None:
     if isinstance(outcome, Written):
-        file.add(study, outcome.images, outcome.fields)
+        row = {"id": study.id, "images": outcome.images, **outcome.fields, **origin}
+        file.add(study.id, outcome.images, row)
         return
     with _errors_of(file.path).open("a", encoding="utf-8") as lines:
         lines.write(json.dumps({"id": study.id, "error": str(outcome)}) + "\n")
@@ -313,24 +321,23 @@ def _decoded(
             pool.shutdown(cancel_futures=True)
 
 
-def _write_chunk(
+def _write_batch(
     recipe: Recipe,
     policy: Policy,
     sample: Sample,
-    chunk: Iterable[tuple[Study, Decoded | UserError]],
+    batch: Sequence[Study],
+    decoded: Sequence[tuple[Study, Decoded | UserError]],
 ) -> list[tuple[Study, Written | UserError]]:
     """Write the reports of a batch of studies, or say why one has none, in their order."""
-    order: list[Study] = []
-    found: dict[str, Written | UserError] = {}
+    outcomes: dict[str, Written | UserError] = {}
     ready: list[tuple[Study, EncodedPrompt, Decoded]] = []
-    for study, decoded in chunk:
-        order.append(study)
-        if isinstance(decoded, UserError):
-            found[study.id] = decoded
+    for study, images in decoded:
+        if isinstance(images, UserError):
+            outcomes[study.id] = images
             continue
-        seen = study if decoded.pixels is not None else replace(study, images=())
-        prompt = prompt_of(policy, seen, decoded.pixels, style=recipe.policy.prompt)
-        ready.append((study, prompt, decoded))
+        shown = study if images.pixels is not None else replace(study, images=())
+        prompt = prompt_of(policy, shown, images.pixels, style=recipe.policy.prompt)
+        ready.append((study, prompt, images))
     studies = [study for study, _, _ in ready]
     draw = recipe.generate
     request = SamplingRequest(
@@ -345,11 +352,11 @@ def _write_chunk(
     )
     blocks = recipe.reward.blocks
     reports = write_batch(policy, studies, request, sample)
-    for (study, _, decoded), (text, finished) in zip(ready, reports, strict=True):
+    for (study, _, images), (text, finished) in zip(ready, reports, strict=True):
         fields = {"report": report_of(text, blocks), "finished": finished}
         fields = fields if blocks == "none" else {**fields, "text": text}
-        found[study.id] = Written(decoded.described, fields, decoded.notes)
-    return [(study, found[study.id]) for study in order]
+        outcomes[study.id] = Written(images.described, fields, images.notes)
+    return [(study, outcomes[study.id]) for study in batch]
 
 
 def _seed(seed: int, study: str) -> int:

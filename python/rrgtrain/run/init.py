@@ -23,7 +23,7 @@ from rrgdata.usable import usable
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.state.experiment import digest_of
+from rrgtrain.state.identity import digest_of
 
 RECIPE, REWARD, README = "mine.yaml", "mine.py", "README.md"
 _TERM, _WEIGHT = "mine:brevity", 0.5

@@ -29,7 +29,7 @@ from rrgreport.wording import wording_notes
 from rrgtrain.run.data import validation_split
 from rrgtrain.run.scorecards import score_run
 from rrgtrain.run.stages import Stages
-from rrgtrain.state.history import as_line
+from rrgtrain.state.identity import as_line
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sample_collector import SampleCollector

@@ -30,7 +30,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rewards.model_files import missing_files
 from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
-from rrgtrain.state.experiment import digest_of
+from rrgtrain.state.identity import digest_of
 from rrgtrain.train.evaluate import Evaluation, truth_is_read
 
 MADE = (*FILES, "summary.json", "report.html")

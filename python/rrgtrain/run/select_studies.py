@@ -10,9 +10,10 @@ judges the draw; its last row is the share of zero-variance groups that no ranki
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,24 +32,26 @@ from rrgkern import diagnostic_diversity, philox_seed
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
-from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService, refuse_left_out
-from rrgtrain.run.alike import begun_in, require_same_subset
 from rrgtrain.run.checked import SERVED, check_policy, require_sampling
 from rrgtrain.run.data import held_back, read_studies, split_of
 from rrgtrain.run.session import start_policy
 from rrgtrain.run.stages import SPENT
 from rrgtrain.schema import Recipe, SelectSettings
-from rrgtrain.select.records import Record, Records
+from rrgtrain.select.records import BEGIN, Record, labels_of, parse_record, rewards_of
 from rrgtrain.select.statistics import BOUND, print_statistics, table_7
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
-from rrgtrain.state.experiment import require_same_start
-from rrgtrain.state.files import start_files
+from rrgtrain.state.identity import (
+    begun_in,
+    require_same_start,
+    require_same_subset,
+    start_files,
+)
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.engines import build_engine
-from rrgtrain.train.evaluate import in_rounds
+from rrgtrain.train.written import RowFile, in_batches, lacking, own_sampler, write_rows
 
 SUBSET, RECORDS, START = "subset.json", "sampled.jsonl", "begun_from.json"
 # The draws of a selection are those of a step that training never comes to.
@@ -104,12 +107,14 @@ def select(recipe: Recipe, out: Path) -> Subset:
             subset = _random(recipe.select, recipe.seed, train)
         else:
             rewards.fit(train)
-            records = Records(out / RECORDS) if ranks.is_main() else None
-            _sample(recipe, studies, train, rewards, records, out)
+            rows = out / RECORDS
+            opened = RowFile(rows, BEGIN, partial(parse_record, rows)) if ranks.is_main() else None
+            with opened or nullcontext():
+                _sample(recipe, studies, train, rewards, opened, out)
 
             def draw() -> Subset:
-                assert records is not None, "rank 0 has them"
-                return _diverse(recipe.select, recipe.seed, train, records)
+                assert opened is not None, "rank 0 has it"
+                return _diverse(recipe.select, recipe.seed, train, opened.done)
 
             subset = ranks.from_main(draw)
         if ranks.is_main():
@@ -143,17 +148,17 @@ def _random(settings: SelectSettings, seed: int, train: Sequence[Study]) -> Subs
 
 
 def _diverse(
-    settings: SelectSettings, seed: int, train: Sequence[Study], records: Records
+    settings: SelectSettings, seed: int, train: Sequence[Study], records: Mapping[str, Record]
 ) -> Subset:
     names = [study.id for study in train]
-    scores = diagnostic_diversity(torch.as_tensor(records.labels(names)).bool())
+    scores = diagnostic_diversity(torch.as_tensor(labels_of(records, names)).bool())
     chosen = draw_by_rank(scores, settings.share, seed, settings.weight)
     draws = {
         "all": np.arange(len(names)),
         "random": random_draw(len(names), len(chosen), seed),
         "selected": chosen,
     }
-    rows = table_7(draws, scores.numpy(), records.rewards(names))
+    rows = table_7(draws, scores.numpy(), rewards_of(records, names))
     flat = rows["all"].get("zero_variance")
     if flat is not None:
         least = least_zero_variance(flat, len(names), len(chosen), settings.weight)
@@ -178,36 +183,34 @@ def _sample(
     studies: dict[str, list[Study]],
     train: Sequence[Study],
     rewards: RewardService,
-    records: Records | None,
+    file: RowFile[Record] | None,
     out: Path,
 ) -> None:
-    """Sample and read what `records` lacks; of several ranks, rank 0 has them and writes."""
-    done = ranks.from_main(lambda: set(records.found) if records is not None else set())
-    missing = [i for i, study in enumerate(train) if study.id not in done]
+    """Sample and read what `file` lacks; of several ranks, rank 0 has it and writes."""
+    missing = lacking(train, file)
     if not missing:
         return
     policy, prompts = start_policy(recipe, studies, out, resume=True)
     bar: Bar[int] = progress(len(train), "select", done=len(train) - len(missing))
-    size = recipe.select.batch
-    chunks = [missing[begin : begin + size] for begin in range(0, len(missing), size)]
-    ahead = prompts.ahead([train[i] for i in chunk] for chunk in ranks.shard(chunks))
-    sampler = PolicySampler(lambda policy: build_engine(recipe, policy, out / SERVED))
+    batches = in_batches(missing, recipe.select.batch)
     draw = recipe.seed, recipe.rl.max_new_tokens
-    try:
-        with closing(sampler), closing(ahead), sampler.weights(policy) as sample, bar:
+    own = own_sampler(partial(build_engine, recipe), out / SERVED)
+    with own as sampler, sampler.weights(policy) as sample, bar:
 
-            def read(chunk: Sequence[int]) -> list[Record]:
-                rollouts = sample(_request(recipe.select, next(ahead), chunk, draw))
-                reports = [[policy.codec.decode(r.ids) for r in group] for group in rollouts]
-                return _read([train[i] for i in chunk], reports, rewards)
+        def read(batch: Sequence[int], encoded: Sequence[EncodedPrompt]) -> list[Record]:
+            rollouts = sample(_request(recipe.select, encoded, batch, draw))
+            reports = [[policy.codec.decode(r.ids) for r in group] for group in rollouts]
+            return _read([train[i] for i in batch], reports, rewards)
 
-            for found in in_rounds(chunks, read):
-                if records is not None:
-                    records.add(found)
-                bar.advance(len(found))
-    finally:
-        if ranks.is_main():
-            shutil.rmtree(out / SERVED, ignore_errors=True)
+        def keep(records: list[Record]) -> None:
+            for record in records if file is not None else ():
+                file.add(record.study, record, asdict(record))
+            if file is not None:
+                file.sync()
+            bar.advance(len(records))
+
+        ahead = prompts.ahead([train[i] for i in batch] for batch in ranks.shard(batches))
+        write_rows(batches, ahead, read, keep)
 
 
 def _request(

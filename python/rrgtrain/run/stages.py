@@ -18,7 +18,7 @@ from rrgpolicy.model.trainable import training_only
 from rrgpolicy.ranks import nodes, ranks, sharding
 from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.algorithms import Algorithm, build_algorithm
-from rrgtrain.config import dump_config, interpolated, replaced
+from rrgtrain.config import dump_config, replaced
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.run.checked import SERVED, check
@@ -27,9 +27,15 @@ from rrgtrain.run.scorecards import judge_of
 from rrgtrain.run.session import Session, load_for, open_session
 from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
-from rrgtrain.state.experiment import digest_of, leaves, require_settled, settled
-from rrgtrain.state.files import start_files
-from rrgtrain.state.history import as_line, behind, changes_of, settings_of
+from rrgtrain.state.identity import (
+    as_line,
+    changes_of,
+    digest_of,
+    identity_of,
+    require_settled,
+    settled,
+    values_of,
+)
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.remembered import to_remember
 from rrgtrain.state.rundir import RunDir
@@ -103,12 +109,12 @@ class Stages:
         try:
             nodes.require_shared(run.path)
             if verb is not None:
-                begun = settled(asked, start_files(asked.policy, asked.rl, asked.reward))
+                parts = identity_of(asked)
                 if resume:
                     require_verb(run, verb)
                     if ranks.is_main():
-                        require_settled(run, begun)
-            before = settings_of(run.config) if resume and ranks.is_main() else {}
+                        require_settled(run, settled(parts))
+            before = values_of(run.config, {}) if resume and ranks.is_main() else {}
             data = open_data(checked, out)
             if ranks.is_main():
                 # the scorecard at the end: what it lacks is said before anything is trained
@@ -121,12 +127,10 @@ class Stages:
             checkpointer: NullCheckpointer = NullCheckpointer()
             if verb is not None:
                 checkpointer = Checkpointer(run, session.policy, log, verb, recipe.checkpoint)
-                checkpointer.settings = begun
+                checkpointer.settings = settled(parts)
                 checkpointer.grace = recipe.state.grace
                 if ranks.is_main():
-                    values = dict(leaves(dataclasses.asdict(asked)))
-                    digests = behind(values, interpolated(asked, values))
-                    checkpointer.values = settings_of(run.config) | digests
+                    checkpointer.values = values_of(run.config, parts)
                 if resume:
                     where = checkpointer.resume()
                     if ranks.is_main():

@@ -59,9 +59,9 @@ class Checkpointer(NullCheckpointer):
         self._store = CheckpointStore(run.resume, settings.keep)
         self._began, self.earlier = clock(), 0.0
         self.grace = StateSettings().grace
-        # What each checkpoint says of the run's settings, see `experiment.settled`.
+        # What each checkpoint says of the run's settings, see `identity.settled`.
         self.settings: dict[str, str] = {}
-        # The settings of its steps as config.yaml shows them, see `history.changes_of`.
+        # The settings of its steps as config.yaml shows them, see `identity.changes_of`.
         self.values: dict[str, str] = {}
         # The description of the checkpoint that a resume goes on from.
         self.resumed_from: dict[str, Any] = {}

@@ -31,7 +31,7 @@ class NullCheckpointer:
     within: str | None = None
     """The stage whose loop goes on from the checkpoint that was read, until it begins."""
     changes: Sequence[State] = ()
-    """What resumes have changed in the settings, see `history.Change`."""
+    """What resumes have changed in the settings, see `identity.Change`."""
 
     def result(self, stage: str) -> State | None:
         """Return the result of a stage that had finished before a resume."""

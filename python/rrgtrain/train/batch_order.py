@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rrgdata.study import Study
-from rrgtrain.state.experiment import digest_of
+from rrgtrain.state.identity import digest_of
 
 
 def batch_indices(count: int, batch: int, step: int, seed: int) -> list[int]:

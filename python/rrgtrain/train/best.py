@@ -13,8 +13,7 @@ from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks.sharding import load_weights
 from rrgreport.judged import changes_reward
 from rrgtrain.schema import EvalSettings, RewardSettings, SftSettings
-from rrgtrain.state.experiment import digest_of, leaves
-from rrgtrain.state.files import code_files
+from rrgtrain.state.identity import code_files, digest_of, leaves
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
 
 Judged = dict[str, Any]

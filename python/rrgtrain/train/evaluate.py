@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from rrgclinical.common.progress import Bar, progress
-from rrgclinical.common.stop import stopping
 from rrgclinical.metrics import label_report
 from rrgclinical.metrics.registry import LABELS, of_source
 from rrgdata.study import Study
 from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
-from rrgpolicy.rollout.policy_sampler import PolicySampler, Sample
-from rrgtrain.errors import NotFinite, UserError
+from rrgpolicy.rollout.policy_sampler import PolicySampler
+from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import EvalSettings, RewardSettings
 from rrgtrain.train.loader import PromptLoader
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from rrgtrain.train.written import in_batches, write_batch, write_rows
 
 
 @dataclass(frozen=True)
@@ -108,42 +105,6 @@ def chosen_value(values: Mapping[str, float], by: str) -> float:
     return values[by]
 
 
-def write_batch(
-    policy: Policy, studies: Sequence[Study], request: SamplingRequest, sample: Sample
-) -> list[tuple[str, bool]]:
-    """Write the one report a study that `request` asks for.
-
-    They are in the order of the studies, each beside whether it came to its end; one that did not
-    was cut at `max_new_tokens`. Raises NotFinite, naming the study.
-    """
-    written = []
-    for study, (rollout,) in zip(studies, sample(request), strict=True):
-        if not torch.isfinite(rollout.logps).all():
-            raise NotFinite(
-                f"the policy gives no finite log-probability for study {study.id}: its "
-                "weights are broken, or have blown up in training"
-            )
-        written.append((policy.codec.decode(rollout.ids), rollout.finished))
-    return written
-
-
-def in_rounds(
-    batches: Sequence[Sequence[Item]], work: Callable[[Sequence[Item]], list[Result]]
-) -> Iterator[list[Result]]:
-    """Do `work` on each batch, one a rank at a time; yield each round's results.
-
-    Every rank gets all results, in the order of the batches. A batch is the same whatever the
-    number of ranks, so its results are, to the bit. A rank without a batch in the last round waits
-    for the others.
-    """
-    for begin in range(0, len(batches), ranks.size()):
-        own = batches[begin : begin + ranks.size()][ranks.rank() : ranks.rank() + 1]
-        parts = ranks.gather([result for batch in own for result in work(batch)])
-        # a signal that came while the ranks spoke to each other
-        stopping.check()
-        yield [result for part in parts for result in part]
-
-
 def write_reports(
     policy: Policy,
     prompts: PromptLoader,
@@ -158,14 +119,14 @@ def write_reports(
     They are in the order of the studies; of several ranks, each writes batches. `settings` gives
     the batch and the length; `description` names a bar of progress.
     """
-    chunks = [studies[i : i + settings.batch] for i in range(0, len(studies), settings.batch)]
+    batches = in_batches(studies, settings.batch)
     reports: list[tuple[str, bool]] = []
-    bar: Bar[int] = progress(len(chunks), description or "", quiet=description is None)
+    bar: Bar[int] = progress(len(batches), description or "", quiet=description is None)
     with (sampler or PolicySampler()).weights(policy) as sample, bar:
-        ahead = prompts.ahead(ranks.shard(chunks))
 
-        def write(chunk: Sequence[Study]) -> list[tuple[str, bool]]:
-            encoded = next(ahead)
+        def write(
+            batch: Sequence[Study], encoded: Sequence[EncodedPrompt]
+        ) -> list[tuple[str, bool]]:
             request = SamplingRequest(
                 encoded,
                 group=1,
@@ -173,12 +134,13 @@ def write_reports(
                 seeds=[[0]] * len(encoded),
                 greedy=True,
             )
-            return write_batch(policy, chunk, request, sample)
+            return write_batch(policy, batch, request, sample)
 
-        with closing(ahead):
-            for written in in_rounds(chunks, write):
-                reports += written
-                bar.advance(min(ranks.size(), len(chunks) - bar.done))
+        def keep(written: list[tuple[str, bool]]) -> None:
+            reports.extend(written)
+            bar.advance(min(ranks.size(), len(batches) - bar.done))
+
+        write_rows(batches, prompts.ahead(ranks.shard(batches)), write, keep)
     return [text for text, _ in reports], [finished for _, finished in reports]
 
 

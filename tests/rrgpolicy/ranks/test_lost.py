@@ -22,7 +22,13 @@ from rrgdata.study import Study
 from rrgdata.subset import Subset
 from rrgpolicy.ranks import lost, nodes, ranks
 from rrgpolicy.ranks.lost import Watch, own_peer
-from rrgtrain.run import alike
+from rrgtrain.state.identity import (
+    require_equal_start,
+    require_same_data,
+    require_same_subset,
+    start_files,
+)
+from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.common import recipe, studies
 from tests.rrgtrain.nodes import on_nodes
 from tests.rrgtrain.run.test_scale_runs import RUN
@@ -83,46 +89,75 @@ def test_a_node_with_another_recipe_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-def gathered(monkeypatch: pytest.MonkeyPatch, *values: object) -> None:
-    """Let this process be rank 0, with those of the others."""
-    monkeypatch.setattr(ranks, "size", lambda: 1 + len(values))
-    monkeypatch.setattr(ranks, "gather", lambda own: [own, *values])
+def test_ranks_with_other_code_of_a_reward_are_refused(tmp_path: Path) -> None:
+    """Each rewarded its own members by its own rule, and the run ended as if all were well."""
+    homes = [tmp_path / "one", tmp_path / "two"]
+    for home, sign in zip(homes, "+-", strict=True):
+        home.mkdir()
+        text = f"def f(report, reference):\n    return {sign}len(report) / 100\n"
+        (home / "mine.py").write_text(text)
+    words = [*SPREAD, "reward.terms={'mine:f': 1.0}", "--out", str(tmp_path / "run")]
+    done = on_nodes(*words, cwd=tmp_path, here=1, homes=homes)
+    assert [d.status for d in done] == [2, 2], done[0].err + done[1].err
+    line = rf"rrgtrain: rank 1 on {HOST} runs other code than rank 0 \(reward.terms: mine.py\); "
+    assert re.match(line, done[0].last) and done[1].err == "", done[0].err + done[1].err
+    assert not (tmp_path / "run").exists()
 
 
-def test_other_code_or_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def gathered(monkeypatch: pytest.MonkeyPatch, change: dict[str, str | None]) -> None:
+    """Let this process be rank 0, and rank 1 have the same but for `change`; None takes a key."""
+
+    def gather(own: tuple[str, dict[str, str]]) -> list[tuple[str, dict[str, str]]]:
+        there = {**own[1], **{k: v for k, v in change.items() if k in own[1]}}
+        return [own, ("there", {k: v for k, v in there.items() if v is not None})]
+
+    monkeypatch.setattr(ranks, "size", lambda: 2)
+    monkeypatch.setattr(ranks, "gather", gather)
+
+
+def test_other_settings_code_or_files_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_term.py").write_text("def f(report, reference):\n    return 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = recipe("reward.terms={'own_term:f': 1.0}", f"policy.path={tiny_directory()}")
+    weights, config = (f"policy.path: {name}" for name in ("model.safetensors", "config.json"))
+    for change, line in (
+        ({"rl.group": "2"}, "was started with another rl.group than rank 0"),
+        ({"torch": "2.0.0"}, r"runs torch 2\.0\.0 \(rank 0: "),
+        ({"reward.terms: own_term.py": "2"}, r"runs other code than rank 0 \(reward.terms: own_t"),
+        ({"reward.terms: own_term.py": None}, r"runs other code than rank 0 \(reward.terms: own_t"),
+        ({weights: "3"}, rf"reads other files than rank 0 \({weights}\)"),
+        ({weights: None}, rf"reads other files than rank 0 \({weights}\)"),
+    ):
+        gathered(monkeypatch, change)
+        with pytest.raises(UserError, match=f"^rank 1 on there {line}"):
+            require_equal_start(asked)
+    hub = {name: None for name in start_files(asked.policy, asked.rl, asked.reward)}
+    assert {weights, config} <= hub.keys()
+    for change in ({}, hub, {"data.root": "2", "policy.path": "2"}):
+        gathered(monkeypatch, change)
+        require_equal_start(asked)
+
+
+def test_other_studies_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     own = studies(3)
-    settings = {k: alike.digest_of(v) for k, v in alike.leaves(alike.asdict(recipe()))}
-    settings = {k: v for k, v in settings.items() if k not in alike.MOVABLE}
-    gathered(monkeypatch, ("there", settings, {**alike.code(), "torch": "2.0.0"}, {}))
-    with pytest.raises(UserError, match=r"rank 1 on there runs torch 2\.0\.0 \(rank 0: "):
-        alike.require_equal_start(recipe())
-    gathered(monkeypatch, ("there", settings, alike.code(), {}))
-    alike.require_equal_start(recipe("data.root=elsewhere"))
-    with pytest.raises(UserError, match="was started with another rl.group than rank 0"):
-        alike.require_equal_start(recipe("rl.group=2"))
-    files = {"policy.path: config.json": "1", "policy.path: model.safetensors": "2"}
-    monkeypatch.setattr(alike, "start_files", lambda *sections: files)
-    for there in (files, {}):  # the same, or the name of a hub
-        gathered(monkeypatch, ("there", settings, alike.code(), there))
-        alike.require_equal_start(recipe())
-    for there in ({**files, "policy.path: model.safetensors": "3"}, dict([*files.items()][:1])):
-        gathered(monkeypatch, ("there", settings, alike.code(), there))
-        with pytest.raises(UserError, match=r"other files than rank 0 \(policy.path: model.safe"):
-            alike.require_equal_start(recipe())
 
-    def read(rows: list[Study]) -> dict[str, tuple[int, str]]:
-        return {"train": (len(rows), alike._studies_digest(rows))}
+    def compare(there: list[Study]) -> None:
+        """Gather once to learn the digest of `there`, once to compare it."""
+        digests: list[dict[str, str]] = []
+        monkeypatch.setattr(ranks, "size", lambda: 2)
+        monkeypatch.setattr(ranks, "gather", lambda sent: [digests.append(sent[1]) or sent])
+        require_same_data({"train": there})
+        gathered(monkeypatch, dict(digests[0]))
+        require_same_data({"train": own})
 
-    gathered(monkeypatch, ("there", read(own)))
-    alike.require_same_data({"train": own})
-    gathered(monkeypatch, ("there", read(own[:2])))
-    with pytest.raises(UserError, match=r"rank 1 on there reads other train studies \(2, and rank"):
-        alike.require_same_data({"train": own})
+    compare(own)
+    with pytest.raises(UserError, match=r"rank 1 on there reads other studies \(train 2 of .* 3"):
+        compare(own[:2])
     for field in ("report", "indication", "technique", "comparison"):
-        changed = replace(own[2], **{field: "Other."})
-        gathered(monkeypatch, ("there", read([*own[:2], changed])))
-        with pytest.raises(UserError, match="as many as rank 0, 3, of other content"):
-            alike.require_same_data({"train": own})
+        with pytest.raises(UserError, match=r"reads other studies \(train 3 of digest .* 3 of"):
+            compare([*own[:2], replace(own[2], **{field: "Other."})])
 
 
 def test_nodes_with_other_subsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,12 +168,13 @@ def test_nodes_with_other_subsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     subset("train-1", "train-3").save(tmp_path / "subset.json")
     data = recipe(f"data.subset={tmp_path}").data
-    gathered(monkeypatch, subset("train-3", "train-1").digest)
-    alike.require_same_subset(data)
-    gathered(monkeypatch, subset("train-1", "train-2").digest)
-    with pytest.raises(UserError, match=r"names other studies on one node .* the same file"):
-        alike.require_same_subset(data)
-    alike.require_same_subset(recipe().data)
+    key = f"data.subset={tmp_path}"
+    gathered(monkeypatch, {key: subset("train-3", "train-1").digest})
+    require_same_subset(data)
+    gathered(monkeypatch, {key: subset("train-1", "train-2").digest})
+    with pytest.raises(UserError, match=r"reads other studies in data.subset=.* the same file"):
+        require_same_subset(data)
+    require_same_subset(recipe().data)
 
 
 def test_a_rank_that_has_noticed_and_left_is_not_the_silent_one(

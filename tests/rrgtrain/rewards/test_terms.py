@@ -15,8 +15,7 @@ from rrgdata.study import Study
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe, RewardSettings
-from rrgtrain.state.experiment import require_same_start
-from rrgtrain.state.files import start_files
+from rrgtrain.state.identity import require_same_start, start_files
 from tests.rrgclinical.paraphrases import few_paraphrases, short_package
 
 __all__ = ["few_paraphrases", "short_package"]

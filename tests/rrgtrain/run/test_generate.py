@@ -107,14 +107,14 @@ def test_killed_at_any_line_it_goes_on_to_the_same_file(
     words = ["generate", str(checkpoint), str(folder), *SMALL, *draw]
     whole = command(*words, "--out", "whole.jsonl", cwd=tmp_path)
     assert whole.status == 0, whole.err
-    killed = At("rrgtrain.run.generated:GeneratedFile.add", 4, "SIGKILL")
+    killed = At("rrgtrain.train.written:RowFile.add", 4, "SIGKILL")
     assert command(*words, "--out", "cut.jsonl", cwd=tmp_path, at=killed).status == -9
     cut = tmp_path / "cut.jsonl"
     assert [row["id"] for row in rows(cut)] == IDS[:3]
     # in the middle of a line, and of what may be two bytes of one letter
     with cut.open("ab") as file:
         file.write('{"id": "b/c.dcm", "report": "é'.encode()[:-1])
-    stopped = At("rrgtrain.run.generated:GeneratedFile.add", 2, "SIGTERM")
+    stopped = At("rrgtrain.train.written:RowFile.add", 2, "SIGTERM")
     done = command(*words, "--out", "cut.jsonl", cwd=tmp_path, at=stopped)
     assert done.status == 75 and "give the same command again to go on" in done.last
     assert command(*words, "--out", "cut.jsonl", cwd=tmp_path).status == 0

@@ -9,7 +9,7 @@ import pytest
 
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
-from rrgtrain.state.history import Change, as_line, changes_of, settings_of
+from rrgtrain.state.identity import Change, as_line, changes_of, values_of
 from tests.rrgtrain.runs import At, command, rows, started
 
 SAMPLE = "rrgtrain.train.rl:sample_groups"
@@ -111,6 +111,6 @@ def test_a_secret_is_in_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SECRET", "sk-1")
     path = tmp_path / "config.yaml"
     path.write_text("a: ${oc.env:SECRET}\nb: {c: 'http://u:pw@h/v1?api-key=KEY', d: \"x\\ny\"}\n")
-    values = settings_of(path)
+    values = values_of(path, {})
     assert values["a"] == "${oc.env:SECRET}" and "\n" not in values["b.d"]
     assert not any(word in str(values) for word in ("sk-1", "pw", "KEY"))

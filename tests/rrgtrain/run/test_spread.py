@@ -68,7 +68,7 @@ def test_a_selection_on_two_ranks_is_that_of_one_and_goes_on(homes: tuple[Path, 
     alone, together = homes
     one = command(*SELECT, cwd=alone)
     assert one.status == 0, one.err
-    at = At("rrgtrain.select.records:Records.add", 2)
+    at = At("rrgtrain.train.written:RowFile.add", 2)
     stopped = ended(on_ranks(*SELECT, cwd=together, at=at, rank=0), 75, 75)
     assert "stopped by SIGTERM" in stopped.last
     two = ended(on_ranks(*SELECT, cwd=together), 0, 0)
@@ -93,7 +93,7 @@ def films(home: Path) -> list[str]:
 def test_a_selection_refuses_ranks_that_read_other_studies(tmp_path: Path) -> None:
     at = At("rrgtrain.run.data:open_studies", act="fewer")
     first = ended(on_ranks(*SELECT, cwd=tmp_path, at=at), 2, 2)
-    assert "reads other train studies" in first.last and "(data.root)" in first.last
+    assert "reads other studies (train " in first.last and "(data.root)" in first.last
 
 
 def test_reports_of_two_ranks_are_those_of_one_after_any_stop(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_reports_of_two_ranks_are_those_of_one_after_any_stop(tmp_path: Path) ->
     gone = on_ranks(*words, cwd=tmp_path, at=killed)
     assert [d.status for d in gone] == [75, -9]
     assert "another rank is gone" in gone[0].last and "give the same command again" in gone[0].last
-    killed = At("rrgtrain.run.generated:GeneratedFile.add", 3, "SIGKILL")
+    killed = At("rrgtrain.train.written:RowFile.add", 3, "SIGKILL")
     assert [d.status for d in on_ranks(*words, cwd=tmp_path, at=killed, rank=0)] == [-9, 75]
     ids = [json.loads(line)["id"] for line in (tmp_path / "cut.jsonl").open()]
     assert ids == ["0.png", "2.png"]

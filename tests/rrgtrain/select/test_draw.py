@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,9 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardBatch
 from rrgtrain.run.select_studies import RECORDS, SUBSET, random_draw, select
 from rrgtrain.schema import Recipe
-from rrgtrain.select.records import Record, Records
+from rrgtrain.select.records import BEGIN, Record, labels_of, parse_record, rewards_of
 from rrgtrain.select.statistics import BOUND, reward_statistics, table_7
+from rrgtrain.train.written import RowFile
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe
 
@@ -159,12 +162,22 @@ def test_statistics_by_hand() -> None:
 
 
 def test_records_without_truth_and_a_line_of_something_else(tmp_path: Path) -> None:
-    records = Records(tmp_path / "r.jsonl")
-    records.add([Record("a", ["x"], [[0] * 14], None), Record("b", ["y"], [[1] * 14], [0.5])])
-    again = Records(tmp_path / "r.jsonl")
-    assert again.found == records.found
-    assert again.rewards(["a", "b"]) is None and again.rewards(["b"]).tolist() == [[0.5]]
-    assert again.labels(["b", "a"])[:, 0, 0].tolist() == [1, 0]
-    (tmp_path / "r.jsonl").write_text('{"study": 1}\n')
-    with pytest.raises(UserError, match=r"r.jsonl:1: not a record of `rrgtrain select`"):
-        Records(tmp_path / "r.jsonl")
+    path = tmp_path / "r.jsonl"
+
+    def opened() -> RowFile[Record]:
+        return RowFile(path, BEGIN, partial(parse_record, path))
+
+    records = [Record("a", ["x"], [[0] * 14], None), Record("b", ["y"], [[1] * 14], [0.5])]
+    with opened() as file:
+        for record in records:
+            file.add(record.study, record, asdict(record))
+    with opened() as again:
+        assert again.done == {"a": records[0], "b": records[1]}
+    assert rewards_of(again.done, ["a", "b"]) is None
+    assert rewards_of(again.done, ["b"]).tolist() == [[0.5]]
+    assert labels_of(again.done, ["b", "a"])[:, 0, 0].tolist() == [1, 0]
+    for text in ('{"study": 1}\n', "a letter without end"):
+        path.write_text(text)
+        with pytest.raises(UserError, match=r"r.jsonl:1: not a record of `rrgtrain select`"):
+            opened()
+        assert path.read_text() == text

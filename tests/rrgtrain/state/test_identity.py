@@ -9,14 +9,14 @@ import pytest
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.state.experiment import (
+from rrgtrain.state.identity import (
     digest_of,
-    is_fixed,
+    identity_of,
+    may_change,
     require_settled,
     require_whole,
     settled,
 )
-from rrgtrain.state.files import start_files
 from rrgtrain.state.rundir import RunDir
 from tests.rrgtrain.state.saving import SavingStore
 
@@ -24,10 +24,19 @@ RECIPE = load_config(Recipe, "dr_grpo", ["data.root=here", "policy.prompt=${oc.e
 FILES = {"policy.path: model.safetensors": "1", "rl.reference: config.json": "2"}
 
 
+def of(recipe: Recipe, files: dict[str, str] | None = None) -> dict[str, str]:
+    """Return what a checkpoint keeps of a recipe that began from `files`, its own by default."""
+    digests = settled(identity_of(recipe))
+    if files is None:
+        return digests
+    digests = {key: digest for key, digest in digests.items() if ": " not in key}
+    return digests | {f"begun from {name}": digest for name, digest in files.items()}
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     dump_config(RECIPE, tmp_path / "config.yaml")
-    about = {"settings": settled(RECIPE, FILES)}
+    about = {"settings": of(RECIPE, FILES)}
     SavingStore(tmp_path / "resume", 1).save("rl-1", {}, about)
     return RunDir(tmp_path)
 
@@ -42,13 +51,13 @@ def resumed(run: RunDir) -> None:
 
 
 def test_what_may_move_or_change_is_believed(run: RunDir) -> None:
-    require_settled(run, settled(read(run), FILES))
+    require_settled(run, of(read(run), FILES))
     moved = ["data.root=there", "policy.device=cpu", "rl.lr=0.5", "reward.terms.words=1"]
     again = read(run, *moved)
-    require_settled(run, settled(again, FILES))
+    require_settled(run, of(again, FILES))
     dump_config(again, run.config)
     require_whole(run, ".")
-    require_settled(run, settled(read(run), FILES))
+    require_settled(run, of(read(run), FILES))
 
 
 def test_a_start_that_is_gone_is_told_with_its_key(run: RunDir) -> None:
@@ -61,10 +70,10 @@ def test_a_start_that_is_gone_is_told_with_its_key(run: RunDir) -> None:
 
 
 def test_sharing_may_change_in_a_run_of_before_that_kept_it(run: RunDir) -> None:
-    begun = {**settled(RECIPE, FILES), "policy.sharing": digest_of("auto")}
+    begun = {**of(RECIPE, FILES), "policy.sharing": digest_of("auto")}
     SavingStore(run.resume, 1).save("rl-1", {}, {"settings": begun})
-    assert not is_fixed("policy.sharing")
-    require_settled(run, settled(read(run, "policy.sharing=none"), FILES))
+    assert may_change("policy.sharing") == "by place"
+    require_settled(run, of(read(run, "policy.sharing=none"), FILES))
 
 
 def test_a_file_cut_short_is_refused(run: RunDir) -> None:
@@ -92,19 +101,19 @@ def test_another_experiment_is_refused(run: RunDir, before: str, after: str, key
     assert before in text
     run.config.write_text(text.replace(before, after))
     with pytest.raises(UserError, match=f"config.yaml has another {key} than the run's checkpoint"):
-        require_settled(run, settled(read(run), FILES))
+        require_settled(run, of(read(run), FILES))
 
 
 def test_weights_that_were_exchanged_are_refused(run: RunDir) -> None:
     for changed in ("policy.path: model.safetensors", "rl.reference: config.json"):
         with pytest.raises(UserError, match=f"^{changed} is not the file that the run began from"):
-            require_settled(run, settled(read(run), {**FILES, changed: "3"}))
+            require_settled(run, of(read(run), {**FILES, changed: "3"}))
     renamed = {"policy.path: model-1-of-2.safetensors": "1", "rl.reference: config.json": "2"}
     with pytest.raises(UserError, match="^policy.path: model.safetensors is not the file"):
-        require_settled(run, settled(read(run), renamed))
+        require_settled(run, of(read(run), renamed))
     # more files than before, and a hub name, which has none
-    require_settled(run, settled(read(run), {**FILES, "policy.path: notes.txt": "3"}))
-    require_settled(run, settled(read(run), {"rl.reference: config.json": "2"}))
+    require_settled(run, of(read(run), {**FILES, "policy.path: notes.txt": "3"}))
+    require_settled(run, of(read(run), {"rl.reference: config.json": "2"}))
 
 
 def test_another_environment_makes_another_experiment(
@@ -112,7 +121,7 @@ def test_another_environment_makes_another_experiment(
 ) -> None:
     monkeypatch.setenv("HOW", "think")
     with pytest.raises(UserError, match="another policy.prompt"):
-        require_settled(run, settled(read(run), FILES))
+        require_settled(run, of(read(run), FILES))
 
 
 def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> None:
@@ -120,26 +129,25 @@ def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> No
     prompt.write_text("Describe the {current}.")
     recipe = load_config(Recipe, "dr_grpo", [f"policy.prompt={prompt}"])
     dump_config(recipe, tmp_path / "config.yaml")
-    begun = recipe.policy, recipe.rl, recipe.reward
-    before = settled(recipe, start_files(*begun))
+    before = of(recipe)
     SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"settings": before})
     run = RunDir(tmp_path)
-    require_settled(run, settled(read(run), start_files(*begun)))
+    require_settled(run, of(read(run)))
     prompt.write_text("Describe the {current}!")
     with pytest.raises(UserError, match="policy.prompt: mine.txt is not the file") as told:
-        require_settled(run, settled(read(run), start_files(*begun)))
+        require_settled(run, of(read(run)))
     assert "\n" not in str(told.value)
     # that it is gone is told by whoever reads it
     prompt.unlink()
-    require_settled(run, settled(read(run), start_files(*begun)))
+    require_settled(run, of(read(run)))
 
 
 def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:
     dump_config(RECIPE, tmp_path / "config.yaml")
-    require_settled(RunDir(tmp_path), settled(RECIPE, FILES))
+    require_settled(RunDir(tmp_path), of(RECIPE, FILES))
     SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"verb": "rl"})
     (tmp_path / "config.yaml").write_text("seed: 7\n")
-    require_settled(RunDir(tmp_path), settled(RECIPE, FILES))
+    require_settled(RunDir(tmp_path), of(RECIPE, FILES))
 
 
 def test_a_second_resume_leaves_what_the_first_is_writing(run: RunDir) -> None:
