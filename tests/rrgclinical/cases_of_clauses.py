@@ -216,7 +216,7 @@ Pneumonia could cause this. | PN?
 These may represent pneumonia or may be due to edema. | PN? ED?
 Low lung volumes may contribute to the cardiac enlargement. | CM+
 Doubtful pneumonia. | PN?
-Signs of effusion are absent. |
+Signs of effusion are absent. | PE-
 There are no signs of effusion or edema. | PE- ED-
 With signs of volume overload. | ED+
 Correlate with signs of infection. |

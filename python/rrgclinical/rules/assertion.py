@@ -29,13 +29,13 @@ from rrgclinical.rules.told_apart import told_apart
 _LETTERS = {**LIGATURES, ord("&"): " and "}
 _SIGNS = re.compile(f"[{JOINER}{''.join(map(chr, _LETTERS))}]")
 """What is not read as it stands: nothing within a word, or several letters."""
-_DENIAL = r"(?:no|none|nil|negative|absent)\b"
+_DENIAL = r"(?:no|none|nil|zero|neg|[-\u2013\u2212]ve|negative|absent)\b"
 _MINUS = r"[(\[][-\u2013\u2212][)\]]"
 # "Is there an effusion? No.", "Effusion no." and "Effusion: N", "(-)" answer a heading. Without its
 # stop "no" may have been cut off before what it denies; "(-)" is that of one finding, or of none.
 _ANSWERED = re.compile(
     rf"(?P<asked>^\W*(?:is|are|was|were)\sthere\s)(?=[^?]*\?\s*{ANSWER})|\?(?=\s*{ANSWER})"
-    rf"|(?P<alone>(?<![,;:])\s(?=no\s*\.(?!\s*\d)))|=(?=\s*{_DENIAL})"
+    rf"|(?P<alone>(?<![,;:])\s(?=(?:no|nil|zero|[-\u2013\u2212]ve)\s*\.(?!\s*\d)))|=(?=\s*{_DENIAL})"
     rf"|(?P<rule>(?:[-=]{{3,}}+|_{{10,}}+)(?!\W*{_DENIAL}\W*$))"
     rf"|(?P<no>:\s+n(?:eg)?(?=\s*(?:[.;,]|$)))|(?P<before>^{_MINUS}(?=[^+()\[\]]*$))"
     rf"|(?P<minus>{_MINUS}(?=\W*$))",
@@ -285,6 +285,8 @@ _HANDLERS = {
     Cue.EXAMINE: _Reader._examine,
     Cue.EARLIER: _Reader._earlier,
     Cue.THAT_THERE: _Reader._that_there,
+    Cue.RULED_OUT: _Reader._ruled_out,
+    Cue.CHANCE: _Reader._chance,
 }
 
 

@@ -15,10 +15,25 @@ from rrgclinical.rules.denials import (
     CHANGE,
     EXCEPT,
     LACK,
-    NOT_EXCLUDED,
     NOT_UNLIKELY,
+    UNSETTLED,
 )
 from rrgclinical.rules.idle import IDLE
+from rrgclinical.rules.parts import (
+    ADVERB,
+    CHANCE,
+    EXCLUDED,
+    HARD_TO_EXCLUDE,
+    IS_EXCLUDED,
+    LOW_CHANCE,
+    MUST_EXCLUDE,
+    NOT_EXCLUDE,
+    NOT_EXCLUDED,
+    NOT_SEE,
+    NOT_SEEN,
+    RULED_OUT_BY,
+    TO_BE_EXCLUDED,
+)
 
 
 class Cue(IntEnum):
@@ -76,6 +91,8 @@ class Cue(IntEnum):
     THAT_THERE = 49
     HEDGED = 50
     UNSURE = 51
+    RULED_OUT = 52
+    CHANCE = 53
 
 
 # Two findings told apart by nothing: one before these words and one behind.
@@ -98,61 +115,52 @@ CUES: dict[Cue, str] = {
     # Deny what follows, until the scope ends.
     Cue.NEGATE: """
         no, no evidence of, no sign of, deny, denied, denying, nor, neither, rather than, nothing,
-        clearance|disappearance of, complete? interval? resolution|clearing of, never, none,
+        clearance|disappearance of, complete? interval? resolution|clearing of, never, none, lack,
         interval? removal of, no definite|convincing|radiographic? evidence of, exclude any,
-        fail|failed|failure to demonstrate|show|reveal|identify, instead of, no longer any?,
-        not show|demonstrate|see|identify|reveal|visualize|appreciate|note|detect|find|confirm,
-        not have|include|contain|represent|reflect|indicate|support|suggest|favor|constitute,
-        not have|meet the? appearance|criteria of|for,
-        not definitely|clearly|convincingly|specifically show|demonstrate|see|identify|reveal,
-        not definitely|clearly|convincingly|specifically represent|support|suggest|indicate,
-        do|does|did not show|demonstrate|see|identify|have,
+        instead of, no longer any?, not meet the? appearance|criteria of|for,
+        not have the? appearance|criteria of|for,
         not consistent|compatible with, not in keeping with,
         not suggestive|indicative|diagnostic|characteristic|typical,
-        not suspicious|concerning|worrisome, cannot see|identify|appreciate|find|detect|visualize,
-        can|could not see|identify|appreciate|find|detect|visualize,
-        not appear|seem|look like|consistent|compatible|suggestive?,
-        not appear|seem to be|represent|have|show|contain|reflect|indicate|suggest,
-        not definitely|clearly|really appear|seem to be|represent|have|show|reflect|indicate,
+        not suspicious|concerning|worrisome, not look like,
+        not surely? appear|seem consistent|compatible|suggestive?,
+        not surely? appear|seem to be|represent|have|show|contain|reflect|indicate|suggest,
         is|are? not felt|thought|believed|considered|likely|suspected to be|represent|reflect,
         is|are? unlikely to be|represent|reflect|indicate,
-        unable to see|identify|appreciate|find|detect,
         argue|arguing|argued|evidence against, against a? diagnosis of?, no abnormality,
-        which|that rule out, ruling out, no indication of|for?,
-        not to? be? mistaken|misinterpreted|misread for|as, low|little|no suspicion for|of,
-        nowhere
+        no indication of|for?, not to? be? mistaken|misinterpreted|misread for|as,
+        no suspicion for|of, nowhere
     """
-    + ","
-    + LACK,
+    + f", {LACK}, {NOT_SEE}, {RULED_OUT_BY}",
     # Deny a finding or predicate a few words ahead.
     Cue.NEGATE_NEXT: "not, by no means, in no way, hardly, scarcely, far from, anything but",
     # Deny what follows where a finding follows in the segment, what precedes where none does.
     Cue.NEGATE_EITHER: """
         now? resolved, now? cleared, absent, unlikely, absent|negative|negatives|excluded :,
         not seen|identified|present|found|visualized|detected|evident :
-    """,
+    """
+    + f", {LOW_CHANCE}",
+    # The same, a doubt where the word before is unknown.
+    Cue.RULED_OUT: f"has|have? {ADVERB} {EXCLUDED}",
     # Doubt in the same two directions.
-    Cue.DOUBT_EITHER: NOT_UNLIKELY
+    Cue.DOUBT_EITHER: f"{NOT_UNLIKELY}, {HARD_TO_EXCLUDE}"
     + """,
         possible, probable, suspected, questionable, questioned, equivocal, doubtful, conceivable,
         poss, prob, susp, if present|any|real, not excluded :, not ruled out :
     """,
     # Doubt what follows, or what precedes where they stand alone behind a comma.
     Cue.DOUBT: _INSEPARABLE
+    + f"{NOT_EXCLUDE}, {MUST_EXCLUDE},"
     + """
         query, possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
         questionably, supposedly, tentatively, not improbably|impossibly, not out of the question,
         may, might, could, question,
-        may represent|reflect|indicate, not definitely|entirely|completely? rule,
-        by no means rule|exclude, question of, suspect, suspicious for|of?, suspicion of|for?,
+        may represent|reflect|indicate,
+        by no means rule|exclude, question of, suspect, suspicious for|of?,
         concern for|of,
         concerning for?, worrisome for, suggest, suggesting, suggested, suggestion of,
         suggestive of, potential, consider,
-        considered, favor, favoring, cannot exclude, can not exclude, cannot rule out,
-        cannot completely|entirely|definitely|absolutely exclude, difficult|hard to exclude|rule,
-        not exclude, not excluded, apparent, possibility|likelihood of,
+        considered, favor, favoring, not excluded, apparent,
         raise|raises|raising the? question|possibility|suspicion|concern of|for,
-        could not exclude, unable|impossible to exclude, not possible to exclude,
         neither confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove,
         without|not excluding, without ruling,
         cannot be certain, is? unclear|uncertain|unknown|doubtful whether|if there? is|are?,
@@ -171,6 +179,8 @@ CUES: dict[Cue, str] = {
         whether this|these|it is|are|represent|reflect,
         likely|probably|possibly represent|reflect|indicate
     """,
+    # Doubt what follows, or deny it where the chance is low.
+    Cue.CHANCE: f"{CHANCE} of, suspicion for?, index of suspicion of|for?",
     # Doubt what precedes where it stands alone behind a comma, nothing elsewhere.
     Cue.HEDGED: "uncertain, indeterminate, unclear, in doubt|question, tentative",
     # Doubt what precedes, unless its cause or age is in doubt.
@@ -181,30 +191,22 @@ CUES: dict[Cue, str] = {
     """,
     # Deny what precedes.
     Cue.NEGATED_BEFORE: """
-        nowhere to? be? seen|identified|visible|visualized|evident|found|apparent,
-        not seen|identified|visualized|appreciated|evident|present|demonstrated|noted|detected,
-        not definitely|clearly|well? seen|identified|visualized|appreciated|evident,
-        not definitely|clearly|convincingly demonstrated|detected|noted|present|visible|confirmed,
-        cannot be seen|identified|visualized|appreciated|detected|demonstrated|found,
-        can|could not be seen|identified|visualized|appreciated|detected|demonstrated|found,
-        no longer seen|identified|visualized|appreciated|evident|present|visible, not visible,
-        is|are a? nipple shadow,
-        no longer apparent|noted|demonstrated|detected|appreciable|shown|found,
-        has|have resolved|cleared, has|have been resolved, can be excluded,
-        has|have completely|since|now|essentially|fully|subsequently resolved|cleared, ruled out,
+        is|are a? nipple shadow, has|have resolved|cleared, has|have been resolved,
+        has|have completely|since|now|essentially|fully|subsequently resolved|cleared,
         complete? interval? resolution, none,
         has|have not developed|occurred|recurred|accumulated|reaccumulated, is|are absent,
-        is|are unlikely, is|are excluded, is|are resolved,
+        is|are unlikely, is|are resolved,
         is|are? felt|thought|believed|considered|deemed unlikely|improbable,
         is|are? felt|thought|believed|considered|deemed to be unlikely|improbable,
         is|are? not felt|thought|believed|considered to be present|there,
         is|are less|not likely, has|have disappeared,
         is|are likely|probably|essentially resolved|cleared, is|are gone, not suspected,
-        not apparent, is|are ruled out, not observed|found|suggested, resolved since,
+        not suggested, resolved since,
         is|are felt|thought|considered less likely, is|are felt|thought to be less likely|unlikely,
-        not shown|confirmed|revealed|discernible|appreciable, is|are very|highly unlikely,
-        has|have been excluded|resected|evacuated|drained, has|have regressed|vanished
-    """,
+        is|are very|highly unlikely, -free,
+        has|have been resected|evacuated|drained, has|have regressed|vanished
+    """
+    + f", {NOT_SEEN}, {IS_EXCLUDED}",
     # Deny the finding that a verb puts behind them ("gone is the effusion").
     Cue.GONE: """
         gone, vanished, disappeared, missing, undetected, unseen, excluded, not there,
@@ -219,30 +221,21 @@ CUES: dict[Cue, str] = {
     Cue.TIP: "tip, side port, distal end|aspect|portion",
     # Doubt what precedes.
     Cue.DOUBTED_BEFORE: _INSEPARABLE
-    + NOT_EXCLUDED
+    + f"{UNSETTLED}, {NOT_EXCLUDED}, {TO_BE_EXCLUDED}"
     + """,
-        cannot be excluded|ruled, can not be excluded|ruled, not excluded, not ruled out,
-        cannot be completely|entirely|totally|definitely|confidently|reliably|fully excluded|ruled,
-        cannot be absolutely|certainly|definitively|radiographically excluded|ruled,
-        can|could not be completely|entirely|definitely excluded|ruled, could not be excluded,
-        not be excluded|ruled out?, is|are favored|preferred, more|less likely than,
-        is|are? favored over,
+        is|are favored|preferred, more|less likely than, is|are? favored over,
         may|might|could|can account|explain|cause|contribute|contributing for|to?,
         may|might|could|can be responsible|contributing|contributory|accounting for|to?,
-        not entirely|completely|clearly|definitely|definitively|fully excluded|ruled,
-        is|are not excluded, is|are possible, is|are suspected,
+        is|are possible, is|are suspected,
         is|are questioned, is|are questionable, is|are probable,
         is|are? likely|probably|possibly|presumably present|there,
         is|are? felt|thought|believed|considered|suspected to be present|there,
         may|might|could|can|would have this|a|the similar|same? appearance,
         may|might|could|can look like this, may|might|could|can look|appear similar|identical,
-        cannot|not definitely|definitively|confidently|completely be excluded|ruled,
-        cannot|not entirely|totally|fully|reliably|absolutely be excluded|ruled, is|are suggested,
+        is|are suggested,
         is|are|remain|be of concern, remain possible|suspected|probable,
         may|might|could be present|seen|considered, is|are considered,
-        should|must be considered|excluded,
-        difficult|hard to exclude|rule,
-        difficult|hard to entirely|completely exclude, impossible|unable to exclude,
+        should|must be considered,
         is|are|remain in the differential, would be difficult,
         is|are|remain the? most likely|probable diagnosis|consideration|etiology|explanation,
         is|are|remain the? leading|primary|main|top diagnosis|consideration|concern|possibility,
@@ -282,7 +275,7 @@ CUES: dict[Cue, str] = {
         follow to? resolution of?, documenting|ensuring resolution|clearing|clearance of?,
         please note, may|could|can|might mask|simulate|mimic, mimic, mimicking, simulate,
         simulating,
-        r / o,
+        r/o,
         h / o,
         resection|excision|ablation of,
         surgery|resection|lobectomy|pneumonectomy|radiation|therapy|chemotherapy|treatment for,
@@ -304,7 +297,7 @@ CUES: dict[Cue, str] = {
     # Nothing is asserted of what precedes ("fractures may be occult").
     Cue.OVERLOOKED: """
         may|might|could|can be missed|occult|overlooked|inapparent|undetected|invisible|hidden,
-        may|might|can not be seen|visible|evident|apparent|demonstrated|detected|visualized,
+        may|might not be seen|visible|evident|apparent|demonstrated|detected|visualized,
         may|might|could|can be radiographically|easily occult|missed|overlooked,
         should|could|can|may|might|must|would be sought|searched|looked|screened|checked for?
     """,
@@ -314,8 +307,8 @@ CUES: dict[Cue, str] = {
         was|were seen|noted|present|visible|there on an|the|a? earlier|prior|previous,
         was|were identified|described on an|the|a? earlier|prior|previous
     """,
-    # Nothing is asserted where it opens the sentence ("signs of infection should be sought").
-    Cue.SIGN: "sign of, follow up for, followup for, should",
+    # Nothing is asserted where it opens the sentence ("follow up for infection").
+    Cue.SIGN: "follow up for, followup for, should",
     # A new statement begins.
     Cue.BREAK: """
         but, however, although, though, whereas, while, yet, despite,

@@ -50,15 +50,12 @@ NOT_UNLIKELY = f"""
     not|hardly out of the question
 """
 
-NOT_EXCLUDED = """
-    not|never yet? been definitely|definitively|entirely|completely|fully? excluded|ruled,
+UNSETTLED = """
     by no means be|been? excluded|ruled, in no way be|been? excluded|ruled,
     neither confirmed|proven|established nor excluded|ruled, neither excluded nor confirmed|proven,
     cannot be confirmed|proven or|nor excluded|ruled, cannot be excluded or|nor confirmed|proven,
-    not|never yet|safely|reliably|confidently|totally|wholly|absolutely excluded|ruled,
-    never|hardly|scarcely excluded|ruled, not to be excluded|ruled,
-    cannot be dismissed|discounted|disregarded|eliminated, cannot yet be excluded|ruled,
-    far from be|being? excluded|ruled
+    hardly|scarcely excluded|ruled, not to be excluded|ruled,
+    cannot be dismissed|discounted|disregarded
 """
 
 # A new statement, of what the words before leave out.

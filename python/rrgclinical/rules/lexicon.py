@@ -11,6 +11,7 @@ from rrgclinical.rules.anatomy import PREDICATES, SUBJECTS
 from rrgclinical.rules.attributes import ATTRIBUTES, SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import CUES, PUNCTUATION, Cue
+from rrgclinical.rules.parts import ALIASES
 from rrgclinical.rules.spelling import Spelling, plain_spelling
 from rrgclinical.rules.trie import PhraseTable, expand, phrases_of
 
@@ -25,13 +26,16 @@ _CACHE_WORDS = 1 << 16
 # Tokenizers put spaces around the hyphen of "right - sided" too, so a spaced hyphen parts
 # statements only before a word that can open one.
 _MARK = (
-    r"[,;:()/?|\u2014]|(?<!-)--(?!-)|(?<=\s)(?:[\u2013\u2022*])(?=\s)"
-    r"|(?<=\s)-(?=\s(?:no|not|none|mild|small|moderate|large|stable|unchanged|likely|new|there)\b)"
+    r"(?<!\w)[-\u2013\u2212]ve\b|-free\b|[,;:()/?|\u2014]|(?<!-)--(?!-)"
+    r"|(?<=\s)(?:[\u2013\u2022*])(?=\s)|(?<=\s)-(?=\s(?:no|not|none|nil|zero|mild|small"
+    r"|moderate|large|stable|unchanged|likely|new|there)\b)"
 )
-_TOKEN = re.compile(rf"[^\W_]+|{_MARK}")
+_TOKEN = re.compile(rf"r/o\b|[^\W_]+|{_MARK}")
+_ADVERB = "surely"
+"""What an adverb of no table is read as."""
 # "isn't" is "is" and "not"
 _NOT = ("n't", "n\u2019t")
-_TOKEN_OR_NOT = re.compile(r"n['\u2019]t\b|[^\W_]+?(?=n['\u2019]t\b)|[^\W_]+|" + _MARK)
+_TOKEN_OR_NOT = re.compile(r"n['\u2019]t\b|r/o\b|[^\W_]+?(?=n['\u2019]t\b)|[^\W_]+|" + _MARK)
 
 
 class Role(NamedTuple):
@@ -81,7 +85,7 @@ def phrase_table() -> PhraseTable:
     for mark, cues in PUNCTUATION.items():
         for cue in cues:
             table.add_word(mark, Role(cue))
-    table.compile(_with_cues)
+    table.compile(_with_cues, ALIASES)
     table.lemma.update(dict.fromkeys(_NOT, table.lemma["not"]), ca=table.lemma["can"])
     return table
 
@@ -93,7 +97,7 @@ def find_events(sentence: str) -> list[Event]:
     contracted = any(mark in lowered for mark in _NOT)
     matches = list((_TOKEN_OR_NOT if contracted else _TOKEN).finditer(lowered))
     lemma = table.lemma
-    words = [lemma.get(word := match.group()) or _misspelt(word) for match in matches]
+    words = [lemma.get(word := match.group()) or _meant(word) for match in matches]
     events = [
         Event(roles, cues, first, last, matches[first].start(), matches[last - 1].end())
         for (roles, cues), first, last in table.find(words)
@@ -101,6 +105,12 @@ def find_events(sentence: str) -> list[Event]:
     count, length = len(words), len(sentence)
     events.append(Event(*_AT_END, count, count, length, length))
     return events
+
+
+def is_known(word: str) -> bool:
+    """True for a word of the tables, also misspelt, and for an adverb."""
+    lowered = _lower(word)
+    return lowered in phrase_table().lemma or _meant(lowered) is not None
 
 
 @cache  # phrases of one meaning share it
@@ -120,6 +130,11 @@ def _spelling() -> Spelling:
 def _misspelt(word: str) -> str | None:
     plain = plain_spelling(word)
     return phrase_table().spelt.get(plain) or _spelling().lemma(plain)
+
+
+def _meant(word: str) -> str | None:
+    """The lemma of a word that the tables do not hold as it stands."""
+    return _misspelt(word) or (_ADVERB if word.endswith("ly") else None)
 
 
 def _attribute_phrases() -> Iterator[tuple[Cue, int, str]]:

@@ -85,7 +85,7 @@ _LEADING = _words(
     remains shows show demonstrates demonstrate suggests suggest represents represent reflects
     reflect if when while whether which who because due secondary consistent compatible suspicious
     concerning very more most less least slightly mildly moderately severely markedly minimally
-    both each other another some several multiple few many
+    congestive both each other another some several multiple few many
     """
 )
 """Words that no statement ends in."""
@@ -97,16 +97,15 @@ _ATTRIBUTIVE = _words(
     """
 )
 _ADJECTIVE = re.compile(r"[^\W\d_]{3,}(?:al|ar|ary|ic|ous)$")
+_PARTICIPLE = re.compile(r"[^\W\d_]{3,}(?:ed|ing|ive|[ai]ble|some|(?<!m)ent|ant)$")
+"""Modifies a noun behind a word that leads on: "and suspected", "no confluent"."""
 _NO_ADJECTIVE = _words(
     """
     normal abnormal bilateral unilateral chronic clear interval removal similar
     """
 )
-_PREDICATES = _words(
-    """
-    is are was were be been appear appears remain remains somewhat size the to than more less
-    """
-)
+_VERBS = _words("is are was were be been has have had appear appears remain remains seems")
+_PREDICATES = _VERBS | _words("somewhat size the to than more less")
 """Before these an adjective is the end of what is said: "the heart is large"."""
 _CONTINUES = _words(
     """
@@ -198,9 +197,10 @@ def _is_seen(match: re.Match[str]) -> bool:
     """True for a soft hyphen that parts a word at the end of a line."""
     # what has been read once may hold signs without a width before it, and blanks for a "\r"
     (low, high), text = match.span(), match.string
-    before = text[max(low - _NEAR, 0) : low].rstrip(JOINER)[-1:]
+    before = text[max(low - _NEAR, 0) : low].rstrip(JOINER)[-2:]
     after = text[high : high + _NEAR].lstrip(" ")[:1]
-    return match[0].endswith(SOFT) and before.isalpha() and after in _ENDS_LINE
+    letter = before[-1:].isalpha() and before[0] != "\\"  # no tab that was escaped
+    return match[0].endswith(SOFT) and letter and after in _ENDS_LINE
 
 
 def _around(match: re.Match[str]) -> tuple[str, str]:
@@ -349,7 +349,7 @@ def _ends(line: str, after: str, shape: _Shape) -> bool:
         return False
     modifies = word not in OPENS and _modifies(line)
     if shape.cased and is_title(first):
-        return not shape.wrapped and not (modifies and shape.inner)
+        return not (shape.wrapped or modifies)
     if shape.cased and first[:1].islower():
         return shape.bare and not (shape.wrapped or modifies) and word in ("no", "there")
     letter = len(word) == 1 and word.isalpha() and word != "a"  # "hepatitis / B is ..."
@@ -377,9 +377,13 @@ def leads_on(line: str) -> bool:
 def _modifies(line: str) -> bool:
     """True when the last word of `line` speaks of a noun that does not stand there."""
     said = _LAST_TWO.search(line[-2 * _ENDING :].lower())
-    if said is None or said["before"] in _PREDICATES:
+    if said is None:
         return False
-    word = said["word"]
+    before, word = said["before"], said["word"]
+    if before in _LEADING and before not in _VERBS and _PARTICIPLE.search(word):
+        return True
+    if before in _PREDICATES:
+        return False
     adjective = word not in _NO_ADJECTIVE and _ADJECTIVE.search(word) is not None
     return adjective or word in _ATTRIBUTIVE
 

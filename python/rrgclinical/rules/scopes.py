@@ -8,7 +8,7 @@ from rrgclinical.labels import ClassId
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.exceptions import read_exception
 from rrgclinical.rules.headings import find_heading
-from rrgclinical.rules.lexicon import Event, Role
+from rrgclinical.rules.lexicon import Event, Role, is_known
 from rrgclinical.rules.lookaround import (
     advice_follows,
     denial_behind,
@@ -27,6 +27,7 @@ from rrgclinical.rules.lookaround import (
     verb_of_denied,
 )
 from rrgclinical.rules.mention import Draft
+from rrgclinical.rules.parts import IS_LOW
 from rrgclinical.rules.statement import Statement
 
 _NEXT = 3
@@ -63,6 +64,8 @@ _ASKED_OF = re.compile(
 """What may be in doubt of a finding that is there."""
 _THAT = re.compile(r"\s+that\b", re.IGNORECASE)
 _SOUGHT = re.compile(r"\bfor(?:\s+an?|\s+any)?\s+\Z", re.IGNORECASE)
+_LAST_WORD = re.compile(r"([^\W_]+)\s+\Z")
+_IS_LOW = re.compile(IS_LOW, re.IGNORECASE)
 _STANDS = re.compile(
     r"\s+(?:the|this|these|that|those)\b(?!\s+(?:presence|possib|likel|exist))", re.IGNORECASE
 )
@@ -131,6 +134,23 @@ class Scopes(Statement):
             self.record.weaken(self._reach_over_comma())
         else:
             self._doubt(index, event, role)
+
+    def _ruled_out(self, index: int, event: Event, role: Role) -> None:
+        if self._behind_unknown(event):
+            self._doubt_either(index, event, role)
+        else:
+            self._negate_either(index, event, role)
+
+    def _behind_unknown(self, event: Event) -> bool:
+        """True where the word before is of no table: it may be a denial that is misspelt."""
+        word = _LAST_WORD.search(self.sentence, max(0, event.start - _CLAUSE), event.start)
+        return word is not None and not is_known(word[1])
+
+    def _chance(self, index: int, event: Event, role: Role) -> None:
+        if _IS_LOW.match(self.sentence, event.end):
+            self._negate(index, event, role)
+        else:
+            self._doubt_beside(index, event, role)
 
     def _advice(self, index: int, event: Event, role: Role) -> None:
         self.advice = True

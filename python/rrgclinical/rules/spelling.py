@@ -3,7 +3,8 @@
 A misspelt word and the one that was meant are one slip of the keys apart: a letter dropped, added
 or doubled, two neighbours swapped, or one vowel for another (Damerau, 1964). Short words, first
 letters and endings are left alone, since there a slip makes another word: "resolve" is not
-"resolved", "plural" is not "pleural". The commonest slips in short cues and findings are listed.
+"resolved", "plural" is not "pleural". Words that deny or doubt are read so at any length; the
+commonest slips in short findings are listed.
 """
 
 from __future__ import annotations
@@ -25,27 +26,22 @@ _BRITISH = (
     (re.compile(r"ulph"), "ulf"),
 )
 _ONE_SYLLABLE = re.compile(r"[^aeiouy]*[aeiouy]+ll")
+# Words that deny or doubt are read with a slip whatever their length, for what hangs on them.
+_WORDS = """
+    no nil not none never seen cannot without absent absence exclude excluded ruled unable resolved
+    cleared negative evident evidence visible visualized unlikely likely possible probable suspected
+"""
+_ASSERTING = tuple(_WORDS.split())
+_SHORT = 4
+"""Letters up to which such a word is known with a letter doubled or two swapped, else not."""
 _LISTED = {
     wrong: right
     for right, wrongs in {
         "not": "isnt arent wasnt werent doesnt didnt dont hasnt havent cant couldnt",
-        "absence": "abscence absense abcense absance absenc abcence",
-        "absent": "abscent abset",
-        "without": "withut withot wihout witout withou wthout wihtout withuot withoit",
-        "excluded": "exluded excuded exclued",
-        "exclude": "exlude excude",
-        "resolved": "recolved ressolved reolved resoved resloved",
-        "cleared": "clearred cleard",
-        "negative": "negtive neagtive negaitve",
-        "seen": "seeen seeen sseen",
-        "evident": "evidnet evidant",
-        "evidence": "evidnce evdence eviden evidenc",
-        "visualized": "visulized visualzed",
-        "unlikely": "unlikley unlikly",
-        "likely": "likley liekly",
-        "possible": "possble posible possibel",
-        "probable": "probble probabl",
-        "suspected": "supected suspeced",
+        "absence": "abscence absense abcense abcence",
+        "absent": "abscent",
+        "resolved": "recolved",
+        "excluded": "exclued",
         "effusion": "efusion effsion effusin effuson",
         "edema": "edma edemia edeema edmea eedema",
         "cardiomegaly": "cardiogemaly cardiomagely cardiomelagy",
@@ -84,7 +80,7 @@ class Spelling:
 
     def lemma(self, word: str) -> str | None:
         """The one lemma a slip away from `word`; None where there is none, or several."""
-        listed = _LISTED.get(word)
+        listed = _LISTED.get(word) or _asserting(word)
         if listed is not None:
             return self._lemmas.get(listed)
         if len(word) > self._longest or not _is_long(word):
@@ -97,6 +93,30 @@ class Spelling:
         }
         lemmas = {self._lemmas[known] for known in candidates}
         return lemmas.pop() if len(lemmas) == 1 else None
+
+
+def _asserting(word: str) -> str | None:
+    """The one word that denies or doubts a slip away from `word`."""
+    meant = [known for known in _ASSERTING if _is_near(word, known)]
+    return meant[0] if len(meant) == 1 else None
+
+
+def _is_near(word: str, known: str) -> bool:
+    if word[0] != known[0] or abs(len(word) - len(known)) > 1:
+        return False
+    doubled = any(
+        word[place - 1] == word[place] and word[:place] + word[place + 1 :] == known
+        for place in range(1, len(word))
+    )
+    swapped = any(
+        known[:place] + known[place + 1] + known[place] + known[place + 2 :] == word
+        for place in range(1, len(known) - 1)
+    )
+    if doubled or swapped or len(known) <= _SHORT:
+        return doubled or swapped
+    changed = [pair for pair in zip(word, known, strict=False) if pair[0] != pair[1]]
+    vowel = len(word) == len(known) and len(changed) == 1 and _VOWELS.issuperset(changed[0])
+    return vowel or word == known[:-1] or _is_slip(word, known)
 
 
 def _is_long(word: str) -> bool:

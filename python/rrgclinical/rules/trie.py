@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rrgclinical.rules.spelling import plain_spelling
@@ -37,14 +37,20 @@ class PhraseTable:
         """Give `word`, taken literally, one more role."""
         self._give((word,), role)
 
-    def compile(self, entry: Callable[[tuple[Any, ...]], Any] = tuple) -> PhraseTable:
+    def compile(
+        self,
+        entry: Callable[[tuple[Any, ...]], Any] = tuple,
+        aliases: Mapping[str, str] | None = None,
+    ) -> PhraseTable:
         """Freeze the table: build the lemmas, by any spelling too, and the trie.
 
-        `entry` makes of a phrase's roles the entry that `find` gives.
+        `entry` makes of a phrase's roles the entry that `find` gives. `aliases` are words read as
+        another word, in phrases too.
         """
         words = {word for phrase in self._phrases for word in phrase}
         singular = {form: word for word in sorted(words) for form in _plurals(word)}
         self.lemma = {word: singular.get(word, word) for word in (*singular, *words)}
+        self.lemma.update(aliases or {})
         self.spelt = {plain_spelling(form): lemma for form, lemma in self.lemma.items()}
         growing: dict[str, Any] = {}
         for phrase, roles in self._phrases.items():
