@@ -10,6 +10,7 @@
 #   make lint                  ruff and mypy
 #   make test                  the whole suite; ORDER=SEED shuffles it
 #   make gates                 faults that kernels' tests must see, benches rehearsed, bounds on time
+#   make products              the cases of kernels of which `make test` has representatives
 #   make parity                the losses of TRL, Liger and verl, side by side
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
@@ -57,10 +58,10 @@ COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.c
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks bench-rewards gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking evidence draw families newest clean
+.PHONY: help install demo test gates products lint docs bench bench-peers bench-step bench-ranks bench-rewards gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking evidence draw families newest clean
 
 help:
-	@sed -n '2,42s/^# \{0,1\}//p' Makefile
+	@sed -n '2,43s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -79,6 +80,10 @@ test: $(VENV)/.installed-dev
 gates: $(VENV)/.installed-dev
 	RRGKERN_GATES=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal -m gate \
 		tests/bench tests/rrgkern tests/ptx tests/rrgclinical/text tests/test_build.py
+
+# The other cases of the kernels' tests of which `make test` has a representative.
+products: $(VENV)/.installed-dev
+	RRGKERN_PRODUCTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -m product tests/rrgkern
 
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .
@@ -146,7 +151,7 @@ PTX_SHORT := not compiled_cpu and not reference and ((test_means_by_hand) or (te
 	or (test_modes_in_fp64 and triton and (biased or cispo)) \
 	or (test_columns_of_minus_infinity) or (test_an_offset_common and through_op) \
 	or (test_a_tile_of_several_blocks) or (test_collapsed_softmax_keeps and triton))
-SERVED_FROM_PTX = OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -p tests.ptx.on_ptx
+SERVED_FROM_PTX = RRGKERN_PRODUCTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -p tests.ptx.on_ptx
 ptx-short: $(VENV)/.installed-dev
 	$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) -k "$(PTX_SHORT)"
 

@@ -88,3 +88,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device")
     if item.get_closest_marker("gate") and os.environ.get("RRGKERN_GATES") != "1":
         pytest.skip("a gate: make gates")
+    if item.get_closest_marker("product") and not every_case():
+        pytest.skip("one of a product: make products")
+
+
+def every_case() -> bool:
+    """Tell whether products of cases run whole: in a target of their own, and on a GPU."""
+    return os.environ.get("RRGKERN_PRODUCTS") == "1" or torch.cuda.is_available()

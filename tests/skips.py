@@ -21,6 +21,7 @@ LISTED = {
     NO_CASE: "two parameters of a test that do not meet",
     "needs a CUDA device": "there is no GPU",
     "a gate": ".ci/run makes gates",
+    "one of a product": ".ci/run makes products",
     "make ptx": "hours in the interpreter of PTX; .ci/run makes ptx-short",
     "the peers have an environment of their own": ".ci/run makes parity",
     "vLLM has its own environment": ".ci/run makes test-vllm",

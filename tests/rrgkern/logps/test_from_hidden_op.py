@@ -44,26 +44,6 @@ def test_gradcheck_through_the_op(torch_kernel):
     assert torch.autograd.gradcheck(function, leaves)
 
 
-@pytest.mark.parametrize("entropy", [False, True])
-def test_compiles_into_one_graph(torch_kernel, entropy):
-    given = problem(6, 8, 50)
-
-    def loss(hidden, weight, temperature):
-        out = linear_token_logps(
-            hidden, weight, given.targets, temperature=temperature, entropy=entropy
-        )
-        assert (out.entropy is None) != entropy
-        total = (given.coef * out.logps).sum()
-        return total if out.entropy is None else total + out.entropy.sum()
-
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    for temperature in (0.7, 1.3):
-        leaves = [x.detach().requires_grad_() for x in (given.hidden, given.weight)]
-        expected = torch.autograd.grad(loss(*leaves, temperature), leaves)
-        actual = torch.autograd.grad(compiled(*leaves, temperature), leaves)
-        assert all(torch.equal(a, e) for a, e in zip(actual, expected, strict=True))
-
-
 def test_equals_token_logps_of_the_logits():
     given = problem(6, 8, 50, torch.float64, temperature=0.7)
     out = linear_token_logps(

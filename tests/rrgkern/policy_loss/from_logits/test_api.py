@@ -257,21 +257,6 @@ def test_the_entropy_is_reported_when_asked_for() -> None:
     assert plain.metrics["entropy"] == 0 and watched.metrics["entropy"] > 0
 
 
-@pytest.mark.parametrize("spec", [EVERYTHING, COMPOSED["sequence"]], ids=["fused", "composed"])
-def test_compiles_into_one_graph(spec: PolicyLoss) -> None:
-    given = problem(9)
-
-    def step(leaf: Tensor, temperature: float) -> Tensor:
-        return call(given, spec, logits=leaf * 1, temperature=temperature, inplace=True).loss * 2
-
-    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
-    for temperature in (0.7, 1.3):
-        leaf = given.logits.detach().clone().requires_grad_()
-        (expected,) = torch.autograd.grad(step(leaf, temperature), leaf)
-        (actual,) = torch.autograd.grad(compiled(leaf, temperature), leaf)
-        assert torch.equal(actual, expected)
-
-
 def test_opcheck() -> None:
     given = problem(1, 17, lengths=(2, 0, 3))
     torch.library.opcheck(policy_loss_from_logits_fwd, (*arguments(given, EVERYTHING), True))
