@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from tests import interpreter, unsynced
 from tests.global_state import unchanged
+from tests.products import every_case
 from tests.skips import pytest_sessionfinish, pytest_terminal_summary
 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]
@@ -90,8 +91,3 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("a gate: make gates")
     if item.get_closest_marker("product") and not every_case():
         pytest.skip("one of a product: make products")
-
-
-def every_case() -> bool:
-    """Tell whether products of cases run whole: in a target of their own, and on a GPU."""
-    return os.environ.get("RRGKERN_PRODUCTS") == "1" or torch.cuda.is_available()

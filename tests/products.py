@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
+import torch
+
+
+def every_case() -> bool:
+    """Tell whether products of cases run whole: in a target of their own, and on a GPU."""
+    return os.environ.get("RRGKERN_PRODUCTS") == "1" or torch.cuda.is_available()
 
 
 def more(*values: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from rrgkern import group_advantages, zero_variance_share
 from rrgkern.advantages.op import group_advantages_op
 from rrgkern.advantages.reference import group_advantages_reference
+from tests.products import more
 from tests.rrgkern.device import DEVICE
 
 # NumPy, under Triton's interpreter, warns of the 0 / 0 that `where` then leaves aside.
@@ -164,7 +165,7 @@ def test_two_runs_are_bitwise_equal() -> None:
     assert torch.equal(*runs)
 
 
-@pytest.mark.parametrize("std", STDS)
+@pytest.mark.parametrize("std", [STDS[0], *more(*STDS[1:])])
 def test_opcheck(std: str) -> None:
     rewards, offsets, valid = batch()
     for members in (None, valid):
