@@ -81,9 +81,12 @@ gates: $(VENV)/.installed-dev
 	RRGKERN_GATES=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal -m gate \
 		tests/bench tests/rrgkern tests/ptx tests/rrgclinical/text tests/test_build.py
 
-# The other cases of the kernels' tests of which `make test` has a representative.
+# The other cases of the kernels' tests of which `make test` has a representative, and ten times as
+# many of the drawn ones.
+DRAWN := test_random.py test_cosines.py diversity edit_plan entity_match token_weights
 products: $(VENV)/.installed-dev
 	RRGKERN_PRODUCTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -m product tests/rrgkern
+	RRGKERN_CASES=2000 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) $(DRAWN:%=tests/rrgkern/%)
 
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .
