@@ -9,13 +9,14 @@
 #   make lint                  ruff and mypy
 #   make test                  the whole suite; ORDER=SEED shuffles it
 #   make gates                 faults that kernels' tests must see, benches rehearsed, bounds on time
-#   make night                 the next six whole; all green, their commit goes to .ci/green
+#   make night                 the next seven whole; all green, their commit goes to .ci/green
 #   make parity                the losses of TRL, Liger and verl, side by side
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
 #   make newest                backbones and kernels with the newest transformers and torch of pyproject
 #   make sanitize              the C++ twins under the sanitizers
 #   make slow NAME=ptx-short   the rooms' own tests served from PTX, one case a phase
+#   make slow NAME=products    the cases of kernels of which `make test` has representatives
 #
 # Check for hours
 #   make slow NAME=ptx         compiled kernels executed without a GPU, at more sizes, each barrier removed
@@ -55,7 +56,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help install demo docs lint test gates night parity oracle test-vllm newest sanitize slow bench gpu gpu-wheels clean
 
 help:
-	@sed -n '2,38s/^# \{0,1\}//p' Makefile
+	@sed -n '2,39s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -155,7 +156,7 @@ PTX_SHORT := not compiled_cpu and not reference and ((test_means_by_hand) or (te
 	or (test_modes_in_fp64 and triton and (biased or cispo)) \
 	or (test_columns_of_minus_infinity) or (test_an_offset_common and through_op) \
 	or (test_a_tile_of_several_blocks) or (test_collapsed_softmax_keeps and triton))
-SERVED_FROM_PTX = OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -p tests.ptx.on_ptx
+SERVED_FROM_PTX = RRGKERN_PRODUCTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -p tests.ptx.on_ptx
 define slow-ptx-short
 $(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) -k "$(PTX_SHORT)"
 endef
@@ -164,6 +165,14 @@ RRGKERN_PTX=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/ptx
 RRGKERN_AOT=all OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/rrgkern/aot
 $(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) \
 	-k "not chunked_cpu and not compiled_cpu and not opcheck and not real_vocabularies and not compile"
+endef
+
+# The other cases of the kernels' tests of which `make test` has a representative, and ten times as
+# many of the drawn ones.
+DRAWN := test_random.py test_cosines.py diversity edit_plan entity_match token_weights
+define slow-products
+RRGKERN_PRODUCTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -m product tests/rrgkern
+RRGKERN_CASES=2000 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) $(DRAWN:%=tests/rrgkern/%)
 endef
 
 # Tiny random models; `make test` has one mode a family.
@@ -194,7 +203,7 @@ define slow-parity-full
 RRGKERN_ORACLE_SIZE=base $(ORACLE_PARITY) --timeout 7200
 endef
 
-SLOW := ptx-short ptx families chaos mutants parity-full
+SLOW := ptx-short products ptx families chaos mutants parity-full
 slow: $(VENV)/.installed-dev $(if $(filter parity-full,$(NAME)),$(ORACLE)/.installed)
 	@test -n "$(filter $(NAME),$(SLOW))" || { echo "make slow NAME=...: wanted one of $(SLOW)"; exit 2; }
 	$(slow-$(NAME))
@@ -203,7 +212,7 @@ slow: $(VENV)/.installed-dev $(if $(filter parity-full,$(NAME)),$(ORACLE)/.insta
 night: $(VENV)/.installed-dev
 	@test -z "$$(git status --porcelain --untracked-files=no)" || { echo "make night: commit first, for it names a commit"; exit 2; }
 	set -e; for stage in $$(sed -n 's/^\([a-z-]*\):.*/\1/p' .ci/covers | uniq); do \
-		if [ $$stage = ptx-short ]; then $(MAKE) slow NAME=$$stage; else $(MAKE) $$stage; fi; done
+		case $$stage in ptx-short | products) $(MAKE) slow NAME=$$stage ;; *) $(MAKE) $$stage ;; esac; done
 	git rev-parse HEAD > .ci/green
 
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from tests import interpreter, unsynced
 from tests.global_state import unchanged
+from tests.products import every_case
 from tests.skips import pytest_sessionfinish, pytest_terminal_summary
 
 __all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]
@@ -88,3 +89,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device")
     if item.get_closest_marker("gate") and os.environ.get("RRGKERN_GATES") != "1":
         pytest.skip("a gate: make gates")
+    if item.get_closest_marker("product") and not every_case():
+        pytest.skip("one of a product: make slow NAME=products")

@@ -22,6 +22,7 @@ LISTED = {
     "needs a CUDA device": "there is no GPU",
     "a gate": ".ci/run makes gates",
     "make slow NAME=ptx": "hours in the interpreter of PTX; .ci/run makes ptx-short",
+    "one of a product": ".ci/run makes products",
     "the peers have an environment of their own": ".ci/run makes parity",
     "vLLM has its own environment": ".ci/run makes test-vllm",
     "the official packages have an environment of their own": ".ci/run makes oracle",

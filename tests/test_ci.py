@@ -41,7 +41,7 @@ PACKAGES = (
 
 def files_of(stage: str) -> list[Path]:
     """List the Python files below tests that make names in a stage's commands."""
-    words = ["slow", f"NAME={stage}"] if stage == "ptx-short" else [stage]
+    words = ["slow", f"NAME={stage}"] if stage in ("ptx-short", "products") else [stage]
     command = ["make", "-n", "--no-print-directory", *words]
     told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     paths = {ROOT / path for path in re.findall(r"(?<=\s)tests/[\w/.]+", told)}

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 CHILD = """
 import torch
 LOGPS, OFFSETS = -torch.rand(6), torch.tensor([0, 2, 6])
@@ -68,6 +70,7 @@ for got, want in zip(away, results(), strict=True):
 """
 
 
+@pytest.mark.gate
 def test_the_results_are_those_without_a_default_device() -> None:
     environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(

@@ -22,10 +22,12 @@ from rrgkern import (
     preference_loss,
     token_logps,
 )
+from tests.products import every_case, more
 from tests.rrgkern.backends import serve
 from tests.rrgkern.device import DEVICE
 
 BATCH, LENGTH, VOCABULARY, WIDTH = 4, 5, 37, 8
+POISONS = (float("nan"), float("inf"), -float("inf"), 1e30)
 BACKENDS = ("as it is", "extension", "reference")
 SEQUENCE = PolicyLoss(ratio_level="sequence", beta=0.1)
 TOKEN = PolicyLoss(beta=0.1, entropy_coef=0.01)
@@ -238,12 +240,12 @@ def test_padded_is_packed_whatever_stands_in_the_padding(
         padded = door(plain)
         for ours, theirs in zip(padded, door(plain.packed()), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=2e-6, atol=1e-8, msg=name)
-        for value in (float("nan"), float("inf"), -float("inf"), 1e30):
+        for value in POISONS[:1] if backend == "as it is" and not every_case() else POISONS:
             for ours, theirs in zip(padded, door(plain.poisoned(value)), strict=True):
                 assert torch.equal(ours, theirs), (name, value)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*BACKENDS[1:], *more(BACKENDS[0])])
 def test_log_probabilities_are_the_packed_bits(
     monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:

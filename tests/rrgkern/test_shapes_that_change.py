@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import rrgkern
+from tests.products import more
 from tests.rrgkern.device import DEVICE
 
 WIDTH, VOCABULARY = 3, 7
+BONUS = rrgkern.PolicyLoss(entropy_coef=0.1)
 TIED = rrgkern.PolicyLoss(ratio_level="sequence")
 Batch = tuple[Tensor, ...]
 
@@ -41,19 +43,23 @@ def _masked_logps(h: Tensor, w: Tensor, t: Tensor, *_: Tensor) -> Tensor:
 
 
 def _head_logps(h: Tensor, w: Tensor, t: Tensor, *_: Tensor) -> Tensor:
-    return rrgkern.linear_token_logps(h, w, t).logps.sum()
+    logps, entropy = rrgkern.linear_token_logps(h, w, t, entropy=True)
+    return (logps + entropy).sum()
 
 
 def _policy(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
-    return rrgkern.policy_loss((h @ w.T)[:, 0], **_rest(*rest)).loss
+    logps, entropy = (h @ w.T)[:, :2].unbind(1)
+    out = rrgkern.policy_loss(logps, **_rest(*rest), entropy=entropy, spec=BONUS)
+    return out.loss + out.metrics["ratio_mean"]
 
 
 def _one_pass(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
-    return rrgkern.policy_loss_from_logits(h @ w.T, t, **_rest(*rest)).loss
+    return rrgkern.policy_loss_from_logits(h @ w.T, t, **_rest(*rest), inplace=True).loss
 
 
 def _composed(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
-    return rrgkern.policy_loss_from_logits(h @ w.T, t, **_rest(*rest), spec=TIED).loss
+    options = {"spec": TIED, "inplace": True}
+    return rrgkern.policy_loss_from_logits(h @ w.T, t, **_rest(*rest), **options).loss
 
 
 def _recompute(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
@@ -64,21 +70,29 @@ def _in_forward(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
     return rrgkern.linear_policy_loss(h, w, t, **_rest(*rest), mode="grad_in_forward").loss
 
 
+def _frozen_head(h: Tensor, w: Tensor, t: Tensor, *rest: Tensor) -> Tensor:
+    out = rrgkern.linear_policy_loss(h, w.detach(), t, **_rest(*rest), mode="frozen_head")
+    return out.loss + 0 * w.sum() + out.metrics["kl"]
+
+
 def _preference(
     h: Tensor, w: Tensor, t: Tensor, advantages: Tensor, offsets: Tensor, old: Tensor
 ) -> Tensor:
     others = torch.ones_like(advantages, dtype=torch.int64)
     pairs = rrgkern.PreferencePairs(others * 0, others, torch.ones_like(advantages))
-    return rrgkern.preference_loss((h @ w.T)[:, 0], old, offsets, pairs).loss
+    out = rrgkern.preference_loss((h @ w.T)[:, 0], old, offsets, pairs)
+    return out.loss + out.metrics["margin"]
 
 
 def _group_advantages(h: Tensor, w: Tensor, t: Tensor, _: Tensor, offsets: Tensor, old: Tensor):
-    return (rrgkern.group_advantages(old, offsets, std="sample") * (h @ w.T)[:, 0]).sum()
+    total = (rrgkern.group_advantages(old, offsets, std="sample") * (h @ w.T)[:, 0]).sum()
+    return total + rrgkern.zero_variance_share(old, offsets)
 
 
 DOORS = (
-    *(_token_logps, _masked_logps, _head_logps, _policy, _one_pass, _composed),
-    *(_recompute, _in_forward, _preference, _group_advantages),
+    *(_token_logps, _policy, _composed, _in_forward),
+    *more(_masked_logps, _head_logps, _one_pass, _recompute, _frozen_head),
+    *more(_preference, _group_advantages),
 )
 
 
@@ -90,8 +104,11 @@ def test_one_compilation_serves_batches_of_any_size(door: Callable[..., Tensor])
         # No two axes of one size: they would be taken for one.
         for rows, sequences in ((11, 5), (13, 6), (17, 8)):
             given = batch(rows, sequences)
-            found = torch.autograd.grad(compiled(*given), given[:2])
-            for got, want in zip(found, torch.autograd.grad(door(*given), given[:2]), strict=True):
+            losses = compiled(*given), door(*given)
+            torch.testing.assert_close(*losses)
+            for got, want in zip(
+                *(torch.autograd.grad(loss, given[:2]) for loss in losses), strict=True
+            ):
                 torch.testing.assert_close(got, want)
 
 

@@ -22,7 +22,10 @@ ROOMS = sorted(
 
 def on_standin(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = (
-        {"RRGKERN_STANDIN_CASES": "first"} | os.environ | {"RRGKERN_TEST_DEVICE": "standin"}
+        {"RRGKERN_STANDIN_CASES": "first"}
+        | os.environ
+        | {"RRGKERN_TEST_DEVICE": "standin"}
+        | {"RRGKERN_PRODUCTS": "1"}
     )
     paths = [str(ROOT), str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
@@ -67,6 +70,7 @@ def test_served_on_the_cpu():
 """
 
 
+@pytest.mark.gate
 def test_what_is_red_on_a_gpu_is_red_here(tmp_path: Path) -> None:
     (tmp_path / "test_faults.py").write_text(FAULTS)
     run = on_standin(str(tmp_path / "test_faults.py"))

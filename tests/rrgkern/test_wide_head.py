@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import linear_policy_loss, linear_token_logps
+from tests.products import more
 from tests.rrgkern.device import DEVICE
 
 
@@ -33,7 +34,8 @@ def test_states_that_are_padded_or_sliced_are_not_copied() -> None:
             assert largest < states.numel() * 4 // 8, largest
 
 
-def test_fp32_weights_are_rounded_tile_by_tile() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, *more(torch.float16)])
+def test_fp32_weights_are_rounded_tile_by_tile(dtype: torch.dtype) -> None:
     """Equal to the rounded weight, its gradient in fp32, and no second [V, H] in the forward."""
     generator = torch.Generator().manual_seed(0)
     vocabulary, width, rows = 3000, 64, 40
@@ -42,38 +44,37 @@ def test_fp32_weights_are_rounded_tile_by_tile() -> None:
     advantages = torch.randn(1, rows, generator=generator).to(DEVICE)
     offsets = torch.arange(0, rows + 1, 4, device=DEVICE)
     scale = torch.full((10,), 0.1, device=DEVICE)
-    for dtype in (torch.bfloat16, torch.float16):
-        states = torch.randn(rows, width, generator=generator).to(DEVICE, dtype)
+    states = torch.randn(rows, width, generator=generator).to(DEVICE, dtype)
 
-        def outcome(weight: Tensor, mode: str, states: Tensor = states) -> list[Tensor]:
-            hidden, head = states.clone().requires_grad_(), weight.clone()
-            head.requires_grad_(mode != "frozen_head")
-            if mode == "logps":
-                loss = linear_token_logps(hidden, head, targets).logps.sum()
-            else:
-                loss = linear_policy_loss(
-                    hidden, head, targets, advantages, offsets, scale=scale, mode=mode
-                ).loss
-            loss.backward()
-            grads = [] if head.grad is None else [head.grad]
-            assert all(grad.dtype == weight.dtype for grad in grads)
-            return [loss.detach(), hidden.grad, *grads]
+    def outcome(weight: Tensor, mode: str, states: Tensor = states) -> list[Tensor]:
+        hidden, head = states.clone().requires_grad_(), weight.clone()
+        head.requires_grad_(mode != "frozen_head")
+        if mode == "logps":
+            loss = linear_token_logps(hidden, head, targets).logps.sum()
+        else:
+            loss = linear_policy_loss(
+                hidden, head, targets, advantages, offsets, scale=scale, mode=mode
+            ).loss
+        loss.backward()
+        grads = [] if head.grad is None else [head.grad]
+        assert all(grad.dtype == weight.dtype for grad in grads)
+        return [loss.detach(), hidden.grad, *grads]
 
-        for mode in ("logps", "recompute", "grad_in_forward", "frozen_head"):
-            if mode == "grad_in_forward" and dtype == torch.float16:
-                continue  # refused there
-            wide, rounded = outcome(plain, mode), outcome(plain.to(dtype), mode)
-            for ours, theirs in zip(wide, rounded, strict=True):
-                assert torch.equal(ours.to(theirs.dtype), theirs), (mode, dtype)
-            if len(wide) == 3:  # in fp32 it has digits that 16 bits have not
-                assert not torch.equal(wide[2], wide[2].to(dtype).float()), mode
-        head = torch.randn(50_000, width, device=DEVICE)
-        few = states[:4], head, targets[:4]
-        with torch.no_grad():
-            largest = largest_allocation(lambda few=few: linear_token_logps(*few))
-        assert largest < head.numel() * head.element_size() // 2, largest
-        with pytest.raises(TypeError, match="weight is torch.float64 and hidden is"):
-            linear_token_logps(states, plain.double(), targets)
+    for mode in ("logps", "recompute", "grad_in_forward", "frozen_head"):
+        if mode == "grad_in_forward" and dtype == torch.float16:
+            continue  # refused there
+        wide, rounded = outcome(plain, mode), outcome(plain.to(dtype), mode)
+        for ours, theirs in zip(wide, rounded, strict=True):
+            assert torch.equal(ours.to(theirs.dtype), theirs), (mode, dtype)
+        if len(wide) == 3:  # in fp32 it has digits that 16 bits have not
+            assert not torch.equal(wide[2], wide[2].to(dtype).float()), mode
+    head = torch.randn(50_000, width, device=DEVICE)
+    few = states[:4], head, targets[:4]
+    with torch.no_grad():
+        largest = largest_allocation(lambda few=few: linear_token_logps(*few))
+    assert largest < head.numel() * head.element_size() // 2, largest
+    with pytest.raises(TypeError, match="weight is torch.float64 and hidden is"):
+        linear_token_logps(states, plain.double(), targets)
 
 
 def largest_allocation(call: Callable[[], object]) -> int:

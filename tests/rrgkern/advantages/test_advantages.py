@@ -13,6 +13,7 @@ from torch import Tensor
 from rrgkern import group_advantages, zero_variance_share
 from rrgkern.advantages.op import group_advantages_op
 from rrgkern.advantages.reference import group_advantages_reference
+from tests.products import more
 from tests.rrgkern.device import DEVICE
 
 # NumPy, under Triton's interpreter, warns of the 0 / 0 that `where` then leaves aside.
@@ -164,27 +165,11 @@ def test_two_runs_are_bitwise_equal() -> None:
     assert torch.equal(*runs)
 
 
-@pytest.mark.parametrize("std", STDS)
+@pytest.mark.parametrize("std", [STDS[0], *more(*STDS[1:])])
 def test_opcheck(std: str) -> None:
     rewards, offsets, valid = batch()
     for members in (None, valid):
         torch.library.opcheck(group_advantages_op, (rewards, offsets, members, std, 1e-6))
-
-
-def test_compiles_without_a_graph_break() -> None:
-    rewards, offsets, valid = batch()
-
-    def both(rewards: Tensor, offsets: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        return (
-            group_advantages(rewards, offsets, valid=valid, std="population"),
-            zero_variance_share(rewards, offsets, valid=valid),
-        )
-
-    compiled = torch.compile(both, fullgraph=True, backend="aot_eager")
-    for got, want in zip(
-        compiled(rewards, offsets, valid), both(rewards, offsets, valid), strict=True
-    ):
-        assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,7 @@ def test_the_reference_itself_is_right() -> None:
     assert right(reference_module)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -64,6 +64,7 @@ def test_the_reference_itself_is_right() -> None:
     assert right(reference_module)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -89,6 +90,7 @@ def test_faults_in_the_rules_die(old: str, new: str) -> None:
     assert not right(mutate(reference_module, old, new))
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -1,6 +1,6 @@
 """Test properties of every pair of reports, drawn by hypothesis, on whoever serves the op.
 
-Each property sees 600 cases (RRGKERN_CASES), and 600 more whose reference contradicts itself.
+Each property sees 200 cases (RRGKERN_CASES), and 200 more whose reference contradicts itself.
 """
 
 from __future__ import annotations

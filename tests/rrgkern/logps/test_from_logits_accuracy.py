@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rrgkern import token_logps
 from rrgkern.logps import csrc_launch
+from tests.products import more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_logits_oracle import Outcome, Problem, check, problem, run
 
@@ -41,8 +42,10 @@ kernels = pytest.mark.parametrize("kernel", [through_op, compiled_cpu])
 
 
 @kernels
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("vocabulary", [1, 2, 17, 515, 4096, 9000])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, *more(torch.float64, torch.float16)]
+)
+@pytest.mark.parametrize("vocabulary", [1, 515, 9000, *more(2, 17, 4096)])
 def test_widths_and_dtypes(kernel, dtype, vocabulary):
     given = problem(7, vocabulary, dtype=dtype)
     check(kernel(given, True), given)
@@ -50,14 +53,14 @@ def test_widths_and_dtypes(kernel, dtype, vocabulary):
 
 @kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("temperature", [1.0, 0.3, 2.5])
+@pytest.mark.parametrize("temperature", [0.3, *more(1.0, 2.5)])
 def test_without_entropy(kernel, dtype, temperature):
     given = problem(6, 600, dtype=dtype, temperature=temperature)
     check(kernel(given, False), given, entropy=False)
 
 
 @kernels
-@pytest.mark.parametrize("vocabulary", [32001, 151665, 151936])
+@pytest.mark.parametrize("vocabulary", more(32001, 151665, 151936))
 def test_real_vocabularies(kernel, vocabulary):
     given = problem(2, vocabulary, dtype=torch.bfloat16, temperature=1.0, seed=3)
     given.coef.fill_(-0.5)
@@ -92,7 +95,7 @@ def test_a_target_of_minus_infinity(kernel):
 
 
 @kernels
-@pytest.mark.parametrize("offset", [-120.0, 90.0, -3e4])
+@pytest.mark.parametrize("offset", [90.0, *more(-120.0, -3e4)])
 def test_an_offset_common_to_all_logits(kernel, offset):
     given = problem(6, 700, temperature=1.0)
     given = given._replace(logits=(given.logits + offset))
@@ -100,7 +103,7 @@ def test_an_offset_common_to_all_logits(kernel, offset):
 
 
 @kernels
-@pytest.mark.parametrize("margin", [5.0, 20.0, 40.0, 80.0])
+@pytest.mark.parametrize("margin", [20.0, 80.0, *more(5.0, 40.0)])
 @pytest.mark.parametrize("on_target", [True, False])
 def test_collapsed_softmax(kernel, margin, on_target):
     given = problem(6, 900, temperature=1.0)

@@ -13,6 +13,7 @@ from rrgkern import PolicyLoss
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import METRICS, policy_loss_reference
 from rrgkern.policy_loss.spec import RATIO_LEVELS, SURROGATES
+from tests.products import more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import Batch, batch
 
@@ -69,7 +70,7 @@ def test_far_ratios_of_the_clip(serve, far: float) -> None:
 
 
 @SERVERS
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, *more(torch.float64)])
 @pytest.mark.parametrize(
     ("surrogate", "level"),
     [

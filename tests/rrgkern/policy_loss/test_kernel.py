@@ -9,6 +9,7 @@ from rrgkern import PolicyLoss
 from rrgkern.dispatch import served_by
 from rrgkern.policy_loss.op import policy_loss_bwd, policy_loss_fwd
 from rrgkern.policy_loss.reference import policy_loss_reference
+from tests.products import first_of, more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import LENGTHS, Batch, batch, name_of, sampled_variants
 from tests.rrgkern.policy_loss.yardstick import check_fp32
@@ -25,7 +26,9 @@ def test_the_kernel_is_what_is_tested() -> None:
         assert served_by("rrgkern::policy_loss_fwd", "cpu").startswith("triton")
 
 
-@pytest.mark.parametrize(("spec", "data"), CASES, ids=[name_of(spec) for spec, _ in CASES])
+@pytest.mark.parametrize(
+    ("spec", "data"), first_of(CASES, 12), ids=[name_of(spec) for spec, _ in CASES]
+)
 def test_fp64_equals_the_reference(spec: PolicyLoss, data: Batch) -> None:
     served = policy_loss_fwd(*data.arguments(spec))
     expected = policy_loss_reference(*data.arguments(spec))
@@ -34,7 +37,7 @@ def test_fp64_equals_the_reference(spec: PolicyLoss, data: Batch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "data"), FP32_CASES, ids=[name_of(spec) for spec, _ in FP32_CASES]
+    ("spec", "data"), first_of(FP32_CASES, 10), ids=[name_of(spec) for spec, _ in FP32_CASES]
 )
 def test_fp32_is_as_close_to_the_truth_as_eager(spec: PolicyLoss, data: Batch) -> None:
     check_fp32(spec, data, policy_loss_fwd(*data.to(torch.float32).arguments(spec)))
@@ -48,6 +51,7 @@ def test_fp32_over_several_blocks() -> None:
         check_fp32(spec, data, policy_loss_fwd(*data.to(torch.float32).arguments(spec)))
 
 
+@pytest.mark.product
 def test_two_runs_are_bitwise_equal() -> None:
     data = batch(5, dtype=torch.float32, lengths=(300, 1, 259))
     for level in ("token", "sequence"):
@@ -60,7 +64,7 @@ def test_two_runs_are_bitwise_equal() -> None:
 
 @pytest.mark.parametrize("surrogate", ["clip", "vespo"])
 @pytest.mark.parametrize("serve", [policy_loss_fwd, policy_loss_reference])
-@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf, 1e30])
+@pytest.mark.parametrize("poison", [torch.nan, *more(torch.inf, -torch.inf, 1e30)])
 def test_nothing_at_a_masked_position_changes_a_bit(serve, poison: float, surrogate: str) -> None:
     spec = PolicyLoss(surrogate=surrogate, beta=0.1, entropy_coef=0.1, kl_ratio_weight=True)
     data = batch(2, dtype=torch.float32, per_token=True)
@@ -97,9 +101,13 @@ def test_all_masked(serve) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [SPREAD, PolicyLoss(ratio_level="sequence"), PolicyLoss(surrogate="vespo", beta=0.1)]
+    "spec",
+    [
+        PolicyLoss(ratio_level="sequence"),
+        *more(SPREAD, PolicyLoss(surrogate="vespo", beta=0.1)),
+    ],
 )
-@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("given", [True, *more(False)])
 def test_opcheck(spec: PolicyLoss, given: bool) -> None:
     data = batch(1, dtype=torch.float32)
     if not given:

@@ -13,6 +13,7 @@ from rrgkern import PreferencePairs, preference_advantages, preference_loss
 from rrgkern.dispatch import served_by
 from rrgkern.preference_loss.op import preference_loss_bwd, preference_loss_fwd
 from rrgkern.preference_loss.reference import METRICS
+from tests.products import more
 from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.preference_loss.cases import Batch, batch, reference
@@ -203,7 +204,7 @@ def loss_of(data: Batch) -> Tensor:
     return preference_loss_fwd(*data.arguments())[0]
 
 
-@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("masked", [True, *more(False)])
 def test_opcheck(masked: bool) -> None:
     data = batch(1, masked=masked)
     logps, *others = data.arguments(torch.float32)
@@ -212,22 +213,6 @@ def test_opcheck(masked: bool) -> None:
         preference_loss_bwd,
         (torch.tensor(2.0, device=DEVICE), torch.randn(7, device=DEVICE)),
     )
-
-
-def test_compiles_into_one_graph() -> None:
-    data = batch(8)
-    logps = data.logps.clone().requires_grad_()
-
-    def loss(logps: Tensor, ref: Tensor) -> Tensor:
-        out = preference_loss(logps, ref, data.offsets, data.pairs, **data.options())
-        return out.loss + out.metrics["margin"]
-
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    for seed in (1, 2):
-        ref = batch(seed).ref[: len(logps)]
-        (expected,) = torch.autograd.grad(loss(logps, ref), logps)
-        (actual,) = torch.autograd.grad(compiled(logps, ref), logps)
-        assert torch.equal(actual, expected)
 
 
 COUNT = """

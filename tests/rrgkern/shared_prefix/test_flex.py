@@ -135,6 +135,7 @@ def test_the_mask_goes_to_the_batchs_device_and_needs_a_place() -> None:
         shared_prefix_block_mask(pack([], None))
 
 
+@pytest.mark.product
 @pytest.mark.skipif(DEVICE == "cuda", reason="compiles a dozen kernels")
 def test_as_many_variants_are_compiled_as_a_run_meets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four shapes (one row or more, one block or more) in three dtypes; PyTorch stops at eight."""

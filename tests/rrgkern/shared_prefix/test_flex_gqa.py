@@ -20,6 +20,7 @@ from rrgkern.shared_prefix import (
     shared_prefix_block_mask,
     shared_prefix_flex_attention,
 )
+from tests.products import more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.shared_prefix.eager_flex import uncompiled
 from tests.rrgkern.shared_prefix.test_attention import pack, scored
@@ -87,8 +88,10 @@ THREE_LENGTHS = (
 )
 
 
-@RATIOS
-@pytest.mark.parametrize("sizes", THREE_LENGTHS, ids=["256", "384", "512"])
+@pytest.mark.parametrize("heads", [(16, 2), *more((28, 4))], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [THREE_LENGTHS[2], *more(*THREE_LENGTHS[:2])], ids=["512", "256", "384"]
+)
 def test_the_uncompiled_form(
     sizes: list[tuple[int, list[int]]], heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from rrgkern.policy_loss.from_logits.op import (
 )
 from rrgkern.policy_loss.from_logits.reference import from_logits_reference
 from rrgkern.policy_loss.reference import METRICS
+from tests.products import more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, Problem, arguments, problem
 
@@ -46,7 +47,11 @@ def produced(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize("spec", [EVERYTHING, *COMPOSED.values()], ids=["fused", *COMPOSED])
+@pytest.mark.parametrize(
+    "spec",
+    [EVERYTHING, COMPOSED["sequence"], *more(*list(COMPOSED.values())[1:])],
+    ids=["fused", *COMPOSED],
+)
 def test_gradients_carry_the_upstream_gradient(spec: PolicyLoss, inplace: bool) -> None:
     given = problem(0, dtype=torch.float64)
     want = from_logits_reference(*arguments(given, spec))
@@ -255,21 +260,6 @@ def test_the_entropy_is_reported_when_asked_for() -> None:
     plain, watched = call(given, PolicyLoss()), call(given, PolicyLoss(), entropy=True)
     assert torch.equal(plain.loss, watched.loss)
     assert plain.metrics["entropy"] == 0 and watched.metrics["entropy"] > 0
-
-
-@pytest.mark.parametrize("spec", [EVERYTHING, COMPOSED["sequence"]], ids=["fused", "composed"])
-def test_compiles_into_one_graph(spec: PolicyLoss) -> None:
-    given = problem(9)
-
-    def step(leaf: Tensor, temperature: float) -> Tensor:
-        return call(given, spec, logits=leaf * 1, temperature=temperature, inplace=True).loss * 2
-
-    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
-    for temperature in (0.7, 1.3):
-        leaf = given.logits.detach().clone().requires_grad_()
-        (expected,) = torch.autograd.grad(step(leaf, temperature), leaf)
-        (actual,) = torch.autograd.grad(compiled(leaf, temperature), leaf)
-        assert torch.equal(actual, expected)
 
 
 def test_opcheck() -> None:

@@ -9,6 +9,7 @@ import torch
 
 from rrgkern import PolicyLoss
 from rrgkern.policy_loss.reference import METRICS
+from tests.products import more
 from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, Problem, check, problem
 from tests.rrgkern.policy_loss.from_logits.test_kernel import compiled_cpu, in_place, through_op
 
@@ -30,14 +31,14 @@ def spread(vocabulary: int = 64, seed: int = 0) -> torch.Tensor:
 
 
 @kernels
-@pytest.mark.parametrize("offset", [-120.0, 90.0, -3e4])
+@pytest.mark.parametrize("offset", [90.0, *more(-120.0, -3e4)])
 def test_an_offset_common_to_all_logits(kernel, offset: float) -> None:
     given = on_policy(spread() + offset, temperature=1.0)
     check(kernel(given, BONUS), given, BONUS)
 
 
 @kernels
-@pytest.mark.parametrize("margin", [20.0, 80.0])
+@pytest.mark.parametrize("margin", [20.0, *more(80.0)])
 @pytest.mark.parametrize("on_target", [True, False])
 def test_collapsed_softmax(kernel, margin: float, on_target: bool) -> None:
     given = on_policy(spread(), temperature=1.0)
@@ -70,7 +71,7 @@ def test_ties_of_the_largest(kernel) -> None:
 
 
 @kernels
-@pytest.mark.parametrize("temperature", [1e-6, 1e-3, 1e3, 1e6])
+@pytest.mark.parametrize("temperature", [1e-6, 1e6, *more(1e-3, 1e3)])
 def test_temperatures_that_saturate(kernel, temperature: float) -> None:
     given = on_policy(spread(), temperature=temperature)
     check(kernel(given, PolicyLoss()), given, PolicyLoss())
@@ -87,7 +88,7 @@ def test_the_ends_of_the_temperatures_make_no_nan(kernel, temperature: float) ->
 
 
 @kernels
-@pytest.mark.parametrize("far", [95.0, -95.0, math.inf, -math.inf])
+@pytest.mark.parametrize("far", [95.0, -math.inf, *more(-95.0, math.inf)])
 def test_far_ratios(kernel, far: float) -> None:
     given = on_policy(spread())
     logps = torch.log_softmax(given.logits.double() / given.temperature, -1)
@@ -114,7 +115,7 @@ def test_an_impossible_target_keeps_its_gradient(kernel) -> None:
 
 
 @pytest.mark.parametrize("kernel", [through_op, in_place, compiled_cpu])
-@pytest.mark.parametrize("broken", ["nan", "all -inf", "+inf", "+inf at the target"])
+@pytest.mark.parametrize("broken", ["all -inf", "+inf at the target", *more("nan", "+inf")])
 def test_a_broken_scored_row_is_never_hidden(kernel, broken: str) -> None:
     given = on_policy(spread())
     logits = given.logits.clone()

@@ -16,6 +16,7 @@ from rrgkern.policy_loss.from_logits.op import (
 )
 from rrgkern.policy_loss.inputs import LogitsInputs
 from rrgkern.policy_loss.reference import METRICS
+from tests.products import first_of, more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import name_of
 from tests.rrgkern.policy_loss.from_logits.cases import (
@@ -70,7 +71,9 @@ def test_the_kernel_is_what_is_tested() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "options"), CASES, ids=[f"{i}-{name_of(spec)}" for i, (spec, _) in enumerate(CASES)]
+    ("spec", "options"),
+    first_of(CASES, 6),
+    ids=[f"{i}-{name_of(spec)}" for i, (spec, _) in enumerate(CASES)],
 )
 def test_variants(spec: PolicyLoss, options: dict[str, bool]) -> None:
     for kernel in (through_op, compiled_cpu):
@@ -96,7 +99,9 @@ def test_two_loads_ahead_give_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -
 
 
 @kernels
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, *more(torch.float64, torch.float32, torch.float16)]
+)
 def test_dtypes(kernel, dtype: torch.dtype) -> None:
     for vocabulary in (1, 2, 515):
         given = problem(3, vocabulary, dtype=dtype)
@@ -104,14 +109,14 @@ def test_dtypes(kernel, dtype: torch.dtype) -> None:
 
 
 @kernels
-@pytest.mark.parametrize("vocabulary", [32001, 151665, 151936])
+@pytest.mark.parametrize("vocabulary", [32001, *more(151665, 151936)])
 def test_real_vocabularies(kernel, vocabulary: int) -> None:
     given = problem(4, vocabulary, dtype=torch.bfloat16, lengths=(2, 0, 1))
     given = given._replace(data=given.data.changed(mask=None))
     check(kernel(given, EVERYTHING), given, EVERYTHING)
 
 
-@pytest.mark.parametrize("spec", [EVERYTHING, PolicyLoss()])
+@pytest.mark.parametrize("spec", [EVERYTHING, *more(PolicyLoss())])
 def test_in_place_gives_the_same_bits(spec: PolicyLoss) -> None:
     given = problem(5, 700, dtype=torch.bfloat16)
     for got, want in zip(in_place(given, spec), through_op(given, spec), strict=True):
@@ -124,6 +129,7 @@ def test_in_place_gives_the_same_bits(spec: PolicyLoss) -> None:
         assert torch.equal(got, want)
 
 
+@pytest.mark.product
 def test_two_runs_are_bitwise_equal() -> None:
     given = problem(6, 900, dtype=torch.bfloat16)
     for first, second in zip(*(through_op(given, EVERYTHING) for _ in range(2)), strict=True):
@@ -131,7 +137,7 @@ def test_two_runs_are_bitwise_equal() -> None:
 
 
 @pytest.mark.parametrize("kernel", [through_op, in_place, compiled_cpu])
-@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("poison", [torch.nan, *more(torch.inf, -torch.inf)])
 def test_nothing_at_a_masked_row_changes_a_bit(kernel, poison: float) -> None:
     given = problem(7, 60, per_token=True)
     hidden = ~given.data.mask
@@ -165,7 +171,7 @@ def test_a_row_without_coefficient_is_not_read_for_its_gradient(kernel) -> None:
 
 
 @kernels
-@pytest.mark.parametrize("layout", ["shifted", "transposed", "every other", "[B, L, V]"])
+@pytest.mark.parametrize("layout", ["shifted", *more("transposed", "every other", "[B, L, V]")])
 def test_layouts_are_read_where_they_lie(kernel, layout: str) -> None:
     flat = problem(9, 96, lengths=(4, 4), mask=False)
     wide = 3 * torch.randn(2, 5, 192, device=flat.logits.device)
@@ -211,6 +217,7 @@ def test_all_masked() -> None:
         assert outcome.loss == 0 and (outcome.metrics == 0).all() and (outcome.gradient == 0).all()
 
 
+@pytest.mark.product
 def test_many_sequences_are_counted_over_several_steps() -> None:
     # A program counts 256 offsets at a time for rows as short as these.
     lengths = tuple(int(i % 7 == 3) for i in range(600))
