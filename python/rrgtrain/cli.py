@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from rrgclinical.common.errors import bad_word, odd_text
+from rrgclinical.common.errors import bad_word, cause_line, odd_text
 from rrgtrain.commands import COMMANDS
 from rrgtrain.commands.command import Command
 from rrgtrain.ending import reported
@@ -80,10 +80,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser().print_help(sys.stderr)
             return 2
         try:
-            return _run(understood(words))
+            options = understood(words)
         except SystemExit:  # --help and --version print and end
             _printed(0)
             raise
+        try:
+            return _run(options)
+        except SystemExit as error:  # of a function of one's own: no end of a command
+            raise UserError(
+                f"code that this command ran called exit: {cause_line(error)}; let it raise an "
+                "error instead"
+            ) from error
 
     return reported(command, ends_process=arguments is None)
 

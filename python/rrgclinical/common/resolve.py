@@ -35,9 +35,10 @@ def resolve(
         raise UserError(f"{unknown}, or your own as package.module:function")
     try:
         imported = importlib.import_module(module)
-    except (ImportError, SyntaxError) as error:
+    except (ImportError, SyntaxError, SystemExit) as error:
+        reason = "it calls exit" if isinstance(error, SystemExit) else error
         raise UserError(
-            f"{setting}: {module} cannot be imported ({error}); "
+            f"{setting}: {module} cannot be imported ({reason}); "
             "repair it, or put its folder on PYTHONPATH"
         ) from error
     value = getattr(imported, function, None)
@@ -100,5 +101,5 @@ def call(function: Callable[..., Any], setting: str, mend: str, *arguments: Any)
         return function(*arguments)
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"{setting} failed: {cause_line(error)}; {mend}") from error

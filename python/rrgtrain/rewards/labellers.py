@@ -41,7 +41,7 @@ class SpreadLabeller:
             own = self.labeller.label(ranks.shard(texts), keep=keep)
         except Stopped:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RewardError(f"labels of reports cannot be read: {cause_line(error)}") from error
         parts = [list(part) for part in ranks.gather(own)]
         rows = dict(zip(texts, ranks.unshard(parts), strict=True))

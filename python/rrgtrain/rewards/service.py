@@ -257,7 +257,7 @@ class RewardService:
         for name, read in list(self._readings.items()):
             try:
                 batch.of_references(name, read)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise RewardError(f"reading {name} failed: {cause_line(error)}") from error
 
     def _batch(
@@ -343,7 +343,7 @@ class RewardService:
                 "the run is resumed, unless the model is changed or "
                 "reward.judge.unreadable=leave_out is set"
             ) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RewardError(f"reward term {name} failed: {cause_line(error)}") from error
         finally:
             self.spending.save()
