@@ -13,6 +13,9 @@ def _words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("start", metavar="MODEL", help="checkpoint directory or hub name")
     add_settings(parser, "settings (see `rrgtrain keys`)")
     parser.add_argument("--recipe", default=RECIPE, help=f"name or YAML file; default: {RECIPE}")
+    parser.add_argument(
+        "--step", action="store_true", help="train one step at the longest lengths; print its peak"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -20,10 +23,16 @@ def _run(options: argparse.Namespace) -> int:
     from rrgtrain.commands.started import recipe_of
     from rrgtrain.run.model_check import REFUSED, check_model
 
-    is_refused = False
-    for line in check_model(recipe_of(options)):
+    recipe, is_refused = recipe_of(options), False
+    for line in check_model(recipe):
         print(one_line(line), flush=True)
         is_refused |= REFUSED in line
+    if options.step and not is_refused:
+        from rrgtrain.plan import stage_of
+        from rrgtrain.run.step_check import measure_step
+
+        for line in measure_step(recipe, stage_of(options.recipe, recipe.rl.algorithm)):
+            print(one_line(line), flush=True)
     return int(is_refused)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 
 from rrgtrain.commands.command import Command, add_json
 from rrgtrain.errors import UserError
@@ -32,9 +33,10 @@ def _run(options: argparse.Namespace) -> int:
         as_table,
         machine_of,
         plan_stage,
-        require_fit,
         stage_of,
+        verdict,
     )
+    from rrgtrain.run.room import idle_ranks
     from rrgtrain.schema import Recipe
     from rrgtrain.train.engines import find_engine
 
@@ -49,15 +51,20 @@ def _run(options: argparse.Namespace) -> int:
         find_layers(recipe.rl.algorithm)  # nor is an algorithm that there is none of
     setup = Setup.of(recipe, machine, options.gpus)
     planned = plan_stage(setup, stage)
-    text = as_json(setup, planned) if options.json else as_table(setup, planned)
+    fits, line = verdict(setup, planned, host)
+    if options.json:
+        text = as_json(setup, planned, fits, line)
+    else:
+        text = as_table(setup, planned, line)
     print(hidden(text), flush=True)
-    require_fit(setup, planned, host)
-    return 0
+    if idle := idle_ranks(getattr(recipe, stage), options.gpus):
+        warnings.warn(idle, stacklevel=2)
+    return 0 if fits else 2
 
 
 COMMAND = Command(
     "plan",
-    "print what a run will need, before it: memory, disk, tokens, seconds",
+    "print what a run will hold, before it: state, checkpoints, disk",
     _words,
     _run,
     recipe="editgrpo",

@@ -10,8 +10,7 @@ from transformers import Qwen2_5_VLConfig
 from rrgclinical.common import json_reader
 from rrgpolicy.model.load import base_of_adapter, fetch, read_config
 from rrgpolicy.model.tiny import SPECIAL_TOKENS, TinyConfig, model_config
-from rrgtrain.plan.built import read_sizes
-from rrgtrain.plan.sizes import Sizes
+from rrgtrain.plan.sizes import Sizes, read_sizes
 from rrgtrain.schema import LoraSettings, PolicySettings
 
 _TOWER = {

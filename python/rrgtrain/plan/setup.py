@@ -9,27 +9,13 @@ from pathlib import Path
 
 from rrgtrain.errors import UserError
 from rrgtrain.plan.known import lora_rank, sizes_of
-from rrgtrain.plan.machine import Machine, Rates
-from rrgtrain.plan.memory import FP32, Mode
+from rrgtrain.plan.machine import Machine
 from rrgtrain.plan.sizes import Sizes, Weight, elements
+from rrgtrain.plan.state import FP32
 from rrgtrain.schema import Recipe
 
 GPUS_PER_NODE = 8
 """Ranks that share a node's memory and disk."""
-
-AT_MOST = "at most"
-"""Note of a limit that a run may stay below."""
-ESTIMATED = "estimated"
-"""Note of what follows from a model's widths, and was held against no run of such a model."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Bytes of one part, by phase; `note` says if they are unmeasured, or a limit."""
-
-    name: str
-    bytes: dict[str, int]
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,21 +26,18 @@ class Setup:
     sizes: Sizes
     machine: Machine
     ranks: int
-    rates: Rates
     node: int | None = None
     """Ranks of a node; None divides them evenly over nodes of at most `GPUS_PER_NODE`."""
 
     @classmethod
-    def of(cls, recipe: Recipe, machine: Machine, ranks: int = 1, **options: object) -> Setup:
+    def of(cls, recipe: Recipe, machine: Machine, ranks: int = 1) -> Setup:
         """Look the model up; UserError as `sizes_of`."""
         if ranks < 1:
             raise UserError(f"--gpus {ranks}; a run has at least one")
-        rates = options.pop("rates", Rates())
         asked = recipe.scale.shard
         if asked is not None and ranks % asked:
             raise UserError(f"scale.shard={asked} does not divide {ranks} GPUs; use one that does")
-        sizes = sizes_of(recipe.policy)
-        return cls(recipe, sizes, machine, ranks, rates, **options)  # type: ignore[arg-type]
+        return cls(recipe, sizes_of(recipe.policy), machine, ranks)
 
     @property
     def compute(self) -> int:
@@ -65,14 +48,6 @@ class Setup:
     def lora(self) -> int:
         """Rank of the adapter, 0 without one."""
         return lora_rank(self.recipe.policy)
-
-    @property
-    def sharing(self) -> str:
-        """Say how prompts are shared: as the recipe names, else as the probe will find."""
-        named = self.recipe.policy.sharing
-        if named != "auto":
-            return named
-        return "cache" if self.sizes.by_cache else "row"
 
     @property
     def by_shards(self) -> bool:
@@ -97,33 +72,13 @@ class Setup:
         return self.recipe.scale.shard or self.here
 
     def weights(self, stage: str) -> list[Weight]:
-        """The parameters as the stage trains them."""
+        """List the parameters as the stage trains them."""
         settings = self.recipe
         return self.sizes.weights(
             lora=self.lora,
             freeze_vision=settings.policy.freeze_vision,
             train=settings.sft.train if stage == "sft" else "all",
             compute=self.compute,
-        )
-
-    def mode(self, stage: str) -> Mode:
-        """Say how the policy computes in a stage."""
-        policy, recipe = self.recipe.policy, self.recipe
-        oracle = "orapo" in recipe.rl.algorithm.split("+")
-        dropout = policy.lora.dropout > 0
-        sharded = self.ranks > 1 or self.compute != FP32
-        frozen = policy.freeze_vision or self.lora > 0
-        return Mode(
-            self.compute,
-            policy.gradient_checkpointing,
-            self.machine.cuda,
-            self.lora,
-            dropout,
-            sharded,
-            frozen and policy.vision_cache_mib > 0,
-            # of an update with dropout they are not those that the sampler is held against
-            loss_alone=stage == "rl" and not oracle and self.lora > 0 and dropout,
-            sharing=self.sharing,
         )
 
 

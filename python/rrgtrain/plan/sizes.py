@@ -1,19 +1,26 @@
-"""Hold the sizes of a model: its parameters by part, its widths, its cache."""
+"""List a model's parameters by part, from the model itself built on the meta device."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
-from rrgtrain.plan.kept import Kept
+import torch
+import transformers
+from torch import nn
 
-TOWER = ("patches", "block", "merger")
+from rrgclinical.common import json_reader
+from rrgpolicy.model.backbone import Backbone
+from rrgpolicy.model.kinds import architecture
 
 
 @dataclass(frozen=True)
 class Weight:
-    """One parameter: `part` is embedding, layer, norm, head, patches, block, merger or adapter."""
+    """One parameter: `part` is tower, layer, root (whatever else there is) or adapter."""
 
     part: str
     shape: tuple[int, ...]
@@ -27,60 +34,18 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Text:
-    """Sizes of a decoder; `head_width` is that of one attention head.
-
-    inner: width of what a token meets in a layer's MLP, of `experts` the `chosen` ones.
-    """
-
-    width: int
-    inner: int
-    layers: int
-    heads: int
-    key_heads: int
-    head_width: int
-    vocabulary: int
-    tied: bool
-    experts: int = 0
-    chosen: int = 0
-
-
-@dataclass(frozen=True)
-class Vision:
-    """Sizes of a vision tower; blocks see `window`² patches, `full` of them all.
-
-    patch_values: numbers of a patch of pixels. patch: its side in pixels. merge: patches a side
-    that one token stands for, where images are cut by a grid; else None.
-    """
-
-    width: int
-    inner: int
-    layers: int
-    heads: int
-    patch_values: int
-    patch: int
-    merge: int | None
-    window: int
-    full: int
-
-
-@dataclass(frozen=True)
 class Sizes:
-    """Sizes of a model; one of text has no `vision`.
+    """Sizes of a model.
 
     listed: every parameter, a tied one once. adapted: (out, in) of the modules that take an
-    adapter. caches: what transformers' cache keeps of a sequence, layer by layer. packed: bytes and
-    FLOPs are held against runs of such a model; those of others are estimates from its widths.
-    by_cache: prompts are shared by a prefix cache, as layers with a state need it.
+    adapter. layers: of the decoder. packed: an engine is sent no tower, whose images are embedded
+    here.
     """
 
-    text: Text
-    vision: Vision | None
     listed: tuple[Weight, ...]
     adapted: tuple[tuple[int, int], ...]
-    caches: tuple[Kept, ...]
+    layers: int
     packed: bool
-    by_cache: bool
 
     def weights(
         self, *, lora: int = 0, freeze_vision: bool = False, train: str = "all", compute: int = 4
@@ -92,7 +57,7 @@ class Sizes:
         """
         weights = []
         for weight in self.listed:
-            tower = weight.part in TOWER
+            tower = weight.part == "tower"
             frozen = bool(lora) or (tower and freeze_vision)
             trained = not frozen and (tower or train == "all")
             weights.append(Weight(weight.part, weight.shape, trained, compute if frozen else 4))
@@ -100,22 +65,41 @@ class Sizes:
             weights += [Weight("adapter", (lora, columns)), Weight("adapter", (rows, lora))]
         return weights
 
-    def matrices(self, part: str) -> list[int]:
-        """Count the numbers of each matrix that a token meets: of experts, its own."""
-        text = self.text
-        return [
-            w.elements * text.chosen // text.experts
-            if len(w.shape) == 3 and w.shape[0] == text.experts
-            else w.elements
-            for w in self.listed
-            if w.part == part and len(w.shape) > 1
-        ]
-
-    def cache_bytes(self, tokens: float, compute: int) -> int:
-        """Bytes of a cache of one sequence: windows keep their last tokens, states their own."""
-        return round(sum(layer.bytes(tokens, compute) for layer in self.caches))
-
 
 def elements(weights: Iterable[Weight], *parts: str) -> int:
     """Count the numbers of the named parts, of all without a name."""
     return sum(w.elements for w in weights if not parts or w.part in parts)
+
+
+def read_sizes(config: Any) -> Sizes:
+    """Read the sizes of the model that transformers builds from its configuration."""
+    kind: Any = type(config)  # mypy takes a type for unhashable
+    return _read(kind, config.to_json_string())
+
+
+@lru_cache(maxsize=64)
+def _read(kind: Any, written: str) -> Sizes:
+    config = kind.from_dict(json_reader.parse(written, dict))
+    with torch.device("meta"):
+        model = getattr(transformers, str(architecture(config)))(config).eval()
+    backbone = Backbone(model=model, device=torch.device("meta"), pad_id=0)
+    linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+    targets = backbone.family.lora_targets(model)
+    if isinstance(targets, str):  # a pattern
+        targets = [name for name in linear if re.fullmatch(targets, name)]
+    return Sizes(
+        listed=tuple(_listed(backbone)),
+        adapted=tuple((m.out_features, m.in_features) for m in map(linear.__getitem__, targets)),
+        layers=len(backbone.language_model.layers),
+        packed=backbone.family.packed,
+    )
+
+
+def _listed(backbone: Backbone) -> Iterator[Weight]:
+    """List every parameter once, a head that is the embedding as embedding."""
+    tower = {id(parameter) for _, parameter in backbone.eyes()}
+    layers = {id(parameter) for parameter in backbone.language_model.layers.parameters()}
+    for parameter in backbone.backbone.parameters():
+        key = id(parameter)
+        part = "tower" if key in tower else "layer" if key in layers else "root"
+        yield Weight(part, tuple(parameter.shape))

@@ -1,0 +1,143 @@
+"""Compare a plan with its machine, and print it: the verdict, then its parts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+
+from rrgtrain.config import replaced
+from rrgtrain.plan.machine import Host
+from rrgtrain.plan.setup import Setup
+from rrgtrain.plan.sizes import elements
+from rrgtrain.plan.stage import PHASES, VLLM_WEIGHTS, Part, StagePlan, plan_stage
+from rrgtrain.run.room import gib
+
+MOST_GPUS = 64
+CHANGES = (
+    *("rollout.sleep=true", "policy.freeze_vision=true", "rl.optimizer=adamw_8bit"),
+    *("rl.beta=0", "policy.lora.rank=64"),
+)
+"""Settings that make state smaller, those first that change a run least."""
+OMITTED = (
+    "Not counted: activations, the sampler's KV cache, images, models that read reports, CUDA's own "
+    "context. One real update measures them: rrgtrain check MODEL --recipe RECIPE --step"
+)
+
+
+def verdict(setup: Setup, plan: StagePlan, host: Host) -> tuple[bool, str]:
+    """Tell whether state, checkpoints and disk have room, and say it in a line.
+
+    What does not fit is a fact; what fits may still lack room for what a step computes.
+    """
+    machine, (phase, need) = setup.machine, plan.peak
+    if not machine.cuda:  # one memory for all processes of the node
+        need = need * plan.here + plan.total("host", "run")
+    place = f"each {machine.name}'s" if machine.cuda else "this machine's"
+    if machine.memory and need > machine.memory:
+        mend = _mend(setup, plan.stage)
+        return False, (
+            f"does not fit: {plan.stage}'s {phase} holds {gib(need)} of state, more than {place} "
+            f"{gib(machine.memory)}; {mend}"
+        )
+    if line := _share_of_vllm(setup, plan):
+        return False, f"does not fit: {line}"
+    rooms = [("the disk's", host.disk, plan.total("disk", "run"), "lower checkpoint.keep")]
+    if machine.cuda:
+        most = max(plan.total("host", each) for each in ("start", "run"))
+        rooms.append(("the host's", host.memory, most, "take more nodes"))
+    for name, have, size, mend in rooms:
+        if have is not None and size > have:
+            return False, f"does not fit: {gib(size)} of {name} {gib(have)} are needed; {mend}"
+    room = f"{place} {gib(machine.memory)}" if machine.memory else "a memory that is not known"
+    return True, f"fits: {plan.stage}'s state takes {gib(need)} of {room} ({phase})"
+
+
+def _share_of_vllm(setup: Setup, plan: StagePlan) -> str:
+    """Say that vLLM's share does not hold the weights that it is sent; "" where it does."""
+    served = next((max(p.bytes.values()) for p in plan.device if p.name == VLLM_WEIGHTS), 0)
+    have, memory = setup.machine.memory, setup.recipe.rollout.memory
+    if not have or served <= memory * have:
+        return ""
+    return (
+        f"rollout.memory={memory:g} gives vLLM {gib(memory * have)}, and its weights take "
+        f"{gib(served)}; raise it beyond {math.ceil(100 * served / have) / 100:g}"
+    )
+
+
+def _mend(setup: Setup, stage: str) -> str:
+    """Name the first change that makes the state fit."""
+    have = setup.machine.memory
+    for change in CHANGES:
+        key, _, text = change.partition("=")
+        section, _, name = key.partition(".")
+        recipe = setup.recipe
+        part = getattr(recipe, section)
+        value = json.loads(text) if text[0] in "0123456789tf" else text
+        if "." in name:
+            inner, _, last = name.partition(".")
+            name, value = inner, dataclasses.replace(getattr(part, inner), **{last: value})
+        changed = replaced(recipe, **{section: dataclasses.replace(part, **{name: value})})
+        tried = dataclasses.replace(setup, recipe=changed)
+        if plan_stage(tried, stage).peak[1] <= have:
+            return f"{change} would"
+    ranks = setup.ranks
+    while setup.machine.cuda and (ranks := 2 * ranks) <= MOST_GPUS:
+        if plan_stage(dataclasses.replace(setup, ranks=ranks), stage).peak[1] <= have:
+            return f"{ranks} GPUs would"
+    return "take a larger machine"
+
+
+def as_table(setup: Setup, plan: StagePlan, line: str) -> str:
+    """Lay a plan out for a terminal, its verdict first."""
+    weights, device = setup.weights(plan.stage), "GPU" if setup.machine.cuda else "process"
+    trained = elements(w for w in weights if w.trained)
+    return "\n".join(
+        [
+            line,
+            "",
+            f"{setup.recipe.policy.path}: {elements(weights) / 1e6:,.1f} M parameters, "
+            f"{trained / 1e6:,.1f} M train in {plan.stage}; {setup.ranks} x {setup.machine.name}",
+            "",
+            *_parts(f"memory of each {device}", plan.device, PHASES),
+            "",
+            *_parts("memory of a node", plan.host, ("start", "run")),
+            "",
+            *_parts("disk", plan.disk, ("run",)),
+            "",
+            *OMITTED.replace(". ", ".\n").splitlines(),
+        ]
+    )
+
+
+def _parts(title: str, parts: list[Part], phases: Sequence[str]) -> list[str]:
+    used = [p for p in phases if any(part.bytes.get(p) for part in parts)]
+    rows = [[title, *used]]
+    for part in parts:
+        cells = [gib(part.bytes[p]) if part.bytes.get(p) else "-" for p in used]
+        rows.append([f"  {part.name}", *cells])
+    rows.append(["  in all", *(gib(sum(p.bytes.get(u, 0) for p in parts)) for u in used)])
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
+
+
+def as_json(setup: Setup, plan: StagePlan, fits: bool, line: str) -> str:
+    """Write a plan as JSON: the verdict, and bytes by part and phase."""
+    parts = {
+        name: [dataclasses.asdict(part) for part in getattr(plan, name)]
+        for name in ("device", "host", "disk")
+    }
+    whole = {
+        "fits": fits,
+        "verdict": line,
+        "policy": setup.recipe.policy.path,
+        "parameters": elements(setup.weights(plan.stage)),
+        "ranks": setup.ranks,
+        "machine": dataclasses.asdict(setup.machine),
+        "stage": plan.stage,
+        **parts,
+    }
+    return json.dumps(whole, indent=1)
