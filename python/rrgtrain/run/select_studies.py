@@ -203,9 +203,9 @@ def _sample(
             return _read([train[i] for i in batch], reports, rewards)
 
         def keep(records: list[Record]) -> None:
-            for record in records if file is not None else ():
-                file.add(record.study, record, asdict(record))
             if file is not None:
+                for record in records:
+                    file.add(record.study, record, asdict(record))
                 file.sync()
             bar.advance(len(records))
 
