@@ -137,11 +137,11 @@ sanitize: $(VENV)/.installed-dev
 	RRGKERN_CXXFLAGS="$(SANITIZE) -g -O1 -fno-omit-frame-pointer" \
 	$(PY) setup.py -q build_ext --build-lib build/sanitize --build-temp build/sanitize/objects
 	LD_PRELOAD="$$($(or $(CXX),g++) -print-file-name=libasan.so) $$($(or $(CXX),g++) -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0 RRGKERN_LIBRARY=build/sanitize/rrgkern/_C.so OMP_NUM_THREADS=1 \
+	ASAN_OPTIONS=detect_leaks=0 RRGKERN_PRODUCTS=1 RRGKERN_LIBRARY=build/sanitize/rrgkern/_C.so OMP_NUM_THREADS=1 \
 	$(PY) -m pytest -q -n $(JOBS) $(SANITIZED)
 	RRGKERN_BUILD=cpu RRGKERN_LDFLAGS=-fsanitize=thread RRGKERN_CXXFLAGS="-fsanitize=thread -w -g -O1" \
 	$(PY) setup.py -q build_ext --build-lib build/threads --build-temp build/threads/objects
-	LD_PRELOAD="$$($(or $(CXX),g++) -print-file-name=libtsan.so)" RRGKERN_LIBRARY=build/threads/rrgkern/_C.so \
+	LD_PRELOAD="$$($(or $(CXX),g++) -print-file-name=libtsan.so)" RRGKERN_PRODUCTS=1 RRGKERN_LIBRARY=build/threads/rrgkern/_C.so \
 	TSAN_OPTIONS="ignore_noninstrumented_modules=1 die_after_fork=0" OMP_NUM_THREADS=1 setarch -R \
 	$(PY) -m pytest -q $(SANITIZED) -k threads
 

@@ -90,8 +90,8 @@ def _group_advantages(h: Tensor, w: Tensor, t: Tensor, _: Tensor, offsets: Tenso
 
 
 DOORS = (
-    *(_token_logps, _policy, _composed, _in_forward),
-    *more(_masked_logps, _head_logps, _one_pass, _recompute, _frozen_head),
+    *(_token_logps, _in_forward),
+    *more(_policy, _composed, _masked_logps, _head_logps, _one_pass, _recompute, _frozen_head),
     *more(_preference, _group_advantages),
 )
 

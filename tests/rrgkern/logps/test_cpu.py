@@ -19,6 +19,7 @@ from rrgkern.logps import csrc_launch
 from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES, fwd
 from rrgkern.logps.inputs import FromLogits
 from rrgkern.logps.reference import softmax_stats_reference
+from tests.products import more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.isas import ISAS
 from tests.rrgkern.logps.from_logits_oracle import Problem, check, problem
@@ -31,7 +32,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=ISAS)
+@pytest.fixture(params=[ISAS[-1], *more(*ISAS[:-1])])
 def isa(request, monkeypatch) -> str:
     monkeypatch.setenv("RRGKERN_CPU", request.param)
     assert csrc.load().cpu_isa() == request.param

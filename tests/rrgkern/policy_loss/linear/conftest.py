@@ -17,6 +17,7 @@ from rrgkern.policy_loss import op as policy_op
 from rrgkern.policy_loss.linear import autograd, op, triton_kernels
 from rrgkern.policy_loss.linear.inputs import LinearInputs
 from rrgkern.policy_loss.reference import policy_loss_reference
+from tests.products import more
 from tests.rrgkern.device import DEVICE
 
 TILING = Tiling(columns=128, elements=128 * 8)
@@ -41,7 +42,7 @@ def shrink_triton(monkeypatch) -> None:
     monkeypatch.setattr(triton_kernels, "PLAN", plan._replace(tiles=tiles, held=HELD))
 
 
-@pytest.fixture(params=["triton", "torch", "csrc", "csrc, whole rows"])
+@pytest.fixture(params=["triton", "torch", "csrc", *more("csrc, whole rows")])
 def kernel(request, monkeypatch, small_tiles) -> str:
     """Choose the kernel that serves the ops during the test; on CUDA tensors Triton does.
 
