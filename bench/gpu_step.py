@@ -169,7 +169,7 @@ def updates(run: Path) -> list[dict[str, float]]:
 
 
 def planned(options: argparse.Namespace) -> dict[str, float]:
-    """Return what `rrgtrain plan` says of these settings: the peak and the seconds by phase.
+    """Return the state that `rrgtrain plan` counts of these settings, in MiB.
 
     Of the whole model on a card that a plan knows; else nothing.
     """
@@ -179,8 +179,7 @@ def planned(options: argparse.Namespace) -> dict[str, float]:
         return {}
     recipe = load_config(Recipe, RECIPE, settings(options))
     plan = plan_stage(Setup.of(recipe, machine_of(card)), "rl")
-    seconds = {f"plan/seconds/{name}": value for name, value in plan.seconds.items()}
-    return {"plan/peak_mib": plan.peak[1] / 2**20} | seconds
+    return {"plan/state_mib": plan.peak[1] / 2**20}
 
 
 def summary(steps: list[dict[str, float]]) -> dict[str, float]:

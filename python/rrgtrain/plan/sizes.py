@@ -96,7 +96,7 @@ def _read(kind: Any, written: str) -> Sizes:
 
 
 def _listed(backbone: Backbone) -> Iterator[Weight]:
-    """List every parameter once, a head that is the embedding as embedding."""
+    """List every parameter once, a tied one too."""
     tower = {id(parameter) for _, parameter in backbone.eyes()}
     layers = {id(parameter) for parameter in backbone.language_model.layers.parameters()}
     for parameter in backbone.backbone.parameters():

@@ -21,7 +21,7 @@ CHANGES = (
 )
 """Settings that make state smaller, those first that change a run least."""
 OMITTED = (
-    "Not counted: activations, the sampler's KV cache, images, models that read reports, CUDA's own "
+    "Not counted: activations, the sampler's KV cache, images, models that read reports, CUDA's "
     "context. One real update measures them: rrgtrain check MODEL --recipe RECIPE --step"
 )
 

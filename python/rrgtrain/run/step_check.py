@@ -53,9 +53,10 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
                 _ = stages.sft() if stage == "sft" else stages.rl()
             peak, device = peak_memory(policy.device), policy.device.type
     what = "the GPU's allocator" if device == "cuda" else "this process, PyTorch included"
-    lengths = f"reports of {recipe.rl.max_new_tokens} tokens" if stage == "rl" else "one micro-batch"
+    tokens = recipe.rl.max_new_tokens if stage == "rl" else recipe.eval.max_new_tokens
     yield (
-        f"step: one {stage} update of {count} prompts, {images} images each, {lengths}: "
+        f"step: one {stage} update of {count} prompts, {images} images each, "
+        f"reports of {tokens} tokens: "
         f"peak {gib(peak)} of {what}; models that read reports are not counted"
     )
 

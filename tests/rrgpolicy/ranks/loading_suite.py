@@ -16,7 +16,7 @@ from rrgclinical.common.errors import UserError
 from rrgpolicy.model.load import Policy, load_policy
 from rrgpolicy.ranks import ranks, sharding, unread
 from rrgtrain.train.reference import reference_of
-from tests.rrgtrain.plan.tracker import LiveBytes
+from tests.rrgpolicy.ranks.tracker import LiveBytes
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "fp32": {"masters": True},
