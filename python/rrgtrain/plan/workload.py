@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from rrgdata.sources import every_source
 from rrgtrain.plan.images import image_lengths
 from rrgtrain.plan.sizes import Sizes
 from rrgtrain.schema import DataSettings, EditSettings, PolicySettings, Recipe, RlSettings
@@ -20,8 +21,6 @@ REPORT_TOKENS = 150
 """Tokens of a report, where the recipe allows as many."""
 IMAGES = 2
 """Images of a study with all views; an earlier one adds one more."""
-WITHOUT_PRIORS = ("iu_xray", "nih", "open_i", "r2gen_mimic", "rexgradient")
-"""Data sets to which `data.prior=last` adds nothing."""
 RADIOGRAPH = (2544, 3056)
 """Width and height of a radiograph of MIMIC-CXR-JPG, in pixels."""
 
@@ -135,11 +134,12 @@ def images_of(data: DataSettings) -> int:
     if data.each_image:
         return 1
     frontal, phantom = data.images == "frontal", data.phantom
+    layout = every_source().get(data.source)
     own: float = 1 if frontal or data.source == "nih" else IMAGES
     earlier: float = 1
     if data.source == "phantom":
         own, earlier = 1 + phantom.lateral * (not frontal), phantom.prior
-    elif data.prior != "last" or data.source in WITHOUT_PRIORS:
+    elif data.prior != "last" or (layout is not None and not layout.has_priors):
         earlier = 0
     images = math.ceil(own + earlier)
     return images if data.max_images is None else min(images, data.max_images)
