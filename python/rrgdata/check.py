@@ -28,8 +28,9 @@ from rrgdata.images.check import header_notes, image_paths, look_at
 from rrgdata.images.memory import ImageMemory, Verdict
 from rrgdata.images.read import ImageFacts
 from rrgdata.settings import DataSettings
+from rrgdata.sources import every_source
 from rrgdata.sources.guess import guess_source
-from rrgdata.sources.published import PUBLISHED
+from rrgdata.sources.source import Published
 
 BROKEN = 1
 """Exit status of a check that found broken studies."""
@@ -64,9 +65,10 @@ def check_data_set(
     everything = [study for studies in catalogue.studies.values() for study in studies]
     guessed = "" if source else " (guessed from the files; data.source=... names another)"
     print(one_line(f"{layout}{guessed} in {root}"))
-    _show("studies and images that can be used", _sizes(layout, catalogue.studies))
-    if layout in PUBLISHED:
-        print(f"  published: {PUBLISHED[layout].counted}; {PUBLISHED[layout].url}")
+    published = every_source()[layout].published if layout in every_source() else None
+    _show("studies and images that can be used", _sizes(published, catalogue.studies))
+    if published is not None:
+        print(f"  published: {published.counted}; {published.url}")
     _show_lines("left out by rule, and notes", catalogue.lines())
     _show_broken(catalogue.broken, out)
     _show_lines("images", _views(everything) + ([] if images else ["not decoded"]))
@@ -100,15 +102,15 @@ def _decoded(catalogue: Catalogue, root: Path, body_parts: Collection[str]) -> d
     return verdicts
 
 
-def _sizes(source: str, studies: Splits) -> Rows:
+def _sizes(published: Published | None, studies: Splits) -> Rows:
     """Lay the sizes of the splits beside the published ones."""
     sizes = {split: (len(of), len(image_paths(of))) for split, of in studies.items()}
-    published = PUBLISHED[source].sizes if source in PUBLISHED else {}
+    stated = {} if published is None else published.sizes
     rows = [["split", "studies", "published", "images", "published"]]
-    for name in dict.fromkeys([*sizes, *published, "all"]):
+    for name in dict.fromkeys([*sizes, *stated, "all"]):
         parts = list(sizes) if name == "all" else name.split("+")
         held = [sizes.get(part, (0, 0)) for part in parts]
-        of_studies, of_images = published.get(name, (None, None))
+        of_studies, of_images = stated.get(name, (None, None))
         counts = [sum(s for s, _ in held), of_studies, sum(i for _, i in held), of_images]
         rows.append([name, *("-" if n is None else f"{n:,}" for n in counts)])
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -25,32 +25,16 @@ from rrgdata.arrange import (
     one_image_each,
 )
 from rrgdata.catalogue import Catalogue, ReadSettings
+from rrgdata.sources import every_source
+from rrgdata.sources.source import Loader
 
 if TYPE_CHECKING:
     from rrgdata.phantom import PhantomConfig
     from rrgdata.settings import DataSettings
 
-Loader = Callable[[Path, ReadSettings, Catalogue], None]
-
-SOURCES = {
-    "chexpert_plus": "rrgdata.sources.chexpert_plus:load_chexpert_plus",
-    "iu_xray": "rrgdata.sources.iu_xray:load_iu_xray",
-    "mimic_cxr": "rrgdata.sources.mimic_cxr:load_mimic_cxr",
-    "nih": "rrgdata.sources.nih:load_nih",
-    "open_i": "rrgdata.sources.open_i:load_open_i",
-    "padchest_gr": "rrgdata.sources.padchest_gr:load_padchest_gr",
-    "r2gen_mimic": "rrgdata.sources.r2gen_mimic:load_r2gen_mimic",
-    "rexgradient": "rrgdata.sources.rexgradient:load_rexgradient",
-    "table": "rrgdata.sources.own_table:load_table",
-}
-"""Loaders by the layout that they read; a module is imported when it is asked for."""
-OF_ONE_FILE = ("table",)
-"""Layouts whose root may be a file."""
 IMAGES = ("all", "none", "frontal")
 SECTIONS = ("findings", "impression", "both")
 PRIORS = ("none", "last")
-WITH_REPORTS_APART = ("mimic_cxr",)
-"""Layouts that `data.reports` is for."""
 LEFT_OUT = "left_out.jsonl"
 """Where a run keeps the broken studies that `data.skip` left out."""
 
@@ -58,8 +42,8 @@ LEFT_OUT = "left_out.jsonl"
 def load_studies(source: str, root: str | Path, settings: ReadSettings | None = None) -> Catalogue:
     """Load a data set by split, in the order of its own files.
 
-    source: a name of SOURCES, or a loader of one's own as `package.module:function`, which takes
-        root, settings and the catalogue to fill.
+    source: a name of `every_source`, or a loader of one's own as `package.module:function`, which
+        takes root, settings and the catalogue to fill.
     settings: which images and text are read; see `ReadSettings`.
 
     Broken studies are in the catalogue, whose `check` raises for them. Images are not decoded;
@@ -75,15 +59,17 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
         raise UserError(f"sections={settings.sections!r} is unknown; wanted one of {names}")
     if settings.prior not in PRIORS:
         raise UserError(f"prior={settings.prior!r} is unknown; wanted one of {', '.join(PRIORS)}")
-    place, own = Path(root), source not in SOURCES
-    if settings.reports is not None and not own and source not in WITH_REPORTS_APART:
+    place, layout = Path(root), every_source().get(source)
+    if settings.reports is not None and layout is not None and not layout.reports_apart:
+        apart = " or ".join(s.name for s in every_source().values() if s.reports_apart)
         raise UserError(
-            f"data.reports={settings.reports} is for data.source=mimic_cxr, {source} does not read "
+            f"data.reports={settings.reports} is for data.source={apart}, {source} does not read "
             "it; take it off"
         )
-    if not (place.exists() if own or source in OF_ONE_FILE else place.is_dir()):
+    may_be_file = layout is None or layout.may_be_file
+    if not (place.exists() if may_be_file else place.is_dir()):
         kind = "is a file" if place.exists() else "does not exist"
-        what = "the files" if own or source in OF_ONE_FILE else "the directory"
+        what = "the files" if may_be_file else "the directory"
         raise UserError(
             f"{place} {kind}; wanted {what} of the data set (data.root), in the layout of {source}"
         )
@@ -111,12 +97,13 @@ def _uncollected() -> Iterator[None]:
 
 
 def _loader(source: str) -> Loader:
-    unknown = (
-        f"source {source!r} is unknown; {nearest(source, SOURCES)}wanted one of "
-        f"{', '.join(SOURCES)}"
-    )
+    layouts = every_source()
+    if source in layouts:
+        return layouts[source].load
+    names = ", ".join(layouts)
+    unknown = f"source {source!r} is unknown; {nearest(source, layouts)}wanted one of {names}"
     mend = "define it as a function of root, settings and catalogue"
-    return resolve(SOURCES.get(source, source), f"data.source={source}", unknown, mend)
+    return resolve(source, f"data.source={source}", unknown, mend)
 
 
 def _refuse_unknown_views(catalogue: Catalogue) -> None:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from rrgclinical.common.fields import SETTINGS
 from rrgdata.phantom import PhantomConfig
+from rrgdata.sources import every_source
+
+if TYPE_CHECKING:
+    Layout = str
+else:
+    Layout = Literal[("phantom", *every_source())]
 
 
 @dataclass(config=SETTINGS)
 class DataSettings:
     """Choose the studies, and which of them are trained on."""
 
-    source: (
-        Literal[
-            "phantom",
-            "chexpert_plus",
-            "iu_xray",
-            "mimic_cxr",
-            "nih",
-            "open_i",
-            "padchest_gr",
-            "r2gen_mimic",
-            "rexgradient",
-            "table",
-        ]
-        | Annotated[str, Field(pattern=":")]
-    ) = "phantom"
+    source: Layout | Annotated[str, Field(pattern=":")] = "phantom"
     """Data set, by the layout of its files (`rrgdata/README.md`), procedural phantoms, or a loader
     of your own as `package.module:function`."""
     root: str | None = None

@@ -15,22 +15,13 @@ import yaml
 
 from rrgclinical.common.shown import one_line, redacted
 from rrgclinical.common.table import aligned
+from rrgdata.sources import Source, every_source
 from rrgreport.names import phase_name
 from rrgreport.run_files import RunFiles
 from rrgreport.summary import RunSummary
 from rrgreport.table import summary_cells
 
-TERMS = {
-    "phantom": "procedural drawings of this software: no terms, and no patient",
-    "iu_xray": "public (Open-i); cite the source",
-    "open_i": "public (Open-i); cite the source",
-    "nih": "public; cite the source",
-    "mimic_cxr": "PhysioNet's credentialed access; what is made of the data falls under it too",
-    "r2gen_mimic": "PhysioNet's credentialed access; what is made of the data falls under it too",
-    "chexpert_plus": "the agreement of Stanford AIMI",
-    "rexgradient": "the data use agreement on its page at the Hugging Face hub",
-    "padchest_gr": "BIMCV's agreement",
-}
+PHANTOM_TERMS = "procedural drawings of this software: no terms, and no patient"
 NOT_KNOWN = "Not known: the checkpoint did not lie in the directory of a finished run."
 _SHARED = ("policy.lora.rank", "policy.lora.alpha", "policy.dtype", "policy.freeze_vision", "seed")
 _SFT = ("sft.steps", "sft.batch", "sft.lr", "sft.train", *_SHARED)
@@ -160,7 +151,9 @@ def _metrics(run: RunFiles) -> str:
 
 def _licences(data: Mapping[str, Any], base: str | None) -> str:
     source = str(data.get("data.source", "not known"))
-    terms = TERMS.get(source, "its owner's terms")
+    terms = PHANTOM_TERMS if source == "phantom" else Source.terms
+    if source in every_source():
+        terms = every_source()[source].terms
     return _bullets(
         [
             f"base model: {base or 'not named here'}; the licence file beside its weights binds",

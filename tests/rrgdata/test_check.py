@@ -12,9 +12,8 @@ from PIL import Image
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.images import check as images_module
-from rrgdata.load import SOURCES
-from rrgdata.sources.guess import MARKS, guess_source
-from rrgdata.sources.published import PUBLISHED
+from rrgdata.sources import Source, every_source
+from rrgdata.sources.guess import guess_source
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from tests.real_data import REAL
@@ -216,16 +215,19 @@ def test_a_stopped_check_goes_on(
     assert len(again) == 200 - 2 * images_module.CHUNK, "the whole chunks before the 150th"
 
 
-@pytest.mark.parametrize("source", MARKS)
-def test_a_layout_is_known_by_its_files(source: str, tmp_path: Path) -> None:
-    for mark in MARKS[source]:
+MARKED = [source for source in every_source().values() if source.marks]
+
+
+@pytest.mark.parametrize("source", MARKED, ids=lambda source: source.name)
+def test_a_layout_is_known_by_its_files(source: Source, tmp_path: Path) -> None:
+    for mark in source.marks:
         root = tmp_path / mark.replace("/", "_").replace("*", "+")
         file = root / mark.replace("*", "240401")
         file.parent.mkdir(parents=True)
         file.write_text("")
-        assert guess_source(root) == source
+        assert guess_source(root) == source.name
         (root / "annotation.json").write_text("{}")
-        assert guess_source(root) == source
+        assert guess_source(root) == source.name
 
 
 def test_annotations_are_told_apart(tmp_path: Path) -> None:
@@ -251,9 +253,10 @@ def test_a_layout_that_is_none_or_two_is_told(tmp_path: Path) -> None:
         guess_source(tmp_path)
 
 
-def test_every_layout_that_is_guessed_or_published_is_a_source() -> None:
-    assert set(MARKS) | set(PUBLISHED) <= set(SOURCES)
-    assert all(published.url.startswith("https://") for published in PUBLISHED.values())
+def test_every_layout_can_be_guessed_and_published_sizes_have_a_page() -> None:
+    sources = every_source().values()
+    assert all(source.marks or source.holds for source in sources)
+    assert all(s.published.url.startswith("https://") for s in sources if s.published)
 
 
 @pytest.mark.realdata

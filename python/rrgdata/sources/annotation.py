@@ -10,6 +10,8 @@ from typing import Any
 from rrgclinical.common.errors import UserError
 from rrgdata.problems import SPLITS, parse_json, read_text
 
+HEAD = 1 << 16
+
 
 def read_annotation(root: Path, layout: str) -> tuple[Path, dict[str, Any]]:
     """Read the annotation that is the data set; UserError where there is none."""
@@ -48,3 +50,15 @@ def read_split(
             if split.setdefault(study, name) != name:
                 raise UserError(f"{path}: {study} is in {split[study]} and {name}; keep it in one")
     return split
+
+
+def names_subjects(root: Path) -> bool | None:
+    """Tell whether entries of the root's annotation have a subject, as only MIMIC's; None: no file.
+
+    R2Gen's two annotations have one name; a subject is looked for at the beginning of the file.
+    """
+    path = root / "annotation.json"
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        return b'"subject_id"' in stream.read(HEAD)

@@ -51,6 +51,7 @@ from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import only_file
 from rrgdata.sources.annotation import read_split
 from rrgdata.sources.chexpert_labels import STUDY, ImageLabels, read_human
+from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import add_study, read_csv
 from rrgdata.study import ImageRef, Study
 
@@ -305,3 +306,17 @@ def _named(entry: dict[str, Any]) -> str | None:
     """Name the study of an entry of annotation.json by its images."""
     study = STUDY.search(json.dumps(entry.get("image_path")))
     return f"{study[1]}/{study[2]}" if study else None
+
+
+SOURCE = Source(
+    name="chexpert_plus",
+    load=load_chexpert_plus,
+    marks=("df_chexpert_plus_*.csv",),
+    has_priors=True,
+    terms="the agreement of Stanford AIMI",
+    published=Published(
+        {"all": (187_711, 223_228), "val": (200, 234)},
+        "all studies, with or without findings (Chambon et al.; val: CheXpert, arXiv 1901.07031)",
+        "https://arxiv.org/abs/2405.19538",
+    ),
+)

@@ -29,7 +29,8 @@ from rrgdata.problems import (
     parse_json,
     read_text,
 )
-from rrgdata.sources.annotation import is_outside, read_annotation
+from rrgdata.sources.annotation import is_outside, names_subjects, read_annotation
+from rrgdata.sources.source import Published, Source
 from rrgdata.study import ImageRef, Study
 
 VIEWS = ("frontal", "lateral", "prior frontal", "prior lateral")
@@ -201,3 +202,16 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
             out[row["id"]] = row
     check_file(path, problems)
     return out
+
+
+SOURCE = Source(
+    name="iu_xray",
+    load=load_iu_xray,
+    holds=lambda root: names_subjects(root) is False,
+    terms="public (Open-i); cite the source",
+    published=Published(
+        {"train": (2_069, None), "val": (296, None), "test": (590, None)},
+        "entries of R2Gen's annotation of IU X-Ray",
+        "https://github.com/cuhksz-nlp/R2Gen",
+    ),
+)

@@ -43,6 +43,7 @@ from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.sections import ReportSections, read_sections
 from rrgdata.sources.index import read_all
 from rrgdata.sources.mimic_files import MimicFiles, patients_of
+from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import CLASSES, add_study, read_csv
 from rrgdata.study import ImageRef, Study
 
@@ -284,3 +285,18 @@ def _read_report(path: Path) -> tuple[str, ...] | str:
     if not text.strip():
         return f"the report {path} is empty; unpack it again"
     return astuple(read_sections(text))
+
+
+SOURCE = Source(
+    name="mimic_cxr",
+    load=load_mimic_cxr,
+    marks=tuple(f"{above}mimic-cxr-2.*-split.csv*" for above in ("", "*/", "*/*/")),
+    has_priors=True,
+    reports_apart=True,
+    terms="PhysioNet's credentialed access; what is made of the data falls under it too",
+    published=Published(
+        {"train": (222_758, 368_960), "val": (1_808, 2_991), "test": (3_269, 5_159)},
+        "all studies of the official split, with or without findings (R2Gen, table 1)",
+        "https://arxiv.org/abs/2010.16056",
+    ),
+)

@@ -29,6 +29,7 @@ from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SPLITS, first_of, only_file, read_text
+from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import read_csv
 from rrgdata.study import ImageRef, Study
 
@@ -161,3 +162,16 @@ def _split(name: str, patient: str, official: dict[str, str] | None) -> str:
             raise UserError(f"{name!r} is in neither train_val_list.txt nor test_list.txt; add it")
         return "test" if official[name] == "test" else ("val" if share < 0.1 else "train")
     return "val" if share < 0.1 else ("test" if share < 0.3 else "train")
+
+
+SOURCE = Source(
+    name="nih",
+    load=load_nih,
+    marks=("labels.csv", "Data_Entry_2017*.csv"),
+    terms="public; cite the source",
+    published=Published(
+        {"train+val": (86_524, 86_524), "test": (25_596, 25_596), "all": (112_120, 112_120)},
+        "lines of train_val_list.txt, test_list.txt and Data_Entry_2017.csv, one image each",
+        "https://nihcc.app.box.com/v/ChestXray-NIHCC",
+    ),
+)

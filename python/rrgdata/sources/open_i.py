@@ -37,6 +37,7 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.rules import join_lines
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.sources.annotation import read_split
+from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import add_study, read_csv
 from rrgdata.study import ImageRef, Study
 
@@ -198,3 +199,16 @@ def _views(path: Path, catalogue: Catalogue) -> dict[str, str]:
 def _share(name: str) -> str:
     share = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
     return next(split for split, upto in SHARES if share < upto)
+
+
+SOURCE = Source(
+    name="open_i",
+    load=load_open_i,
+    marks=("ecgen-radiology", "NLMCXR_reports"),
+    terms="public (Open-i); cite the source",
+    published=Published(
+        {"all": (3_955, 7_470)},
+        "all studies, with or without findings (Demner-Fushman et al., JAMIA 2016); no split",
+        "https://openi.nlm.nih.gov/faq",
+    ),
+)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
 from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file
+from rrgdata.sources.source import Source
 from rrgdata.sources.tables import CLASSES, WITHOUT
 from rrgdata.study import ImageRef, Study
 
@@ -364,3 +366,19 @@ class _Reader:
             return []
         parts = [part.strip() for part in value]
         return parts if keep_empty else [part for part in parts if part]
+
+
+def _has_table(root: Path) -> bool:
+    with suppress(UserError):  # none, or several: which of them is meant nobody knows
+        table_file(root)
+        return True
+    return False
+
+
+SOURCE = Source(
+    name="table",
+    load=load_table,
+    holds=_has_table,
+    may_be_file=True,
+    has_priors=True,
+)

@@ -32,6 +32,7 @@ from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.rules import join_lines
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import only_file, parse_json, read_text
+from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import add_study, read_csv
 from rrgdata.study import ImageRef, Study
 
@@ -142,3 +143,17 @@ def _sentences(entry: Any, where: str, catalogue: Catalogue) -> str | None:
         return None
     joined = [join_lines(sentence) for sentence in sentences]
     return " ".join(s if s.endswith((".", "!", "?")) else f"{s}." for s in joined if s)
+
+
+SOURCE = Source(
+    name="padchest_gr",
+    load=load_padchest_gr,
+    marks=("grounded_reports_*.json",),
+    has_priors=True,
+    terms="BIMCV's agreement",
+    published=Published(
+        {"train+val": (3_640, None), "test": (915, None), "all": (4_555, None)},
+        "all studies (Castro et al.); train+val and test by EditGRPO, table 3",
+        "https://arxiv.org/abs/2411.05085",
+    ),
+)

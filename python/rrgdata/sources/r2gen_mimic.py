@@ -21,7 +21,8 @@ from typing import Any
 from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SPLITS, is_text
-from rrgdata.sources.annotation import is_outside, read_annotation
+from rrgdata.sources.annotation import is_outside, names_subjects, read_annotation
+from rrgdata.sources.source import Published, Source
 from rrgdata.study import ImageRef, Study
 
 
@@ -84,3 +85,16 @@ def _image(paths: Any, base: Path, catalogue: Catalogue) -> Path:
     if defect:
         raise _Defect(f"has image {paths[0]!r}, {defect} in {base}; copy it there")
     return full
+
+
+SOURCE = Source(
+    name="r2gen_mimic",
+    load=load_r2gen_mimic,
+    holds=names_subjects,
+    terms="PhysioNet's credentialed access; what is made of the data falls under it too",
+    published=Published(
+        {"train": (270_790, 270_790), "val": (2_130, 2_130), "test": (3_858, 3_858)},
+        "entries of R2Gen's annotation of MIMIC-CXR, an image each",
+        "https://github.com/cuhksz-nlp/R2Gen/issues/1",
+    ),
+)

@@ -26,6 +26,7 @@ from typing import Any
 from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import parse_json, read_text
+from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import add_study
 from rrgdata.study import ImageRef, Study
 
@@ -141,3 +142,16 @@ def _images(
             return None
         refs.append(ImageRef(root / inner, VIEWS.get(str(view).strip().upper(), "")))
     return tuple(refs)
+
+
+SOURCE = Source(
+    name="rexgradient",
+    load=load_rexgradient,
+    marks=("metadata/*_metadata_view_position.json", "*_metadata_view_position.json"),
+    terms="the data use agreement on its page at the Hugging Face hub",
+    published=Published(
+        {"train": (140_000, 238_968), "val": (10_000, 17_007), "test": (10_000, 17_029)},
+        "all studies of the dataset card",
+        "https://huggingface.co/datasets/rajpurkarlab/ReXGradient-160K",
+    ),
+)
