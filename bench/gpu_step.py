@@ -5,7 +5,7 @@ tokenizer learned from two reports, and trains it as the recipe says: images, ed
 masters in FSDP2, FlexAttention on a GPU, rollouts by transformers. The reward is of `rules`, since
 the clinical models' files are not at hand, and prompts and reports are as few and short as the
 options say. Appends a row with the median seconds of each phase, the peak of memory and the gap
-between sampler and trainer, beside what `rrgtrain plan` says of the same settings, to
+between sampler and trainer, beside the state that `rrgtrain plan` counts of it, to
 bench/results/<device>.jsonl or the folder named by OUT.
 
     python bench/gpu_step.py --unsaved     ends before the checkpoint: 8 GiB of disk, not 60

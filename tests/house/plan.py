@@ -97,7 +97,7 @@ DOORS = {
     "rrgtrain.rewards": "blocks labellers model_files service",
     "rrgtrain.run": (
         "export generate init model_check outcome replay room scorecards select_studies "
-        "serve session stages stress"
+        "serve session stages step_check stress"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics weight",
@@ -134,7 +134,6 @@ OPENED = {
     "rrgdata.phantom": "case damage draw lateral phrases text",
     "rrgdata.sources": "index nih tables",
     "rrgtrain.integrations": "from_trainers",
-    "rrgtrain.plan": "machine memory",
     "rrgtrain.rewards": "spending",
     "rrgtrain.run": "checked data published sharing",
     "rrgtrain.state": "rng",
@@ -240,7 +239,6 @@ VAGUE_LOCALS = {
     "python/rrgtrain/commands": "started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/log": "trackers 1",
-    "python/rrgtrain/plan": "cheaper 1 memory 4 setup 1 stage 5 work 3",
     "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",
     "python/rrgtrain/run": (
         "data 4 generate 2 init 2 replay 3 room 1 scorecards 2 select_studies 2 session 1 stages 7"

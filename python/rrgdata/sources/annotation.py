@@ -53,7 +53,7 @@ def read_split(
 
 
 def names_subjects(root: Path) -> bool | None:
-    """Tell whether entries of the root's annotation have a subject, as only MIMIC's; None: no file.
+    """Tell whether the root's annotation has subjects, as only MIMIC's; None: no file.
 
     R2Gen's two annotations have one name; a subject is looked for at the beginning of the file.
     """

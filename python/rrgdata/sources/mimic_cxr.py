@@ -291,7 +291,6 @@ SOURCE = Source(
     name="mimic_cxr",
     load=load_mimic_cxr,
     marks=tuple(f"{above}mimic-cxr-2.*-split.csv*" for above in ("", "*/", "*/*/")),
-    has_priors=True,
     reports_apart=True,
     terms="PhysioNet's credentialed access; what is made of the data falls under it too",
     published=Published(

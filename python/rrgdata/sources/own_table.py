@@ -380,5 +380,4 @@ SOURCE = Source(
     load=load_table,
     holds=_has_table,
     may_be_file=True,
-    has_priors=True,
 )

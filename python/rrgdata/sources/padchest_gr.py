@@ -149,7 +149,6 @@ SOURCE = Source(
     name="padchest_gr",
     load=load_padchest_gr,
     marks=("grounded_reports_*.json",),
-    has_priors=True,
     terms="BIMCV's agreement",
     published=Published(
         {"train+val": (3_640, None), "test": (915, None), "all": (4_555, None)},

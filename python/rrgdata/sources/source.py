@@ -1,4 +1,4 @@
-"""Describe a source: a layout of files, its loader, and all that is said of its data set."""
+"""Describe a source: a layout of files, its loader, what is said of its data."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ class Published:
 
 @dataclass(frozen=True)
 class Source:
-    """Describe one layout; a module of this folder has it as `SOURCE`, and nothing lists it."""
+    """Describe one layout, the `SOURCE` of a module of this folder."""
 
     name: str
     load: Loader
     marks: tuple[str, ...] = ()
     """Files that only this layout has, as globs beneath the root."""
-    holds: Callable[[Path], bool] | None = None
+    holds: Callable[[Path], bool | None] | None = None
     """Recognises a root in which no layout's marks are."""
     may_be_file: bool = False
     """The root may be a file; among directories such a layout is guessed last."""
-    has_priors: bool = False
-    """`data.prior=last` adds images."""
     reports_apart: bool = False
     """`data.reports` is for it."""
     terms: str = "its owner's terms"

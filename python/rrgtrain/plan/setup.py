@@ -34,9 +34,9 @@ class Setup:
         """Look the model up; UserError as `sizes_of`."""
         if ranks < 1:
             raise UserError(f"--gpus {ranks}; a run has at least one")
-        asked = recipe.scale.shard
-        if asked is not None and ranks % asked:
-            raise UserError(f"scale.shard={asked} does not divide {ranks} GPUs; use one that does")
+        shard = recipe.scale.shard
+        if shard is not None and ranks % shard:
+            raise UserError(f"scale.shard={shard} does not divide {ranks} GPUs; use one that does")
         return cls(recipe, sizes_of(recipe.policy), machine, ranks)
 
     @property

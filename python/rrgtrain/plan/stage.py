@@ -1,4 +1,4 @@
-"""Count what a stage of a recipe holds on each device, in a node's memory and on its disk."""
+"""Count what a stage holds on each device, in a node's memory, on disk."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def plan_stage(setup: Setup, stage: str) -> StagePlan:
     state = state_bytes(weights, compute=setup.compute, ranks=setup.shards, optimizer=optimizer)
     device = _device(setup, weights, state, stage)
     host, disk = _host(setup, weights, state, stage), _disk(setup, weights, state, stage)
-    return StagePlan(stage, *map(_there, (device, host, disk)), setup.here)
+    return StagePlan(stage, _there(device), _there(host), _there(disk), setup.here)
 
 
 def _there(parts: list[Part]) -> list[Part]:

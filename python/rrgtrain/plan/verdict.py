@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from rrgtrain.config import replaced
 from rrgtrain.plan.machine import Host
@@ -15,10 +16,13 @@ from rrgtrain.plan.stage import PHASES, VLLM_WEIGHTS, Part, StagePlan, plan_stag
 from rrgtrain.run.room import gib
 
 MOST_GPUS = 64
-CHANGES = (
-    *("rollout.sleep=true", "policy.freeze_vision=true", "rl.optimizer=adamw_8bit"),
-    *("rl.beta=0", "policy.lora.rank=64"),
-)
+CHANGES: dict[str, Any] = {
+    "rollout.sleep": True,
+    "policy.freeze_vision": True,
+    "rl.optimizer": "adamw_8bit",
+    "rl.beta": 0,
+    "policy.lora.rank": 64,
+}
 """Settings that make state smaller, those first that change a run least."""
 OMITTED = (
     "Not counted: activations, the sampler's KV cache, images, models that read reports, CUDA's "
@@ -69,24 +73,22 @@ def _share_of_vllm(setup: Setup, plan: StagePlan) -> str:
 def _mend(setup: Setup, stage: str) -> str:
     """Name the first change that makes the state fit."""
     have = setup.machine.memory
-    for change in CHANGES:
-        key, _, text = change.partition("=")
-        section, _, name = key.partition(".")
-        recipe = setup.recipe
-        part = getattr(recipe, section)
-        value = json.loads(text) if text[0] in "0123456789tf" else text
-        if "." in name:
-            inner, _, last = name.partition(".")
-            name, value = inner, dataclasses.replace(getattr(part, inner), **{last: value})
-        changed = replaced(recipe, **{section: dataclasses.replace(part, **{name: value})})
-        tried = dataclasses.replace(setup, recipe=changed)
-        if plan_stage(tried, stage).peak[1] <= have:
-            return f"{change} would"
+    for key, value in CHANGES.items():
+        changed = _changed(setup.recipe, key.split("."), value)
+        if plan_stage(dataclasses.replace(setup, recipe=changed), stage).peak[1] <= have:
+            return f"{key}={json.dumps(value).strip(chr(34))} would"
     ranks = setup.ranks
     while setup.machine.cuda and (ranks := 2 * ranks) <= MOST_GPUS:
         if plan_stage(dataclasses.replace(setup, ranks=ranks), stage).peak[1] <= have:
             return f"{ranks} GPUs would"
     return "take a larger machine"
+
+
+def _changed(section: Any, path: list[str], value: Any) -> Any:
+    name, *below = path
+    return replaced(
+        section, **{name: _changed(getattr(section, name), below, value) if below else value}
+    )
 
 
 def as_table(setup: Setup, plan: StagePlan, line: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rrgdata.load import SOURCES
+from rrgdata.sources import every_source
 from rrgdata.study import Study
 from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.lora import add_lora
@@ -52,7 +52,7 @@ def replay_batch(directory: Path, overrides: Sequence[str] = ()) -> Iterator[str
         )
     recipe = load_config(Recipe, run.config, list(overrides))
     source = recipe.data.source
-    if source not in (*SOURCES, "phantom") and f"data.source={source}" not in overrides:
+    if source not in (*every_source(), "phantom") and f"data.source={source}" not in overrides:
         raise UserError(
             f"{run.config} names code, data.source={source}, which a saved batch must not choose; "
             f"write data.source={source} behind {directory} if you know it to be yours"

@@ -27,7 +27,7 @@ def check_room(
     """Warn of what has no room on this device or disk; with `plan.refuse` raise UserError.
 
     stages: those that train; without one nothing is looked at. directory: of the run; a resumed one
-    has written its checkpoints. What a step computes comes on top: `rrgtrain plan` counts that.
+    has written its checkpoints. What a step computes comes on top (`rrgtrain check --step`).
     Ranks without a group are warned of.
     """
     if not stages:

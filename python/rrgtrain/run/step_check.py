@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import patch
 
 from PIL import Image
@@ -28,7 +29,7 @@ USUAL_IMAGES = 2
 
 
 def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
-    """Train one step of a stage, "sft" or "rl", on made-up studies; yield a line with its peak.
+    """Train one step, of "sft" or "rl", on made-up studies; yield its peak.
 
     The studies have as many full-size radiographs as the recipe allows, and no report ends before
     its largest length. Rewards are read by rules, so that models that read reports are not counted.
@@ -45,7 +46,20 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
         count = recipe.sft.batch if stage == "sft" else recipe.rl.prompts
         images = 0 if recipe.data.images == "none" else recipe.data.most_images or USUAL_IMAGES
         _write_studies(home, count, images, recipe.eval.max_new_tokens)
-        small = _of_one_step(recipe, home)
+        data = DataSettings(source="table", root=str(home / "studies.jsonl"))
+        read: dict[str, Any] = {"labeller": "rules", "extractor": "rules", "options": {}}
+        small = replaced(
+            recipe,
+            data=replace(data, images=recipe.data.images, cache_mib=recipe.data.cache_mib),
+            reward=replace(
+                recipe.reward, terms={"label_f1": 1.0}, starts={}, against="report", **read
+            ),
+            edit=replace(recipe.edit, extractor=None),
+            rl=replace(recipe.rl, steps=1, warmup=0, resample=0),
+            sft=replace(recipe.sft, steps=1, warmup=0, eval_every=1, drops=0),
+            eval=replace(recipe.eval, limit=1, best_by="micro_f1_13", meteor=False, samples=0),
+            log=LogSettings(records=0),
+        )
         with Stages.open(small, home / "run", sft=stage == "sft", rl=stage == "rl") as stages:
             policy = stages.session.policy
             # a token that is never drawn: every report has its largest length
@@ -71,22 +85,5 @@ def _write_studies(home: Path, count: int, images: int, words: int) -> None:
         for name in names:
             picture.save(home / name)
         row = {"id": f"study{number}", "split": split, "report": report, "images": names}
-        rows.append(json.dumps(row | {"indication": INDICATION, "patient": f"p{number}"}))
+        rows.append(json.dumps(row | {"indication": INDICATION, "view": "frontal"}))
     (home / "studies.jsonl").write_text("\n".join(rows) + "\n")
-
-
-def _of_one_step(recipe: Recipe, home: Path) -> Recipe:
-    """Make the recipe that trains one step on the studies in `home`, its sizes as they are."""
-    images = "none" if recipe.data.images == "none" else "all"
-    data = DataSettings(source="table", root=str(home / "studies.jsonl"), images=images)
-    read = {"labeller": "rules", "extractor": "rules", "against": "report", "options": {}}
-    return replaced(
-        recipe,
-        data=replace(data, cache_mib=recipe.data.cache_mib, workers=0),
-        reward=replace(recipe.reward, terms={"label_f1": 1.0}, starts={}, **read),
-        edit=replace(recipe.edit, extractor=None),
-        rl=replace(recipe.rl, steps=1, warmup=0, resample=0),
-        sft=replace(recipe.sft, steps=1, warmup=0, eval_every=1, drops=0),
-        eval=replace(recipe.eval, limit=1, best_by="micro_f1_13", meteor=False, samples=0),
-        log=LogSettings(records=0),
-    )

@@ -27,8 +27,7 @@ class PlanSettings:
     """Compare a run with the machine before it starts."""
 
     refuse: bool = False
-    """Refuse a run that needs more than there is by the estimate of `rrgtrain plan`; otherwise
-    warn."""
+    """Refuse a run whose weights or checkpoints need more than there is; otherwise warn."""
 
 
 @dataclass(config=SETTINGS)

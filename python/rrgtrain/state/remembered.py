@@ -18,7 +18,7 @@ from typing import Any
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.shown import one_line
-from rrgdata.load import SOURCES
+from rrgdata.sources import every_source
 from rrgpolicy.model.load import base_of_adapter
 from rrgtrain.config import interpolated
 from rrgtrain.errors import UserError
@@ -181,7 +181,7 @@ def as_trained(
 def _reaching_out(checkpoint: str, values: Mapping[str, Any]) -> list[str]:
     """List the keys whose value would import a module, or open a prompt outside the checkpoint."""
     source, prompt = values.get("data.source", "phantom"), values.get("policy.prompt")
-    keys = ["data.source"] if source not in (*SOURCES, "phantom") else []
+    keys = ["data.source"] if source not in (*every_source(), "phantom") else []
     return keys + ["policy.prompt"] * (prompt not in (None, own_prompt(checkpoint), *PROMPT_STYLES))
 
 
