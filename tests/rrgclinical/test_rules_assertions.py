@@ -11,7 +11,7 @@ from rrgclinical import OBSERVATIONS, ClassId, build_labeller
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.sentences import split_sentences
-from tests.rrgclinical import cases_of_assertion, cases_of_naming
+from tests.rrgclinical.cases import templates
 
 LABELLER = build_labeller("rules")
 TERMS = {
@@ -77,11 +77,6 @@ ENDLESS = (
 )
 
 
-def lines(name: str) -> list[str]:
-    module = cases_of_assertion if name in TEMPLATES else cases_of_naming
-    return getattr(module, name).strip().splitlines()
-
-
 def status(text: str, concept: int) -> int:
     """The highest status of a concept over the sentences of a text; BLANK where it is unsaid."""
     mentions = (m for start, end in split_sentences(text) for m in read_sentence(text[start:end]))
@@ -98,7 +93,7 @@ def filled(template: str, term: str) -> str:
 def test_a_kind_of_assertion_is_read_of_every_finding(kind):
     """A finding that the template names itself is left out; two of the others may clash with it."""
     misread = {}
-    for template in lines(kind):
+    for template in templates(kind):
         wrong = [
             term
             for concept, term in TERMS.items()
@@ -112,7 +107,7 @@ def test_a_kind_of_assertion_is_read_of_every_finding(kind):
 @pytest.mark.parametrize("kind", SENTENCES)
 def test_failures_edemas_nodules_and_masses_are_told_apart(kind):
     observation, wanted = SENTENCES[kind]
-    texts = lines(kind)
+    texts = templates(kind)
     labels = LABELLER.label(texts)[:, OBSERVATIONS.index(observation)]
     assert not [text for text, label in zip(texts, labels, strict=True) if label != wanted]
 
@@ -125,8 +120,8 @@ def test_a_normal_chest_is_no_hilar_mass():
 
 
 def test_capitals_and_wraps_change_no_assertion():
-    texts = [filled(line, "pleural effusion") for kind in TEMPLATES for line in lines(kind)]
-    texts += [line for kind in SENTENCES for line in lines(kind)]
+    texts = [filled(line, "pleural effusion") for kind in TEMPLATES for line in templates(kind)]
+    texts += [line for kind in SENTENCES for line in templates(kind)]
     plain = LABELLER.label(texts)
     assert (LABELLER.label([text.upper() for text in texts]) == plain).all()
     assert (LABELLER.label([text.replace(" ", "  ") for text in texts]) == plain).all()
