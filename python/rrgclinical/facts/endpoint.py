@@ -9,6 +9,7 @@ from typing import Any
 from rrgclinical.chat import Chat, Unreadable, json_question
 from rrgclinical.common.arguments import check_reports
 from rrgclinical.facts.reading import LABELS, NOT_MENTIONED, VERDICTS, FactReading
+from rrgclinical.rules.summary import says_normal
 
 _EXTRACT = (
     "Split the findings of this chest X-ray report into atomic facts: short sentences that each "
@@ -61,7 +62,7 @@ def _reading(
     verdicts = judgement.get(facts, ([NOT_MENTIONED] * len(LABELS), [None] * len(LABELS)))
     if isinstance(verdicts, Unreadable):
         return FactReading.unread(str(verdicts))
-    return FactReading.of(facts, *verdicts)
+    return FactReading.of(facts, *verdicts, well=any(map(says_normal, facts)))
 
 
 def _messages(instruction: str, text: str) -> list[dict[str, str]]:

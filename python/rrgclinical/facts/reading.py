@@ -31,15 +31,20 @@ class FactReading:
 
     @classmethod
     def of(
-        cls, facts: Sequence[str], verdicts: Sequence[int], evidence: Sequence[int | None]
+        cls,
+        facts: Sequence[str],
+        verdicts: Sequence[int],
+        evidence: Sequence[int | None],
+        *,
+        well: bool = False,
     ) -> FactReading:
         """A reading from the verdicts on the first 13 labels; No Finding follows from them.
 
-        It is entailed when there is a fact and nothing but Support Devices is entailed, and is
-        otherwise not mentioned: a report without a fact has not said that all is well.
+        It is entailed when nothing but Support Devices is and the facts say so: one is denied, or
+        `well`, a structure is called normal or a phrase sums up. Else it is not mentioned.
         """
         disease = [v for c, v in enumerate(verdicts) if c != SUPPORT_DEVICES]
-        clear = bool(facts) and ENTAILED not in disease
+        clear = (well or DENIED in verdicts) and ENTAILED not in disease
         last = ENTAILED if clear else NOT_MENTIONED
         return cls(tuple(facts), (*verdicts, last), (*evidence, None))
 

@@ -11,6 +11,7 @@ from rrgclinical.labels import ClassId
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.sentences import split_sentences
+from rrgclinical.rules.summary import says_normal
 
 # Where one statement ends and the next begins. "and" alone joins findings under one negation.
 _BORDER = re.compile(
@@ -50,8 +51,8 @@ def _read(text: str) -> FactReading:
     facts: list[str] = []
     verdicts = [NOT_MENTIONED] * len(LABELS)
     evidence: list[int | None] = [None] * len(LABELS)
-    for start, end in split_sentences(text):
-        sentence = text[start:end]
+    sentences = [text[start:end] for start, end in split_sentences(text)]
+    for sentence in sentences:
         first, spans = len(facts), clauses(sentence)
         facts.extend(" ".join(sentence[a:b].split()).strip(" ,.") for a, b in spans)
         for mention in read_sentence(sentence):
@@ -64,4 +65,4 @@ def _read(text: str) -> FactReading:
                 if held == NOT_MENTIONED or (held == DENIED and verdict == ENTAILED):
                     verdicts[column] = verdict
                     evidence[column] = None if verdict == NOT_MENTIONED else fact
-    return FactReading.of(facts, verdicts, evidence)
+    return FactReading.of(facts, verdicts, evidence, well=any(map(says_normal, sentences)))

@@ -11,6 +11,7 @@ from rrgclinical.labels import NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES, ClassI
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.sentences import split_sentences
+from rrgclinical.rules.summary import sums_up
 
 _RANK = {ClassId.BLANK: 0, ClassId.NEGATIVE: 1, ClassId.UNCERTAIN: 2, ClassId.POSITIVE: 3}
 _OF_RANK = np.array([ClassId.BLANK, ClassId.NEGATIVE, ClassId.UNCERTAIN, ClassId.POSITIVE])
@@ -22,7 +23,8 @@ class RulesLabeller:
 
     Per observation over the sentences of a report: positive > uncertain > negative > blank, as
     chexpert-labeler (Irvin et al., 2019) aggregates. No Finding is positive iff nothing outside
-    Support Devices is positive or uncertain; a report without a sentence is blank throughout.
+    Support Devices is positive or uncertain and a sentence says so: it denies a finding, calls a
+    structure normal, or sums up ("unremarkable"). A report that says nothing is blank throughout.
     """
 
     def label(self, reports: Sequence[str]) -> np.ndarray:
@@ -38,8 +40,10 @@ def _label(text: str, ranks: np.ndarray) -> None:
     best = [0] * len(OBSERVATIONS)
     doubtful = _RANK[ClassId.UNCERTAIN]
     spans = split_sentences(text)
+    denied = False
     for start, end in spans:
         for mention in read_sentence(text[start:end]):
+            denied |= mention.status == ClassId.NEGATIVE
             concept = CONCEPTS[mention.concept]
             rank = _RANKS[mention.status]
             for column in concept.states:
@@ -51,6 +55,6 @@ def _label(text: str, ranks: np.ndarray) -> None:
         for column, rank in enumerate(best)
         if column not in (SUPPORT_DEVICES, NO_FINDING)
     )
-    if spans and not found:
+    if not found and (denied or any(sums_up(text[start:end]) for start, end in spans)):
         best[NO_FINDING] = _RANK[ClassId.POSITIVE]
     ranks[:] = best

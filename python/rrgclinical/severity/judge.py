@@ -8,7 +8,8 @@ attributes leave of it,
              [1, `most overstated`], without a bound for a device called misplaced
     missed, false = sum of w over findings without a partner, times `denied` where the other denies
     said   = normal * (unspoken + (1 - unspoken) * weighted share of the reference's denials made)
-    style  = (1 - repeated^2 / 2) / sqrt(max(1, words / (1.5 words_reference + 30))), 0 if empty
+    style  = (1 - repeated^2 / 2) / sqrt(max(1, words / (1.5 words_reference + 30)))
+             0 if empty, or silent where the reference is not
     score  = style * (right + said) / (right + normal + differ + missed + false)
 """
 
@@ -302,7 +303,7 @@ def _share_denied(
 
 
 def _style(report: ReportReading, reference: ReportReading) -> float:
-    if not report.words:
+    if not report.words or (report.silent and report != reference):
         return 0.0
     again = max(0.0, report.repeated - reference.repeated)
     long = report.words / (1.5 * reference.words + 30.0)

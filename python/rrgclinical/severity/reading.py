@@ -12,6 +12,7 @@ from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS, LUNG, PLAIN
 from rrgclinical.rules.details import read_details
 from rrgclinical.rules.sentences import split_sentences
+from rrgclinical.rules.summary import says_normal
 
 LEFT, RIGHT, BOTH = 1, 2, 3
 WRONG_TIP = 2
@@ -69,13 +70,15 @@ class SidedFinding(NamedTuple):
 class ReportReading(NamedTuple):
     """A text as read: findings by (concept, side), sides denied by concept.
 
-    repeated: share of the sentences that were said before. words: how many.
+    repeated: share of the sentences that were said before. words: how many. silent: no finding is
+    told of, and nothing called normal.
     """
 
     present: dict[tuple[int, int], SidedFinding]
     denied: dict[int, frozenset[int]]
     repeated: float
     words: int
+    silent: bool
 
 
 def read(text: str) -> ReportReading:
@@ -98,7 +101,8 @@ def read(text: str) -> ReportReading:
     if sided:
         _settle(present, sided)
     repeated = 1.0 - len(distinct) / len(spans) if spans else 0.0
-    return ReportReading(present, denied, repeated, len(text.split()))
+    silent = not (present or denied or any(says_normal(text[a:b]) for a, b in spans))
+    return ReportReading(present, denied, repeated, len(text.split()), silent)
 
 
 @lru_cache(maxsize=_CACHE_SENTENCES)

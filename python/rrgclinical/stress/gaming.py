@@ -22,6 +22,7 @@ def gaming_rows(references: Sequence[str]) -> dict[str, list[str]]:
     others = [*references[1:], *references[:1]]
     fixed = {
         "empty": "",
+        **{f"nothing said: {text}": text for text in phrases.NOTHING},
         "normal template": phrases.TEMPLATE,
         "short template": phrases.SHORT_TEMPLATE,
         "all findings named": named,

@@ -108,6 +108,8 @@ IDLE = (
     "The results were given to the referring physician by telephone.",
     "The patient was examined in an upright position.",
 )
+NOTHING = ("asdf qwer zxcv.", "See above.", "1. 1. 1.")
+"""Reports that say nothing, worth what the empty one is."""
 TUBE = (
     "The endotracheal tube ends 4 cm above the carina.",
     "An endotracheal tube is present.",

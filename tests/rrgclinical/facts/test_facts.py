@@ -33,7 +33,7 @@ COLUMN = {name: index for index, name in enumerate(OBSERVATIONS)}
 
 def reading(**verdicts: int) -> FactReading:
     row = [verdicts.get(name.replace(" ", "_"), NOT_MENTIONED) for name in LABELS]
-    return FactReading.of(["a fact"], row, [None] * len(LABELS))
+    return FactReading.of(["a fact"], row, [None] * len(LABELS), well=True)
 
 
 def truth(**classes: int) -> np.ndarray:
@@ -72,8 +72,9 @@ def test_no_finding_follows_from_the_rest() -> None:
     assert reading().verdicts[NO_FINDING] == ENTAILED
     assert reading(Support_Devices=ENTAILED, Edema=DENIED).verdicts[NO_FINDING] == ENTAILED
     assert reading(Edema=ENTAILED).verdicts[NO_FINDING] == NOT_MENTIONED
-    silent = FactReading.of([], [NOT_MENTIONED] * 13, [None] * 13)
-    assert silent.verdicts[NO_FINDING] == NOT_MENTIONED
+    for facts in ([], ["see above"]):
+        silent = FactReading.of(facts, [NOT_MENTIONED] * 13, [None] * 13)
+        assert silent.verdicts[NO_FINDING] == NOT_MENTIONED
     assert fact_scores([silent], truth()).tolist() == [0.0]
 
 
