@@ -7,7 +7,7 @@ import pytest
 from rrgclinical import ClassId, build_labeller
 from rrgclinical.facts import RulesFacts
 from rrgclinical.labels import NO_FINDING
-from rrgclinical.stress.phrases import IDLE, NOTHING
+from rrgclinical.stress import IDLE, NOTHING
 
 LABELLER = build_labeller("rules")
 SILENT = (

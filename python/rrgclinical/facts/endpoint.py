@@ -9,7 +9,7 @@ from typing import Any
 from rrgclinical.chat import Chat, Unreadable, json_question
 from rrgclinical.common.arguments import check_reports
 from rrgclinical.facts.reading import LABELS, NOT_MENTIONED, VERDICTS, FactReading
-from rrgclinical.rules.summary import says_normal
+from rrgclinical.rules import says_normal
 
 _EXTRACT = (
     "Split the findings of this chest X-ray report into atomic facts: short sentences that each "

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from rrgclinical.common.arguments import check_reports
 from rrgclinical.facts.reading import DENIED, ENTAILED, LABELS, NOT_MENTIONED, FactReading
 from rrgclinical.labels import ClassId
+from rrgclinical.rules import says_normal
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.sentences import split_sentences
-from rrgclinical.rules.summary import says_normal
 
 # Where one statement ends and the next begins. "and" alone joins findings under one negation.
 _BORDER = re.compile(

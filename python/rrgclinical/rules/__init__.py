@@ -6,5 +6,13 @@ from rrgclinical.rules.extractor import RulesExtractor
 from rrgclinical.rules.labeller import RulesLabeller
 from rrgclinical.rules.lines import plain_lines
 from rrgclinical.rules.sentences import join_lines, split_sentences
+from rrgclinical.rules.summary import says_normal
 
-__all__ = ["RulesExtractor", "RulesLabeller", "join_lines", "plain_lines", "split_sentences"]
+__all__ = [
+    "RulesExtractor",
+    "RulesLabeller",
+    "join_lines",
+    "plain_lines",
+    "says_normal",
+    "split_sentences",
+]

@@ -14,6 +14,7 @@ from rrgclinical.rules.sentences import split_sentences
 from rrgclinical.rules.summary import sums_up
 
 _RANK = {ClassId.BLANK: 0, ClassId.NEGATIVE: 1, ClassId.UNCERTAIN: 2, ClassId.POSITIVE: 3}
+_DENIED = _RANK[ClassId.NEGATIVE]
 _OF_RANK = np.array([ClassId.BLANK, ClassId.NEGATIVE, ClassId.UNCERTAIN, ClassId.POSITIVE])
 _RANKS = tuple(_RANK[ClassId(status)] for status in range(4))
 
@@ -43,9 +44,9 @@ def _label(text: str, ranks: np.ndarray) -> None:
     denied = False
     for start, end in spans:
         for mention in read_sentence(text[start:end]):
-            denied |= mention.status == ClassId.NEGATIVE
             concept = CONCEPTS[mention.concept]
             rank = _RANKS[mention.status]
+            denied |= rank == _DENIED
             for column in concept.states:
                 best[column] = max(best[column], rank)
             for column in concept.suggests:

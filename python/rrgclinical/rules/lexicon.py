@@ -30,12 +30,14 @@ _MARK = (
     r"|(?<=\s)(?:[\u2013\u2022*])(?=\s)|(?<=\s)-(?=\s(?:no|not|none|nil|zero|mild|small"
     r"|moderate|large|stable|unchanged|likely|new|there)\b)"
 )
-_TOKEN = re.compile(rf"r/o\b|[^\W_]+|{_MARK}")
+_TOKEN = re.compile(rf"[^\W_]+(?:(?<=\br)/o\b)?|{_MARK}")
 _ADVERB = "surely"
 """What an adverb of no table is read as."""
 # "isn't" is "is" and "not"
 _NOT = ("n't", "n\u2019t")
 _TOKEN_OR_NOT = re.compile(r"n['\u2019]t\b|r/o\b|[^\W_]+?(?=n['\u2019]t\b)|[^\W_]+|" + _MARK)
+_LAST_WORD = re.compile(r"([^\W_]+)\s+\Z")
+_LONGEST = 40
 
 
 class Role(NamedTuple):
@@ -107,10 +109,13 @@ def find_events(sentence: str) -> list[Event]:
     return events
 
 
-def is_known(word: str) -> bool:
-    """True for a word of the tables, also misspelt, and for an adverb."""
-    lowered = _lower(word)
-    return lowered in phrase_table().lemma or _meant(lowered) is not None
+def is_behind_unknown(sentence: str, place: int) -> bool:
+    """True where the word before is of no table, perhaps a misspelt denial."""
+    before = _LAST_WORD.search(sentence, max(0, place - _LONGEST), place)
+    if before is None:
+        return False
+    word = _lower(before[1])
+    return word not in phrase_table().lemma and _meant(word) is None
 
 
 @cache  # phrases of one meaning share it

@@ -100,9 +100,7 @@ _ADJECTIVE = re.compile(r"[^\W\d_]{3,}(?:al|ar|ary|ic|ous)$")
 _PARTICIPLE = re.compile(r"[^\W\d_]{3,}(?:ed|ing|ive|[ai]ble|some|(?<!m)ent|ant)$")
 """Modifies a noun behind a word that leads on: "and suspected", "no confluent"."""
 _NO_ADJECTIVE = _words(
-    """
-    normal abnormal bilateral unilateral chronic clear interval removal similar
-    """
+    "normal abnormal bilateral unilateral chronic clear interval removal similar"
 )
 _VERBS = _words("is are was were be been has have had appear appears remain remains seems")
 _PREDICATES = _VERBS | _words("somewhat size the to than more less")
@@ -197,9 +195,9 @@ def _is_seen(match: re.Match[str]) -> bool:
     """True for a soft hyphen that parts a word at the end of a line."""
     # what has been read once may hold signs without a width before it, and blanks for a "\r"
     (low, high), text = match.span(), match.string
-    before = text[max(low - _NEAR, 0) : low].rstrip(JOINER)[-2:]
+    before = text[max(low - _NEAR, 0) : low].rstrip(JOINER)
     after = text[high : high + _NEAR].lstrip(" ")[:1]
-    letter = before[-1:].isalpha() and before[0] != "\\"  # no tab that was escaped
+    letter = before[-1:].isalpha() and before[-2:-1] != "\\"  # no tab that was escaped
     return match[0].endswith(SOFT) and letter and after in _ENDS_LINE
 
 
@@ -380,10 +378,9 @@ def _modifies(line: str) -> bool:
     if said is None:
         return False
     before, word = said["before"], said["word"]
-    if before in _LEADING and before not in _VERBS and _PARTICIPLE.search(word):
-        return True
-    if before in _PREDICATES:
-        return False
+    led = before in _LEADING - _VERBS and _PARTICIPLE.search(word) is not None
+    if led or before in _PREDICATES:
+        return led
     adjective = word not in _NO_ADJECTIVE and _ADJECTIVE.search(word) is not None
     return adjective or word in _ATTRIBUTIVE
 

@@ -5,6 +5,8 @@ In the notation of `PhraseTable`. `surely` and `wholly` stand for every adverb o
 
 from __future__ import annotations
 
+import re
+
 ALIASES = {
     word: meant
     for meant, words in {
@@ -80,8 +82,17 @@ LOW_CHANCE = f"""
     hardly|scarcely|barely any? evidence|sign|suggestion of|for
 """
 """One class, whatever the noun: an evidence that is low denies."""
-IS_LOW = (
+IS_LOW = re.compile(
     r"[^.,;:]{1,80}?\b(?:is|are|was|were|remains?|seems?|appears?)\s+(?:(?!not\b)\w+\s+){0,3}?"
-    r"(?:low|remote|slim|negligible|minimal|small|slight|poor|tiny)\b"
+    r"(?:low|remote|slim|negligible|minimal|small|slight|poor|tiny)\b",
+    re.IGNORECASE,
 )
-"""What makes a chance low behind its noun and finding, as a pattern."""
+"""What makes a chance low behind its noun and finding."""
+TURNED = re.compile(
+    r"\s*(?:(?:[^\W_]+ly|quite|yet|at\s+all|it|they|is|are|was|were|been?|any|to|said|called|a|an|the"
+    r"|significant|interval|substantial|appreciable|further|definite|complete|apparent|obvious"
+    r"|real|true|major|convincing|radiographic|visible|discernible|additional|marked|great"
+    r"|lungs?|chest|side|base|film|study|patient|meaningful|notable|clear|evidence\s+of|sign\s+of)\s+)*",
+    re.IGNORECASE,
+)
+"""Words between two denials that undo each other ("not entirely free of")."""

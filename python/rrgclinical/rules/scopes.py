@@ -8,7 +8,7 @@ from rrgclinical.labels import ClassId
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.exceptions import read_exception
 from rrgclinical.rules.headings import find_heading
-from rrgclinical.rules.lexicon import Event, Role, is_known
+from rrgclinical.rules.lexicon import Event, Role, is_behind_unknown
 from rrgclinical.rules.lookaround import (
     advice_follows,
     denial_behind,
@@ -27,7 +27,7 @@ from rrgclinical.rules.lookaround import (
     verb_of_denied,
 )
 from rrgclinical.rules.mention import Draft
-from rrgclinical.rules.parts import IS_LOW
+from rrgclinical.rules.parts import IS_LOW, TURNED
 from rrgclinical.rules.statement import Statement
 
 _NEXT = 3
@@ -40,14 +40,6 @@ _CLAUSE = 200
 """Characters of a clause that are looked through before a cue."""
 _POOL = 16
 """Attributes that one finding takes at most."""
-_TURNED = re.compile(
-    r"\s*(?:(?:[^\W_]+ly|quite|yet|at\s+all|it|they|is|are|was|were|been?|any|to|said|called|a|an|the"
-    r"|significant|interval|substantial|appreciable|further|definite|complete|apparent|obvious"
-    r"|real|true|major|convincing|radiographic|visible|discernible|additional|marked|great"
-    r"|lungs?|chest|side|base|film|study|patient|meaningful|notable|clear|evidence\s+of|sign\s+of)\s+)*",
-    re.IGNORECASE,
-)
-"""Words between two denials that undo each other ("not entirely free of")."""
 _EVIDENCE_THAT = re.compile(
     r"\s+(?:(?:clear|definite|convincing|good|radiographic|any|further|real)\s+)*"
     r"(?:evidence|signs?|indications?|suggestions?|proof|hint|reason\s+to\s+\w+)\s+that\b(?!\s+there)",
@@ -64,8 +56,6 @@ _ASKED_OF = re.compile(
 """What may be in doubt of a finding that is there."""
 _THAT = re.compile(r"\s+that\b", re.IGNORECASE)
 _SOUGHT = re.compile(r"\bfor(?:\s+an?|\s+any)?\s+\Z", re.IGNORECASE)
-_LAST_WORD = re.compile(r"([^\W_]+)\s+\Z")
-_IS_LOW = re.compile(IS_LOW, re.IGNORECASE)
 _STANDS = re.compile(
     r"\s+(?:the|this|these|that|those)\b(?!\s+(?:presence|possib|likel|exist))", re.IGNORECASE
 )
@@ -92,7 +82,7 @@ class Scopes(Statement):
 
     def _lack(self, index: int, event: Event, role: Role) -> None:
         near = self.turned >= 0 and event.start - self.turned <= _NEAR
-        if near and _TURNED.fullmatch(self.sentence, self.turned, event.start):
+        if near and TURNED.fullmatch(self.sentence, self.turned, event.start):
             self._affirm(index, event, role)  # "not free of", "no clearing of"
             self.undone = event.first
 
@@ -136,21 +126,12 @@ class Scopes(Statement):
             self._doubt(index, event, role)
 
     def _ruled_out(self, index: int, event: Event, role: Role) -> None:
-        if self._behind_unknown(event):
-            self._doubt_either(index, event, role)
-        else:
-            self._negate_either(index, event, role)
-
-    def _behind_unknown(self, event: Event) -> bool:
-        """True where the word before is of no table: it may be a denial that is misspelt."""
-        word = _LAST_WORD.search(self.sentence, max(0, event.start - _CLAUSE), event.start)
-        return word is not None and not is_known(word[1])
+        doubtful = is_behind_unknown(self.sentence, event.start)
+        (self._doubt_either if doubtful else self._negate_either)(index, event, role)
 
     def _chance(self, index: int, event: Event, role: Role) -> None:
-        if _IS_LOW.match(self.sentence, event.end):
-            self._negate(index, event, role)
-        else:
-            self._doubt_beside(index, event, role)
+        low = IS_LOW.match(self.sentence, event.end)
+        (self._negate if low else self._doubt_beside)(index, event, role)
 
     def _advice(self, index: int, event: Event, role: Role) -> None:
         self.advice = True
@@ -167,9 +148,7 @@ class Scopes(Statement):
 
     def _examine(self, index: int, event: Event, role: Role) -> None:
         if _STANDS.match(self.sentence, event.end):
-            self.examined = (
-                True  # "to evaluate the nodule", but "to evaluate the lungs for nodules"
-            )
+            self.examined = True  # "evaluate the nodule", but "evaluate the lungs for nodules"
         else:
             self.unasserted = True
 

@@ -97,26 +97,26 @@ class Spelling:
 
 def _asserting(word: str) -> str | None:
     """The one word that denies or doubts a slip away from `word`."""
-    meant = [known for known in _ASSERTING if _is_near(word, known)]
+    meant = [right for right in _ASSERTING if _is_near(word, right)]
     return meant[0] if len(meant) == 1 else None
 
 
-def _is_near(word: str, known: str) -> bool:
-    if word[0] != known[0] or abs(len(word) - len(known)) > 1:
+def _is_near(word: str, right: str) -> bool:
+    if word[0] != right[0] or abs(len(word) - len(right)) > 1:
         return False
     doubled = any(
-        word[place - 1] == word[place] and word[:place] + word[place + 1 :] == known
+        word[place - 1] == word[place] and word[:place] + word[place + 1 :] == right
         for place in range(1, len(word))
     )
     swapped = any(
-        known[:place] + known[place + 1] + known[place] + known[place + 2 :] == word
-        for place in range(1, len(known) - 1)
+        right[:place] + right[place + 1] + right[place] + right[place + 2 :] == word
+        for place in range(1, len(right) - 1)
     )
-    if doubled or swapped or len(known) <= _SHORT:
+    if doubled or swapped or len(right) <= _SHORT:
         return doubled or swapped
-    changed = [pair for pair in zip(word, known, strict=False) if pair[0] != pair[1]]
-    vowel = len(word) == len(known) and len(changed) == 1 and _VOWELS.issuperset(changed[0])
-    return vowel or word == known[:-1] or _is_slip(word, known)
+    changed = [pair for pair in zip(word, right, strict=False) if pair[0] != pair[1]]
+    vowel = len(word) == len(right) and len(changed) == 1 and _VOWELS.issuperset(changed[0])
+    return vowel or word == right[:-1] or _is_slip(word, right)
 
 
 def _is_long(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""Tell the sentences that say that all is well: a finding denied, a structure normal, a summary."""
+"""Tell which sentences say that all is well."""
 
 from __future__ import annotations
 

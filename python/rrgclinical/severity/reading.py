@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rrgclinical.labels import ClassId
+from rrgclinical.rules import says_normal
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS, LUNG, PLAIN
 from rrgclinical.rules.details import read_details
 from rrgclinical.rules.sentences import split_sentences
-from rrgclinical.rules.summary import says_normal
 
 LEFT, RIGHT, BOTH = 1, 2, 3
 WRONG_TIP = 2

@@ -15,6 +15,7 @@ from rrgclinical.stress.orders import (
     tally,
 )
 from rrgclinical.stress.pairs import PairAgreement, Preferences, agreement, read_pairs
+from rrgclinical.stress.phrases import IDLE, NOTHING
 from rrgclinical.stress.planted import Planted, plant
 from rrgclinical.stress.tables import (
     agreement_table,
@@ -28,6 +29,8 @@ __all__ = [
     "CRITICAL_ERRORS",
     "FIRST_OF_MEANING",
     "HARMLESS",
+    "IDLE",
+    "NOTHING",
     "ORDERS",
     "Order",
     "PairAgreement",

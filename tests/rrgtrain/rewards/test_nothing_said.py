@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from rrgclinical.model_files import FILES, absent_files
-from rrgclinical.stress.phrases import NOTHING
+from rrgclinical.stress import NOTHING
 from rrgdata.study import Study
-from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.terms import TERMS
+from rrgtrain.rewards import TERMS, RewardService
 from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.paraphrases import few_paraphrases, short_package
 
