@@ -47,7 +47,7 @@ class Store:
         self._scanned: dict[Path, int] = {}
         self._writer: tuple[int, int, Path] | None = None  # process, descriptor, file
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
                 f"reward.cache: {self.path} cannot be made ({error.strerror}); name a directory "
@@ -137,7 +137,7 @@ class Store:
         if self._writer is None or self._writer[0] != os.getpid():
             file = self.path / f"{uuid.uuid4().hex}{_SUFFIX}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-            self._writer = (os.getpid(), os.open(file, flags, 0o644), file)
+            self._writer = (os.getpid(), os.open(file, flags, 0o600), file)
         return self._writer[1], self._writer[2]
 
     def close(self) -> None:

@@ -89,7 +89,10 @@ class FileMemory:
         if not self._works:
             return nothing
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # texts of reports are kept: for their owner alone, whatever the umask
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            os.chmod(self.path, 0o600)
             try:
                 return self._opened(use)
             except sqlite3.OperationalError:

@@ -84,6 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except SystemExit:  # --help and --version print and end
             _printed(0)
             raise
+        # what holds reports, ids or paths is for its owner; what is exported is for others
+        before = os.umask(0o077)
+        os.umask(before if options.verb == "export" else before | 0o077)
         try:
             return _run(options)
         except SystemExit as error:  # of a function of one's own: no end of a command
@@ -91,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"code that this command ran called exit: {cause_line(error)}; let it raise an "
                 "error instead"
             ) from error
+        finally:
+            os.umask(before)
 
     return reported(command, ends_process=arguments is None)
 

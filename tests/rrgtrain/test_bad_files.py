@@ -113,7 +113,7 @@ READERS: dict[str, list[list[str]]] = {
     "CK/config.json": [EVAL, PLAN],
     "CK/tokenizer.json": [EVAL],
     "CK/tokenizer_config.json": [EVAL],
-    "CK/preprocessor_config.json": [EVAL, PLAN],
+    "CK/preprocessor_config.json": [EVAL],
     "CK/rrgtrain.json": [EVAL],
     "CK/adapter_config.json": [EVAL, PLAN],
     "CK/model.safetensors": [EVAL],

@@ -24,8 +24,9 @@ from types import FrameType
 from rrgclinical.common.errors import Stopped
 
 INTERRUPTED = 130
-# Batch systems send one of them before a time limit: Slurm's --signal names which.
-WARNINGS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+# Batch systems send one of them before a limit: Slurm's --signal names which; SIGXCPU is that of a
+# limit on processor time.
+WARNINGS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGALRM)
 # Seconds after which a signal whose stop Python ignored is sent once more.
 _AGAIN = 0.1
 

@@ -170,7 +170,10 @@ def plain(value: Any) -> Any:
 
 def serve() -> None:
     """Answer until the input ends, whatever warns the process that asks."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in (
+        *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
+        *(signal.SIGXCPU, signal.SIGALRM),
+    ):
         signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -20,7 +20,8 @@ def trl_reward(
     `log_metric` where it offers that, and `reward.starts` follows `trainer_state`. A reward that
     fails raises and stops the trainer: None, TRL's way to leave a sample out, is never returned.
     """
-    refuse_left_out(service.settings, "TRL")
+    if isinstance(service, RewardService):  # a client's server has refused by itself
+        refuse_left_out(service.settings, "TRL")
 
     def reward(completions: Sequence[Any], **columns: Any) -> list[float]:
         if column not in columns:

@@ -40,7 +40,7 @@ def test_a_signal_is_raised_at_once_outside_a_step() -> None:
 
 def test_the_warnings_of_batch_systems_are_as_sigterm() -> None:
     """Slurm's --signal=USR1@120 ends a process that does not take it."""
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGALRM):
         before = signal.signal(number, signal.SIG_IGN)  # where it is not taken, it ends the tests
         ignored, stopping = signal.getsignal(number), Stopping()
         with stopping.installed("rrgtrain"), stopping.deferred():

@@ -130,7 +130,6 @@ def test_bounds_that_a_family_has_no_use_for_end_each_command_in_one_line(
         ["rl", "--from", start, "--out", "rl", *words],
         ["eval", "--from", start, "--out", "eval", *words],
         ["generate", start, str(phantoms() / "images"), "--out", "reports.jsonl", bound],
-        ["plan", "editgrpo", path, *words],
     ):
         done = command(*command_words, cwd=tmp_path)
         assert done.status == 2, command_words

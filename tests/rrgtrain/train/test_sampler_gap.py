@@ -256,8 +256,8 @@ class Cooler(Served):
 class Blurred(Served):
     """Sees other images than it is sent."""
 
-    def _prompt(self, messages: list[dict[str, Any]]) -> tuple[EncodedPrompt, dict[str, Any]]:
-        prompt, images = super()._prompt(messages)
+    def _prompt(self, *sent: Any) -> tuple[EncodedPrompt, dict[str, Any]]:
+        prompt, images = super()._prompt(*sent)
         return prompt, {key: value.roll(1, 0) / 2 for key, value in images.items()}
 
 
