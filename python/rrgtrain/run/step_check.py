@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,16 +24,23 @@ from rrgtrain.train.speed import peak_memory
 
 SENTENCE = "Small left pleural effusion with adjacent atelectasis. No pneumothorax."
 INDICATION = "Shortness of breath, fever and cough for three days."
+SCORE = f"{__name__}:drawn_score"
 NO_TOKEN = -1
 USUAL_IMAGES = 2
 """Of a study, where the recipe sets no limit: frontal and lateral."""
+
+
+def drawn_score(report: str, reference: str) -> float:
+    """Score a report by its text alone: members that differ all have a gradient."""
+    return zlib.crc32(report.encode()) / 2**32
 
 
 def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
     """Train one step, of "sft" or "rl", on made-up studies; yield its peak.
 
     The studies have as many full-size radiographs as the recipe allows, and no report ends before
-    its largest length. Rewards are read by rules, so that models that read reports are not counted.
+    its largest length. Scores are drawn from the text, so that nearly every member trains, and no
+    model that reads reports is counted. In one process, whatever ranks the recipe is for.
     Nothing is left. Raises UserError as a run does.
     """
     if recipe.rollout.engine != "transformers":
@@ -51,11 +59,9 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
         small = replaced(
             recipe,
             data=replace(data, images=recipe.data.images, cache_mib=recipe.data.cache_mib),
-            reward=replace(
-                recipe.reward, terms={"label_f1": 1.0}, starts={}, against="report", **read
-            ),
+            reward=replace(recipe.reward, terms={SCORE: 1.0}, starts={}, against="report", **read),
             edit=replace(recipe.edit, extractor=None),
-            rl=replace(recipe.rl, steps=1, warmup=0, resample=0),
+            rl=replace(recipe.rl, steps=1, warmup=0, resample=0, truncated="score"),
             sft=replace(recipe.sft, steps=1, warmup=0, eval_every=1, drops=0),
             eval=replace(recipe.eval, limit=1, best_by="micro_f1_13", meteor=False, samples=0),
             log=LogSettings(records=0),
