@@ -11,7 +11,9 @@ from rrgtrain.errors import UserError
 
 def _words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs, one process each")
-    parser.add_argument("--gpu", default="h100", help="h100, h200, a100-80, a100-40, l40s, a10 or cpu")
+    parser.add_argument(
+        "--gpu", default="h100", help="h100, h200, a100-80, a100-40, l40s, a10 or cpu"
+    )
     for name, text in (
         ("gpu-memory", "memory of one GPU, where it is another"),
         ("host-memory", "memory of a node, to be compared with"),
