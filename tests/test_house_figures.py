@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from rrgtrain.run import room
 from tests.house import figures, plan, trace, tree, weight
 
+ROOT = Path(__file__).parents[1]
 TREE = {
     "rrgkern/__init__.py": (
         'from rrgkern.logps import f\nfrom rrgkern.policy_loss import P\n__all__ = ["P", "f"]\n'
@@ -125,8 +131,13 @@ def test_a_trace_counts_whole_functions_once_and_no_bodies_of_classes() -> None:
 @pytest.mark.gate
 def test_a_run_enters_no_more_lines_than_its_cap() -> None:
     """Of all packages, so that a move from one into another gains nothing."""
-    (_, before, *_), _ = trace.rows(trace.traced_run())
-    assert before <= plan.CAPS["before step 1"]
+    # in a process that has run nothing else
+    command = [sys.executable, "-m", "tests.house", "--trace"]
+    world = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=world)
+    out = done.stdout
+    before = int(re.search(r"first step: ([\d,]+) lines", out)[1].replace(",", ""))
+    assert before <= plan.CAPS["before step 1"], out
 
 
 def test_refusals_are_counted_by_line_and_once() -> None:

@@ -186,12 +186,12 @@ CAPS: dict[str, float] = {
     "rrgtrain": 17_868,
     "csrc": 5_759,
     "packages and csrc": 77_800,
-    "tests": 88_224,
+    "tests": 88_235,
     "files": 1_525,
     "Makefile targets": 18,
     "docs pages": 31,
     "refusals, % of packages": 5.8,
-    "before step 1": 11_452,
+    "before step 1": 11_454,
 }
 
 FIRST_LINE_WORDS = 15
