@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-CASES = int(os.environ.get("RRGKERN_CASES", "200"))
+CASES = int(os.environ.get("RRGKERN_CASES", "600"))
 BATCH = 25
 SAME_CASES = os.environ.get("RRGKERN_SAME_CASES") == "1"
 SPARE = 10  # lists beyond what is needed: hypothesis repeats some, and tries all zeros

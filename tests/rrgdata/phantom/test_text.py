@@ -134,9 +134,8 @@ def test_a_terse_report_opens_and_says_what_is_abnormal_in_any_order(labeller):
     drawn = cases(config)
     told = [re.split(r"(?<=[.]) ", clean(case, config)) for case in drawn]
     assert [len(said) for said in told] == [1 + len(case.findings) for case in drawn]
-    assert {said[0] for said in told} == {
-        phrases.OPENING[lateral][0].capitalize() for lateral in (False, True)
-    }
+    openings = {phrases.OPENING[lateral][0].capitalize() for lateral in (False, True)}
+    assert {said[0] for said in told} == openings
     truth = np.array([case.labels() for case in drawn])
     read = labeller.label([" ".join(said) for said in told])
     assert (read[:, :NO_FINDING] == truth[:, :NO_FINDING]).mean() >= 0.99

@@ -51,7 +51,8 @@ def test_a_signal_to_torchrun_alone_or_to_every_process_stops_the_run(
         agent = psutil.Process(int((places[0] / "pid").read_text())).parent()
         assert agent is not None
         told = [agent, *agent.children(recursive=True)]
-        assert len(told) >= 4, "torchrun, two ranks, and a reader"
+        readers = [process for process in told if process.name() == "pt_data_worker"]
+        assert readers and len(told) - len(readers) >= 3, "torchrun, two ranks, and a reader"
         for process in told[:1] if alone else told[::-1]:
             process.send_signal(signal.SIGUSR1)
 
