@@ -62,8 +62,8 @@ class PhantomConfig:
     orders and normal findings in two or three wordings, singly or together; at 1 always in one
     order, in the same words and together."""
     terse: bool = False
-    """Deny nothing in a report: one opening sentence, then what is abnormal, in any order, so that
-    a finding can be added at its end."""
+    """Deny no finding by name in a report: one opening sentence, then what is abnormal, in any
+    order, so that a finding can be added at its end, or that nothing is."""
     omit: float = 0.0
     """Probability that a train report leaves out a finding."""
     garble: float = 0.0

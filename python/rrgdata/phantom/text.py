@@ -85,6 +85,9 @@ def _in_any_order(
     # a clean case of this kind denies nothing, but a garbled one may
     sentences += [text for _, text in _negatives(case, negated, config, rng)]
     rng.shuffle(sentences)
+    # SPEC 13: a report is No Finding where it says so, so a normal one has to.
+    if not negated and all(finding.name == "device" for finding in findings):
+        sentences.append(_normal(phrases.CLOSING_NORMAL, config, rng))
     return _join([phrases.OPENING[case.lateral][0], *sentences])
 
 

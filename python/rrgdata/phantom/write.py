@@ -23,7 +23,7 @@ from rrgdata.phantom.text import write_context, write_report
 
 SPLITS = ("train", "val", "test")
 STAMP = "phantom.json"
-VERSION = 5
+VERSION = 6
 
 
 def write_phantom(
