@@ -36,9 +36,9 @@ struct GroupResult {
 };
 
 // Members [begin, end) of `rewards`; `valid` may be null. Nothing at an invalid member is read.
-template <typename T>
+template <typename T, typename Result>
 GroupResult group_advantages(const T* rewards, const bool* valid, int64_t begin, int64_t end,
-                             Deviation deviation, double eps, float* advantages) {
+                             Deviation deviation, double eps, Result* advantages) {
   const auto kept = [&](int64_t i) { return valid == nullptr || valid[i]; };
   // 1. Mean, and whether the rewards differ: asked of them, since the mean of equal ones can be off.
   int64_t members = 0;
@@ -72,7 +72,7 @@ GroupResult group_advantages(const T* rewards, const bool* valid, int64_t begin,
   const bool informative = members >= 2 && differs;
   for (int64_t i = begin; i < end; ++i) {
     const bool counts = informative && kept(i);
-    advantages[i] = counts ? static_cast<float>((wide_value(rewards[i]) - mean) / divisor) : 0.0f;
+    advantages[i] = counts ? static_cast<Result>((wide_value(rewards[i]) - mean) / divisor) : 0;
   }
   return {members, informative};
 }

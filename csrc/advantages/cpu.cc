@@ -48,13 +48,14 @@ bool group_advantages_cpu(TensorView rewards, TensorView offsets, Maybe valid, i
   }
   const int64_t* starts = data<const int64_t>(offsets);
   const bool* keep = valid.has_value() ? data<const bool>(*valid) : nullptr;
-  float* out = elements<float>(advantages, "advantages", {count});
   int64_t* sizes = elements<int64_t>(members, "members", {groups});
   check_tensor(informative, "informative", {groups});
   bool* differ = data<bool>(informative);
   bool right = true;
   dispatch_float(float_dtype(rewards, "rewards"), [&](auto kind) {
     using T = decltype(kind);
+    using Result = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    Result* out = elements<Result>(advantages, "advantages", {count});
     const T* values = data<const T>(rewards);
     right = !finite || all_finite(values, keep, count);
     if (!right) return;

@@ -32,8 +32,8 @@ def group_advantages(
     count - 1 below, plus eps (TRL). The mean and the deviation are those of the valid members.
 
     A group with fewer than two valid members, or whose valid members all have the same reward,
-    gets exactly 0, and so does every invalid member. Computed in fp64, rounded once to fp32;
-    not differentiable.
+    gets exactly 0, and so does every invalid member. Computed in fp64, rounded once to the
+    result's dtype; not differentiable.
 
     Args:
         rewards: [S] floating point. Nothing at an invalid member is read, NaN included.
@@ -43,7 +43,7 @@ def group_advantages(
         eps: >= 0; by default 1e-6 for "population" and 1e-4 for "sample".
 
     Returns:
-        [S] fp32 on the device of `rewards`.
+        [S] on the device of `rewards`, fp64 for fp64 rewards, else fp32.
 
     Raises:
         TypeError: a dtype is wrong.

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import csrc
+from rrgkern.advantages.reference import dtype_of_advantages
 
 Outputs = tuple[Tensor, Tensor, Tensor]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -50,7 +51,7 @@ def _outputs(
     finite: bool,
 ) -> Outputs | None:
     groups = group_offsets.numel() - 1
-    advantages = torch.empty_like(rewards, dtype=torch.float32)
+    advantages = torch.empty_like(rewards, dtype=dtype_of_advantages(rewards))
     members = rewards.new_empty(groups, dtype=torch.int64)
     informative = rewards.new_empty(groups, dtype=torch.bool)
     ready = csrc.load().group_advantages_cpu(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.advantages import csrc_launch
-from rrgkern.advantages.reference import group_advantages_reference
+from rrgkern.advantages.reference import dtype_of_advantages, group_advantages_reference
 from rrgkern.dispatch import direct, register_csrc, register_triton
 
 
@@ -14,7 +14,7 @@ from rrgkern.dispatch import direct, register_csrc, register_triton
 def group_advantages_op(
     rewards: Tensor, group_offsets: Tensor, valid: Tensor | None, std: str, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Advantages [S] fp32, valid members [B] int64, whether their rewards differ [B] bool."""
+    """Compute advantages [S], valid members [B] int64, whether their rewards differ [B] bool."""
     return group_advantages_reference(rewards, group_offsets, valid, std, eps)
 
 
@@ -24,7 +24,7 @@ def _fake(
 ) -> tuple[Tensor, Tensor, Tensor]:
     n_groups = group_offsets.numel() - 1
     return (
-        torch.empty_like(rewards, dtype=torch.float32),
+        torch.empty_like(rewards, dtype=dtype_of_advantages(rewards)),
         rewards.new_empty(n_groups, dtype=torch.int64),
         rewards.new_empty(n_groups, dtype=torch.bool),
     )

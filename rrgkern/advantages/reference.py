@@ -6,6 +6,11 @@ import torch
 from torch import Tensor
 
 
+def dtype_of_advantages(rewards: Tensor) -> torch.dtype:
+    """Return the dtype of the advantages of rewards: theirs, at least fp32."""
+    return torch.promote_types(rewards.dtype, torch.float32)
+
+
 def group_advantages_reference(
     rewards: Tensor, group_offsets: Tensor, valid: Tensor | None, std: str, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -19,7 +24,7 @@ def group_advantages_reference(
         eps: added to the variance ("population") or to its root ("sample").
 
     Returns:
-        advantages [S] fp32; valid members [B] int64; [B] bool, True where at least two valid
+        advantages [S], fp64 for fp64 rewards, else fp32; valid members [B] int64; [B] bool, True where at least two valid
         members have different rewards.
     """
     n_groups = group_offsets.numel() - 1
@@ -55,4 +60,4 @@ def group_advantages_reference(
     else:
         divisor = torch.ones_like(squares)
     advantages = torch.where(informative[group] & keep, centred / divisor[group], 0.0)
-    return advantages.float(), count, informative
+    return advantages.to(dtype_of_advantages(rewards)), count, informative

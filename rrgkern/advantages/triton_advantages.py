@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rrgkern.advantages.reference import dtype_of_advantages
+
 # Lanes of a program. Groups are few and small: two warps hide what there is of latency.
 GROUPS_PER_PROGRAM = 64
 
@@ -90,7 +92,7 @@ def group_advantages_kernel(
         inside = exists & (i < length)
         reward, keep = _load_member(rewards_ptr, valid_ptr, start + i, inside)
         advantage = tl.where(informative & keep, (reward - mean) / divisor, 0.0)
-        tl.store(advantages_ptr + start + i, advantage.to(tl.float32), mask=inside)
+        tl.store(advantages_ptr + start + i, advantage, mask=inside)
         i += 1
     tl.store(count_ptr + group, count, mask=exists)
     tl.store(informative_ptr + group, informative, mask=exists)
@@ -101,7 +103,7 @@ def launch(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Serve `rrgkern::group_advantages`; arguments are those of the reference."""
     n_groups = group_offsets.numel() - 1
-    advantages = torch.empty_like(rewards, dtype=torch.float32)
+    advantages = torch.empty_like(rewards, dtype=dtype_of_advantages(rewards))
     count = torch.empty(n_groups, dtype=torch.int64, device=rewards.device)
     informative = torch.empty(n_groups, dtype=torch.bool, device=rewards.device)
     if n_groups:

@@ -83,12 +83,17 @@ def test_agrees_with_the_plain_loop(std: str, dtype: torch.dtype) -> None:
         rewards.double().tolist(), offsets.tolist(), valid.tolist(), std, eps=1e-5
     )
     got = group_advantages(rewards, offsets, valid=valid, std=std, eps=1e-5)
-    torch.testing.assert_close(got, tensor(expected), rtol=2e-7, atol=1e-12)
+    # the rewards' own dtype, at least fp32 (SPEC 13)
+    wide = dtype == torch.float64
+    assert got.dtype == (torch.float64 if wide else torch.float32)
+    want = torch.tensor(expected, dtype=got.dtype)
+    torch.testing.assert_close(got, want, rtol=1e-14 if wide else 2e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("std", STDS)
-def test_kernel_equals_reference_bit_for_bit(std: str) -> None:
-    rewards, offsets, valid = batch(seed=1)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_kernel_equals_reference_bit_for_bit(std: str, dtype: torch.dtype) -> None:
+    rewards, offsets, valid = batch(seed=1, dtype=dtype)
     for members in (None, valid):
         served = group_advantages_op(rewards, offsets, members, std, 1e-6)
         expected = group_advantages_reference(rewards, offsets, members, std, 1e-6)
