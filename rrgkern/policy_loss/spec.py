@@ -36,8 +36,9 @@ class PolicyLoss:
             correction).
         entropy_coef: weight of the entropy bonus.
         sampler_level, sampler_mode, sampler_min, sampler_max: correction for a rollout engine
-            whose log-probabilities differ: one factor per "token" or per "sequence", held within
-            the bounds by "truncate" or set to 0 outside them by "mask". None: no bound.
+            whose log-probabilities differ: one factor per "token" or per "sequence" (the product
+            of its tokens'), held within the bounds by "truncate" or set to 0 outside them by
+            "mask". None: no bound.
         sapo_tau_pos, sapo_tau_neg: temperatures for positive and other advantages.
         vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: the Gamma weights of TRL 1.16
             for advantages >= 0 and below 0.
