@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from torch.utils._pytree import tree_map
 
 from rrgpolicy.model.backbone import Backbone
@@ -33,6 +34,13 @@ def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
         return (args[0][:, :0],)
 
     handles = [model.get_output_embeddings().register_forward_pre_hook(take)]
+    # FSDP2 reduces a unit's gradients where one reaches an output of its forward, and a loop of
+    # one's own does not use the logits of its root: the head's input goes out beside them.
+    for unit in (backbone.model, model):
+        if isinstance(unit, FSDPModule):
+            handles.append(
+                unit.register_forward_hook(lambda *args: (args[-1], *inputs_of_head), prepend=True)
+            )
     if in_company(backbone):
         embedding = model.get_input_embeddings()
         handles.append(embedding.register_forward_hook(lambda *args: args[-1].requires_grad_()))

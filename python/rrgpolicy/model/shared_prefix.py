@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from rrgclinical.common.arguments import listed, unwrapped
@@ -132,6 +133,21 @@ def shared_prefix_logps(
     )
 
 
+def probe_shared_prefix(
+    model: nn.Module,
+    prompts: Sequence[Mapping[str, Any]],
+    *,
+    attn: str = "auto",
+    sharing: str = "auto",
+) -> str:
+    """Probe how prompts can be shared, before `fully_shard`; return "row", "cache" or "none".
+
+    Arguments and errors are those of `shared_prefix_logps`, whose later calls for this model with
+    the same options take what was found. Prompts with images are probed by prompts with images.
+    """
+    return _backbone(model, prompts, Options(attn, sharing)).way
+
+
 def _check_options(
     temperature: object, token_budget: object, entropy: object, vision_cache: object
 ) -> None:
@@ -220,6 +236,12 @@ def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: O
     pictured = any(p.get("pixel_values") is not None for p in prompts)
     key = (options, _trains(model), pictured)
     if key not in probed:
+        if any(isinstance(p, DTensor) for p in model.parameters()):
+            raise ValueError(
+                "the weights are sharded already, and shards cannot be probed: call "
+                "rrgpolicy.model.probe_shared_prefix(model, prompts) once before fully_shard, with "
+                "images where there will be images, and with what trains as it will be"
+            )
         examples = [_encoded(backbone, p, b, cached=False) for b, p in enumerate(prompts)]
         counts = {len(e.images.get("pixel_values", ())): e for e in examples if len(e.input_ids)}
         if not counts:
