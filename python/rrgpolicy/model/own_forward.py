@@ -36,10 +36,11 @@ def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
     handles = [model.get_output_embeddings().register_forward_pre_hook(take)]
     # FSDP2 reduces a unit's gradients where one reaches an output of its forward, and a loop of
     # one's own does not use the logits of its root: the head's input goes out beside them.
-    for unit in (backbone.model, model):
+    for unit in {backbone.model, model}:  # PEFT's, and transformers' inside it
         if isinstance(unit, FSDPModule):
+            hooks: Any = unit
             handles.append(
-                unit.register_forward_hook(lambda *args: (args[-1], *inputs_of_head), prepend=True)
+                hooks.register_forward_hook(lambda *args: (args[-1], *inputs_of_head), prepend=True)
             )
     if in_company(backbone):
         embedding = model.get_input_embeddings()
