@@ -22,15 +22,18 @@ T = TypeVar("T")
 
 # Texts held in memory besides the references: a few steps' rollouts.
 CAPACITY = 20_000
+# References held in memory: those of a large data set (some 0.3 GB of labels and entities), not all
+# that a service is asked for in months.
+REFERENCES = 200_000
 
 
 class Cached(Generic[T]):
     """A function of texts that is asked for each distinct text once.
 
     Texts asked for with `keep` (references) are kept: in the store where there is one, in memory
-    otherwise; with a store, the processes of a node that ask for the same text compute it once.
-    Of the others the latest `capacity` are kept. Safe to call from several threads; `compute` runs
-    in one at a time.
+    otherwise, the latest `REFERENCES`; with a store, the processes of a node that ask for the same
+    text compute it once. Of the others the latest `capacity` are kept. Safe to call from several
+    threads; `compute` runs in one at a time.
 
     asked: texts asked for. computed: texts passed to `compute`. from_disk: texts the store had.
     """
@@ -95,6 +98,8 @@ class Cached(Generic[T]):
         if self._store is None or self._encode is None:
             self._read(missing, values)
             self._kept.update(values)
+            for text in list(self._kept)[: max(0, len(self._kept) - REFERENCES)]:
+                del self._kept[text]
             return
         store, encode = self._store, self._encode
         recent = [text for text in values if store.get(text) is None]

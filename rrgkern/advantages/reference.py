@@ -24,8 +24,8 @@ def group_advantages_reference(
         eps: added to the variance ("population") or to its root ("sample").
 
     Returns:
-        advantages [S], fp64 for fp64 rewards, else fp32; valid members [B] int64; [B] bool, True where at least two valid
-        members have different rewards.
+        advantages [S], fp64 for fp64 rewards, else fp32; valid members [B] int64; [B] bool, True
+        where at least two valid members have different rewards.
     """
     n_groups = group_offsets.numel() - 1
     lengths = group_offsets.diff()

@@ -225,3 +225,12 @@ def test_an_interrupt_between_two_locks_leaves_no_key_held(
     process.start()
     process.join()
     assert here.recv() == keys
+
+
+def test_references_in_memory_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rrgclinical.cached.REFERENCES", 3)
+    lengths = Cached(lambda texts: [len(t) for t in texts], capacity=0)
+    assert lengths(["a", "bb", "ccc"], keep=True) == [1, 2, 3] and lengths.computed == 3
+    assert lengths(["dddd"], keep=True) == [4]
+    assert lengths(["bb", "ccc", "dddd"], keep=True) == [2, 3, 4] and lengths.computed == 4
+    assert lengths(["a"], keep=True) == [1] and lengths.computed == 5, "the oldest was let go"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import resource
 import socket
+import sys
 from collections.abc import Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, SupportsIndex
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.arguments import share_of_steps
 from rrgclinical.common.errors import UserError, outside_line
+from rrgclinical.common.nothing import is_nothing
 from rrgclinical.serving.batcher import Batcher, QueueFull, ScoringFailed
 
 try:
@@ -19,20 +22,27 @@ try:
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse, PlainTextResponse, Response
     from starlette.requests import ClientDisconnect
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError as error:
     raise UserError(
         f"the reward service needs {error.name}; install its extra: pip install 'rrgkern[serve]'"
     ) from error
 
-LARGEST_BODY = 1 << 26
-"""Bytes of a request that are read."""
+LARGEST_BODY = 1 << 24
+"""Bytes of a request that are read, some 50,000 pairs of reports."""
 SILENT_SECONDS = 30.0
-"""Without a further byte of its body, after which a request is given up: a stop waits for it."""
+"""Without a whole head, or a further byte of the body, after which a request is given up."""
+SPARE_FILES = 64
+"""Files that connections leave to the scorer."""
 RETRY_SECONDS = 1
 """What a full queue asks a client to wait."""
 _PATHS = "POST /score, GET /health, /metrics"
 _READ = ["GET", "HEAD"]  # load balancers ask by HEAD
 _FORM = 'wanted {"reports": [text, ...], "references": [text, ...]}'
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
 
 Statistics = Callable[[], Mapping[str, float]]
 
@@ -167,9 +177,43 @@ def server_of(app: FastAPI) -> uvicorn.Server:
     # Its own configuration of logging would close every handler of the process, absl's with the
     # stream that was standard error when absl was imported.
     config = uvicorn.Config(
-        app, log_config=None, log_level="warning", access_log=False, lifespan="on"
+        app,
+        http=_Connection,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
     )
     return uvicorn.Server(config)
+
+
+def _most_connections() -> int:
+    """Raise the limit of open files as far as it goes; return how many connections may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # a container may forbid it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, soft - SPARE_FILES)
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed where too many are open, or its first request does not come.
+
+    Without a bound silent clients take the last file, of which asyncio writes endless lines.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > _most_connections():
+            transport.write(_FULL)
+            transport.close()
+            return
+        self.loop.call_later(SILENT_SECONDS, self._close_unasked)
+
+    def _close_unasked(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
 
 
 class _TooLarge(UserError):
@@ -187,8 +231,8 @@ async def _body(request: Request) -> Any:
         body += part
         if len(body) > LARGEST_BODY:
             raise _TooLarge(f"a request of more than {LARGEST_BODY >> 20} MiB; send fewer reports")
-    try:
-        return json_reader.parse(bytes(body), dict)
+    try:  # beside the loop: other clients are served meanwhile
+        return await asyncio.to_thread(json_reader.parse, bytes(body), dict)
     except ValueError as error:
         raise UserError(f"the request is no JSON object ({error}); {_FORM}") from None
 
@@ -210,6 +254,12 @@ def _asked(body: dict[str, Any]) -> tuple[list[str], list[str], float]:
     if len(texts[0]) != len(texts[1]):
         raise UserError(
             f"{len(texts[0])} reports and {len(texts[1])} references; send one for each"
+        )
+    empty = next((i for i, text in enumerate(texts[1]) if is_nothing(text)), None)
+    if empty is not None:
+        raise UserError(
+            f"references[{empty}] is {texts[1][empty]!r:.40}, and no report is right or wrong "
+            "beside nothing; leave the pair out"
         )
     if not texts[0]:
         raise UserError("no reports; send at least one")

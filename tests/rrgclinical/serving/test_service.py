@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import logging
+import resource
 import socket
 import threading
 import time
@@ -51,7 +52,8 @@ def test_every_client_gets_the_scores_of_its_reports() -> None:
         client = RewardClient(url)
         with ThreadPoolExecutor(8) as pool:
             texts = [["x" * k] * (1 + k % 3) for k in range(40)]
-            found = list(pool.map(lambda own: client(own, own, 0.5), texts))
+            references = [["z"] * len(own) for own in texts]
+            found = list(pool.map(lambda own, z: client(own, z, 0.5), texts, references))
         for own, scores in zip(texts, found, strict=True):
             assert scores["own"].tolist() == [len(r) / 7 for r in own]
             assert scores["total"].tolist() == [0.5 * (len(r) / 7) for r in own]
@@ -92,6 +94,7 @@ def test_what_is_wrong_with_a_request_is_one_line() -> None:
         ({"reports": ["a"], "references": [None]}, "references[0] is NoneType; wanted a text"),
         ({"reports": ["a"], "references": []}, "1 reports and 0 references; send one for each"),
         ({"reports": [], "references": []}, "no reports; send at least one"),
+        ({"reports": ["a", "b"], "references": ["c", " N/A"]}, "references[1] is ' N/A', and no"),
         ({"reports": ["a"], "references": ["b"], "steps": 3}, "the request has 'steps'"),
         *(
             ({"reports": ["a"], "references": ["b"], "progress": bad}, "wanted a share")
@@ -127,13 +130,13 @@ def test_a_full_queue_is_waited_for_and_the_wait_has_an_end() -> None:
     scorer = Lengths()
     scorer.gate.clear()
     with serving(scorer, BatchSettings(1, 0.0, 1)) as (url, batcher), ThreadPoolExecutor(3) as pool:
-        held = pool.submit(RewardClient(url), ["a"], [""])
+        held = pool.submit(RewardClient(url), ["a"], ["z"])
         until(lambda: scorer.calls == 1)
-        taken = pool.submit(RewardClient(url), ["b"], [""])
+        taken = pool.submit(RewardClient(url), ["b"], ["z"])
         until(lambda: batcher.waiting == 1)
         with pytest.raises(ServiceError, match=r"no room for 0\.2 s \(1 reports are waiting"):
-            RewardClient(url, timeout=0.2)(["c"], [""])
-        patient = pool.submit(RewardClient(url, timeout=30), ["d"], [""])
+            RewardClient(url, timeout=0.2)(["c"], ["z"])
+        patient = pool.submit(RewardClient(url, timeout=30), ["d"], ["z"])
         until(lambda: batcher.counts.refused >= 2)
         scorer.gate.set()
         for future in (held, taken, patient):
@@ -146,12 +149,12 @@ def test_a_service_that_is_stopped_answers_all_that_it_took() -> None:
     scorer.gate.clear()
     with ThreadPoolExecutor(8) as pool:
         with serving(scorer, BatchSettings(1, 0.0, 100)) as (url, batcher):
-            futures = [pool.submit(RewardClient(url), ["x" * k], [""]) for k in range(1, 7)]
+            futures = [pool.submit(RewardClient(url), ["x" * k], ["z"]) for k in range(1, 7)]
             until(lambda: scorer.calls == 1 and batcher.waiting == 5)
             threading.Timer(0.2, scorer.gate.set).start()
         assert [f.result(30)["own"].tolist() for f in futures] == [[k / 7] for k in range(1, 7)]
     with pytest.raises(ServiceError, match=r"is gone \(.*refused.*rrgtrain serve RECIPE"):
-        RewardClient(url)(["a"], [""])
+        RewardClient(url)(["a"], ["z"])
 
 
 HALF = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
@@ -168,7 +171,7 @@ def test_half_a_request_holds_no_stop_and_is_no_fault(
             gone.sendall(HALF)
         silent = socket.create_connection(address)
         silent.sendall(HALF)
-        assert RewardClient(url)(["a"], [""])["own"] == [1 / 7]
+        assert RewardClient(url)(["a"], ["z"])["own"] == [1 / 7]
         time.sleep(0.1)
     with silent:
         told = silent.recv(1 << 16).decode()
@@ -178,7 +181,7 @@ def test_half_a_request_holds_no_stop_and_is_no_fault(
 
 def test_a_slow_request_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "SILENT_SECONDS", 0.5)
-    body = json.dumps({"reports": ["abc"], "references": [""]}).encode()
+    body = json.dumps({"reports": ["abc"], "references": ["z"]}).encode()
     head = f"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     with serving(Lengths()) as (url, _):
         slow = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])))
@@ -196,15 +199,15 @@ def test_https_that_fails_is_told_as_that_and_credentials_are_sent() -> None:
     with serving(Lengths()) as (url, _), pytest.MonkeyPatch.context() as patch:
         client = RewardClient(url.replace("http:", "https:"))
         with pytest.raises(ServiceError, match="cannot be asked by https .*SSL_CERT_FILE"):
-            client(["a"], [""])
+            client(["a"], ["z"])
 
         def request(self: Any, *arguments: Any) -> None:
             heads.append(arguments[3])
             sent(self, *arguments)
 
         patch.setattr(http.client.HTTPConnection, "request", request)
-        RewardClient(url.replace("//", "//me:a%40b@"))(["a"], [""])
-        RewardClient(url)(["a"], [""])
+        RewardClient(url.replace("//", "//me:a%40b@"))(["a"], ["z"])
+        RewardClient(url)(["a"], ["z"])
     assert [head.get("Authorization") for head in heads] == ["Basic bWU6YUBi", None]
 
 
@@ -370,3 +373,49 @@ def test_a_server_leaves_the_handlers_of_the_process_alone() -> None:
     server_of(make_app(batcher))
     assert not handler.closed
     batcher.close()
+
+
+def opened(url: str) -> socket.socket:
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def test_a_connection_that_asks_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "SILENT_SECONDS", 0.2)
+    with serving(Lengths()) as (url, _), opened(url) as silent, opened(url) as slow:
+        slow.sendall(b"POST /score HTTP/1.1\r\nHost: a\r\n")
+        assert silent.recv(1) == b"" and slow.recv(1) == b""
+        assert asked(url, "/health")[0] == 200
+
+
+def test_more_connections_than_files_are_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "_most_connections", lambda: 2)
+    with serving(Lengths()) as (url, _):
+        held = [opened(url) for _ in range(2)]
+        until(lambda: asked(url, "/health")[0] == 503)
+        for connection in held:
+            connection.close()
+        until(lambda: asked(url, "/health")[0] == 200)
+
+
+def test_a_service_leaves_files_to_its_scorer() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+        assert served._most_connections() == hard - served.SPARE_FILES
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_request_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, parse = [], served.json_reader.parse
+
+    def seen(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return parse(*arguments)
+
+    monkeypatch.setattr(served.json_reader, "parse", seen)
+    with serving(Lengths()) as (url, _):
+        assert RewardClient(url)(["ab"], ["z"])["own"] == [2 / 7]
+    assert threads[0].name.startswith("asyncio_")  # the second is of the answer, in the client
