@@ -122,9 +122,11 @@ class Backbone:
         """
         module = self.backbone.get_output_embeddings()
         if not isinstance(module, nn.Linear) or not module.weight.is_floating_point():
+            whose = "PEFT's" if type(module).__module__.startswith("peft.") else "a"
             raise ValueError(
-                f"the head is a {type(module).__name__}, which is more than one weight matrix: "
-                "leave lm_head without adapter and quantisation"
+                f"the head is {whose} {type(module).__name__}, which is more than one weight "
+                "matrix: leave lm_head without adapter and quantisation, and where the head is "
+                "tied to the embedding without trainable_token_indices too"
             )
         weight: Tensor = module.weight
         bias: Tensor | None = module.bias
@@ -175,6 +177,7 @@ class Backbone:
         embedding = self.backbone.get_input_embeddings()
         if hasattr(embedding, "get_base_layer"):
             embedding = embedding.get_base_layer()
+        embedding = getattr(embedding, "original_module", embedding)  # PEFT's trainable tokens
         # not its weight, which a copy of the policy may have given back
         return embedding.num_embeddings, embedding.embedding_dim
 

@@ -221,6 +221,8 @@ def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: O
     # `add_adapter` of transformers sets `peft_config` too, and wraps nothing
     wraps = hasattr(model, "get_base_model")
     inner: Any = model.get_base_model() if wraps else model  # type: ignore[operator]
+    if isinstance(inner, torch._dynamo.OptimizedModule):
+        raise ValueError("a model that torch.compile wraps cannot share prefixes: model.compile()")
     if not isinstance(inner, PreTrainedModel) or inner.get_output_embeddings() is None:
         raise ValueError(
             f"a {type(inner).__name__} cannot share prefixes: wanted a model of transformers with "

@@ -43,7 +43,7 @@ def spread(model: Any) -> Any:
 
 def qwen2(dtype: torch.dtype = torch.float64, **options: Any) -> Any:
     torch.manual_seed(1)
-    config = Qwen2Config(**TEXT, **options)
+    config = Qwen2Config(**(TEXT | options))
     config._attn_implementation = "sdpa"
     return spread(Qwen2ForCausalLM(config)).to(dtype).eval()
 
@@ -88,6 +88,12 @@ def with_lora(model: Any) -> Any:
     return peft.get_peft_model(model, config).train()
 
 
+def with_trained_tokens(model: Any) -> Any:
+    tokens = {"embed_tokens": [2, 5]}
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], trainable_token_indices=tokens)
+    return peft.get_peft_model(model, config).train()
+
+
 def with_adapter(model: Any) -> Any:
     """By transformers itself, which wraps nothing."""
     torch.manual_seed(0)
@@ -118,7 +124,10 @@ def test_qwen2_5_vl_as_it_is_trained(change: Any) -> None:
     assert_equal(model, shared(model, groups, token_budget=150).logps, unshared(model, groups))
 
 
-@pytest.mark.parametrize("change", [lambda m: m, with_lora, with_adapter, with_checkpointing])
+WAYS = [lambda m: m, with_lora, with_adapter, with_trained_tokens, with_checkpointing]
+
+
+@pytest.mark.parametrize("change", WAYS)
 def test_qwen2_equals_its_unshared_self(change: Any) -> None:
     model, groups = change(qwen2()), groups_for([0, 0, 0])
     assert_equal(model, shared(model, groups).logps, unshared(model, groups))
@@ -195,7 +204,10 @@ def test_a_model_that_cannot_share_is_refused_with_the_reason() -> None:
     config = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
     assert "use LoRA" in refused(peft.get_peft_model(qwen2(torch.float32), config))
     head = peft.LoraConfig(r=2, target_modules=["lm_head"], task_type="CAUSAL_LM")
-    assert "the head is a Linear" in refused(peft.get_peft_model(qwen2(torch.float32), head))
+    assert "the head is PEFT's Linear" in refused(peft.get_peft_model(qwen2(torch.float32), head))
+    tied = with_trained_tokens(qwen2(tie_word_embeddings=True))
+    assert "trainable_token_indices" in refused(tied)
+    assert "cannot share prefixes: model.compile()" in refused(torch.compile(qwen2()))
     assert "attn='flash': use one of auto, blocks, flex, dense" in refused(qwen2(), attn="flash")
 
 
