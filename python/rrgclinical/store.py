@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import stat
 import struct
 import tempfile
 import threading
@@ -18,6 +19,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rrgclinical.common.errors import UserError
@@ -175,9 +177,13 @@ def _lock_file(path: Path) -> int:
     path = path.resolve()
     if path not in _LOCKS:
         folder = Path(tempfile.gettempdir()) / f"rrgclinical-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        there = folder.lstat()
+        if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.getuid():
+            raise UserError(f"{folder} is not a folder of yours; remove it, or set TMPDIR")
         file = folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.lock"
-        _LOCKS[path] = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        _LOCKS[path] = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     return _LOCKS[path]
 
 

@@ -95,3 +95,22 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="reward.cache: .*file/m cannot be made"):
         Store(tmp_path / "file", "m")
+
+
+def test_the_folder_of_locks_is_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("rrgclinical.store._LOCKS", {})
+    (tmp_path / "elsewhere").mkdir()
+    folder = tmp_path / f"rrgclinical-{os.getuid()}"
+    store = Store(tmp_path / "cache", "v1")
+    for spoil in (lambda: folder.write_text(""), lambda: folder.symlink_to(tmp_path / "elsewhere")):
+        spoil()
+        with pytest.raises(UserError, match="is not a folder of yours; remove it, or set TMPDIR"):
+            store.once(["a"], lambda part: None)
+        folder.unlink()
+    store.once(["a"], lambda part: None)
+    assert [f.suffix for f in folder.iterdir()] == [".lock"] and not any(
+        (tmp_path / "elsewhere").iterdir()
+    )

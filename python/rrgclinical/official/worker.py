@@ -30,7 +30,7 @@ def chexbert_load(checkpoint: str) -> int:
 
     scorer = F1CheXbert(device="cpu")
     # It loads with strict=False: what is absent stays random without a word.
-    state = torch.load(checkpoint, map_location="cpu")["model_state_dict"]
+    state = torch.load(checkpoint, map_location="cpu", weights_only=True)["model_state_dict"]
     held = {name.replace("module.", "") for name in state}
     names = scorer.model.state_dict().keys()
     if differ := sorted((held ^ names) - {"bert.embeddings.position_ids"}):

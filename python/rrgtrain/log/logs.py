@@ -92,8 +92,8 @@ class RunLog:
         os.truncate(self._path, size)
         os.fsync(self._handle)
         for gone in {row["phase"] for row in rows}:
-            first = min(row["step"] for row in rows if row["phase"] == gone)
-            self._trackers.rewind(gone, first)
+            steps = [row["step"] for row in rows if row["phase"] == gone]
+            self._trackers.rewind(gone, min(steps), max(steps))
         return len(rows)
 
     def close(self) -> None:

@@ -20,8 +20,17 @@ from rrgtrain.errors import Stopped, UserError
 from rrgtrain.schema import LogSettings
 from rrgtrain.state.rundir import RunDir
 
+MLFLOW = "mlflow_run.txt"
+"""The file of a run that keeps what MLflow calls it."""
+
+
+def _mlflow_run(run: RunDir) -> str | None:
+    file = run.path / MLFLOW
+    return file.read_text(encoding="utf-8").strip() if file.exists() else None
+
+
 # What each tracker is told of a run beside its project. A resumed run goes on in the same one, by
-# its id or name; MLflow begins another of the same name.
+# its id or name.
 OPTIONS: dict[str, Callable[[RunDir, str], dict[str, Any]]] = {
     "wandb": lambda run, id_: {
         "name": run.path.name,
@@ -29,7 +38,7 @@ OPTIONS: dict[str, Callable[[RunDir, str], dict[str, Any]]] = {
         "resume": "allow",
         "dir": str(run.path),
     },
-    "mlflow": lambda run, id_: {"run_name": run.path.name},
+    "mlflow": lambda run, id_: {"run_name": run.path.name, "run_id": _mlflow_run(run)},
     "trackio": lambda run, id_: {"name": f"{run.path.name}-{id_[:8]}", "resume": "allow"},
     "swanlab": lambda run, id_: {
         "experiment_name": run.path.name,
@@ -81,6 +90,7 @@ class Trackers:
         self._boards: dict[str, TensorBoardTracker] = {}
         self._trackers: dict[str, GeneralTracker] = {}
         self._phases: set[str] = set()
+        self._sent: dict[str, int] = {}
         self._warned: set[str] = set()
         self._failures: Counter[str] = Counter()
         place = hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()
@@ -89,6 +99,9 @@ class Trackers:
             try:
                 tracker = LOGGER_TYPE_TO_CLASS[name](project, **OPTIONS[name](run, id_))
                 tracker.start()
+                if name == "mlflow":
+                    file = run.path / MLFLOW
+                    file.write_text(tracker.tracker.info.run_id + "\n", encoding="utf-8")
             except Stopped:
                 raise
             except (Exception, SystemExit) as error:
@@ -108,11 +121,18 @@ class Trackers:
         self._ask(BOARD, phase, step, lambda: self._board(phase).log(dict(values), step=step))
         rows = {f"{phase}/{name}": value for name, value in values.items()}
         for name, tracker in self._trackers.items():
+            if name != "wandb" and step <= self._sent.get(phase, -1):
+                continue  # it has the step, and cannot go back
             self._ask(name, phase, step, partial(self._log, name, tracker, phase, step, rows))
         self._phases.add(phase)
 
-    def rewind(self, phase: str, step: int) -> None:
-        """Drop what TensorBoard has of the phase from `step` on, which will come again."""
+    def rewind(self, phase: str, step: int, last: int) -> None:
+        """Drop what TensorBoard has of the phase from `step` on, which will come again.
+
+        The others keep what they have, up to `last`, and are not sent it again. W&B is: what it
+        had not sent yet when a run was killed is lost.
+        """
+        self._sent[phase] = last
 
         def begin() -> None:
             if phase in self._boards:

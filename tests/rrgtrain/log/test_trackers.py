@@ -53,8 +53,10 @@ class Service:
 def mlflow(service: Service) -> types.SimpleNamespace:
     """Stands for MLflow, whose functions are the module's."""
 
-    def start_run(**options: object) -> None:
+    def start_run(**options: object) -> types.SimpleNamespace:
         service.begun.append(options)
+        number = options["run_id"] or f"id {len(service.begun)}"
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id=number))
 
     return types.SimpleNamespace(
         search_experiments=lambda filter_string: [],
@@ -268,3 +270,26 @@ def test_the_world_of_torchrun_is_no_matter_to_the_trackers(
         log.write("rl", 0, {"reward": 1.0})
     assert PartialState().num_processes == 1 and torch.get_num_threads() == threads
     assert torch.distributed.is_initialized() == joined
+
+
+def test_a_resume_goes_on_in_the_same_run_and_sends_no_step_again(
+    run: RunDir, services: dict[str, Service]
+) -> None:
+    settings = LogSettings(trackers=dict.fromkeys(OPTIONS, "chest"))
+    with RunLog(run, settings) as log:
+        for step in range(7):
+            log.write("sft", step, {"loss": 1.0})
+            if step == 3:
+                size = log.size
+    with RunLog(run, settings) as log:
+        assert log.rewind_to(size) == 3
+        for step in range(4, 10):
+            log.write("sft", step, {"loss": 1.0})
+        log.write("rl", 0, {"loss": 1.0})
+    assert [row["step"] for row in read_metrics(run.metrics)] == [*range(10), 0]
+    wandb = services.pop("wandb")
+    assert len(wandb.rows) == 7 + 6 + 1
+    for name, service in services.items():
+        assert [step for _, step in service.rows] == [*range(10), 0], name
+    first, second = services["mlflow"].begun
+    assert first["run_id"] is None and second["run_id"] == "id 1"
