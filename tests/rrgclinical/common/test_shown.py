@@ -64,6 +64,8 @@ def test_no_part_of_a_secret_is_left_where_a_text_is_cut(monkeypatch: pytest.Mon
     monkeypatch.setattr(shown, "_written", {})
     shown.hide("sk-1234567890", "${oc.env:KEY}")
     assert "sk-" not in shortened(f"{'x' * 10}sk-1234567890{'x' * 90}", 30)
+    for show in (one_line, printable, redacted):
+        assert show("by sk-1234567890.") == "by ${oc.env:KEY}."
 
 
 def test_a_line_about_a_huge_word_is_short(capsys: pytest.CaptureFixture[str]) -> None:

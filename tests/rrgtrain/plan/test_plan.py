@@ -235,7 +235,7 @@ def test_a_step_is_really_trained_at_the_longest_lengths(
         seen.append(row)
 
     monkeypatch.setattr("rrgtrain.log.logs.RunLog.write", rows)
-    words = ["rl.prompts=2", "rl.group=4", "rl.max_new_tokens=9", "sft.batch=3", adapter]
+    words = ["rl.prompts=2", "rl.group=4", "rl.max_new_tokens=60", "sft.batch=3", adapter]
     words += ["rl.truncated=mask", "rl.beta=0"]
     settings = load_config(Recipe, "editgrpo", [f"policy.path={start}", *filter(None, words)])
     (line,) = step_check.measure_step(settings, stage)
@@ -246,7 +246,7 @@ def test_a_step_is_really_trained_at_the_longest_lengths(
     assert re.search(r"peak [\d.,]+ [MG]iB of this process", line)
     if stage == "rl":
         (row,) = [row for row in seen if "report_tokens" in row]
-        assert row["report_tokens"] == 9.0 and row["grad_norm"] > 0
+        assert row["report_tokens"] == 60.0 and row["grad_norm"] > 0
         assert row["reward/total"] not in (0.0, 1.0) and row["scored_tokens"] > 0
     assert list(tmp_path.iterdir()) == []
     served = load_config(Recipe, "editgrpo", [f"policy.path={start}", "rollout.engine=vllm"])
