@@ -13,7 +13,7 @@ from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import require_end
 from rrgdata.catalogue import Catalogue
-from rrgdata.problems import first_twice, kind_of, parse_json
+from rrgdata.problems import files_of, first_twice, kind_of, parse_json
 from rrgdata.sources.tables import csv_rows, not_utf8
 
 Row = Mapping[str, Any]
@@ -37,7 +37,7 @@ def table_file(root: Path) -> Path:
             raise UserError(f"{root}: wanted a .csv, .tsv or .jsonl file; save the table as one")
         return root
     suffixes = CSV_SUFFIXES + JSONL_SUFFIXES
-    tables = sorted(p for p in root.iterdir() if p.suffix.lower() in suffixes and p.is_file())
+    tables = [p for p in files_of(root, "*") if p.suffix.lower() in suffixes and p.is_file()]
     if len(tables) != 1:
         have = ", ".join(p.name for p in tables[:3]) + (", ..." if len(tables) > 3 else "")
         content = f"{len(tables)} tables ({have})" if tables else "no .csv, .tsv or .jsonl file"

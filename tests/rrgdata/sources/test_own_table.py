@@ -397,6 +397,8 @@ def test_a_recipe_names_the_columns(tmp_path: Path) -> None:
     given = ["data.source=table", f"data.root={path}", "data.columns={report: text}"]
     studies = open_studies(recipe(*given).data, tmp_path)
     assert [s.report for s in studies["train"]] == ["Clear.", "x"]
+    with pytest.raises(UserError, match="write a blank behind each colon, as in {id: StudyID}"):
+        recipe(*given[:2], "data.columns={report:text}")
     with pytest.warns(UserWarning, match="leaves out 1 broken"):
         kept = open_studies(recipe(*given[:2], "data.skip=true").data, tmp_path)
     assert [s.id for s in kept["train"]] == ["a"]
