@@ -74,6 +74,8 @@ class ImageFacts:
     """Tags that a DICOM header lacks, of Modality and BodyPartExamined."""
     notes: tuple[str, ...] = ()
     """What was done about a DICOM header; each goes on from "DICOM files"."""
+    pixels: str = ""
+    """Digest of the pixels, where all images of a data set are looked at."""
 
 
 def read_image(
