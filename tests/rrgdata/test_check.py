@@ -183,7 +183,7 @@ def test_dicom_of_other_kinds_and_headers_without_a_kind(
     tags = [
         {"Modality": "CT"},
         {"Modality": "DX", "BodyPartExamined": "HAND"},
-        {"WindowWidth": 0, "WindowCenter": 9},
+        {"WindowWidth": 0.5, "WindowCenter": 9},
     ]
     chest = {"Modality": "DX", "BodyPartExamined": "CHEST"}
     tags += [{}, {**chest, "WindowCenter": -9000, "WindowWidth": 9}]
@@ -193,7 +193,7 @@ def test_dicom_of_other_kinds_and_headers_without_a_kind(
     status, lines = check(capsys, tmp_path / "data")
     text = "\n".join(lines)
     assert status == 1 and "broken studies: 3" in lines
-    for why in ("the modality is CT", "the body part is HAND", "window width 0"):
+    for why in ("the modality is CT", "the body part is HAND", "window width 0.5"):
         assert why in text
     assert "DICOM without modality 16 bits 1 8 8" in lines and "DICOM DX 16 bits 1 8 8" in lines
     assert "1 of the 2 DICOM files looked at lack Modality" in text

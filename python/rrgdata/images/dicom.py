@@ -118,10 +118,12 @@ def read_dicom(file: Path, body_parts: Collection[str] = ()) -> DicomImage:
             check_length(file, header)
         dataset = open_dicom(file)
         modality, body_part = check_chest(dataset, body_parts)
-        if "PixelData" not in dataset:
+        if not dataset.get("PixelData"):
+            if "FloatPixelData" in dataset or "DoubleFloatPixelData" in dataset:
+                raise UserError("the pixels are of floating point; export them as integers")
             raise UserError(
-                "DICOM pixels cannot be decoded (none are there: no image, or the file breaks off "
-                "before them); copy it again"
+                "DICOM pixels cannot be decoded (no pixels are in the file: it has no image, or "
+                "breaks off before them); copy it again"
             )
         _check_grey(dataset)
         shown, notes = grey_of(_stored(dataset), dataset)

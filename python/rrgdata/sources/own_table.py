@@ -36,7 +36,7 @@ from typing import Any
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import is_nothing
 from rrgclinical.common.resolve import nearest
-from rrgclinical.common.spreadsheets import whole_number
+from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits, whole_number
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
@@ -271,12 +271,14 @@ class _Reader:
 
     def _name(self, row: Row, content: str) -> str:
         value = self._cell(row, content)
-        # pandas writes a column of whole numbers with a gap as floats
-        number = type(value) in (int, float)
-        name = whole_number(repr(value)) or value if number else value
-        name = str(name) if type(name) is int else name
-        if not is_text(name) or is_nothing(name):
-            self.wrong.append(f"has {content} {value!r}; wanted a name or a whole number")
+        name = str(value) if type(value) in (int, float) else value
+        if type(value) is float and not lost_digits(name):
+            # pandas writes a column of whole numbers with a gap as floats
+            name = whole_number(name)
+        if not is_text(name) or is_nothing(name) or lost_digits(name):
+            lost = isinstance(name, str) and lost_digits(name)
+            fault = LOST_DIGITS if lost else "wanted a name or a whole number"
+            self.wrong.append(f"has {content} {value!r}; {fault}")
             return ""
         return name.strip()
 

@@ -425,6 +425,30 @@ def test_whole_floats_of_json_lines_are_ids(tmp_path: Path) -> None:
     assert "has id 1.5; wanted a name or a whole number" in refused(path)
 
 
+@pytest.mark.parametrize("digits", [16, 17, 19, 36, 45])
+def test_an_id_that_lost_its_digits_is_refused_with_the_cause(tmp_path: Path, digits: int) -> None:
+    """pandas, pyarrow and Excel make numbers of them; whole, they are names of any length."""
+    whole = ("123456789" * 5)[:digits]
+    number = float(whole)
+    lines = tmp_path / "studies.jsonl"
+    for content in ("id", "patient"):
+        assert set(every(write(tmp_path, row() | {content: whole}))) == {
+            whole if content == "id" else "a"
+        }
+        (tmp_path / "studies.csv").unlink()
+        lines.write_text(json.dumps(row() | {content: number}) + "\n")
+        paths = [lines]
+        for name, text in ((f"{number}", "a"), (f"{number:.5E}", "b"), (f"{number:g}", "c")):
+            (tmp_path / text).mkdir(exist_ok=True)
+            paths.append(write(tmp_path / text, row() | {content: name}))
+        for path in paths:
+            line = refused(path)
+            assert f"has {content} " in line and "its digits are lost; write the column as" in line
+        lines.unlink()
+    for name in ("12e45", "1e5", "5e+0", "1.5e+1", "123.0"):
+        assert set(every(write(tmp_path, row(name, images="a.png"))))
+
+
 @pytest.mark.parametrize("mark", ["\ufeff", "\ufeff\ufeff"])
 def test_columns_without_a_name_and_marks_of_byte_order_are_passed_over(
     tmp_path: Path, mark: str
