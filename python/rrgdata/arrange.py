@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue
@@ -54,6 +55,32 @@ def leave_out_crowded(studies: Splits, most: int) -> Splits:
             f"data.max_images={most} leaves out studies with more images: {lost}", stacklevel=2
         )
     return fitting
+
+
+def repeated_images(studies: Splits, name_of: Callable[[Path], str] = str) -> list[str]:
+    """Say which images, priors aside, are in several splits or twice in a study, a line each.
+
+    name_of: what two files have in common that hold one image; the path.
+    """
+    first: dict[str, tuple[str, Path]] = {}
+    crossing, twice = [], []
+    for split, of in studies.items():
+        for study in of:
+            paths = [image.path for image in study.images if not image.prior]
+            names = {name_of(path): path for path in paths}
+            if len(names) < len(paths):
+                twice.append(study.id)
+            for name, path in names.items():
+                other, place = first.setdefault(name, (split, path))
+                if other != split:
+                    crossing.append(f"{place} of {other}, in {split} as {path.name}")
+    lines = [f"{len(twice)} studies have an image twice, the first is {twice[0]}"] if twice else []
+    if crossing:
+        lines.append(
+            f"{len(crossing)} images are in several splits, the first is {crossing[0]}; results on "
+            "them say less"
+        )
+    return lines
 
 
 def longest_text(study: Study) -> tuple[int, str]:

@@ -14,6 +14,7 @@ from typing import Any
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import BLANKS, NothingRead, is_nothing
 from rrgclinical.common.shown import hidden, shortened
+from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits
 from rrgclinical.rules import join_lines
 from rrgdata.study import Study
 
@@ -100,6 +101,9 @@ class Catalogue:
                 self.add_broken(where, fault)
                 return
             study = replace(study, report=None)
+        if lost_digits(study.id):
+            self.add_broken(where, f"has the id {study.id}; {LOST_DIGITS}")
+            return
         first = self._places.setdefault(study.id, where)
         if first != where:
             self.add_broken(where, f"repeats the id {study.id!r} of {first}; ids must be unique")

@@ -23,7 +23,7 @@ from rrgclinical.common.shown import one_line
 from rrgclinical.common.table import aligned
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata import Broken, Catalogue, ReadSettings, Study, load_studies
-from rrgdata.arrange import Splits, leave_out_long
+from rrgdata.arrange import Splits, leave_out_long, repeated_images
 from rrgdata.images.check import header_notes, image_paths, look_at
 from rrgdata.images.memory import ImageMemory, Verdict
 from rrgdata.images.read import ImageFacts
@@ -74,6 +74,10 @@ def check_data_set(
     _show_lines("images", _views(everything) + ([] if images else ["not decoded"]))
     _show("", _kinds(verdicts))
     _show_lines("", header_notes(verdicts))
+    facts = {path: v for path, v in verdicts.items() if isinstance(v, ImageFacts)}
+    if facts:
+        lines = repeated_images(catalogue.studies, lambda path: facts[path].pixels)
+        _show_lines("", [f"by their pixels, {line}" for line in lines])
     _show("report length", _lengths(everything))
     _show("prevalence of the observations", _prevalence(everything))
     if out is not None:

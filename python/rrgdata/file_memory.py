@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Stamp = tuple[int, int]
-"""Size of a file and its time of change in ns."""
+"""Size of a file, and one number of its times of change and its inode."""
 MISSING: Stamp = (-1, -1)
 
 # SQLite takes up to 999 parameters in a statement.
@@ -27,7 +27,7 @@ _TABLE = (
 
 
 class FileMemory:
-    """Keep a text for each file while size and time of change stay.
+    """Keep a text for each file while its stamp stays.
 
     They lie in `$XDG_CACHE_HOME/rrgtrain` (`~/.cache/rrgtrain`), a SQLite file for each kind and
     root. A damaged one is warned of and begun anew; of one that cannot be used one warning ends in
@@ -123,9 +123,12 @@ class FileMemory:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return size and time of change of a file; MISSING where there is none."""
+    """Return what changes with a file; MISSING where there is none.
+
+    The time of its content can be set, as rsync and tar do; that of its inode cannot.
+    """
     try:
         state = os.stat(path)
     except (OSError, ValueError):
         return MISSING
-    return state.st_size, state.st_mtime_ns
+    return state.st_size, hash((state.st_mtime_ns, state.st_ctime_ns, state.st_ino))

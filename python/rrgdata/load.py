@@ -23,6 +23,7 @@ from rrgdata.arrange import (
     leave_out_imageless,
     leave_out_long,
     one_image_each,
+    repeated_images,
 )
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.sources import every_source
@@ -76,6 +77,7 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
     catalogue = Catalogue()
     with _uncollected():
         load(place, settings, catalogue)
+        catalogue.notes += repeated_images(catalogue.studies)
     if settings.images == "frontal":
         _refuse_unknown_views(catalogue)
     studies = itertools.chain.from_iterable(catalogue.studies.values())

@@ -39,9 +39,14 @@ def check_file(path: Path, problems: list[str]) -> None:
         raise UserError(f"{path}: {first_of(problems)}")
 
 
+def files_of(folder: Path, pattern: str) -> list[Path]:
+    """List the files of a pattern in order, without the hidden ones that copies leave behind."""
+    return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
+
+
 def only_file(root: Path, pattern: str, rest: str) -> Path:
     """Find the one file of a pattern; UserError, ended by `rest`, for none or several."""
-    files = sorted(root.glob(pattern))
+    files = files_of(root, pattern)
     if len(files) != 1:
         have = f"{len(files)} files" if files else "no file"
         raise UserError(f"{root} has {have} {pattern}{rest}")

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rrgclinical.common.arguments import listed
+
+_VIEWS = {
+    **dict.fromkeys(("FRONTAL", "PA", "AP", "POSTERO ANTERIOR", "ANTERO POSTERIOR"), "frontal"),
+    **dict.fromkeys(("LATERAL", "LAT", "LL", "RL", "LEFT LATERAL", "RIGHT LATERAL"), "lateral"),
+}
+"""Views of PS3.3 C.8.1.1 and those in use; decubitus and obliques have none."""
+
+
+def view_of_name(name: str) -> str:
+    """Translate a view's name or code into "frontal" or "lateral", "" where it is neither."""
+    return _VIEWS.get(re.sub(r"[\s_-]+", " ", name).strip().upper(), "")
 
 
 @dataclass(frozen=True, slots=True)

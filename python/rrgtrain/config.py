@@ -390,6 +390,8 @@ def _wrong_type(setting: _Setting, kind: Any, inner: Any) -> UserError:
         mend = ", in decimal digits, without leading zeros, underscores or colons"
     elif setting.value is None and str in arms(kind):
         mend = f"; write {setting.key}='\"null\"' where the word is meant"
+    elif isinstance(setting.value, dict) and any(":" in str(key) for key in setting.value):
+        mend = "; write a blank behind each colon, as in {id: StudyID}"
     elif isinstance(setting.value, list | dict) and str in arms(kind):
         mend = "; put it in quotes"
     wanted = describe_kind(kind)

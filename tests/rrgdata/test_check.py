@@ -88,6 +88,42 @@ def test_a_whole_data_set(root: Path, capsys: pytest.CaptureFixture, opened: lis
     assert check(capsys, root) == (status, lines) and len(opened) == 15, "remembered"
 
 
+def test_a_picture_in_two_splits_or_twice_in_a_study_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """By its path where the data are loaded, by its pixels where they are decoded."""
+    root = tmp_path / "films"
+    root.mkdir()
+    rng = np.random.default_rng(0)
+    for name in "abcd":
+        Image.fromarray(rng.integers(0, 255, (20, 30), dtype=np.uint8)).save(root / f"{name}.png")
+    Image.open(root / "a.png").save(root / "copy of a.tif")
+    rows = ["1,a.png|d.png,train", "2,b.png,train", "3,c.png,val", "4,d.png,test"]
+    cases = {
+        "a.png": ("1 images are in several splits, the first is a.png of train, in test as", ""),
+        "b.png|b.png": ("1 studies have an image twice, the first is 5", "b.png of train, in test"),
+        "copy of a.tif": ("", "a.png of train, in test as copy of a.tif; results on them say less"),
+        "c.png": ("c.png of val, in test as c.png", "c.png of val, in test as c.png"),
+    }
+    for film, (by_path, by_pixels) in cases.items():
+        lines = [
+            "id,images,split,report",
+            *(f"{row},Clear." for row in rows[:3]),
+            f"5,{film},test,A.",
+        ]
+        (root / "a.csv").write_text("\n".join(lines) + "\n")
+        status, shown = check(capsys, root)
+        text = "\n".join(shown).replace(f"{root}/", "")
+        assert status == 0 and by_path in text and by_pixels in text, film
+        assert ("by their pixels" in text) and ("several" in text), film
+    # a prior may be of train, and what stands once is not told
+    (root / "a.csv").write_text(
+        "id,images,prior,split,report\n1,a.png,,train,Clear.\n2,b.png,a.png,test,Clear.\n"
+    )
+    _, shown = check(capsys, root)
+    assert not any("several splits" in line or "twice" in line for line in shown)
+
+
 def test_the_broken_ones_are_told_and_listed(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -147,7 +183,7 @@ def test_dicom_of_other_kinds_and_headers_without_a_kind(
     tags = [
         {"Modality": "CT"},
         {"Modality": "DX", "BodyPartExamined": "HAND"},
-        {"WindowWidth": 0, "WindowCenter": 9},
+        {"WindowWidth": 0.5, "WindowCenter": 9},
     ]
     chest = {"Modality": "DX", "BodyPartExamined": "CHEST"}
     tags += [{}, {**chest, "WindowCenter": -9000, "WindowWidth": 9}]
@@ -157,7 +193,7 @@ def test_dicom_of_other_kinds_and_headers_without_a_kind(
     status, lines = check(capsys, tmp_path / "data")
     text = "\n".join(lines)
     assert status == 1 and "broken studies: 3" in lines
-    for why in ("the modality is CT", "the body part is HAND", "window width 0"):
+    for why in ("the modality is CT", "the body part is HAND", "window width 0.5"):
         assert why in text
     assert "DICOM without modality 16 bits 1 8 8" in lines and "DICOM DX 16 bits 1 8 8" in lines
     assert "1 of the 2 DICOM files looked at lack Modality" in text

@@ -10,6 +10,8 @@ from decimal import Decimal
 
 _SEPARATOR = re.compile(r'\ufeff?"?sep=([^\r\n"])"?[\r\n]*', re.IGNORECASE)
 _FLOAT = re.compile(r"[0-9]{1,40}(\.[0-9]*)?(e\+?[0-9]{1,2})?", re.IGNORECASE)
+_ROUNDED = re.compile(r"[0-9](?:\.([0-9]*))?e\+([0-9]{1,3})|[0-9]{16,}\.0", re.IGNORECASE)
+LOST_DIGITS = "its digits are lost; write the column as text where the table was made"
 EXACT = 2**53
 """Least whole number from which on a float may stand for several."""
 LONGEST_CELL = 2**24
@@ -47,6 +49,14 @@ def long_cells() -> Iterator[None]:
         yield
     finally:
         csv.field_size_limit(limit)
+
+
+def lost_digits(text: str) -> bool:
+    """Tell an id that a reader made a float, or Excel showed, of fewer digits than it had."""
+    rounded = _ROUNDED.fullmatch(text.strip())
+    if rounded is None or rounded[2] is None:
+        return rounded is not None
+    return not len(rounded[1] or "") >= int(rounded[2]) < 16
 
 
 def whole_number(text: str) -> str | None:

@@ -84,6 +84,12 @@ def _by_id(
     ids = set(references.ids)
     lacking = [i for i in references.ids if i not in written]
     beyond = [i for i in reports.ids if i not in ids]
+    bare = {i.lstrip("0"): i for i in beyond if i.isdigit()}
+    if shorn := next((i for i in lacking if i.isdigit() and i.lstrip("0") in bare), None):
+        raise UserError(
+            f"{reports.path} has the id {bare[shorn.lstrip('0')]!r}, {references.path} {shorn!r}: "
+            "its zeros are lost; write the column as text where the file was made"
+        )
     if len(lacking) == len(ids):
         raise UserError(
             f"no id of {reports.path} is in {references.path}: {_named(reports.ids)} against "

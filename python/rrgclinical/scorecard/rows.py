@@ -173,10 +173,13 @@ def _json(path: Path, text: str, split: str | None) -> Iterator[Row]:
     if isinstance(value, dict):
         for key, report in value.items():
             # a report of each kind: the file does not say which it holds
-            yield Row({"id": key, "report": report}, f"{path}: {key!r}")
+            where = f"{path}: {key!r}"
+            cells = report if isinstance(report, _Object) else {"report": report}
+            # pandas' keys may be numbers of rows beside a column of ids
+            yield Row({"id": key} | _object(cells, where), where)
         return
     if not isinstance(value, list):
-        raise UserError(f"{path} holds a {type(value).__name__}; wanted {{id: report}} or a list")
+        raise UserError(f"{path} holds a {type(value).__name__}; wanted rows, or an object by id")
     for number, row in enumerate(value):
         yield _object(row, f"{path}[{number}]")
 

@@ -15,8 +15,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
+
+from PIL.Image import Image
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgclinical.common.progress import Bar, progress
@@ -99,13 +103,15 @@ def header_notes(verdicts: Mapping[Path, Verdict]) -> list[str]:
 
 
 def _verdict(
-    read: Callable[[Path], tuple[object, ImageFacts]], in_flight: InFlight, path: Path
+    read: Callable[[Path], tuple[Image, ImageFacts]], in_flight: InFlight, path: Path
 ) -> tuple[Stamp | None, Verdict]:
     """Return the stamp, None where nothing is to be remembered, and the verdict."""
     stamp = stamp_of(path)
     try:
         with in_flight.hold(area_of(path)):
-            return stamp, read(path)[1]
+            image, facts = read(path)
+            grey = image.getchannel(0).tobytes()
+            return stamp, replace(facts, pixels=blake2b(grey, digest_size=8).hexdigest())
     except Stopped:
         raise
     except PassingError as error:

@@ -23,7 +23,6 @@ from rrgclinical.common.files import require_end
 from rrgdata.images.cut_short import is_closed_early
 from rrgdata.images.dicom_grey import grey_of
 from rrgdata.images.dicom_header import (
-    VIEWS,
     begins_as_dicom,
     check_chest,
     check_length,
@@ -33,6 +32,7 @@ from rrgdata.images.dicom_header import (
 from rrgdata.images.endings import jpeg_ends
 from rrgdata.images.in_flight import check_area
 from rrgdata.images.stream_sizes import jpeg_sizes, packed_size, rle_segments
+from rrgdata.study import view_of_name
 
 RLE_PADDING = 128
 """Bytes behind the pixels of an RLE segment that pass, one packet."""
@@ -87,7 +87,7 @@ def view_of(file: Path) -> str:
     """
     try:
         dataset = open_dicom(file, stop_before_pixels=True, specific_tags=["ViewPosition"])
-        return VIEWS.get(str(dataset.get("ViewPosition") or "").strip().upper(), "")
+        return view_of_name(str(dataset.get("ViewPosition") or ""))
     except Stopped:
         raise
     except Exception:  # pydicom documents no list
@@ -118,10 +118,12 @@ def read_dicom(file: Path, body_parts: Collection[str] = ()) -> DicomImage:
             check_length(file, header)
         dataset = open_dicom(file)
         modality, body_part = check_chest(dataset, body_parts)
-        if "PixelData" not in dataset:
+        if not dataset.get("PixelData"):
+            if "FloatPixelData" in dataset or "DoubleFloatPixelData" in dataset:
+                raise UserError("the pixels are of floating point; export them as integers")
             raise UserError(
-                "DICOM pixels cannot be decoded (none are there: no image, or the file breaks off "
-                "before them); copy it again"
+                "DICOM pixels cannot be decoded (no pixels are in the file: it has no image, or "
+                "breaks off before them); copy it again"
             )
         _check_grey(dataset)
         shown, notes = grey_of(_stored(dataset), dataset)

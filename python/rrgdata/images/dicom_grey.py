@@ -2,7 +2,8 @@
 
 A window or table that shows nothing, every pixel being of one grey behind it, is a fact of the
 header and not of the picture; so is a value table that is cut short. The next one is used, at last
-the range of the values, and a note says so. A window of centre 0 and width 0 or 1 stands for none.
+the range of the values, and a note says so. A window of no width is none, with a note, and one of
+centre 0 and width 0 or 1 stands for none.
 """
 
 from __future__ import annotations
@@ -111,6 +112,9 @@ def _asked(dataset: Dataset, little: bool, span: Span, notes: list[str]) -> Iter
                 "again, or remove VOILUTSequence"
             )
         notes.append(CUT_SHORT)
+    if any(width == 0.0 for _, width in windows):
+        notes.append(SHOWS_NOTHING)
+        windows = [(centre, width) for centre, width in windows if width]
     function = str(dataset.get("VOILUTFunction") or "LINEAR").strip().upper()
     for centre, width in windows[:TRIED]:
         yield _window(centre, width, function)
@@ -120,7 +124,7 @@ def _window(centre: float, width: float, function: str) -> Grey:
     if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
         raise UserError(f"window function {function!r}; wanted LINEAR, LINEAR_EXACT or SIGMOID")
     least = 1.0 if function == "LINEAR" else 0.0
-    if not (math.isfinite(centre) and least <= width < math.inf) or width == 0:
+    if not (math.isfinite(centre) and least <= width < math.inf):
         raise UserError(
             f"window width {width:g}, centre {centre:g}; wanted a width of at least 1, or no window"
         )

@@ -40,11 +40,6 @@ GROUPS = (0x0002, 0x0008, 0x0018, 0x0020, 0x0028, 0x2050)
 AT_ONCE = 1 << 14
 """Bytes that are inflated at once, to at most some 1000 times as many."""
 MODALITIES = ("CR", "DX", "DR")
-VIEWS = {
-    **dict.fromkeys(("PA", "AP"), "frontal"),
-    **dict.fromkeys(("LL", "RL", "LATERAL", "LAT"), "lateral"),
-}
-"""Views by ViewPosition, of PS3.3 C.8.1.1 and two in use; decubitus and obliques have none."""
 CHEST = (
     "CHEST|THORAX|THORACIC|LUNGS?|CXR|TORAX|TORACICA|PECHO|PULMON|PULMONES|POITRINE|THORACIQUE|"
     "POUMONS?|BRUST|BRUSTKORB|LUNGEN?|TORACE|POLMON[EI]|PEITO|PULMAO|PULMOES|BORSTKAS|LONGEN|"

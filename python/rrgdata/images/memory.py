@@ -11,7 +11,7 @@ from rrgdata.file_memory import FileMemory, Stamp, stamp_of
 from rrgdata.images.read import ImageFacts
 
 # To be raised whenever `read_image` refuses more, or less, than before.
-VERSION = "8"
+VERSION = "9"
 
 Verdict = ImageFacts | str
 """Facts of a file that decodes, or the line that says why it does not."""
@@ -48,4 +48,4 @@ def _text(verdict: Verdict) -> str:
 
 def _verdict(text: str) -> Verdict:
     v = json.loads(text)
-    return v if isinstance(v, str) else ImageFacts(*v[:3], *map(tuple, v[3:]))
+    return v if isinstance(v, str) else ImageFacts(*v[:3], *map(tuple, v[3:5]), v[5])

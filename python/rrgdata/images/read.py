@@ -30,6 +30,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgdata.images.cut_short import is_coarse, is_cut_short, is_suspect
@@ -39,6 +40,9 @@ from rrgdata.images.grey import to_8_bits
 from rrgdata.images.in_flight import check_area
 
 PHOTOMETRIC_TAG = 262
+BITS_TAG, COMPRESSION_TAG, FORMAT_TAG = 258, 259, 339
+NUMBERS = {1: "unsigned", 2: "signed", 3: "floating"}
+"""Kinds of numbers by a TIFF's SampleFormat."""
 TILE_TAGS = (322, 323)
 DESCRIPTION_TAG = 270
 ORIENTATION_TAG = 274
@@ -74,6 +78,8 @@ class ImageFacts:
     """Tags that a DICOM header lacks, of Modality and BodyPartExamined."""
     notes: tuple[str, ...] = ()
     """What was done about a DICOM header; each goes on from "DICOM files"."""
+    pixels: str = ""
+    """Digest of the pixels, where all images of a data set are looked at."""
 
 
 def read_image(
@@ -109,9 +115,10 @@ def read_with_facts(
         else:
             image, facts = _read_pillow(file, area)
     except UnidentifiedImageError:
-        raise UserError(
-            f"{file}: not an image this reads; wanted PNG, JPEG, TIFF or DICOM"
-        ) from None
+        kind = _tiff_kind(file)
+        fault = f"TIFF of {kind} is not read; write it as uint16, plain" if kind else ""
+        fault = fault or "not an image this reads; wanted PNG, JPEG, TIFF or DICOM"
+        raise UserError(f"{file}: {fault}") from None
     except Image.DecompressionBombError as error:
         raise UserError(f"{file}: too large ({error}); scale it down first") from None
     except (OSError, SyntaxError, ValueError, EOFError, TypeError, struct.error) as error:
@@ -158,7 +165,11 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]
             )
         inverted = _says_inverted(image)
         kind = f"{image.format} {'of more than 8' if _is_deep(image) else '8'} bits"
-        upright = _to_rgb(file, _turned(image))
+        turned = _turned(image)
+        if kind == "TIFF 8 bits" and image.tag_v2.get(FORMAT_TAG, (1,))[0] == 2:
+            # Pillow takes signed bytes for unsigned ones
+            turned = turned.point([value ^ 128 for value in range(256)])
+        upright = _to_rgb(file, turned)
     facts = ImageFacts(kind, upright.width, upright.height)
     return (ImageOps.invert(upright) if inverted else upright), facts
 
@@ -193,6 +204,20 @@ def _check_size(file: Path, image: Image.Image) -> None:
             check_area(width, height)
         except UserError as error:
             raise UserError(f"{file}: {error}") from None
+
+
+def _tiff_kind(file: Path) -> str:
+    """Say of which numbers a TIFF is that Pillow does not know; "" of any other file."""
+    odd = (OSError, SyntaxError, ValueError, LookupError, TypeError, struct.error)
+    with suppress(*odd), file.open("rb") as stream:
+        tags = ImageFileDirectory_v2(stream.read(8))
+        stream.seek(tags.next)
+        tags.load(stream)
+        numbers = NUMBERS.get(tags.get(FORMAT_TAG, (1,))[0], "other")
+        shown = "WhiteIsZero" if tags.get(PHOTOMETRIC_TAG) == 0 else "BlackIsZero"
+        packed = tags.get(COMPRESSION_TAG, 1)
+        return f"{numbers} numbers of {tags[BITS_TAG][0]} bits, {shown}, compression {packed},"
+    return ""
 
 
 def _is_whole(file: Path, image: Image.Image) -> bool:

@@ -48,7 +48,7 @@ from typing import Any
 
 from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.problems import only_file
+from rrgdata.problems import files_of, only_file
 from rrgdata.sources.annotation import read_split
 from rrgdata.sources.chexpert_labels import STUDY, ImageLabels, read_human
 from rrgdata.sources.source import Published, Source
@@ -277,7 +277,7 @@ def _bases(folder: Path, depth: int) -> Iterator[Path]:
 def _format(split: Path, patients: list[str]) -> str | None:
     """Tell the suffix of the first image beneath a split's folder, or None."""
     for patient in patients:
-        for file in sorted((split / patient).glob("study*/*")):
+        for file in files_of(split / patient, "study*/*"):
             if file.suffix in FORMATS:
                 return file.suffix
     return None
@@ -292,7 +292,7 @@ def _add_test_set(root: Path, settings: ReadSettings, catalogue: Catalogue) -> N
         images: list[ImageRef] = []
         if settings.images != "none":
             folder = folders.get(f"test/{patient}")
-            files = [] if folder is None else sorted((folder / study).glob(f"*{suffix}"))
+            files = [] if folder is None else files_of(folder / study, f"*{suffix}")
             images = [ImageRef(f, "lateral" if "lateral" in f.stem else "frontal") for f in files]
         add_study(
             Study(f"{patient}_{study}", "test", None, classes, tuple(images), expert=True),

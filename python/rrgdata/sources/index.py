@@ -1,7 +1,7 @@
 """Reads hundreds of thousands of small text files, each once.
 
-A file whose size and time of change are as they were is not read again (`FileMemory`). What was
-read before an interrupt is kept.
+A file whose size, times of change and inode are as they were is not read again (`FileMemory`).
+What was read before an interrupt is kept.
 """
 
 from __future__ import annotations

@@ -45,10 +45,9 @@ from rrgdata.sources.index import read_all
 from rrgdata.sources.mimic_files import MimicFiles, patients_of
 from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import CLASSES, add_study, read_csv
-from rrgdata.study import ImageRef, Study
+from rrgdata.study import ImageRef, Study, view_of_name
 
 SPLITS = {"train": "train", "validate": "val", "test": "test"}
-VIEWS = {"PA": "frontal", "AP": "frontal", "LATERAL": "lateral", "LL": "lateral"}
 Labels = dict[str, tuple[int, ...]]
 
 
@@ -193,7 +192,7 @@ def _add_images(
             yield name, f"has the image {image} again in {where}; keep one row"
         else:
             listed.add(image)
-            exam.images.append((image, VIEWS.get(view.strip(), "")))
+            exam.images.append((image, view_of_name(view)))
             at = _time(date, time) if dated else None
             if dated and at is None:
                 fault = f"StudyDate {date!r}, StudyTime {time!r}"

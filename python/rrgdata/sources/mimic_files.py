@@ -114,5 +114,5 @@ def _kinds(tree: Path) -> set[str]:
             for patient in islice(patients, PROBED):
                 for entry in os.scandir(patient.path) if patient.is_dir() else ():
                     names = os.listdir(entry.path) if entry.is_dir() else [entry.name]
-                    kinds |= {os.path.splitext(name)[1] for name in names}
+                    kinds |= {os.path.splitext(name)[1] for name in names if name[0] != "."}
     return kinds

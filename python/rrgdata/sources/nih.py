@@ -1,7 +1,7 @@
 """Studies of NIH ChestX-ray14: one frontal radiograph each, labels, no report.
 
     labels.csv or Data_Entry_2017*.csv   columns "Image Index" and "Finding Labels" ("A|B")
-    images                               in the root, images/, images_*/ or images_*/images/
+    images                               in the root, images*/ or images*/images/
     train_val_list.txt, test_list.txt    optional: the official split
 
 The label file is a catalogue of the whole dataset and the images come in twelve parts, so rows
@@ -131,12 +131,7 @@ def _labels(cell: str) -> tuple[tuple[int, ...], list[str]]:
 
 
 def _index(root: Path) -> dict[str, Path]:
-    folders = [
-        root,
-        root / "images",
-        *sorted(root.glob("images_*")),
-        *sorted(root.glob("images_*/images")),
-    ]
+    folders = [root, *sorted(root.glob("images*")), *sorted(root.glob("images*/images"))]
     out: dict[str, Path] = {}
     for folder in folders:
         if folder.is_dir():

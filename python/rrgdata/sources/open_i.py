@@ -36,6 +36,7 @@ from xml.etree import ElementTree
 from rrgclinical.common.errors import UserError
 from rrgclinical.rules import join_lines
 from rrgdata.catalogue import Catalogue, ReadSettings
+from rrgdata.problems import files_of
 from rrgdata.sources.annotation import read_split
 from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import add_study, read_csv
@@ -127,7 +128,7 @@ def load_open_i(root: Path, settings: ReadSettings, catalogue: Catalogue) -> Non
 
 def _reports(root: Path) -> list[Path]:
     for folder in REPORTS:
-        files = list((root / folder).glob("*.xml"))
+        files = files_of(root / folder, "*.xml")
         if files:
             return sorted(files, key=lambda path: (len(path.stem), path.stem))
     raise UserError(f"{root / REPORTS[0]} has no XML files; unpack NLMCXR_reports.tgz in {root}")

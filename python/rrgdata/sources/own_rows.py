@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import require_end
 from rrgdata.catalogue import Catalogue
-from rrgdata.problems import first_twice, kind_of, parse_json
+from rrgdata.problems import files_of, first_twice, kind_of, parse_json
 from rrgdata.sources.tables import csv_rows, not_utf8
 
 Row = Mapping[str, Any]
 
 CSV_SUFFIXES, JSONL_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
 DELIMITERS = ",;\t"
+# As Python writes them: any other escape, or a line end, is none of its texts.
+_ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U00(?:0[0-9a-f]|10)[0-9a-f]{4})"
+_PLAIN = r"\\\n\r\0\ud800-\udfff"
+_PART = rf"""'(?:[^'{_PLAIN}]|{_ESCAPE})*'|"(?:[^"{_PLAIN}]|{_ESCAPE})*"|nan|NaN|NaT|None|<NA>"""
+_PARTS = re.compile(_PART)
+# NumPy parts by blanks what Python parts by commas
+_LIST = re.compile(rf"[\[(]\s*(?:{_PART})(?:(?:\s*,\s*|\s+)(?:{_PART}))*\s*,?\s*[\])]")
+_CONTAINER = re.compile(r"(?:\[\s*|\{\s*|array\(|b)+['\"]")
 
 
 def table_file(root: Path) -> Path:
@@ -25,7 +37,7 @@ def table_file(root: Path) -> Path:
             raise UserError(f"{root}: wanted a .csv, .tsv or .jsonl file; save the table as one")
         return root
     suffixes = CSV_SUFFIXES + JSONL_SUFFIXES
-    tables = sorted(p for p in root.iterdir() if p.suffix.lower() in suffixes and p.is_file())
+    tables = [p for p in files_of(root, "*") if p.suffix.lower() in suffixes and p.is_file()]
     if len(tables) != 1:
         have = ", ".join(p.name for p in tables[:3]) + (", ..." if len(tables) > 3 else "")
         content = f"{len(tables)} tables ({have})" if tables else "no .csv, .tsv or .jsonl file"
@@ -90,3 +102,20 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise not_utf8(path, lines) from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
+
+
+def unlisted(value: Any) -> Any:
+    """Return the list that a text is, as JSON, Python or NumPy writes it; anything else as it is.
+
+    ValueError for a text that begins as a list, an object or bytes do, and is no list of texts.
+    """
+    text = value.strip() if isinstance(value, str) else ""
+    if text.startswith("["):
+        with suppress(ValueError):
+            return json_reader.parse(text)
+    parts = _PARTS.findall(text) if _LIST.fullmatch(text) else []
+    if any(part[0] in "'\"" for part in parts):
+        return [ast.literal_eval(part) if part[0] in "'\"" else None for part in parts]
+    if _CONTAINER.match(text):
+        raise ValueError("a list or an object written as text, and no whole list of texts")
+    return value

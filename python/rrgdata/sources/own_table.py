@@ -1,11 +1,12 @@
 """Reads a table of one's own, CSV or JSONL, a row a study.
 
     id           name of the study; without it studies are named by their row: row2, row3, ...
-    images       paths, several separated by "|" or as a JSON list
+    images       paths, several separated by "|" or as a list of JSON or Python
     report       the report; or columns findings and impression, of which `data.sections` chooses
     indication, technique, comparison
     prior        paths of the images of an earlier study, like images
-    view         one for all images, or one for each: frontal, PA, AP, lateral, LL, or nothing
+    view         one for all images, or one for each: frontal, PA, AP, lateral, LL, these written
+                 out ("left lateral"), or nothing
     labels       14 class ids as a JSON list (0 blank, 1 positive, 2 negative, 3 uncertain); or 14
                  columns with CheXpert's names, each 1, 0, -1 or empty as in CheXpert's own CSV,
                  and none of them filled where a study has no labels
@@ -15,7 +16,8 @@
 A column is found by these names, or those of ALSO, or as `data.columns` says. Others are not read;
 one such as `Impression` or `ID`, where its content is wanted, is refused until it is named. A text
 that says that nothing is there, as nan, NA or null (`rrgclinical.common.nothing`), is empty, and
-counted.
+counted. One that is a list of texts, as pandas writes it, is read as paragraphs, and counted; one
+that is an object is refused.
 Relative paths are relative to the file. A CSV has commas, semicolons or tabs between its columns,
 whichever its header has most of, or what a line "sep=;" above it says. Where there is no split, a
 tenth of the patients is val and a tenth test; who goes where depends on the patient's name alone,
@@ -31,19 +33,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import is_nothing
 from rrgclinical.common.resolve import nearest
-from rrgclinical.common.spreadsheets import whole_number
+from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits, whole_number
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
-from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file
+from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file, unlisted
 from rrgdata.sources.source import Source
 from rrgdata.sources.tables import CLASSES, WITHOUT
-from rrgdata.study import ImageRef, Study
+from rrgdata.study import ImageRef, Study, view_of_name
 
 CONTENTS = (
     *("id", "images", "report", "findings", "impression", "indication", "technique"),
@@ -58,8 +59,8 @@ ALSO = {
 }
 """Other names that a column is known by."""
 SEPARATOR = "|"
-VIEWS = {"": "", "FRONTAL": "frontal", "PA": "frontal", "AP": "frontal"}
-VIEWS |= {"LATERAL": "lateral", "LL": "lateral", "LAT": "lateral"}
+POSITIONS = ("ERECT", "RECUMBENT", "SUPINE")
+"""What stands among views and is none."""
 SPLIT_NAMES = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 SPLIT_NAMES |= dict.fromkeys(("val", "valid", "validate", "validation", "dev"), "val")
 
@@ -173,6 +174,7 @@ class _Reader:
         self.catalogue, self.where = catalogue, ""
         self.splits_of: dict[str, set[str]] = {}
         self.wrong: list[str] = []
+        self.lists = 0
 
     def check_columns(self, header: list[str]) -> None:
         """Raise UserError for a column that the table lacks and the settings need."""
@@ -190,11 +192,16 @@ class _Reader:
             )
 
     def notes(self) -> list[str]:
-        """Write what was made up for want of a column, and patients in several splits."""
+        """Write what was made up for want of a column, lists, and patients in several splits."""
         notes = []
         if "split" not in self.columns:
             by = "patient" if "patient" in self.columns else "study"
             notes.append(f"{self.path} has no split: a tenth is val and a tenth test, by {by}")
+        if self.lists:
+            notes.append(
+                f"{self.path}: {self.lists} texts are lists, as pandas writes them, and read as "
+                "paragraphs"
+            )
         crossing = sorted(name for name, splits in self.splits_of.items() if len(splits) > 1)
         if crossing:
             notes.append(
@@ -239,8 +246,23 @@ class _Reader:
         value = self._cell(row, content)
         return self.catalogue.read(value, content, self.where, context=context)
 
+    def _unlisted(self, value: Any, content: str) -> Any:
+        try:
+            return unlisted(value)
+        except ValueError as error:
+            self.wrong.append(f"has {value!r} as {content}, {error}; write the text alone")
+            return ""
+
     def _text(self, row: Row, content: str) -> str:
         value = self._cell(row, content) if content == "split" else self._optional(row, content)
+        parts = self._unlisted(value, content)
+        if isinstance(parts, list):
+            value = parts
+            if all(part is None or part != part or isinstance(part, str) for part in parts):
+                # a blank line between them: a part may end without its stop
+                texts = (part for part in parts if isinstance(part, str) and not is_nothing(part))
+                value = "\n\n".join(texts)
+                self.lists += 1
         if not is_text(value) or "\0" in value:
             fault = "a NUL or no Unicode" if isinstance(value, str) else kind_of(value)
             self.wrong.append(f"has {fault} as {content}; wanted text")
@@ -249,12 +271,14 @@ class _Reader:
 
     def _name(self, row: Row, content: str) -> str:
         value = self._cell(row, content)
-        # pandas writes a column of whole numbers with a gap as floats
-        number = type(value) in (int, float)
-        name = whole_number(repr(value)) or value if number else value
-        name = str(name) if type(name) is int else name
-        if not is_text(name) or is_nothing(name):
-            self.wrong.append(f"has {content} {value!r}; wanted a name or a whole number")
+        name = str(value) if type(value) in (int, float) else value
+        if type(value) is float and not lost_digits(name):
+            # pandas writes a column of whole numbers with a gap as floats
+            name = whole_number(name)
+        if not is_text(name) or is_nothing(name) or lost_digits(name):
+            lost = isinstance(name, str) and lost_digits(name)
+            fault = LOST_DIGITS if lost else "wanted a name or a whole number"
+            self.wrong.append(f"has {content} {value!r}; {fault}")
             return ""
         return name.strip()
 
@@ -298,11 +322,7 @@ class _Reader:
         value = self._optional(row, "labels")
         if value == "":
             return None
-        if isinstance(value, str):
-            try:
-                value = json_reader.parse(value)
-            except ValueError:
-                value = None
+        value = self._unlisted(value, "labels")
         good = isinstance(value, list) and len(value) == len(OBSERVATIONS)
         if not good or any(type(label) is not int or not 0 <= label <= 3 for label in value):
             self.wrong.append(
@@ -339,25 +359,26 @@ class _Reader:
     def _views(self, row: Row, count: int) -> list[str]:
         names = self._list(row, "view", keep_empty=True)
         names = names * count if len(names) == 1 else names or [""] * count
-        odd = [name for name in names if name.upper() not in VIEWS]
+        views = [view_of_name(name) for name in names]
+        odd = [
+            name
+            for name, view in zip(names, views, strict=True)
+            if not (view or is_nothing(name) or name.upper() in POSITIONS)
+        ]
         if odd:
             self.wrong.append(
                 f"has view {odd[0]!r}; wanted frontal, PA, AP, lateral, LL or nothing"
             )
         elif len(names) != count:
             self.wrong.append(f"has {len(names)} views for {count} images; wanted one for each")
-        return [VIEWS.get(name.upper(), "") for name in names]
+        return views
 
     def _list(self, row: Row, content: str, *, keep_empty: bool = False) -> list[str]:
-        value = self._optional(row, content)
-        if isinstance(value, str) and value.lstrip().startswith("["):
-            try:
-                value = json_reader.parse(value)
-            except ValueError:
-                self.wrong.append(f"has {content} {value!r}, a broken JSON list; repair it")
-                return []
+        value = self._unlisted(self._optional(row, content), content)
         if isinstance(value, str):
             value = value.split(SEPARATOR) if value.strip() else []
+        if keep_empty and isinstance(value, list):
+            value = ["" if part is None or part != part else part for part in value]
         if not isinstance(value, list) or not all(is_text(part) for part in value):
             odd = [part for part in value if not is_text(part)] if isinstance(value, list) else []
             halves = bool(odd) and isinstance(odd[0], str)

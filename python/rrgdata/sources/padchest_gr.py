@@ -16,19 +16,21 @@ The paper is arXiv 2411.05085; the data set's own page (bimcv.cipf.es/bimcv-proj
 could not be read.
 
 The report is the English sentences in their order, joined by a blank, each ended by a full stop
-where it has none. There is no impression. Radiographs are frontal by the paper's selection; of
-priors it is not said, so their view is "". Split: train, validation as val, test. The finding
-labels are PadChest's own, for which there is no mapping to the 14 observations here.
+where no sign ends it; findings without one are counted. There is no impression. Radiographs are
+frontal by the paper's selection; of priors it is not said, so their view is "". Split: train,
+validation as val, test. The finding labels are PadChest's own, for which there is no mapping to the
+14 observations here.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.spreadsheets import whole_number
+from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits, whole_number
 from rrgclinical.rules import join_lines
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import only_file, parse_json, read_text
@@ -38,6 +40,7 @@ from rrgdata.study import ImageRef, Study
 
 SPLIT_OF = {"train": "train", "validation": "val", "test": "test"}
 CURRENT, EARLIER = "Padchest_GR_files", "PadChest_GR_progression_prior_studies"
+_ENDED = re.compile(r"""[.!?;:…][)\]}"'”’]*$""")
 
 
 def load_padchest_gr(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
@@ -72,7 +75,9 @@ def load_padchest_gr(root: Path, settings: ReadSettings, catalogue: Catalogue) -
             continue
         split, earlier = table.get(str(study_id), ("", ""))
         name, prior = entry["ImageID"], str(entry.get("PreviousImageID") or earlier)
-        if split not in SPLIT_OF:
+        if str(study_id) not in table:
+            catalogue.add_broken(where, "is not in master_table.csv; download both files again")
+        elif split not in SPLIT_OF:
             why = f"has split {split!r} in master_table.csv; wanted one of {', '.join(SPLIT_OF)}"
             catalogue.add_broken(where, why)
         elif settings.images != "none" and name not in files:
@@ -112,6 +117,8 @@ def _table(root: Path, catalogue: Catalogue) -> tuple[dict[str, tuple[str, str]]
         path, ("StudyID", "split"), catalogue, optional=("prior_imageID",)
     ):
         study = whole_number(cells["StudyID"]) or cells["StudyID"].strip()
+        if lost_digits(study):
+            raise UserError(f"{path.parent / where} has StudyID {study}; {LOST_DIGITS}")
         split = cells["split"].strip()
         first = table.setdefault(study, (split, cells.get("prior_imageID", "").strip()))
         if first[0] != split and study not in at_odds:
@@ -137,12 +144,15 @@ def _sentences(entry: Any, where: str, catalogue: Catalogue) -> str | None:
     if not entry.get("StudyID") or not isinstance(entry.get("ImageID"), str):
         catalogue.add_broken(where, "has no StudyID or ImageID; download the file again")
         return None
-    sentences = [catalogue.read(f.get("sentence_en"), "sentence_en", where) for f in findings]
+    written = [f.get("sentence_en") for f in findings]
+    for _ in range(written.count(None)):
+        catalogue.nothing.count("null", "sentence_en", where)
+    sentences = [catalogue.read(sentence, "sentence_en", where) for sentence in written]
     if not all(isinstance(sentence, str) for sentence in sentences):
         catalogue.add_broken(where, "has a sentence_en that is no text")
         return None
     joined = [join_lines(sentence) for sentence in sentences]
-    return " ".join(s if s.endswith((".", "!", "?")) else f"{s}." for s in joined if s)
+    return " ".join(s if _ENDED.search(s) else f"{s}." for s in joined if s)
 
 
 SOURCE = Source(

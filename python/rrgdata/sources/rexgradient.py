@@ -28,7 +28,7 @@ from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import parse_json, read_text
 from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import add_study
-from rrgdata.study import ImageRef, Study
+from rrgdata.study import ImageRef, Study, view_of_name
 
 FILES = {
     "train": "train_metadata_view_position.json",
@@ -37,10 +37,7 @@ FILES = {
 }
 CONTEXT = ("Indication", "Comparison")
 KEYS = frozenset(("ImagePath", "ImageViewPosition", *CONTEXT, "Findings", "Impression"))
-UNPACK = "unpack the parts there (cat deid_png.part* | tar -x), or set data.images=none"
-VIEWS = dict.fromkeys(
-    ("PA", "AP", "POSTERO_ANTERIOR", "ANTERO_POSTERIOR", "AP AXIAL"), "frontal"
-) | dict.fromkeys(("LATERAL", "LAT", "LL"), "lateral")
+UNPACK = "unpack the parts there (cat deid_png.part* | tar --zstd -x), or set data.images=none"
 
 
 def load_rexgradient(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
@@ -140,7 +137,7 @@ def _images(
         if parts[:1] != ("deid_png",) or len(parts) == 1 or ".." in parts or "\0" in inner:
             catalogue.add_broken(where, f"has image {path!r}; wanted a path in ../deid_png")
             return None
-        refs.append(ImageRef(root / inner, VIEWS.get(str(view).strip().upper(), "")))
+        refs.append(ImageRef(root / inner, view_of_name(str(view).replace("AP AXIAL", "AP"))))
     return tuple(refs)
 
 

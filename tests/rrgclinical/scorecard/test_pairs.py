@@ -48,6 +48,19 @@ def test_files_of_no_common_id_are_never_all_empty_reports() -> None:
         pair_reports({"mine": reports("x", "t")}, TRUTH, missing="empty", extra="leave_out")
 
 
+@pytest.mark.parametrize("side", ["predictions", "references"])
+def test_ids_that_lost_their_zeros_are_refused_with_the_cause(side: str) -> None:
+    whole, shorn = ["00123", "100", "007"], ["123", "100", "7"]
+    mine, theirs = (shorn, whole) if side == "predictions" else (whole, shorn)
+    truth = Reports(Path("truth.csv"), theirs, [["A"], ["B"], ["C"]])
+    line = (
+        f"mine.csv has the id '{mine[0]}', truth.csv '{theirs[0]}': its zeros are lost; write the"
+    )
+    predictions = {"mine": Reports(Path("mine.csv"), mine, [["a"], ["b"], ["c"]])}
+    with pytest.raises(UserError, match=line):
+        pair_reports(predictions, truth, missing="empty", extra="leave_out")
+
+
 def test_rows_are_joined_by_order_on_request_only() -> None:
     bare = Reports(Path("bare.csv"), None, [["A"], ["B"]])
     mine = {"mine": dataclasses.replace(reports(None, "a", "b"), columns="x, y")}

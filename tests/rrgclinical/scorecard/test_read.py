@@ -31,6 +31,9 @@ FILES = {
     '{"id": "2", "report": null}\n',
     "a.json": '{"1": "Clear lungs,\\nno effusion.", "2": ""}',
     "list.json": '[{"id": 1, "report": "Clear lungs,\\nno effusion."}, {"id": 2, "report": ""}]',
+    "rows.json": '{"1": {"x": 3, "report": "Clear lungs,\\nno effusion."}, "2": {"report": NaN}}',
+    "pandas.json": '{"0": {"id": 1, "report": "Clear lungs,\\nno effusion."},'
+    '"1": {"id": 2, "report": ""}}',
 }
 
 
@@ -244,6 +247,8 @@ REFUSED = {
     "id.json": ('{"1": "a", "2": "b", "1": "c"}', "id.json: id '1' stands twice; keep one"),
     "split.json": ('{"val": [{"id": 1}], "val": [{"id": 2}]}', "split 'val' stands twice"),
     "key.json": ('[{"id": 1, "report": "a", "id": 2}]', r"key.json\[0\]: column 'id' stands twice"),
+    "inner.json": ('{"1": {"report": "a", "report": "b"}}', "'1': column 'report' stands twice"),
+    "mixed.json": ('{"1": {"report": "a"}, "2": {"text": "b"}}', "'2' has no 'report'; it has id,"),
     "key.jsonl": ('{"id": 1, "report": "a", "report": "b"}', "column 'report' stands twice"),
     "ids.csv": ("id,report\n1,a\n2,b\n1,c\n", r"id '1' stands twice \(.*:2, .*:4\)"),
 }

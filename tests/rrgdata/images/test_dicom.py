@@ -136,10 +136,16 @@ def test_undecodable_transfer_syntax(tmp_path):
 
 
 def test_no_pixels_at_all(tmp_path):
-    data = pydicom.dcmread(write(tmp_path / "a.dcm"))
-    del data.PixelData
+    for pixels in ("absent", None, b""):
+        data = pydicom.dcmread(write(tmp_path / "a.dcm"))
+        del data.PixelData
+        if pixels != "absent":
+            data.add_new("PixelData", "OW", pixels)
+        data.save_as(tmp_path / "a.dcm")
+        refused(tmp_path / "a.dcm", "no pixels are in the file")
+    data.FloatPixelData = bytes(256)
     data.save_as(tmp_path / "a.dcm")
-    refused(tmp_path / "a.dcm", "none are there")
+    refused(tmp_path / "a.dcm", "the pixels are of floating point; export them as integers")
 
 
 @pytest.mark.parametrize("bits", [10, 12, 15, 16])

@@ -153,6 +153,7 @@ def png(rows: bytes, width: int, height: int, depth: int, colour: int) -> bytes:
 
 def tiff(values: np.ndarray, photometric: int) -> bytes:
     """An uncompressed little-endian TIFF of one strip, written tag by tag."""
+    numbers = {"u": 1, "i": 2, "f": 3}[values.dtype.kind]
     bits = values.dtype.itemsize * 8
     data = values.astype(values.dtype.newbyteorder("<")).tobytes()
     tags = [
@@ -165,6 +166,7 @@ def tiff(values: np.ndarray, photometric: int) -> bytes:
         (277, 1),
         (278, values.shape[0]),
         (279, len(data)),
+        (339, numbers),
     ]
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
     return (
@@ -184,6 +186,25 @@ def test_tiff_white_is_zero_is_inverted(tmp_path, dtype):
     upright, inverted = read(tmp_path / "black.tif"), read(tmp_path / "white.tif")
     assert upright[0, 0] < upright[-1, -1]
     assert (inverted == 255 - upright).all()
+
+
+@pytest.mark.parametrize("photometric", [0, 1])
+@pytest.mark.parametrize("kind", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"])
+def test_a_tiff_of_any_numbers_rises_with_them_or_is_refused_by_their_name(
+    tmp_path, kind, photometric
+):
+    """Signed bytes were read as unsigned ones: black was white."""
+    values = np.linspace(-64, 63, 64).round().reshape(8, 8) + (64 if kind[0] == "u" else 0)
+    (tmp_path / "a.tif").write_bytes(tiff(values.astype(kind), photometric))
+    if kind in ("u1", "u2", "f4") or (photometric and kind in ("i1", "i2", "i4", "u4")):
+        grey = read(tmp_path / "a.tif").astype(int)
+        rises = np.diff(grey.ravel()) > 0
+        assert rises.all() if photometric else not rises.any()
+        assert kind != "i1" or (grey == values + 128).all()
+    else:
+        name = {"u": "unsigned", "i": "signed", "f": "floating"}[kind[0]]
+        bits = f"TIFF of {name} numbers of {8 * int(kind[1])} bits"
+        refused(tmp_path / "a.tif", bits, "write it as uint16")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,15 @@ def test_only_a_changed_file_is_read_again(tmp_path: Path, cache: Path) -> None:
     os.utime(paths[2], ns=(0, 7))
     touched = Reader()
     assert every(paths, touched)[2] == first[2] and touched.read == ["2.txt"]
+    # a corrected file of the same size and time: as rsync -t and tar place it, and written anew
+    for place in (paths[3].with_suffix(".new"), paths[3]):
+        before, text = paths[3].stat(), paths[3].read_text()[::-1]
+        place.write_text(text)
+        os.utime(place, ns=(before.st_atime_ns, before.st_mtime_ns))
+        os.replace(place, paths[3])
+        after = paths[3].stat()
+        assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+        assert every(paths, Reader())[3] == text
 
 
 def test_other_rules_read_all_again(tmp_path: Path, cache: Path) -> None:

@@ -59,7 +59,7 @@ def test_all_fifteen_names_are_known():
     assert set(NIH_TO_CHEXPERT.values()) - {None} <= set(OBSERVATIONS)
 
 
-@pytest.mark.parametrize("folder", ["images", "images_001", "images_001/images"])
+@pytest.mark.parametrize("folder", ["images", "images_001", "images_001/images", "images/images"])
 def test_images_are_found_where_the_archives_unpack(tmp_path, folder):
     write(tmp_path, "1.png,Mass,1,AP", folder=folder, name="Data_Entry_2017_v2020.csv")
     assert every(tmp_path)["1"].images[0].path == tmp_path / folder / "1.png"

@@ -87,6 +87,20 @@ def test_sentences_are_the_report_and_the_prior_is_read(tmp_path, inner):
     assert not catalogue.broken and not catalogue.notes and studies["s1"].labels is None
 
 
+def test_a_sentence_gets_a_stop_where_no_sign_ends_it_and_a_missing_one_is_counted(tmp_path):
+    ends = ("", ".", "!", "?", ";", ":", "...", "…", ".)", '."', ".’", ";)", ")", " (left)", "]")
+    sentences = [f"Nodule {number}{end}" for number, end in enumerate(ends)]
+    signs = set(".!?;:…")
+    stops = ["" if set(end) & signs else "." for end in ends]
+    entries = [entry(1, None, *sentences, None), entry(2, None, "Normal."), *ENTRIES[2:]]
+    catalogue = found(write(tmp_path, entries))
+    assert by_id(catalogue)["s1"].report == " ".join(
+        map("".join, zip(sentences, stops, strict=True))
+    )
+    (line,) = catalogue.nothing.lines()
+    assert "3 texts say that nothing is there" in line and "sentence_en 'null' 3" in line
+
+
 def test_a_prior_that_the_table_alone_names_is_read(tmp_path):
     write(tmp_path)
     table = tmp_path / "master_table.csv"
@@ -123,7 +137,7 @@ def test_views_and_sections_that_are_wanted(tmp_path):
         ({"findings": ["a"]}, "no list of findings"),
         ({"findings": [{"sentence_en": 3}]}, "a sentence_en that is no text"),
         ({"StudyID": None}, "no StudyID or ImageID"),
-        ({"StudyID": "s7"}, "split '' in master_table.csv"),
+        ({"StudyID": "s7"}, "is not in master_table.csv"),
         ({"StudyID": "s3"}, "repeats the id 's3'"),
         ({"ImageID": "i8.png"}, "image 'i8.png', not found"),
         ({"ImageID": ["i8.png"]}, "no StudyID or ImageID"),

@@ -96,7 +96,7 @@ def test_patients_without_images_are_counted_and_none_at_all_is_refused(tmp_path
         (tmp_path / "deid_png" / patient).rename(tmp_path / f"deid_png/no_{patient}")
     refused(SOURCE, tmp_path, "a folder for none of the patients", "data.images=none")
     (tmp_path / "deid_png").rename(tmp_path / "png")
-    refused(SOURCE, tmp_path, "no folder deid_png", "data.images=none")
+    refused(SOURCE, tmp_path, "no folder deid_png", "tar --zstd -x", "data.images=none")
     assert len(by_id(found(tmp_path, images="none"))) == 2
 
 
