@@ -36,7 +36,8 @@ FILES = {
     "test": "test_metadata_view_position.json",
 }
 CONTEXT = ("Indication", "Comparison")
-KEYS = frozenset(("ImagePath", "ImageViewPosition", *CONTEXT, "Findings", "Impression"))
+PATIENT = "PatientID"
+KEYS = frozenset(("ImagePath", "ImageViewPosition", PATIENT, *CONTEXT, "Findings", "Impression"))
 UNPACK = "unpack the parts there (cat deid_png.part* | tar -x), or set data.images=none"
 VIEWS = dict.fromkeys(
     ("PA", "AP", "POSTERO_ANTERIOR", "ANTERO_POSTERIOR", "AP AXIAL"), "frontal"
@@ -88,6 +89,7 @@ def load_rexgradient(root: Path, settings: ReadSettings, catalogue: Catalogue) -
                     images=refs,
                     indication=texts["Indication"],
                     comparison=texts["Comparison"],
+                    patient=str(entry.get(PATIENT) or ""),
                 ),
                 where,
                 settings,
