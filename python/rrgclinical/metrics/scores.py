@@ -143,8 +143,9 @@ def _student(level: float, freedom: int) -> float:
 def _bounds(
     observed: Mapping[str, float], drawn: Mapping[str, np.ndarray], level: float, rows: int
 ) -> dict[str, tuple[float, float]]:
-    ends, bounds = tails(level, rows), {}
-    for name, value in observed.items():
-        low, high = np.quantile(drawn[name], ends)
-        bounds[name] = min(float(low), value), max(float(high), value)
-    return bounds
+    each = np.stack([drawn[name] for name in observed])
+    ends = np.quantile(each, tails(level, rows), axis=1)
+    return {
+        name: (min(float(low), value), max(float(high), value))
+        for (name, value), low, high in zip(observed.items(), *ends, strict=True)
+    }
