@@ -15,7 +15,7 @@ import numpy as np
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.labels import OBSERVATIONS, ClassId, check_labels
-from rrgclinical.metrics import bootstrap_weights
+from rrgclinical.metrics import intervals, rates_by_finding, values
 
 CODED: dict[str, tuple[str, ...]] = {
     "Atelectasis": ("Atelectasis",),
@@ -49,7 +49,7 @@ class CodedReports:
 class Agreement:
     """Counts per observation of `CODED`, int64 `[8]`, and scores with (low, high) intervals.
 
-    scores: metric -> observation, or "micro" or "macro" -> (value, low, high).
+    scores: precision, recall, f1, support -> observation, "micro", "macro" -> (value, low, high).
     """
 
     positives: np.ndarray
@@ -100,25 +100,18 @@ def agreement(
 ) -> Agreement:
     """Precision, recall and F1 of class ids `[R, 14]` against human codes `[R, 8]`.
 
-    Intervals are 95 % percentile bootstrap over reports; an undefined ratio is 0.
+    Intervals are 95 % as `rrgclinical.metrics.intervals` has them; an undefined ratio is 0.
     """
     columns = [OBSERVATIONS.index(name) for name in CODED]
     said = np.isin(check_labels(labels)[:, columns], positive)
     if said.shape != truth.shape:
         raise ValueError(f"labels of {said.shape} against codes of {truth.shape}; wanted the same")
-    counts = np.stack([said & truth, said & ~truth, ~said & truth], axis=2).astype(np.float64)
-    reports = len(counts)
-    draws = np.concatenate(list(bootstrap_weights(reports, resamples, seed)))
-    flat = counts.reshape(reports, -1)
-    point = _scores(flat.sum(0)[None].reshape(1, -1, 3))
-    spread = _scores((draws @ flat).reshape(resamples, -1, 3))
+    rates = rates_by_finding(said, truth, tuple(CODED))
+    bounds = intervals(rates, resamples=resamples, seed=seed)
     scores: dict[str, dict[str, tuple[float, float, float]]] = {}
-    for metric, rows in point.items():
-        low, high = np.quantile(spread[metric], (0.025, 0.975), axis=0)
-        names = (*CODED, "micro", "macro")
-        scores[metric] = {
-            name: (float(rows[0, i]), float(low[i]), float(high[i])) for i, name in enumerate(names)
-        }
+    for key, value in values(rates).items():
+        metric, _, name = key.partition("/")
+        scores.setdefault(metric, {})[name] = (value, *bounds[key])
     return Agreement(positives=truth.sum(0), scores=scores)
 
 
@@ -146,23 +139,3 @@ def _codes(path: Path) -> dict[str, list[bool]]:
             row["filename"]: [any(row[name] == "1" for name in names) for names in CODED.values()]
             for row in reader
         }
-
-
-def _scores(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """[B, C, 3] hits, false and missed -> per metric [B, C + 2]: classes, micro, macro."""
-    pooled = np.concatenate([counts, counts.sum(1, keepdims=True)], axis=1)
-    hit, spurious, missed = pooled[..., 0], pooled[..., 1], pooled[..., 2]
-    rates = {
-        "precision": _ratio(hit, hit + spurious),
-        "recall": _ratio(hit, hit + missed),
-        "f1": _ratio(2 * hit, 2 * hit + spurious + missed),
-    }
-    return {
-        name: np.concatenate([rate, rate[:, :-1].mean(1, keepdims=True)], axis=1)
-        for name, rate in rates.items()
-    }
-
-
-def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-    out = np.zeros_like(numerator)
-    return np.divide(numerator, denominator, out=out, where=denominator != 0)

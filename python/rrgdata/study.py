@@ -39,7 +39,8 @@ class Study:
 
     `labels` are 14 class ids (0 blank, 1 positive, 2 negative, 3 uncertain) in CheXbert's column
     order, or None where the dataset has none. `report` is None where only labels are known.
-    `expert` tells that the labels are a human reader's, so that they may be the truth.
+    `expert` tells that the labels are a human reader's, so that they may be the truth. `patient`
+    is who was examined, "" where the dataset does not say.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Study:
     technique: str = ""
     comparison: str = ""
     expert: bool = False
+    patient: str = ""
 
 
 def check_studies(studies: Sequence[Study]) -> list[Study]:

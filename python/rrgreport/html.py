@@ -12,7 +12,14 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import read_whole_text
 from rrgclinical.common.shown import hidden, redacted
 from rrgclinical.metrics.registry import METRICS, metric_of
-from rrgclinical.scorecard import first_rows, foot, headline, read_card, tables
+from rrgclinical.scorecard import (
+    first_rows,
+    foot,
+    headline,
+    interval_kind,
+    read_card,
+    tables,
+)
 from rrgreport import numbers
 from rrgreport.cases import case_list, kept_cases
 from rrgreport.figures import PHASE_COLOURS, training_figures
@@ -62,7 +69,7 @@ def write_report(
         facts=facts(summary),
         headline=headline(card) if card else _headline(summary),
         first=first_rows(card) if card else [],
-        intervals=f"{card.settings.level:.0%} bootstrap intervals over studies" if card else "",
+        intervals=interval_kind(card) if card else "",
         tables=list(tables(card)) if card else [],
         foot=[line for line in foot(card) if line not in summary.notes] if card else [],
         trained=trained,

@@ -60,6 +60,9 @@ def test_scores_by_hand(directory):
     assert result.scores["f1"]["Cardiomegaly"][0] == 1.0
     value, low, high = result.scores["f1"]["micro"]
     assert low <= value <= high
+    # one of one was found, and one of one was not: neither is certain
+    assert result.scores["f1"]["Cardiomegaly"][1] < 0.9
+    assert result.scores["f1"]["Pneumonia"][1] == 0.0 and result.scores["f1"]["Pneumonia"][2] > 0.3
 
 
 def test_uncertain_ones_are_counted_with_their_codes():

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from rrgclinical.metrics import (
     finding_scores,
+    frequent_labels,
+    frequent_scores,
     intervals,
     label_report,
     label_scores,
     mean_scores,
+    of_patients,
     paired,
     per_label_f1,
     single_report_f1,
@@ -110,7 +115,9 @@ def test_bootstrap_equals_resampling_the_reports_themselves():
         drawn.append(label_report(pred[index], truth[index]))
     for name, (low, high) in bounds.items():
         values = [draw[name] for draw in drawn]
-        assert (low, high) == pytest.approx(tuple(np.quantile(values, (0.025, 0.975))))
+        # 0.025 by scipy: norm.cdf(-sqrt(40 / 39) * t.ppf(0.975, 39))
+        ends = np.quantile(values, (0.0202575, 0.9797425))
+        assert (low, high) == pytest.approx(tuple(ends), abs=1e-6)
 
 
 def test_intervals_hold_the_value_and_narrow_with_more_reports():
@@ -127,9 +134,98 @@ def test_chunks_change_nothing(monkeypatch):
     pred, truth = random_labels(2, 30)
     scores = label_scores(pred, truth)
     whole = intervals(scores, resamples=100)
-    monkeypatch.setattr("rrgclinical.metrics.scores._CHUNK_CELLS", 30 * 7)
+    monkeypatch.setattr("rrgclinical.metrics.parts._CHUNK_CELLS", 30 * 7)
     for name, interval in intervals(scores, resamples=100).items():
         assert interval == pytest.approx(whole[name])
+
+
+def test_copies_of_a_patient_tell_nothing_new():
+    """Also with words and means: each study three times, by its patient, is each once."""
+    pred, truth = random_labels(7, 50)
+    once, thrice = (
+        together(
+            label_scores(pred[rows], truth[rows]),
+            finding_scores(pred[rows], truth[rows]),
+            mean_scores({"reward": np.arange(50.0)[rows]}),
+        )
+        for rows in (np.arange(50), np.tile(np.arange(50), 3))
+    )
+    of_each = of_patients(thrice, [f"p{row % 50}" for row in range(150)])
+    mine, theirs = intervals(of_each, resamples=100), intervals(once, resamples=100)
+    # counts of findings are three times as many, so their draws are less
+    plain = [name for name in theirs if "/" not in name]
+    assert {n: mine[n] for n in plain} == {n: pytest.approx(theirs[n]) for n in plain}
+    low, high = intervals(thrice, resamples=100)["reward"]
+    assert high - low < 0.8 * (mine["reward"][1] - mine["reward"][0])
+    assert paired(of_each, of_each)["micro_f1"].low == 0.0
+
+
+def test_a_few_positives_make_nothing_certain():
+    truth, pred = np.zeros((200, 14), dtype=np.int8), np.zeros((200, 14), dtype=np.int8)
+    truth[:3] = 1
+    pred[:3, 4] = 1
+    bounds = intervals(finding_scores(pred, truth))
+    for rate in ("precision", "recall", "f1"):
+        low, high = bounds[f"{rate}/Cardiomegaly"]
+        assert low == 0.0 and high > 0.3, "of three, none was found"
+        low, high = bounds[f"{rate}/Edema"]
+        assert 0.1 < low < 0.8 and high == 1.0, "of three, all were found"
+    assert bounds["support/Edema"] == bounds["support/Cardiomegaly"]
+    assert bounds["f1/micro"][0] == intervals(label_scores(pred, truth))["micro_f1"][0]
+
+
+def test_averages_over_frequent_labels_by_hand():
+    truth = np.zeros((30, 14), dtype=np.int8)
+    truth[:9, 0], truth[:10, 1], truth[:20, 9] = 1, 3, 1
+    pred = truth.copy()
+    pred[:5, 1] = 0
+    assert frequent_labels(truth) == [1, 9]
+    frequent = values(frequent_scores(pred, truth, frequent_labels(truth)))
+    assert frequent["macro_recall_frequent"] == pytest.approx((1 / 2 + 1) / 2)
+    assert frequent["macro_f1_frequent"] == pytest.approx((2 / 3 + 1) / 2)
+    with pytest.raises(ValueError, match="0 observations"):
+        frequent_scores(pred, truth, [])
+
+
+@pytest.mark.parametrize(("differing", "resamples"), [(5, 99), (6, 99), (7, 99), (7, 128)])
+def test_p_is_the_share_of_all_swaps(differing: int, resamples: int):
+    pred, truth = random_labels(8, 30)
+    truth[:differing, 1] = 1
+    other = pred.copy()
+    other[:differing], pred[:differing] = truth[:differing], 0
+    other[1], pred[1] = 0, truth[1]
+    first, second = label_scores(pred, truth), label_scores(other, truth)
+    result = paired(first, second, resamples=resamples)
+    for name in ("micro_f1", "macro_f1_13", "sample_recall", "accuracy"):
+        drawn = []
+        for swapped in itertools.product((False, True), repeat=differing):
+            rows = np.flatnonzero(swapped)
+            mine, theirs = pred.copy(), other.copy()
+            mine[rows], theirs[rows] = other[rows], pred[rows]
+            gap = label_report(theirs, truth)[name] - label_report(mine, truth)[name]
+            drawn.append(abs(gap) >= abs(result[name].difference) - 1e-12)
+        p = result[name].p_value
+        if differing < 6:
+            assert p is None
+        elif 2**differing <= resamples:
+            assert p == np.mean(drawn)
+        else:
+            assert p == pytest.approx(np.mean(drawn), abs=0.15)
+            assert p * (resamples + 1) == pytest.approx(round(p * (resamples + 1)))
+
+
+def test_a_metric_that_differs_in_few_reports_has_no_p():
+    """Others, of the same systems, do."""
+    pred, truth = random_labels(9, 40)
+    other = pred.copy()
+    other[:3] = truth[:3]
+    each = np.arange(40.0)
+    first, second = (
+        together(label_scores(labels, truth), mean_scores({"words": words}))
+        for labels, words in ((pred, each), (other, each + 1.0))
+    )
+    result = paired(first, second)
+    assert result["micro_f1"].p_value is None and result["words"].p_value == 1 / 1001
 
 
 def test_paired_bootstrap_sees_a_better_system_and_no_difference():
@@ -138,9 +234,9 @@ def test_paired_bootstrap_sees_a_better_system_and_no_difference():
     better = paired(read, right, resamples=500)["micro_f1"]
     assert better.difference == pytest.approx(1 - label_report(pred, truth)["micro_f1"])
     assert 0 < better.low < better.difference < better.high
-    assert better.p_value == pytest.approx(2 / 501)
+    assert better.p_value == pytest.approx(1 / 501)
     same = paired(read, read, resamples=500)["micro_f1"]
-    assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+    assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +290,7 @@ def test_means_share_their_draws_with_the_labels():
         (lambda: paired(ONE, mean_scores({"a": [1.0, 2.0]})), "1 reports against 2"),
         (lambda: subgroup(ONE, np.array([False])), "sub-group of 0 reports"),
         (lambda: subgroup(ONE, np.array([0])), "members has dtype int64"),
+        (lambda: of_patients(ONE, ["a", "b"]), "patients of 2 reports; wanted 1"),
     ],
 )
 def test_scores_that_do_not_fit_are_refused(call, text):

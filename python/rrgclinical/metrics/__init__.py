@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 from rrgclinical.metrics.labels import (
+    FREQUENT,
     finding_scores,
+    frequent_labels,
+    frequent_scores,
     label_report,
     label_scores,
     per_label_f1,
+    rates_by_finding,
     single_report_f1,
 )
+from rrgclinical.metrics.parts import Part, Scores, mean_scores, of_patients, subgroup, together
 from rrgclinical.metrics.scores import (
     PairedDifference,
-    Scores,
     bootstrap_weights,
     intervals,
-    mean_scores,
     paired,
-    subgroup,
-    together,
+    tails,
     values,
 )
+from rrgclinical.metrics.swaps import LEAST_DIFFERING
 
 __all__ = [
+    "FREQUENT",
+    "LEAST_DIFFERING",
     "PairedDifference",
+    "Part",
     "Scores",
     "bootstrap_weights",
     "finding_scores",
+    "frequent_labels",
+    "frequent_scores",
     "intervals",
     "label_report",
     "label_scores",
     "mean_scores",
+    "of_patients",
     "paired",
     "per_label_f1",
+    "rates_by_finding",
     "single_report_f1",
     "subgroup",
+    "tails",
     "together",
     "values",
 ]

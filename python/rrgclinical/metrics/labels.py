@@ -6,12 +6,16 @@ scikit-learn's `zero_division=0`. `_5` are the five CheXpert observations, `_13`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from rrgclinical.labels import CHEXPERT_5, NO_FINDING, OBSERVATIONS, to_binary
-from rrgclinical.metrics.scores import Scores, values
+from rrgclinical.metrics.parts import Part, Scores, mean_scores, together
+from rrgclinical.metrics.scores import values
+
+FREQUENT = 10
+"""Positives in the references from which a label's F1 has a meaning of its own."""
 
 _EVERY = tuple(range(len(OBSERVATIONS)))
 _SETS = {
@@ -32,10 +36,8 @@ def label_scores(pred: np.ndarray, truth: np.ndarray) -> Scores:
     of reports with all five right (f1chexbert's accuracy).
     Raises ValueError for no report or differing shapes.
     """
-    p, t = _binary_pair(pred, truth)
-    if not len(p):
-        raise ValueError("labels of 0 reports; wanted at least one")
-    counts = np.stack([p & t, p & ~t, ~p & t]).astype(np.float64)
+    p, t = _some_reports(pred, truth)
+    counts = _counts(p, t)
     each: dict[str, np.ndarray] = {}
     for suffix, columns in _SETS.items():
         for name, value in zip(_RATES, _rates(*counts[:, :, columns].sum(2)), strict=True):
@@ -43,7 +45,18 @@ def label_scores(pred: np.ndarray, truth: np.ndarray) -> Scores:
     right = p == t
     each["accuracy"] = right.mean(1)
     each["exact_5"] = right[:, list(CHEXPERT_5)].all(1).astype(np.float64)
-    return _LabelScores(counts, tuple(each), np.stack(list(each.values()), axis=1))
+
+    def averages(sums: np.ndarray) -> dict[str, np.ndarray]:
+        metrics: dict[str, np.ndarray] = {}
+        for suffix, columns in _SETS.items():
+            chosen = _parted(sums)[:, :, columns]
+            for name, value in zip(_RATES, _rates(*chosen.sum(2)), strict=True):
+                metrics[f"micro_{name}{suffix}"] = value
+            for name, value in zip(_RATES, _rates(*chosen), strict=True):
+                metrics[f"macro_{name}{suffix}"] = value.mean(1)
+        return metrics
+
+    return together(Scores((Part("labels", _flat(counts), averages),)), mean_scores(each))
 
 
 def label_report(pred: np.ndarray, truth: np.ndarray) -> dict[str, float]:
@@ -51,16 +64,58 @@ def label_report(pred: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     return values(label_scores(pred, truth))
 
 
+def frequent_scores(pred: np.ndarray, truth: np.ndarray, columns: Sequence[int]) -> Scores:
+    """Make macro averages over some of the 14 observations, from class ids `[R, 14]`.
+
+    Named `macro_f1_frequent` and so on: a scorecard takes the `frequent_labels` of its references.
+    Raises as `label_scores`, and ValueError for no column.
+    """
+    if not len(columns):
+        raise ValueError("an average over 0 observations; wanted at least one")
+    counts = _counts(*_some_reports(pred, truth))[:, :, list(columns)]
+
+    def averages(sums: np.ndarray) -> dict[str, np.ndarray]:
+        rates = zip(_RATES, _rates(*_parted(sums)), strict=True)
+        return {f"macro_{name}_frequent": value.mean(1) for name, value in rates}
+
+    return Scores((Part("frequent", _flat(counts), averages),))
+
+
+def frequent_labels(truth: np.ndarray) -> list[int]:
+    """List the columns of class ids `[R, 14]` with `FREQUENT` positives or more."""
+    return np.flatnonzero(to_binary(truth).sum(0) >= FREQUENT).tolist()
+
+
 def finding_scores(pred: np.ndarray, truth: np.ndarray) -> Scores:
     """Make precision, recall, F1 and support of each observation, from class ids `[R, 14]`.
 
-    Named `precision/Edema` and so on; support is the number of reports whose truth is positive.
-    Raises as `label_scores`.
+    Named as in `rates_by_finding`. Raises as `label_scores`.
     """
-    p, t = _binary_pair(pred, truth)
-    if not len(p):
-        raise ValueError("labels of 0 reports; wanted at least one")
-    return _FindingScores(np.stack([p & t, p & ~t, ~p & t]).astype(np.float64))
+    return rates_by_finding(*_some_reports(pred, truth), OBSERVATIONS)
+
+
+def rates_by_finding(pred: np.ndarray, truth: np.ndarray, names: Sequence[str]) -> Scores:
+    """Make precision, recall, F1 and support of each of C findings, from bool `[R, C]`.
+
+    Named `precision/Edema` and so on, for `names`, and of all C `precision/micro` and
+    `precision/macro`; support is the number of reports whose truth is positive.
+    """
+    width = 3 * len(names)
+
+    def rates(sums: np.ndarray) -> dict[str, np.ndarray]:
+        # resamples add to the counts of one finding, not to those of averages
+        single, plain = _parted(sums[:, :width]), _parted(sums[:, width:])
+        micro, macro = _rates(*plain.sum(2)), _rates(*plain)
+        metrics = {
+            f"support/{name}": plain[0, :, i] + plain[2, :, i] for i, name in enumerate(names)
+        }
+        for rate, each, pooled, mean in zip(_RATES, _rates(*single), micro, macro, strict=True):
+            metrics |= {f"{rate}/{name}": each[:, i] for i, name in enumerate(names)}
+            metrics |= {f"{rate}/micro": pooled, f"{rate}/macro": mean.mean(1)}
+        return metrics
+
+    counts = _flat(_counts(pred, truth))
+    return Scores((Part("findings", np.concatenate([counts, counts], axis=1), rates, width),))
 
 
 def single_report_f1(pred: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -78,46 +133,26 @@ def per_label_f1(pred: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return _ratio(2.0 * (p & t).sum(0), p.sum(0) + t.sum(0))
 
 
-@dataclass(frozen=True)
-class _LabelScores:
-    counts: np.ndarray  # [3, R, 14]: hits, spurious, missed
-    names: tuple[str, ...]
-    each: np.ndarray  # [R, names]
-
-    @property
-    def reports(self) -> int:
-        return self.counts.shape[1]
-
-    def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        weighted = weights @ self.counts  # [3, B, 14]
-        metrics: dict[str, np.ndarray] = {}
-        for suffix, columns in _SETS.items():
-            chosen = weighted[:, :, columns]
-            for name, value in zip(_RATES, _rates(*chosen.sum(2)), strict=True):
-                metrics[f"micro_{name}{suffix}"] = value
-            for name, value in zip(_RATES, _rates(*chosen), strict=True):
-                metrics[f"macro_{name}{suffix}"] = value.mean(1)
-        means = weights @ self.each / weights.sum(1, keepdims=True)
-        return metrics | {name: means[:, column] for column, name in enumerate(self.names)}
+def _some_reports(pred: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    p, t = _binary_pair(pred, truth)
+    if not len(p):
+        raise ValueError("labels of 0 reports; wanted at least one")
+    return p, t
 
 
-@dataclass(frozen=True)
-class _FindingScores:
-    counts: np.ndarray  # [3, R, 14]: hits, spurious, missed
+def _counts(pred: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Hits, spurious and missed, float64 `[3, R, C]`, of bool `[R, C]`."""
+    return np.stack([pred & truth, pred & ~truth, ~pred & truth]).astype(np.float64)
 
-    @property
-    def reports(self) -> int:
-        return self.counts.shape[1]
 
-    def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        hit, spurious, missed = weights @ self.counts
-        columns = dict(zip(_RATES, _rates(hit, spurious, missed), strict=True))
-        columns["support"] = hit + missed
-        return {
-            f"{rate}/{finding}": value[:, column]
-            for rate, value in columns.items()
-            for column, finding in enumerate(OBSERVATIONS)
-        }
+def _flat(counts: np.ndarray) -> np.ndarray:
+    """`[3, R, C]` as the statistics of a part, `[R, 3 C]`."""
+    return counts.transpose(1, 0, 2).reshape(counts.shape[1], -1)
+
+
+def _parted(sums: np.ndarray) -> np.ndarray:
+    """`[B, 3 C]` as `[3, B, C]`."""
+    return sums.reshape(len(sums), 3, sums.shape[1] // 3).transpose(1, 0, 2)
 
 
 def _rates(

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rrgclinical.metrics.labels import FREQUENT
+
 CLINICAL, REWARD, TEXT = "clinical", "reward", "text"
 """Kinds in the order of tables: a constant normal report earns BLEU, and a clinical F1 of 0."""
-LABELS, TERM, WORDS, RUN = "labels", "term", "words", "run"
+LABELS, TERM, WORDS, CARD, RUN = "labels", "term", "words", "card", "run"
 
 Measure = Callable[[Sequence[str], Sequence[str]], np.ndarray]
 """Reports and their references -> a value a report, float64 `[R]`."""
@@ -21,10 +23,11 @@ class MetricDefinition:
 
     source: how it is computed: LABELS by `label_scores`, WORDS by `text_scores`, TERM as the mean
     of a value a report, by the reward term of its name or by `measure`; all three are
-    bootstrapped over studies. RUN: what the trainer says of a run, without an interval.
+    bootstrapped over studies, and so is CARD, which a scorecard computes by the labels of all its
+    references. RUN: what the trainer says of a run, without an interval.
     higher: True where more is better, None where neither is. A reward term rises as reports get
     better, so one of a metric with False is taken negative.
-    reader: what the title is followed by: `labeller`, `extractor` or `tokenization`.
+    reader: what the title is followed by: `labeller`, `frequent`, `extractor` or `tokenization`.
     needs: names of options, terms or extractors of a recipe, one of which makes it run, as
     `green` or `green.endpoint`; empty runs always. unless: extractors without it. models: backends
     whose files must be there. lacking: why it is absent; "" where nobody asks.
@@ -92,8 +95,14 @@ def _radgraph(level: str) -> MetricDefinition:
     )
 
 
+def _frequent(rate: str) -> MetricDefinition:
+    title = f"macro-{_RATES[rate]}, labels with {FREQUENT} positives or more"
+    return MetricDefinition(title, source=CARD, reader="frequent", main=rate == "f1")
+
+
 METRICS: dict[str, MetricDefinition] = {
     **_of_labels(),
+    **{f"macro_{rate}_frequent": _frequent(rate) for rate in _RATES},
     "entity_f1": MetricDefinition(
         "entity F1", reader="extractor", unless=("radgraph", "ratescore")
     ),
@@ -143,7 +152,8 @@ METRICS: dict[str, MetricDefinition] = {
 """Every metric by its name, in the order of the tables."""
 
 FIRST = (
-    *(("micro_f1_13",), ("micro_f1",), ("macro_f1",), ("radgraph_simple", "entity_f1")),
+    *(("micro_f1_13",), ("micro_f1",), ("macro_f1",), ("macro_f1_frequent",)),
+    ("radgraph_simple", "entity_f1"),
     *(("bleu_4",), ("rouge_l",)),
 )
 """The rows at the head of a page: of each choice the first metric that was measured."""

@@ -1,46 +1,35 @@
-"""Metrics of R reports as functions of report weights: one mechanism for all statistics.
+"""Compute values, intervals and paired differences of metrics: one mechanism for all.
 
-A weight is how often a report counts. All ones give the metric itself, multinomial draws its
-bootstrap, zeros outside a sub-group the metric of that group (`subgroup`), and two systems under
-the same draws a paired comparison. Where R and the seed are the same, so are the draws.
+Where the number of rows (reports, or patients) and the seed are the same, so are the draws.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from statistics import NormalDist
 
 import numpy as np
 
-_CHUNK_CELLS = 1 << 22
-"""Largest resample-by-report matrix held at once."""
+from rrgclinical.metrics.parts import Scores, chunks, joined
+from rrgclinical.metrics.swaps import swap_p_values
 
-
-class Scores(Protocol):
-    """Metrics of R reports by name, under weights of the reports."""
-
-    @property
-    def reports(self) -> int:
-        """R."""
-        ...
-
-    def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """float64 `[B]` by name, for weights `[B, R]` >= 0 with row sums > 0.
-
-        A weight counts its report that many times; a row's sum stands for the number of reports.
-        """
-        ...
+FEW_ROWS = 100
+"""Rows below which intervals are widened as Student's t is."""
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Second system minus first: the difference, its interval, and a two-sided p-value."""
+    """Second system minus first: the difference, its interval, and a two-sided p-value.
+
+    p_value: None where the systems differ in fewer than `LEAST_DIFFERING` reports (or patients).
+    """
 
     difference: float
     low: float
     high: float
-    p_value: float
+    p_value: float | None
 
 
 def values(scores: Scores) -> dict[str, float]:
@@ -52,13 +41,14 @@ def values(scores: Scores) -> dict[str, float]:
 def intervals(
     scores: Scores, *, resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """Compute (low, high) of every metric: percentile bootstrap over reports.
+    """Compute (low, high) of every metric: percentile bootstrap over reports, or patients.
 
+    Below `FEW_ROWS` of them the quantiles are widened as Student's t is. An interval holds the
+    metric's value: that of a finding without a hit begins at 0.
     Raises ValueError for no resample or a level outside (0, 1).
     """
-    low, high = _tails(level)
-    draws = _draw(scores, resamples, seed)
-    return {name: _quantiles(drawn, low, high) for name, drawn in draws.items()}
+    drawn = _draw(scores, resamples, seed, np.random.default_rng((seed, 1)))
+    return _bounds(values(scores), drawn, level, scores.reports)
 
 
 def paired(
@@ -66,161 +56,96 @@ def paired(
 ) -> dict[str, PairedDifference]:
     """Compare two systems on the same reports: each resample draws reports for both.
 
-    Metrics that only one of them has are left out. The p-value is twice the smaller share of
-    resamples on either side of zero (counting the observed one, so it is never 0), at most 1.
+    Metrics that only one of them has are left out. The p-value is that of the swap test: the share
+    of ways to swap the systems' reports of some studies that leave at least this difference,
+    counting the observed one, so it is never 0. All ways are tried where that takes no more than
+    `resamples`.
     Raises ValueError where the numbers of reports differ, and as `intervals`.
     """
     if first.reports != second.reports:
         raise ValueError(
             f"scores of {first.reports} reports against {second.reports}; wanted the same reports"
         )
-    low, high = _tails(level)
-    difference = _Difference(first, second)
-    observed = values(difference)
-    result = {}
-    for name, drawn in _draw(difference, resamples, seed).items():
-        below = (np.count_nonzero(drawn <= 0) + 1) / (resamples + 1)
-        above = (np.count_nonzero(drawn >= 0) + 1) / (resamples + 1)
-        p_value = float(min(1.0, 2.0 * min(below, above)))
-        bounds = _quantiles(drawn, low, high)
-        result[name] = PairedDifference(observed[name], *bounds, p_value=p_value)
-    return result
-
-
-def mean_scores(each: Mapping[str, np.ndarray]) -> Scores:
-    """Make scores that are means over reports, from values `[R]` by name.
-
-    Raises ValueError for no metric, no report, differing lengths, or a value that is not finite:
-    a report without a value must be left out of all metrics, or its metric of all reports.
-    """
-    arrays = {name: np.asarray(column, dtype=np.float64) for name, column in each.items()}
-    shapes = {array.shape for array in arrays.values()}
-    if len(shapes) != 1 or len(shape := shapes.pop()) != 1 or not shape[0]:
-        sizes = {name: array.shape for name, array in arrays.items()}
-        raise ValueError(f"values of reports have shapes {sizes}; wanted one [R] with R >= 1")
-    for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            index = int(np.flatnonzero(~np.isfinite(array))[0])
-            raise ValueError(f"{name} of report {index} is {array[index]}; wanted a finite value")
-    return _Means(tuple(arrays), np.stack(list(arrays.values()), axis=1))
-
-
-def together(*parts: Scores) -> Scores:
-    """Join scores of the same reports, so that they share their draws.
-
-    Raises ValueError for no part or differing numbers of reports; a name that two parts have is
-    an error when the scores are called.
-    """
-    sizes = [part.reports for part in parts]
-    if len(set(sizes)) != 1:
-        raise ValueError(f"scores of {sizes} reports; wanted parts over the same reports")
-    return _Together(parts)
-
-
-def subgroup(scores: Scores, members: np.ndarray) -> Scores:
-    """Make the scores of the reports where `members` (bool `[R]`) holds; draws stay among them.
-
-    Statistics of the whole corpus stay those of all R: CIDEr's document frequencies.
-    Raises ValueError for another shape or a group without reports.
-    """
-    members = np.asarray(members)
-    if members.dtype != bool or members.shape != (scores.reports,):
-        raise ValueError(
-            f"members has dtype {members.dtype} and shape {members.shape}; "
-            f"wanted bool [{scores.reports}]"
-        )
-    if not members.any():
-        raise ValueError("a sub-group of 0 reports; wanted at least one")
-    return _Subgroup(scores, np.flatnonzero(members))
-
-
-@dataclass(frozen=True)
-class _Means:
-    names: tuple[str, ...]
-    each: np.ndarray  # [R, names]
-
-    @property
-    def reports(self) -> int:
-        return len(self.each)
-
-    def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        means = weights @ self.each / weights.sum(1, keepdims=True)
-        return {name: means[:, column] for column, name in enumerate(self.names)}
-
-
-@dataclass(frozen=True)
-class _Together:
-    parts: tuple[Scores, ...]
-
-    @property
-    def reports(self) -> int:
-        return self.parts[0].reports
-
-    def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        joined: dict[str, np.ndarray] = {}
-        for part in self.parts:
-            metrics = part(weights)
-            if twice := joined.keys() & metrics.keys():
-                raise ValueError(f"two parts have a metric {sorted(twice)[0]!r}; rename one")
-            joined |= metrics
-        return joined
-
-
-@dataclass(frozen=True)
-class _Subgroup:
-    whole: Scores
-    members: np.ndarray  # indices
-
-    @property
-    def reports(self) -> int:
-        return len(self.members)
-
-    def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        spread = np.zeros((len(weights), self.whole.reports))
-        spread[:, self.members] = weights
-        return self.whole(spread)
-
-
-@dataclass(frozen=True)
-class _Difference:
-    first: Scores
-    second: Scores
-
-    @property
-    def reports(self) -> int:
-        return self.first.reports
-
-    def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        before, after = self.first(weights), self.second(weights)
-        return {name: after[name] - before[name] for name in before if name in after}
+    noise = np.random.default_rng((seed, 1))
+    before, after = (_draw(scores, resamples, seed, noise) for scores in (first, second))
+    drawn = {name: after[name] - before[name] for name in before if name in after}
+    old, new = values(first), values(second)
+    observed = {name: new[name] - old[name] for name in drawn}
+    bounds = _bounds(observed, drawn, level, first.reports)
+    p_values = swap_p_values(first, second, resamples, seed)
+    return {
+        name: PairedDifference(difference, *bounds[name], p_value=p_values[name])
+        for name, difference in observed.items()
+    }
 
 
 def bootstrap_weights(reports: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Draw the weights of R reports, float64 `[B, R]` in chunks of `resamples` rows.
 
-    Every bootstrap draws here, so equal R, number and seed are equal draws. Raises ValueError for
-    no resample.
+    Every bootstrap draws here, so equal R, number and seed are equal draws, read-only where they
+    are kept for the next one. Raises ValueError for no resample.
     """
     if resamples < 1:
         raise ValueError(f"resamples is {resamples}; wanted at least 1")
+    sizes = list(chunks(reports, resamples))
+    if len(sizes) == 1:
+        yield _weights(reports, resamples, seed)
+        return
     rng = np.random.default_rng(seed)
-    chunk = max(1, _CHUNK_CELLS // reports)
-    share = np.full(reports, 1.0 / reports)
-    for start in range(0, resamples, chunk):
-        yield rng.multinomial(reports, share, size=min(chunk, resamples - start)) * 1.0
+    for rows in sizes:
+        yield _multinomial(rng, reports, rows)
 
 
-def _draw(scores: Scores, resamples: int, seed: int) -> dict[str, np.ndarray]:
+@functools.lru_cache(maxsize=1)
+def _weights(reports: int, resamples: int, seed: int) -> np.ndarray:
+    """Draw once what all systems of a scorecard are weighed by."""
+    weights = _multinomial(np.random.default_rng(seed), reports, resamples)
+    weights.setflags(write=False)
+    return weights
+
+
+def _multinomial(rng: np.random.Generator, reports: int, rows: int) -> np.ndarray:
+    return rng.multinomial(reports, np.full(reports, 1.0 / reports), size=rows) * 1.0
+
+
+def _draw(
+    scores: Scores, resamples: int, seed: int, noise: np.random.Generator
+) -> dict[str, np.ndarray]:
     """`[resamples]` by name, over the weightings of the reports."""
-    parts = [scores(weights) for weights in bootstrap_weights(scores.reports, resamples, seed)]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    weights = bootstrap_weights(scores.reports, resamples, seed)
+    return joined([scores(chunk, noise) for chunk in weights])
 
 
-def _tails(level: float) -> tuple[float, float]:
+def tails(level: float, rows: int) -> tuple[float, float]:
+    """Choose the quantiles between which `level` of the resamples of so many rows lie.
+
+    Below `FEW_ROWS` they lie further out, by Student's t against the normal quantile and by
+    n / (n - 1) of the variance. Raises ValueError for a level outside (0, 1).
+    """
     if not 0.0 < level < 1.0:
         raise ValueError(f"level is {level}; wanted a confidence level in (0, 1), such as 0.95")
-    return (1.0 - level) / 2.0, (1.0 + level) / 2.0
+    tail = (1.0 - level) / 2.0
+    if 1 < rows < FEW_ROWS:
+        student = _student(level, rows - 1)
+        tail = NormalDist().cdf(-student * (rows / (rows - 1)) ** 0.5)
+    return tail, 1.0 - tail
 
 
-def _quantiles(drawn: np.ndarray, low: float, high: float) -> tuple[float, float]:
-    return float(np.quantile(drawn, low)), float(np.quantile(drawn, high))
+def _student(level: float, freedom: int) -> float:
+    """Find the t within which `level` of Student's distribution lies."""
+    # t is sqrt(freedom) tan(angle), whose density is cos(angle) ** (freedom - 1)
+    edges = np.linspace(0.0, np.pi / 2, 10_001)
+    mass = np.cumsum(np.cos((edges[1:] + edges[:-1]) / 2) ** (freedom - 1))
+    angle = np.interp(level, mass / mass[-1], edges[1:])
+    return float(freedom**0.5 * np.tan(angle))
+
+
+def _bounds(
+    observed: Mapping[str, float], drawn: Mapping[str, np.ndarray], level: float, rows: int
+) -> dict[str, tuple[float, float]]:
+    each = np.stack([drawn[name] for name in observed])
+    ends = np.quantile(each, tails(level, rows), axis=1)
+    return {
+        name: (min(float(low), value), max(float(high), value))
+        for (name, value), low, high in zip(observed.items(), *ends, strict=True)
+    }

@@ -17,22 +17,33 @@ from rrgclinical.labels import (
     to_binary,
 )
 from rrgclinical.metrics import (
+    FREQUENT,
+    LEAST_DIFFERING,
     PairedDifference,
     Scores,
     finding_scores,
+    frequent_labels,
+    frequent_scores,
     intervals,
     label_scores,
     mean_scores,
+    of_patients,
     paired,
     subgroup,
     together,
     values,
 )
+from rrgclinical.metrics.registry import metric_of
 from rrgclinical.scorecard.names import MetricName, metric_names
 from rrgclinical.scorecard.pairs import Pairs
 
 RARE = 0.05
 """Prevalence in the truth below which a finding is rare."""
+LEAST_SIZES = {
+    "micro and sample-wise averages, entities, ROUGE-L, METEOR and CIDEr": 100,
+    "BLEU": 200,
+}
+"""Studies (or patients) from which intervals hold within 2 points of their level, by metric."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +124,8 @@ class Scorecard:
     absent: dict[str, str]
     settings: CardSettings
     notes: list[str]
+    patients: int | None = None
+    """Number of patients that intervals draw, None where they draw studies."""
 
 
 def scorecard(
@@ -131,22 +144,45 @@ def scorecard(
     """
     settings = settings or CardSettings()
     absent = dict(absent or {})
+    # a study whose patient is unknown is drawn by itself
+    patients = np.array([name or i for i, name in enumerate(pairs.patients)], dtype=object)
+
+    def drawn(scores: Scores, members: np.ndarray) -> Scores:
+        chosen = subgroup(scores, members)
+        return of_patients(chosen, patients[members].tolist()) if len(patients) else chosen
+
     scores = {name: _scores(reading, truth) for name, reading in readings.items()}
+    frequent = frequent_labels(truth)
+    whole = {
+        name: _with_frequent(scores[name], reading.labels, _truth_of(reading, truth), frequent)
+        for name, reading in readings.items()
+    }
     groups = [
         Group(
             name,
             rule,
             int(members.sum()),
-            {s: _values(subgroup(scores[s], members), settings, truth[members]) for s in scores},
+            {
+                system: _values(drawn(one, members), settings, truth[members])
+                for system, one in (whole if members.all() else scores).items()
+            },
         )
         for name, rule, members in _groups(truth)
         if members.any()
     ]
     keys = [key for system in groups[0].systems.values() for key in system]
+    everyone = np.ones(len(truth), dtype=bool)
+    whole = {name: drawn(one, everyone) for name, one in whole.items()}
     comparisons = [
-        Comparison(first, second, paired(scores[first], scores[second], **_draws(settings)))
-        for first, second in itertools.combinations(scores, 2)
+        Comparison(first, second, paired(whole[first], whole[second], **_draws(settings)))
+        for first, second in itertools.combinations(whole, 2)
     ]
+    each = {
+        name: drawn(finding_scores(reading.labels, _truth_of(reading, truth)), everyone)
+        for name, reading in readings.items()
+    }
+    units = len(set(patients)) if len(patients) else len(truth)
+    unit = "patients" if len(patients) else "studies"
     return Scorecard(
         len(truth),
         list(readings),
@@ -155,13 +191,31 @@ def scorecard(
             labeller=settings.labeller,
             extractor=settings.extractor,
             tokenization=settings.tokenization,
+            frequent=len(frequent),
         ),
         groups,
-        _findings(truth, readings, settings),
+        _findings(truth, each, settings),
         comparisons,
         absent,
         settings,
-        [*pairs.notes, *notes, *_explained(comparisons, truth, settings)],
+        [
+            *pairs.notes,
+            *notes,
+            f"Intervals resample {unit} only; variation between training seeds is not included.",
+            *_undefined(truth),
+            *_about_tests(comparisons, settings, unit),
+            *_about_size(units, unit),
+        ],
+        units if len(patients) else None,
+    )
+
+
+def tests_shown(comparisons: Sequence[Comparison]) -> int:
+    """Count the p-values of main metrics, which the table of differences holds."""
+    return sum(
+        of_metric.p_value is not None and metric_of(key).main
+        for comparison in comparisons
+        for key, of_metric in comparison.differences.items()
     )
 
 
@@ -191,6 +245,12 @@ def _scores(reading: SystemReading, truth: np.ndarray) -> Scores:
     if reading.text is not None:
         parts.append(reading.text)
     return together(*parts)
+
+
+def _with_frequent(
+    scores: Scores, labels: np.ndarray, truth: np.ndarray, frequent: Sequence[int]
+) -> Scores:
+    return together(scores, frequent_scores(labels, truth, frequent)) if frequent else scores
 
 
 def _truth_of(reading: SystemReading, truth: np.ndarray) -> np.ndarray:
@@ -235,13 +295,12 @@ def _groups(truth: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
 
 
 def _findings(
-    truth: np.ndarray, readings: Mapping[str, SystemReading], settings: CardSettings
+    truth: np.ndarray, scores: Mapping[str, Scores], settings: CardSettings
 ) -> list[Finding]:
-    f1_of = {}
-    for system, reading in readings.items():
-        scores = finding_scores(reading.labels, _truth_of(reading, truth))
-        bounds = intervals(scores, **_draws(settings))
-        f1_of[system] = {n: Value(v, *bounds[n]) for n, v in values(scores).items()}
+    rates_of = {}
+    for system, one in scores.items():
+        bounds = intervals(one, **_draws(settings))
+        rates_of[system] = {name: Value(v, *bounds[name]) for name, v in values(one).items()}
     positives = to_binary(truth).sum(0)
     return [
         Finding(
@@ -249,33 +308,41 @@ def _findings(
             int(count),
             {
                 system: {rate: rows[f"{rate}/{name}"] for rate in ("precision", "recall", "f1")}
-                for system, rows in f1_of.items()
+                for system, rows in rates_of.items()
             },
         )
         for name, count in zip(OBSERVATIONS, positives, strict=True)
     ]
 
 
-def _explained(
-    comparisons: Sequence[Comparison], truth: np.ndarray, settings: CardSettings
-) -> list[str]:
-    lines = ["Intervals resample studies only; variation between training seeds is not included."]
-    lines += _undefined(truth, settings.level)
-    count = sum(len(c.differences) for c in comparisons)
-    if count:
-        # the observed difference counts as a resample, and both tails do
-        least = min(1.0, 2.0 / (settings.resamples + 1))
+def _about_tests(comparisons: Sequence[Comparison], settings: CardSettings, unit: str) -> list[str]:
+    every = [d.p_value for c in comparisons for d in c.differences.values()]
+    tested, shown = sum(p is not None for p in every), tests_shown(comparisons)
+    lines = []
+    if tested:
         lines.append(
-            f"{count} paired differences ({len(comparisons)} pairs of systems, "
-            f"{count // len(comparisons)} metrics) have p-values, uncorrected for their number; "
-            f"with {settings.resamples} resamples none can be below {least:.2g}."
+            f"The table of differences holds {shown} p-values of the swap test, the file {tested}, "
+            f"uncorrected: between equal systems {0.05 * shown:.1f} of {shown} are below 0.05, "
+            f"so choose one metric before you look. With {settings.resamples} swaps none can be "
+            f"below {1.0 / (settings.resamples + 1):.2g}."
         )
-    if len(truth) < 100:
-        lines.append(f"{len(truth)} studies are few: intervals by resampling are then too narrow.")
+    if tested < len(every):
+        lines.append(
+            f"p is - where two systems differ in fewer than {LEAST_DIFFERING} {unit}: a test of so "
+            "few cannot tell them apart."
+        )
     return lines
 
 
-def _undefined(truth: np.ndarray, level: float) -> list[str]:
+def _about_size(units: int, unit: str) -> list[str]:
+    """Say from what size intervals hold; experiments/coverage has measured it."""
+    if units >= max(LEAST_SIZES.values()):
+        return []
+    sizes = "; ".join(f"{size} for {names}" for names, size in LEAST_SIZES.items())
+    return [f"{units} {unit} are few. Intervals hold within 2 points of their level from {sizes}."]
+
+
+def _undefined(truth: np.ndarray) -> list[str]:
     """Tell what keeps averages of even a perfect system below 1, and intervals at 0."""
     positive = to_binary(truth).astype(bool)
     if not positive[:, :NO_FINDING].any():
@@ -298,17 +365,16 @@ def _undefined(truth: np.ndarray, level: float) -> list[str]:
             "Sample-wise averages count a reference without any of their labels as 0 and are at "
             f"most {_listed(predicted)}."
         )
-    studies, counts = len(truth), positive.sum(0)
     few = [
         f"{name} ({count})"
-        for name, count in zip(OBSERVATIONS, counts, strict=True)
-        # the share of resamples without a positive, against one tail
-        if count and (1 - count / studies) ** studies > (1 - level) / 2
+        for name, count in zip(OBSERVATIONS, positive.sum(0), strict=True)
+        if 0 < count < FREQUENT
     ]
     if few:
         lines.append(
-            f"Intervals of findings with few positives reach 0, whatever was written, for too many "
-            f"resamples have none: {', '.join(few)}."
+            f"Macro averages over 14, 13 and 5 labels hold labels with fewer than {FREQUENT} "
+            f"positives ({', '.join(few)}), which one study moves far, and their intervals miss: "
+            f"read an average over labels with {FREQUENT} or more."
         )
     return lines
 

@@ -20,7 +20,7 @@ from rrgclinical.scorecard.card import (
 )
 from rrgclinical.scorecard.pairs import Pairs
 from rrgclinical.severity import Severity, SeverityJudgement, caveat
-from rrgclinical.text import TextScores, Tokenization, text_scores
+from rrgclinical.text import Tokenization, text_scores
 
 TEMPLATE, NO_TEMPLATE = "constant template", "none"
 GIVEN_TRUTH = "The truth is the labels that come with the references."
@@ -171,8 +171,9 @@ class Judge:
 def _without(reading: SystemReading, absent: Mapping[str, str]) -> SystemReading:
     scores = {name: column for name, column in reading.scores.items() if name not in absent}
     text = reading.text
-    if isinstance(text, TextScores) and "meteor" in absent:
-        text = dataclasses.replace(text, meteor=None)
+    if text is not None:
+        parts = tuple(part for part in text.parts if part.key not in absent)
+        text = dataclasses.replace(text, parts=parts)
     return dataclasses.replace(reading, scores=scores, text=text)
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics.registry import CLINICAL, METRICS, TEXT, metric_of
 
 _READERS = {"chexbert": "CheXbert", "chexbert-official": "CheXbert"}
+
+
+def labels_by(labeller: str) -> str:
+    """Say by what labels are read, and that it is not CheXbert where it is not."""
+    reader = _READERS.get(labeller)
+    return f"labels by {reader}" if reader else f"labels by {labeller}, not CheXbert"
 
 
 @dataclass(frozen=True)
@@ -20,11 +27,16 @@ class MetricName:
 
 
 def metric_names(
-    keys: Iterable[str], *, labeller: str, extractor: str, tokenization: str
+    keys: Iterable[str], *, labeller: str, extractor: str, tokenization: str, frequent: int = 0
 ) -> list[MetricName]:
-    """Name and order metrics: labels, entities, what a reward measured, then words."""
+    """Name and order metrics: labels, entities, what a reward measured, then words.
+
+    frequent: how many of the 14 labels the averages over frequent ones hold.
+    """
+    reader = f" ({_READERS.get(labeller, labeller)})"
     endings = {
-        "labeller": f" ({_READERS.get(labeller, labeller)})",
+        "labeller": reader,
+        "frequent": f": {frequent} of {len(OBSERVATIONS)}{reader}",
         "extractor": f" ({extractor})",
         "tokenization": f", {tokenization}",
         "": "",

@@ -19,7 +19,8 @@ class Pairs:
     """R studies: ids, one or several references each, and each system's report in that order.
 
     labels: int8 `[R, 14]` class ids that came with the references, None without. notes: lines
-    that a reader must not miss.
+    that a reader must not miss. patients: that of each study, "" where one is unknown; empty where
+    none is known.
     """
 
     ids: list[str]
@@ -27,6 +28,7 @@ class Pairs:
     systems: dict[str, list[str]]
     labels: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
+    patients: Sequence[str] = ()
 
 
 def pair_reports(
@@ -67,7 +69,7 @@ def pair_reports(
     blank = [i for i, texts in zip(ids, references.texts, strict=True) if texts and _blank(texts)]
     if blank:
         notes.append(f"{len(blank)} of {len(ids)} references are empty ({_named(blank)}).")
-    return Pairs(ids, references.texts, systems, references.labels, notes)
+    return Pairs(ids, references.texts, systems, references.labels, notes, references.patients)
 
 
 def _by_id(

@@ -22,6 +22,7 @@ PREDICTIONS = ("report", "prediction", "generated", "generated_report", "candida
 FINDINGS, IMPRESSION = "findings", "impression"
 REFERENCES = ("reference", "references", "reference_report", "ground_truth", "report", FINDINGS)
 SYSTEM, SPLIT = "system", "split"
+PATIENTS = ("patient", "patient_id", "subject_id")
 # Settings that name the column of ids, for lines of errors.
 PREDICTION_ID, REFERENCE_ID = "eval.prediction_id_column", "eval.reference_id_column"
 # CheXpert's own files: blank, 1 positive, 0 negative, -1 uncertain.
@@ -55,7 +56,8 @@ class Reports:
     ids: None where the file names none. labels: int8 `[R, 14]` class ids, None without. notes:
     lines that say what was not taken as it stands. id_column: that of the ids, "" without;
     named: by usual column of ids the values that each id has there, none where one was asked for.
-    columns: those of the file, as a line of an error names them.
+    columns: those of the file, as a line of an error names them. patients: that of each id, ""
+    where one is unknown; empty where the file names none.
     """
 
     path: Path
@@ -66,6 +68,7 @@ class Reports:
     id_column: str = ""
     named: Mapping[str, Mapping[str, set[str]]] = field(default_factory=dict)
     columns: str = ""
+    patients: Sequence[str] = ()
 
 
 def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[str, Reports]:
@@ -167,9 +170,14 @@ def read_references(
     nothing = NothingRead()
     texts_of: dict[str, list[str]] = {}
     labels: dict[str, list[int]] = {}
+    patients: dict[str, str] = {}
+    column_of_patients = next(iter(_usual(rows, PATIENTS)), "")
     for number, row in enumerate(rows):
         key = str(number) if ids is None else ids[number]
         texts_of.setdefault(key, []).extend(_texts(row, text, nothing) if text else [])
+        patient = _name(row, column_of_patients)
+        if patients.setdefault(key, patient) != patient:
+            raise UserError(f"{row.where}: the patient of id {key!r} differs from its other row's")
         if labelled:
             mine = _labels(row, columns.labels)
             if labels.setdefault(key, mine) != mine:
@@ -182,7 +190,8 @@ def read_references(
     if blank := sum(map(_blanks, texts_of.values())):
         notes += (f"{path}: {blank} blank references, of ids that have others, count for none.",)
     keys = None if ids is None else list(texts_of)
-    return Reports(path, keys, references, array, notes, column, named, _listed(rows))
+    of_each = list(patients.values()) if any(patients.values()) else []
+    return Reports(path, keys, references, array, notes, column, named, _listed(rows), of_each)
 
 
 def _of_split(path: Path, rows: Sequence[Row], split: str | None) -> list[Row]:

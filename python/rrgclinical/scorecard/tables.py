@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 
@@ -16,14 +17,24 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import one_line, printable
 from rrgclinical.common.table import aligned
+from rrgclinical.metrics import PairedDifference
 from rrgclinical.metrics.registry import FIRST, HEADLINE, metric_of
-from rrgclinical.scorecard.card import Group, Scorecard, SystemReading, Value
-from rrgclinical.scorecard.names import MetricName
+from rrgclinical.scorecard.card import (
+    Comparison,
+    Group,
+    Scorecard,
+    SystemReading,
+    Value,
+    tests_shown,
+)
+from rrgclinical.scorecard.names import MetricName, labels_by
 from rrgclinical.scorecard.pairs import Pairs
 
 FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")
 """Names of a scorecard's files, as `write_card` writes them."""
 MISSING = "-"
+SEEN = 0.05
+"""Difference whose chance to be seen stands in the table of differences."""
 _SPECIAL = {
     **{c: f"\\{c}" for c in "&%$#_{}"},
     "<": r"\textless{}",
@@ -90,11 +101,19 @@ def as_csv(card: Scorecard) -> str:
 
 def as_text(card: Scorecard) -> str:
     """Write the tables for a terminal, each reason and note beneath them."""
-    level = 100 * card.settings.level
-    lines = [f"{card.studies} studies; {level:g} % bootstrap intervals", ""]
+    tests = f"{tests_shown(card.comparisons)} tests of differences"
+    head = [f"{card.studies} studies", interval_kind(card), tests]
+    lines = ["; ".join([*head, labels_by(card.settings.labeller)])]
+    lines += [*filter(None, [headline(card)]), ""]
     for _, rows in tables(card):
         lines += [*aligned(rows), ""]
     return "\n".join([*lines, *foot(card)]) + "\n"
+
+
+def interval_kind(card: Scorecard) -> str:
+    """Say the level of the card's intervals, and what they draw."""
+    over = "studies" if card.patients is None else f"{card.patients} patients"
+    return f"{100 * card.settings.level:g} % bootstrap intervals over {over}"
 
 
 def as_latex(card: Scorecard) -> str:
@@ -131,13 +150,21 @@ def foot(card: Scorecard) -> list[str]:
 
 
 def headline(card: Scorecard) -> str:
-    """Say the systems' micro-F1 over 13 findings, "" where the truth has none."""
-    values = {
-        name: of_system.get(HEADLINE[0]) for name, of_system in card.groups[0].systems.items()
-    }
+    """Say the systems' micro-F1 over 13 findings, what each has over the first, and by what labels.
+
+    "" where the truth has no finding.
+    """
+    key = HEADLINE[0]
+    values = {name: of_system.get(key) for name, of_system in card.groups[0].systems.items()}
     said = [f"{_cell(value)} with {one_line(name)}" for name, value in values.items() if value]
     if not said:
         return ""
+    said += [
+        f"{_pair(one)} {_difference(one.differences[key])}"
+        for one in card.comparisons
+        if one.first == card.systems[0] and key in one.differences
+    ]
+    said.append(labels_by(card.settings.labeller))
     return f"Clinical micro-F1 over 13 findings, {card.studies} studies: {'; '.join(said)}."
 
 
@@ -161,7 +188,8 @@ def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
         yield title, _rows(f"{group.name}, n = {group.n}", there, group)
     yield "F1 of each finding", _findings(card)
     if card.comparisons:
-        yield "Paired differences with p-values", _differences(card, shown)
+        tests = tests_shown(card.comparisons)
+        yield f"Paired differences, {tests} tests", _differences(card, shown)
 
 
 def _rows(corner: str, metrics: Sequence[MetricName], group: Group) -> list[list[str]]:
@@ -184,20 +212,41 @@ def _findings(card: Scorecard) -> list[list[str]]:
 
 
 def _differences(card: Scorecard, metrics: Sequence[MetricName]) -> list[list[str]]:
-    named = [f"{one_line(c.second)} - {one_line(c.first)}" for c in card.comparisons]
-    rows = [["difference", *named]]
-    compared = {key for comparison in card.comparisons for key in comparison.differences}
-    for metric in (m for m in metrics if m.key in compared):
-        cells = []
-        for comparison in card.comparisons:
-            of_metric = comparison.differences.get(metric.key)
-            text = MISSING
-            if of_metric is not None:
-                text = f"{of_metric.difference:+.3f} [{of_metric.low:+.3f}, {of_metric.high:+.3f}] "
-                text += f"p {of_metric.p_value:.3f}"
-            cells.append(text)
+    of_each = [comparison.differences for comparison in card.comparisons]
+    rows = [["difference", *map(_pair, card.comparisons)]]
+    compared = [m for m in metrics if any(m.key in differences for differences in of_each)]
+    for metric in compared:
+        cells = [_difference(differences.get(metric.key)) for differences in of_each]
         rows.append([metric.label, *cells])
+        if metric.key == HEADLINE[0]:
+            label = f"{card.studies} studies see {100 * SEEN:g} points of it in"
+            level = card.settings.level
+            cells = [_power(differences.get(metric.key), level) for differences in of_each]
+            rows.append([label, *cells])
     return rows
+
+
+def _pair(comparison: Comparison) -> str:
+    return f"{one_line(comparison.second)} - {one_line(comparison.first)}"
+
+
+def _difference(of_metric: PairedDifference | None) -> str:
+    if of_metric is None:
+        return MISSING
+    p = MISSING if of_metric.p_value is None else f"{of_metric.p_value:.3f}"
+    return f"{of_metric.difference:+.3f} [{of_metric.low:+.3f}, {of_metric.high:+.3f}] p {p}"
+
+
+def _power(of_metric: PairedDifference | None, level: float) -> str:
+    """Say in how many tests at 0.05 a true difference of SEEN is seen, by the interval's width."""
+    if of_metric is None or of_metric.low == of_metric.high:
+        return MISSING
+    normal = NormalDist()
+    error = (of_metric.high - of_metric.low) / (2 * normal.inv_cdf((1 + level) / 2))
+    critical = normal.inv_cdf(0.975)
+    power = normal.cdf(SEEN / error - critical) + normal.cdf(-SEEN / error - critical)
+    often = f", 1 of {1 / power:.0f}" if power < 0.5 else ""
+    return f"{power:.0%} of tests{often}"
 
 
 def _cell(value: Value | None) -> str:
@@ -218,8 +267,9 @@ def report_rows(
 
     truth: int8 `[R, 14]` class ids, as `labels_true` and `labels_predicted` hold. `scores` has the
     values of the one report, `severity` what its value was made of. completions: what a system
-    wrote, where its report is a part of that.
+    wrote, where its report is a part of that. `patient` numbers the patients that are known.
     """
+    numbers = {patient: i for i, patient in enumerate(dict.fromkeys(pairs.patients))}
     for name, reports in pairs.systems.items():
         reading, whole = readings[name], (completions or {}).get(name)
         labels_true = truth if reading.truth is None else reading.truth
@@ -238,6 +288,8 @@ def report_rows(
                     if not np.isnan(column[i])
                 },
             }
+            if pairs.patients and pairs.patients[i]:
+                row["patient"] = numbers[pairs.patients[i]]
             if reading.reasons:
                 row["severity"] = reading.reasons[i]
             if whole is not None and whole[i] != report:

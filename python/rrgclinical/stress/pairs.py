@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.metrics import bootstrap_weights
+from rrgclinical.metrics import bootstrap_weights, tails
 from rrgclinical.scorecard import read_rows, require_length
 
 COLUMNS = ("reference", "first", "second", "preferred")
@@ -116,8 +116,7 @@ def agreement(
     drawn = np.concatenate(list(bootstrap_weights(n, resamples, seed)))
     weights = np.concatenate([np.ones((1, n)), drawn]).astype(np.float32)
     taus = _tau_b(x, y, np.concatenate([weights, weights], axis=1))
-    tail = (1.0 - _LEVEL) / 2.0
-    low, high = np.quantile(taus[1:], [tail, 1.0 - tail])
+    low, high = np.quantile(taus[1:], tails(_LEVEL, n))
     right, wrong = int((signs > 0).sum()), int((signs < 0).sum())
     tied = len(signs) - right - wrong
     return PairAgreement(right, wrong, tied, float(taus[0]), float(low), float(high))

@@ -8,12 +8,13 @@ reference.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from rrgclinical.common.arguments import check_reports
 from rrgclinical.common.errors import UserError
+from rrgclinical.metrics.parts import Part, Scores, mean_scores
 from rrgclinical.text import java
 from rrgclinical.text.overlap import rouge_l
 from rrgclinical.text.statistics import Corpus, bleu_of, meteor_of
@@ -21,7 +22,7 @@ from rrgclinical.text.tokenizations import Tokenization, build_tokenization
 
 
 @dataclass(frozen=True)
-class TextScores:
+class TextScores(Scores):
     """Word metrics of R reports, called with weights as any `rrgclinical.metrics.Scores`.
 
     `bleu_1` to `bleu_4` (of the corpus), `rouge_l` (pycocoevalcap's, beta 1.2: the papers'),
@@ -35,22 +36,6 @@ class TextScores:
     """Metrics that cannot be had here, each with the reason."""
     each: Mapping[str, np.ndarray]
     """float64 `[R]` by name: values of single reports, of the metrics that are means of them."""
-    bleu: np.ndarray = field(repr=False)
-    meteor: np.ndarray | None = field(repr=False)
-
-    @property
-    def reports(self) -> int:
-        """R."""
-        return len(self.bleu)
-
-    def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """float64 `[B]` by name, for weights `[B, R]`."""
-        metrics = bleu_of(weights @ self.bleu)
-        total = weights.sum(1)
-        metrics |= {name: weights @ value / total for name, value in self.each.items()}
-        if self.meteor is not None:
-            metrics["meteor"] = meteor_of(weights @ self.meteor)
-        return metrics
 
 
 def text_scores(
@@ -95,15 +80,19 @@ def text_scores(
     np.maximum.at(best_f1, owner, rouge_l([reports[i] for i in owner.tolist()], flat))
     each = {"rouge_l": corpus.rouge_l(), "rouge_l_f1": best_f1, "cider": corpus.cider()}
     missing: dict[str, str] = {}
-    statistics = None
+    parts = [*mean_scores(each).parts, Part("bleu", corpus.bleu(), bleu_of)]
     if not meteor:
         missing["meteor"] = "METEOR was not asked for"
     else:
         try:
-            statistics = meteor_statistics(corpus)
+            parts.append(Part("meteor", meteor_statistics(corpus), _meteor))
         except java.JavaError as error:
             missing["meteor"] = str(error)
-    return TextScores(tokenization.name, missing, each, corpus.bleu(), statistics)
+    return TextScores(tuple(parts), tokenization.name, missing, each)
+
+
+def _meteor(sums: np.ndarray) -> dict[str, np.ndarray]:
+    return {"meteor": meteor_of(sums)}
 
 
 def meteor_statistics(corpus: Corpus) -> np.ndarray:

@@ -157,6 +157,7 @@ def load_chexpert_plus(root: Path, settings: ReadSettings, catalogue: Catalogue)
                 technique=rows.context("section_technique", catalogue),
                 comparison=rows.context("section_comparison", catalogue),
                 expert=rows.name in human,
+                patient=folder,
             )
             add_study(
                 study,
@@ -295,7 +296,15 @@ def _add_test_set(root: Path, settings: ReadSettings, catalogue: Catalogue) -> N
             files = [] if folder is None else files_of(folder / study, f"*{suffix}")
             images = [ImageRef(f, "lateral" if "lateral" in f.stem else "frontal") for f in files]
         add_study(
-            Study(f"{patient}_{study}", "test", None, classes, tuple(images), expert=True),
+            Study(
+                f"{patient}_{study}",
+                "test",
+                None,
+                classes,
+                tuple(images),
+                expert=True,
+                patient=f"test/{patient}",
+            ),
             f"groundtruth.csv ({name})",
             settings,
             catalogue,

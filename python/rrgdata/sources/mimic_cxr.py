@@ -119,6 +119,7 @@ def load_mimic_cxr(root: Path, settings: ReadSettings, catalogue: Catalogue) -> 
             technique=parts.technique,
             comparison=parts.comparison,
             expert=name in expert,
+            patient=exam.patient,
         )
         findings = parts.findings or (parts.unheaded if settings.sections == "both" else "")
         add_study(study, where, settings, catalogue, findings=findings, impression=parts.impression)

@@ -83,7 +83,8 @@ def load_nih(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
             patient = whole_number(patient) or patient  # 1.0 has the hash, and split, of 1
             refs = () if files is None else (ImageRef(files[name], "frontal"),)
             split = _split(name, patient, official)
-            catalogue.add(Study(name.rsplit(".", 1)[0], split, None, labels, refs), where)
+            study = Study(name.rsplit(".", 1)[0], split, None, labels, refs, patient=patient)
+            catalogue.add(study, where)
     if absent and len(absent) == total:
         raise UserError(
             f"{root}: none of the {total} images of {path.name} is there, first "

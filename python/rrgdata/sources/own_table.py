@@ -231,7 +231,8 @@ class _Reader:
         elif self.settings.images == "frontal" and not images:
             self.catalogue.leave_out("without a frontal image", split=split)
         else:
-            study = Study(name, split, report, labels, images, indication, technique, comparison)
+            texts = indication, technique, comparison
+            study = Study(name, split, report, labels, images, *texts, patient=patient)
             self.catalogue.add(study, where)
             if patient:
                 self.splits_of.setdefault(patient, set()).add(split)

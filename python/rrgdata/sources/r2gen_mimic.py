@@ -72,7 +72,7 @@ def _study(
     refs: tuple[ImageRef, ...] = ()
     if settings.images != "none":
         refs = (ImageRef(_image(entry.get("image_path"), base, catalogue), ""),)
-    return Study(name, split, report, None, refs)
+    return Study(name, split, report, None, refs, patient=str(entry.get("subject_id") or ""))
 
 
 def _image(paths: Any, base: Path, catalogue: Catalogue) -> Path:

@@ -36,7 +36,8 @@ FILES = {
     "test": "test_metadata_view_position.json",
 }
 CONTEXT = ("Indication", "Comparison")
-KEYS = frozenset(("ImagePath", "ImageViewPosition", *CONTEXT, "Findings", "Impression"))
+PATIENT = "PatientID"
+KEYS = frozenset(("ImagePath", "ImageViewPosition", PATIENT, *CONTEXT, "Findings", "Impression"))
 UNPACK = "unpack the parts there (cat deid_png.part* | tar --zstd -x), or set data.images=none"
 
 
@@ -85,6 +86,7 @@ def load_rexgradient(root: Path, settings: ReadSettings, catalogue: Catalogue) -
                     images=refs,
                     indication=texts["Indication"],
                     comparison=texts["Comparison"],
+                    patient=str(entry.get(PATIENT) or ""),
                 ),
                 where,
                 settings,

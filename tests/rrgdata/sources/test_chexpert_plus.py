@@ -99,6 +99,7 @@ def test_rows_of_one_study_are_one_study_with_its_prior(tmp_path):
     assert all(image.path.is_file() for image in study.images)
     assert study.report == "Findings of 1, 2." and study.labels is None and not study.expert
     assert (study.indication, study.technique) == ("Cough.", "AP.")
+    assert study.patient == "train/patient00001"
     assert {split: len(studies) for split, studies in catalogue.studies.items()} == {
         "train": 2,
         "val": 1,

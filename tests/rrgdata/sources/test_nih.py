@@ -94,6 +94,7 @@ def test_patients_never_straddle_splits(tmp_path):
     patients = [{s.id.split("_")[0] for s in studies[k]} for k in ("train", "val", "test")]
     assert all(patients) and sum(map(len, patients)) == 60
     assert len(patients[0]) > 30
+    assert patients[0] == {s.patient for s in studies["train"]}
 
 
 @pytest.mark.parametrize(

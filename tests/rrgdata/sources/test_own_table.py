@@ -258,6 +258,8 @@ def test_without_a_split_patients_stay_together(tmp_path: Path) -> None:
     sides = {k: {s.id.split("-")[0] for s in of} for k, of in catalogue.studies.items()}
     assert set(sides) == {"train", "val", "test"} and sum(map(len, sides.values())) == 60
     assert len(sides["train"]) > 36
+    every = [s for of in catalogue.studies.values() for s in of]
+    assert all(s.patient == f"p{s.id.split('-')[0]}" for s in every)
     assert "a tenth is val and a tenth test, by patient" in catalogue.notes[0]
     again = catalogue_of("table", write(tmp_path, *reversed(rows)))
     assert {k: {s.id for s in of} for k, of in again.studies.items()} == {

@@ -57,6 +57,7 @@ def test_images_of_one_study_are_samples_of_their_own(tmp_path):
     studies = studies_under(SOURCE, write(tmp_path, annotation))
     assert [s.id for s in studies["train"]] == ["02aa804e", "174413ec"]
     assert len({s.report for s in studies["train"]}) == 1
+    assert [s.patient for s in studies["train"]] == ["10000032"] * 2
 
 
 def test_the_list_is_the_split(tmp_path):

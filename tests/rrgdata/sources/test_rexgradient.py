@@ -68,6 +68,7 @@ def test_studies_with_their_views(tmp_path, folder):
     assert all(i.path.is_file() and not i.prior for s in studies.values() for i in s.images)
     first = studies["pP1_aA_sS"]
     assert (first.indication, first.comparison, first.labels) == ("Cough.", "", None)
+    assert {s.patient for s in studies.values()} == {"P1", "P3"}
     assert dict(catalogue.left_out) == {"without a findings section": 1}
     assert ["test" in note for note in catalogue.notes] == [True]
 

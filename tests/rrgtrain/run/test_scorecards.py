@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_two_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     Path("b.csv").write_text("id,report\n" + "".join(f"{k},Large heart.\n" for k in REFERENCES))
     assert scored("--predictions", "A=mine.json", "--predictions", "B=b.csv", "--out", "two") == 0
     text = capsys.readouterr().out
-    assert "B - A" in text and f"{TEMPLATE} - A" in text and "(3 pairs of systems, " in text
+    assert "B - A" in text and f"{TEMPLATE} - A" in text and " tests of differences; " in text
     assert len(Path("two/predictions.jsonl").read_text().splitlines()) == 8
     twice = ["--predictions", "b.csv", "--predictions", "b.csv"]
     line = refused(capsys, *twice, "--references", "truth.json")
@@ -383,7 +384,9 @@ def test_words_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
     words = [*FAST, "reward.terms={label_f1: 1.0}", "reward.blocks=think_report"]
     recipe = load_config(Recipe, None, words)
-    rewards, given = RewardService(recipe.reward), studies(4)
+    of_two = enumerate(studies(4))
+    given = [replace(study, patient=f"p{i // 2}") for i, study in of_two]
+    rewards = RewardService(recipe.reward)
     inside = [study.report or "" for study in given[:3]]
     written = [f"<think>So.</think><report>{text}</report>" for text in inside]
     evaluation = score([*written, "no block"], given, rewards)
@@ -397,4 +400,8 @@ def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
     assert [row["completion"] for row in rows] == evaluation.reports
     assert [row["scores"]["total"] for row in rows] == evaluation.rewards["total"].tolist()
     assert rows[0]["scores"]["entity_f1"] == 1.0
+    # patients are drawn, and from the file of reports too
+    assert card.patients == 2 and [row["patient"] for row in rows] == [0, 0, 1, 1]
+    again = evaluate_files(recipe, ["predictions.jsonl"], Path("predictions.jsonl"), None)
+    assert again.patients == 2 and again.groups[0].systems["GRPO"]["micro_f1"] == found["micro_f1"]
     assert Path("metrics.json").exists() and Path("table.tex").exists()
