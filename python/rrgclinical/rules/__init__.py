@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rrgclinical.rules.extractor import RulesExtractor
 from rrgclinical.rules.labeller import RulesLabeller
-from rrgclinical.rules.lines import plain_lines
+from rrgclinical.rules.plain import plain_lines
 from rrgclinical.rules.sentences import join_lines, split_sentences
 from rrgclinical.rules.summary import says_normal
 
