@@ -17,6 +17,7 @@ from rrgclinical.common.shown import hidden, shortened
 from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits
 from rrgclinical.rules import join_lines
 from rrgdata.study import Study
+from rrgdata.wording import Wording
 
 SHOWN = 3
 """Broken studies that an error tells in full."""
@@ -77,6 +78,8 @@ class Catalogue:
         """Lines to print once, such as how many labels were absent."""
         self.nothing = NothingRead()
         """Counts the texts that a marker of nothing, as NA, made empty."""
+        self.wording = Wording()
+        """Counts the reports that are not read as they stand."""
         self._places: dict[str, str] = {}
         self._to_look_for = LOOKED_FOR
 
@@ -92,6 +95,7 @@ class Catalogue:
         """
         written = study.report
         if study.report is not None:
+            self.wording.add(study.report)
             study = replace(study, report=join_lines(study.report))
         if study.report is not None and is_nothing(study.report):
             if written and written.strip(BLANKS):
@@ -165,7 +169,7 @@ class Catalogue:
         for rule, count in self.left_out.items():
             of = ", ".join(f"{split} {n}" for split, n in self.left_out_of.get(rule, {}).items())
             lines.append(f"{count} studies {rule} left out" + (f": {of}" if of else ""))
-        return [*lines, *self.nothing.lines(), *self.notes]
+        return [*lines, *self.nothing.lines(), *self.wording.lines(), *self.notes]
 
     def check(self, root: Path) -> None:
         """Raise UserError where studies are broken: the first three, and how many more."""

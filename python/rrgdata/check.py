@@ -27,6 +27,7 @@ from rrgdata.arrange import Splits, leave_out_long, repeated_images
 from rrgdata.images.check import header_notes, image_paths, look_at
 from rrgdata.images.memory import ImageMemory, Verdict
 from rrgdata.images.read import ImageFacts
+from rrgdata.properties import try_properties
 from rrgdata.settings import DataSettings
 from rrgdata.sources import every_source
 from rrgdata.sources.guess import guess_source
@@ -42,7 +43,13 @@ Rows = list[list[str]]
 
 
 def check_data_set(
-    root: Path, data: DataSettings, *, source: str | None, out: Path | None, images: bool
+    root: Path,
+    data: DataSettings,
+    *,
+    source: str | None,
+    out: Path | None,
+    images: bool,
+    properties: bool = False,
 ) -> int:
     """Print what a data set holds; return 0, or 1 where studies are broken.
 
@@ -51,6 +58,7 @@ def check_data_set(
     source: layout; None: guessed from the files.
     out: file for all broken studies, a JSON object a line; None: the first 20 are printed.
     images: whether the images are decoded.
+    properties: whether reports are read in other ways of writing too.
 
     Raises UserError for a data set that cannot be read as a whole, and for an `out` that exists.
     """
@@ -80,6 +88,8 @@ def check_data_set(
         _show_lines("", [f"by their pixels, {line}" for line in lines])
     _show("report length", _lengths(everything))
     _show("prevalence of the observations", _prevalence(everything))
+    if properties:
+        _show("reports written in other ways: their labels must not change", _changes(everything))
     if out is not None:
         # last, so that a check that was cut off can be repeated
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -191,6 +201,17 @@ def _prevalence(studies: Sequence[Study]) -> Rows:
         cells = [f"{(c[:, i] == k).mean():.1%}" for _, c in columns for k in (1, 3)]
         rows.append([observation, *cells])
     return rows if columns else []
+
+
+def _changes(studies: Sequence[Study]) -> Rows:
+    """Count the reports whose labels each way of writing changes, and name the first study."""
+    reported = [study for study in studies if study.report]
+    rows = [["written so", "reports", "changed", "share", "first"]]
+    for way, tried, changed, first in try_properties([s.report or "" for s in reported]):
+        share = f"{changed / tried:.2%}" if tried else "-"
+        study = reported[first].id if changed else "-"
+        rows.append([way, f"{tried:,}", f"{changed:,}", share, study])
+    return rows if reported else []
 
 
 def _read(reports: Sequence[str]) -> Iterable[np.ndarray]:

@@ -4,18 +4,20 @@ The headings are those that MIT-LCP/mimic-cxr lists in txt/section_parser.py. Th
 
 1. A heading begins a line and ends in a colon: capitals of which a word is known (`NAMES`), or a
    known name in any case ("Findings:"). A known name in capitals is a heading alone on its line
-   too, and, as are Findings: and Impression:, behind a full stop or two blanks within a line.
-   FINDINGS: and IMPRESSION: cut behind any blank or stop, and need none after the colon: missed,
-   they would leave the answer in the prompt. Slips of the pen ("FINDINDGS") are known by their
-   nearness. Capitals of which no word is known, as "LUNGS:", cut nothing. A number, a letter, a
-   bullet, brackets or Markdown's signs around a known name are of the heading ("2. IMPRESSION:",
-   "**Findings:**", "[FINDINGS]", and "## Findings" alone), a number behind a full stop within a
-   line too; a dash may stand for the colon. "Comparison:" in title case is a heading behind a
-   full stop too, but within the answer.
+   too, in title case where it is a paragraph (a title in HTML or CDA), and, as are Findings: and
+   Impression:, behind a full stop or two blanks within a line. FINDINGS: and IMPRESSION: cut behind
+   any blank or stop, and need none after the colon: missed, they would leave the answer in the
+   prompt. Slips of the pen ("FINDINDGS") are known by their nearness. Capitals of which no word is
+   known, as "LUNGS:", cut nothing. A number, a letter, a bullet, brackets or Markdown's signs
+   around a known name are of the heading ("2. IMPRESSION:", "**Findings:**", "[FINDINGS]", and "##
+   Findings" alone), a number behind a full stop within a line too; a dash may stand for the colon.
+   "Comparison:" in title case is a heading behind a full stop too, but within the answer.
 2. A heading that names views ("CHEST, TWO VIEWS:"), or REPORT:, stands for FINDINGS in a report
    that has none; within findings or impression it cuts nothing.
 3. A line of underscores, FINAL REPORT and FINAL ADDENDUM begin anew. All of a final addendum is
-   addendum. Addenda, wet and provisional reads, notifications and recommendations are no part.
+   addendum. Addenda, wet and provisional reads, notifications and recommendations are no part,
+   nor what stands behind END OF IMPRESSION and an accession number. SUMMARY ends an impression
+   too, and stands for one that is not there.
 4. Several sections of one name are joined in their order, one that says the same left out.
    FINDINGS AND IMPRESSION is both; FINDINGS or IMPRESSION and another name is the first two's.
 5. Without findings, the paragraphs after the first of the last section before the impression
@@ -46,6 +48,8 @@ NAMES: tuple[tuple[str, str], ...] = (
         "findings and impression",
         r"FINDINGS? ?(AND|/|&) ?IMPRESSION|IMPRESSION ?(AND|/|&) ?FINDINGS?",
     ),
+    ("end", r"END OF IMPRESSION|ACCESSION NUMBER"),
+    ("summary", r"SUMMARY"),
     ("impression", r"IMPRESSIONS?|CONCLUSIONS?"),
     ("findings", r"FINDINGS?"),
     ("recommendations", r"RECOMMENDATION(S|\(S\))?"),
@@ -61,7 +65,7 @@ NAMES: tuple[tuple[str, str], ...] = (
         r"|PA AND LAT|^REPORT$",
     ),
 )
-ANSWERS = ("findings", "impression", "findings and impression", "views")
+ANSWERS = ("findings", "impression", "findings and impression", "views", "summary")
 CONTEXT = ("examination", "indication", "technique", "comparison", "date", "comment")
 SLIPS = ("FINDINGS", "IMPRESSION", "INDICATION", "COMPARISON", "TECHNIQUE", "HISTORY", "CONCLUSION")
 NEAR = 0.8
@@ -74,7 +78,8 @@ _ANSWER = rf"(?:(?:{_MAIN}){_AND})?(?:FINDINGS?|IMPRESSIONS?|CONCLUSIONS?)"
 _KNOWN = (
     rf"(?:(?:{_MAIN})(?:{_AND}(?:{_MAIN}|RECOMMENDATION(?:S|\(S\))?))?"
     r"|CLINICAL (?:HISTORY|INFORMATION|INDICATION)"
-    r"|REASON FOR EXAM(?:INATION)?|ADDENDUM|WET READ|NOTIFICATION|RECOMMENDATIONS?)"
+    r"|REASON FOR EXAM(?:INATION)?|ADDENDUM|WET READ|NOTIFICATION|RECOMMENDATIONS?"
+    r"|END OF IMPRESSION|SUMMARY)"
 )
 _IN_ANY_CASE = re.compile(_KNOWN, re.I)
 _TITLED = rf"(?=[A-Z])(?i:{_KNOWN})"
@@ -105,6 +110,7 @@ _HEADING = re.compile(
     rf"|(?P<head>[A-Z](?:(?![.;][ \t]*(?:{_ANSWER}):)[^\na-z:]){{1,80}}"
     rf"|[A-Za-z](?:(?![ \t.;,)\]](?:{_ANSWER}):)[^\n:]){{1,80}}){_COLON}(?=\s|\Z)"
     rf"|(?P<alone>{_KNOWN})[ \t]*$)"
+    rf"|^(?<![^\n]\n)[ \t]*(?P<title>{_TITLED})[ \t]*(?=\n[ \t]*\n)"
     rf"|(?<=[ \t.;)])\[(?P<boxed>(?:{_MAIN})(?:{_AND}(?:{_MAIN}))?|Findings?|Impression)"
     rf"[ \t]*:?\](?:[ \t]*{_COLON})?"
     r"|(?:(?<=[.?!)])|(?<=[ \t])[ \t])[ \t]*"
@@ -112,7 +118,8 @@ _HEADING = re.compile(
     rf"{_STARS}(?:(?P<inline>{_MAIN}|Findings?|Impression)|(?P<context>(?=[A-Z])(?i:{_MAIN})))"
     rf"{_STARS}{_COLON}{_STARS}(?=\s|\Z)"
     rf"|(?<=[.?!][ \t]){_NUMBER}[ \t]*(?P<numbered>(?=[A-Z])(?i:{_ANSWER})){_COLON}"
-    rf"|(?:^|(?<=[ \t.;,)\]])){_STARS}(?P<answer>{_ANSWER}){_STARS}{_COLON}{_STARS}",
+    rf"|(?:^|(?<=[ \t.;,)\]])){_STARS}(?P<answer>END OF IMPRESSION|{_ANSWER})"
+    rf"{_STARS}{_COLON}{_STARS}",
     re.M,
 )
 _WIDE_COLON = re.compile(r"(?<=[A-Za-z)*_\]\"])\uff1a")
@@ -236,7 +243,7 @@ def read_sections(report: str) -> ReportSections:
             ]
     return ReportSections(
         findings=findings,
-        impression=_joined(texts.get("impression", []) + both),
+        impression=_joined(texts.get("impression", []) + both) or _joined(texts.get("summary", [])),
         unheaded=unheaded,
         **{
             name: " ".join(dict.fromkeys(filter(None, texts.get(name, []))))

@@ -2,7 +2,8 @@
 
 A row of `sentences/*.tsv` is a sentence and its labels: `Column sign`, + positive, - negative,
 ? uncertain. An observation that is not named is blank; No Finding follows from the rest. The rows
-of `templates.tsv` are of a kind, and `{}` in them is any finding.
+of `templates.tsv` are of a kind, and `{}` in them is any finding. In `exports.tsv` ⇥ is a tab, and
+⏎ a line feed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ COLUMNS = {
     "PO": 10, "FX": 11, "SD": 12,
 }  # fmt: skip
 SIGNS = {"+": 1, "-": 2, "?": 3}
+_CONTROLS = str.maketrans("⇥⏎", "\t\n")
 
 
 @cache
@@ -24,8 +26,8 @@ def cases(table: str = "findings") -> list[tuple[str, dict[int, int]]]:
     """(sentence, {column: class id}) of every row of a table."""
     rows = (line.partition("\t") for line in _lines(table))
     return [
-        (sentence, {COLUMNS[item[:2]]: SIGNS[item[2]] for item in labels.split()})
-        for sentence, _, labels in rows
+        (said.translate(_CONTROLS), {COLUMNS[item[:2]]: SIGNS[item[2]] for item in labels.split()})
+        for said, _, labels in rows
     ]
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
-from rrgclinical.rules.lines import plain
+from rrgclinical.rules.plain import plain
+from rrgdata.properties import CARRIERS
 from tests.rrgclinical.test_rules_as_written import MARK, needs_data, reports, sentences, wrapped
 from tests.rrgclinical.test_rules_signs_of_systems import FINDINGS
 
@@ -47,29 +48,20 @@ def parted(sign: str) -> Write:
     return lambda text: sign.join(said(text))
 
 
+def carried(write: Write) -> Write:
+    return lambda text: write(wrapped(50, "\n", str.upper)(text))
+
+
 def misread(text: str) -> str:
     for _ in range(2):
         text = text.replace(" ", "\xa0", 3).encode().decode("latin-1")
     return text
 
 
-def as_json(text: str) -> str:
-    return json.dumps(json.dumps(wrapped(70, "\n", str)(text)))
-
-
-LINE_ENDS = ["=0A", "=0D=0A", "_x000D__x000D_\n", "&#13;&#13;\n", "\\\\n", "\\u000a", "\\x0a"]
-LINE_ENDS += ["&amp;lt;br&amp;gt;", "&amp;#10;", "\\\n", "\u2424", "=20\n"]
+LINE_ENDS = ["=0A", "_x000D__x000D_\n", "&#13;&#13;\n", "\\\\n", "\\u000a", "\\x0a", "\u2424"]
+LINE_ENDS += ["&amp;lt;br&amp;gt;", "&amp;#10;", "\\\n", "=20\n"]
 ENDS_OF_TEXT = ["</s>", "<|im_end|>", "[SEP]", "<eos>", "\xb6", "\u23ce", "&#x0A;", "</item><item>"]
-BLANKS = [
-    "=C2=A0",
-    "&amp;nbsp;",
-    "&amp;#160;",
-    "&nbsp",
-    "\\u00a0",
-    "\\xa0",
-    "\u2800",
-    "\u2423",
-]
+BLANKS = ["=C2=A0", "&amp;nbsp;", "&amp;#160;", "&nbsp", "\\u00a0", "\\xa0", "\u2800", "\u2423"]
 BLANKS += ["\xc2\xc2 ", "\xc2\xc2\xa0", "\xc3\x82\xc2\xa0", "\xc3\u201a\xc2\xa0"]
 HIDDEN = "\x00\x08\x1a\x7f\u061c\u180e\u202a\u202e\u2063\u2066\u206a\ufe0f\ufff9\U000e0020"
 MARKED = [("<mark>", "</mark>"), ("<code>", "</code>"), ("[", "](https://x.org/a)"), ("**", "**")]
@@ -79,6 +71,7 @@ LOOKS = dict(zip("aeopcxyi", "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456",
 WAYS: dict[str, Write] = {
     **{f"quoted by {m!r}": quoted(m) for m in ("> ", ">", ">> ", "> > ")},
     **{f"wrapped by {end!r}": wrapped(60, end, str.upper) for end in LINE_ENDS},
+    **{f"carried by {name}": carried(write) for name, write in CARRIERS.items()},
     **{f"parted by {end!r}": parted(end) for end in ENDS_OF_TEXT},
     **{f"blanks as {b!r}": blanks(b) for b in BLANKS},
     **{f"with {sign!r}": hidden(sign) for sign in HIDDEN},
@@ -86,7 +79,7 @@ WAYS: dict[str, Write] = {
     "bold sentences": lambda text: " ".join(f"**{one}**" for one in sentences(text)),
     "braced": lambda text: " ".join(f"{{{one}}}" for one in sentences(text)),
     "misread": misread,
-    "JSON twice": as_json,
+    "JSON twice": lambda text: json.dumps(json.dumps(wrapped(70, "\n", str)(text))),
     "small stops": lambda text: text.replace(". ", "\ufe52 ").replace(", ", "\ufe50 "),
     "quotes": lambda text: text.replace(",", "&amp;#44;").replace("'", "&amp;#39;"),
     "look-alikes": lambda text: re.sub(

@@ -22,7 +22,7 @@ from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
 from rrgclinical.rules.details import read_details
 from rrgclinical.rules.lexicon import _misspelt, phrase_table
-from rrgclinical.rules.lines import LIGATURES, plain, plain_lines
+from rrgclinical.rules.plain import LIGATURES, plain, plain_lines
 from tests.real_data import IU_XRAY
 
 COUNT, STEP = (1500, 1) if os.environ.get("RRG_ALL_REPORTS") else (300, 8)

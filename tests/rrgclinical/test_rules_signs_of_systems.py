@@ -9,7 +9,7 @@ import pytest
 
 from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
-from rrgclinical.rules.lines import plain, plain_lines
+from rrgclinical.rules.plain import plain, plain_lines
 
 FINDINGS = {
     "Enlarged Cardiomediastinum": "widened mediastinum",

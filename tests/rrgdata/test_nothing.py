@@ -35,10 +35,11 @@ MARKED = (
         "/",
         "_" * 60,
     ),
-    "___.",
+    *("___.", "Not given.", "not available", "XXXX.", "[redacted]", "<PHI>", "[**removed**]", "-1"),
 )
 # Words of a radiologist, or taken out of what one said: they stay in the context.
-DICTATED = ("None.", "N/A.", "nil.", "___", "_" * 60, "___.")
+DICTATED = ("None.", "N/A.", "nil.", "___", "_" * 60, "___.", "Not given.", "XXXX.", "[redacted]")
+DICTATED += ("<PHI>", "[**removed**]")
 BLANK = ("", " ", "\u00a0", "\u200b")
 TEXTS = (
     "Normal.",

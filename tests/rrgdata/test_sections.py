@@ -56,6 +56,33 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
         dict(findings="Clear.", impression="Normal."),
     ),
     (
+        "titles of CDA",
+        "<section><title>Findings</title><text>Clear.</text></section>"
+        "<section><title>Impressions</title><text>Normal.</text></section>",
+        dict(findings="Clear.", impression="Normal."),
+    ),
+    (
+        "RTF",
+        r"{\rtf1{\fonttbl{\f0 Arial;}}\f0 FINDINGS:\par Clear.\par\par IMPRESSION:\par Normal.}",
+        dict(findings="Clear.", impression="Normal."),
+    ),
+    (
+        "HL7 escaped again",
+        r"FINDINGS:\E\.br\E\Clear.\E\.br\E\IMPRESSION:\E\.br\E\Normal.",
+        dict(findings="Clear.", impression="Normal."),
+    ),
+    (
+        "the end of an impression",
+        "IMPRESSION:\n1. A.\nEND OF IMPRESSION:\nSUMMARY: 1-B\nSigned by: C\nACCESSION NUMBER: 1",
+        dict(impression="1. A."),
+    ),
+    (
+        "the end of an impression in one line",
+        "IMPRESSION: A. END OF IMPRESSION: SUMMARY: B ACCESSION NUMBER: 1",
+        dict(impression="A."),
+    ),
+    ("a summary alone", "FINDINGS: A.\nSUMMARY: B.", dict(findings="A.", impression="B.")),
+    (
         "no colon",
         "FINDINGS\n Clear.\nIMPRESSION\n Normal.",
         dict(findings="Clear.", impression="Normal."),

@@ -17,8 +17,10 @@ from rrgclinical.common.tags import APART, BLOCKS, WITHIN
 MARKERS = frozenset(
     ("nan", "nat", "na", "n/a", "n.a", "null", "nil", "none", "missing", "undefined", "")
 ) | {"\\n", "1.#ind", "1.#qnan"}
+PHRASES = frozenset(("not given", "not available", "not applicable", "not provided"))
+TAKEN_OUT = frozenset(("redacted", "removed", "phi", "deidentified", "de-identified"))
 """Markers in lower case, without brackets, quotes, signs around them and a full stop behind."""
-AROUND = "<>()[]{}'\"`#+-"
+AROUND = "<>()[]{}'\"`#+-*"
 BLANKS = " \t\r\n\f\v\x1c\x1d\x1e\x1f\x85\xa0\xad\u1680\u2028\u2029\u202f\u205f\u3000\ufeff"
 BLANKS += "".join(map(chr, range(0x2000, 0x2010))) + "\u2060"
 """White space, and characters that nobody sees."""
@@ -50,7 +52,7 @@ def is_nothing(text: str, *, dictated: bool = False) -> bool:
     """Tell a text that is blank, has no letter or digit, or holds markers alone.
 
     dictated: a full stop makes a word of the marker, as in "Comparison: None.", and it stays; so
-    does "___", a date or a name that was taken out.
+    does "___" or "XXXX", a date or a name that was taken out.
     """
     bare = text.strip(BLANKS)
     if not _MAY_BE_MARKUP.isdisjoint(bare[:LONGEST]):
@@ -61,15 +63,18 @@ def is_nothing(text: str, *, dictated: bool = False) -> bool:
         return not (_BROKEN.search(bare) or (dictated and "_" in bare))
     # "N / A" is one marker
     words = _PARTS.split("/".join(part.strip() for part in bare.split("/")))
-    return all(_is_marker(word, dictated=dictated) for word in words)
+    phrase = " ".join(words).casefold().strip(AROUND + BLANKS + (":" if dictated else ":."))
+    return phrase in PHRASES or all(_is_marker(word, dictated=dictated) for word in words)
 
 
 def _is_marker(word: str, *, dictated: bool) -> bool:
     bare = word.strip(BLANKS + ":" if dictated else BLANKS + ":.")
-    if not any(map(str.isalnum, bare)) or _EXCELS_ERROR.fullmatch(bare):
+    if not any(map(str.isalnum, bare)) or _EXCELS_ERROR.fullmatch(bare) or bare == "-1":
         return True
     bare = re.sub(r"\\+", r"\\", bare)  # "\\N", escaped once more
-    return bare.casefold().strip(AROUND + BLANKS) in MARKERS
+    marker = bare.casefold().strip(AROUND + BLANKS)
+    taken_out = marker in TAKEN_OUT or (len(marker) > 3 and not marker.strip("x"))
+    return marker in MARKERS or (taken_out and not dictated)
 
 
 class NothingRead:

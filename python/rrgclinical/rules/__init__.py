@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from rrgclinical.rules.extractor import RulesExtractor
 from rrgclinical.rules.labeller import RulesLabeller
-from rrgclinical.rules.lines import plain_lines
+from rrgclinical.rules.plain import glued, plain_lines
 from rrgclinical.rules.sentences import join_lines, split_sentences
 from rrgclinical.rules.summary import says_normal
 
 __all__ = [
     "RulesExtractor",
     "RulesLabeller",
+    "glued",
     "join_lines",
     "plain_lines",
     "says_normal",

@@ -14,7 +14,7 @@ from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.elsewhere import is_elsewhere
 from rrgclinical.rules.headings import settle
 from rrgclinical.rules.lexicon import Event, Role, find_events
-from rrgclinical.rules.lines import ANSWER, JOINER, LIGATURES, plain
+from rrgclinical.rules.lines import ANSWER
 from rrgclinical.rules.lookaround import (
     ONE_SIDE,
     coordinated,
@@ -23,6 +23,7 @@ from rrgclinical.rules.lookaround import (
     modifies_what_follows,
 )
 from rrgclinical.rules.mention import Draft, Mention, Named
+from rrgclinical.rules.plain import JOINER, LIGATURES, plain
 from rrgclinical.rules.scopes import Scopes
 from rrgclinical.rules.told_apart import told_apart
 
@@ -41,6 +42,8 @@ _ANSWERED = re.compile(
     rf"|(?P<minus>{_MINUS}(?=\W*$))",
     re.IGNORECASE,
 )
+# A name or a date that was taken out is one word, whatever its mark holds: "[**2101-1-1**]".
+_REMOVED = re.compile(r"\[\*\*[^\[\]]{0,80}\*\*\]|<([A-Z]{2,12})>[^<>]{0,80}</\1>")
 _QUESTION_DENIED = re.compile(rf"\?(?=\s*{_DENIAL})", re.IGNORECASE)
 _CACHE_SENTENCES = 1 << 16
 _ATTRIBUTIVE = 2
@@ -58,6 +61,8 @@ _LOCATIVE = 3
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
     """The mentions of `sentence`, by position, whatever its white space."""
     text = plain(sentence).replace("\n", " ")
+    if "[**" in text or "</" in text:
+        text = _REMOVED.sub(lambda mark: "XXXX".ljust(len(mark[0])), text)
     answered = _ANSWERED.sub(_answered, text)
     question = _QUESTION_DENIED.search(text)
     if question is not None and answered != text:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from rrgclinical.labels import SUPPORT_DEVICES, ClassId
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
-from rrgclinical.rules.lines import plain
 from rrgclinical.rules.mention import Mention
+from rrgclinical.rules.plain import plain
 
 CHANGES = ("unsaid", "better", "same", "worse")
 TIPS = ("unsaid", "right", "wrong")

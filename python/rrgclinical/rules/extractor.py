@@ -17,7 +17,7 @@ from rrgclinical.rules.concepts import CONCEPTS, LUNG, PLAIN
 from rrgclinical.rules.details import read_details
 from rrgclinical.rules.geometry import dimension, embed
 from rrgclinical.rules.mention import Mention
-from rrgclinical.rules.sentences import split_sentences
+from rrgclinical.rules.sentences import split_plain
 
 _CACHE_SENTENCES = 1 << 16
 _ANATOMY = KINDS.index("ANATOMY")
@@ -34,10 +34,11 @@ class RulesExtractor:
     def extract(self, reports: Sequence[str]) -> Entities:
         """Entities ordered by report, then position. TypeError names a report not a str."""
         texts = check_reports(reports)
-        sentences = [split_sentences(text) for text in texts]
+        plain = [split_plain(text) for text in texts]
+        sentences = [spans for _, spans in plain]
         rows = [
             EntityRow(report, index, start + first, start + last, *read)
-            for report, (text, spans) in enumerate(zip(texts, sentences, strict=True))
+            for report, (text, spans) in enumerate(plain)
             for index, (start, end) in enumerate(spans)
             for first, last, read in _read(text[start:end])
         ]

@@ -8,7 +8,6 @@ from rrgclinical.rules.lexicon import phrase_table
 
 SOFT = "\xad"
 """A soft hyphen: it is seen at the end of a line, and nowhere else."""
-_MAY_BREAK = re.compile(r"-[ \n]|[\u2010\xad]")
 _BROKEN = re.compile(r"(?<![^\W_])([^\W\d_]{2,})([-\u2010\xad](?: *\n *| ))([^\W\d_]{2,})(\S*)( ?)")
 
 
@@ -18,7 +17,7 @@ def unbroken(text: str, joiner: str) -> str:
     Only what is then a word of the tables: "pneumo-/thorax", not "right-/sided". The end of the
     line goes behind the word.
     """
-    if not _MAY_BREAK.search(text):
+    if text.isascii() and "- " not in text and "-\n" not in text:
         return text
     words = phrase_table().lemma
 

@@ -10,7 +10,7 @@ from rrgclinical.common.arguments import check_reports
 from rrgclinical.labels import NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES, ClassId
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS
-from rrgclinical.rules.sentences import split_sentences
+from rrgclinical.rules.sentences import split_plain
 from rrgclinical.rules.summary import sums_up
 
 _RANK = {ClassId.BLANK: 0, ClassId.NEGATIVE: 1, ClassId.UNCERTAIN: 2, ClassId.POSITIVE: 3}
@@ -40,7 +40,7 @@ class RulesLabeller:
 def _label(text: str, ranks: np.ndarray) -> None:
     best = [0] * len(OBSERVATIONS)
     doubtful = _RANK[ClassId.UNCERTAIN]
-    spans = split_sentences(text)
+    text, spans = split_plain(text)
     denied = False
     for start, end in spans:
         for mention in read_sentence(text[start:end]):

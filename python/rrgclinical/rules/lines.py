@@ -11,44 +11,18 @@ import itertools
 import re
 from collections import Counter
 
-from rrgclinical.rules.hyphens import SOFT, unbroken, unquoted
-from rrgclinical.rules.signs import (
-    EXCELS,
-    MAY_BE_ODD,
-    ODD,
-    SIGN,
-    STOPS,
-    UNSEEN_ONE,
-    meant,
-)
-
-JOINER = "\u034f"
-"""Stands for a character without a width within a word; an accent to `str` and to patterns."""
-
-LIGATURES = str.maketrans(
-    {
-        "\ufb00": "ff",
-        "\ufb01": "fi",
-        "\ufb02": "fl",
-        "\ufb03": "ffi",
-        "\ufb04": "ffl",
-        **dict.fromkeys(("\ufb05", "\ufb06"), "st"),
-    }
-)
-"""The letters of a sign that pages are set with, and text copied from them has."""
-
 _WORD = re.compile(r"[^\W_]+")
-_NEAR = 24
-_ENDS_LINE = frozenset("\n\r\v\f\x85\u2028\u2029")
 _LAST = re.compile(r"[^\W_]+$")
 _LAST_TWO = re.compile(r"(?:(?P<before>[^\W_]+) )?(?P<word>[^\W_]+)$")
-_HEADING = re.compile(
+HEADING = re.compile(
     r"\W*(?:\d{1,2}\W+)?(?:final report|findings?(?: (?:and|/|&) impressions?)?|impressions?"
     r"|conclusions?|opinion)\s*(?P<colon>:?)\W*",
     re.IGNORECASE,
 )
+"""Alone on its line, or with a colon: the heading of a section that holds statements."""
+_ANSWERED = re.compile(r"[^.:|\n]{3,40}(?::| \|) *[^\W_]")
+"""A name and what is said of it: "Pneumothorax: small"."""
 _RULE = re.compile(r"[-=*~#]{3,}")
-_ESCAPED = frozenset({"entity", "bare", "garbled", "delimiter", "hex", "quoted", "json"})
 _STOPPED = re.compile(r"[.!?;\u2026][\"')\]]*$")
 _INNER_STOP = re.compile(r"[^\W\d_]{3}[.!?][\"')\]]* *[^\W_]")
 
@@ -134,105 +108,6 @@ _FULL = 40
 """Characters of a line from which on a narrow column is no longer likely."""
 
 
-def plain(text: str) -> str:
-    """`text` in as many characters: line feeds, blanks, stops, and nothing without a width."""
-    text = ODD.sub(_replaced, text) if _may_be_odd(text) else text
-    return unbroken(unquoted(text, " "), JOINER)
-
-
-def plain_lines(text: str) -> str:
-    """`text` with line feeds for every line end; no tags, entities, escapes and ligatures.
-
-    Not of one length with the text: signs without a width go, or part what a stop has ended. Tabs
-    and stops stay as they are.
-    """
-    odd = _may_be_odd(text)
-    text = ODD.sub(_unescaped, text).translate(LIGATURES) if odd else text
-    return unbroken(unquoted(text, ""), "")
-
-
-def _may_be_odd(text: str) -> bool:
-    return not text.isascii() or MAY_BE_ODD.search(text) is not None or EXCELS in text
-
-
-def _ends_of(run: str) -> list[int]:
-    """Where the line ends of a run of signs stand.
-
-    Signs of different kinds are one end, as "<br>" before a line feed: the markup, or what was
-    never read, and the line feed of the file. A sign that comes again begins the next end. A tag
-    of a block is always one of its own: what stands between two is a paragraph.
-    """
-    places: list[int] = []
-    kinds: set[str | None] = set()
-    for sign in SIGN.finditer(run):
-        if sign.lastgroup is None:
-            continue
-        kind = sign[0] if sign["other"] else sign.lastgroup
-        if not places or kind in kinds or "block" in (kind, *kinds):
-            places.append(sign.start() + max(sign[0].find("\n"), 0))
-            kinds = set()
-        kinds.add(kind)
-    return places
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    if match["end"]:
-        return "\n" * len(_ends_of(match[0]))
-    if match.lastgroup in _ESCAPED:
-        return meant(match) or match[0]
-    if match["unseen"]:
-        if match[0].startswith("**") or _is_seen(match):  # Markdown's may mark a heading
-            return match[0][:2] if match[0][0] == "*" else SOFT
-        hidden = UNSEEN_ONE.sub("", match[0])
-        before, after = _around(match)
-        return " " if hidden and before and before in ".!?:;," and after.isalnum() else ""
-    return (
-        " " if match["tab"] or match["apart"] or (match[0] != "\t" and match["blank"]) else match[0]
-    )
-
-
-def _is_seen(match: re.Match[str]) -> bool:
-    """True for a soft hyphen that parts a word at the end of a line."""
-    # what has been read once may hold signs without a width before it, and blanks for a "\r"
-    (low, high), text = match.span(), match.string
-    before = text[max(low - _NEAR, 0) : low].rstrip(JOINER)
-    after = text[high : high + _NEAR].lstrip(" ")[:1]
-    letter = before[-1:].isalpha() and before[-2:-1] != "\\"  # no tab that was escaped
-    return match[0].endswith(SOFT) and letter and after in _ENDS_LINE
-
-
-def _around(match: re.Match[str]) -> tuple[str, str]:
-    low, high = match.span()
-    return match.string[max(low - 1, 0) : low], match.string[high : high + 1]
-
-
-def _replaced(match: re.Match[str]) -> str:
-    found = match[0]
-    if match["end"]:
-        if len(found) == 1:
-            return "\n"
-        signs = [" "] * len(found)
-        for place in _ends_of(found):
-            signs[place] = "\n"
-        return "".join(signs)
-    if match["stop"]:
-        return STOPS[ord(found[0])].ljust(len(found), JOINER)
-    before, after = _around(match)
-    if match.lastgroup in _ESCAPED:
-        sign = meant(match)
-        if not sign:
-            return found
-        width = len(found)
-        if sign in ".," and before.isdigit() and after.isdigit():
-            return sign.rjust(width, JOINER)
-        # an apostrophe or a letter stands within a word: what is behind it has no width
-        return sign.ljust(width, JOINER if sign == "'" or sign.isalnum() else " ")
-    if _is_seen(match):
-        return SOFT.rjust(len(found), JOINER)
-    joins = match["unseen"] and before.isalnum() and after.isalnum()
-    return (JOINER if joins else " ") * len(found)
-
-
 class Lines:
     """The lines of a plain text, which tell its wraps from its ends of statements."""
 
@@ -255,7 +130,7 @@ class Lines:
         self._kinds = Counter(m.lastgroup for m in self._markers if m)
         self._blocks: list[_Block] = []
         for number, line in enumerate(self._lines):
-            heading = _HEADING.fullmatch(line)
+            heading = HEADING.fullmatch(line)
             parted = gaps[number] or self._is_item(number)
             if heading and (gaps[number] or heading["colon"]):
                 self._blocks.append(_Block([line]))
@@ -345,6 +220,8 @@ def _ends(line: str, after: str, shape: _Shape) -> bool:
     word = first.lower()
     if leads_on(line):
         return False
+    if _ANSWERED.match(line) and _ANSWERED.match(after):
+        return True
     modifies = word not in OPENS and _modifies(line)
     if shape.cased and is_title(first):
         return not (shape.wrapped or modifies)

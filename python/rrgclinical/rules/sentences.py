@@ -9,13 +9,11 @@ from rrgclinical.rules.lexicon import find_events
 from rrgclinical.rules.lines import (
     ANSWER,
     BULLETS,
-    JOINER,
-    LIGATURES,
     OPENS,
     Lines,
     is_title,
-    plain,
 )
+from rrgclinical.rules.plain import JOINER, LIGATURES, glued, plain, unglued
 
 # A stop, with quotes or brackets that close after it; the bracket of a list number; a line break.
 # What a candidate really is depends on its neighbours, decided in `_ends_sentence`, `_next_place`
@@ -67,6 +65,12 @@ _LEADS_ON = frozenset(
 # A capital behind one of these is a name's: "discussed with J. Smith", but "hepatitis B. Edema".
 _NAMES = _LEADS_ON | {"from", "per", "physician", "nurse", "resident", "surgeon", "doctor"}
 _TAKES_NUMBER = _NEEDS_DIGIT | _COUNTED | _PICTURED | _LEADS_ON
+# Items of a list that a line holds; those with "1." and "1)" are told apart in `_next_place`.
+_FIRST_ITEMS = ("#1", "[1", "1-", "1 -", "1/", "1\u2013", "1 \u2013", "1\u2014", "a)", "A)")
+_ITEM = re.compile(
+    r"(?<!\S)(?P<opening>[#\[(]?)(?P<place>\d{1,2}|[A-Ha-h])"
+    r"(?P<closing>\]|\)|/| ?[-\u2013\u2014]|(?<=#\d)|(?<=#\d\d))(?=\s?[^\W\d_])"
+)
 _ORDINAL = re.compile(r"\d(?:st|nd|rd|th)\b[^.,;]*$")
 
 
@@ -79,13 +83,24 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     line, or a line that starts like a sentence, does. A sentence holds at least one letter or
     digit and begins with no stop, so text between two sentences may belong to neither.
     """
+    return split_plain(text)[1]
+
+
+def split_plain(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """The text as `plain` has it, for what a sentence alone cannot tell, and `split_sentences`."""
     text = plain(text)
     spans: list[tuple[int, int]] = []
     latest = _Latest(text, spans)
     lines: Lines | None = None
+    begun = glued(text)
+    if ("1" in text or ")" in text) and any(map(text.__contains__, _FIRST_ITEMS)):
+        begun = sorted([*begun, *_items(text)])
     start = 0
     for match in _CANDIDATE.finditer(text):
         low, high = match.span()
+        while begun and begun[0] <= low:
+            _append(spans, text, start, begun[0])
+            start = max(start, begun.pop(0))
         if text[low - 1 : low].isdigit():
             place = _next_place(text, latest, start, low)
             if place > start:
@@ -105,8 +120,10 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
         elif text[low] != ")" and _ends_sentence(text, start, low, high):
             _append(spans, text, start, high)
             start = high
-    _append(spans, text, start, len(text))
-    return spans
+    for place in (*begun, len(text)):
+        _append(spans, text, start, place)
+        start = place
+    return text, spans
 
 
 def join_lines(text: str) -> str:
@@ -116,7 +133,7 @@ def join_lines(text: str) -> str:
     letters. A line break or blank line stays between sentences only where they could not be told
     without.
     """
-    text = plain(text).replace(JOINER, "").translate(LIGATURES)
+    text = unglued(plain(text)).replace(JOINER, "").translate(LIGATURES)
     joined = " ".join(text.split())
     if "\n" not in text.strip():
         return joined
@@ -143,6 +160,23 @@ def _laid_out(text: str, spans: list[tuple[int, int]], mark: str) -> str:
 
 def _said(text: str, spans: list[tuple[int, int]]) -> list[str]:
     return [" ".join(text[start:end].split()) for start, end in spans]
+
+
+def _items(text: str) -> list[int]:
+    """Places where the items of a list in one line begin that has no stops: "1- Edema 2- Mass"."""
+    places: list[int] = []
+    form: tuple[str, str] | None = None
+    following = ""
+    for item in _ITEM.finditer(text):
+        around, place = (item["opening"], item["closing"]), item["place"]
+        if place in ("1", "a", "A"):
+            form = around
+        elif (around, place) == (form, following):
+            places.append(item.start())
+        else:
+            continue
+        following = str(int(place) + 1) if place.isdigit() else chr(ord(place) + 1)
+    return places
 
 
 # Stops that another sentence has left, as in "Effusion. . Lungs are clear.".

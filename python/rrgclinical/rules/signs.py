@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rrgclinical.common.tags import APART, BLOCKS, WITHIN
+from rrgclinical.common.tags import APART, BLOCKS, CELLS, WITHIN
 
 # What stands behind a tag's name: prose after a "<" is none of it ("<a third. Mass >2 cm").
 _ATTRIBUTE = (
@@ -20,9 +20,11 @@ def _tags(names: str) -> str:
     return rf"<{inner}>|{_AMP}lt;{inner}{_AMP}gt;"
 
 
+# A backslash in HL7, where each is escaped as "\E\" once more by a package that writes twice.
+_HL7 = r"\\(?:E\\){0,3}"
 # Small letters, and not where a backslash stands for "or": "left\right", "mass\nodule".
 _NO_ESCAPE_N = r"(?!odul|ormal|egativ|asogastric|ot\b|ew\b)"
-_NO_ESCAPE_R = r"(?!ight|ibs?\b|etro|adiograph|esol|eticul)"
+_NO_ESCAPE_R = r"(?!ight|ow\b|ibs?\b|etro|adiograph|esol|eticul)"
 _NO_ESCAPE_T = r"(?!ube|rach|horac|ip\b|ortu)"
 
 
@@ -53,9 +55,9 @@ _SIGNS = {
     r"|(?-i:\[(?:SEP|CLS|PAD|BOS|EOS)\]))",
     "excel": _newline("_x000d_", "_x000a_"),
     # HL7's: its formatting commands, hexadecimal signs, and "~" between two lines of one text
-    "hl7": r"(?-i:\\\.(?:br|ce|sp ?\d{0,3})\\|\\X(?:0D)?0A\\|\\X0D\\(?:\\X0A\\)?)",
+    "hl7": rf"(?-i:{_HL7}(?:\.(?:br|ce|sp ?\d{{0,3}})|X(?:0D)?0A|X0D(?:{_HL7}{_HL7}X0A)?){_HL7})",
     "repeated": "~",
-    "rtf": r"(?-i:\\par(?![^\W\d_]) ?)",
+    "rtf": rf"(?-i:{_HL7}(?:par|line|row)(?![^\W\d_]) ?)",
 }
 ENTITIES = {
     **dict.fromkeys(("nbsp", "ensp", "emsp", "emsp13", "thinsp", "hairsp", "numsp", "tab"), " "),
@@ -102,8 +104,8 @@ _HIDDEN = r"\x00-\x08\x0e-\x1b\x7f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u20
 _HIDDEN += r"\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef"
 _UNSEEN = (
     rf"{_tags(WITHIN)}|<!--[^<>\n]{{0,200}}-->"
-    r"|(?-i:\xef\xbb\xbf)|(?-i:\\(?:[HN]|\.(?:fi|nf))\\)"
-    r"|(?-i:\\(?:b0?|i0?|ul(?:none|0)?|pard|plain|(?:fs|f|cf|lang|sa|sb|sl)\d{1,4})\b ?)"
+    rf"|(?-i:\xef\xbb\xbf)|(?-i:{_HL7}(?:[HN]|\.(?:fi|nf)){_HL7})"
+    rf"|(?-i:{_HL7}(?:b0?|i0?|ul(?:none|0)?|pard|plain|(?:fs|f|cf|lang|sa|sb|sl)\d{{1,4}})\b ?)"
     rf"|{_AMP}(?:shy|zwnj|zwj|lrm|rlm|#173|#xad|#820[3-7]|#x200[b-f]|#8288|#x2060|#65279|#xfeff);"
     # a terminal's colours, what a link leads to
     r"|\x1b\[[0-9;]{0,20}m|\]\(https?://[^\s()<>]{1,300}\)"
@@ -118,6 +120,9 @@ _GAP = (
     rf"|{_AMP}(?:nbsp;?|(?:{_BLANKS}|#0{{0,4}}(?:9|32|160)|#x0{{0,4}}(?:9|20|a0));)"
 )
 """May stand between the signs of one line end."""
+CELL = re.compile(rf"(?:<|lt;)(?:{CELLS})\b", re.IGNORECASE)
+ROW = re.compile(r"(?:<|lt;)(?:/?(?:tr|table|dl)|/dd)\b", re.IGNORECASE)
+"""Among the signs of a line end: a cell of a table begins, and a row of it begins or ends."""
 SIGN = re.compile(
     "|".join(f"(?P<{kind}>{sign})" for kind, sign in _SIGNS.items()) + f"|(?:{_GAP})",
     re.IGNORECASE,
@@ -140,7 +145,7 @@ _GARBLED = (
 # "size=20mm" and "EF=20 %" are no blanks
 _QP_BLANK = r"(?-i:=(?:20|09)(?=[=\r\n]|$)|(?<=[.,;:!?)])=20(?!\d))"
 _QP = r"(?-i:(?:=[C-E][0-9A-F](?:=[89AB][0-9A-F]){1,2}|=A0))"
-_INDENT = r"(?-i:\\\.(?:in|ti|sk) ?[+-]?\d{1,3}\\)"
+_INDENT = rf"(?-i:{_HL7}\.(?:in|ti|sk) ?[+-]?\d{{1,3}}{_HL7})"
 _ALIKE = "".join(map(chr, LOOK_ALIKE))
 # A grave accent where an apostrophe was meant, dashes where they part what is said.
 _STOP = (
@@ -157,10 +162,10 @@ ODD = re.compile(
     rf"(?=[^ -%'-)+-;>-Z^a-}}])(?:(?P<end>{_RUN})"  # most characters are passed over at once
     rf"|(?P<unseen>(?:{_UNSEEN}|[{_HIDDEN}])+)|(?P<apart>{_tags(APART)})"
     rf"|{_AMP}(?:(?P<entity>{'|'.join(ENTITIES)}|{_NUMBER});|(?P<bare>nbsp))"
-    rf"|(?P<garbled>{_GARBLED})|(?-i:\\(?P<delimiter>[{''.join(_DELIMITERS)}])\\)"
-    rf"|\\'(?P<hex>[89ab][0-9a-f])|(?P<quoted>{_QP})"
+    rf"|(?P<garbled>{_GARBLED})|{_HL7}'(?P<hex>[89ab][0-9a-f])|(?P<quoted>{_QP})"
     r"|\\{1,4}(?-i:(?P<json>u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}))"
     rf"|(?P<stop>{_STOP})|(?P<tab>(?-i:\\t(?:ab\b)?){_NO_ESCAPE_T}|{_INDENT}|{_QP_BLANK})"
+    rf"|(?-i:{_HL7}(?P<delimiter>[{''.join(_DELIMITERS)}]){_HL7})"
     r"|(?P<blank>[^\S\n ]))",
     re.IGNORECASE,
 )

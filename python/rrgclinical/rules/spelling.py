@@ -47,6 +47,7 @@ _LISTED = {
         "cardiomegaly": "cardiogemaly cardiomagely cardiomelagy",
         "pneumonia": "pnemonia pneumona",
         "pleural": "pleual pleral plerual plueral pleurla",
+        "infectious": "infective",
         "opacity": "opacty opcity opactiy",
         "atelectasis": "atelctasis atlectasis",
     }.items()

@@ -6,7 +6,7 @@ import re
 
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.assertion import read_sentence
-from rrgclinical.rules.lines import plain
+from rrgclinical.rules.plain import plain
 
 _DENIAL = r"\b(?:no|nil|zero|nothing|without|negative(?:\s+for)?)"
 _WORD = r"(?!(?:history|known|prior|previous|comparison|change|distress)\b)[\w/-]+\s+"

@@ -17,6 +17,11 @@ def _words(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, help="file for all broken studies, a JSON object a line"
     )
     parser.add_argument("--no-images", action="store_true", help="do not decode the images")
+    parser.add_argument(
+        "--properties",
+        action="store_true",
+        help="read reports wrapped, in capitals, from HL7, RTF ... too: labels must not change",
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -35,6 +40,7 @@ def _run(options: argparse.Namespace) -> int:
         source=data.source if named else None,
         out=options.out,
         images=not options.no_images,
+        properties=options.properties,
     )
 
 

@@ -1,0 +1,74 @@
+"""Labels do not depend on how a report is written; what cannot be read as it stands is told."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from rrgclinical.rules import plain_lines
+from rrgdata.properties import CARRIERS, MARKS, try_properties
+from rrgtrain.cli import main
+from tests.real_data import IU_XRAY
+
+MOST = 0.003
+"""Share of the reports that a way of writing may change."""
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no real data at {IU_XRAY}; set RRG_DATA")
+def test_real_reports_say_the_same_in_each_way() -> None:
+    rows = map(json.loads, (IU_XRAY / "sections.jsonl").read_text().splitlines())
+    texts = [f"{row['findings'] or ''} {row['impression'] or ''}".strip() for row in rows]
+    tried = list(try_properties(texts[::4]))
+    assert len(tried) > 2 * len(CARRIERS) + len(MARKS)
+    assert all(change.tried > 50 for change in tried)
+    assert {c.way: c.changed for c in tried if c.changed > MOST * c.tried} == {}
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_a_carrier_hands_on_the_lines(name: str) -> None:
+    lines = ["No {effusion} or", "edema.", "", "Small 3 cm mass"]
+    read = plain_lines(CARRIERS[name]("\n".join(lines)))
+    assert [line.strip(' "') for line in read.strip("\n").split("\n")] == lines
+
+
+def table(path: Path, reports: list[str]) -> str:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("id", "report"), *enumerate(reports)])
+    return str(path)
+
+
+def check(capsys: pytest.CaptureFixture, *words: str) -> str:
+    assert main(["data", "check", *words, "data.images=none"]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_check_names_what_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CARRIERS, "a sign that is not read", lambda text: text.replace("\n", "no"))
+    reports = ["No effusion.", "A ___ tube.", "Edema. No effusion."]
+    file = table(tmp_path / "mine.csv", reports)
+    plainly, tried = check(capsys, file), check(capsys, file, "--properties")
+    assert "their labels must not change" in tried and tried.startswith(plainly)
+    assert "taken out: XXXX 1 0 0.00% -" in tried
+    assert "a line each, by RTF document 3 0 0.00% -" in tried
+    assert "a line each, by a sign that is not read 3 1 33.33% 2" in tried
+
+
+@pytest.mark.parametrize(
+    ("reports", "line"),
+    [
+        (["Sin derrame pleural.", "Sem edema.", "No edema."], "2 of 3 reports have none of"),
+        (["Lungs clearNo effusion.", "No edema."], "1 reports glue statements, as 'clearNo'"),
+        ([r"{\rtf1 No effusion.}", "No edema."], "1 reports are documents in RTF"),
+    ],
+)
+def test_what_is_not_read_as_it_stands_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture, reports: list[str], line: str
+) -> None:
+    assert line in check(capsys, table(tmp_path / "mine.csv", reports))
+    assert line not in check(capsys, table(tmp_path / "other.csv", reports[-1:]))
