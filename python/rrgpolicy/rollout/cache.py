@@ -39,7 +39,8 @@ class GroupCache(Cache):
         self._prefix: list[tuple[Tensor, Tensor]] = []
         self._own: list[tuple[Tensor, Tensor]] = []
         prompts = hidden_prefix.shape[0]
-        self._prompt = torch.arange(prompts, device=hidden_prefix.device).repeat_interleave(group)
+        # on the host, as all that `select` decides by: it must not wait for the device
+        self._prompt = [b for b in range(prompts) for _ in range(group)]
         self._width = group
         self._slot: Tensor | None = None
         self._penalty: Tensor | None = None
@@ -110,25 +111,26 @@ class GroupCache(Cache):
         """Go on to the next place, once every layer has stored its own."""
         self._place += 1
 
-    def select(self, rows: Tensor) -> None:
-        """Keeps `rows` int64 [n] in ascending order, and the prompts that they belong to."""
+    def select(self, rows: list[int]) -> None:
+        """Keeps `rows` in ascending order, and the prompts that they belong to."""
+        own = torch.tensor(rows, device=self._place.device)
         self._own = [
-            (keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in self._own
+            (keys.index_select(0, own), values.index_select(0, own)) for keys, values in self._own
         ]
-        used, prompt = self._prompt[rows].unique_consecutive(return_inverse=True)
-        if len(used) < len(self._prefix[0][0]):
+        prompt = [self._prompt[row] for row in rows]
+        left = sorted({*prompt})
+        if len(left) < len(self._prefix[0][0]):
+            used = torch.tensor(left, device=self._place.device)
             self._prefix = [
                 (keys.index_select(0, used), values.index_select(0, used))
                 for keys, values in self._prefix
             ]
             if self._penalty is not None:
                 self._penalty = self._penalty[used]
-        self._prompt = prompt
-        sizes = torch.bincount(prompt)
-        first = sizes.cumsum(0) - sizes
-        self._width = int(sizes.max())
-        rank = torch.arange(len(prompt), device=prompt.device) - first[prompt]
-        self._slot = prompt * self._width + rank
+        self._prompt = [left.index(b) for b in prompt]
+        self._width = max(map(prompt.count, left))
+        slots = [b * self._width + i - self._prompt.index(b) for i, b in enumerate(self._prompt)]
+        self._slot = torch.tensor(slots, device=self._place.device)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self._length
