@@ -71,13 +71,17 @@ class FamilyDecoder:
         after = torch.stack([p.positions.max() + 1 for p in prompts]).to(device)
         self.next_position = after[members]
 
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: list[int]) -> None:
         """Keep these rows alone."""
-        self.cache.reorder_cache(rows)
-        self.mask, self.next_position = self.mask[rows], self.next_position[rows]
+        left = torch.tensor(rows, device=self.mask.device)
+        self.cache.reorder_cache(left)
+        self.mask, self.next_position = self.mask[left], self.next_position[left]
 
-    def step(self, token: Tensor) -> None:
-        """Take the tokens [n] of the next step."""
+    def reserve(self) -> bool:
+        return False
+
+    def forward(self, token: Tensor) -> Tensor:
+        """Compute the hidden states [n, H] behind the tokens [n]."""
         self.mask = pad(self.mask, (0, 1), value=1)
         places = self.next_position[:, None]
         self.next_position = self.next_position + 1
@@ -90,6 +94,7 @@ class FamilyDecoder:
             use_cache=True,
         )
         self.hidden = self._scaled(hidden[:, -1])
+        return self.hidden
 
     def own(self, prompt: EncodedPrompt, member: Tensor) -> Tensor:
         """Compute the state [H] before a report's last token without a cache."""

@@ -39,7 +39,8 @@ class GroupCache(Cache):
         self._prefix: list[tuple[Tensor, Tensor]] = []
         self._own: list[tuple[Tensor, Tensor]] = []
         prompts = hidden_prefix.shape[0]
-        self._prompt = torch.arange(prompts, device=hidden_prefix.device).repeat_interleave(group)
+        # on the host, as all that `select` decides by: it must not wait for the device
+        self._prompt = [b for b in range(prompts) for _ in range(group)]
         self._width = group
         self._slot: Tensor | None = None
         self._penalty: Tensor | None = None
@@ -52,16 +53,17 @@ class GroupCache(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Store the keys and values of a layer's new tokens."""
+        new = as_read(key_states), as_read(value_states)
         if layer_idx == len(self._prefix):
-            self._prefix.append((_wide(key_states), _wide(value_states)))
+            # a product would copy at every step what does not lie head by head
+            self._prefix.append((new[0].contiguous(), new[1].contiguous()))
             heads, width = key_states.shape[1], key_states.shape[3]
             # zeros: a weight of 0 for a place to come must not meet a NaN
-            room = key_states.new_zeros(len(self._prompt), heads, self._chunk, width)
+            room = new[0].new_zeros(len(self._prompt), heads, self._chunk, width)
             self._own.append((room, torch.zeros_like(room)))
             return key_states, value_states
-        keys, values = self._own[layer_idx]
-        keys.index_copy_(2, self._place, key_states)
-        values.index_copy_(2, self._place, value_states)
+        for room, states in zip(self._own[layer_idx], new, strict=True):
+            room.index_copy_(2, self._place, states)
         return key_states, value_states
 
     def reserve(self) -> bool:
@@ -87,47 +89,48 @@ class GroupCache(Cache):
         rows, heads, _one, width = query.shape
         key_heads = key.shape[1]
         read = self._own[layer][0].shape[2] if self._whole_room else self._length
-        own_keys, own_values = (_wide(t[:, :, :read]) for t in self._own[layer])
+        own_keys, own_values = (t[:, :, :read] for t in self._own[layer])
         keys, values = self._prefix[layer]
         length = keys.shape[2]
-        scaled = _wide(query).view(rows, key_heads, heads // key_heads, width) * scale
+        queries = as_read(query).view(rows, key_heads, heads // key_heads, width)
 
-        scores = self._side_by_side(scaled) @ keys.transpose(2, 3)
+        scores = product(self._side_by_side(queries), keys.transpose(2, 3))
         if self._penalty is not None:
             scores = scores + self._penalty
-        own = scaled @ own_keys.transpose(2, 3)
+        own = product(queries, own_keys.transpose(2, 3))
         if self._whole_room:
             to_come = torch.arange(read, device=own.device) > self._place
             own = own.masked_fill(to_come, torch.finfo(own.dtype).min)
         scores = torch.cat([self._per_row(scores, rows), own], -1)
-        weights = scores.softmax(-1)
-        of_prompt = self._side_by_side(weights[..., :length]) @ values
-        out = self._per_row(of_prompt, rows) + weights[..., length:] @ own_values
+        weights = (scores * scale).softmax(-1)
+        of_prompt = product(self._side_by_side(weights[..., :length]), values)
+        out = self._per_row(of_prompt, rows) + product(weights[..., length:], own_values)
         return out.reshape(rows, heads, 1, width).to(query.dtype)
 
     def advance(self) -> None:
         """Go on to the next place, once every layer has stored its own."""
         self._place += 1
 
-    def select(self, rows: Tensor) -> None:
-        """Keeps `rows` int64 [n] in ascending order, and the prompts that they belong to."""
+    def select(self, rows: list[int]) -> None:
+        """Keeps `rows` in ascending order, and the prompts that they belong to."""
+        own = torch.tensor(rows, device=self._place.device)
         self._own = [
-            (keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in self._own
+            (keys.index_select(0, own), values.index_select(0, own)) for keys, values in self._own
         ]
-        used, prompt = self._prompt[rows].unique_consecutive(return_inverse=True)
-        if len(used) < len(self._prefix[0][0]):
+        prompt = [self._prompt[row] for row in rows]
+        left = sorted({*prompt})
+        if len(left) < len(self._prefix[0][0]):
+            used = torch.tensor(left, device=self._place.device)
             self._prefix = [
                 (keys.index_select(0, used), values.index_select(0, used))
                 for keys, values in self._prefix
             ]
             if self._penalty is not None:
                 self._penalty = self._penalty[used]
-        self._prompt = prompt
-        sizes = torch.bincount(prompt)
-        first = sizes.cumsum(0) - sizes
-        self._width = int(sizes.max())
-        rank = torch.arange(len(prompt), device=prompt.device) - first[prompt]
-        self._slot = prompt * self._width + rank
+        self._prompt = [left.index(b) for b in prompt]
+        self._width = max(map(prompt.count, left))
+        slots = [b * self._width + i - self._prompt.index(b) for i, b in enumerate(self._prompt)]
+        self._slot = torch.tensor(slots, device=self._place.device)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self._length
@@ -149,5 +152,21 @@ class GroupCache(Cache):
         return flat if self._slot is None else flat.index_select(0, self._slot)
 
 
-def _wide(states: Tensor) -> Tensor:
-    return states.to(torch.promote_types(states.dtype, torch.float32))
+def as_read(states: Tensor) -> Tensor:
+    """Return states as `product` reads them, in fp32 at least on a CPU."""
+    return states if states.is_cuda else states.to(_wide(states))
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply [B, heads, m, k] by [B, heads, k, n]; sums are fp32 at least.
+
+    A GPU reads 16-bit numbers as they are, and `left` rounded to them; a CPU has no such product.
+    """
+    if right.dtype == _wide(right):
+        return left.to(right.dtype) @ right
+    batches = left.to(right.dtype).flatten(0, 1), right.flatten(0, 1)
+    return torch.bmm(*batches, out_dtype=_wide(right)).unflatten(0, right.shape[:2])
+
+
+def _wide(states: Tensor) -> torch.dtype:
+    return torch.promote_types(states.dtype, torch.float32)

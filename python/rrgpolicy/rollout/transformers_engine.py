@@ -25,11 +25,11 @@ from rrgpolicy.sampler_alarm import ROUNDING
 COMPACT_BELOW = {False: 0.75, True: 0.5}
 # Places by which the room of members' tokens grows, likewise.
 CHUNK = {False: 64, True: 128}
+# The host waits for the device once in so many tokens; rows that have ended go on until then.
+TOKENS_A_READ = 8
 # One token's gap may be so many times the limit of a mean.
 OF_ONE = 3
 
-# logits [n, V], rows [n] among all members, step -> ids [n], log-probs [n]
-Draw = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 # hidden states [..., H] -> logits [..., V]
 Project = Callable[[Tensor], Tensor]
 
@@ -64,22 +64,10 @@ def generate(policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
     if len(request.prompts) > 1 and not policy.family.joins:
         alone = [request.one(b) for b in range(len(request.prompts))]
         return [group for single in alone for group in generate(policy, single)]
-    temperature = request.temperature
     was_training = policy.model.training
     policy.model.eval()
     try:
-        loop = _DecodeLoop(policy, request)
-        never = torch.tensor(policy.never_sampled, dtype=torch.int64, device=policy.device)
-        if request.greedy:
-            return loop.run(
-                lambda logits, _rows, _t: likeliest(logits, temperature=temperature, never=never)
-            )
-        draws = uniforms(request.member_seeds(), request.max_new_tokens).to(policy.device)
-        return loop.run(
-            lambda logits, rows, t: sample(
-                logits, draws[rows, t], temperature=temperature, top_p=request.top_p, never=never
-            )
-        )
+        return _DecodeLoop(policy, request).run()
     finally:
         policy.model.train(was_training)
 
@@ -108,7 +96,6 @@ class PackedDecoder:
         embeddings = embed(policy, ids.to(device), places, vision_embeddings(policy, prompts))
         padding = torch.arange(longest) >= lengths[:, None]
         graphs = repeats(device)
-        self.repeated = RepeatedStep() if graphs else None
         self.cache = GroupCache(padding.to(device), group, chunk=CHUNK[graphs], whole_room=graphs)
         self.compact_below = COMPACT_BELOW[graphs]
         # Padding is on the right, so plain causal attention never lets a prompt see it.
@@ -124,21 +111,16 @@ class PackedDecoder:
         after = torch.stack([p.positions.max() + 1 for p in prompts])
         self.next_position = after.to(device).repeat_interleave(group)
 
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: list[int]) -> None:
         """Keep these rows alone."""
         self.cache.select(rows)
-        self.next_position = self.next_position[rows]
-        if self.repeated:
-            self.repeated.forget()
+        self.next_position = self.next_position[torch.tensor(rows, device=self.policy.device)]
 
-    def step(self, token: Tensor) -> None:
-        """Take the tokens [n] of the next step."""
-        if self.cache.reserve() and self.repeated:
-            self.repeated.forget()
-        repeated = self.repeated
-        self.hidden = repeated(self._forward, token) if repeated else self._forward(token)
+    def reserve(self) -> bool:
+        """Make room for the next token of each row; True where buffers are new ones."""
+        return self.cache.reserve()
 
-    def _forward(self, token: Tensor) -> Tensor:
+    def forward(self, token: Tensor) -> Tensor:
         """Compute the hidden states [n, H] behind the tokens [n]; asks the host for nothing."""
         model = self.policy.language_model
         hidden: Tensor = model(
@@ -156,7 +138,10 @@ class PackedDecoder:
 
 
 class _DecodeLoop:
-    """Decode state: `rows` [n] are the members still in the batch, among B * group."""
+    """Hold what a token's step reads and writes: all of it stays on the device.
+
+    `rows` int64 [n], and `members` on the host, are those still in the batch, among B * group.
+    """
 
     def __init__(self, policy: Policy, request: SamplingRequest) -> None:
         if request.vision_cache is not None:
@@ -164,51 +149,96 @@ class _DecodeLoop:
         kind = PackedDecoder if policy.decodes_packed else FamilyDecoder
         self.policy, self.request = policy, request
         self.decoder = kind(policy, [*request.prompts], request.group)
-        self.rows = torch.arange(len(request.prompts) * request.group, device=policy.device)
+        device, longest = policy.device, request.max_new_tokens
+        total = len(request.prompts) * request.group
+        self.members = [*range(total)]
+        self.rows = torch.arange(total, device=device)
+        self.ids = torch.full((total, longest), policy.pad_id, device=device)
+        self.logps = torch.zeros(total, longest, device=device)
+        self.live = torch.ones(total, dtype=torch.bool, device=device)
+        self.place = torch.zeros(1, dtype=torch.int64, device=device)
+        self.ends = torch.tensor(policy.eos_ids, device=device)
+        self.never = torch.tensor(policy.never_sampled, dtype=torch.int64, device=device)
+        seeds = [0] if request.greedy else request.member_seeds()
+        self.draws = uniforms(seeds, longest).to(device)
+        self.project = _head_of(policy)
+        graphs = repeats(device) and isinstance(self.decoder, PackedDecoder)
+        self.repeated = RepeatedStep() if graphs else None
+        # PyTorch has no reproducible running sum on a GPU: a draw then asks the host for it.
+        self.draws_inside = not torch.are_deterministic_algorithms_enabled()
 
-    def run(self, draw: Draw) -> list[list[Rollout]]:
-        device = self.policy.device
-        max_new_tokens, total = self.request.max_new_tokens, len(self.rows)
-        ids = torch.full((total, max_new_tokens), self.policy.pad_id, device=device)
-        logps = torch.zeros(total, max_new_tokens, device=device)
-        ends = torch.tensor(self.policy.eos_ids, device=device)
-        live = torch.ones(total, dtype=torch.bool, device=device)
-        project = _head_of(self.policy)
-        for t in range(max_new_tokens):
-            logits = project(self.decoder.hidden)
-            token, logp = draw(logits, self.rows, t)
-            # Rows that have finished but not left the batch yet write behind their end.
-            ids[self.rows, t], logps[self.rows, t] = token, logp
-            live = live & ~torch.isin(token, ends)
-            left = int(live.sum())
-            if left == 0 or t + 1 == max_new_tokens:
-                break
-            if left < self.decoder.compact_below * len(self.rows):
-                rows = live.nonzero().squeeze(1)
-                if isinstance(self.decoder, FamilyDecoder) and self._drops_most_padded(rows):
-                    self._compare(self.decoder, ids[:, : t + 1], project)
-                self.decoder.select(rows)
-                self.rows, token, live = self.rows[rows], token[rows], live[rows]
-            self.decoder.step(token)
-        if isinstance(self.decoder, FamilyDecoder) and max_new_tokens:
-            self._compare(self.decoder, ids[:, : t + 1], project)
-        return self._collect(ids.cpu(), logps.cpu(), ends.cpu())
+    def run(self) -> list[list[Rollout]]:
+        token = self._draw(self.decoder.hidden)
+        for t in range(1, self.request.max_new_tokens):
+            if t % TOKENS_A_READ == 0:
+                live = self.live.tolist()
+                if not any(live):
+                    break
+                if sum(live) < self.decoder.compact_below * len(live):
+                    token = self._select([i for i, lives in enumerate(live) if lives], token, t)
+            if self.decoder.reserve() and self.repeated:
+                self.repeated.forget()
+            token = self._next(token)
+        if isinstance(self.decoder, FamilyDecoder):
+            self._compare(self.decoder, int(self.place))
+        return self._collect()
 
-    def _drops_most_padded(self, rows: Tensor) -> bool:
+    def _next(self, token: Tensor) -> Tensor:
+        """Return the tokens [n] behind `token` [n], which the next call overwrites."""
+        if self.repeated is None:
+            return self._step(token)
+        if self.draws_inside:
+            return self.repeated(self._step, token)
+        return self._draw(self.repeated(self.decoder.forward, token))
+
+    def _step(self, token: Tensor) -> Tensor:
+        """Compute the next tokens; asks the host for nothing."""
+        return self._draw(self.decoder.forward(token))
+
+    def _draw(self, hidden: Tensor) -> Tensor:
+        """Draw ids [n] of the states [n, H], note them, their log-probs and the ends."""
+        logits = self.project(hidden)
+        rules = {"temperature": self.request.temperature, "never": self.never}
+        if self.request.greedy:
+            token, logp = likeliest(logits, **rules)
+        else:
+            draws = self.draws[self.rows, self.place]
+            token, logp = sample(logits, draws, top_p=self.request.top_p, **rules)
+        # Rows that have finished but not left the batch yet write behind their end.
+        self.ids[self.rows, self.place], self.logps[self.rows, self.place] = token, logp
+        self.live &= (token[:, None] != self.ends).all(1)
+        self.place += 1
+        return token
+
+    def _select(self, rows: list[int], token: Tensor, t: int) -> Tensor:
+        """Keep these rows alone, and return their tokens."""
+        if isinstance(self.decoder, FamilyDecoder) and self._drops_most_padded(rows):
+            self._compare(self.decoder, t)
+        self.decoder.select(rows)
+        if self.repeated:
+            self.repeated.forget()
+        self.members = [self.members[row] for row in rows]
+        on_device = torch.tensor(rows, device=token.device)
+        self.rows, self.live, token = (x[on_device] for x in (self.rows, self.live, token))
+        return token
+
+    def _drops_most_padded(self, rows: list[int]) -> bool:
         """Tell if no report with the most padding before it is among the rows that stay."""
-        lengths = torch.tensor([len(prompt.input_ids) for prompt in self.request.prompts])
-        padded = (lengths == lengths.min()) & (lengths < lengths.max())
-        here = padded[self.rows.cpu() // self.request.group]
-        return bool(here.any()) and not bool(here[rows.cpu()].any())
+        lengths = [len(prompt.input_ids) for prompt in self.request.prompts]
+        padded = [lengths[m // self.request.group] == min(lengths) for m in self.members]
+        return min(lengths) < max(lengths) and any(padded) and not any(padded[i] for i in rows)
 
-    def _compare(self, decoder: FamilyDecoder, ids: Tensor, project: Project) -> None:
-        """Warn where steps with a cache are not the model's own forward; one report is computed."""
-        prompts = [self.request.prompts[row // self.request.group] for row in self.rows.tolist()]
+    def _compare(self, decoder: FamilyDecoder, t: int) -> None:
+        """Warn where steps with a cache are not the model's own forward.
+
+        One report is computed up to its token `t`.
+        """
+        prompts = [self.request.prompts[member // self.request.group] for member in self.members]
         # with the most padding before it
         place = min(range(len(prompts)), key=lambda i: len(prompts[i].input_ids))
-        members = ids.cpu()[self.rows[place].cpu()]
+        members = self.ids[self.members[place], :t].cpu()
         states = decoder.own(prompts[place], members)[None], decoder.hidden[place][None]
-        own, stepped = (project(hidden).double().log_softmax(-1) for hidden in states)
+        own, stepped = (self.project(hidden).double().log_softmax(-1) for hidden in states)
         gaps = torch.where(own == stepped, 0.0, (own - stepped).abs() * own.exp())
         limit = OF_ONE * ROUNDING[self.policy.dtype]
         if not float(gaps.sum()) <= limit:
@@ -219,7 +249,8 @@ class _DecodeLoop:
                 stacklevel=2,
             )
 
-    def _collect(self, ids: Tensor, logps: Tensor, ends: Tensor) -> list[list[Rollout]]:
+    def _collect(self) -> list[list[Rollout]]:
+        ids, logps, ends = self.ids.cpu(), self.logps.cpu(), self.ends.cpu()
         is_end = torch.isin(ids, ends)
         finished = is_end.any(1)
         lengths = torch.where(finished, is_end.int().argmax(1) + 1, self.request.max_new_tokens)

@@ -18,7 +18,6 @@ from torch import Tensor
 from rrgpolicy.rollout import Rollout, SamplingRequest, generate, transformers_engine
 from rrgpolicy.rollout.cache import GroupCache
 from rrgpolicy.rollout.repeated import RepeatedStep
-from rrgpolicy.rollout.transformers_engine import PackedDecoder
 from tests.rrgpolicy.rollout.test_transformers_engine import ending_policy, prompts_of, seeds_for
 
 STEPS = 40
@@ -36,10 +35,11 @@ class Addresses:
         self.at = None
 
     def __call__(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
-        decoder: PackedDecoder = compute.__self__  # type: ignore[attr-defined]
-        cache: Any = decoder.cache
+        loop: Any = compute.__self__  # type: ignore[attr-defined]
+        decoder, cache = loop.decoder, loop.decoder.cache
         buffers = [t for pair in cache._own + cache._prefix for t in pair]
-        buffers += [cache._place, cache._prompt, decoder.next_position]
+        buffers += [cache._place, decoder.next_position]
+        buffers += [loop.rows, loop.live, loop.place, loop.ids, loop.logps, loop.draws]
         buffers += [t for t in (cache._slot, cache._penalty) if t is not None]
         at = [(t.data_ptr(), t.shape) for t in buffers]
         type(self).captures += self.at is None
@@ -71,7 +71,8 @@ def test_a_repeated_step_reads_the_buffers_that_are_there(
     assert len(lengths) > 3, lengths  # rows leave at different steps
     monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
     monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
-    # grows and compacts within these reports
+    # grows and compacts within these reports, as often as rows end
+    monkeypatch.setattr(transformers_engine, "TOKENS_A_READ", 1)
     monkeypatch.setattr(transformers_engine, "CHUNK", {True: 16})
     monkeypatch.setattr(Addresses, "captures", 0)
     alike(sampled(greedy), anew)

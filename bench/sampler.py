@@ -1,0 +1,185 @@
+"""Count what a token of sampling costs, layer by layer, for models of five families.
+
+    python -m bench.sampler [FAMILY...] [--json]
+
+Models are tiny and random. A token is the difference between longer and shorter reports, a layer
+that between deeper and shallower models. An operator is a kernel on a GPU, unless a graph is
+compiled: views and allocations are not counted. Host reads wait for the device. Seconds are of
+processor time (one thread, OMP_NUM_THREADS=1), in turns over the families.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import transformers
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.rollout import SamplingRequest, generate
+from tests.rrgpolicy.model.families import SORTS, backbone, build, prompt
+
+FAMILIES = ("qwen2_5_vl", "qwen3_vl", "gemma3", "lfm2_vl", "qwen3_5")
+GROUP = 5
+TEXTS = (40, 25)  # tokens of the prompts' text
+SHORT, LONG = 9, 33  # tokens of a report: their difference is three times eight
+ROUNDS = 5
+
+# They give another view of memory, or memory.
+VIEWS = """
+view reshape expand slice select unsqueeze squeeze transpose t permute detach alias as_strided split
+split_with_sizes unbind _unsafe_view unfold chunk narrow diagonal _reshape_alias lift_fresh real
+imag view_as_complex view_as_real resolve_conj empty empty_like empty_strided new_empty
+new_empty_strided promote_types _local_scalar_dense
+"""
+FREE = set(VIEWS.split())
+# Operators and methods of tensors that give the host a value.
+OPERATORS_THAT_READ = {"_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2"}
+METHODS_THAT_READ = {"tolist", "cpu", "numpy"}
+
+
+class Operators(TorchDispatchMode):
+    """Count operators that do work, and those by which the host reads a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work = self.reads = 0
+        self._methods = Methods(self)
+
+    def __enter__(self) -> Operators:
+        self._methods.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._methods.__exit__(*error)
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = op._schema.name.partition("::")[2]
+        self.work += name not in FREE
+        self.reads += name in OPERATORS_THAT_READ
+        return op(*args, **(kwargs or {}))
+
+
+class Methods(TorchFunctionMode):
+    """Count methods that read a whole tensor, which on a CPU is no operator."""
+
+    def __init__(self, operators: Operators) -> None:
+        super().__init__()
+        self._operators = operators
+
+    def __torch_function__(self, of: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._operators.reads += getattr(of, "__name__", "") in METHODS_THAT_READ
+        return of(*args, **(kwargs or {}))
+
+
+def policy_of(name: str, layers: int, dtype: torch.dtype = torch.bfloat16) -> Policy:
+    """Make a policy of random weights whose reports never end by themselves."""
+    sizes: dict[str, Any] = {"num_hidden_layers": layers}
+    if kinds := SORTS[name].text.get("layer_types"):
+        sizes["layer_types"] = (kinds * layers)[:layers]
+    plain = backbone(build(name, dtype, **sizes))
+    return Policy(
+        model=plain.model,
+        device=plain.device,
+        pad_id=0,
+        sharing=SORTS[name].ways[0],
+        tokenizer=SimpleNamespace(added_tokens_decoder={}),
+        image_processor=None,
+        eos_ids=(-1,),
+        end_of_turn=-1,
+    )
+
+
+def request_of(policy: Policy, name: str, tokens: int, **options: Any) -> SamplingRequest:
+    prompts = [prompt(policy, name, 1, text, seed) for seed, text in enumerate(TEXTS)]
+    seeds = [[100 * b + member for member in range(GROUP)] for b in range(len(prompts))]
+    return SamplingRequest(prompts, group=GROUP, max_new_tokens=tokens, seeds=seeds, **options)
+
+
+def counted(policy: Policy, name: str, **options: Any) -> tuple[float, float]:
+    """Count operators and host reads a token."""
+    totals = []
+    for tokens in (SHORT, LONG):
+        request = request_of(policy, name, tokens, **options)
+        with Operators() as operators:
+            generate(policy, request)
+        totals.append((operators.work, operators.reads))
+    (work, reads), (more_work, more_reads) = totals
+    return (more_work - work) / (LONG - SHORT), (more_reads - reads) / (LONG - SHORT)
+
+
+@dataclass
+class Row:
+    """A token of one family; `outside` are the operators outside the layers, the draw included."""
+
+    family: str
+    operators_a_layer: float
+    outside_greedy: float
+    outside_temperature: float
+    outside_top_p: float
+    host_reads: float
+    seconds: float = 0.0
+
+
+def row_of(name: str) -> Row:
+    """Count the operators of a family's token, in bf16 as on a GPU."""
+    shallow, deep = policy_of(name, 4), policy_of(name, 8)
+    around, reads, layer = [], 0.0, 0.0
+    for options in ({"greedy": True}, {"temperature": 0.9}, {"temperature": 0.9, "top_p": 0.9}):
+        few, reads = counted(shallow, name, **options)
+        if not around:
+            layer = (counted(deep, name, **options)[0] - few) / 4
+        around.append(few - 4 * layer)
+    return Row(name, layer, *around, reads)
+
+
+def time_tokens(rows: Sequence[Row]) -> None:
+    """Set the seconds a token, fp32 and 4 layers, the families in turns."""
+    policies = {row.family: policy_of(row.family, 4, torch.float32) for row in rows}
+    differences: dict[str, list[float]] = {name: [] for name in policies}
+    for _ in range(ROUNDS):
+        for name, policy in policies.items():
+            seconds = []
+            for tokens in (SHORT, LONG):
+                request = request_of(policy, name, tokens, greedy=True)
+                begin = time.process_time()
+                generate(policy, request)
+                seconds.append(time.process_time() - begin)
+            differences[name].append((seconds[1] - seconds[0]) / (LONG - SHORT))
+    for row in rows:
+        row.seconds = statistics.median(differences[row.family])
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="bench.sampler", description=__doc__.splitlines()[0])
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(SORTS)}")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a family")
+    options = parser.parse_args(words)
+    if strangers := set(options.families) - set(SORTS):
+        parser.error(f"no family {', '.join(sorted(strangers))}: choose of {', '.join(SORTS)}")
+    transformers.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore", message=".*writes other reports with a cache.*")
+    rows = [row_of(name) for name in options.families or FAMILIES]
+    time_tokens(rows)
+    for row in rows:
+        if options.json:
+            print(json.dumps(asdict(row)))
+        else:
+            print("  ".join(f"{k} {v:.4g}" if k != "family" else v for k, v in asdict(row).items()))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
