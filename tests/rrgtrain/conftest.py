@@ -5,14 +5,16 @@ The kernels are held to those references in their own rooms; here they would onl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from torch._library.custom_ops import OPDEFS
 
 from rrgkern.dispatch import interpreting, served_by
 from rrgpolicy.ranks import ranks
+from rrgtrain.cli import main
 
 
 @pytest.fixture(autouse=True)
@@ -29,3 +31,24 @@ def _leaves_its_world() -> Iterator[None]:
     """Closes the process group of one that masters of another dtype open."""
     yield
     ranks.close()
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the test's own directory, where its commands run and keep their caches."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Return a function that runs a command which is refused, and returns its one line."""
+
+    def run(*words: str, status: int = 2) -> str:
+        capsys.readouterr()
+        assert main(list(words)) == status, words
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    return run

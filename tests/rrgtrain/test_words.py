@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rrgtrain.cli import main
+
+EMPTY = "is empty; write it out, or set the variable"
+DASH = "- is no file here, and nothing goes through a pipe; name a file, or ./-"
+GONE = "the working directory is gone; cd to one that is there"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -23,34 +33,20 @@ from rrgtrain.cli import main
         ("plan --gpus 8 scale.mode=none", " scale.mode=none is one process, --gpus 8 several"),
     ],
 )
-def test_one_line_names_the_mend(
-    words: str,
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_one_line_names_the_mend(words: str, told: str, refusal: Callable[..., str]) -> None:
     out = ["--out", "r"] if words.startswith("eval") else []
-    assert main([*words.split(), *out]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert told in refusal(*words.split(), *out)
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "loop/run/er", "file/run/er"])
 @pytest.mark.parametrize("verb", ["sft", "rl", "eval", "select", "generate"])
 def test_a_name_that_cannot_be_is_not_tried_again(
-    verb: str,
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    verb: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """75 lets a batch system start the same command again, and again.
 
     Three parts: two would be a name of the hub, which `select` would ask for it.
     """
-    monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
     Path("file").write_text("")
     where = ["--out", name]
@@ -69,10 +65,9 @@ def test_a_name_that_cannot_be_is_not_tried_again(
 
 @pytest.mark.parametrize("odd", ["bad\udcff", "bad\0", "\ud800"])
 def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(
-    odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    odd: str, tmp_path: Path, refusal: Callable[..., str]
 ) -> None:
     """The words of a command end in its report, which would fail when all is done."""
-    monkeypatch.chdir(tmp_path)
     for words in (
         ["sft", "--out", odd],
         ["sft", "--out=" + odd],
@@ -84,9 +79,7 @@ def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(
         ["keys", odd],
         [odd],
     ):
-        assert main(words) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert "is not UTF-8 text; rename the file that it names" in line
+        assert "is not UTF-8 text; rename the file that it names" in refusal(*words)
     assert not list(tmp_path.iterdir())
 
 
@@ -99,21 +92,10 @@ def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(
     ],
 )
 def test_a_plan_takes_no_word_that_its_run_would_refuse(
-    words: list[str],
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], told: str, refusal: Callable[..., str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text('policy: {path: "a\\0b"}\n')
-    assert main(words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
-
-
-EMPTY = "is empty; write it out, or set the variable"
-DASH = "- is no file here, and nothing goes through a pipe; name a file, or ./-"
+    assert told in refusal(*words)
 
 
 @pytest.mark.parametrize(
@@ -144,76 +126,59 @@ DASH = "- is no file here, and nothing goes through a pipe; name a file, or ./-"
     ],
 )
 def test_an_empty_word_and_a_dash_are_told_and_nothing_is_begun(
-    line: str,
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    line: str, words: list[str], tmp_path: Path, refusal: Callable[..., str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    (told,) = capsys.readouterr().err.splitlines()
-    assert line in told
+    assert line in refusal(*words)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_working_directory_that_no_page_can_name_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
 ) -> None:
     # init wrote a recipe with half a character as data.root, which the next command refused
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     odd.mkdir()
     monkeypatch.chdir(odd)
     for words in (["init", "exp", "--data", "x.csv"], ["stress"], ["sft", "--out", "run"]):
-        assert main(words) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert "is not UTF-8 text, and the working directory; cd to another" in line
+        assert "is not UTF-8 text, and the working directory; cd to another" in refusal(*words)
     assert not list(odd.iterdir())
 
 
-def test_a_command_without_words_names_those_it_needs_alone(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_without_words_names_those_it_needs_alone(refusal: Callable[..., str]) -> None:
     for words, needed in (
         (["check"], "MODEL"),
         (["generate"], "CHECKPOINT, FOLDER"),
         (["init"], "DIR, --data"),
         (["data", "check"], "root"),
     ):
-        assert main(words) == 2
-        assert f" are required: {needed}; see" in capsys.readouterr().err, words
+        assert f" are required: {needed}; see" in refusal(*words), words
 
 
 def test_a_working_directory_that_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
 ) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     out = ["--out", str(tmp_path / "out")]
     for words in (
-        *(
-            ["demo", *out],
-            ["sft", *out],
-            ["rl", "--from", "x", *out],
-            ["eval", "--from", "x", *out],
-        ),
-        *(["select", "--from", "x", *out], ["plan", "demo"], ["report", str(tmp_path)]),
+        *(["demo", *out], ["sft", *out], ["rl", "--from", "x", *out]),
+        *(["eval", "--from", "x", *out], ["select", "--from", "x", *out], ["plan", "demo"]),
+        ["report", str(tmp_path)],
         *(["generate", "x", "y", *out], ["export", "x", *out], ["replay", "x"]),
         *(["data", "check", str(tmp_path)], ["init", str(tmp_path / "out"), "--data", "x"]),
     ):
-        wanted = "the working directory is gone; cd to one that is there"
-        assert main(words) == 2 and wanted in capsys.readouterr().err, words
+        assert GONE in refusal(*words), words
     assert main(["recipes"]) == 0 and not (tmp_path / "out").exists()
 
 
 def test_what_reads_and_writes_nothing_is_told_among_processes_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     # a process among several sets it, and it stays
     monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
     assert main(["recipes"]) == main(["keys", "rl.kl"]) == main(["doctor"]) == 0
-    assert main(["data", "--out", str(tmp_path / "out")]) == 2
-    told = "rrgtrain data is one process; start it without torchrun"
-    assert told in capsys.readouterr().err and not (tmp_path / "out").exists()
+    line = refusal("data", "--out", str(tmp_path / "out"))
+    assert "rrgtrain data is one process; start it without torchrun" in line
+    assert not (tmp_path / "out").exists()

@@ -22,21 +22,6 @@ TEXT = st.one_of(
 IDS = st.lists(st.integers(0, VOCABULARY - 1), max_size=40)
 
 
-@given(TEXT)
-@settings(max_examples=200, deadline=None)
-def test_decode_inverts_encode(text: str) -> None:
-    ids = POLICY.codec.encode(text)
-    assert ids.dtype == torch.int64
-    assert POLICY.codec.decode(ids) == text
-    assert (ids == POLICY.end_of_turn).nonzero().tolist() == [[len(ids) - 1]]
-
-
-def test_plain_reports_get_the_tokenizers_own_ids() -> None:
-    for report in REPORTS:
-        ids = POLICY.tokenizer(report)["input_ids"]
-        assert POLICY.codec.encode(report).tolist() == [*ids, POLICY.end_of_turn]
-
-
 @given(IDS)
 @settings(max_examples=200, deadline=None)
 def test_any_ids_decode_as_the_tokenizer_decodes_them(ids: list[int]) -> None:
@@ -46,49 +31,6 @@ def test_any_ids_decode_as_the_tokenizer_decodes_them(ids: list[int]) -> None:
         kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
     assert POLICY.codec.decode(ids) == wanted
-
-
-@given(IDS)
-@settings(max_examples=200, deadline=None)
-def test_spans_hold_the_bytes_of_their_tokens(ids: list[int]) -> None:
-    text = POLICY.codec.decode(ids)
-    spans = POLICY.codec.char_spans(ids)
-    assert len(spans) == len(ids)
-    covered = 0
-    for token, (start, end) in zip(ids, spans, strict=True):
-        assert 0 <= start <= end <= len(text)
-        assert start <= covered <= max(end, covered), "spans leave no character out"
-        covered = max(covered, end)
-        piece = CODEC.token_bytes(token)
-        if start == end:
-            continue
-        # Unless a character is split between tokens or bad, the span's text is the token's.
-        if "�" not in text[start:end] and len(text[start:end].encode()) == len(piece):
-            assert text[start:end].encode() == piece
-    assert covered == len(text)
-
-
-@given(IDS, TEXT, st.data())
-@settings(max_examples=300, deadline=None)
-def test_reencoding_gives_the_new_text_and_keeps_the_beginning(
-    ids: list[int], tail: str, data: st.DataObject
-) -> None:
-    old = POLICY.codec.decode(ids)
-    first_changed = data.draw(st.integers(0, len(old)))
-    new = old[:first_changed] + tail
-    result = POLICY.codec.reencode_from(torch.tensor(ids, dtype=torch.int64), new, first_changed)
-    assert POLICY.codec.decode(result) == new
-    assert result[-1] == POLICY.end_of_turn
-    ends = [k for k, i in enumerate(ids) if i in POLICY.eos_ids]
-    report = ids[: ends[0]] if ends else ids
-    # The longest beginning of whole tokens and whole characters before the change is kept.
-    keep = max(
-        k
-        for k in range(len(report) + 1)
-        if len(POLICY.codec.decode(report[:k])) <= first_changed
-        and POLICY.codec.decode(report[:k]) + POLICY.codec.decode(report[k:]) == old
-    )
-    assert result[:keep].tolist() == report[:keep]
 
 
 def test_reencoding_keeps_a_segmentation_the_tokenizer_would_not_choose() -> None:

@@ -5,7 +5,6 @@ The other side is transformers' own, in fp64; one test repeats it in fp32.
 
 from __future__ import annotations
 
-import peft
 import pytest
 import torch
 
@@ -93,50 +92,6 @@ def test_equals_it_in_fp32() -> None:
     assert_equal_computation(policy, groups_for(policy, [1, 3, 0, 2]))
 
 
-def test_equals_it_with_one_member_each() -> None:
-    policy = exact_policy()
-    assert_equal_computation(policy, groups_for(policy, [1, 0, 2], members=1))
-
-
-def test_equals_it_with_a_frozen_tower_and_its_cache() -> None:
-    policy = exact_policy(freeze_vision=True)
-    assert policy.vision_frozen
-    groups = groups_for(policy, [1, 3, 0])
-    assert_equal_computation(policy, groups)
-    cache: dict[str, torch.Tensor] = {}
-    first = shared(policy, groups, vision_cache=cache)
-    assert sorted(cache) == ["s", "ss"]
-    policy.visual.forward = None  # the second pass has no use for the tower
-    assert torch.equal(shared(policy, groups, vision_cache=cache), first)
-
-
-def test_equals_it_with_gradient_checkpointing() -> None:
-    policy = exact_policy(gradient_checkpointing=True)
-    policy.model.train()
-    assert policy.language_model.layers[0].gradient_checkpointing
-    assert_equal_computation(policy, groups_for(policy, [1, 2]))
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_equals_it_with_lora(checkpointing: bool) -> None:
-    policy = exact_policy(gradient_checkpointing=checkpointing)
-    torch.manual_seed(0)
-    config = peft.LoraConfig(
-        r=4, lora_dropout=0.0, target_modules=["q_proj", "v_proj", "gate_proj", "qkv"]
-    )
-    policy.model = peft.get_peft_model(policy.model, config)
-    with torch.no_grad():
-        for name, weight in policy.model.named_parameters():
-            if "lora_B" in name:
-                weight.normal_(std=0.3)
-    policy.model.train()
-    groups = groups_for(policy, [1, 2])
-    assert_equal_computation(policy, groups)
-    with policy.model.disable_adapter():
-        plain = shared(policy, groups)
-    assert (plain - shared(policy, groups)).abs().max() > 0.01, "the adapter was not in the forward"
-
-
 def test_a_member_sees_its_own_group_only() -> None:
     """Changing one member, or another prompt's pictures, changes no bit elsewhere."""
     policy = tiny_policy()
@@ -160,13 +115,6 @@ def test_groups_without_members_and_empty_batches() -> None:
     assert batch.offsets.tolist() == [0]
     mixed = [(p, []), *groups_for(policy, [1])]
     torch.testing.assert_close(shared(policy, mixed), shared(policy, mixed[1:]), rtol=0, atol=1e-5)
-
-
-def test_cache_is_refused_while_the_tower_trains() -> None:
-    policy = tiny_policy()
-    groups = groups_for(policy, [1])
-    with pytest.raises(ValueError, match="freeze the tower"):
-        shared(policy, groups, vision_cache={})
 
 
 def test_a_model_that_would_ignore_the_layout_is_refused() -> None:

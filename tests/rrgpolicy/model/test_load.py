@@ -112,15 +112,12 @@ def test_an_adapter_is_loaded_onto_its_base(tmp_path: Path) -> None:
     again = load_policy(policy.save(tmp_path / "adapter"))
     ids = policy.codec.encode(REPORTS[0])[None]
     with torch.no_grad():
-        assert torch.equal(policy.model(ids).logits, again.model(ids).logits)
+        logits = policy.model(ids).logits
+        assert torch.equal(logits, again.model(ids).logits)
+        assert not torch.equal(logits, load_policy(tiny_directory()).model(ids).logits)
     trained = {n for n, p in again.model.named_parameters() if p.requires_grad}
     assert trained
     assert all("lora_" in n for n in trained)
-
-    file = tmp_path / "adapter" / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": None}))
-    with pytest.raises(UserError, match="names no base"):
-        load_policy(tmp_path / "adapter")
 
 
 def test_an_adapter_scales_images_as_it_was_trained(tmp_path: Path) -> None:
@@ -178,10 +175,6 @@ def test_a_user_reads_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (other / "config.json").write_text(json.dumps({"model_type": kind, "architectures": names}))
         assert message in told(other)
 
-    broken = tmp_path / "broken"
-    shutil.copytree(tiny_directory(), broken)
-    (broken / "model.safetensors").unlink()
-    assert f"cannot load {broken}" in told(broken)
     assert "policy.dtype=int8" in told(tiny_directory(), dtype="int8")
     assert "policy.attn=flash" in told(tiny_directory(), attn="flash")
 

@@ -17,7 +17,7 @@ from rrgpolicy.model.prompt import bound_images, encode_prompt, prompt_text
 from rrgpolicy.model.trainable import training_only
 from rrgpolicy.rollout import SamplingRequest, generate
 from rrgpolicy.settings import LoraSettings
-from tests.rrgpolicy.model.common import REPORTS, prompt, study, text_directory, text_policy
+from tests.rrgpolicy.model.common import REPORTS, prompt, study, text_policy
 from tests.rrgpolicy.model.equality import Group, assert_equal, unshared
 
 
@@ -141,22 +141,8 @@ def test_its_prompt_is_the_templates_and_its_checkpoint_an_ordinary_one(tmp_path
     assert names == ["<|im_end|>", "<|endoftext|>"]
 
 
-def test_a_saved_adapter_is_loaded_onto_its_base(tmp_path: Path) -> None:
-    policy = load_policy(text_directory())
-    with_adapter(policy).model.eval()
-    again = load_policy(policy.save(tmp_path / "adapter"))
-    ids = policy.codec.encode(REPORTS[0])[None]
-    with torch.no_grad():
-        logits = policy.model(ids).logits
-        assert torch.equal(logits, again.model(ids).logits)
-        assert not torch.equal(logits, load_policy(text_directory()).model(ids).logits)
-
-
 def test_what_it_cannot_do_is_told_in_one_line() -> None:
     policy = text_policy()
-    told = r"study s has 2 image\(s\), but a Qwen2ForCausalLM reads text alone; pass data.images=no"
-    with pytest.raises(UserError, match=told):
-        encode_prompt(policy, *study("s", 2))
     told = "sft.train=vision, but a Qwen2ForCausalLM has no vision tower; use sft.train=all"
     with pytest.raises(UserError, match=told), training_only(policy, "vision"):
         pass

@@ -109,6 +109,7 @@ SPOILT = {
     ),
     "truncated": (cut(WEIGHTS, 5000), "SafetensorError"),
     "empty": (cut(WEIGHTS, 0), "SafetensorError"),
+    "no weights": (gone(WEIGHTS), "cannot load"),
     "pickle": (
         pickled(WEIGHTS, "pytorch_model.bin"),
         "the file holds code (tests.rrgpolicy.model.test_whole.run), which is never run",
@@ -167,6 +168,7 @@ SPOILT_ADAPTER = {
     ),
     "settings": (text("adapter_config.json", "{"), "JSONDecodeError"),
     "list": (text("adapter_config.json", "[]"), "JSON of a list, wanted a dict"),
+    "no base": (settings("adapter_config.json", base_model_name_or_path=None), "names no base"),
 }
 
 
@@ -220,9 +222,3 @@ def test_a_tokenizer_with_more_tokens_than_the_model(tmp_path: Path) -> None:
     tokenizer.save_pretrained(copy)
     with pytest.raises(UserError, match="has 414 tokens, and the model knows 405"):
         load_policy(copy)
-
-
-def test_a_name_below_runs_is_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="no such directory: runs/typo"):
-        load_policy("runs/typo")

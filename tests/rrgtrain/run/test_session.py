@@ -10,7 +10,6 @@ import torch
 
 from rrgdata.load import open_studies
 from rrgtrain.errors import UserError
-from rrgtrain.run import session as session_module
 from rrgtrain.run.checked import check_policy
 from rrgtrain.run.session import session_of, start_policy
 from rrgtrain.run.stages import Stages
@@ -49,14 +48,6 @@ def test_data_root_limit_and_images(tmp_path: Path) -> None:
     assert sizes(found) == {"train": 2, "val": 2, "test": 2}
     assert not any(s.images for s in found["train"])
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("source", ["iu_xray", "nih"])
-def test_real_data_needs_a_root(source: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"data.source={source} needs data.root=<directory"):
-        open_studies(recipe(f"data.source={source}").data, tmp_path)
-    with pytest.raises(UserError, match="does not exist; wanted the directory of"):
-        open_studies(recipe(f"data.source={source}", f"data.root={tmp_path / 'no'}").data, tmp_path)
 
 
 def test_the_tiny_policy_is_built_from_seed_and_data_alone(tmp_path: Path) -> None:
@@ -102,33 +93,6 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
 
 
-def refuse_to_train(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("something was trained")
-
-    monkeypatch.setattr(session_module, "warm_up_vision", never)
-
-
-def test_a_truncated_image_deep_in_the_data_stops_before_anything_is_trained(
-    phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    bad = sorted(phantom.glob("images/*train_000007/*.png"))[0]
-    whole = bad.read_bytes()
-    cut(bad)
-    refuse_to_train(monkeypatch)
-    out = tmp_path / "run"
-    for source in ("phantom", "iu_xray"):
-        cfg = recipe(*SMALL, f"data.source={source}", f"data.root={phantom}")
-        with pytest.raises(UserError, match=f"{bad}: the PNG is truncated, its end is missing"):
-            Stages.open(cfg, out, sft=True)
-    assert not (out / "init").exists() and not (out / "config.yaml").exists()
-    assert capfd.readouterr().err == "", "no progress line stands above the error"
-    monkeypatch.undo()
-    bad.write_bytes(whole)
-    with Stages.open(recipe(*SMALL, f"data.root={phantom}"), out, sft=True) as stages:
-        assert stages.run.config.exists()
-
-
 def test_images_that_are_not_read_are_not_looked_at(phantom: Path, tmp_path: Path) -> None:
     cut(next(phantom.glob("images/*test_000003/*.png")))
     limited = recipe(*SMALL, f"data.root={phantom}", "eval.limit=2")
@@ -145,31 +109,6 @@ def test_fresh_phantoms_are_not_read_back(tmp_path: Path, monkeypatch: pytest.Mo
     assert not looked
     session_of(cfg, tmp_path)
     assert len(looked) == 1
-
-
-@pytest.mark.parametrize(
-    ("override", "told"),
-    [
-        ("policy.path=nowhere", "no such directory: nowhere"),
-        ("reward.terms={lable_f1: 1}", "names 'lable_f1'; did you mean label_f1"),
-    ],
-)
-def test_bad_settings_are_told_before_the_policy_is_built(
-    override: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_module, "start_policy", None)
-    with pytest.raises(UserError, match=told):
-        session_of(recipe(*SMALL, f"data.root={phantoms()}", override), tmp_path)
-
-
-def test_an_algorithm_that_cannot_be_built_is_told_before_the_directory_is_taken(
-    tmp_path: Path,
-) -> None:
-    with pytest.raises(UserError, match="rl.group=3 is odd"):
-        Stages.open(recipe(*SMALL, "rl.group=3"), tmp_path / "run", rl=True)
-    assert not (tmp_path / "run").exists()
-    with Stages.open(recipe(*SMALL, "rl.group=3"), tmp_path / "run", sft=True):
-        pass  # nothing is sampled there
 
 
 def test_flex_attention_is_refused_where_it_has_no_backward(

@@ -237,7 +237,6 @@ def test_a_lock_removed_while_it_is_waited_for_is_made_anew(
 HOLD = """
 import os, sys
 from rrgtrain.state.rundir import RunDir
-from rrgclinical.common.unfinished import unmark
 run = RunDir.create(sys.argv[1], resume=True)
 if sys.argv[2] == "fork" and os.fork() == 0:
     print("ready", flush=True)
@@ -282,12 +281,6 @@ def test_lock_goes_with_a_killed_trainer_even_when_its_worker_lives_on(tmp_path:
         RunDir.create(tmp_path, resume=True).close()
     finally:
         process.communicate()
-
-
-def test_two_handles_in_one_process(tmp_path: Path) -> None:
-    with RunDir.create(tmp_path), pytest.raises(UserError, match="another process"):
-        RunDir.create(tmp_path)
-    RunDir.create(tmp_path).close()
 
 
 def test_atomic_write_replaces_whole_files(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import torch
 from rrgreport.run_files import read_record
 from rrgtrain.algorithms import Context, Objective, build_algorithm
 from rrgtrain.algorithms.group import members
-from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.session import Session
@@ -229,15 +228,6 @@ def test_what_is_recorded_stands_in_the_order_of_the_members() -> None:
     assert [g["index"] for g in record["groups"]] == [10, 11]
     texts = [m["text"] for g in record["groups"] for m in g["members"]]
     assert texts == [m.text for m in flat] and len(set(texts)) == len(flat) == 4
-
-
-@pytest.mark.parametrize("content", [b"", b"x", b"{}"])
-def test_a_file_that_is_no_record(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "run" / "steps" / "000000.json.gz"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"000000.json.gz is no record of a step"):
-        read_record(path)
 
 
 @pytest.mark.parametrize(
