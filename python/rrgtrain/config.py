@@ -78,7 +78,7 @@ def load_config(
     places: dict[str, str] = {}
     for key, value in (defaults or {}).items():
         _apply(schema, written, _Setting(key, value, origin), places)
-    for path, tree, lines in _chain(_named(recipe)) if recipe is not None else []:
+    for path, _, tree, lines in _chain(_named(recipe)) if recipe is not None else []:
         for key, value in _settings(schema, tree, ""):
             _apply(schema, written, _Setting(key, value, f"{path}:{lines[key]}"), places)
     for override in overrides:
@@ -203,9 +203,36 @@ def _named(recipe: str | Path) -> list[Path]:
     return [find_recipe(recipe)]
 
 
-def _chain(named: list[Path]) -> list[tuple[Path, dict[str, Any], dict[str, int]]]:
-    """Read the recipes and their bases, bases first, each once: file, mapping, key lines."""
-    chain: dict[Path, tuple[dict[str, Any], dict[str, int]]] = {}
+def undone_keys(schema: type, recipe: str | Path | None) -> list[str]:
+    """Say what one recipe of `a+b` sets and a later one takes back, a line for each key.
+
+    A recipe takes back what it inherits from bases of its own, and `rl.algorithm` in any way; what
+    else it sets itself is what it is laid upon the others for.
+    """
+    lines: list[str] = []
+    earlier: dict[str, tuple[Any, str]] = {}
+    named = _named(recipe) if recipe is not None else []
+    chain = _chain(named)
+    for part, name in zip(named, str(recipe).split("+"), strict=False):
+        own: dict[str, tuple[Any, bool]] = {}
+        for path, brought_by, tree, _ in chain:
+            for key, value in _settings(schema, tree, "") if brought_by == part else ():
+                own[key] = _typed(kind_at(schema, key, name), value), path != part
+        for key, (value, inherited) in own.items():
+            before, by = earlier.get(key, (value, ""))
+            if before != value and (inherited or key == "rl.algorithm"):
+                line = f"{key} is {value} by {name}, no longer {before} as {by} sets it"
+                lines.append(redacted(line))
+            earlier[key] = value, name
+    return lines
+
+
+def _chain(named: list[Path]) -> list[tuple[Path, Path, dict[str, Any], dict[str, int]]]:
+    """Read the recipes and their bases, bases first, each once.
+
+    Each is its file, the one of `named` that brings it, its mapping and the lines of its keys.
+    """
+    chain: dict[Path, tuple[Path, dict[str, Any], dict[str, int]]] = {}
 
     def add(path: Path, above: tuple[Path, ...]) -> None:
         tree, lines = read_recipe(path)
@@ -216,12 +243,12 @@ def _chain(named: list[Path]) -> list[tuple[Path, dict[str, Any], dict[str, int]
                 raise UserError(f"{path}: base {base!r} closes a loop ({loop}); break it somewhere")
             if found not in chain:
                 add(found, (*above, path))
-        chain[path] = tree, lines
+        chain[path] = (*above, path)[0], tree, lines
 
     for path in named:
         if path not in chain:
             add(path, ())
-    return [(path, tree, lines) for path, (tree, lines) in chain.items()]
+    return [(path, *read) for path, read in chain.items()]
 
 
 def _bases(path: Path, base: Any) -> list[str]:

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from rrgclinical.common import plain_yaml
 from rrgtrain import recipe_files
-from rrgtrain.config import dump_config, load_config
+from rrgtrain.config import dump_config, load_config, undone_keys
 from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import find_recipe, read_recipe, recipe_folder, recipe_names
 from rrgtrain.schema import Recipe
@@ -259,6 +259,21 @@ def test_one_recipe_upon_another(tmp_path: Path) -> None:
     assert load_config(Recipe, f"{two}+{one}", []).rl.steps == 3
     assert load_config(Recipe, "learning+grpo", []).data.phantom.findings == 8
     assert "'nothing' is unknown" in refused("learning+nothing")
+
+
+def test_what_a_later_recipe_takes_back_is_said() -> None:
+    """One line for a key that comes along by a base, and for the algorithm in any way."""
+    undone = undone_keys(Recipe, "paper/dr_grpo_rate+paper/editgrpo_exact")
+    algorithm = (
+        "rl.algorithm is editgrpo by paper/editgrpo_exact, no longer dr_grpo as "
+        "paper/dr_grpo_rate sets it"
+    )
+    assert undone == [algorithm]
+    (own, *_) = undone_keys(Recipe, "grpo+orapo")
+    assert own == "rl.algorithm is orapo by orapo, no longer grpo as grpo sets it", "not by a base"
+    silent = ("paper/editgrpo", "paper/deer+paper/deer_fifth", "paper/orapo+paper/lora_24gb")
+    for recipe in (None, *silent):
+        assert undone_keys(Recipe, recipe) == []
 
 
 def test_circle_of_bases(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import errno
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -20,7 +21,7 @@ from rrgclinical.common.shown import hidden, one_line
 from rrgclinical.common.stop import stopping
 from rrgpolicy.ranks import ranks
 from rrgtrain.commands.command import Command
-from rrgtrain.config import load_config
+from rrgtrain.config import load_config, undone_keys
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
 from rrgtrain.schema import Recipe
@@ -107,6 +108,8 @@ def _advised(command: Command, out: Path) -> Iterator[None]:
 
 def recipe_of(options: argparse.Namespace, remembered: Sequence[str] = KEYS) -> Recipe:
     """Load the recipe with its overrides; `--from` gives `remembered` keys their defaults."""
+    for line in undone_keys(Recipe, options.recipe):
+        warnings.warn(line, stacklevel=2)
     start = getattr(options, "start", None)
     if not start:
         return load_config(Recipe, options.recipe, options.overrides)

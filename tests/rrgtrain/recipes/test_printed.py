@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from rrgtrain.recipe_files import recipe_names
-from tests.rrgtrain.recipes.loaded import loaded
+from rrgtrain.config import undone_keys
+from rrgtrain.schema import Recipe
+from tests.rrgtrain.recipes.loaded import LAYERS, PAPER, loaded
 
 APPENDIX_E, SECTION_4_1, SECTION_IV_B = "appendix E", "section 4.1", "section IV.B"
 
@@ -241,8 +243,7 @@ def test_a_checkpoint_is_chosen_by_what_its_paper_reports(name: str, by: str) ->
 
 def test_no_paper_chooses_by_micro_f1_over_14() -> None:
     """A report that is always normal has 0.62 of it on IU X-Ray, and finds nothing."""
-    names = [None, *(n for n in recipe_names() if n.startswith("paper/"))]
-    assert "micro_f1" not in {loaded(n).eval.best_by for n in names}
+    assert "micro_f1" not in {loaded(n).eval.best_by for n in (None, *LAYERS, *PAPER)}
 
 
 # recipe, samples of its training data, and where they are counted
@@ -265,6 +266,25 @@ def test_as_many_samples_as_the_paper_counts(name: str, samples: int, source: st
     assert (rl.steps - 1) * rl.prompts < samples <= rl.steps * rl.prompts, source
 
 
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_of_data_says_nothing_of_the_method(layer: str) -> None:
+    """What is laid upon any recipe leaves its algorithm, loss, reward and optimiser as they are."""
+    of_data = {"data", "sft.steps", "sft.eval_every", "rl.steps", "rl.eval_every", "eval"}
+    for method in ("paper/dr_grpo_rate", "paper/mrg_r1_sft", "paper/deer", "paper/orapo"):
+        before, after = (flat(asdict(loaded(name))) for name in (method, f"{method}+{layer}"))
+        changed = {key for key in before | after if before.get(key) != after.get(key)}
+        assert changed and all({key, key.split(".")[0]} & of_data for key in changed), changed
+        assert undone_keys(Recipe, f"{method}+{layer}") == []
+
+
+def flat(tree: dict, prefix: str = "") -> dict[str, object]:
+    pairs: dict[str, object] = {}
+    for key, value in tree.items():
+        inner = isinstance(value, dict)
+        pairs |= flat(value, f"{prefix}{key}.") if inner else {f"{prefix}{key}": value}
+    return pairs
+
+
 def test_a_fifth_of_the_data_is_the_same_training_otherwise() -> None:
     whole, fifth = loaded("paper/deer"), loaded("paper/deer+paper/deer_fifth")
     fifth.rl.steps = whole.rl.steps
@@ -273,7 +293,7 @@ def test_a_fifth_of_the_data_is_the_same_training_otherwise() -> None:
 
 def test_an_image_and_a_micro_batch_are_bounded() -> None:
     """A radiograph of MIMIC-CXR at its own size is 9,919 image tokens of 28 x 28 pixels."""
-    for name in (n for n in recipe_names() if n.startswith("paper/")):
+    for name in PAPER:
         recipe = loaded(name)
         pixels = recipe.policy.max_pixels
         assert pixels is not None and pixels // 28**2 <= 512, name

@@ -25,7 +25,7 @@ from rrgtrain.train.rl import train_rl
 from rrgtrain.train.sft import train_sft
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import rl_run, sft_run, studies
-from tests.rrgtrain.recipes.loaded import loaded
+from tests.rrgtrain.recipes.loaded import PAPER, loaded
 
 MICRO = [
     *("rl.steps=1", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=10", "rl.eval_every=1"),
@@ -33,7 +33,6 @@ MICRO = [
     "token_weights.distil_steps=2",
 ]
 DEMO = [name for name in recipe_names() if "/" not in name and name != "out_of_domain"]
-PAPER = [name for name in recipe_names() if name.startswith("paper/")]
 
 
 def micro(name: str, *overrides: str) -> Recipe:

@@ -16,22 +16,21 @@ from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.recipe_files import recipe_names
 from rrgtrain.schema import Recipe
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from tests.rrgpolicy.model.common import REPORTS, tiny_policy
 from tests.rrgtrain.common import ALL_STUDIES, SMALL_POLICY, accumulate, groups_of, recipe
+from tests.rrgtrain.recipes.loaded import PAPER
 from tests.rrgtrain.runs import command
 
 Setting = tuple[str, bool, float, float, tuple[float, float], float]
 
 SAMPLED = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]))
-PAPERS = [name for name in recipe_names() if name.startswith("paper/")]
 
 
 @lru_cache(maxsize=1)
 def papers() -> dict[str, Recipe]:
-    return {name: load_config(Recipe, name, []) for name in PAPERS}
+    return {name: load_config(Recipe, name, []) for name in PAPER}
 
 
 def settings_of(cfg: Recipe) -> list[Setting]:
