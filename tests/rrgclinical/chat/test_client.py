@@ -19,6 +19,7 @@ from rrgclinical.chat import (
     Question,
     json_question,
 )
+from rrgclinical.common.json_reader import DEEPEST
 from rrgtrain.errors import UserError
 from tests.rrgclinical.chat.server import Reply, serving
 
@@ -87,11 +88,12 @@ def test_answers_come_in_order_and_no_more_at_once_than_allowed() -> None:
         Reply(body=b'{"choices": []}'),
         Reply(body=b"[]"),
         Reply(body=b'{"choices": [{"message": {"content": null}}]}'),
-        Reply(body=b"[" * 100_000),
-        Reply(body=b" " * ((1 << 24) + 1)),
+        Reply(body=b"[" * DEEPEST + b"[]" + b"]" * DEEPEST),
+        Reply(body=b" " * 2001),
     ],
 )
-def test_what_passes_is_tried_again(bad: Reply) -> None:
+def test_what_passes_is_tried_again(bad: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rrgclinical.chat.transport._LARGEST", 2000)
     with serving(lambda number, _: bad if number < 2 else Reply()) as server:
         client = chat(server.url)
         assert client.ask(plain()) == ["ok"]

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from rrgclinical.common import json_reader
+from rrgclinical.common.json_reader import DEEPEST
 
 BAD: dict[bytes, str] = {
-    b"[" * 100_000: "nested too deeply",
-    b'{"a": ' * 100_000: "nested too deeply",
+    b"[" * DEEPEST + b"[]" + b"]" * DEEPEST: "nested too deeply",
+    b'{"a": ' * DEEPEST + b"{}" + b"}" * DEEPEST: "nested too deeply",
     b'"\xff"': "byte 1 is not UTF-8",
     '{"a": 1}'.encode("utf-16"): "not UTF-8",
     b"9" * 309: "an integer of 309 digits",

@@ -394,7 +394,7 @@ def test_a_nul_is_refused_with_its_line(tmp_path: Path, name: str) -> None:
         read_predictions(path)
 
 
-@pytest.mark.parametrize("depth", [101, 500, 900, 980, 100_000])
+@pytest.mark.parametrize("depth", [101, 500, 980])
 @pytest.mark.parametrize("part", ["[]", ('{"a":', "}")])
 def test_nesting_that_nothing_can_walk_through_is_one_line(
     tmp_path: Path, depth: int, part: tuple[str, str]

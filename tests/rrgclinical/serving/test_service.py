@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.json_reader import DEEPEST
 from rrgclinical.serving import (
     RewardClient,
     ServiceError,
@@ -88,7 +89,7 @@ def test_what_is_wrong_with_a_request_is_one_line() -> None:
     cases = [
         ("no", "no JSON object"),
         ("[1]", "no JSON object"),
-        ("[" * 100_000, "no JSON object"),
+        ("[" * DEEPEST + "[]" + "]" * DEEPEST, "no JSON object"),
         ({}, "reports is NoneType; wanted {"),
         ({"reports": "a", "references": ["b"]}, "reports is str"),
         ({"reports": ["a"], "references": [None]}, "references[0] is NoneType; wanted a text"),
