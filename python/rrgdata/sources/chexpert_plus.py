@@ -49,6 +49,7 @@ from typing import Any
 from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import files_of, only_file
+from rrgdata.sections import ReportSections
 from rrgdata.sources.annotation import read_split
 from rrgdata.sources.chexpert_labels import STUDY, ImageLabels, read_human
 from rrgdata.sources.source import Published, Source
@@ -97,8 +98,16 @@ class _Rows:
             if not self.cells or (all(texts) and not all(map(self.cells.get, sections))):
                 self.cells, self.image = cells, image
 
-    def context(self, name: str, catalogue: Catalogue) -> str:
-        return str(catalogue.read(self.cells.get(name), name, self.where, context=True))
+    def sections(self, catalogue: Catalogue) -> ReportSections:
+        histories = ("section_clinical_history", "section_history")
+        read = (catalogue.read(self.cells.get(n), n, self.where, context=True) for n in histories)
+        return ReportSections(
+            findings=self.cells.get("section_findings", ""),
+            impression=self.cells.get("section_impression", ""),
+            indication=next(filter(None, read), ""),
+            technique=self.cells.get("section_technique", ""),
+            comparison=self.cells.get("section_comparison", ""),
+        )
 
 
 def load_chexpert_plus(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
@@ -147,26 +156,15 @@ def load_chexpert_plus(root: Path, settings: ReadSettings, catalogue: Catalogue)
             if classes is None:
                 classes = labels.of(rows.name, rows.image, [name for name, _ in rows.images])
             study = Study(
-                id=rows.name.replace("/", "_"),
-                split=rows.split if split is None else split[rows.name],
-                report="",
-                labels=classes,
-                images=tuple(images),
-                indication=rows.context("section_clinical_history", catalogue)
-                or rows.context("section_history", catalogue),
-                technique=rows.context("section_technique", catalogue),
-                comparison=rows.context("section_comparison", catalogue),
+                rows.name.replace("/", "_"),
+                rows.split if split is None else split[rows.name],
+                None,
+                classes,
+                tuple(images),
                 expert=rows.name in human,
                 patient=folder,
             )
-            add_study(
-                study,
-                rows.where,
-                settings,
-                catalogue,
-                findings=rows.cells.get("section_findings", ""),
-                impression=rows.cells.get("section_impression", ""),
-            )
+            add_study(study, rows.sections(catalogue), rows.where, settings, catalogue)
     if differing:
         catalogue.notes.append(
             f"the images of {differing} studies have different reports: the first is taken"
@@ -305,6 +303,7 @@ def _add_test_set(root: Path, settings: ReadSettings, catalogue: Catalogue) -> N
                 expert=True,
                 patient=f"test/{patient}",
             ),
+            None,
             f"groundtruth.csv ({name})",
             settings,
             catalogue,

@@ -104,25 +104,13 @@ def load_mimic_cxr(root: Path, settings: ReadSettings, catalogue: Catalogue) -> 
         if isinstance(text, str):
             catalogue.add_broken(where, text)
             continue
-        parts = ReportSections(*text)
         refs = [ImageRef(*image) for image in exam.files(images, name, suffix)]
         if name in priors:
             earlier = listed[priors[name]].files(images, priors[name], suffix)
             refs += [ImageRef(*image, prior=True) for image in earlier]
-        study = Study(
-            id=name,
-            split=exam.split,
-            report="",
-            labels=labels.get(name),
-            images=tuple(refs),
-            indication=parts.indication,
-            technique=parts.technique,
-            comparison=parts.comparison,
-            expert=name in expert,
-            patient=exam.patient,
-        )
-        findings = parts.findings or (parts.unheaded if settings.sections == "both" else "")
-        add_study(study, where, settings, catalogue, findings=findings, impression=parts.impression)
+        known = {"expert": name in expert, "patient": exam.patient}
+        study = Study(name, exam.split, None, labels.get(name), tuple(refs), **known)
+        add_study(study, ReportSections(*text), where, settings, catalogue)
     if labels:
         unlabelled = sum(name not in labels for name in named)
         if unlabelled:

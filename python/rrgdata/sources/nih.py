@@ -20,7 +20,6 @@ copy nih-chest-xrays/data, images_001/images to images_012/images.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SPLITS, first_of, only_file, read_text
 from rrgdata.sources.source import Published, Source
-from rrgdata.sources.tables import read_csv
+from rrgdata.sources.tables import read_csv, share_of
 from rrgdata.study import ImageRef, Study
 
 NIH_TO_CHEXPERT: dict[str, str | None] = {
@@ -152,7 +151,7 @@ def _official_split(root: Path) -> dict[str, str] | None:
 
 
 def _split(name: str, patient: str, official: dict[str, str] | None) -> str:
-    share = int.from_bytes(hashlib.sha256(patient.strip().encode()).digest()[:4]) / 2**32
+    share = share_of(patient.strip())
     if official is not None:
         if name not in official:
             raise UserError(f"{name!r} is in neither train_val_list.txt nor test_list.txt; add it")

@@ -26,7 +26,6 @@ Reports are parsed without a document type, so that no entity is ever expanded o
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -37,13 +36,15 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.rules import join_lines
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import files_of
+from rrgdata.sections import ReportSections
 from rrgdata.sources.annotation import read_split
 from rrgdata.sources.source import Published, Source
-from rrgdata.sources.tables import add_study, read_csv
+from rrgdata.sources.tables import add_study, read_csv, share_of
 from rrgdata.study import ImageRef, Study
 
 REPORTS = ("ecgen-radiology", "NLMCXR_reports/ecgen-radiology", "NLMCXR_reports")
 IMAGES = ("NLMCXR_png", "NLMCXR_dcm", "images", "images/images_normalized", ".")
+SECTIONS = ("comparison", "indication", "findings", "impression")
 SHARES = (("train", 0.7), ("val", 0.8), ("test", 1.0))
 """Splits without annotation.json, each with the share of the studies up to it."""
 
@@ -105,23 +106,15 @@ def load_open_i(root: Path, settings: ReadSettings, catalogue: Catalogue) -> Non
                 catalogue.add_broken(where, f"has image {absent!r}, not found under {root}")
                 continue
             texts = {e.get("Label"): _text(e) for e in tree.iter("AbstractText")}
+            parts = {name: texts.get(name.upper(), "") for name in SECTIONS}
             study = Study(
-                id=name,
-                split=_share(name) if split is None else split[name],
-                report="",
-                labels=None,
-                images=tuple(image for image in images if image is not None),
-                indication=texts.get("INDICATION", ""),
-                comparison=texts.get("COMPARISON", ""),
+                name,
+                _share(name) if split is None else split[name],
+                None,
+                None,
+                tuple(image for image in images if image is not None),
             )
-            add_study(
-                study,
-                where,
-                settings,
-                catalogue,
-                findings=texts.get("FINDINGS", ""),
-                impression=texts.get("IMPRESSION", ""),
-            )
+            add_study(study, ReportSections(**parts), where, settings, catalogue)
     for name in lacking.values():
         catalogue.leave_out("of annotation.json that have no report here", split=name)
 
@@ -198,8 +191,7 @@ def _views(path: Path, catalogue: Catalogue) -> dict[str, str]:
 
 
 def _share(name: str) -> str:
-    share = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
-    return next(split for split, upto in SHARES if share < upto)
+    return next(split for split, upto in SHARES if share_of(name) < upto)
 
 
 SOURCE = Source(

@@ -27,7 +27,6 @@ or else on the study's.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -43,7 +42,7 @@ from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
 from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file, unlisted
 from rrgdata.sources.source import Source
-from rrgdata.sources.tables import CLASSES, WITHOUT
+from rrgdata.sources.tables import CLASSES, CONTEXT, WITHOUT, share_of
 from rrgdata.study import ImageRef, Study, view_of_name
 
 CONTENTS = (
@@ -220,9 +219,7 @@ class _Reader:
         split = self._split(row, patient or name)
         labels = self._labels(row)
         images = self._images(row) if self.settings.images != "none" else ()
-        indication, technique, comparison = (
-            self._text(row, key) for key in ("indication", "technique", "comparison")
-        )
+        context = [self._text(row, key) for key in CONTEXT]
         report, rule = self._report(row, labels)
         if self.wrong:
             self.catalogue.add_broken(where, first_of(self.wrong))
@@ -231,8 +228,7 @@ class _Reader:
         elif self.settings.images == "frontal" and not images:
             self.catalogue.leave_out("without a frontal image", split=split)
         else:
-            texts = indication, technique, comparison
-            study = Study(name, split, report, labels, images, *texts, patient=patient)
+            study = Study(name, split, report, labels, images, *context, patient=patient)
             self.catalogue.add(study, where)
             if patient:
                 self.splits_of.setdefault(patient, set()).add(split)
@@ -243,9 +239,8 @@ class _Reader:
 
     def _optional(self, row: Row, content: str) -> Any:
         """Return a cell that may be empty, "" for a marker of nothing."""
-        context = content in ("indication", "technique", "comparison")
         value = self._cell(row, content)
-        return self.catalogue.read(value, content, self.where, context=context)
+        return self.catalogue.read(value, content, self.where, context=content in CONTEXT)
 
     def _unlisted(self, value: Any, content: str) -> Any:
         try:
@@ -285,7 +280,7 @@ class _Reader:
 
     def _split(self, row: Row, by: str) -> str:
         if "split" not in self.columns:
-            share = int.from_bytes(hashlib.sha256(by.encode()).digest()[:4]) / 2**32
+            share = share_of(by)
             return "val" if share < 0.1 else ("test" if share < 0.2 else "train")
         name = self._text(row, "split")
         if name.lower() not in SPLIT_NAMES:

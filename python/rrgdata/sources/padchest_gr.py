@@ -34,6 +34,7 @@ from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits, whole_numb
 from rrgclinical.rules import join_lines
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import only_file, parse_json, read_text
+from rrgdata.sections import ReportSections
 from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import add_study, read_csv
 from rrgdata.study import ImageRef, Study
@@ -89,8 +90,8 @@ def load_padchest_gr(root: Path, settings: ReadSettings, catalogue: Catalogue) -
             elif prior and settings.prior == "last":
                 refs += [ImageRef(files[prior], "", prior=True)] if prior in files else []
                 unread += prior not in files
-            study = Study(str(study_id), SPLIT_OF[split], "", None, tuple(refs))
-            add_study(study, where, settings, catalogue, findings=text)
+            study = Study(str(study_id), SPLIT_OF[split], None, None, tuple(refs))
+            add_study(study, ReportSections(findings=text), where, settings, catalogue)
     catalogue.note_passed_over(passed_over)
     if unread and settings.images == "all":
         catalogue.notes.append(

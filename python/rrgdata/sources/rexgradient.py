@@ -26,6 +26,7 @@ from typing import Any
 from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import parse_json, read_text
+from rrgdata.sections import ReportSections
 from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import add_study
 from rrgdata.study import ImageRef, Study, view_of_name
@@ -35,9 +36,9 @@ FILES = {
     "val": "valid_metadata_view_position.json",
     "test": "test_metadata_view_position.json",
 }
-CONTEXT = ("Indication", "Comparison")
+SECTIONS = ("Indication", "Comparison", "Findings", "Impression")
 PATIENT = "PatientID"
-KEYS = frozenset(("ImagePath", "ImageViewPosition", PATIENT, *CONTEXT, "Findings", "Impression"))
+KEYS = frozenset(("ImagePath", "ImageViewPosition", PATIENT, *SECTIONS))
 UNPACK = "unpack the parts there (cat deid_png.part* | tar --zstd -x), or set data.images=none"
 
 
@@ -73,27 +74,9 @@ def load_rexgradient(root: Path, settings: ReadSettings, catalogue: Catalogue) -
             if settings.images != "none" and any(r.path.parts[depth] not in patients for r in refs):
                 absent[split] += 1
                 continue
-            texts = {
-                key: str(catalogue.read(entry.get(key), key.lower(), where, context=key in CONTEXT))
-                for key in (*CONTEXT, "Findings", "Impression")
-            }
-            add_study(
-                Study(
-                    id=name,
-                    split=split,
-                    report="",
-                    labels=None,
-                    images=refs,
-                    indication=texts["Indication"],
-                    comparison=texts["Comparison"],
-                    patient=str(entry.get(PATIENT) or ""),
-                ),
-                where,
-                settings,
-                catalogue,
-                findings=texts["Findings"],
-                impression=texts["Impression"],
-            )
+            parts = ReportSections(**{key.lower(): entry.get(key) for key in SECTIONS})
+            study = Study(name, split, None, None, refs, patient=str(entry.get(PATIENT) or ""))
+            add_study(study, parts, where, settings, catalogue)
     if absent.total() == total:
         raise UserError(f"{root / 'deid_png'} has a folder for none of the patients; {UNPACK}")
     for split, count in absent.items():

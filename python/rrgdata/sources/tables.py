@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ from rrgdata.study import ImageRef, Study
 
 LONGEST_ROW = 2 * LONGEST_CELL
 
+CONTEXT = ("indication", "technique", "comparison")
 CLASSES = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
 """Class ids by a cell of CheXpert's CSV."""
 WITHOUT = {
@@ -138,32 +140,37 @@ def read_csv(
         raise UserError(f"{path}: no rows beneath the header; download it again")
 
 
+def share_of(name: str) -> float:
+    """Return a number in [0, 1) that depends on the name alone, to part what has no split."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
+
+
 def add_study(
     study: Study,
+    parts: ReportSections | None,
     where: str,
     settings: ReadSettings,
     catalogue: Catalogue,
-    *,
-    findings: str = "",
-    impression: str = "",
 ) -> None:
     """Add a study with its wanted sections and views, or count its exclusion.
 
+    parts: what its report says; None for a study that has labels alone. A section that says that
+        nothing is there is empty, and counted.
+
     `study.images` are all its images. "frontal" keeps the frontal ones, so that a study whose
-    views are not known is left out; "none" drops them. A study that has labels alone is given with
-    `report` None and no sections, any other with "". A section that says that nothing is there is
-    empty, and counted.
+    views are not known is left out; "none" drops them.
     """
-    if settings.sections in ("findings", "both"):
-        findings = catalogue.read(findings, "findings", where)
-    if settings.sections in ("impression", "both"):
-        impression = catalogue.read(impression, "impression", where)
-    report = ReportSections(findings, impression).report(settings.sections)
+    texts = {"findings": "", "impression": "", "unheaded": ""}
+    for name in (*texts, *CONTEXT):
+        if name in CONTEXT or settings.sections in (name, "both"):
+            text = getattr(parts, name, "")
+            texts[name] = str(catalogue.read(text, name, where, context=name in CONTEXT))
+    report = ReportSections(**texts).report(settings.sections)
     images = study.images if settings.images != "none" else ()
     if settings.images == "frontal":
         images = tuple(image for image in images if image.view == "frontal")
     split, current = study.split, [image for image in images if not image.prior]
-    if study.report is not None and not report:
+    if parts is not None and not report:
         catalogue.leave_out(WITHOUT[settings.sections], split=split)
     elif not is_text(report):
         catalogue.add_broken(where, "has a report that is not Unicode; download the file again")
@@ -171,7 +178,8 @@ def add_study(
         kind = "a frontal" if settings.images == "frontal" else "an"
         catalogue.leave_out(f"without {kind} image", split=split)
     elif not _any_broken(images, where, catalogue):
-        catalogue.add(replace(study, report=report or None, images=images), where)
+        context = {name: texts[name] for name in CONTEXT}
+        catalogue.add(replace(study, report=report or None, images=images, **context), where)
 
 
 def _any_broken(images: tuple[ImageRef, ...], where: str, catalogue: Catalogue) -> bool:
