@@ -105,8 +105,8 @@ class Catalogue:
                 self.add_broken(where, fault)
                 return
             study = replace(study, report=None)
-        if lost_digits(study.id):
-            self.add_broken(where, f"has the id {study.id}; {LOST_DIGITS}")
+        if lost := next(filter(lost_digits, (study.id, study.patient)), None):
+            self.add_broken(where, f"has the id {lost}; {LOST_DIGITS}")
             return
         first = self._places.setdefault(study.id, where)
         if first != where:

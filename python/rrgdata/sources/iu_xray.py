@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import (
     SPLITS,
@@ -31,10 +30,10 @@ from rrgdata.problems import (
 )
 from rrgdata.sources.annotation import is_outside, names_subjects, read_annotation
 from rrgdata.sources.source import Published, Source
+from rrgdata.sources.tables import CONTEXT, listed_classes
 from rrgdata.study import ImageRef, Study
 
 VIEWS = ("frontal", "lateral", "prior frontal", "prior lateral")
-SECTIONS = ("indication", "technique", "comparison")
 
 
 def load_iu_xray(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
@@ -44,7 +43,23 @@ def load_iu_xray(root: Path, settings: ReadSettings, catalogue: Catalogue) -> No
     labels outside 0..3, and, unless `settings.images` is "none", images that are missing, empty or
     outside the root. UserError: files that are not UTF-8 or not JSON, and unknown splits.
     """
-    path, annotation = read_annotation(root, "IU X-Ray")
+    read_entries(root, settings, catalogue, "IU X-Ray", ("images",))
+
+
+def read_entries(
+    root: Path,
+    settings: ReadSettings,
+    catalogue: Catalogue,
+    layout: str,
+    folders: tuple[str, ...],
+    *,
+    one_image: bool = False,
+) -> None:
+    """Read the entries of R2Gen's annotation, whose images are in the first folder that is there.
+
+    one_image: an entry has one, and does not say which view it shows.
+    """
+    path, annotation = read_annotation(root, layout)
     problems = []
     for split, entries in annotation.items():
         if split not in SPLITS:
@@ -53,12 +68,12 @@ def load_iu_xray(root: Path, settings: ReadSettings, catalogue: Catalogue) -> No
             problems.append(f"split {split!r} holds {kind_of(entries)}; wanted a list of studies")
     check_file(path, problems)
     sections = _sections(root / "sections.jsonl")
-    base = root / "images" if (root / "images").is_dir() else root
+    base = next((root / name for name in folders if (root / name).is_dir()), root)
     for split, entries in annotation.items():
         catalogue.studies[split] = []
         for index, entry in enumerate(entries):
             where = f"{path.name}: {split}[{index}]"
-            _Entry(where, base, settings.images, sections, catalogue).read(split, entry)
+            _Entry(where, base, settings.images, sections, catalogue, one_image).read(split, entry)
 
 
 @dataclass
@@ -70,6 +85,7 @@ class _Entry:
     images: str
     sections: dict[str, dict[str, str]]
     catalogue: Catalogue
+    one_image: bool
     wrong: list[str] = field(default_factory=list)
 
     def read(self, split: str, entry: Any) -> None:
@@ -91,21 +107,13 @@ class _Entry:
             return None
         name = self._id(entry["id"])
         report = self._report(entry["report"])
-        labels = self._labels(entry["labels"]) if entry.get("labels") is not None else None
+        labels = listed_classes(entry.get("labels"), self.wrong)
         refs = () if self.images == "none" else self._images(entry)
         context = self._context(entry, name)
         if self.wrong:
             return None
-        return Study(
-            name,
-            split,
-            report,
-            labels,
-            refs,
-            indication=context["indication"],
-            technique=context["technique"],
-            comparison=context["comparison"],
-        )
+        patient = str(entry.get("subject_id") or "")
+        return Study(name, split, report, labels, refs, **context, patient=patient)
 
     def _id(self, value: Any) -> str:
         name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -123,38 +131,29 @@ class _Entry:
             self.wrong.append(f"has an empty report; write one or drop the study: it is {value!r}")
         return str(value)
 
-    def _labels(self, value: Any) -> tuple[int, ...] | None:
-        if not isinstance(value, list) or len(value) != len(OBSERVATIONS):
-            size = f"{len(value)} of them" if isinstance(value, list) else kind_of(value)
-            self.wrong.append(f"has labels as {size}; wanted {len(OBSERVATIONS)} class ids")
-            return None
-        for name, label in zip(OBSERVATIONS, value, strict=True):
-            if type(label) is not int or not 0 <= label <= 3:
-                self.wrong.append(
-                    f"has label {label!r} for {name}; wanted 0 blank, 1 positive, "
-                    "2 negative or 3 uncertain"
-                )
-                return None
-        return tuple(value)
-
     def _images(self, entry: dict[str, Any]) -> tuple[ImageRef, ...]:
         paths = entry["image_path"]
-        if not isinstance(paths, list) or not paths or not all(is_text(p) and p for p in paths):
-            self.wrong.append(f"has image_path {paths!r}; wanted a list of paths")
+        good = isinstance(paths, list) and paths and all(is_text(p) and p for p in paths)
+        if not good or (self.one_image and len(paths) > 1):
+            size = "one path" if self.one_image else "paths"
+            self.wrong.append(f"has image_path {paths!r}; wanted a list of {size}")
             return ()
         views = entry.get("views", ["frontal", *["lateral"] * (len(paths) - 1)])
+        if self.one_image:
+            views = [""]
         if not isinstance(views, list) or len(views) != len(paths):
             self.wrong.append(f"has views {views!r} for {len(paths)} images; wanted one for each")
             return ()
         refs = []
         for path, view in zip(paths, views, strict=True):
-            if view not in VIEWS:
+            if view not in VIEWS and not self.one_image:
                 self.wrong.append(f"has view {view!r}; wanted one of {', '.join(VIEWS)}")
-            elif self.images == "all" or view == "frontal":
+            elif self.images == "all" or view in ("frontal", ""):
                 full = self._image(path)
                 if full is not None:
-                    refs.append(ImageRef(full, view.split()[-1], view.startswith("prior ")))
-        if self.images == "frontal" and "frontal" not in views:
+                    earlier = view.startswith("prior ")
+                    refs.append(ImageRef(full, view.removeprefix("prior "), earlier))
+        if self.images == "frontal" and not {"frontal", ""} & set(views):
             self.wrong.append(f"has no frontal image among {views}; read all views")
         return tuple(refs)
 
@@ -175,7 +174,7 @@ class _Entry:
     def _context(self, entry: dict[str, Any], name: str) -> dict[str, str]:
         sections = self.sections.get(name.split("_")[0], {})
         out = {}
-        for key in SECTIONS:
+        for key in CONTEXT:
             value = entry.get(key)
             value = sections.get(key) if value is None else value
             value = self.catalogue.read(value, key, self.where, context=True)

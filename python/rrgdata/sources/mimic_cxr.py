@@ -108,8 +108,15 @@ def load_mimic_cxr(root: Path, settings: ReadSettings, catalogue: Catalogue) -> 
         if name in priors:
             earlier = listed[priors[name]].files(images, priors[name], suffix)
             refs += [ImageRef(*image, prior=True) for image in earlier]
-        known = {"expert": name in expert, "patient": exam.patient}
-        study = Study(name, exam.split, None, labels.get(name), tuple(refs), **known)
+        study = Study(
+            name,
+            exam.split,
+            None,
+            labels.get(name),
+            tuple(refs),
+            expert=name in expert,
+            patient=exam.patient,
+        )
         add_study(study, ReportSections(*text), where, settings, catalogue)
     if labels:
         unlabelled = sum(name not in labels for name in named)

@@ -42,7 +42,7 @@ from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
 from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file, unlisted
 from rrgdata.sources.source import Source
-from rrgdata.sources.tables import CLASSES, CONTEXT, WITHOUT, share_of
+from rrgdata.sources.tables import CLASSES, CONTEXT, WITHOUT, listed_classes, share_of
 from rrgdata.study import ImageRef, Study, view_of_name
 
 CONTENTS = (
@@ -316,17 +316,7 @@ class _Reader:
             ids = tuple(CLASSES[cell.strip()] for cell in cells)
             return ids if any(ids) else None
         value = self._optional(row, "labels")
-        if value == "":
-            return None
-        value = self._unlisted(value, "labels")
-        good = isinstance(value, list) and len(value) == len(OBSERVATIONS)
-        if not good or any(type(label) is not int or not 0 <= label <= 3 for label in value):
-            self.wrong.append(
-                f"has labels {self._cell(row, 'labels')!r}; wanted a JSON list of "
-                f"{len(OBSERVATIONS)} class ids: 0 blank, 1 positive, 2 negative, 3 uncertain"
-            )
-            return None
-        return tuple(value)
+        return listed_classes(self._unlisted(value, "labels") or None, self.wrong)
 
     def _images(self, row: Row) -> tuple[ImageRef, ...]:
         paths = self._list(row, "images")

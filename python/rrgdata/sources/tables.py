@@ -24,8 +24,9 @@ from rrgclinical.common.spreadsheets import (
     header_names,
     long_cells,
 )
+from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.problems import is_text, names_of
+from rrgdata.problems import is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
 from rrgdata.study import ImageRef, Study
 
@@ -143,6 +144,24 @@ def read_csv(
 def share_of(name: str) -> float:
     """Return a number in [0, 1) that depends on the name alone, to part what has no split."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
+
+
+def listed_classes(value: Any, wrong: list[str]) -> tuple[int, ...] | None:
+    """Read a list of 14 class ids; None for none, and where a fault is added to `wrong`."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != len(OBSERVATIONS):
+        size = f"{len(value)} of them" if isinstance(value, list) else kind_of(value)
+        wrong.append(f"has labels as {size}; wanted a list of {len(OBSERVATIONS)} class ids")
+        return None
+    for name, label in zip(OBSERVATIONS, value, strict=True):
+        if type(label) is not int or not 0 <= label <= 3:
+            wrong.append(
+                f"has label {label!r} for {name}; wanted 0 blank, 1 positive, 2 negative or 3 "
+                "uncertain"
+            )
+            return None
+    return tuple(value)
 
 
 def add_study(

@@ -336,9 +336,9 @@ def test_rows_without_ids_are_named_by_their_number(tmp_path: Path) -> None:
         ({"view": "oblique"}, "has view 'oblique'; wanted frontal, PA, AP"),
         ({"view": "['PA', 'fontal']"}, "has view 'fontal'; wanted"),
         ({"view": "PA|PA"}, "has 2 views for 1 images"),
-        ({"labels": "[1, 2]"}, "wanted a JSON list of 14 class ids"),
-        ({"labels": "1"}, "wanted a JSON list of 14 class ids"),
-        ({"labels": json.dumps([4] * 14)}, "wanted a JSON list of 14 class ids"),
+        ({"labels": "[1, 2]"}, "has labels as 2 of them; wanted a list of 14 class ids"),
+        ({"labels": "1"}, "has labels as a string; wanted a list of 14 class ids"),
+        ({"labels": json.dumps([4] * 14)}, "has label 4 for Enlarged Cardiomediastinum; wanted 0"),
     ],
 )
 def test_broken_rows(tmp_path: Path, changes: dict[str, str], told: str) -> None:

@@ -78,12 +78,12 @@ def test_reports_alone_need_no_image(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "part"),
     [
-        ([], "no object"),
+        ([], "is a list; wanted an object"),
         (entry(id=None), "has id None"),
         (entry(id=" "), "has id ' '"),
-        (entry(report=None), "no text as report"),
+        (entry(report=None), "null as report; wanted text"),
         (entry(report=" \n"), "empty report"),
-        (entry(report="\ud800"), "no text as report"),
+        (entry(report="\ud800"), "not Unicode as report"),
         (entry(image_path=[]), "a list of one path"),
         (entry(image_path=["a.jpg", "b.jpg"]), "a list of one path"),
         (entry(image_path="a.jpg"), "a list of one path"),
@@ -96,7 +96,7 @@ def test_reports_alone_need_no_image(tmp_path):
 def test_a_broken_entry_is_named(tmp_path, wrong, part):
     catalogue = catalogue_of(SOURCE, write(tmp_path, {"train": [entry("174413ec"), wrong]}))
     (only,) = catalogue.broken
-    assert only.where.startswith("annotation.json train[1]") and part in only.why
+    assert only.where.startswith("annotation.json: train[1]") and part in only.why
     assert [s.id for s in catalogue.studies["train"]] == ["174413ec"]
 
 
@@ -105,8 +105,8 @@ def test_a_broken_entry_is_named(tmp_path, wrong, part):
     [
         ("[]", "wanted an object with the splits"),
         ("{", "not JSON"),
-        ('{"trian": []}', "'trian' is no split"),
-        ('{"train": {}}', "'train' is no split"),
+        ('{"trian": []}', "split 'trian' is unknown"),
+        ('{"train": {}}', "split 'train' holds an object"),
     ],
 )
 def test_an_unreadable_annotation_is_one_line(tmp_path, text, part):
