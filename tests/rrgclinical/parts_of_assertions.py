@@ -119,10 +119,7 @@ KINDS: dict[str, tuple[ClassId, tuple[str, ...]]] = {
             "there is <little> {}.",
         ),
     ),
-    "signs": (
-        POSITIVE,
-        ("signs of {}.", "signs of {} are seen.", "normal heart. Signs of {}."),
-    ),
+    "signs": (POSITIVE, ("signs of {}.", "signs of {} are seen.", "normal heart. Signs of {}.")),
     "no signs": (NEGATIVE, ("no signs of {}.", "there are no signs of {}.", "no sign of {}.")),
     "unknown": (
         UNCERTAIN,

@@ -93,15 +93,12 @@ def ways() -> dict[str, Write]:
             found[f"wrapped at {width}, {case}"] = wrapped(width, "\n", case)
         found[f"glued, {case}"] = glued(case)
         found[f"case, {case}"] = case
-    for end in ENDS:
+    for end in ENDS + ESCAPED:
         found[f"wrapped by {end!r}"] = wrapped(70, end, str.upper)
         found[f"a line each by {end!r}"] = a_line_each("", str, end=end)
     for number, bullet in enumerate(BULLETS):
         case = CASES[number % 3]
         found[f"bullet {bullet!r}"] = a_line_each(bullet, case, stops=False)
-    for end in ESCAPED:
-        found[f"wrapped by {end!r}"] = wrapped(70, end, str.upper)
-        found[f"a line each by {end!r}"] = a_line_each("", str, end=end)
     for end in PAIRS:
         found[f"wrapped by {end!r}"] = wrapped(60, end, str.upper)
     for blank in ("&nbsp;", "&#160;", r"\t", "&#32;", "&ensp;", "&thinsp;", "&emsp;", "&#x2009;"):
@@ -192,9 +189,6 @@ SMALL = [
     ("No effusion.\u200bSmall pneumothorax", "Pneumothorax", "p"),
     ("Small pneumo\u00adthorax.", "Pneumothorax", "p"),
     ("No effusion</p><p>Small pneumothorax", "Pneumothorax", "p"),
-    (r"No effusion\nSmall pneumothorax", "Pneumothorax", "p"),
-    (r"No effusion.\r\nSmall\r\npneumothorax", "Pneumothorax", "p"),
-    ("No effusion&lt;br /&gt;Small pneumothorax", "Pneumothorax", "p"),
     ("No&nbsp;effusion or&#160;pneumothorax", "Pneumothorax", "n"),
     ("The patient&apos;s pneumothorax &amp; effusion persist", "Pneumothorax", "p"),
     ("No e\ufb00usion. Pneumonia is unlikely; lungs are in\ufb02ated.", "Pleural Effusion", "n"),
@@ -217,11 +211,7 @@ SMALL += [
     ("No effusion&#44; pneumothorax&#x2c; or edema&#46; Small nodule&#x2E;", "Edema", "n"),
     ("Nodule of 1&#46;5&#32;cm; no ef&#102;usion.", "Pleural Effusion", "n"),
     ("The patient&#039;s pneumothorax&ensp;persists.", "Pneumothorax", "p"),
-    (
-        "No_x000D_\npneumothorax or_x000D_\neffusion_x000D_\n_x000D_\nSmall nodule",
-        "Lung Lesion",
-        "p",
-    ),
+    ("No_x000D_\nmass or_x000D_\neffusion_x000D_\n_x000D_\nSmall nodule", "Lung Lesion", "p"),
 ]
 IDS = {"blank": 0, "p": ClassId.POSITIVE, "n": ClassId.NEGATIVE, "u": ClassId.UNCERTAIN}
 
@@ -259,7 +249,7 @@ TWICE += [
     "</p><p>",
     "</p>\n",
     "\n<li>",
-    "</div>\r\n<div class='x'>",
+    "</div>\n<p id='x'>",
 ]
 
 
@@ -294,27 +284,8 @@ def test_what_is_not_seen_parts_no_word(first: str, second: str) -> None:
     assert labels[:, place].tolist() == [IDS["p"], IDS["n"]]
 
 
-PIECES = [
-    "<br>",
-    "\n",
-    "\f",
-    "&#13;",
-    "&#46;",
-    "&#x31;",
-    "&#999;",
-    "_x000D_",
-    "<b>",
-    "&lt;p&gt;",
-    "&amp;",
-    "&#39;",
-    r"\r\n",
-    r"\t",
-    "\r\n",
-    "\u3002",
-    "\xad",
-    "a",
-    " ",
-]
+PIECES = ["<br>", "\n", "\f", "&#13;", "&#46;", "&#x31;", "&#999;", "_x000D_", "<b>", "&lt;p&gt;"]
+PIECES += ["&amp;", "&#39;", r"\r\n", r"\t", "\r\n", "\u3002", "\xad", "a", " "]
 
 
 def test_prose_is_no_tag_and_or_is_no_escape() -> None:

@@ -5,7 +5,7 @@ In the notation of `PhraseTable`; see `lung_findings`.
 
 from __future__ import annotations
 
-from rrgclinical.rules.concept import LUNG, PLAIN, Concept, finding
+from rrgclinical.rules.concept import LUNG, Concept, finding
 
 ACUTE_FINDINGS: tuple[Concept, ...] = (
     finding(
@@ -29,14 +29,13 @@ ACUTE_FINDINGS: tuple[Concept, ...] = (
         "airspace",
         LUNG,
         phrases="""
-            hemorrhage, haemorrhage, lung|pulmonary|alveolar|parenchymal hemorrhage|haemorrhage,
-            alveolar|pulmonary bleeding, hemorrhagic|haemorrhagic contusion
+            hemorrhage, lung|pulmonary|alveolar|parenchymal hemorrhage, hemorrhagic contusion,
+            alveolar|pulmonary bleeding
         """,
     ),
     finding(
         "acute respiratory distress syndrome",
         "airspace",
-        PLAIN,
         disease=True,
         phrases="""
             ards, acute|adult respiratory distress syndrome, respiratory distress syndrome,
@@ -47,7 +46,6 @@ ACUTE_FINDINGS: tuple[Concept, ...] = (
     finding(
         "pulmonary embolism",
         "pulmonary artery",
-        PLAIN,
         disease=True,
         phrases="""
             embolism, embolus, emboli, pulmonary|septic|thrombo|lung embolism|embolus|emboli,

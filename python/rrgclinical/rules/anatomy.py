@@ -131,9 +131,7 @@ SUBJECTS: tuple[Subject, ...] = (
         """,
     ),
     _subject(
-        "soft tissue",
-        {"normal": "-soft tissue abnormality"},
-        "soft tissue, soft tissue structure",
+        "soft tissue", {"normal": "-soft tissue abnormality"}, "soft tissue, soft tissue structure"
     ),
     _subject(
         "lymph node",
@@ -170,11 +168,7 @@ SUBJECTS: tuple[Subject, ...] = (
         },
         "diaphragm, hemidiaphragm, diaphragmatic contour",
     ),
-    _subject(
-        "trachea",
-        {"normal": "-tracheal deviation"},
-        "trachea, tracheal",
-    ),
+    _subject("trachea", {"normal": "-tracheal deviation"}, "trachea, tracheal"),
     _subject(
         "lung",
         {"normal": "-acute cardiopulmonary abnormality"},

@@ -5,13 +5,12 @@ In the notation of `PhraseTable`; see `lung_findings` for what the observations 
 
 from __future__ import annotations
 
-from rrgclinical.rules.concept import PLAIN, SIDED, Concept, finding
+from rrgclinical.rules.concept import SIDED, Concept, finding
 
 CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "enlarged cardiomediastinum",
         "mediastinum",
-        PLAIN,
         states="Enlarged Cardiomediastinum",
         phrases="""
             mediastinal widening, widened mediastinum, wide mediastinum, mediastinal enlargement,
@@ -23,7 +22,6 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "cardiomegaly",
         "heart",
-        PLAIN,
         states="Cardiomegaly",
         phrases="""
             cardiomegaly, cardiac enlargement, heart enlargement, cardiac dilation|dilatation,
@@ -89,23 +87,16 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "scoliosis",
         "spine",
-        PLAIN,
         phrases="""
             scoliosis, dextroscoliosis, levoscoliosis, scoliotic curvature, rotoscoliosis,
             s shaped curvature, dextrocurvature, levocurvature, dextro|levo curvature,
             dextroconvex|levoconvex|thoracolumbar curvature
         """,
     ),
-    finding(
-        "kyphosis",
-        "spine",
-        PLAIN,
-        phrases="kyphosis, kyphotic curvature?, exaggerated kyphosis",
-    ),
+    finding("kyphosis", "spine", phrases="kyphosis, kyphotic curvature?, exaggerated kyphosis"),
     finding(
         "osteopenia",
         "osteopenia",
-        PLAIN,
         phrases="""
             osteopenia, osteoporosis, osteopenic, demineralization, bony demineralization,
             demineralized, osteoporotic
@@ -114,7 +105,6 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "tortuous aorta",
         "aorta",
-        PLAIN,
         phrases="""
             tortuosity, ectasia, aortic? tortuosity|ectasia|unfolding|uncoiling,
             tortuous|ectatic|unfolded|uncoiled|dilated thoracic|descending|ascending? aorta,
@@ -126,7 +116,6 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "aortic aneurysm",
         "aorta",
-        PLAIN,
         phrases="""
             aneurysm, aortic|thoracic|arch|descending|ascending? aortic? aneurysm, aneurysmal,
             aneurysmal dilation|dilatation|enlargement, pseudoaneurysm
@@ -135,7 +124,6 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "aortic dissection",
         "aorta",
-        PLAIN,
         disease=True,
         phrases="""
             dissection, aortic dissection, dissecting aorta|aneurysm, dissected aorta,
@@ -145,7 +133,6 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "aortic calcification",
         "aorta",
-        PLAIN,
         phrases="""
             aortic|arch|atherosclerotic|vascular|arterial|knob|coronary calcification,
             aortic|vascular|arterial|coronary atherosclerosis,
@@ -176,7 +163,6 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "pulmonary hypertension",
         "pulmonary artery",
-        PLAIN,
         disease=True,
         phrases="""
             pulmonary arterial|artery? hypertension,
@@ -184,12 +170,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             prominence|enlargement of the? main|central? pulmonary artery
         """,
     ),
-    finding(
-        "hiatal hernia",
-        "hernia",
-        PLAIN,
-        phrases="hiatal hernia, hiatus hernia, hernia",
-    ),
+    finding("hiatal hernia", "hernia", phrases="hiatal hernia, hiatus hernia, hernia"),
     finding(
         "elevated diaphragm",
         "diaphragm",
@@ -213,23 +194,16 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "free air",
         "free air",
-        PLAIN,
         phrases="""
             free air, free intraperitoneal air, free subdiaphragmatic air, pneumoperitoneum,
             intraperitoneal air, subdiaphragmatic air, pneumomediastinum,
             subcutaneous emphysema|air
         """,
     ),
-    finding(
-        "pericardial effusion",
-        "pericardium",
-        PLAIN,
-        phrases="pericardial effusion|fluid",
-    ),
+    finding("pericardial effusion", "pericardium", phrases="pericardial effusion|fluid"),
     finding(
         "tracheal deviation",
         "trachea",
-        PLAIN,
         phrases="""
             tracheal deviation|shift|narrowing, deviated trachea, deviation of the? trachea
         """,
@@ -237,7 +211,6 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "endotracheal tube",
         "device",
-        PLAIN,
         states="Support Devices",
         phrases="""
             endotracheal|et|tracheostomy tube, ett, trach, tracheostomy, endotracheal tube tip
@@ -246,7 +219,6 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "enteric tube",
         "device",
-        PLAIN,
         states="Support Devices",
         phrases="""
             ngt, ogt, dht,
@@ -340,15 +312,9 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "chest wall deformity",
         "chest wall",
-        PLAIN,
         phrases="pectus, pectus excavatum|carinatum|deformity, chest wall deformity",
     ),
-    finding(
-        "azygos lobe",
-        "azygos lobe",
-        PLAIN,
-        phrases="azygos lobe|fissure, azygous lobe|fissure",
-    ),
+    finding("azygos lobe", "azygos lobe", phrases="azygos lobe|fissure, azygous lobe|fissure"),
     finding(
         "soft tissue abnormality",
         "soft tissue",
@@ -358,7 +324,6 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "acute cardiopulmonary abnormality",
         "chest",
-        PLAIN,
         phrases="""
             acute|active cardiopulmonary|cardiac|pulmonary disease|abnormality,
             acute|active intrathoracic|chest|thoracic disease|abnormality,

@@ -38,7 +38,7 @@ class Concept:
 def finding(
     name: str,
     family: str,
-    layout: str,
+    layout: str = PLAIN,
     *,
     phrases: str,
     states: str | None = None,

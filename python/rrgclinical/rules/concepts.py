@@ -25,12 +25,7 @@ STRUCTURES: tuple[Concept, ...] = tuple(
     )
 )
 
-CONCEPTS: tuple[Concept, ...] = (
-    *LUNG_FINDINGS,
-    *ACUTE_FINDINGS,
-    *CHEST_FINDINGS,
-    *STRUCTURES,
-)
+CONCEPTS: tuple[Concept, ...] = (*LUNG_FINDINGS, *ACUTE_FINDINGS, *CHEST_FINDINGS, *STRUCTURES)
 CONCEPT_ID: dict[str, int] = {concept.name: index for index, concept in enumerate(CONCEPTS)}
 
 __all__ = ["CONCEPTS", "CONCEPT_ID", "LUNG", "PLAIN", "SIDED", "STRUCTURES", "Concept"]

@@ -9,15 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from rrgclinical.rules.advice import ADVICE, AIM, EXAMINE, PURPOSE, SOUGHT
-from rrgclinical.rules.denials import (
-    AFFIRM,
-    ALONE,
-    CHANGE,
-    EXCEPT,
-    LACK,
-    NOT_UNLIKELY,
-    UNSETTLED,
-)
+from rrgclinical.rules.denials import AFFIRM, ALONE, CHANGE, EXCEPT, LACK, NOT_UNLIKELY, UNSETTLED
 from rrgclinical.rules.idle import IDLE
 from rrgclinical.rules.parts import (
     ADVERB,

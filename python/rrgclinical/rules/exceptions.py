@@ -8,22 +8,9 @@ from collections.abc import Sequence
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
+from rrgclinical.rules.lookaround import ATTRIBUTES, ENDS
 
-_ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
 _DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END})
-_ENDS = frozenset(
-    {
-        Cue.END,
-        Cue.COMMA,
-        Cue.BREAK,
-        Cue.DASH,
-        Cue.COLON,
-        Cue.AND,
-        Cue.RESET,
-        Cue.WHICH,
-        Cue.SUBORDINATE,
-    }
-)
 _TOLD = frozenset({Cue.ASSERT, Cue.PREPOSITION, Cue.PRONOUN, Cue.SUBJECT, Cue.VERB, Cue.FINITE})
 # An amount, and words that name nothing; another word may be another finding's.
 _AMOUNTS = (
@@ -56,9 +43,9 @@ def read_exception(events: Sequence[Event], index: int, sentence: str) -> int:
             return ClassId.BLANK
         told |= not amounts.isdisjoint(words)
         cues = event.cues
-        if cues & _ENDS:
+        if cues & ENDS:
             break
-        if cues & _ATTRIBUTES or Cue.PRONOUN in cues:
+        if cues & ATTRIBUTES or Cue.PRONOUN in cues:
             told = True
         elif cues & _DOUBTS:
             doubtful = True

@@ -15,11 +15,7 @@ from rrgclinical.rules.parts import ALIASES
 from rrgclinical.rules.spelling import Spelling, plain_spelling
 from rrgclinical.rules.trie import PhraseTable, expand, phrases_of
 
-VALUES: dict[Cue, tuple[str, ...]] = {
-    Cue.SIDE: SIDES,
-    Cue.ZONE: ZONES,
-    Cue.SEVERITY: SEVERITIES,
-}
+VALUES: dict[Cue, tuple[str, ...]] = {Cue.SIDE: SIDES, Cue.ZONE: ZONES, Cue.SEVERITY: SEVERITIES}
 
 _CACHE_WORDS = 1 << 16
 

@@ -13,7 +13,7 @@ from collections import Counter
 
 _WORD = re.compile(r"[^\W_]+")
 _LAST = re.compile(r"[^\W_]+$")
-_LAST_TWO = re.compile(r"(?:(?P<before>[^\W_]+) )?(?P<word>[^\W_]+)$")
+_MARKS = re.compile(r"([.,;:?!()])")
 HEADING = re.compile(
     r"\W*(?:\d{1,2}\W+)?(?:final report|findings?(?: (?:and|/|&) impressions?)?|impressions?"
     r"|conclusions?|opinion)\s*(?P<colon>:?)\W*",
@@ -48,59 +48,44 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_LEADING = _words(
-    """
-    no not without nor neither either any a an the this that these those its their his her and or
-    but versus vs of in at on by for from to with within into over under near along through per
-    than as via between behind beneath across around about approximately after since during until
-    toward towards including involving overlying underlying following measuring representing
-    suggesting indicating demonstrating showing is are was were be been being has have had may
-    might can could should would will must does do did cannot appears appear seems seem remain
-    remains shows show demonstrates demonstrate suggests suggest represents represent reflects
-    reflect if when while whether which who because due secondary consistent compatible suspicious
-    concerning very more most less least slightly mildly moderately severely markedly minimally
-    congestive both each other another some several multiple few many
-    """
+_BE = _words("is are was were be been has have had")
+_LEADING = _BE | _words(
+    "no not without nor neither either any a an the this that these those its their his her and or "
+    "but versus vs of in at on by for from to with within into over under near along through per "
+    "than as via between behind beneath across around about approximately after since during until "
+    "toward towards including involving overlying underlying following measuring representing "
+    "suggesting indicating demonstrating showing being may might can could should would will must "
+    "does do did cannot appears appear seems seem remain remains shows show demonstrates "
+    "demonstrate suggests suggest represents represent reflects reflect if when while whether "
+    "which who because due secondary consistent compatible suspicious concerning very more most "
+    "less least slightly mildly moderately severely markedly minimally both each other another "
+    "some several multiple few many"
 )
 """Words that no statement ends in."""
 _ATTRIBUTIVE = _words(
-    """
-    small large mild moderate severe marked trace tiny minimal slight subtle acute new old left
-    right upper lower middle mid diffuse patchy dense definite significant discrete overt frank
-    free soft rib airspace possible probable convincing obvious gross
-    """
+    "small large mild moderate severe marked trace tiny minimal slight subtle acute new old left "
+    "right upper lower middle mid diffuse patchy dense definite significant discrete overt frank "
+    "free soft rib airspace possible probable convincing obvious gross"
 )
 _ADJECTIVE = re.compile(r"[^\W\d_]{3,}(?:al|ar|ary|ic|ous)$")
 _PARTICIPLE = re.compile(r"[^\W\d_]{3,}(?:ed|ing|ive|[ai]ble|some|(?<!m)ent|ant)$")
 """Modifies a noun behind a word that leads on: "and suspected", "no confluent"."""
-_NO_ADJECTIVE = _words(
-    "normal abnormal bilateral unilateral chronic clear interval removal similar"
-)
-_VERBS = _words("is are was were be been has have had appear appears remain remains seems")
+_PREDICATIVE = _words("normal abnormal bilateral unilateral chronic clear interval removal similar")
+_GRADES = _words("not now again still stable new unchanged persistent")
+"""May stand between a verb, or what leads on, and the word that modifies."""
+_VERBS = _BE | _words("appear appears remain remains seems")
 _PREDICATES = _VERBS | _words("somewhat size the to than more less")
 """Before these an adjective is the end of what is said: "the heart is large"."""
-_CONTINUES = _words(
-    """
-    or and of is are was were be been has have had which that than nor but versus vs
-    """
-)
+_CONTINUES = _BE | _words("or and of which that than nor but versus vs")
 _MAY_CONTINUE = _words(
-    """
-    seen noted identified visualized visualised present in on at with within without from for by to
-    as may might could can should not
-    """
+    "seen noted identified visualized visualised present in on at with within without from for by "
+    "to as may might could can should not"
 )
-OPENS = _words(
-    """
-    no there this these it the heart lungs
-    """
-)
+OPENS = _words("no there this these it the heart lungs")
 _MAY_OPEN = OPENS | _words(
-    """
-    a an small large mild moderate severe minimal trace tiny stable unchanged new persistent again
-    left right bilateral bibasilar patient pulmonary pleural mediastinal osseous bony trachea
-    cardiomediastinal cardiac redemonstrated otherwise status
-    """
+    "a an small large mild moderate severe minimal trace tiny stable unchanged new persistent "
+    "again left right bilateral bibasilar patient pulmonary pleural mediastinal osseous bony "
+    "trachea cardiomediastinal cardiac redemonstrated otherwise status"
 )
 _ENDING = 24
 """Characters that hold the last word of a line, where it is one of those listed here."""
@@ -222,7 +207,8 @@ def _ends(line: str, after: str, shape: _Shape) -> bool:
         return False
     if _ANSWERED.match(line) and _ANSWERED.match(after):
         return True
-    modifies = word not in OPENS and _modifies(line)
+    opens = word in OPENS and not after.lower().startswith("heart failure")
+    modifies = not opens and _modifies(line)
     if shape.cased and is_title(first):
         return not (shape.wrapped or modifies)
     if shape.cased and first[:1].islower():
@@ -251,15 +237,21 @@ def leads_on(line: str) -> bool:
 
 def _modifies(line: str) -> bool:
     """True when the last word of `line` speaks of a noun that does not stand there."""
-    said = _LAST_TWO.search(line[-2 * _ENDING :].lower())
-    if said is None:
-        return False
-    before, word = said["before"], said["word"]
-    led = before in _LEADING - _VERBS and _PARTICIPLE.search(word) is not None
-    if led or before in _PREDICATES:
-        return led
-    adjective = word not in _NO_ADJECTIVE and _ADJECTIVE.search(word) is not None
-    return adjective or word in _ATTRIBUTIVE
+    *_, mark, clause = ["", *_MARKS.split(line[-3 * _ENDING :].lower())]
+    *words, word = clause.split() or [""]
+    while words and (words[-1].endswith("ly") or words[-1] in _GRADES or _is_adjective(words[-1])):
+        words.pop()
+    before = words[-1] if words else ""
+    there = words[:-1][-1:] == ["there"]
+    opens = (not before and mark != ":") or there or before in _LEADING - _VERBS
+    if opens and _PARTICIPLE.search(word):
+        return True
+    return (there or before not in _PREDICATES) and _is_adjective(word)
+
+
+def _is_adjective(word: str) -> bool:
+    form = word not in _PREDICATIVE and _ADJECTIVE.search(word) is not None
+    return form or word in _ATTRIBUTIVE
 
 
 def _continues(line: str, cased: bool) -> bool:

@@ -32,26 +32,16 @@ _TOWARDS = re.compile(
 )
 _DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END, Cue.SETTING, Cue.CHANCE})
 _OPENERS = frozenset({Cue.ASSERT, Cue.AFFIRM, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, *_DOUBTS})
-_ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
+ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
 _PLACES = frozenset({Cue.SIDE, Cue.ZONE})
 _SEGMENT_ENDS = frozenset(
     {Cue.COMMA, Cue.DASH, Cue.COLON, Cue.BREAK, Cue.RESET, Cue.SUBORDINATE, Cue.WHICH, Cue.AND}
 )
-_ENDS = _SEGMENT_ENDS | {Cue.END}
-_NOT_BETWEEN = _ENDS | {Cue.NEGATE, Cue.PREDICATE}
-_BETWEEN = frozenset(
-    {
-        Cue.PREPOSITION,
-        Cue.VERB,
-        Cue.SUBJECT,
-        Cue.COLON,
-        Cue.COMMA,
-        Cue.DASH,
-        Cue.WHICH,
-        *_ATTRIBUTES,
-    }
-)
-_ELLIPSIS = frozenset({Cue.FINITE, Cue.VERB, Cue.ASSERT, Cue.PREPOSITION, *_ATTRIBUTES})
+ENDS = _SEGMENT_ENDS | {Cue.END}
+_NOT_BETWEEN = ENDS | {Cue.NEGATE, Cue.PREDICATE}
+_BETWEEN = {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, Cue.DASH, Cue.WHICH}
+_BETWEEN |= ATTRIBUTES
+_ELLIPSIS = frozenset({Cue.FINITE, Cue.VERB, Cue.ASSERT, Cue.PREPOSITION, *ATTRIBUTES})
 _TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *_DOUBTS})
 
 
@@ -169,7 +159,7 @@ def verb_of_denied(events: Sequence[Event], index: int) -> int:
             return verb
         if verb < 0 and Cue.VERB in cues:
             verb = place
-        elif cues & _NOT_BETWEEN and not cues & _ATTRIBUTES and cues != {Cue.SUBORDINATE}:
+        elif cues & _NOT_BETWEEN and not cues & ATTRIBUTES and cues != {Cue.SUBORDINATE}:
             return -1
     return -1
 
@@ -214,7 +204,7 @@ def is_aside(events: Sequence[Event], index: int) -> bool:
         return False
     if index < 2 or Cue.FINDING not in events[index - 2].cues:
         return True
-    return bool(events[min(index + 2, len(events) - 1)].cues & {Cue.FINDING, *_ATTRIBUTES})
+    return bool(events[min(index + 2, len(events) - 1)].cues & {Cue.FINDING, *ATTRIBUTES})
 
 
 def graded_by(events: Sequence[Event], index: int, source: Event) -> bool:
@@ -224,7 +214,7 @@ def graded_by(events: Sequence[Event], index: int, source: Event) -> bool:
         place -= 1
         if events[place] is source:
             return True
-        if not events[place].cues & _ATTRIBUTES:
+        if not events[place].cues & ATTRIBUTES:
             return False
     return False
 
@@ -234,7 +224,7 @@ def ends_segment(events: Sequence[Event], index: int) -> bool:
     follower = events[index + 1]
     if is_aside(events, index):
         return False  # "edema or, less likely, pneumonia"
-    return follower.first == events[index].last and not follower.cues.isdisjoint(_ENDS)
+    return follower.first == events[index].last and not follower.cues.isdisjoint(ENDS)
 
 
 def modifies_what_follows(ahead: Ahead, index: int) -> bool:
@@ -246,7 +236,7 @@ def _noun_of_predicates(events: Sequence[Event], index: int) -> bool | None:
     cues = events[index].cues
     if cues & {Cue.FINDING, Cue.SUBJECT}:
         return Cue.COMMA not in events[index - 1].cues
-    if not cues & {Cue.PREDICATE, Cue.AND, Cue.COMMA, Cue.ASSERT, *_ATTRIBUTES}:
+    if not cues & {Cue.PREDICATE, Cue.AND, Cue.COMMA, Cue.ASSERT, *ATTRIBUTES}:
         return False
     return None
 
@@ -298,7 +288,7 @@ def stands_for_finding(events: Sequence[Event], index: int) -> bool:
         return True
     if index == 0 or events[index - 1].last != event.first:
         return False
-    return bool(events[index - 1].cues & {Cue.ASSERT, *_ATTRIBUTES})
+    return bool(events[index - 1].cues & {Cue.ASSERT, *ATTRIBUTES})
 
 
 def leaves_out_finding(events: Sequence[Event], index: int, sentence: str) -> bool:
@@ -313,7 +303,7 @@ def leaves_out_finding(events: Sequence[Event], index: int, sentence: str) -> bo
     for place in range(index + 1, len(events)):
         event = events[place]
         cues = event.cues
-        ends = not cues.isdisjoint(_ENDS)
+        ends = not cues.isdisjoint(ENDS)
         if not (ends or Cue.ASSERT in cues or cues <= _ELLIPSIS):
             return False
         between = sentence[before.end : event.start].strip(" .").lower()
@@ -345,7 +335,7 @@ def _subject_has_verb(events: Sequence[Event], index: int) -> bool:
 def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
     large = sided = False
     while index < len(events) and Cue.FINDING not in (cues := events[index].cues):
-        if not cues & _ATTRIBUTES:
+        if not cues & ATTRIBUTES:
             return False
         large |= _severity(events[index]) == _LARGE
         sided |= any(

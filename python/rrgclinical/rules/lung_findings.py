@@ -8,7 +8,7 @@ A finding outside the lists (emphysema, a granuloma) has no observation and is a
 
 from __future__ import annotations
 
-from rrgclinical.rules.concept import LUNG, PLAIN, SIDED, Concept, finding
+from rrgclinical.rules.concept import LUNG, SIDED, Concept, finding
 
 LUNG_FINDINGS: tuple[Concept, ...] = (
     finding(
@@ -78,7 +78,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         states="Lung Lesion",
         phrases="""
             nodule, nodularity,
-            lung|pulmonary nodule|mass|lesion|tumor|tumour|metastasis|malignancy,
+            lung|pulmonary nodule|mass|lesion|tumor|metastasis|malignancy,
             nodular lesion|focus|metastasis|mass, mass, lung|pulmonary neoplasm,
             masslike opacity|consolidation|density|lesion,
             mass like opacity|consolidation|density|opacification|area|focus,
@@ -88,7 +88,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             tumour, carcinoma, malignancy, metastasis, metastatic disease|lesion|focus|process,
             lump, bronchogenic carcinoma, lung cancer, coin lesion, cavitation, cavity,
             neoplastic process|disease|lesion, cancer, lung|pulmonary cyst, micronodule,
-            hilar|perihilar|parahilar|suprahilar|infrahilar mass|nodule|neoplasm|tumor|tumour,
+            hilar|perihilar|parahilar|suprahilar|infrahilar mass|nodule|neoplasm|tumor,
             hilar|perihilar|parahilar|suprahilar|infrahilar lesion|malignancy|carcinoma|cancer,
             hilar|perihilar|parahilar|suprahilar|infrahilar soft tissue mass|nodule|lesion,
             lesion in|within|of|at|over|overlying the? left|right? hilum,
@@ -146,11 +146,10 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
     finding(
         "edema",
         "edema",
-        PLAIN,
         states="Edema",
         disease=True,
         phrases="""
-            edema, oedema, lung|pulmonary|interstitial|alveolar edema|oedema, chf, heart failure,
+            edema, lung|pulmonary|interstitial|alveolar edema, chf, heart failure,
             congestive heart failure, cardiac failure|decompensation, congestive failure|change,
             fluid overload, volume overload, decompensation, cardiogenic edema,
             acute|early|mild|overt? failure, biventricular|myocardial|pump|diastolic failure,
@@ -162,7 +161,6 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
     finding(
         "vascular congestion",
         "edema",
-        PLAIN,
         phrases="""
             vascular congestion|engorgement|prominence|fullness|indistinctness|redistribution,
             pulmonary|venous|hilar|central|interstitial vascular|venous? congestion|engorgement,
@@ -224,16 +222,10 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         phrases="lucency, lucent area|focus|lesion, cystic lesion|change|area|space",
     ),
-    finding(
-        "volume loss",
-        "volume",
-        LUNG,
-        phrases="volume loss, loss of? lung? volume",
-    ),
+    finding("volume loss", "volume", LUNG, phrases="volume loss, loss of? lung? volume"),
     finding(
         "low lung volumes",
         "volume",
-        PLAIN,
         phrases="""
             low|decreased|reduced|small|diminished lung? volume, hypoinflation, hypoinflated,
             shallow|poor inspiration, hypoventilation, hypoventilated, hypoventilatory change,
@@ -252,7 +244,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         states="Pneumothorax",
         phrases="""
             pneumothorax, pneumothoraces, hydropneumothorax, hydro pneumothorax, ptx, pleural air,
-            tension pneumothorax, hemopneumothorax, haemopneumothorax
+            tension pneumothorax, hemopneumothorax
         """,
     ),
     finding(
@@ -315,7 +307,6 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
     finding(
         "hyperinflation",
         "hyperinflation",
-        PLAIN,
         phrases="""
             hyperinflation, hyperinflated, hyperexpansion, hyperexpanded, hyperaeration,
             hyperaerated, hyperlucent, hyperlucency, flattened diaphragm|hemidiaphragm,
@@ -345,7 +336,6 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
     finding(
         "bronchitis",
         "airway",
-        PLAIN,
         disease=True,
         phrases="bronchitis, bronchitic change, reactive airways? disease, asthma",
     ),

@@ -13,17 +13,7 @@ from rrgclinical.common.rtf import from_rtf, is_rtf
 from rrgclinical.rules.hyphens import SOFT, unbroken, unquoted
 from rrgclinical.rules.lexicon import phrase_table
 from rrgclinical.rules.lines import HEADING, leads_on
-from rrgclinical.rules.signs import (
-    CELL,
-    EXCELS,
-    MAY_BE_ODD,
-    ODD,
-    ROW,
-    SIGN,
-    STOPS,
-    UNSEEN_ONE,
-    meant,
-)
+from rrgclinical.rules.signs import CELL, ODD, ROW, SIGN, STOPS, UNSEEN_ONE, may_be_odd, meant
 
 JOINER = "\u034f"
 """Stands for a character without a width within a word; an accent to `str` and to patterns."""
@@ -38,17 +28,16 @@ _ENDS_LINE = frozenset("\n\r\v\f\x85\u2028\u2029")
 _TABS = re.compile(r" *\t[ \t]*")
 _SEPARATOR = re.compile(rf"(?<=[^\W\d_]{{3}}){_TABS.pattern}(?=[^\W\d_]{{2}}|[(+-])")
 _FILLED = re.compile(rf"(?<![^\W_])(?<!['\u2019{JOINER}]){JOINER}++|{JOINER}++(?![^\W_])")
-_HUMP = re.compile(r"[A-Z](?<=[a-z].)(?=[a-z])")
+_GLUED = re.compile(r"[A-Z](?<=[a-z].)[a-z]+")
 _LAST_PART = re.compile(r"[^\W\d_](?:[^\W\d_](?<![A-Z]))*$")
-_FIRST_PART = re.compile(r"[A-Z][a-z]+")
-_SHORT = 3
-"""Letters of a unit, and of the part of a name that stands before a capital."""
+_NO_UNIT = re.compile(r"[a-z]{4,}")
+"""Neither a unit nor the part of a name that stands before a capital."""
 _ESCAPED = frozenset({"entity", "bare", "garbled", "delimiter", "hex", "quoted", "json"})
 
 
 def plain(text: str) -> str:
     """`text` in as many characters: line feeds, blanks, stops, and nothing without a width."""
-    if _may_be_odd(text):
+    if may_be_odd(text):
         if is_rtf(text):
             text = _FILLED.sub(lambda run: " " * len(run[0]), from_rtf(text, JOINER))
         text = _apart(ODD.sub(_replaced, text), filled=True)
@@ -61,7 +50,7 @@ def plain_lines(text: str) -> str:
     Not of one length with the text: signs without a width go, or part what a stop has ended. Tabs
     and stops stay as they are.
     """
-    if _may_be_odd(text):
+    if may_be_odd(text):
         text = ODD.sub(_unescaped, from_rtf(text) if is_rtf(text) else text)
         text = _apart(text.translate(LIGATURES), filled=False)
     return unbroken(unquoted(unglued(text), ""), "")
@@ -69,7 +58,7 @@ def plain_lines(text: str) -> str:
 
 def glued(text: str) -> list[int]:
     """Places where a statement begins right behind the word that ends another: "clearNo edema"."""
-    return [hump.start() for hump in _HUMP.finditer(text) if _parts_statements(text, hump)]
+    return [word.start() for word in _GLUED.finditer(text) if _begins_statement(text, word)]
 
 
 def unglued(text: str) -> str:
@@ -79,19 +68,14 @@ def unglued(text: str) -> str:
     return "\n".join(text[start:end] for start, end in ends)
 
 
-def _parts_statements(text: str, hump: re.Match[str]) -> bool:
+def _begins_statement(text: str, word: re.Match[str]) -> bool:
     """True between two words, not within a name: "effusionSmall", but "HeartMate", "mmHg"."""
-    before = _LAST_PART.search(text[max(hump.start() - _NEAR, 0) : hump.start()])
-    after = _FIRST_PART.match(text, hump.start())
-    if before is None or after is None:
+    before = _LAST_PART.search(text[max(word.start() - _NEAR, 0) : word.start()])
+    if before is None:
         return False
     words = phrase_table().lemma
-    known = before[0].lower() in words and after[0].lower() in words
-    return known or (before[0].islower() and len(before[0]) > _SHORT)
-
-
-def _may_be_odd(text: str) -> bool:
-    return not text.isascii() or MAY_BE_ODD.search(text) is not None or EXCELS in text
+    known = before[0].lower() in words and word[0].lower() in words
+    return known or _NO_UNIT.fullmatch(before[0]) is not None
 
 
 def _apart(text: str, *, filled: bool) -> str:

@@ -6,13 +6,7 @@ import re
 
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import find_events
-from rrgclinical.rules.lines import (
-    ANSWER,
-    BULLETS,
-    OPENS,
-    Lines,
-    is_title,
-)
+from rrgclinical.rules.lines import ANSWER, BULLETS, OPENS, Lines, is_title
 from rrgclinical.rules.plain import JOINER, LIGATURES, glued, plain, unglued
 
 # A stop, with quotes or brackets that close after it; the bracket of a list number; a line break.

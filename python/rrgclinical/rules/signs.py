@@ -86,17 +86,11 @@ STOPS = {
     **{0x2024: ".", 0xFE50: ",", 0xFE52: ".", 0xFE54: ";"},
 }
 """By code: signs that are set, or typed, for another."""
-LOOK_ALIKE = dict(
-    zip(
-        map(ord, "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456\u0455\u0458"),
-        "aeopcxyisj",
-        strict=True,
-    )
-)
+_CYRILLIC = "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456\u0455\u0458"
+LOOK_ALIKE = dict(zip(map(ord, _CYRILLIC), "aeopcxyisj", strict=True))
 LOOK_ALIKE |= {ord(chr(code).upper()): sign.upper() for code, sign in LOOK_ALIKE.items()}
-LOOK_ALIKE |= dict(
-    zip(map(ord, "\u0412\u041d\u041a\u041c\u0422\u03bf\u03bd"), "BHKMTov", strict=True)
-)
+_CAPITALS = "\u0412\u041d\u041a\u041c\u0422\u03bf\u03bd"
+LOOK_ALIKE |= dict(zip(map(ord, _CAPITALS), "BHKMTov", strict=True))
 LOOK_ALIKE |= dict(zip(range(0x391, 0x3A8), "AB  EZH IK MN O P  TY X", strict=False))
 LOOK_ALIKE = {code: sign for code, sign in LOOK_ALIKE.items() if sign != " "}
 """Cyrillic and Greek letters by the Latin ones that they look like."""
@@ -124,16 +118,15 @@ CELL = re.compile(rf"(?:<|lt;)(?:{CELLS})\b", re.IGNORECASE)
 ROW = re.compile(r"(?:<|lt;)(?:/?(?:tr|table|dl)|/dd)\b", re.IGNORECASE)
 """Among the signs of a line end: a cell of a table begins, and a row of it begins or ends."""
 SIGN = re.compile(
-    "|".join(f"(?P<{kind}>{sign})" for kind, sign in _SIGNS.items()) + f"|(?:{_GAP})",
-    re.IGNORECASE,
+    "|".join(f"(?P<{kind}>{sign})" for kind, sign in _SIGNS.items()) + f"|(?:{_GAP})", re.IGNORECASE
 )
 # "~3 cm" is "about 3 cm"
 _LINES_OF_ONE = r"(?<=[^\s\d(\[=<>/])~(?=~{0,3}(?:[^\W\d_]|\d{1,2}[.)]))"
 _ANY = "|".join({**_SIGNS, "repeated": _LINES_OF_ONE}.values())
 # A line feed alone stands as it is. A search looks at each blank once: nothing is given back.
 _RUN = rf"(?:(?:\n(?=(?:{_GAP})*+(?!\n)(?:{_ANY}))|(?!\n)(?:{_ANY}))(?:(?:{_GAP})*+(?:{_ANY}))*+)"
-MAY_BE_ODD = re.compile(r"[\x00-\x09\x0b-\x1f<&\\`~\x7f=*\[]")
-EXCELS = "_x000"
+_MAY_BE_ODD = re.compile(r"[\x00-\x09\x0b-\x1f<&\\`~\x7f=*\[]")
+_EXCELS = "_x000"
 # UTF-8 that was read as Latin-1 or Windows-1252, once or twice: a no-break space, a dash, an
 # apostrophe.
 _BYTES = "".join(bytes([code]).decode("cp1252", "ignore") for code in range(0x80, 0xC0))
@@ -169,6 +162,11 @@ ODD = re.compile(
     r"|(?P<blank>[^\S\n ]))",
     re.IGNORECASE,
 )
+
+
+def may_be_odd(text: str) -> bool:
+    """True where `ODD` may find something."""
+    return not text.isascii() or _MAY_BE_ODD.search(text) is not None or _EXCELS in text
 
 
 def meant(match: re.Match[str]) -> str:

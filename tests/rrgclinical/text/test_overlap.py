@@ -20,14 +20,7 @@ from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from rouge_score.rouge_scorer import RougeScorer
 
-from rrgclinical.text import (
-    cider,
-    count_ngrams,
-    meteor,
-    rouge_l,
-    sentence_bleu,
-    tokens,
-)
+from rrgclinical.text import cider, count_ngrams, meteor, rouge_l, sentence_bleu, tokens
 from tests.rrgclinical.cases import cases
 
 REPORTS = [
@@ -136,11 +129,7 @@ def test_no_score_depends_on_how_an_accent_was_typed() -> None:
     typed = [unicodedata.normalize(form, reference) for form in ("NFC", "NFD")]
     assert typed[0] != typed[1]
     counts = count_ngrams(tokens(reference))
-    scores = (
-        lambda x, y: sentence_bleu(x, y)[:, 3],
-        rouge_l,
-        lambda x, y: cider(x, y, counts, 2),
-    )
+    scores = (lambda x, y: sentence_bleu(x, y)[:, 3], rouge_l, lambda x, y: cider(x, y, counts, 2))
     for score in scores:
         composed, decomposed = score(typed, [reference] * 2)
         assert composed == decomposed > 0
