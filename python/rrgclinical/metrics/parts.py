@@ -21,7 +21,7 @@ _PRIOR = 1 / 3
 
 @dataclass(frozen=True)
 class Part:
-    """Metrics of one kind: float64 `[R, K]`, and sums `[B, K]` -> float64 `[B]` by name.
+    """Hold metrics of one kind: float64 `[R, K]`, and what its sums `[B, K]` give.
 
     counts: so many of the first columns are few events, whose sums get a gamma(1/3) draw in each
     resample: no hit among three positives does not say that there never is one.
@@ -142,7 +142,7 @@ def _of_rows(scores: Scores, rows: Callable[[np.ndarray], np.ndarray]) -> Scores
 
 
 def chunks(reports: int, resamples: int) -> Iterator[int]:
-    """Part resamples so that a matrix of weights stays small; yield the rows of each part."""
+    """Part resamples so that their matrix of weights stays small; yield the rows."""
     chunk = max(1, _CHUNK_CELLS // reports)
     for start in range(0, resamples, chunk):
         yield min(chunk, resamples - start)
