@@ -124,8 +124,9 @@ def of_patients(scores: Scores, patients: Sequence[Hashable]) -> Scores:
     """
     if len(patients) != scores.reports:
         raise ValueError(f"patients of {len(patients)} reports; wanted {scores.reports}")
-    # numbered as they come: with a report each, draws are those of reports
     numbers = {patient: number for number, patient in enumerate(dict.fromkeys(patients))}
+    if len(numbers) == len(patients):
+        return scores
     owner = [numbers[patient] for patient in patients]
 
     def summed(statistics: np.ndarray) -> np.ndarray:
