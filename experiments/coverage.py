@@ -1,4 +1,4 @@
-"""Measure how often intervals hold the true value, and how often p is small between equal systems.
+"""Measure how often intervals hold the truth, and p alarms between equal systems.
 
 `python -m experiments.coverage` draws sets of studies out of a made population, whose values are
 the truth, and scores them by the functions that scorecards use. It prints the tables of
@@ -20,7 +20,6 @@ from rrgclinical.metrics import (
     Scores,
     finding_scores,
     frequent_labels,
-    frequent_scores,
     intervals,
     label_scores,
     of_patients,
@@ -78,7 +77,7 @@ SYSTEMS = {
 
 @dataclass(frozen=True)
 class Population:
-    """Labels int8 `[N, 14]` of references and of two equal systems; patients have rows in turn.
+    """Hold labels int8 `[N, 14]` of references and of two equal systems.
 
     words: scores of their reports, None without. patient: studies of one stand behind each other.
     """
@@ -156,9 +155,7 @@ def _report(labels: np.ndarray, rng: np.random.Generator) -> str:
 def _scores(made: Population, rows: np.ndarray, labels: np.ndarray) -> Scores:
     """Score a set of studies as a scorecard does."""
     pred, truth = labels[rows], made.truth[rows]
-    parts = [label_scores(pred, truth), finding_scores(pred, truth)]
-    if frequent := frequent_labels(truth):
-        parts.append(frequent_scores(pred, truth, frequent))
+    parts = [label_scores(pred, truth, frequent_labels(truth)), finding_scores(pred, truth)]
     if made.words is not None:
         of_rows = (replace(p, statistics=p.statistics[rows]) for p in made.words.parts)
         parts.append(Scores(tuple(of_rows)))
@@ -200,7 +197,7 @@ def coverage(
 def false_alarms(
     made: Population, studies: int, repetitions: int, *, differ: int = 0, resamples: int = 1000
 ) -> dict[str, float]:
-    """Measure the share of tests between the two equal systems with p < 0.05, by metric.
+    """Measure the share of tests of equal systems with p < 0.05, by metric.
 
     differ: their labels differ in so many studies alone; 0 for all.
     """
@@ -223,7 +220,7 @@ def false_alarms(
 
 
 def tables(repetitions: int, sizes: Sequence[int], shown: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of both tables, each size with mean, least and most of all settings."""
+    """Yield the lines of both tables: mean, least and most of all settings."""
     settings = itertools.product((IU_XRAY, HOSPITAL), SYSTEMS.values(), (1, STUDIES_A_PATIENT))
     made = [population(found, system, patient=studies) for found, system, studies in settings]
     made.append(population(IU_XRAY, SYSTEMS["F1 0.5"], words=2000))

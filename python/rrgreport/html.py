@@ -12,14 +12,7 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import read_whole_text
 from rrgclinical.common.shown import hidden, redacted
 from rrgclinical.metrics.registry import METRICS, metric_of
-from rrgclinical.scorecard import (
-    first_rows,
-    foot,
-    headline,
-    interval_kind,
-    read_card,
-    tables,
-)
+from rrgclinical.scorecard import first_rows, foot, headline, interval_kind, read_card, tables
 from rrgreport import numbers
 from rrgreport.cases import case_list, kept_cases
 from rrgreport.figures import PHASE_COLOURS, training_figures

@@ -26,11 +26,11 @@ def error(share: float, repetitions: int = REPETITIONS) -> float:
 
 
 def made(number: int) -> Population:
-    """A system and a data set of each kind in turn: with words, with patients, rare ones bad."""
+    """Make one of each kind: with words, several studies a patient, a system that is bad."""
     return (
         population(IU_XRAY, SYSTEMS["F1 0.5"], words=1000),
         population(HOSPITAL, SYSTEMS["rare ones bad"], patient=3),
-        population(IU_XRAY, SYSTEMS["F1 0.8"]),
+        population(IU_XRAY, SYSTEMS["F1 0.2"]),
     )[number]
 
 
@@ -45,9 +45,10 @@ def test_printed_intervals_cover(kind: int, size: int) -> None:
     assert ("bleu_4" in printed) == (kind == 0)
     # BLEU is a little low until 200 studies
     low = {name: 0.90 if name.startswith("bleu") and size < 200 else 0.92 for name in printed}
-    low["f1/*"] = 0.90
-    missing = {n: share for n, share in printed.items() if share < low[n] - error(low[n])}
-    assert missing == {}
+    least = {name: share - error(share) for name, share in low.items()}
+    # of three findings at least in each set
+    least["f1/*"] = 0.90 - error(0.90, 3 * REPETITIONS)
+    assert {name: share for name, share in printed.items() if share < least[name]} == {}
     assert printed["micro_f1"] < 1.0 or printed["sample_f1"] < 1.0, "nor are they ever so wide"
 
 

@@ -26,14 +26,15 @@ _SETS = {
 _RATES = ("precision", "recall", "f1")
 
 
-def label_scores(pred: np.ndarray, truth: np.ndarray) -> Scores:
+def label_scores(pred: np.ndarray, truth: np.ndarray, frequent: Sequence[int] = ()) -> Scores:
     """Make the label metrics of class ids `[R, 14]`, R >= 1.
 
     `{micro,macro,sample}_{precision,recall,f1}` over 14 observations and, with suffix `_13` and
     `_5`, over 13 and five. The sample-wise ones are means over reports of the report's own
     precision, recall and F1 (scikit-learn's `average="samples"`; `sample_f1` is the mean of
     `single_report_f1`, DEER's reward). `accuracy` is the share of cells right, `exact_5` the share
-    of reports with all five right (f1chexbert's accuracy).
+    of reports with all five right (f1chexbert's accuracy). With columns `frequent`, such as
+    `frequent_labels` of all references, `macro_{precision,recall,f1}_frequent` average those.
     Raises ValueError for no report or differing shapes.
     """
     p, t = _some_reports(pred, truth)
@@ -54,6 +55,8 @@ def label_scores(pred: np.ndarray, truth: np.ndarray) -> Scores:
                 metrics[f"micro_{name}{suffix}"] = value
             for name, value in zip(_RATES, _rates(*chosen), strict=True):
                 metrics[f"macro_{name}{suffix}"] = value.mean(1)
+                if frequent and not suffix:
+                    metrics[f"macro_{name}_frequent"] = value[:, list(frequent)].mean(1)
         return metrics
 
     return together(Scores((Part("labels", _flat(counts), averages),)), mean_scores(each))
@@ -62,23 +65,6 @@ def label_scores(pred: np.ndarray, truth: np.ndarray) -> Scores:
 def label_report(pred: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     """Compute every metric of `label_scores` by name; it raises as that."""
     return values(label_scores(pred, truth))
-
-
-def frequent_scores(pred: np.ndarray, truth: np.ndarray, columns: Sequence[int]) -> Scores:
-    """Make macro averages over some of the 14 observations, from class ids `[R, 14]`.
-
-    Named `macro_f1_frequent` and so on: a scorecard takes the `frequent_labels` of its references.
-    Raises as `label_scores`, and ValueError for no column.
-    """
-    if not len(columns):
-        raise ValueError("an average over 0 observations; wanted at least one")
-    counts = _counts(*_some_reports(pred, truth))[:, :, list(columns)]
-
-    def averages(sums: np.ndarray) -> dict[str, np.ndarray]:
-        rates = zip(_RATES, _rates(*_parted(sums)), strict=True)
-        return {f"macro_{name}_frequent": value.mean(1) for name, value in rates}
-
-    return Scores((Part("frequent", _flat(counts), averages),))
 
 
 def frequent_labels(truth: np.ndarray) -> list[int]:

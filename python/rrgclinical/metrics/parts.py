@@ -21,7 +21,7 @@ _PRIOR = 1 / 3
 
 @dataclass(frozen=True)
 class Part:
-    """Metrics of one kind: float64 `[R, K]`, and sums `[B, K]` -> float64 `[B]` by name.
+    """Hold metrics of one kind: float64 `[R, K]`, and what its sums `[B, K]` give.
 
     counts: so many of the first columns are few events, whose sums get a gamma(1/3) draw in each
     resample: no hit among three positives does not say that there never is one.
@@ -124,8 +124,9 @@ def of_patients(scores: Scores, patients: Sequence[Hashable]) -> Scores:
     """
     if len(patients) != scores.reports:
         raise ValueError(f"patients of {len(patients)} reports; wanted {scores.reports}")
-    # numbered as they come: with a report each, draws are those of reports
     numbers = {patient: number for number, patient in enumerate(dict.fromkeys(patients))}
+    if len(numbers) == len(patients):
+        return scores
     owner = [numbers[patient] for patient in patients]
 
     def summed(statistics: np.ndarray) -> np.ndarray:
@@ -142,7 +143,7 @@ def _of_rows(scores: Scores, rows: Callable[[np.ndarray], np.ndarray]) -> Scores
 
 
 def chunks(reports: int, resamples: int) -> Iterator[int]:
-    """Part resamples so that a matrix of weights stays small; yield the rows of each part."""
+    """Part resamples so that their matrix of weights stays small; yield the rows."""
     chunk = max(1, _CHUNK_CELLS // reports)
     for start in range(0, resamples, chunk):
         yield min(chunk, resamples - start)

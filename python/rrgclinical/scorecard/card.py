@@ -23,7 +23,6 @@ from rrgclinical.metrics import (
     Scores,
     finding_scores,
     frequent_labels,
-    frequent_scores,
     intervals,
     label_scores,
     mean_scores,
@@ -145,26 +144,23 @@ def scorecard(
     settings = settings or CardSettings()
     absent = dict(absent or {})
     # a study whose patient is unknown is drawn by itself
-    patients = np.array([name or i for i, name in enumerate(pairs.patients)], dtype=object)
+    patients = pairs.patients or [""] * len(truth)
+    units = [name or row for row, name in enumerate(patients)]
+    count, unit = len(set(units)), "patients" if any(patients) else "studies"
+    frequent = frequent_labels(truth)
 
     def drawn(scores: Scores, members: np.ndarray) -> Scores:
-        chosen = subgroup(scores, members)
-        return of_patients(chosen, patients[members].tolist()) if len(patients) else chosen
+        return of_patients(subgroup(scores, members), list(itertools.compress(units, members)))
 
-    scores = {name: _scores(reading, truth) for name, reading in readings.items()}
-    frequent = frequent_labels(truth)
-    whole = {
-        name: _with_frequent(scores[name], reading.labels, _truth_of(reading, truth), frequent)
-        for name, reading in readings.items()
-    }
+    scores = {name: _scores(reading, truth, frequent) for name, reading in readings.items()}
     groups = [
         Group(
             name,
             rule,
             int(members.sum()),
             {
-                system: _values(drawn(one, members), settings, truth[members])
-                for system, one in (whole if members.all() else scores).items()
+                system: _values(drawn(one, members), settings, truth[members], frequent)
+                for system, one in scores.items()
             },
         )
         for name, rule, members in _groups(truth)
@@ -172,7 +168,7 @@ def scorecard(
     ]
     keys = [key for system in groups[0].systems.values() for key in system]
     everyone = np.ones(len(truth), dtype=bool)
-    whole = {name: drawn(one, everyone) for name, one in whole.items()}
+    whole = {name: drawn(one, everyone) for name, one in scores.items()}
     comparisons = [
         Comparison(first, second, paired(whole[first], whole[second], **_draws(settings)))
         for first, second in itertools.combinations(whole, 2)
@@ -181,8 +177,6 @@ def scorecard(
         name: drawn(finding_scores(reading.labels, _truth_of(reading, truth)), everyone)
         for name, reading in readings.items()
     }
-    units = len(set(patients)) if len(patients) else len(truth)
-    unit = "patients" if len(patients) else "studies"
     return Scorecard(
         len(truth),
         list(readings),
@@ -204,9 +198,9 @@ def scorecard(
             f"Intervals resample {unit} only; variation between training seeds is not included.",
             *_undefined(truth),
             *_about_tests(comparisons, settings, unit),
-            *_about_size(units, unit),
+            *_about_size(count, unit),
         ],
-        units if len(patients) else None,
+        count if any(patients) else None,
     )
 
 
@@ -238,19 +232,13 @@ def joined_truth(labels: np.ndarray, owner: np.ndarray) -> np.ndarray:
     return truth
 
 
-def _scores(reading: SystemReading, truth: np.ndarray) -> Scores:
-    parts = [label_scores(reading.labels, _truth_of(reading, truth))]
+def _scores(reading: SystemReading, truth: np.ndarray, frequent: Sequence[int]) -> Scores:
+    parts = [label_scores(reading.labels, _truth_of(reading, truth), frequent)]
     if reading.scores:
         parts.append(mean_scores(reading.scores))
     if reading.text is not None:
         parts.append(reading.text)
     return together(*parts)
-
-
-def _with_frequent(
-    scores: Scores, labels: np.ndarray, truth: np.ndarray, frequent: Sequence[int]
-) -> Scores:
-    return together(scores, frequent_scores(labels, truth, frequent)) if frequent else scores
 
 
 def _truth_of(reading: SystemReading, truth: np.ndarray) -> np.ndarray:
@@ -261,7 +249,9 @@ def _draws(settings: CardSettings) -> dict[str, Any]:
     return {"resamples": settings.resamples, "level": settings.level, "seed": settings.seed}
 
 
-def _values(scores: Scores, settings: CardSettings, truth: np.ndarray) -> dict[str, Value]:
+def _values(
+    scores: Scores, settings: CardSettings, truth: np.ndarray, frequent: Sequence[int]
+) -> dict[str, Value]:
     bounds = intervals(scores, **_draws(settings))
     metrics = {name: Value(value, *bounds[name]) for name, value in values(scores).items()}
     if not to_binary(truth)[:, :NO_FINDING].any():
@@ -269,6 +259,9 @@ def _values(scores: Scores, settings: CardSettings, truth: np.ndarray) -> dict[s
         for name in [n for n in metrics if n.startswith("macro_") or n.endswith(("_13", "_5"))]:
             if name != "exact_5":
                 del metrics[name]
+    if frequent_labels(truth) != frequent:
+        # the name in the tables says which labels these are
+        metrics = {n: value for n, value in metrics.items() if not n.endswith("_frequent")}
     return metrics
 
 
@@ -334,12 +327,12 @@ def _about_tests(comparisons: Sequence[Comparison], settings: CardSettings, unit
     return lines
 
 
-def _about_size(units: int, unit: str) -> list[str]:
+def _about_size(count: int, unit: str) -> list[str]:
     """Say from what size intervals hold; experiments/coverage has measured it."""
-    if units >= max(LEAST_SIZES.values()):
+    if count >= max(LEAST_SIZES.values()):
         return []
     sizes = "; ".join(f"{size} for {names}" for names, size in LEAST_SIZES.items())
-    return [f"{units} {unit} are few. Intervals hold within 2 points of their level from {sizes}."]
+    return [f"{count} {unit} are few. Intervals hold within 2 points of their level from {sizes}."]
 
 
 def _undefined(truth: np.ndarray) -> list[str]:

@@ -12,7 +12,7 @@ _READERS = {"chexbert": "CheXbert", "chexbert-official": "CheXbert"}
 
 
 def labels_by(labeller: str) -> str:
-    """Say by what labels are read, and that it is not CheXbert where it is not."""
+    """Say what reads the labels, and where that is not CheXbert."""
     reader = _READERS.get(labeller)
     return f"labels by {reader}" if reader else f"labels by {labeller}, not CheXbert"
 

@@ -19,8 +19,7 @@ class Pairs:
     """R studies: ids, one or several references each, and each system's report in that order.
 
     labels: int8 `[R, 14]` class ids that came with the references, None without. notes: lines
-    that a reader must not miss. patients: that of each study, "" where one is unknown; empty where
-    none is known.
+    that a reader must not miss. patients: that of each study, "" where one is unknown.
     """
 
     ids: list[str]

@@ -57,7 +57,7 @@ class Reports:
     lines that say what was not taken as it stands. id_column: that of the ids, "" without;
     named: by usual column of ids the values that each id has there, none where one was asked for.
     columns: those of the file, as a line of an error names them. patients: that of each id, ""
-    where one is unknown; empty where the file names none.
+    where one is unknown.
     """
 
     path: Path
@@ -190,7 +190,7 @@ def read_references(
     if blank := sum(map(_blanks, texts_of.values())):
         notes += (f"{path}: {blank} blank references, of ids that have others, count for none.",)
     keys = None if ids is None else list(texts_of)
-    of_each = list(patients.values()) if any(patients.values()) else []
+    of_each = list(patients.values())
     return Reports(path, keys, references, array, notes, column, named, _listed(rows), of_each)
 
 

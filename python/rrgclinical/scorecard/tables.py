@@ -150,9 +150,9 @@ def foot(card: Scorecard) -> list[str]:
 
 
 def headline(card: Scorecard) -> str:
-    """Say the systems' micro-F1 over 13 findings, what each has over the first, and by what labels.
+    """Say the systems' micro-F1 over 13 findings, "" where the truth has none.
 
-    "" where the truth has no finding.
+    Behind it stands what each has over the first, and who read the labels.
     """
     key = HEADLINE[0]
     values = {name: of_system.get(key) for name, of_system in card.groups[0].systems.items()}

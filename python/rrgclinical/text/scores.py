@@ -14,7 +14,7 @@ import numpy as np
 
 from rrgclinical.common.arguments import check_reports
 from rrgclinical.common.errors import UserError
-from rrgclinical.metrics.parts import Part, Scores, mean_scores
+from rrgclinical.metrics import Part, Scores, mean_scores
 from rrgclinical.text import java
 from rrgclinical.text.overlap import rouge_l
 from rrgclinical.text.statistics import Corpus, bleu_of, meteor_of

@@ -22,7 +22,6 @@ from rrgclinical.scorecard import (
 )
 from rrgclinical.scorecard.judge import GIVEN_TRUTH, Judge
 from rrgclinical.text import build_tokenization, r2gen_vocabulary
-from rrgdata import Study
 from rrgreport.html import draw
 from rrgreport.run_files import RunFiles
 from rrgreport.summary import RunSummary, System
@@ -114,13 +113,8 @@ def run_pairs(blocks: str, evaluations: Mapping[str, Evaluation]) -> Pairs:
             name: [report_of(text, blocks) for text in one.reports]
             for name, one in evaluations.items()
         },
-        patients=_patients(studies),
+        patients=[study.patient for study in studies],
     )
-
-
-def _patients(studies: Sequence[Study]) -> list[str]:
-    patients = [study.patient for study in studies]
-    return patients if any(patients) else []
 
 
 def judge_of(settings: EvalSettings, rewards: RewardService) -> Judge:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rrgclinical.rules import split_sentences
+from rrgclinical.scorecard import FILES
 from rrgdata.study import Study
 from rrgreport.samples import Sample, read_samples
 from rrgreport.summary import RunSummary
@@ -18,7 +19,7 @@ from rrgtrain.algorithms import build_algorithm
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.outcome import finish, system_of
-from rrgtrain.run.scorecards import score_run
+from rrgtrain.run.scorecards import evaluate_files, score_run
 from rrgtrain.run.session import Session
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
@@ -60,6 +61,16 @@ def test_a_row_of_the_table(tmp_path: Path) -> None:
     assert len(row.per_finding) == 14
     bare = system_of(card, "RL", evaluation, None)
     assert bare.seconds is None and not bare.edits and "zero_variance" not in bare.metrics
+
+
+def test_patients_are_drawn_from_a_run_and_from_its_file_of_reports(tmp_path: Path) -> None:
+    given = [replace(study, patient=f"p{i // 2}") for i, study in enumerate(studies(4))]
+    cfg = recipe("eval.meteor=false")
+    evaluation = evaluated(given, ["Edema.", "No effusion.", "", "Normal chest."])
+    card = score_run(cfg.eval, RewardService(cfg.reward), {"RL": evaluation}, tmp_path)
+    again = evaluate_files(cfg, [str(tmp_path / FILES[3])], tmp_path / FILES[3], None)
+    assert card.patients == again.patients == 2
+    assert card.groups[0].systems["RL"]["micro_f1"] == again.groups[0].systems["RL"]["micro_f1"]
 
 
 def opened(cfg: Recipe, splits: dict[str, list[Study]]) -> Session:

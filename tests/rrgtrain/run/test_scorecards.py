@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -384,9 +383,7 @@ def test_words_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
     words = [*FAST, "reward.terms={label_f1: 1.0}", "reward.blocks=think_report"]
     recipe = load_config(Recipe, None, words)
-    of_two = enumerate(studies(4))
-    given = [replace(study, patient=f"p{i // 2}") for i, study in of_two]
-    rewards = RewardService(recipe.reward)
+    rewards, given = RewardService(recipe.reward), studies(4)
     inside = [study.report or "" for study in given[:3]]
     written = [f"<think>So.</think><report>{text}</report>" for text in inside]
     evaluation = score([*written, "no block"], given, rewards)
@@ -400,8 +397,4 @@ def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
     assert [row["completion"] for row in rows] == evaluation.reports
     assert [row["scores"]["total"] for row in rows] == evaluation.rewards["total"].tolist()
     assert rows[0]["scores"]["entity_f1"] == 1.0
-    # patients are drawn, and from the file of reports too
-    assert card.patients == 2 and [row["patient"] for row in rows] == [0, 0, 1, 1]
-    again = evaluate_files(recipe, ["predictions.jsonl"], Path("predictions.jsonl"), None)
-    assert again.patients == 2 and again.groups[0].systems["GRPO"]["micro_f1"] == found["micro_f1"]
     assert Path("metrics.json").exists() and Path("table.tex").exists()
