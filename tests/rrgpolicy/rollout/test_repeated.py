@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgpolicy.rollout import Rollout, SamplingRequest, generate, transformers_engine
+from rrgpolicy.rollout import Rollout, SamplingRequest, any_family, generate, transformers_engine
 from rrgpolicy.rollout.cache import GroupCache
 from rrgpolicy.rollout.repeated import RepeatedStep
 from tests.rrgpolicy.rollout.test_transformers_engine import ending_policy, prompts_of, seeds_for
@@ -37,10 +37,9 @@ class Addresses:
     def __call__(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
         loop: Any = compute.__self__  # type: ignore[attr-defined]
         decoder, cache = loop.decoder, loop.decoder.cache
-        buffers = [t for pair in cache._own + cache._prefix for t in pair]
-        buffers += [cache._place, decoder.next_position]
-        buffers += [loop.rows, loop.live, loop.place, loop.ids, loop.logps, loop.draws]
-        buffers += [t for t in (cache._slot, cache._penalty) if t is not None]
+        buffers = [t for layer in cache.layers for t in vars(layer).values()]
+        buffers += [*vars(cache.members).values(), *vars(decoder).values(), *vars(loop).values()]
+        buffers = [t for t in buffers if torch.is_tensor(t) and t is not decoder.hidden]
         at = [(t.data_ptr(), t.shape) for t in buffers]
         type(self).captures += self.at is None
         assert self.at in (None, at), "a graph would read memory that was given back"
@@ -111,7 +110,7 @@ def test_a_cache_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         caches.append(weakref.ref(cache))
         return cache
 
-    monkeypatch.setattr(transformers_engine, "GroupCache", watched)
+    monkeypatch.setattr(any_family, "GroupCache", watched)
     monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
     monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
     gc.disable()
