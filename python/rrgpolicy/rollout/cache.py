@@ -146,7 +146,7 @@ class GroupCache(DynamicCache):
         self.members: Members | None = None
         self._attending: set[int] = set()
         self.foreign: set[str] = set()
-        """Options of attention that `attend` does not know."""
+        """Options of attention that `attend` does not know, and would drop."""
 
     def attend(
         self, module: nn.Module, query: Tensor, mask: Any, scale: float | None, options: Any
@@ -155,8 +155,10 @@ class GroupCache(DynamicCache):
         index: Any = getattr(module, "layer_idx", None)
         if self.members is None:
             self._attending.add(index)
-            others = options.keys() - TAKEN - IGNORED
-            self.foreign |= {name for name in others if options[name] not in (None, False, 0)}
+            for name in options.keys() - TAKEN - IGNORED:
+                value = options[name]
+                if isinstance(value, Tensor) or value:
+                    self.foreign.add(name)
             return None
         layer: Any = self.layers[index]
         scale = query.shape[-1] ** -0.5 if scale is None else scale
