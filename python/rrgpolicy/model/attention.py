@@ -4,7 +4,8 @@
 `Row`, for `[prompt | o_1 | ... | o_G]` groups in one row: it asks the model's own mask function for
 the blocks that are visible, and our attention calls the family's own on them. Windows, chunks,
 image tokens that see each other, sinks and soft caps are so the family's. A packed forward hands
-down `attend` instead, an attention of its own.
+down `attend` instead, an attention of its own; a step of decoding `attend_group`, which takes the
+family's mask and options.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ def _mask_of(base: str) -> Callable[..., Any]:
     of_row = ("q_length", "kv_length", "q_offset", "kv_offset", "attention_mask", "batch_size")
 
     def mask(*, mask_function: Any = causal_mask_function, **options: Any) -> Any:
-        layout = _LAYOUT.get()
+        # a compiled step asks for no row, and could not ask
+        layout = None if torch.compiler.is_compiling() else _LAYOUT.get()
         if layout is None:
             return make(mask_function=mask_function, **options)
         others = {k: v for k, v in options.items() if k not in of_row}
@@ -135,8 +137,13 @@ def _attention_of(base: str) -> Callable[..., tuple[Tensor, Any]]:
         attention_mask: Any,
         scaling: float | None = None,
         attend: Attend | None = None,
+        attend_group: Callable[..., Tensor | None] | None = None,
         **options: Any,
     ) -> tuple[Tensor, Any]:
+        if attend_group is not None:
+            shared = attend_group(module, query, attention_mask, scaling, options)
+            if shared is not None:
+                return shared.transpose(1, 2).contiguous(), None
         row = attention_mask if isinstance(attention_mask, Row) else None
         if row is not None and row.is_causal and _is_plain(options):
             attend = row.layout.attend

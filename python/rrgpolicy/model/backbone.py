@@ -163,15 +163,6 @@ class Backbone:
         return factor
 
     @property
-    def has_windows(self) -> bool:
-        """Tell if the decoder asks for masks of windows or chunks.
-
-        Not every family does whose configuration has a `sliding_window`: Llama reads none.
-        """
-        masks = ("create_sliding_window_causal_mask", "create_chunked_causal_mask")
-        return _reads(self.language_model, *masks)
-
-    @property
     def embedding_shape(self) -> tuple[int, int]:
         """Count the rows V of the embedding (not only of tokens) and their width."""
         embedding = self.backbone.get_input_embeddings()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,12 +23,15 @@ FEATURES = "mm_encoder_outputs"
 
 def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
     """Return the head's input [R, L, H]; the hooks of FSDP, DDP and PEFT run."""
+    with head_inputs(backbone) as taken:
+        backbone.model(**{"use_cache": False, **as_named(backbone, inputs)})
+    return taken[0]
+
+
+@contextmanager
+def head_inputs(backbone: Backbone) -> Iterator[list[Tensor]]:
+    """Gather the head's inputs [R, L, H] of forwards inside, and leave it nothing to do."""
     model, inputs_of_head = backbone.backbone, list[Tensor]()
-    if "output_router_logits" in _taken_by(model):
-        # whose loss, which nobody asks for, fails where the mask tells of more tokens than the ids
-        inputs["output_router_logits"] = False
-    if "past_key_values" in inputs:
-        inputs[name_of_cache(model)] = inputs.pop("past_key_values")
 
     def take(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
         inputs_of_head.append(args[0])
@@ -46,11 +50,26 @@ def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
         embedding = model.get_input_embeddings()
         handles.append(embedding.register_forward_hook(lambda *args: args[-1].requires_grad_()))
     try:
-        backbone.model(**{"use_cache": False, **inputs})
+        yield inputs_of_head
     finally:
         for handle in handles:
             handle.remove()
-    return inputs_of_head[0]
+
+
+def as_named(backbone: Backbone, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Name the arguments of a forward as the model does."""
+    model, named = backbone.backbone, dict(inputs)
+    if "output_router_logits" in _taken_by(model):
+        # whose loss, which nobody asks for, fails where the mask tells of more tokens than the ids
+        named["output_router_logits"] = False
+    if "past_key_values" in named:
+        named[name_of_cache(model)] = named.pop("past_key_values")
+    return named
+
+
+def takes_any(backbone: Backbone) -> bool:
+    """Tell if the forward hands arguments that it does not know to its layers."""
+    return "kwargs" in _taken_by(backbone.backbone)
 
 
 def name_of_cache(model: Any) -> str:
@@ -63,7 +82,7 @@ def name_of_cache(model: Any) -> str:
 
 
 def _taken_by(model: Any) -> frozenset[str]:
-    """Name the arguments of a forward; asked at each step of a decoding."""
+    """Name the arguments of a forward."""
     return _parameters(getattr(model.forward, "__func__", model.forward))
 
 

@@ -1,155 +1,203 @@
-"""Keys and values of a decode loop: a prompt's stored once for its whole group."""
+"""Keep the cache of a decode loop: a prompt's keys and values stored once for its whole group."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
-from transformers.cache_utils import Cache
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
+
+# Options of a layer's attention that `attend` takes, and those that a mask holds or that say what
+# to return.
+TAKEN = {"softcap", "s_aux"}
+IGNORED = {
+    *("sliding_window", "position_ids", "cache_position", "use_cache", "logits_to_keep"),
+    *("return_dict", "output_attentions", "output_hidden_states"),
+}
 
 
-class GroupCache(Cache):
-    """Keys and values of a decode loop, the prompts' shared by their groups.
+class Members:
+    """Map rows of the batch to their prompts; hold the place of the next token."""
 
-    Per layer, the prompts' [B, heads, P, width], written by one prefill, and those of the members'
-    own tokens [rows, heads, places, width], one place per decode step.
+    def __init__(self, prompts: int, group: int, device: torch.device) -> None:
+        """group: members a prompt, row r belonging to prompt r // group."""
+        # on the host, as all that `select` decides by: it must not wait for the device
+        self.prompt = [b for b in range(prompts) for _ in range(group)]
+        self.prompts, self.width = prompts, group
+        self.slot: Tensor | None = None
+        self.place = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def select(self, rows: list[int]) -> list[int]:
+        """Keep `rows` in ascending order; return the prompts that they belong to."""
+        prompt = [self.prompt[row] for row in rows]
+        used = sorted({*prompt})
+        self.prompt, self.prompts = [used.index(b) for b in prompt], len(used)
+        self.width = max(map(prompt.count, used))
+        slots = [b * self.width + i - self.prompt.index(b) for i, b in enumerate(self.prompt)]
+        self.slot = torch.tensor(slots, device=self.place.device)
+        return used
+
+    def together(self, per_row: Tensor) -> Tensor:
+        """[rows, key heads, repeats, x] to [B, key heads, members * repeats, x].
+
+        A prompt that has lost members gets empty places.
+        """
+        if self.slot is not None:
+            grid = per_row.new_zeros(self.prompts * self.width, *per_row.shape[1:])
+            per_row = grid.index_copy_(0, self.slot, per_row)
+        return per_row.unflatten(0, (-1, self.width)).transpose(1, 2).flatten(2, 3)
+
+    def apart(self, per_prompt: Tensor) -> Tensor:
+        """The inverse of `together`."""
+        flat = per_prompt.unflatten(2, (self.width, -1)).transpose(1, 2).flatten(0, 1)
+        return flat if self.slot is None else flat.index_select(0, self.slot)
+
+
+class GroupLayer(DynamicLayer):
+    """Hold a layer's keys and values: prompts' [B, heads, P, D], members' [rows, heads, room, D].
 
     A step reads each prompt once for all its members, where a cache copied per member reads it
-    once for each. `transformers` appends by concatenation, which copies everything for every
-    token; here room grows by `chunk` places and a step writes its own place only.
-
-    A step is `reserve`, the model's forward with `attend`, and `advance`. With `whole_room` a
-    forward reads all places and hides those to come: it then asks the host for nothing, and is the
-    same work at every step until the buffers change, so a CUDA graph can repeat it.
+    once for each, and it writes its own place alone, where transformers' concatenates everything.
     """
 
-    def __init__(
-        self, hidden_prefix: Tensor, group: int, *, chunk: int = 64, whole_room: bool = False
-    ) -> None:
-        """hidden_prefix bool [B, P], True on padding; group: members per prompt, row r belonging
-        to prompt r // group."""
-        super().__init__(layers=[])
-        self._chunk = chunk
-        self._whole_room = whole_room
-        self._length = 0
-        # That of the next token, on the device.
-        self._place = torch.zeros(1, dtype=torch.int64, device=hidden_prefix.device)
-        self._prefix: list[tuple[Tensor, Tensor]] = []
-        self._own: list[tuple[Tensor, Tensor]] = []
-        prompts = hidden_prefix.shape[0]
-        # on the host, as all that `select` decides by: it must not wait for the device
-        self._prompt = [b for b in range(prompts) for _ in range(group)]
-        self._width = group
-        self._slot: Tensor | None = None
-        self._penalty: Tensor | None = None
-        if bool(hidden_prefix.any()):
-            penalty = torch.zeros(hidden_prefix.shape, device=hidden_prefix.device)
-            penalty.masked_fill_(hidden_prefix, torch.finfo(penalty.dtype).min)
-            self._penalty = penalty[:, None, None]
+    def __init__(self, prefill: DynamicLayer, members: Members) -> None:
+        super().__init__()
+        self.is_initialized, self.members = True, members
+        # a product would copy at every step what does not lie head by head
+        self.keys = as_read(prefill.keys).contiguous()
+        self.values = as_read(prefill.values).contiguous()
+        rows = len(members.prompt)
+        self.own_keys, self.own_values = (
+            t.new_zeros(rows, t.shape[1], 0, t.shape[3]) for t in (self.keys, self.values)
+        )
+
+    def grow(self, places: int) -> None:
+        """Add room; zeros, since a weight of 0 for a place to come must not meet a NaN."""
+        self.own_keys = pad(self.own_keys, (0, 0, 0, places))
+        self.own_values = pad(self.own_values, (0, 0, 0, places))
+
+    def select(self, rows: Tensor, prompts: Tensor) -> None:
+        """Keep these rows and these prompts."""
+        self.own_keys, self.own_values = self.own_keys[rows], self.own_values[rows]
+        if len(prompts) < len(self.keys):
+            self.keys, self.values = self.keys[prompts], self.values[prompts]
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of a layer's new tokens."""
-        new = as_read(key_states), as_read(value_states)
-        if layer_idx == len(self._prefix):
-            # a product would copy at every step what does not lie head by head
-            self._prefix.append((new[0].contiguous(), new[1].contiguous()))
-            heads, width = key_states.shape[1], key_states.shape[3]
-            # zeros: a weight of 0 for a place to come must not meet a NaN
-            room = new[0].new_zeros(len(self._prompt), heads, self._chunk, width)
-            self._own.append((room, torch.zeros_like(room)))
-            return key_states, value_states
-        for room, states in zip(self._own[layer_idx], new, strict=True):
-            room.index_copy_(2, self._place, states)
+        """Store the keys and values of the new tokens."""
+        self.own_keys.index_copy_(2, self.members.place, as_read(key_states))
+        self.own_values.index_copy_(2, self.members.place, as_read(value_states))
         return key_states, value_states
 
-    def reserve(self) -> bool:
-        """Make room for the next token of each row.
+    def get_seq_length(self) -> Any:
+        return self.members.place[0] + self.keys.shape[2]
 
-        Returns True where the buffers are new ones.
-        """
-        self._length += 1
-        if self._length <= self._own[0][0].shape[2]:
-            return False
-        self._own = [
-            (pad(keys, (0, 0, 0, self._chunk)), pad(values, (0, 0, 0, self._chunk)))
-            for keys, values in self._own
-        ]
-        return True
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.keys.shape[2] + self.own_keys.shape[2], 0
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Attend from each row's new token [rows, heads, 1, width] to its context.
+    def attend(
+        self,
+        query: Tensor,
+        mask: Tensor | None,
+        scale: float,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Attend from each row's new token [rows, heads, 1, D] to prompt and room, by the mask.
 
-        `key` and `value` of that token are in the cache already. Scores and softmax are fp32
-        at least, whatever the model's dtype.
+        Its own key and value are stored already. Scores and softmax are fp32 at least.
         """
         rows, heads, _one, width = query.shape
-        key_heads = key.shape[1]
-        read = self._own[layer][0].shape[2] if self._whole_room else self._length
-        own_keys, own_values = (t[:, :, :read] for t in self._own[layer])
-        keys, values = self._prefix[layer]
-        length = keys.shape[2]
+        key_heads, length = self.keys.shape[1:3]
         queries = as_read(query).view(rows, key_heads, heads // key_heads, width)
+        of_prompt = product(self.members.together(queries), self.keys.transpose(2, 3))
+        own = product(queries, self.own_keys.transpose(2, 3))
+        scores = torch.cat([self.members.apart(of_prompt), own], -1) * scale
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        if mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        elif mask is not None:
+            scores = scores + mask
+        if sinks is not None:
+            column = sinks.to(scores.dtype).view(1, key_heads, -1, 1).expand(rows, -1, -1, -1)
+            scores = torch.cat([scores, column], -1)
+        weights = scores.softmax(-1)[..., : length + self.own_keys.shape[2]]
+        of_prompt = product(self.members.together(weights[..., :length]), self.values)
+        out = self.members.apart(of_prompt) + product(weights[..., length:], self.own_values)
+        return out.reshape(rows, heads, 1, -1).to(query.dtype)
 
-        scores = product(self._side_by_side(queries), keys.transpose(2, 3))
-        if self._penalty is not None:
-            scores = scores + self._penalty
-        own = product(queries, own_keys.transpose(2, 3))
-        if self._whole_room:
-            to_come = torch.arange(read, device=own.device) > self._place
-            own = own.masked_fill(to_come, torch.finfo(own.dtype).min)
-        scores = torch.cat([self._per_row(scores, rows), own], -1)
-        weights = (scores * scale).softmax(-1)
-        of_prompt = product(self._side_by_side(weights[..., :length]), values)
-        out = self._per_row(of_prompt, rows) + product(weights[..., length:], own_values)
-        return out.reshape(rows, heads, 1, width).to(query.dtype)
 
-    def advance(self) -> None:
-        """Go on to the next place, once every layer has stored its own."""
-        self._place += 1
+class GroupCache(DynamicCache):
+    """Hold all layers: those of attention share prompts after `share`, states are transformers'.
 
-    def select(self, rows: list[int]) -> None:
-        """Keeps `rows` in ascending order, and the prompts that they belong to."""
-        own = torch.tensor(rows, device=self._place.device)
-        self._own = [
-            (keys.index_select(0, own), values.index_select(0, own)) for keys, values in self._own
-        ]
-        prompt = [self._prompt[row] for row in rows]
-        left = sorted({*prompt})
-        if len(left) < len(self._prefix[0][0]):
-            used = torch.tensor(left, device=self._place.device)
-            self._prefix = [
-                (keys.index_select(0, used), values.index_select(0, used))
-                for keys, values in self._prefix
-            ]
-            if self._penalty is not None:
-                self._penalty = self._penalty[used]
-        self._prompt = [left.index(b) for b in prompt]
-        self._width = max(map(prompt.count, left))
-        slots = [b * self._width + i - self._prompt.index(b) for i, b in enumerate(self._prompt)]
-        self._slot = torch.tensor(slots, device=self._place.device)
+    A step is `grow` where room is lacking, then the model's forward with `attend`.
+    """
 
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self._length
+    def __init__(self, text_config: Any) -> None:
+        super().__init__(config=text_config)
+        # A window is the mask's: the configuration may have one that the layers do not read.
+        windows = DynamicSlidingWindowLayer
+        self.layers = [DynamicLayer() if type(x) is windows else x for x in self.layers]
+        self.members: Members | None = None
+        self._attending: set[int] = set()
+        self.foreign: set[str] = set()
+        """Options of attention that `attend` does not know, and would drop."""
 
-    def _side_by_side(self, per_row: Tensor) -> Tensor:
-        """[rows, key heads, repeats, x] to [B, key heads, members * repeats, x]; a prompt that has
-        lost members gets empty places."""
-        if self._slot is not None:
-            prompts = self._prefix[0][0].shape[0]
-            grid = per_row.new_zeros(prompts * self._width, *per_row.shape[1:])
-            per_row = grid.index_copy_(0, self._slot, per_row)
-        split = per_row.unflatten(0, (-1, self._width)).transpose(1, 2)
-        return split.flatten(2, 3)
+    def attend(
+        self, module: nn.Module, query: Tensor, mask: Any, scale: float | None, options: Any
+    ) -> Tensor | None:
+        """Attend from members' new tokens; None where the family's own attention must serve."""
+        index: Any = getattr(module, "layer_idx", None)
+        if self.members is None:
+            self._attending.add(index)
+            for name in options.keys() - TAKEN - IGNORED:
+                value = options[name]
+                if isinstance(value, Tensor) or value:
+                    self.foreign.add(name)
+            return None
+        layer: Any = self.layers[index]
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        out: Tensor = layer.attend(query, mask, scale, options.get("softcap"), options.get("s_aux"))
+        return out
 
-    def _per_row(self, side_by_side: Tensor, rows: int) -> Tensor:
-        """The inverse of `_side_by_side`."""
-        split = side_by_side.unflatten(2, (self._width, -1)).transpose(1, 2)
-        flat = split.flatten(0, 1)
-        return flat if self._slot is None else flat.index_select(0, self._slot)
+    def share(self, members: Members) -> bool:
+        """Give prompts to their members; True where all of a step's memory stays then."""
+        plain = {i for i, layer in enumerate(self.layers) if type(layer) is DynamicLayer}
+        states = {i for i, layer in enumerate(self.layers) if type(layer) is LinearAttentionLayer}
+        stays = (
+            not self.foreign
+            and self._attending == plain
+            and len(plain | states) == len(self.layers)
+            and all(self.layers[i].is_initialized for i in plain)
+        )
+        rows = torch.tensor(members.prompt, device=members.place.device)
+        for i, layer in enumerate(self.layers):
+            if stays and i in plain:
+                self.layers[i] = GroupLayer(layer, members)
+            else:
+                layer.reorder_cache(rows)
+        self.members = members if stays else None
+        return stays
+
+    def grow(self, places: int) -> None:
+        """Make room for so many tokens more of each row."""
+        for layer in self.layers:
+            if isinstance(layer, GroupLayer):
+                layer.grow(places)
+
+    def select(self, rows: list[int], on_device: Tensor) -> None:
+        """Keep `rows` in ascending order, and the prompts that they belong to."""
+        prompts = on_device.new_tensor(self.members.select(rows)) if self.members else on_device
+        for layer in self.layers:
+            if isinstance(layer, GroupLayer):
+                layer.select(on_device, prompts)
+            else:
+                layer.reorder_cache(on_device)
 
 
 def as_read(states: Tensor) -> Tensor:

@@ -7,10 +7,13 @@ to make than a GPU to run.
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+from rrgclinical.common.errors import cause_line
 
 
 class RepeatedStep:
@@ -18,12 +21,13 @@ class RepeatedStep:
 
     The first call after `forget` runs as it is, which loads its kernels; the second is captured.
     The function must read and write the same memory each time and must not wait for the device.
-    What a call returns is overwritten by the next. It is not held: a circle of references would
-    keep the buffers that it reads until Python looks for circles.
+    One that a capture refuses is called as it is from then on, and that is said. What a call
+    returns is overwritten by the next. It is not held: a circle of references would keep the
+    buffers that it reads until Python looks for circles.
     """
 
     def __init__(self) -> None:
-        self._calls = 0
+        self._calls, self._refused = 0, False
         self._graph: torch.cuda.CUDAGraph | None = None
         self._taken = self._returned = torch.empty(0)
 
@@ -33,10 +37,16 @@ class RepeatedStep:
 
     def __call__(self, compute: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
         self._calls += 1
-        if self._calls == 1:
+        if self._calls == 1 or self._refused:
             return compute(tensor)
         if self._graph is None:
-            self._graph = self._captured(compute, tensor)
+            try:
+                self._graph = self._captured(compute, tensor)
+            except RuntimeError as error:
+                self._refused = True
+                line = f"a step of decoding cannot be a CUDA graph ({cause_line(error)})"
+                warnings.warn(f"{line}: it is launched from Python, slower", stacklevel=2)
+                return compute(tensor)
         self._taken.copy_(tensor)
         self._graph.replay()
         return self._returned

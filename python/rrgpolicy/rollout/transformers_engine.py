@@ -10,11 +10,8 @@ import torch
 from torch import Tensor
 
 from rrgpolicy.model.attention import require_attention
-from rrgpolicy.model.forward import embed, image_index, vision_embeddings
 from rrgpolicy.model.policy import Policy
-from rrgpolicy.model.prompt import EncodedPrompt
-from rrgpolicy.rollout.any_family import FamilyDecoder
-from rrgpolicy.rollout.cache import GroupCache
+from rrgpolicy.rollout.any_family import Decoder
 from rrgpolicy.rollout.engine import Rollout, SamplingRequest
 from rrgpolicy.rollout.repeated import RepeatedStep
 from rrgpolicy.rollout.sampler import likeliest, sample, uniforms
@@ -77,66 +74,6 @@ def repeats(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-class PackedDecoder:
-    """The decode state of a packed family: keys and values of a prompt stand once."""
-
-    def __init__(self, policy: Policy, prompts: list[EncodedPrompt], group: int) -> None:
-        count = len(prompts)
-        device = policy.device
-        self.policy = policy
-        lengths = torch.tensor([len(p.input_ids) for p in prompts])
-        longest = int(lengths.max())
-        ids = torch.full((count, longest), policy.pad_id)
-        axes = len(prompts[0].positions)
-        positions = torch.zeros(axes, count, longest, dtype=torch.int64)
-        for b, prompt in enumerate(prompts):
-            ids[b, : lengths[b]] = prompt.input_ids
-            positions[:, b, : lengths[b]] = prompt.positions
-        places = image_index(prompts, [b * longest for b in range(count)])
-        embeddings = embed(policy, ids.to(device), places, vision_embeddings(policy, prompts))
-        padding = torch.arange(longest) >= lengths[:, None]
-        graphs = repeats(device)
-        self.cache = GroupCache(padding.to(device), group, chunk=CHUNK[graphs], whole_room=graphs)
-        self.compact_below = COMPACT_BELOW[graphs]
-        # Padding is on the right, so plain causal attention never lets a prompt see it.
-        states = policy.language_model(
-            inputs_embeds=embeddings,
-            position_ids=positions.squeeze(0).to(device),
-            attention_mask={"full_attention": None},
-            past_key_values=self.cache,
-            use_cache=True,
-        ).last_hidden_state
-        last = states[torch.arange(count, device=device), lengths.to(device) - 1]
-        self.hidden = last.repeat_interleave(group, 0)
-        after = torch.stack([p.positions.max() + 1 for p in prompts])
-        self.next_position = after.to(device).repeat_interleave(group)
-
-    def select(self, rows: list[int]) -> None:
-        """Keep these rows alone."""
-        self.cache.select(rows)
-        self.next_position = self.next_position[torch.tensor(rows, device=self.policy.device)]
-
-    def reserve(self) -> bool:
-        """Make room for the next token of each row; True where buffers are new ones."""
-        return self.cache.reserve()
-
-    def forward(self, token: Tensor) -> Tensor:
-        """Compute the hidden states [n, H] behind the tokens [n]; asks the host for nothing."""
-        model = self.policy.language_model
-        hidden: Tensor = model(
-            inputs_embeds=model.embed_tokens(token)[:, None],
-            # text counts up on all axes alike
-            position_ids=self.next_position[:, None],
-            attention_mask={"full_attention": None},
-            past_key_values=self.cache,
-            use_cache=True,
-            attend=self.cache.attend,
-        ).last_hidden_state[:, 0]
-        self.cache.advance()
-        self.next_position += 1
-        return hidden
-
-
 class _DecodeLoop:
     """Hold what a token's step reads and writes: all of it stays on the device.
 
@@ -146,24 +83,24 @@ class _DecodeLoop:
     def __init__(self, policy: Policy, request: SamplingRequest) -> None:
         if request.vision_cache is not None:
             policy = replace(policy, vision_cache=request.vision_cache)
-        kind = PackedDecoder if policy.decodes_packed else FamilyDecoder
         self.policy, self.request = policy, request
-        self.decoder = kind(policy, [*request.prompts], request.group)
         device, longest = policy.device, request.max_new_tokens
+        chunk = CHUNK[repeats(device)]
+        self.decoder = Decoder(policy, [*request.prompts], request.group, chunk)
         total = len(request.prompts) * request.group
         self.members = [*range(total)]
         self.rows = torch.arange(total, device=device)
         self.ids = torch.full((total, longest), policy.pad_id, device=device)
         self.logps = torch.zeros(total, longest, device=device)
         self.live = torch.ones(total, dtype=torch.bool, device=device)
-        self.place = torch.zeros(1, dtype=torch.int64, device=device)
         self.ends = torch.tensor(policy.eos_ids, device=device)
         self.never = torch.tensor(policy.never_sampled, dtype=torch.int64, device=device)
         seeds = [0] if request.greedy else request.member_seeds()
         self.draws = uniforms(seeds, longest).to(device)
         self.project = _head_of(policy)
-        graphs = repeats(device) and isinstance(self.decoder, PackedDecoder)
+        graphs = repeats(device) and self.decoder.stays
         self.repeated = RepeatedStep() if graphs else None
+        self.compact_below = COMPACT_BELOW[graphs]
         # PyTorch has no reproducible running sum on a GPU: a draw then asks the host for it.
         self.draws_inside = not torch.are_deterministic_algorithms_enabled()
 
@@ -174,13 +111,13 @@ class _DecodeLoop:
                 live = self.live.tolist()
                 if not any(live):
                     break
-                if sum(live) < self.decoder.compact_below * len(live):
+                if sum(live) < self.compact_below * len(live):
                     token = self._select([i for i, lives in enumerate(live) if lives], token, t)
-            if self.decoder.reserve() and self.repeated:
+            if self.decoder.reserve(t - 1) and self.repeated:
                 self.repeated.forget()
-            token = self._next(token)
-        if isinstance(self.decoder, FamilyDecoder):
-            self._compare(self.decoder, int(self.place))
+            with self.decoder.hooked():
+                token = self._next(token)
+        self._compare(int(self.decoder.place) + 1)
         return self._collect()
 
     def _next(self, token: Tensor) -> Tensor:
@@ -197,23 +134,22 @@ class _DecodeLoop:
 
     def _draw(self, hidden: Tensor) -> Tensor:
         """Draw ids [n] of the states [n, H], note them, their log-probs and the ends."""
-        logits = self.project(hidden)
+        logits, place = self.project(hidden), self.decoder.place
         rules = {"temperature": self.request.temperature, "never": self.never}
         if self.request.greedy:
             token, logp = likeliest(logits, **rules)
         else:
-            draws = self.draws[self.rows, self.place]
+            draws = self.draws[self.rows, place]
             token, logp = sample(logits, draws, top_p=self.request.top_p, **rules)
         # Rows that have finished but not left the batch yet write behind their end.
-        self.ids[self.rows, self.place], self.logps[self.rows, self.place] = token, logp
+        self.ids[self.rows, place], self.logps[self.rows, place] = token, logp
         self.live &= (token[:, None] != self.ends).all(1)
-        self.place += 1
         return token
 
     def _select(self, rows: list[int], token: Tensor, t: int) -> Tensor:
         """Keep these rows alone, and return their tokens."""
-        if isinstance(self.decoder, FamilyDecoder) and self._drops_most_padded(rows):
-            self._compare(self.decoder, t)
+        if self._drops_most_padded(rows):
+            self._compare(t)
         self.decoder.select(rows)
         if self.repeated:
             self.repeated.forget()
@@ -228,16 +164,18 @@ class _DecodeLoop:
         padded = [lengths[m // self.request.group] == min(lengths) for m in self.members]
         return min(lengths) < max(lengths) and any(padded) and not any(padded[i] for i in rows)
 
-    def _compare(self, decoder: FamilyDecoder, t: int) -> None:
+    def _compare(self, t: int) -> None:
         """Warn where steps with a cache are not the model's own forward.
 
-        One report is computed up to its token `t`.
+        One report is computed up to its token `t`; none of a packed family.
         """
+        if self.policy.decodes_packed:
+            return
         prompts = [self.request.prompts[member // self.request.group] for member in self.members]
         # with the most padding before it
         place = min(range(len(prompts)), key=lambda i: len(prompts[i].input_ids))
         members = self.ids[self.members[place], :t].cpu()
-        states = decoder.own(prompts[place], members)[None], decoder.hidden[place][None]
+        states = self.decoder.own(prompts[place], members)[None], self.decoder.hidden[place][None]
         own, stepped = (self.project(hidden).double().log_softmax(-1) for hidden in states)
         gaps = torch.where(own == stepped, 0.0, (own - stepped).abs() * own.exp())
         limit = OF_ONE * ROUNDING[self.policy.dtype]

@@ -17,15 +17,22 @@ from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import placed
 from rrgpolicy.model.vision_cache import VisionCache
 from rrgpolicy.rollout import SamplingRequest, TransformersEngine
+from rrgpolicy.rollout.transformers_engine import _DecodeLoop
+from tests.products import more
 from tests.rrgpolicy.model.families import IMAGE, SORTS, backbone, build, forwards, prompt
 from tests.rrgpolicy.model.test_strangers import model_of
 
 # One of each kind: deepstack, windows with images, states, temperature by place, soft cap, scale.
 NAMES = ("qwen3_vl", "gemma3", "qwen3_5", "lfm2_vl", "llama4", "internvl", "gemma2", "granite")
+# with sinks too
+ONE_GRAPH = ("qwen2_5_vl", "gemma3", "qwen3_5", "llama4", "gpt_oss")
 
 
-def policy_of(name: str, way: str) -> Policy:
-    plain = backbone(build(name, torch.float32))
+def policy_of(name: str, dtype: torch.dtype = torch.float32) -> Policy:
+    model = build(name, dtype)
+    if any("expert" in part for part, _ in model.named_modules()):
+        model.set_experts_implementation("batched_mm")  # "eager" asks the host who goes where
+    plain = backbone(model)
     text = plain.text_config
     if name == "gemma2":
         text.final_logit_softcapping = 3.0
@@ -33,7 +40,7 @@ def policy_of(name: str, way: str) -> Policy:
         model=plain.model,
         device=plain.device,
         pad_id=0,
-        sharing=way,
+        sharing=SORTS[name].ways[0],
         tokenizer=SimpleNamespace(added_tokens_decoder={}),
         image_processor=None,
         eos_ids=tuple(range(3, 25)),
@@ -46,7 +53,7 @@ def test_sampled_log_probs_are_those_of_training() -> None:
     failures = []
     for name in filter(forwards, NAMES):
         sort = SORTS[name]
-        policy = policy_of(name, sort.ways[0])
+        policy = policy_of(name)
         assert (IMAGE in policy.never_sampled) == sort.sees
         for parameter in policy.model.parameters():
             parameter.requires_grad_(False)
@@ -67,6 +74,52 @@ def test_sampled_log_probs_are_those_of_training() -> None:
         if far > 1e-4:
             failures.append(f"{name}: {far:.0e}")
     assert not failures, failures
+
+
+def loop_of(name: str) -> _DecodeLoop:
+    policy = policy_of(name)
+    sees = SORTS[name].sees
+    prompts = [prompt(policy, name, sees * n, 20 - 9 * k, k) for k, n in enumerate((2, 0))]
+    prompts = prompts if policy.family.joins else prompts[:1]
+    seeds = [[b, b + 9] for b in range(len(prompts))]
+    return _DecodeLoop(policy, SamplingRequest(prompts, group=2, max_new_tokens=8, seeds=seeds))
+
+
+@pytest.mark.parametrize("name", [*ONE_GRAPH, *more(*sorted(SORTS.keys() - ONE_GRAPH))])
+def test_a_token_is_one_graph_that_asks_the_host_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    if not forwards(name):
+        pytest.skip("the family's own forward fails in this transformers")
+    graphs = []
+
+    def keep(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        plain, traced = loop_of(name), loop_of(name)
+        assert plain.decoder.stays and plain.run()
+        step = torch.compile(traced._step, fullgraph=True, dynamic=False, backend=keep)
+        monkeypatch.setattr(traced, "_next", step)
+        traced.run()
+    assert len(graphs) == 1
+    assert torch.equal(traced.ids, plain.ids)
+    torch.testing.assert_close(traced.logps, plain.logps, rtol=0, atol=2e-5)
+
+
+def test_an_option_that_the_step_does_not_take_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.no_grad():
+        taken = loop_of("gpt_oss")
+        monkeypatch.setattr("rrgpolicy.rollout.cache.TAKEN", {"softcap"})
+        refused = loop_of("gpt_oss")
+        assert taken.decoder.stays and not refused.decoder.stays
+        assert refused.decoder.cache.foreign == {"s_aux"}
+        taken.run()
+        refused.run()
+    assert torch.equal(taken.ids, refused.ids)
+    torch.testing.assert_close(taken.logps, refused.logps, rtol=0, atol=2e-5)
 
 
 def stranger(kind: str, **sizes: Any) -> Policy:

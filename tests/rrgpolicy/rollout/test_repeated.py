@@ -7,6 +7,7 @@ without a GPU: it computes, and holds every repetition to the addresses of the f
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +16,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgpolicy.rollout import Rollout, SamplingRequest, generate, transformers_engine
+from rrgpolicy.rollout import Rollout, SamplingRequest, any_family, generate, transformers_engine
 from rrgpolicy.rollout.cache import GroupCache
 from rrgpolicy.rollout.repeated import RepeatedStep
+from tests.rrgpolicy.model.families import prompt
+from tests.rrgpolicy.rollout.test_any_family import policy_of
 from tests.rrgpolicy.rollout.test_transformers_engine import ending_policy, prompts_of, seeds_for
 
 STEPS = 40
@@ -37,10 +40,10 @@ class Addresses:
     def __call__(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
         loop: Any = compute.__self__  # type: ignore[attr-defined]
         decoder, cache = loop.decoder, loop.decoder.cache
-        buffers = [t for pair in cache._own + cache._prefix for t in pair]
-        buffers += [cache._place, decoder.next_position]
-        buffers += [loop.rows, loop.live, loop.place, loop.ids, loop.logps, loop.draws]
-        buffers += [t for t in (cache._slot, cache._penalty) if t is not None]
+        holders = [loop, decoder, cache.members, *cache.layers]
+        values = [v for holder in holders for v in vars(holder).values()]
+        values += [v for layer in values if isinstance(layer, dict) for v in layer.values()]
+        buffers = [v for v in values if torch.is_tensor(v) and v is not decoder.hidden]
         at = [(t.data_ptr(), t.shape) for t in buffers]
         type(self).captures += self.at is None
         assert self.at in (None, at), "a graph would read memory that was given back"
@@ -48,10 +51,15 @@ class Addresses:
         return compute(token)
 
 
-def sampled(greedy: bool, device: str = "cpu") -> list[Rollout]:
-    policy = ending_policy(device=device)
+def sampled(greedy: bool, device: str = "cpu", family: str = "") -> list[Rollout]:
+    policy = policy_of(family) if family else ending_policy(device=device)
+    prompts = [prompt(policy, family, 1, 9 * n, n) for n in (2, 1, 3, 2)] if family else []
     request = SamplingRequest(
-        prompts_of(policy), group=5, max_new_tokens=STEPS, seeds=seeds_for(4, 5), greedy=greedy
+        prompts or prompts_of(policy),
+        group=5,
+        max_new_tokens=STEPS,
+        seeds=seeds_for(4, 5),
+        greedy=greedy,
     )
     return [rollout for group in generate(policy, request) for rollout in group]
 
@@ -66,7 +74,18 @@ def alike(one: list[Rollout], other: list[Rollout]) -> None:
 def test_a_repeated_step_reads_the_buffers_that_are_there(
     monkeypatch: pytest.MonkeyPatch, greedy: bool
 ) -> None:
-    anew = sampled(greedy)
+    repeats_alike(monkeypatch, greedy)
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", "gemma3"])
+def test_a_repeated_step_keeps_states_and_windows(
+    monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    repeats_alike(monkeypatch, False, family)
+
+
+def repeats_alike(monkeypatch: pytest.MonkeyPatch, greedy: bool, family: str = "") -> None:
+    anew = sampled(greedy, family=family)
     lengths = {len(r.ids) for r in anew}
     assert len(lengths) > 3, lengths  # rows leave at different steps
     monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
@@ -75,7 +94,7 @@ def test_a_repeated_step_reads_the_buffers_that_are_there(
     monkeypatch.setattr(transformers_engine, "TOKENS_A_READ", 1)
     monkeypatch.setattr(transformers_engine, "CHUNK", {True: 16})
     monkeypatch.setattr(Addresses, "captures", 0)
-    alike(sampled(greedy), anew)
+    alike(sampled(greedy, family=family), anew)
     assert Addresses.captures > 3
 
 
@@ -103,6 +122,23 @@ def test_the_second_call_is_captured_and_later_ones_replay(monkeypatch: pytest.M
     assert calls == ["computed", "captured", "replay", "replay", "computed"]
 
 
+def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def captured(*_: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    step = RepeatedStep()
+    monkeypatch.setattr(step, "_captured", captured)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            step.forget()
+            results = [step(torch.neg, torch.tensor([n])).item() for n in range(3)]
+    assert "cannot be a CUDA graph (RuntimeError: operation not permitted" in str(said[0].message)
+    assert results == [0, -1, -2] and len(said) == 1
+
+
 def test_a_cache_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     caches: list[weakref.ref[GroupCache]] = []
 
@@ -111,7 +147,7 @@ def test_a_cache_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         caches.append(weakref.ref(cache))
         return cache
 
-    monkeypatch.setattr(transformers_engine, "GroupCache", watched)
+    monkeypatch.setattr(any_family, "GroupCache", watched)
     monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
     monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
     gc.disable()
