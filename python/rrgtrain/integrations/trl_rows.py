@@ -52,7 +52,7 @@ class SharedPrefix:
                 f"it; write class {cls.__name__}(SharedPrefix, GRPOTrainer), with TRL 1.x"
             )
 
-    def _get_per_token_logps_and_entropies(
+    def _get_per_token_logps_and_entropies(  # noqa: PLR0913
         self,
         model: Any,
         input_ids: Tensor,
