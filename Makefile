@@ -6,7 +6,7 @@
 #   make docs                  the documentation's site, into build/docs
 #
 # Check
-#   make lint                  ruff and mypy
+#   make lint                  ruff, mypy and import-linter
 #   make test                  the whole suite; ORDER=SEED shuffles it
 #   make gates                 faults that kernels' tests must see, benches rehearsed, bounds on time
 #   make night                 the next seven whole; all green, their commit goes to .ci/green
@@ -80,6 +80,7 @@ lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(VENV)/bin/lint-imports --no-logo
 
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build

@@ -28,7 +28,7 @@ from rrgreport.series import with_changes
 from rrgreport.summary import Metric, RunSummary
 
 
-def write_report(
+def write_report(  # noqa: PLR0913
     run_dir: str | Path | RunFiles,
     summary: RunSummary,
     metrics_rows: Sequence[Mapping[str, Any]],

@@ -17,7 +17,7 @@ from rrgkern.edit_plan.types import EditScript, SentenceEntities
 LARGEST_TAU = 0.97
 
 
-def edit_plan(
+def edit_plan(  # noqa: PLR0913
     x: SentenceEntities,
     y: SentenceEntities,
     *,

@@ -61,7 +61,7 @@ def token_logps(
     return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else None)
 
 
-def linear_token_logps(
+def linear_token_logps(  # noqa: PLR0913
     hidden: Tensor,
     weight: Tensor,
     targets: Tensor,

@@ -31,7 +31,7 @@ class PolicyLossOutput(NamedTuple):
         return cls(loss, Metrics(METRICS, metrics))
 
 
-def policy_loss(
+def policy_loss(  # noqa: PLR0913
     logps: Tensor,
     advantages: Tensor,
     offsets: Tensor | None = None,

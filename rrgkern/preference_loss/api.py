@@ -30,7 +30,7 @@ class PreferenceLossOutput(NamedTuple):
     metrics: MutableMapping[str, Tensor]
 
 
-def preference_loss(
+def preference_loss(  # noqa: PLR0913
     logps: Tensor,
     ref: Tensor,
     offsets: Tensor | None,
@@ -81,7 +81,7 @@ def preference_loss(
     return PreferenceLossOutput(loss, Metrics(METRICS, metrics))
 
 
-def preference_advantages(
+def preference_advantages(  # noqa: PLR0913
     logps: Tensor,
     ref: Tensor,
     offsets: Tensor | None,

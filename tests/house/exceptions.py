@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house import figures, plan, rules, tree, words
+from tests.house import plan, rules, tree, words
 
 # A limit may be so much wider than what is there, so that not every change has to touch the plan.
 SLACK = 0.1
@@ -16,26 +16,20 @@ def needless(root: Path) -> Iterator[str]:
     """Yield the entries of `plan.py` that allow what the tree at `root` no longer does."""
     everything = tree.modules(root)
     product = tree.shipped(everything)
-    arrows = {(i.source.name, i.target) for i in figures.upward(product)}
-    entered = list(figures.deep(product))
+    entered = list(tree.deep(product))
     inner = {(i.source.name, i.target) for i in entered if not plan.is_open(i.target)}
     twice = {
-        f"{package}:{name}"
-        for package, name in figures.duplicate_classes(tree.documented(everything))
+        f"{package}:{name}" for package, name in tree.duplicate_classes(tree.documented(everything))
     }
-    wide = {function.name for function in figures.wide_functions(tree.documented(everything))}
     tables = (
-        ("UPWARD", plan.UPWARD - arrows),
-        ("MUTUAL", plan.MUTUAL - set(figures.mutual(product))),
         ("INNER", plan.INNER - inner),
-        ("OWN_JSON", plan.OWN_JSON - {m.name for m in product if any(figures.json_calls(m))}),
+        ("OWN_JSON", plan.OWN_JSON - {m.name for m in product if any(tree.json_calls(m))}),
         ("SAME_NAME", plan.SAME_NAME - twice),
-        ("LONG_SIGNATURES", plan.LONG_SIGNATURES - wide),
     )
     for table, entries in tables:
         yield from (f"{table}: {entry} is mended, take it off" for entry in sorted(entries))
     yield from _files(root)
-    outside = list(figures.outside(everything))
+    outside = list(tree.outside(everything))
     experiments = (i for i in outside if i.source.package == "experiments")
     yield from _doors({found.target for found in [*entered, *experiments]} | _documented(root))
     own = (i.target for i in outside if plan.opens_its_own(i.source.name, i.target))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-PYPROJECT = """[tool.pytest.ini_options]
+PYPROJECT = """[tool.importlinter]
+root_packages = ["rrgkern", "rrgtrain", "rrgclinical", "rrgdata"]
+[tool.pytest.ini_options]
 testpaths = ["tests"]
 [tool.mypy]
 files = ["rrgkern", "python", "tests", "bench", "experiments", "setup.py"]
@@ -16,6 +18,7 @@ lint:
 \tpython -m ruff check .
 \tpython -m ruff format --check .
 \tpython -m mypy
+\t.venv/bin/lint-imports --no-logo
 """
 
 # (rule, path, its new content, what the rule must say)
@@ -86,6 +89,13 @@ TOOLS = [
         MAKEFILE.replace("ruff check .", "ruff check rrgkern"),
         "make lint does not run ruff check .",
     ),
+    (
+        "sources_are_linted",
+        "Makefile",
+        MAKEFILE.replace("lint-imports", "lint"),
+        "make lint does not run lint-imports",
+    ),
+    ("sources_are_linted", "python/new/a.py", "", "import-linter does not read new"),
     ("sources_are_type_checked", "docs/hooks.py", "", "docs/hooks.py: mypy does not read it"),
     (
         "sources_are_type_checked",
@@ -105,6 +115,13 @@ TOOLS = [
         PYPROJECT + '[[tool.mypy.overrides]]\nmodule = ["rrgkern.*.triton_f"]\n'
         "disallow_untyped_defs = false\n",
         "rrgkern/ops/triton_f.py: _launch is no kernel and lacks types",
+    ),
+    (
+        "sources_are_type_checked",
+        "pyproject.toml",
+        PYPROJECT + "[tool.ruff.lint.pylint]\nmax-args = 0\n[[tool.mypy.overrides]]\n"
+        'module = ["rrgkern.*.triton_f"]\ndisallow_untyped_defs = false\n',
+        "rrgkern/ops/triton_f.py: _launch takes 1 parameters, at most 0",
     ),
     ("checks_run_in_ci", "Makefile", MAKEFILE + "fuzz:\n\ttrue\n", "make fuzz does not run in"),
     (

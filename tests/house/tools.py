@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.house import plan
-from tests.house.tree import files, parse
+from tests.house.tree import files, package_folders, parse
 
 # pytest's own list, in force where pyproject.toml has no norecursedirs.
 NOT_ENTERED = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")
@@ -25,6 +25,7 @@ NOT_ENTERED = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", 
 LEFT_OUT = re.compile(r"--ignore|--deselect|\s-[km]\s|collect_ignore")
 # What only `make gates` runs.
 GATE = "@pytest.mark." + "gate"
+PYLINT = ("tool", "ruff", "lint", "pylint")
 # A comment that turns a tool off for a file.
 TURNED_OFF = re.compile(r"^# (?:ruff: noqa|flake8: noqa|mypy: ignore-errors|fmt: off)", re.M)
 
@@ -104,7 +105,7 @@ def tests_are_collected(root: Path) -> Iterator[str]:
 
 
 def sources_are_linted(root: Path) -> Iterator[str]:
-    """Check that `make lint` reads every Python file, for style and for format."""
+    """Check that `make lint` reads every Python file, for style, format and imports."""
     command = [sys.executable, "-m", "ruff", "check", "--show-files", str(root)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root).stdout
     read = {Path(line).resolve() for line in listed.splitlines()}
@@ -118,9 +119,12 @@ def sources_are_linted(root: Path) -> Iterator[str]:
         if not pattern.endswith(".md"):
             yield f"pyproject.toml: ruff format leaves out {pattern}"
     lint = recipes(root).get("lint", "")
-    for wanted in ("ruff check .", "ruff format --check .", "mypy"):
-        if not re.search(rf"-m {re.escape(wanted)}$", lint, re.M):
-            yield f"Makefile: make lint does not run {wanted}"
+    for command in ("ruff check .", "ruff format --check .", "mypy", "lint-imports --no-logo"):
+        if not re.search(rf"(?:-m |/bin/){re.escape(command)}$", lint, re.M):
+            yield f"Makefile: make lint does not run {command}"
+    contracted = settings(root, "tool", "importlinter").get("root_packages", [])
+    for package in package_folders(root).keys() - {*contracted}:
+        yield f"pyproject.toml: import-linter does not read {package}"
 
 
 def sources_are_type_checked(root: Path) -> Iterator[str]:
@@ -140,7 +144,7 @@ def sources_are_type_checked(root: Path) -> Iterator[str]:
 
 
 def _untyped_launchers(root: Path, modules: list[str]) -> Iterator[str]:
-    """Name the functions that lack types, where mypy asks for none for the sake of kernels."""
+    """Name the functions that lack types or take many, where tools pass over kernels."""
     for path in files(root, ".py"):
         where = path.relative_to(root)
         if not any(fnmatch.fnmatch(".".join(where.with_suffix("").parts), m) for m in modules):
@@ -152,6 +156,8 @@ def _untyped_launchers(root: Path, modules: list[str]) -> Iterator[str]:
                 typed = [x.annotation for x in ast.walk(node.args) if isinstance(x, ast.arg)]
                 if None in (node.returns, *typed):
                     yield f"{where}: {node.name} is no kernel and lacks types"
+                if len(typed) > (most := settings(root, *PYLINT).get("max-args", 5)):
+                    yield f"{where}: {node.name} takes {len(typed)} parameters, at most {most}"
 
 
 def checks_run_in_ci(root: Path) -> Iterator[str]:

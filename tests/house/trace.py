@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from tests.house.plan import MAY_IMPORT
+from tests.house.plan import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST_STEP = ("python/rrgtrain/train/rl.py", "_train_step")
@@ -73,7 +73,7 @@ def rows(entered: Entered) -> Iterator[tuple[str, int, int, dict[str, int]]]:
 def package_of(path: Path) -> str:
     """Return the package of a file of this tree, "" for any other file."""
     for base in (ROOT / "python", ROOT):
-        if path.is_relative_to(base) and (top := path.relative_to(base).parts[0]) in MAY_IMPORT:
+        if path.is_relative_to(base) and (top := path.relative_to(base).parts[0]) in PACKAGES:
             return top
     return ""
 

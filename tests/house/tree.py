@@ -1,6 +1,6 @@
 """Read a tree of this repository: its files, modules, imports and definitions.
 
-Nothing is imported or executed, so any checkout can be read, older layouts included.
+Nothing is imported or executed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 import gc
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,15 +198,6 @@ def classes(module: Module) -> list[str]:
     return [node.name for node in module.tree.body if isinstance(node, ast.ClassDef)]
 
 
-def aliases(module: Module) -> list[str]:
-    """List the capitalised names that a module assigns at its top level."""
-    assigned = (
-        n for node in module.tree.body if isinstance(node, ast.Assign) for n in node.targets
-    )
-    names = (node.id for node in assigned if isinstance(node, ast.Name))
-    return [name for name in names if name[0].isupper() and not name.isupper()]
-
-
 def docstrings(module: Module) -> Iterator[tuple[ast.Module | Definition, ast.Constant]]:
     """Yield every docstring with what it documents."""
     for node in ast.walk(module.tree):
@@ -215,28 +207,16 @@ def docstrings(module: Module) -> Iterator[tuple[ast.Module | Definition, ast.Co
 
 @dataclass(frozen=True)
 class Function:
-    """A function or method: `qualified` is `Class.method`; `parameters` leave out self and cls."""
+    """A function or method: `qualified` is `Class.method`."""
 
     module: Module
     qualified: str
     node: ast.FunctionDef | ast.AsyncFunctionDef
-    parameters: int
-    method: bool
 
     @property
     def lines(self) -> int:
         """Count the lines from `def` to the end."""
         return (self.node.end_lineno or self.node.lineno) - self.node.lineno + 1
-
-    @property
-    def is_kernel(self) -> bool:
-        """Tell whether Triton compiles it."""
-        return any("jit" in ast.unparse(d).split("(")[0] for d in self.node.decorator_list)
-
-    @property
-    def name(self) -> str:
-        """Return `module:Class.method`."""
-        return f"{self.module.name}:{self.qualified}"
 
     @property
     def at(self) -> str:
@@ -247,24 +227,18 @@ class Function:
 def functions(module: Module) -> Iterator[Function]:
     """Yield every function of a module: methods and nested ones too."""
 
-    def walk(node: ast.AST, prefix: str, in_class: bool) -> Iterator[Function]:
+    def walk(node: ast.AST, prefix: str) -> Iterator[Function]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 name = prefix + child.name
-                yield Function(module, name, child, _parameters(child, in_class), in_class)
-                yield from walk(child, name + ".", False)
+                yield Function(module, name, child)
+                yield from walk(child, name + ".")
             elif isinstance(child, ast.ClassDef):
-                yield from walk(child, prefix + child.name + ".", True)
+                yield from walk(child, prefix + child.name + ".")
             else:
-                yield from walk(child, prefix, in_class)
+                yield from walk(child, prefix)
 
-    yield from walk(module.tree, "", False)
-
-
-def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, in_class: bool) -> int:
-    arguments = [*node.args.posonlyargs, *node.args.args]
-    bound = in_class and arguments and arguments[0].arg in ("self", "cls")
-    return len(arguments) + len(node.args.kwonlyargs) - bool(bound)
+    yield from walk(module.tree, "")
 
 
 def annotated(function: Function, name: str) -> Iterator[str]:
@@ -276,39 +250,38 @@ def annotated(function: Function, name: str) -> Iterator[str]:
             yield argument.arg
 
 
-def public_doors(all_modules: list[Module]) -> set[str]:
-    """Name the functions and classes that a package or a room exports, as `module:name`.
-
-    rrgkern's doors are in the package's own `__all__`; a package in python/ also has its rooms'.
-    """
-    named = {module.name: module for module in all_modules}
-    doors = set()
-    for module in all_modules:
-        deep = module.name.count(".")
-        if module.is_package and (deep == 0 or (deep == 1 and module.where.parts[0] == PYTHON)):
-            doors |= {_home(module, name, named) for name in exported(module)}
-    return doors
+def deep(product: list[Module]) -> Iterator[Import]:
+    """Yield the imports of a file inside another room."""
+    rooms = rooms_by_package(product)
+    for found in imports(product):
+        room = room_of(found.target, rooms)
+        home = (found.source.package, found.source.room)
+        if room and (found.target.split(".")[0], room) != home and found.target.count(".") > 1:
+            yield found
 
 
-def _home(module: Module, name: str, named: dict[str, Module]) -> str:
-    """Follow an exported name to the module that defines it."""
-    for node in module.tree.body:
-        if isinstance(node, ast.ImportFrom) and name in {a.asname or a.name for a in node.names}:
-            source = named.get(_absolute(module, node))
-            original = next(a.name for a in node.names if (a.asname or a.name) == name)
-            if source and source is not module:
-                return _home(source, original, named)
-    return f"{module.name}:{name}"
+def outside(everything: list[Module]) -> Iterator[Import]:
+    """Yield the imports of files inside a room by tests, benches and experiments."""
+    rooms = rooms_by_package(shipped(everything))
+    for found in imports(everything):
+        inside = room_of(found.target, rooms) and found.target.count(".") > 1
+        if found.source.package in ("tests", "bench", "experiments") and inside:
+            yield found
 
 
-def is_door(function: Function, doors: set[str]) -> bool:
-    """Tell whether a user calls the function: it, or its class, is exported.
+def duplicate_classes(product: list[Module]) -> dict[tuple[str, str], list[str]]:
+    """Map (package, public class name) to the modules that define it, where there are two."""
+    homes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for module in product:
+        for name in set(classes(module)):
+            if not name.startswith("_"):
+                homes[module.package, name].append(module.name)
+    return {key: names for key, names in sorted(homes.items()) if len(names) > 1}
 
-    A method counts when it is public or the constructor.
-    """
-    owner, *rest = function.qualified.split(".")
-    if rest and (len(rest) > 1 or not function.method):
-        return False
-    if rest and rest[0].startswith("_") and rest[0] != "__init__":
-        return False
-    return f"{function.module.name}:{owner}" in doors
+
+def json_calls(module: Module) -> Iterator[tuple[str, str]]:
+    """Yield place and name of each call of json.load and json.loads."""
+    for node in ast.walk(module.tree):
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and called in ("json.load", "json.loads"):
+            yield f"{module.where}:{node.lineno}", called

@@ -18,12 +18,12 @@ def weights(root: Path) -> dict[str, float]:
     everything = tree.modules(root)
     lines = {
         package: sum(module.lines for module in everything if module.package == package)
-        for package in plan.MAY_IMPORT
+        for package in plan.PACKAGES
     }
     sources = tree.files(root, ".h", ".cc", ".cu")
     lines["csrc"] = sum(p.read_text().count("\n") for p in sources if _below(p, root, "csrc"))
     total = sum(lines.values())
-    python = [module for module in everything if module.package in plan.MAY_IMPORT]
+    python = [module for module in everything if module.package in plan.PACKAGES]
     refused = sum(len(refusal_lines(module.tree)) for module in python)
     pages = (p for p in tree.files(root, ".md") if _below(p, root, "docs"))
     return {

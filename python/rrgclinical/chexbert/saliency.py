@@ -43,7 +43,7 @@ class TokenSaliency(NamedTuple):
     past_limit: Tensor
 
 
-def token_saliency_weights(
+def token_saliency_weights(  # noqa: PLR0913
     labeller: CheXbertLabeller,
     reports: Sequence[str],
     reference_labels: np.ndarray,

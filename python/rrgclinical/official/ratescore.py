@@ -18,7 +18,7 @@ NEUTRAL = 0.5
 class OfficialRaTEScore:
     """The package (0.6.0) in its own environment."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         ner: str | Path,
         embedder: str | Path,

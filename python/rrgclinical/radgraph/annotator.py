@@ -46,7 +46,7 @@ class RadGraph:
     that it compares differ by no more than rounding.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         weights: str | Path | None = None,
         model_type: str | None = None,

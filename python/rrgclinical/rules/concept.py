@@ -35,7 +35,7 @@ class Concept:
     anatomy: bool = False
 
 
-def finding(
+def finding(  # noqa: PLR0913
     name: str,
     family: str,
     layout: str = PLAIN,

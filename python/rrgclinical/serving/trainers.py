@@ -21,7 +21,7 @@ URL = "RRG_REWARD_URL"
 AT_ONCE = 64
 
 
-async def verl_reward(
+async def verl_reward(  # noqa: PLR0913
     data_source: str,
     solution_str: str,
     ground_truth: str,

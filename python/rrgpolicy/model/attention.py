@@ -129,7 +129,7 @@ def _mask_of(base: str) -> Callable[..., Any]:
 
 
 def _attention_of(base: str) -> Callable[..., tuple[Tensor, Any]]:
-    def attention(
+    def attention(  # noqa: PLR0913
         module: nn.Module,
         query: Tensor,
         key: Tensor,

@@ -44,7 +44,7 @@ __all__ = ["Policy", "end_of_turn", "fetch", "load_policy", "read_config"]
 PREPROCESSOR, LEGACY_TEMPLATE = "preprocessor_config.json", "chat_template.json"
 
 
-def load_policy(
+def load_policy(  # noqa: PLR0913
     name_or_path: str | Path,
     *,
     dtype: torch.dtype | str = torch.float32,

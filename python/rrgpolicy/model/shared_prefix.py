@@ -56,7 +56,7 @@ class SharedPrefixLogps(NamedTuple):
     sharing: str
 
 
-def shared_prefix_logps(
+def shared_prefix_logps(  # noqa: PLR0913
     model: nn.Module,
     prompts: Sequence[Mapping[str, Any]],
     completions: Sequence[Sequence[Tensor | Sequence[int]]],

@@ -45,21 +45,6 @@ class Command:
     """Fills in what was left out; returns other words that are needed, if any."""
 
 
-def on_ranks(work: Callable[..., None]) -> Callable[[argparse.Namespace], int]:
-    """Make the `run` of a command that all ranks do together, see `run_on_ranks`.
-
-    work: does it with the recipe, the directory of --out, and `resume`.
-    """
-
-    def run(options: argparse.Namespace) -> int:
-        from rrgtrain.commands import COMMANDS
-        from rrgtrain.commands.started import run_on_ranks
-
-        return run_on_ranks(COMMANDS[options.verb], options, work)
-
-    return run
-
-
 def add_resume(parser: argparse.ArgumentParser) -> None:
     """Add the option that goes on with a run."""
     parser.add_argument(

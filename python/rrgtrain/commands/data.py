@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import Command, on_ranks
+from rrgtrain.commands.on_ranks import on_ranks
 from rrgtrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,4 +32,4 @@ def draw(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
         print(write_phantom(config, out, progress=bar.advance))
 
 
-COMMAND = Command("data", "generate synthetic radiographs", _words, on_ranks(draw), recipe="demo")
+COMMAND = on_ranks(draw, "data", "generate synthetic radiographs", _words, recipe="demo")

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume, on_ranks
+from rrgtrain.commands.command import TRAINING_ON_GPUS, add_resume
+from rrgtrain.commands.on_ranks import on_ranks
 from rrgtrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,11 +54,11 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
         finish(stages, title, {"SFT": (before, tuned), name: (after, trained)}, moments)
 
 
-COMMAND = Command(
+COMMAND = on_ranks(
+    train,
     "demo",
     "run SFT and RL on synthetic radiographs and compare them",
     _words,
-    on_ranks(train),
     recipe="demo",
     gpus=TRAINING_ON_GPUS,
     spread=True,

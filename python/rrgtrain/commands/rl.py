@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume, add_start, on_ranks
+from rrgtrain.commands.command import TRAINING_ON_GPUS, add_resume, add_start
+from rrgtrain.commands.on_ranks import on_ranks
 
 if TYPE_CHECKING:
     from rrgtrain.schema import Recipe
@@ -34,11 +35,11 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
         say(f"checkpoint: {trained.best}")
 
 
-COMMAND = Command(
+COMMAND = on_ranks(
+    train,
     "rl",
     "train a checkpoint by reinforcement learning",
     _words,
-    on_ranks(train),
     recipe="editgrpo",
     gpus=TRAINING_ON_GPUS,
     spread=True,

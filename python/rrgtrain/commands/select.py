@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import ON_GPUS, Command, on_ranks
+from rrgtrain.commands.command import ON_GPUS
+from rrgtrain.commands.on_ranks import on_ranks
 
 if TYPE_CHECKING:
     from rrgtrain.schema import Recipe
@@ -27,11 +28,11 @@ def choose(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     select(recipe, out)
 
 
-COMMAND = Command(
+COMMAND = on_ranks(
+    choose,
     "select",
     "choose the training studies that RL learns most from",
     _words,
-    on_ranks(choose),
     recipe="deer",
     gpus=ON_GPUS,
     spread=True,

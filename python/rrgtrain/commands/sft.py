@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume, on_ranks
+from rrgtrain.commands.command import TRAINING_ON_GPUS, add_resume
+from rrgtrain.commands.on_ranks import on_ranks
 
 if TYPE_CHECKING:
     from rrgtrain.schema import Recipe
@@ -28,11 +29,11 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
         say(f"checkpoint: {tuned.best}")
 
 
-COMMAND = Command(
+COMMAND = on_ranks(
+    train,
     "sft",
     "fine-tune on reports up to the validation plateau",
     _words,
-    on_ranks(train),
     recipe="sft",
     gpus=TRAINING_ON_GPUS,
     spread=True,

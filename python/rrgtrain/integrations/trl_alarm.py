@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from rrgpolicy.model.policy import ids_of_images
 from rrgpolicy.sampler_alarm import ROUNDING, Run, gap_row, reshaped_by, sampler_alarm
 from rrgtrain.errors import UserError
-from rrgtrain.integrations.trl import Rows, rows_of_batch, shared_logps
+from rrgtrain.integrations.trl_rows import Rows, rows_of_batch, shared_logps
 
 
 class SamplerAlarm(TrainerCallback):

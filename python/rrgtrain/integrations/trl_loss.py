@@ -15,7 +15,7 @@ from rrgkern import PolicyLoss, PreferencePairs, policy_loss, preference_loss
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
-from rrgtrain.integrations.trl import Rows, rows_of_batch, shared_logps
+from rrgtrain.integrations.trl_rows import Rows, rows_of_batch, shared_logps
 from rrgtrain.schema import RlSettings
 from rrgtrain.train import Batch
 

@@ -22,10 +22,10 @@ from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.algorithms.base import Context
 from rrgtrain.config import replaced
 from rrgtrain.errors import UserError
-from rrgtrain.integrations.trl import Rows, SharedPrefix, shared_logps
 from rrgtrain.integrations.trl_alarm import SamplerAlarm
 from rrgtrain.integrations.trl_loss import LOSSES, ObjectiveRows
 from rrgtrain.integrations.trl_rewards import trl_reward
+from rrgtrain.integrations.trl_rows import Rows, SharedPrefix, shared_logps
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 

@@ -100,7 +100,7 @@ class ScoredRows:
         return ones * ranks / count / self.lengths.clamp(min=1)
 
 
-def verl_loss(
+def verl_loss(  # noqa: PLR0913
     name: str,
     old_log_prob: Tensor,
     log_prob: Tensor,

@@ -18,7 +18,7 @@ from rrgkern.policy_loss.op import loss_and_metrics
 from rrgkern.policy_loss.spec import PolicyLoss
 
 
-def policy_loss_from_logits(
+def policy_loss_from_logits(  # noqa: PLR0913
     logits: Tensor,
     targets: Tensor,
     advantages: Tensor,

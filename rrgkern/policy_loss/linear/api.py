@@ -27,7 +27,7 @@ FLOPS, BYTES = 790e12, 4.3e12
 LEAST_ROWS_WIDE = 1024
 
 
-def linear_policy_loss(
+def linear_policy_loss(  # noqa: PLR0913
     hidden: Tensor,
     weight: Tensor,
     targets: Tensor,
