@@ -193,10 +193,13 @@ def _weights(rows: Rows, phase: str, keys: Sequence[str], title: str) -> Figure 
 
 
 def _axes(rows: Rows, phase: str, phases: Sequence[str]) -> list[Figure | None]:
-    """Axes of the validation reports, those that should rise apart from those that should not."""
+    """F1 of single observations in validations, and axes, by whether they should rise."""
     logged = set(_keys(rows, f"{phase}{VALIDATION}"))
     kinds = (("more is better", 1), ("less is better", -1), ("1 is the references'", 0))
-    figures = []
+    classes = {key: key.removeprefix("f1/") for key in sorted(logged) if key.startswith("f1/")}
+    title = _of("Validation F1 of each observation", phase, phases)
+    curves = _parts(rows, f"{phase}{VALIDATION}", classes)
+    figures = [_lines(title, curves, from_zero=True, smooth=False)]
     for direction, rises in kinds:
         named = {f"axis/{key}": text for key, (sign, text) in AXES.items() if sign == rises}
         shown = {key: text for key, text in named.items() if key in logged}

@@ -153,6 +153,13 @@ def test_rl_validation_is_drawn_after_sft() -> None:
     assert sft[0][1] > tuned[-1][1]  # y grows downwards on the page
 
 
+def test_single_findings_of_validations_are_drawn() -> None:
+    f1 = {"f1/Pneumonia": 0.25, "f1/Fracture": 0.5}
+    rows = [*rl(5), *(row("editgrpo_val", step, micro_f1=0.5, **f1) for step in (0, 5))]
+    (drawn,) = (f for f in training_figures(rows) if f.title.startswith("Validation F1 of each"))
+    assert [name for _, name, _ in drawn.legend] == ["Fracture", "Pneumonia"]
+
+
 def test_nan_makes_a_gap_and_a_note() -> None:
     rows = rl(5)
     rows[2]["kl"] = math.nan

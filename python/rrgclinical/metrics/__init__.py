@@ -12,7 +12,15 @@ from rrgclinical.metrics.labels import (
     rates_by_finding,
     single_report_f1,
 )
-from rrgclinical.metrics.parts import Part, Scores, mean_scores, of_patients, subgroup, together
+from rrgclinical.metrics.parts import (
+    Part,
+    Scores,
+    averaged,
+    mean_scores,
+    of_patients,
+    subgroup,
+    together,
+)
 from rrgclinical.metrics.scores import (
     PairedDifference,
     bootstrap_weights,
@@ -29,6 +37,7 @@ __all__ = [
     "PairedDifference",
     "Part",
     "Scores",
+    "averaged",
     "bootstrap_weights",
     "finding_scores",
     "frequent_labels",

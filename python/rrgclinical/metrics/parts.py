@@ -99,6 +99,25 @@ def together(*parts: Scores) -> Scores:
     return Scores(tuple(itertools.chain.from_iterable(part.parts for part in parts)))
 
 
+def averaged(scores: Scores, names: Sequence[str], key: str) -> Scores:
+    """Add the mean of some metrics, under the weights that they have; nothing where one lacks."""
+    ones = np.ones((1, scores.reports))
+    given = [set(part.of_sums(ones @ part.statistics)) for part in scores.parts]
+    if not set().union(*given) >= set(names):
+        return scores
+    parts = [p for p, own in zip(scores.parts, given, strict=True) if own & set(names)]
+    ends = np.cumsum([part.statistics.shape[1] for part in parts])[:-1]
+
+    def of_sums(sums: np.ndarray) -> dict[str, np.ndarray]:
+        every: dict[str, np.ndarray] = {}
+        for part, own in zip(parts, np.split(sums, ends, axis=1), strict=True):
+            every |= part.of_sums(own)
+        return {key: np.mean([every[name] for name in names], axis=0)}
+
+    statistics = np.concatenate([part.statistics for part in parts], axis=1)
+    return Scores((*scores.parts, Part(key, statistics, of_sums)))
+
+
 def subgroup(scores: Scores, members: np.ndarray) -> Scores:
     """Make the scores of the reports where `members` (bool `[R]`) holds; draws stay among them.
 

@@ -24,7 +24,7 @@ class MetricDefinition:
     source: how it is computed: LABELS by `label_scores`, WORDS by `text_scores`, TERM as the mean
     of a value a report, by the reward term of its name or by `measure`; all three are
     bootstrapped over studies, and so is CARD, which a scorecard computes by the labels of all its
-    references. RUN: what the trainer says of a run, without an interval.
+    references, or of other metrics. RUN: what the trainer says of a run, without an interval.
     higher: True where more is better, None where neither is. A reward term rises as reports get
     better, so one of a metric with False is taken negative.
     reader: what the title is followed by: `labeller`, `frequent`, `extractor` or `tokenization`.
@@ -128,6 +128,7 @@ METRICS: dict[str, MetricDefinition] = {
         needs=("green.endpoint",),
         lacking="no model; set reward.options.green.endpoint and .model",
     ),
+    "mean_of_seven": MetricDefinition("mean of EditGRPO's seven", source=CARD),
     "radcliq": MetricDefinition(
         "RadCliQ-v1 (less is better)",
         higher=False,
@@ -150,6 +151,12 @@ METRICS: dict[str, MetricDefinition] = {
     "rouge_l_f1": _of_words("ROUGE-L F1, rouge-score", reader=""),
 }
 """Every metric by its name, in the order of the tables."""
+
+SEVEN = (
+    *("micro_f1", "macro_f1", "micro_f1_5", "macro_f1_5"),
+    *("radgraph_partial", "ratescore", "green"),
+)
+"""The columns whose mean EditGRPO prints as "Avg." (tables 1, 2, 5 and 6): `mean_of_seven`."""
 
 FIRST = (
     *(("micro_f1_13",), ("micro_f1",), ("macro_f1",), ("macro_f1_frequent",)),

@@ -21,6 +21,7 @@ from rrgclinical.metrics import (
     LEAST_DIFFERING,
     PairedDifference,
     Scores,
+    averaged,
     finding_scores,
     frequent_labels,
     intervals,
@@ -32,7 +33,7 @@ from rrgclinical.metrics import (
     together,
     values,
 )
-from rrgclinical.metrics.registry import metric_of
+from rrgclinical.metrics.registry import SEVEN, metric_of
 from rrgclinical.scorecard.names import MetricName, metric_names
 from rrgclinical.scorecard.pairs import Pairs
 
@@ -238,7 +239,7 @@ def _scores(reading: SystemReading, truth: np.ndarray, frequent: Sequence[int]) 
         parts.append(mean_scores(reading.scores))
     if reading.text is not None:
         parts.append(reading.text)
-    return together(*parts)
+    return averaged(together(*parts), SEVEN, "mean_of_seven")
 
 
 def _truth_of(reading: SystemReading, truth: np.ndarray) -> np.ndarray:
@@ -256,7 +257,8 @@ def _values(
     metrics = {name: Value(value, *bounds[name]) for name, value in values(scores).items()}
     if not to_binary(truth)[:, :NO_FINDING].any():
         # no finding to be found: precision and recall are 0 / n and 0 / 0
-        for name in [n for n in metrics if n.startswith("macro_") or n.endswith(("_13", "_5"))]:
+        undefined = ("_13", "_5", "mean_of_seven")
+        for name in [n for n in metrics if n.startswith("macro_") or n.endswith(undefined)]:
             if name != "exact_5":
                 del metrics[name]
     if frequent_labels(truth) != frequent:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 
 from rrgdata.study import Study
@@ -53,6 +54,11 @@ class Stateful(Protocol):
         ...
 
 
+def keep_all(groups: list[Group], totals: np.ndarray) -> np.ndarray:
+    """`leaves_out` of an algorithm whose members all count: False, `[scored]`."""
+    return np.zeros(len(totals), dtype=bool)
+
+
 def no_preparation(context: Context) -> None:
     """`prepare` of an algorithm that needs nothing of the run."""
 
@@ -63,7 +69,8 @@ class Algorithm:
 
     `advantages` gives advantages alone, or an `Objective`. `check` raises UserError for studies
     that lack what the algorithm needs, before anything is trained; `prepare` is called once before
-    the first step. `state` names what a checkpoint has to keep.
+    the first step. `leaves_out` says of the scored members, by their total rewards, which are none
+    after all. `state` names what a checkpoint has to keep.
     """
 
     name: str
@@ -75,6 +82,7 @@ class Algorithm:
     needs_reference: bool = False
     check: Callable[[Sequence[Study]], None] = no_check
     prepare: Callable[[Context], None] = no_preparation
+    leaves_out: Callable[[list[Group], np.ndarray], np.ndarray] = keep_all
     state: Mapping[str, Stateful] = field(default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from rrgclinical import Extractor
 from rrgdata.study import Study
 from rrgkern import philox_seed
@@ -23,6 +25,7 @@ from rrgtrain.algorithms.base import (
     Completed,
     Reencode,
     chain,
+    keep_all,
     refuse_blocks,
     with_reference,
 )
@@ -61,7 +64,12 @@ def build(settings: EditSettings, reward: RewardSettings, seed: int, inner: Algo
             require_entities(extractor, studies)
 
     return replace(
-        inner, sampled=sampled, complete=chain(inner.complete, own), needs_reports=True, check=check
+        inner,
+        sampled=sampled,
+        complete=chain(inner.complete, own),
+        leaves_out=keep_all if settings.keep == "all" else worse_edits,
+        needs_reports=True,
+        check=check,
     )
 
 
@@ -110,6 +118,20 @@ def edits(settings: EditSettings, seed: int, extractor: Extractor) -> Complete:
         return completed, {f"edits/{name}": float(n) for name, n in sorted(counts.items())}
 
     return complete
+
+
+def worse_edits(groups: list[Group], totals: np.ndarray) -> np.ndarray:
+    """Find edits that earn less than the report they change; bool `[scored]`.
+
+    totals: float64 `[scored]`. The edit of a report without a reward stays.
+    """
+    rows, worse = iter(totals.tolist()), []
+    for group in groups:
+        earned = {k: next(rows) for k, m in enumerate(group.members) if m.scored}
+        for k, reward in earned.items():
+            parent = group.members[k].parent
+            worse.append(parent is not None and reward < earned.get(parent, reward))
+    return np.array(worse, dtype=bool)
 
 
 def _sampled(group: Group) -> list[tuple[int, Member]]:

@@ -66,6 +66,8 @@ class EditAgentLoop(SingleTurnAgentLoop):
         self.edit = read_settings(EditSettings, edit, f"{LOOP}: edit")
         if self.edit.level != "sentence":
             raise UserError(f"{LOOP}: edit.level={self.edit.level}; it edits by the sentence alone")
+        if self.edit.keep != "all":
+            raise UserError(f"{LOOP}: edit.keep={self.edit.keep}; verl keeps every edit")
 
     async def run(
         self, sampling_params: dict[str, Any], priority: int = 0, **sample: Any

@@ -48,7 +48,7 @@ class StagePlan:
 def plan_stage(setup: Setup, stage: str) -> StagePlan:
     """Count one stage, "sft" or "rl"."""
     recipe = setup.recipe
-    optimizer = recipe.rl.optimizer if stage == "rl" else "adamw"
+    optimizer = (recipe.rl if stage == "rl" else recipe.sft).optimizer
     weights = setup.weights(stage)
     state = state_bytes(weights, compute=setup.compute, ranks=setup.shards, optimizer=optimizer)
     device = _device(setup, weights, state, stage)

@@ -122,8 +122,9 @@ def check_settings(recipe: Recipe, *, sft: bool, rl: bool) -> None:
                 f"sft.choose={recipe.sft.choose} keeps others; use sft.drops=0 or sft.choose=best"
             )
         check_template(recipe.sft.template)
-    if rl and recipe.rl.optimizer == "adamw_8bit":
-        require_8bit()
+    for stage, follows, settings in (("sft", sft, recipe.sft), ("rl", rl, recipe.rl)):
+        if follows and settings.optimizer == "adamw_8bit":
+            require_8bit(stage)
 
 
 def require_sampling(

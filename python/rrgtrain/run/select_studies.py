@@ -10,6 +10,8 @@ judges the draw; its last row is the share of zero-variance groups that no ranki
 from __future__ import annotations
 
 import json
+import math
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -124,6 +126,8 @@ def select(recipe: Recipe, out: Path) -> Subset:
     if subset.statistics:
         print_statistics(subset.statistics)
     print(f"subset: {out / SUBSET} ({len(subset.chosen)} of {len(train)} studies)")
+    once = math.ceil(len(subset.chosen) / recipe.rl.prompts)
+    print(f"one pass over it: data.subset={shlex.quote(str(out / SUBSET))} rl.steps={once}")
     return subset
 
 

@@ -17,7 +17,11 @@ class EditSettings:
     tau: float = Field(default=0.6, ge=-1.0, le=1.0)
     """Cosine above which two entities are the same; below 0.97 (EditGRPO: 0.6)."""
     tau_replace: float | None = Field(default=None, ge=-1.0, le=1.0)
-    """Mean best cosine from which rule (b) replaces a sentence, -1 to 1; null is `edit.tau`."""
+    """Mean best cosine from which rule (b) replaces a sentence, -1 to 1; null is `edit.tau`. It
+    belongs to the extractor's space: 0.6 to RaTEScore's entities by BioLORD, near 0 to `rules`."""
+    keep: Literal["all", "not_worse"] = "all"
+    """Keep all edits as members of their group (the paper), or those alone whose reward is no lower
+    than that of the report they change."""
     max_edits: int | None = Field(default=1, ge=1)
     """Edits of a report; null edits until no rule fits."""
     rule: Literal["paper", "released"] = "paper"

@@ -22,9 +22,15 @@ class SftSettings:
     batch: int = Field(default=32, ge=1, le=MOST_AT_ONCE)
     """Studies in a step, of all processes together."""
     lr: float = Field(default=1e-3, ge=0.0)
-    """Peak learning rate of AdamW."""
+    """Peak learning rate."""
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    """AdamW, or AdamW with a state of 8 bits, as `rl.optimizer`."""
+    beta1: float = Field(default=0.9, ge=0.0, le=0.9999999)
+    """AdamW's decay of the gradient's mean."""
+    beta2: float = Field(default=0.999, ge=0.0, le=0.9999999)
+    """AdamW's decay of the gradient's square."""
     weight_decay: float = Field(default=0.01, ge=0.0)
-    """Decoupled weight decay of AdamW."""
+    """Decoupled weight decay."""
     warmup: int = Field(default=20, ge=0)
     """Steps in which the learning rate rises to `sft.lr`."""
     clip: float = Field(default=1.0, ge=0.0)

@@ -325,9 +325,19 @@ def read_members(
 ) -> tuple[list[Group], Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
     """Leave out the members that have no score, for their judge was not read."""
     unread = np.logical_or.reduce([np.isnan(value) for value in scores.values()])
-    if not unread.any():
+    return without(unread, groups, scores, notes)
+
+
+def without(
+    left_out: np.ndarray,
+    groups: list[Group],
+    scores: Mapping[str, np.ndarray],
+    notes: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> tuple[list[Group], Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
+    """Score some members no longer, with their scores and notes; left_out: bool `[scored]`."""
+    if not left_out.any():
         return groups, scores, notes
-    rows = iter(unread.tolist())
+    rows = iter(left_out.tolist())
     left = [
         replace(
             group,
@@ -337,9 +347,9 @@ def read_members(
         )
         for group in groups
     ]
-    taken = np.flatnonzero(~unread).tolist()
+    taken = np.flatnonzero(~left_out).tolist()
     kept_notes = {name: [each[i] for i in taken] for name, each in notes.items() if len(each)}
-    return left, {name: value[~unread] for name, value in scores.items()}, kept_notes
+    return left, {name: value[~left_out] for name, value in scores.items()}, kept_notes
 
 
 def summed_counts(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -63,6 +63,9 @@ def reward_rows(batch: Batch) -> dict[str, float]:
     if not origins:
         return {}
     rows = {f"reward/{name}": float(value.mean()) for name, value in scores.items()}
+    edited = [member.scored for member in members(groups) if member.parent is not None]
+    if not all(edited):
+        rows["edits_left_out"] = float(edited.count(False))
     for origin in sorted(set(origins)):
         chosen = [v for v, o in zip(scores["total"], origins, strict=True) if o == origin]
         rows[f"reward_{origin}"] = float(sum(chosen) / len(chosen))

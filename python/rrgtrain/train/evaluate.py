@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from rrgclinical.common.progress import Bar, progress
-from rrgclinical.metrics import label_report
+from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.metrics import label_report, per_label_f1
 from rrgclinical.metrics.registry import LABELS, of_source
 from rrgdata.study import Study
 from rrgpolicy.model.policy import Policy
@@ -72,11 +73,14 @@ class Evaluation:
         )
 
     def metrics(self) -> dict[str, float]:
+        """Every metric by name, `f1/Pneumonia` and so on for each observation."""
         values = dict(label_report(self.predicted, self.truth))
-        for name, each in self.rewards.items():
+        each = per_label_f1(self.predicted, self.truth)
+        values |= {f"f1/{name}": float(f1) for name, f1 in zip(OBSERVATIONS, each, strict=True)}
+        for name, scored in self.rewards.items():
             key = "reward" if name == "total" else f"reward/{name}"
             # what a judge could not score counts in no mean
-            values[key] = float(each[~np.isnan(each)].mean())
+            values[key] = float(scored[~np.isnan(scored)].mean())
         values["words"] = float(np.mean([len(r.split()) for r in self.reports]))
         if self.cut:
             values["unfinished"] = float(np.mean(self.cut))
@@ -85,7 +89,8 @@ class Evaluation:
 
 def metric_names(terms: Iterable[str]) -> list[str]:
     """List the metrics by which `eval.best_by` can choose, given the reward's terms."""
-    return [*of_source(LABELS), "reward", *(f"reward/{term}" for term in terms)]
+    of_findings = (f"f1/{name}" for name in OBSERVATIONS)
+    return [*of_source(LABELS), *of_findings, "reward", *(f"reward/{term}" for term in terms)]
 
 
 def require_metric(by: str, names: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rrgpolicy.ranks import ranks
 from rrgtrain.errors import NotFinite, UserError
-from rrgtrain.schema import RlSettings
+from rrgtrain.schema import RlSettings, SftSettings
 from rrgtrain.state.tree import PerRank
 
 
@@ -49,15 +49,18 @@ class ShardwiseAdamW(torch.optim.AdamW):
         return has_complex
 
 
-def optimizer_of(model: torch.nn.Module, settings: RlSettings) -> torch.optim.Optimizer:
-    """The optimiser that the section `rl` names; UserError where its package is not installed."""
+def optimizer_of(
+    model: torch.nn.Module, settings: RlSettings | SftSettings
+) -> torch.optim.Optimizer:
+    """Make the optimiser that a stage names; UserError where its package is not installed."""
+    stage = "sft" if isinstance(settings, SftSettings) else "rl"
     betas = (settings.beta1, settings.beta2)
     if settings.optimizer == "adamw":
         return adamw(model, settings.lr, settings.weight_decay, betas)
-    require_8bit()
+    require_8bit(stage)
     from bitsandbytes.optim import AdamW8bit
 
-    _try_8bit(next(model.parameters()).device)
+    _try_8bit(stage, next(model.parameters()).device)
     groups = [
         {"params": g["params"], "weight_decay": g["weight_decay"]}
         for g in adamw(model, settings.lr, settings.weight_decay, betas).param_groups
@@ -117,16 +120,16 @@ class OnShards(torch.optim.Optimizer):
         self.param_groups = self._inner.param_groups
 
 
-def require_8bit() -> None:
+def require_8bit(stage: str) -> None:
     """UserError without bitsandbytes."""
     if importlib.util.find_spec("bitsandbytes") is None:
         raise UserError(
-            "rl.optimizer=adamw_8bit needs the package bitsandbytes; pip install bitsandbytes, "
-            "or use rl.optimizer=adamw"
+            f"{stage}.optimizer=adamw_8bit needs the package bitsandbytes; pip install "
+            f"bitsandbytes, or use {stage}.optimizer=adamw"
         )
 
 
-def _try_8bit(device: torch.device) -> None:
+def _try_8bit(stage: str, device: torch.device) -> None:
     """UserError where the installed bitsandbytes has no 8-bit AdamW for the device."""
     import bitsandbytes
 
@@ -138,9 +141,9 @@ def _try_8bit(device: torch.device) -> None:
     except Exception as error:
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
         raise UserError(
-            f"rl.optimizer=adamw_8bit: bitsandbytes {bitsandbytes.__version__} cannot run on "
+            f"{stage}.optimizer=adamw_8bit: bitsandbytes {bitsandbytes.__version__} cannot run on "
             f"{device.type} ({reason[0]}); pip install -U bitsandbytes (0.50.2 runs on a CPU), or "
-            "use rl.optimizer=adamw"
+            f"use {stage}.optimizer=adamw"
         ) from error
 
 

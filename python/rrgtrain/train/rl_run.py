@@ -36,7 +36,7 @@ from rrgtrain.schema import (
 )
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.axes_watch import AxesWatch
-from rrgtrain.train.batch import Batch, read_members
+from rrgtrain.train.batch import Batch, read_members, without
 from rrgtrain.train.batch_metrics import zero_variance
 from rrgtrain.train.batch_order import batch_indices, order_of
 from rrgtrain.train.best import Best, judged_settings
@@ -282,7 +282,8 @@ class RlRun:
     ) -> tuple[list[Group], Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
         """Score the members that are scored, by term, and give what the terms noted.
 
-        A member whose judge's answer cannot be read, and is left out, is scored no longer.
+        A member whose judge's answer cannot be read, and is left out, is scored no longer, nor is
+        one that the algorithm leaves out for its reward (`edit.keep=not_worse`).
         """
         if not groups:
             return groups, {}, {}
@@ -292,9 +293,10 @@ class RlRun:
             return groups, {name: np.zeros(0) for name in ("total", *self.reward.terms)}, {}
         scores = self.rewards(texts, studies, step / self.settings.steps)
         notes = getattr(scores, "notes", {})
-        if self.reward.judge.unreadable == "stop":
-            return groups, scores, notes
-        return read_members(groups, scores, notes)
+        if self.reward.judge.unreadable != "stop":
+            groups, scores, notes = read_members(groups, scores, notes)
+        left_out = self.algorithm.leaves_out(groups, scores["total"])
+        return without(left_out, groups, scores, notes)
 
     def compared(self, step: int) -> tuple[str, ...]:
         """Name the scores by which the members of a group are compared at a step."""

@@ -31,7 +31,7 @@ from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.gradients import read_at_once
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.micro_batch import with_images, within_budget
-from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate
+from rrgtrain.train.optim import apply_step, clip_gradients, learning_rate, optimizer_of
 from rrgtrain.train.save_policy import save_policy
 from rrgtrain.train.speed import peak_memory
 from rrgtrain.train.target_text import PLAIN, target_text
@@ -207,7 +207,7 @@ class SftRun:
         settings = self.settings
         self.studies = with_reports(self.studies)
         sharding.setup(self.scale.mode, self.policy, shard=self.scale.shard)
-        self.optimizer = adamw(self.policy.model, settings.lr, settings.weight_decay)
+        self.optimizer = optimizer_of(self.policy.model, settings)
         judged = judged_settings(self.eval, self.reward)
         self._best = chosen_of(self.policy, settings, judged, self.checkpointer)
         self._clock = Stopwatch(("train", "validate"))
@@ -331,7 +331,7 @@ class SftRun:
         """Goes on from the best weights at a smaller rate; the moments were of another place."""
         settings = self.settings
         self._best.restore()
-        self.optimizer = adamw(self.policy.model, settings.lr, settings.weight_decay)
+        self.optimizer = optimizer_of(self.policy.model, settings)
         self.state.drops, self.state.stale = self.state.drops + 1, 0
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report, label_scores, values
+from rrgclinical.metrics.registry import SEVEN
 from rrgclinical.scorecard import (
     CardSettings,
     Pairs,
@@ -33,6 +34,7 @@ from rrgclinical.scorecard import (
     report_rows,
     scorecard,
 )
+from rrgclinical.scorecard.card import Value
 
 REFERENCES = [
     "The heart is enlarged. Small left pleural effusion.",
@@ -87,6 +89,26 @@ def test_sub_groups_by_their_rules() -> None:
     normal = groups["normal"].systems["template"]
     assert normal["micro_f1"].value == 1.0 and normal["exact_5"].value == 1.0
     assert not {"micro_f1_13", "sample_f1_5", "macro_f1"} & set(normal)
+
+
+def test_the_mean_of_editgrpos_seven_stands_where_all_are_measured() -> None:
+    """Tables 1, 2, 5 and 6 of the paper end with it; it is drawn with its parts."""
+    (texts, *_), count = REPORTS.values(), len(REFERENCES)
+    scores = {name: np.linspace(0, 1, count) ** i for i, name in enumerate(SEVEN[4:], 1)}
+    pairs = Pairs([str(i) for i in range(count)], [[r] for r in REFERENCES], {"it": texts})
+
+    def of(scores: dict[str, np.ndarray]) -> dict[str, dict[str, Value]]:
+        read = {"it": SystemReading(LABELLER.label(texts), scores)}
+        made = scorecard(pairs, TRUTH, read, CardSettings(resamples=50))
+        return {group.name: group.systems["it"] for group in made.groups}
+
+    rows = of(scores)["all"]
+    mean = rows["mean_of_seven"]
+    assert mean.value == pytest.approx(np.mean([rows[name].value for name in SEVEN]))
+    assert mean.low < mean.value < mean.high
+    assert "mean_of_seven" not in of(scores)["normal"], "macro-F1 is undefined there"
+    del scores["green"]
+    assert "mean_of_seven" not in of(scores)["all"]
 
 
 def test_findings_and_comparisons() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,8 @@ from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Algorithm, Group, build_algorithm, whole_sentences
 from rrgtrain.algorithms.group import Member
 from rrgtrain.errors import UserError
+from rrgtrain.train.batch import Batch, without
+from rrgtrain.train.batch_metrics import reward_rows
 from tests.rrgpolicy.model.common import prompt, tiny_policy
 from tests.rrgtrain.common import member, recipe
 
@@ -228,6 +231,30 @@ def test_advantages_are_centred_over_sampled_and_edited_members_alike() -> None:
     rewards = torch.tensor([1.0, 0.0, 3.0, 2.0, 2.0, 0.0, 1.0], dtype=torch.float64)
     advantages = editgrpo().advantages(groups, rewards)
     assert advantages.tolist() == [-0.5, -1.5, 1.5, 0.5, 1.0, -1.0, 0.0]
+
+
+def test_an_edit_that_earns_less_than_its_report_can_be_left_out() -> None:
+    """`edit.keep=not_worse`: it has no reward, no place in the mean, and no length in the loss."""
+    texts = [["Pulmonary edema.", "Large heart."], ["The heart is enlarged.", "Edema."]]
+    before = [group(i, "The heart is enlarged. Pulmonary edema.", t) for i, t in enumerate(texts)]
+    groups, _ = completed(before)
+    assert [[m.parent for m in g.members] for g in groups] == [[None, None, 0, 1]] * 2
+    totals = np.array([1.0, 0.5, 0.9, 0.5, 0.0, 0.0, 2.0, -1.0])
+    keep, drop = editgrpo(), editgrpo("edit.keep=not_worse")
+    assert not keep.leaves_out(groups, totals).any()
+    worse = drop.leaves_out(groups, totals)
+    assert worse.tolist() == [False, False, True, False, False, False, False, True]
+    left, scores, _ = without(worse, groups, {"total": totals}, {})
+    dropped = [[k for k, m in enumerate(g.members) if not m.scored] for g in left]
+    assert dropped == [[2], [3]]
+    batch = Batch(left, scores=scores)
+    batch = batch.with_objective(drop.advantages(left, batch.rewards), recipe().rl)
+    assert batch.scale[worse].tolist() == [0.0, 0.0] and batch.scale[~worse].all()
+    assert reward_rows(batch)["edits_left_out"] == 2
+    # of a report that was cut and has no reward nothing is known
+    first, *others = groups[0].members
+    cut = replace(groups[0], members=(replace(first, scored=False), *others))
+    assert not drop.leaves_out([cut], totals[1:4]).any()
 
 
 @pytest.mark.parametrize(

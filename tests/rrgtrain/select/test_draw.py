@@ -141,7 +141,8 @@ def test_a_random_draw_samples_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = [*OF_PHANTOM, f"data.root={phantoms()}", "select.method=random"]
     assert main(["select", "deer", "--out", str(tmp_path / "a"), *common]) == 0
-    assert "subset.json (2 of 8 studies)" in capsys.readouterr().out.replace("\n", "")
+    printed = capsys.readouterr().out.replace("\n", "")
+    assert "subset.json (2 of 8 studies)" in printed and printed.endswith("subset.json rl.steps=1")
     assert json.loads((tmp_path / "a" / SUBSET).read_text())["method"] == "random"
     assert main(["select", "--out", str(tmp_path / "b"), *common[:-1]]) == 2
     assert "samples from a fine-tuned policy; name one by --from" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.labels import OBSERVATIONS, to_binary
 from rrgpolicy.rollout import SamplingRequest, generate
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.rewards import RewardService
@@ -75,6 +75,9 @@ def test_the_truth_is_read_in_the_references() -> None:
     np.testing.assert_array_equal(perfect.truth, np.array([s.labels for s in given]))
     values = perfect.metrics()
     assert values["micro_f1"] == values["accuracy"] == values["reward/label_f1"] == 1.0
+    of_classes = {name: values[f"f1/{name}"] for name in OBSERVATIONS}
+    present = to_binary(perfect.truth).any(0)  # OraPO's figure 2 draws single findings
+    assert present.any() and list(of_classes.values()) == present.tolist()
     assert values["reward"] == pytest.approx(3.0) and values["words"] > 3
 
 
