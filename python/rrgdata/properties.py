@@ -70,7 +70,7 @@ def a_line_each(text: str) -> str:
 
 
 class Changed(NamedTuple):
-    """Count the reports whose labels a way of writing changes, of those it was tried on."""
+    """Count the reports whose labels a way of writing changes."""
 
     way: str
     tried: int
@@ -80,7 +80,7 @@ class Changed(NamedTuple):
 
 
 def try_properties(reports: Sequence[str]) -> Iterator[Changed]:
-    """Read at most `MOST` of the reports in each way of writing that is to say the same."""
+    """Read reports, at most `MOST` of them, in each way of writing."""
     places = list(range(0, len(reports), -(-len(reports) // MOST) or 1))
     marked = [place for place in places if REMOVED.search(reports[place])]
     yield from _tried(reports, marked, str, {f"taken out: {m}": _marked(m) for m in MARKS})

@@ -17,6 +17,7 @@ from rrgdata import ReportSections, cut_sections, read_sections
 from tests.real_data import IU_XRAY
 from tests.rrgdata.common import studies_under
 
+BOTH = dict(findings="Clear.", impression="Normal.")
 # name, report, the fields that are not empty
 CASES: list[tuple[str, str, dict[str, str]]] = [
     (
@@ -50,43 +51,9 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
     ("findings alone", "FINDINGS:  Lungs clear.\n", {"findings": "Lungs clear."}),
     ("impression alone", "IMPRESSION:  Normal.\n", {"impression": "Normal."}),
     ("conclusion", "CONCLUSION: Normal.", {"impression": "Normal."}),
-    (
-        "mixed case",
-        "Findings: Clear.\nImpression: Normal.",
-        dict(findings="Clear.", impression="Normal."),
-    ),
-    (
-        "titles of CDA",
-        "<section><title>Findings</title><text>Clear.</text></section>"
-        "<section><title>Impressions</title><text>Normal.</text></section>",
-        dict(findings="Clear.", impression="Normal."),
-    ),
-    (
-        "RTF",
-        r"{\rtf1{\fonttbl{\f0 Arial;}}\f0 FINDINGS:\par Clear.\par\par IMPRESSION:\par Normal.}",
-        dict(findings="Clear.", impression="Normal."),
-    ),
-    (
-        "HL7 escaped again",
-        r"FINDINGS:\E\.br\E\Clear.\E\.br\E\IMPRESSION:\E\.br\E\Normal.",
-        dict(findings="Clear.", impression="Normal."),
-    ),
-    (
-        "the end of an impression",
-        "IMPRESSION:\n1. A.\nEND OF IMPRESSION:\nSUMMARY: 1-B\nSigned by: C\nACCESSION NUMBER: 1",
-        dict(impression="1. A."),
-    ),
-    (
-        "the end of an impression in one line",
-        "IMPRESSION: A. END OF IMPRESSION: SUMMARY: B ACCESSION NUMBER: 1",
-        dict(impression="A."),
-    ),
+    ("mixed case", "Findings: Clear.\nImpression: Normal.", BOTH),
     ("a summary alone", "FINDINGS: A.\nSUMMARY: B.", dict(findings="A.", impression="B.")),
-    (
-        "no colon",
-        "FINDINGS\n Clear.\nIMPRESSION\n Normal.",
-        dict(findings="Clear.", impression="Normal."),
-    ),
+    ("no colon", "FINDINGS\n Clear.\nIMPRESSION\n Normal.", BOTH),
     (
         "mixed case within a line",
         "Indication: Cough. Findings: Clear. Impression: Normal.",
@@ -281,6 +248,19 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
     ("nothing", "", {}),
     ("white space", " \n\n\t\n", {}),
 ]
+ENDED = (
+    "IMPRESSION:\n1. A.\nEND OF IMPRESSION:\nSUMMARY: 1-B\nSigned by: C\nACCESSION NUMBER: 1",
+    "IMPRESSION: 1. A. END OF IMPRESSION: SUMMARY: B ACCESSION NUMBER: 1",
+)
+CASES += [("the end of an impression", text, dict(impression="1. A.")) for text in ENDED]
+EXPORTED = (
+    "<section><title>Findings</title><text>Clear.</text></section>"
+    "<section><title>Impressions</title><text>Normal.</text></section>",
+    r"{\rtf1{\fonttbl{\f0 Arial;}}\f0 FINDINGS:\par Clear.\par\par IMPRESSION:\par Normal.}",
+    r"FINDINGS:\E\.br\E\Clear.\E\.br\E\IMPRESSION:\E\.br\E\Normal.",
+    "<tr><td>FINDINGS</td><td>Clear.</td></tr><tr><td>IMPRESSION</td><td>Normal.</td></tr>",
+)
+CASES += [(text[:9], text, BOTH) for text in EXPORTED]
 
 
 @pytest.mark.parametrize(("report", "wanted"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])

@@ -29,7 +29,9 @@ def is_rtf(text: str) -> bool:
 
 
 def from_rtf(text: str, filler: str = "") -> str:
-    """Return the text of a document; `filler` stands in it for each character of the code.
+    """Return the text of a document.
+
+    filler: stands in it for each character of the code.
 
     Fonts, colours, styles, pictures, and headers and footers of the page are left out. What is no
     code stands as it is, so that a document that is cut short gives the text before the cut.

@@ -1,4 +1,4 @@
-"""The plain text of a report: what its file or system wrote around it is read.
+"""Read what a file or a system wrote around the text of a report.
 
 Line ends of any kind, tags, entities, escapes, RTF; the cells of a row; statements that have lost
 what parted them.
@@ -74,8 +74,8 @@ def _begins_statement(text: str, word: re.Match[str]) -> bool:
     if before is None:
         return False
     words = phrase_table().lemma
-    known = before[0].lower() in words and word[0].lower() in words
-    return known or _NO_UNIT.fullmatch(before[0]) is not None
+    of_tables = before[0].lower() in words and word[0].lower() in words
+    return of_tables or _NO_UNIT.fullmatch(before[0]) is not None
 
 
 def _apart(text: str, *, filled: bool) -> str:
@@ -154,31 +154,31 @@ def _around(match: re.Match[str]) -> tuple[str, str]:
 
 
 def _replaced(match: re.Match[str]) -> str:
-    found = match[0]
+    signs = match[0]
     if match["end"]:
-        if len(found) == 1:
+        if len(signs) == 1:
             return "\n"
         if _is_between_cells(match):
-            return " | ".ljust(len(found))
-        signs = [" "] * len(found)
-        for place in _ends_of(found):
-            signs[place] = "\n"
-        return "".join(signs)
+            return " | ".ljust(len(signs))
+        ends = [" "] * len(signs)
+        for place in _ends_of(signs):
+            ends[place] = "\n"
+        return "".join(ends)
     if match["stop"]:
-        return STOPS[ord(found[0])].ljust(len(found), JOINER)
+        return STOPS[ord(signs[0])].ljust(len(signs), JOINER)
     before, after = _around(match)
     if match.lastgroup in _ESCAPED:
         sign = meant(match)
         if not sign:
-            return found
-        width = len(found)
+            return signs
+        width = len(signs)
         if sign in ".," and before.isdigit() and after.isdigit():
             return sign.rjust(width, JOINER)
         # an apostrophe or a letter stands within a word: what is behind it has no width
         return sign.ljust(width, JOINER if sign == "'" or sign.isalnum() else " ")
     if _is_seen(match):
-        return SOFT.rjust(len(found), JOINER)
+        return SOFT.rjust(len(signs), JOINER)
     if match[0] == "\t":
         return "\t"
     joins = match["unseen"] and before.isalnum() and after.isalnum()
-    return (JOINER if joins else " ") * len(found)
+    return (JOINER if joins else " ") * len(signs)
