@@ -258,7 +258,6 @@ EXPORTED = (
     "<section><title>Impressions</title><text>Normal.</text></section>",
     r"{\rtf1{\fonttbl{\f0 Arial;}}\f0 FINDINGS:\par Clear.\par\par IMPRESSION:\par Normal.}",
     r"FINDINGS:\E\.br\E\Clear.\E\.br\E\IMPRESSION:\E\.br\E\Normal.",
-    "<tr><td>FINDINGS</td><td>Clear.</td></tr><tr><td>IMPRESSION</td><td>Normal.</td></tr>",
 )
 CASES += [(text[:9], text, BOTH) for text in EXPORTED]
 
