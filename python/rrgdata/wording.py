@@ -10,6 +10,8 @@ from rrgclinical.common.shown import shortened
 from rrgclinical.rules import glued
 
 _ENGLISH = re.compile(r"\b(?:the|no|is|of|and|with)\b", re.IGNORECASE)
+FEWEST = 10
+"""Reports from which on their language is told."""
 _WORD = re.compile(r"[^\W\d_]{2}")
 
 
@@ -35,7 +37,7 @@ class Wording:
     def lines(self) -> list[str]:
         """Write a line for each trait that somebody should know of."""
         lines = []
-        if 2 * self.foreign > self.reports:
+        if self.reports >= FEWEST and 2 * self.foreign > self.reports:
             lines.append(
                 f"{self.foreign} of {self.reports} reports have none of the words the, no, is, of, "
                 "and, with: are they English? rules, CheXbert and RadGraph read no other language; "
