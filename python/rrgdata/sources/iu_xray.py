@@ -25,10 +25,9 @@ from rrgdata.problems import (
     first_of,
     is_text,
     kind_of,
-    parse_json,
-    read_text,
 )
 from rrgdata.sources.annotation import is_outside, names_subjects, read_annotation
+from rrgdata.sources.own_rows import json_lines
 from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import CONTEXT, listed_classes
 from rrgdata.study import ImageRef, Study
@@ -189,11 +188,8 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
         return {}
     problems = []
     out: dict[str, dict[str, str]] = {}
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        row = parse_json(line, f"{path}: line {number}")
-        if not isinstance(row, dict) or not is_text(row.get("id")):
+    for number, row in json_lines(path):
+        if not is_text(row.get("id")):
             problems.append(f"line {number} has no id; wanted an object with one")
         elif row["id"] in out:
             problems.append(f"line {number} repeats the id {row['id']!r}; ids must be unique")
