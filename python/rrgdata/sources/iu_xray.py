@@ -54,7 +54,7 @@ def read_entries(
     *,
     one_image: bool = False,
 ) -> None:
-    """Read the entries of R2Gen's annotation, whose images are in the first folder that is there.
+    """Read R2Gen's annotation, its images in the first folder that is there.
 
     one_image: an entry has one, and does not say which view it shows.
     """
@@ -170,7 +170,7 @@ class _Entry:
         self.wrong.append(f"has image {path!r}, {defect} in {self.base}; {mend}")
         return None
 
-    def _context(self, entry: dict[str, Any], name: str) -> dict[str, str]:
+    def _context(self, entry: dict[str, Any], name: str) -> dict[str, Any]:
         sections = self.sections.get(name.split("_")[0], {})
         out = {}
         for key in CONTEXT:

@@ -99,9 +99,10 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def unlisted(value: Any) -> Any:
-    """Return the list that a text is, as JSON, Python or NumPy writes it; anything else as it is.
+    """Return the list that a text is, anything else as it is.
 
-    ValueError for a text that begins as a list, an object or bytes do, and is no list of texts.
+    Lists are those that JSON, Python and NumPy write. ValueError for a text that begins as a list,
+    an object or bytes do, and is no list of texts.
     """
     text = value.strip() if isinstance(value, str) else ""
     if text.startswith("["):

@@ -116,7 +116,7 @@ def not_utf8(path: Path, lines: Iterable[bytes]) -> UserError:
 def whole_rows(
     path: Path, rows: Iterable[list[str]], length: int, catalogue: Catalogue
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number, from 2, and the cells of each row; one of another length is broken."""
+    """Yield number and cells of each row; one of another length is broken."""
     for number, row in enumerate(rows, 2):
         if len(row) == length:
             yield number, row
@@ -151,7 +151,7 @@ def read_csv(
 
 
 def share_of(name: str) -> float:
-    """Return a number in [0, 1) that depends on the name alone, to part what has no split."""
+    """Return a number in [0, 1) that depends on the name alone."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
 
 
@@ -206,7 +206,7 @@ def add_study(
         kind = "a frontal" if settings.images == "frontal" else "an"
         catalogue.leave_out(f"without {kind} image", split=split)
     elif not _any_broken(images, where, catalogue):
-        context = {name: texts[name] for name in CONTEXT}
+        context: dict[str, Any] = {name: texts[name] for name in CONTEXT}
         catalogue.add(replace(study, report=report or None, images=images, **context), where)
 
 
