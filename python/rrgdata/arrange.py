@@ -58,7 +58,7 @@ def leave_out_crowded(studies: Splits, most: int) -> Splits:
 
 
 def repeated_images(studies: Splits, name_of: Callable[[Path], str] = str) -> list[str]:
-    """Say which images, priors aside, are in several splits or twice in a study, a line each.
+    """Say which images, priors aside, are in several splits or twice in a study.
 
     name_of: what two files have in common that hold one image; the path.
     """

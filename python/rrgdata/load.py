@@ -53,13 +53,9 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
     """
     settings = settings or ReadSettings()
     load = _loader(source)
-    if settings.images not in IMAGES:
-        raise UserError(f"images={settings.images!r} is unknown; wanted one of {', '.join(IMAGES)}")
-    if settings.sections not in SECTIONS:
-        names = ", ".join(SECTIONS)
-        raise UserError(f"sections={settings.sections!r} is unknown; wanted one of {names}")
-    if settings.prior not in PRIORS:
-        raise UserError(f"prior={settings.prior!r} is unknown; wanted one of {', '.join(PRIORS)}")
+    for name, choices in (("images", IMAGES), ("sections", SECTIONS), ("prior", PRIORS)):
+        if (value := getattr(settings, name)) not in choices:
+            raise UserError(f"{name}={value!r} is unknown; wanted one of {', '.join(choices)}")
     place, layout = Path(root), every_source().get(source)
     if settings.reports is not None and layout is not None and not layout.reports_apart:
         apart = " or ".join(s.name for s in every_source().values() if s.reports_apart)

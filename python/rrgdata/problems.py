@@ -40,7 +40,7 @@ def check_file(path: Path, problems: list[str]) -> None:
 
 
 def files_of(folder: Path, pattern: str) -> list[Path]:
-    """List the files of a pattern in order, without the hidden ones that copies leave behind."""
+    """List the files of a pattern in order, without hidden ones."""
     return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
 
 

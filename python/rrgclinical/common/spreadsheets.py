@@ -52,7 +52,7 @@ def long_cells() -> Iterator[None]:
 
 
 def lost_digits(text: str) -> bool:
-    """Tell an id that a reader made a float, or Excel showed, of fewer digits than it had."""
+    """Tell an id that a reader of numbers, or Excel, left fewer digits."""
     rounded = _ROUNDED.fullmatch(text.strip())
     if rounded is None or rounded[2] is None:
         return rounded is not None

@@ -48,4 +48,4 @@ def _text(verdict: Verdict) -> str:
 
 def _verdict(text: str) -> Verdict:
     v = json.loads(text)
-    return v if isinstance(v, str) else ImageFacts(*v[:3], *map(tuple, v[3:5]), v[5])
+    return v if isinstance(v, str) else ImageFacts(v[0], v[1], v[2], tuple(v[3]), tuple(v[4]), v[5])

@@ -166,7 +166,7 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]
         inverted = _says_inverted(image)
         kind = f"{image.format} {'of more than 8' if _is_deep(image) else '8'} bits"
         turned = _turned(image)
-        if kind == "TIFF 8 bits" and image.tag_v2.get(FORMAT_TAG, (1,))[0] == 2:
+        if kind == "TIFF 8 bits" and getattr(image, "tag_v2", {}).get(FORMAT_TAG, (1,))[0] == 2:
             # Pillow takes signed bytes for unsigned ones
             turned = turned.point([value ^ 128 for value in range(256)])
         upright = _to_rgb(file, turned)

@@ -14,7 +14,6 @@ from rrgdata.images.endings import CODESTREAM, MARKERS, SCANS, jpeg_segments
 Size = tuple[int, int, int]
 """Rows, columns and components."""
 
-SIZ = 0x51
 FRAMES = {*range(0xC0, 0xD0), 0xDE, 0xF7} - {0xC4, 0xC8, 0xCC}
 """Second bytes of the markers that begin a frame: JPEG's SOF and DHP, JPEG-LS's SOF."""
 _FRAME = re.compile(b"\xff[" + b"".join(b"\\x%02x" % kind for kind in FRAMES) + b"]")

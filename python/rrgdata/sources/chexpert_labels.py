@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rrgclinical.common import json_reader
-from rrgclinical.common.errors import UserError
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue
-from rrgdata.problems import parse_json, read_text
+from rrgdata.sources.own_rows import json_lines
 from rrgdata.sources.tables import read_csv
 
 LABELS_OF = {
@@ -41,9 +39,8 @@ class ImageLabels:
             catalogue.notes.append(line)
             return
         same: dict[tuple[int, ...], tuple[int, ...]] = {}  # one tuple for all equal ones
-        for number, line in enumerate(_lines(files[0]), 1):
+        for number, entry in json_lines(files[0]):
             where = f"{name}: line {number}"
-            entry = _parse(line, f"{files[0]}: line {number}")
             image = _IMAGE.search(str(entry.get("path_to_image", "")))
             if image is None:
                 catalogue.add_broken(where, "names no patient and study in path_to_image")
@@ -80,24 +77,6 @@ class ImageLabels:
                 f"the images of {self.differing} studies have different labels in {self.name}: "
                 "those of the image whose report is taken count"
             )
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            yield from (line for line in lines if line.strip())
-    except UnicodeDecodeError:
-        read_text(path)
-
-
-def _parse(line: str, where: str) -> dict[str, Any]:
-    try:
-        entry = json_reader.parse(line)
-    except ValueError:
-        entry = parse_json(line, where)
-    if not isinstance(entry, dict):
-        raise UserError(f"{where}: not an object; wanted one with path_to_image and 14 labels")
-    return entry
 
 
 def _classes(entry: dict[str, Any], where: str, catalogue: Catalogue) -> tuple[int, ...] | None:

@@ -25,10 +25,9 @@ from rrgdata.problems import (
     first_of,
     is_text,
     kind_of,
-    parse_json,
-    read_text,
 )
 from rrgdata.sources.annotation import is_outside, names_subjects, read_annotation
+from rrgdata.sources.own_rows import json_lines
 from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import CONTEXT, listed_classes
 from rrgdata.study import ImageRef, Study
@@ -55,7 +54,7 @@ def read_entries(
     *,
     one_image: bool = False,
 ) -> None:
-    """Read the entries of R2Gen's annotation, whose images are in the first folder that is there.
+    """Read R2Gen's annotation, its images in the first folder that is there.
 
     one_image: an entry has one, and does not say which view it shows.
     """
@@ -171,7 +170,7 @@ class _Entry:
         self.wrong.append(f"has image {path!r}, {defect} in {self.base}; {mend}")
         return None
 
-    def _context(self, entry: dict[str, Any], name: str) -> dict[str, str]:
+    def _context(self, entry: dict[str, Any], name: str) -> dict[str, Any]:
         sections = self.sections.get(name.split("_")[0], {})
         out = {}
         for key in CONTEXT:
@@ -189,11 +188,8 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
         return {}
     problems = []
     out: dict[str, dict[str, str]] = {}
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        row = parse_json(line, f"{path}: line {number}")
-        if not isinstance(row, dict) or not is_text(row.get("id")):
+    for number, row in json_lines(path):
+        if not is_text(row.get("id")):
             problems.append(f"line {number} has no id; wanted an object with one")
         elif row["id"] in out:
             problems.append(f"line {number} repeats the id {row['id']!r}; ids must be unique")

@@ -109,7 +109,9 @@ def load_open_i(root: Path, settings: ReadSettings, catalogue: Catalogue) -> Non
             parts = {name: texts.get(name.upper(), "") for name in SECTIONS}
             study = Study(
                 name,
-                _share(name) if split is None else split[name],
+                split[name]
+                if split
+                else next(part for part, end in SHARES if share_of(name) < end),
                 None,
                 None,
                 tuple(image for image in images if image is not None),
@@ -188,10 +190,6 @@ def _views(path: Path, catalogue: Catalogue) -> dict[str, str]:
             catalogue.add_broken(where, f"has projection {view!r}; wanted Frontal or Lateral")
         views[_key(cells["filename"].strip())] = view
     return views
-
-
-def _share(name: str) -> str:
-    return next(split for split, upto in SHARES if share_of(name) < upto)
 
 
 SOURCE = Source(

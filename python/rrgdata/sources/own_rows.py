@@ -14,7 +14,7 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import require_end
 from rrgdata.catalogue import Catalogue
 from rrgdata.problems import files_of, first_twice, kind_of, parse_json
-from rrgdata.sources.tables import csv_rows, not_utf8
+from rrgdata.sources.tables import csv_rows, not_utf8, whole_rows
 
 Row = Mapping[str, Any]
 
@@ -53,7 +53,7 @@ def read_header(path: Path) -> list[str]:
     if path.suffix.lower() not in JSONL_SUFFIXES:
         header = next(csv_rows(path, delimiters=DELIMITERS))
     else:
-        header = list(dict.fromkeys(key for _, row in _json_lines(path) for key in row))
+        header = list(dict.fromkeys(key for _, row in json_lines(path) for key in row))
     # a spreadsheet leaves columns without a name behind the last one
     twice = first_twice(name for name in header if name)
     if twice is not None:
@@ -69,22 +69,16 @@ def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
     The header of a CSV is row 1, the first JSON line row 2. A row of another length is broken.
     """
     if path.suffix.lower() in JSONL_SUFFIXES:
-        yield from enumerate((row for _, row in _json_lines(path)), 2)
+        yield from enumerate((row for _, row in json_lines(path)), 2)
         return
     rows = csv_rows(path, delimiters=DELIMITERS)
     header = next(rows)
-    for number, cells in enumerate(rows, 2):
-        if len(cells) == len(header):
-            yield number, dict(zip(header, cells, strict=True))
-        elif cells:
-            catalogue.add_broken(
-                f"{path.name}: row {number}",
-                f"has {len(cells)} cells; wanted {len(header)} as in the header, and quotes around "
-                "text with separators",
-            )
+    for number, cells in whole_rows(path, rows, len(header), catalogue):
+        yield number, dict(zip(header, cells, strict=True))
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the object of each line that is not blank; else UserError."""
     number = 0
     try:
         require_end(path)
@@ -105,9 +99,10 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def unlisted(value: Any) -> Any:
-    """Return the list that a text is, as JSON, Python or NumPy writes it; anything else as it is.
+    """Return the list that a text is, anything else as it is.
 
-    ValueError for a text that begins as a list, an object or bytes do, and is no list of texts.
+    Lists are those that JSON, Python and NumPy write. ValueError for a text that begins as a list,
+    an object or bytes do, and is no list of texts.
     """
     text = value.strip() if isinstance(value, str) else ""
     if text.startswith("["):

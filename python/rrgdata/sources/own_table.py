@@ -191,7 +191,7 @@ class _Reader:
             )
 
     def notes(self) -> list[str]:
-        """Write what was made up for want of a column, lists, and patients in several splits."""
+        """Write what was made up, what are lists, and patients in several splits."""
         notes = []
         if "split" not in self.columns:
             by = "patient" if "patient" in self.columns else "study"
@@ -219,7 +219,7 @@ class _Reader:
         split = self._split(row, patient or name)
         labels = self._labels(row)
         images = self._images(row) if self.settings.images != "none" else ()
-        context = [self._text(row, key) for key in CONTEXT]
+        context: dict[str, Any] = {key: self._text(row, key) for key in CONTEXT}
         report, rule = self._report(row, labels)
         if self.wrong:
             self.catalogue.add_broken(where, first_of(self.wrong))
@@ -228,7 +228,7 @@ class _Reader:
         elif self.settings.images == "frontal" and not images:
             self.catalogue.leave_out("without a frontal image", split=split)
         else:
-            study = Study(name, split, report, labels, images, *context, patient=patient)
+            study = Study(name, split, report, labels, images, **context, patient=patient)
             self.catalogue.add(study, where)
             if patient:
                 self.splits_of.setdefault(patient, set()).add(split)

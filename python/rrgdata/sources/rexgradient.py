@@ -86,10 +86,9 @@ def load_rexgradient(root: Path, settings: ReadSettings, catalogue: Catalogue) -
 def _files(root: Path, catalogue: Catalogue) -> dict[str, Path]:
     files = {}
     for split, name in FILES.items():
-        places = [folder / name for folder in (root / "metadata", root)]
-        there = [path for path in places if path.is_file()]
-        if there:
-            files[split] = there[0]
+        place = next((f for f in (root / "metadata", root) if (f / name).is_file()), None)
+        if place is not None:
+            files[split] = place / name
         else:
             catalogue.notes.append(
                 f"no {name} in {root / 'metadata'}: the data has no {split} split"

@@ -113,6 +113,21 @@ def not_utf8(path: Path, lines: Iterable[bytes]) -> UserError:
     return UserError(f"{path}: changed while it was read; read it again")
 
 
+def whole_rows(
+    path: Path, rows: Iterable[list[str]], length: int, catalogue: Catalogue
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and cells of each row; one of another length is broken."""
+    for number, row in enumerate(rows, 2):
+        if len(row) == length:
+            yield number, row
+        elif row:
+            catalogue.add_broken(
+                f"{path.name}: row {number}",
+                f"has {len(row)} cells; wanted {length} as in the header, and quotes around text "
+                "with separators",
+            )
+
+
 def read_csv(
     path: Path, columns: Sequence[str], catalogue: Catalogue, *, optional: Sequence[str] = ()
 ) -> Iterator[tuple[str, dict[str, str]]]:
@@ -129,20 +144,14 @@ def read_csv(
             have = names_of(header) or "nothing"
             raise UserError(f"{path}: no column {lacking[0]!r}; it has {have}")
         cells = [(name, header.index(name)) for name in (*columns, *optional) if name in header]
-        for number, row in enumerate(rows, 2):
-            where = f"{path.name}: row {number}"
-            if len(row) == len(header):
-                yield where, {name: row[index] for name, index in cells}
-            elif row:
-                catalogue.add_broken(
-                    where, f"has {len(row)} cells; wanted {len(header)} as in the header"
-                )
-    if number == 1:
+        for number, row in whole_rows(path, rows, len(header), catalogue):
+            yield f"{path.name}: row {number}", {name: row[index] for name, index in cells}
+    if number == 1 and not catalogue.broken:
         raise UserError(f"{path}: no rows beneath the header; download it again")
 
 
 def share_of(name: str) -> float:
-    """Return a number in [0, 1) that depends on the name alone, to part what has no split."""
+    """Return a number in [0, 1) that depends on the name alone."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
 
 
@@ -197,7 +206,7 @@ def add_study(
         kind = "a frontal" if settings.images == "frontal" else "an"
         catalogue.leave_out(f"without {kind} image", split=split)
     elif not _any_broken(images, where, catalogue):
-        context = {name: texts[name] for name in CONTEXT}
+        context: dict[str, Any] = {name: texts[name] for name in CONTEXT}
         catalogue.add(replace(study, report=report or None, images=images, **context), where)
 
 

@@ -361,7 +361,7 @@ def test_damaged_labels_are_told(tmp_path):
     broken(found(tmp_path), "findings_fixed.json: line 1", "has 2.0 for Edema")
     labelled(tmp_path, "findings_fixed.json", [("view1.jpg", {})])
     broken(found(tmp_path), "line 1", "names no patient and study")
-    for text, part in (('{"path_to_image":', "not JSON"), ("[]", "not an object")):
+    for text, part in (('{"path_to_image":', "not JSON"), ("[]", "wanted an object a line")):
         file.write_text(text + "\n")
         refused(SOURCE, tmp_path, f"{file}: line 1", part)
     file.write_bytes(b'{"path_to_image": "\xff"}\n')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -109,3 +111,105 @@ def test_hidden_files_change_nothing(source, tmp_path):
     after = catalogue_of(source, tmp_path)
     assert (after.studies, after.lines()) == (before.studies, before.lines())
     assert not after.broken
+
+
+WRITTEN = {
+    "list": str,
+    "tuple": lambda parts: str(tuple(parts)),
+    "array": lambda parts: str(np.array(parts, dtype=object)),
+    "wrapped array": lambda parts: np.array2string(np.array(parts), max_line_width=20),
+    "JSON": json.dumps,
+    "JSON in letters": lambda parts: json.dumps(parts, ensure_ascii=False),
+}
+"""Cells that pandas writes of a column of lists, tuples or arrays, and what tools make of them."""
+PARTS = (
+    ["Findings: Clear. Impression: Normal."],
+    ["No effusion", "Small pneumothorax"],
+    ["The patient's heart isn't large.", 'A "mass", [sic] 3 cm.'],
+    ["Größe: 2\u00a0cm\ttall\nand wide.", "C:\\films\\a.png", "A \u2665\u2028b"],
+)
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_a_list_in_a_cell_is_its_texts_and_told(tmp_path, kind):
+    plain = [
+        test_own_table.row(f"s{n}", report="\n\n".join(parts)) for n, parts in enumerate(PARTS)
+    ]
+    lists = [
+        test_own_table.row(f"s{n}", report=WRITTEN[kind](parts)) for n, parts in enumerate(PARTS)
+    ]
+    reports = {
+        name: study.report
+        for name, study in test_own_table.every(test_own_table.write(tmp_path, *plain)).items()
+    }
+    catalogue = catalogue_of("table", test_own_table.write(tmp_path, *lists))
+    assert {study.id: study.report for study in catalogue.studies["train"]} == reports
+    (note,) = catalogue.notes
+    assert "4 texts are lists, as pandas writes them, and read as paragraphs" in note
+    films, views = WRITTEN[kind](["a.png", "b b.png"]), WRITTEN[kind](["PA", "left lateral"])
+    path = test_own_table.write(
+        tmp_path, test_own_table.row(images=films, view=views), images=False
+    )
+    for name in ("a.png", "b b.png"):
+        (tmp_path / name).write_bytes(b"x")
+    (study,) = test_own_table.every(path).values()
+    assert [(i.path.name, i.view) for i in study.images] == [
+        ("a.png", "frontal"),
+        ("b b.png", "lateral"),
+    ]
+
+
+def test_a_missing_part_of_a_list_is_no_text_and_no_view(tmp_path):
+    one = test_own_table.row(report="['Clear.', nan, None, 'NA']", images="a.png|b.png|c.png|d.png")
+    one["view"] = "[nan, 'Erect', 'antero-posterior', 'Postero_Anterior']"
+    lines = tmp_path / "studies.jsonl"
+    other = one | {"report": ["Clear.", None, float("nan")], "view": [None, "NaN", "AP", "PA"]}
+    lines.write_text(json.dumps(other) + "\n")
+    for (study,) in (
+        test_own_table.every(test_own_table.write(tmp_path, one)).values(),
+        test_own_table.every(lines).values(),
+    ):
+        assert study.report == "Clear."
+        assert [image.view for image in study.images] == ["", "", "frontal", "frontal"]
+
+
+def test_a_text_that_begins_as_a_list_stays(tmp_path):
+    for text in ("[redacted] Clear.", "(normal)", "[1] Clear.", "{x} Clear.", '("Stat") Clear.'):
+        assert (
+            test_own_table.every(test_own_table.write(tmp_path, test_own_table.row(report=text)))[
+                "a"
+            ].report
+            == text
+        )
+
+
+@pytest.mark.parametrize("digits", [16, 17, 19, 36, 45])
+def test_an_id_that_lost_its_digits_is_refused_with_the_cause(tmp_path, digits):
+    """pandas, pyarrow and Excel make numbers of them; whole, they are names of any length."""
+    whole = ("123456789" * 5)[:digits]
+    number = float(whole)
+    lines = tmp_path / "studies.jsonl"
+    for content in ("id", "patient"):
+        assert set(
+            test_own_table.every(
+                test_own_table.write(tmp_path, test_own_table.row() | {content: whole})
+            )
+        ) == {whole if content == "id" else "a"}
+        (tmp_path / "studies.csv").unlink()
+        lines.write_text(json.dumps(test_own_table.row() | {content: number}) + "\n")
+        paths = [lines]
+        for name, text in ((f"{number}", "a"), (f"{number:.5E}", "b"), (f"{number:g}", "c")):
+            (tmp_path / text).mkdir(exist_ok=True)
+            paths.append(
+                test_own_table.write(tmp_path / text, test_own_table.row() | {content: name})
+            )
+        for path in paths:
+            line = test_own_table.refused(path)
+            assert f"has {content} " in line and "its digits are lost; write the column as" in line
+        lines.unlink()
+    for name in ("12e45", "1e5", "5e+0", "1.5e+1", "123.0"):
+        assert set(
+            test_own_table.every(
+                test_own_table.write(tmp_path, test_own_table.row(name, images="a.png"))
+            )
+        )
