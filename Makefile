@@ -103,6 +103,9 @@ endef
 define bench-step
 OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m bench.update_step --sweep
 endef
+define bench-gpu-short
+PYTHONPATH="$(WHEELS)/site:python:$$PYTHONPATH" $(GPU_PYTHON) -m bench.gpu_short
+endef
 define bench-ranks
 OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-ranks $(PY) -m bench.update_ranks
 endef
@@ -299,7 +302,7 @@ OF_BENCH_ranks = $(VENV)/.installed-dev
 OF_BENCH_rewards = $(RADEVAL)/.installed
 
 bench: $(OF_BENCH_$(ROOM))
-	@test -n "$(filter $(ROOM),$(BENCHES) peers step ranks rewards)" || { echo "make bench ROOM=...: wanted one of $(BENCHES) peers step ranks rewards"; exit 2; }
+	@test -n "$(filter $(ROOM),$(BENCHES) peers step ranks rewards gpu-short)" || { echo "make bench ROOM=...: wanted one of $(BENCHES) peers step ranks rewards gpu-short"; exit 2; }
 	$(or $(bench-$(ROOM)),$(bench-room))
 
 clean:

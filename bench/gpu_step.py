@@ -222,6 +222,8 @@ def main(arguments: list[str]) -> int:
     row = {"room": "update_step", "case": case, "provider": RECIPE}
     row |= {"layers": layers, "prompts": options.prompts, "tokens": options.tokens}
     row |= summary(written) | planned(options)
+    # Random weights seldom end a report: nearly every rollout takes all its token steps.
+    row["token_step_ms"] = 1e3 * row["seconds/rollout"] / options.tokens
     rows.append(torch.device(device), row | {"versions": rows.versions(("transformers",))})
     print("\n".join(f"{name:<32} {value}" for name, value in row.items()))
     return 0

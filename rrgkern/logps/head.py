@@ -9,6 +9,7 @@ are not both 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import NamedTuple
 
@@ -20,20 +21,27 @@ from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats, st
 
 
 class Tiling(NamedTuple):
-    """Bounds of one tile of logits: at most `columns` wide and `elements` large.
+    """Bounds of one tile of logits: `columns` wide and `elements` large.
 
-    Where `widest` is set the shape follows the rows: few of them have slices up to `widest` wide
-    (fewer, larger products), and blocks are nearly equal instead of full but for the last.
+    Where `share` is set, a GPU's tile has 1 / `share` of its memory in fp32. It then holds all rows
+    and is as wide as that allows, `columns` at least; blocks are nearly equal where it cannot.
     """
 
     columns: int
     elements: int
-    widest: int = 0
+    share: int = 0
 
-    def for_rows(self, rows: int) -> Tiling:
-        """Widen the slices to what `elements` allow for so many rows."""
-        fitting = self.elements // max(1, rows)
-        return self._replace(columns=max(self.columns, min(fitting - fitting % 64, self.widest)))
+    def on(self, device: torch.device) -> Tiling:
+        """Take the elements from the memory of a GPU."""
+        if not self.share or device.type != "cuda":
+            return self
+        memory = torch.cuda.get_device_properties(device).total_memory
+        return self._replace(elements=memory // self.share // torch.float32.itemsize)
+
+    def for_rows(self, rows: int, widest: int) -> Tiling:
+        """Widen the slices to what `elements` allow for so many rows, `widest` at most."""
+        fitting = min(self.elements // max(1, rows), widest) if self.share else 0
+        return self._replace(columns=max(self.columns, fitting - fitting % 64))
 
     def scratch(self, like: Tensor, rows: int, vocabulary: int, dtype: torch.dtype) -> Tensor:
         """Room for one tile. Fresh memory for each would cost more page faults than products."""
@@ -48,17 +56,16 @@ class Tiling(NamedTuple):
 
     def blocks(self, rows: int, width: int) -> Iterator[slice]:
         """Row blocks of at most `elements` numbers; 64 rows or a multiple, or fewer."""
-        height = max(1, self.elements // width)
-        height -= height % 64 if height > 64 else 0
-        height = self.even(rows, height)
+        height = self.even(rows, max(1, self.elements // width))
         return (slice(lo, min(lo + height, rows)) for lo in range(0, rows, height))
 
     def even(self, rows: int, height: int) -> int:
-        """Height of as many blocks as `height` makes, nearly equal where `widest` is set."""
-        if not self.widest or height >= rows:
-            return height
+        """Height of as many blocks as `height` makes, nearly equal where `share` is set."""
+        if height >= rows:
+            return max(1, rows)
+        height -= height % 64 if height > 64 else 0
         pieces = -(-rows // height)
-        return min(height, -(-rows // (64 * pieces)) * 64)
+        return min(height, -(-rows // (64 * pieces)) * 64) if self.share else height
 
 
 class Tiles(NamedTuple):
@@ -99,6 +106,12 @@ class Head(NamedTuple):
     def states(self) -> torch.dtype:
         """The dtype of hidden states, to which the weight is rounded."""
         return self.rounded or self.weight.dtype
+
+    @property
+    def widest(self) -> int:
+        """Most columns of a slice: an eighth of a weight of which each slice is rounded."""
+        vocabulary = len(self.weight)
+        return vocabulary if self.weight.dtype == self.states else vocabulary // 8
 
     def rows(self, columns: slice | Tensor) -> Tensor:
         """Rows of the weight for these columns of the logits, as products read them."""
@@ -177,7 +190,7 @@ def tiled_forward(
 ) -> SoftmaxStats:
     """Statistics of each row of hidden [N, H], targets [N]."""
     rows, vocabulary, kernels = len(hidden), len(head.weight), tiles.kernels
-    tiling = tiles.tiling.for_rows(rows)
+    tiling = tiles.tiling.on(hidden.device).for_rows(rows, head.widest)
     scratch = tiling.scratch(hidden, rows, vocabulary, head.wide)
     if tiles.whole_rows is not None and tiling.columns >= vocabulary:
         stats = SoftmaxStats.empty(hidden, rows, head.wide, entropy)
@@ -215,8 +228,7 @@ def tiled_backward(
     complete, and the one returned is empty.
     """
     hidden, weight, bias, wide = rows.hidden, head.weight, head.bias, head.wide
-    tiling, kernels = tiles.tiling, tiles.kernels
-    nothing = hidden.new_empty(0)
+    kernels, nothing = tiles.kernels, hidden.new_empty(0)
     into = needs.weight and weight_total is not None
     # One empty tensor each: the outputs of an op must be distinct tensors.
     d_hidden = torch.zeros_like(hidden) if needs.hidden else nothing.clone()
@@ -234,7 +246,7 @@ def tiled_backward(
         hidden = rows.hidden
 
     # 2. Each tile: logits again, their gradient in place, and its products with W and h.
-    tiling = tiling.for_rows(len(hidden))
+    tiling = tiles.tiling.on(hidden.device).for_rows(len(hidden), head.widest)
     scratch = tiling.scratch(hidden, len(hidden), len(weight), wide)
     spare = tiling.scratch(hidden, len(hidden), len(weight), head.operands)
     # Summed in place where the dtype is wide enough.
@@ -248,10 +260,13 @@ def tiled_backward(
         if len(w) != width:
             width, blocks = len(w), tiling.blocks(len(hidden), len(w))
             parts = [(block, rows.select(block)) for block in blocks]
+        # One block of rows writes the slice once, in its dtype; several are summed in fp32.
+        total = d_weight if weight_total is None else weight_total
+        once = len(parts) == 1 and total.dtype in (head.operands, wide)
+        in_place = once or (total.dtype == wide and not into)
         d_slice = nothing
         if needs.weight:
-            direct = not into and d_weight.dtype == wide
-            d_slice = d_weight[columns] if direct else hidden.new_empty(w.shape, dtype=wide)
+            d_slice = total[columns] if in_place else hidden.new_empty(w.shape, dtype=wide)
         d_bias_slice = hidden.new_zeros(len(w), dtype=wide)
         for block, part in parts:
             h = part.hidden.to(head.operands)
@@ -262,13 +277,12 @@ def tiled_backward(
             if needs.hidden:
                 accumulate(d_active[block], dz, w, first=columns.start == 0)
             if needs.weight:
-                accumulate(d_slice, dz.T, h, first=block.start == 0)
-        # 3. The slice is left: its gradient is rounded once.
-        if into:
-            assert weight_total is not None
-            weight_total[columns] += d_slice
-        elif needs.weight and d_slice.dtype != d_weight.dtype:
-            d_weight[columns] = d_slice
+                accumulate(d_slice, dz.T, h, first=block.start == 0 and not (into and in_place))
+        # 3. The slice is left: a sum of blocks is rounded once.
+        if needs.weight and not in_place and into:
+            total[columns] += d_slice
+        elif needs.weight and not in_place:
+            total[columns] = d_slice
         if d_bias.numel():
             d_bias[columns] = d_bias_slice
     if some and needs.hidden:
@@ -286,10 +300,28 @@ def tile_of(scratch: Tensor, rows: int, columns: int) -> Tensor:
 def accumulate(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
     """Add a @ b to total, or write it when `first`.
 
-    Products of 16-bit operands are summed in fp32.
+    Products of 16-bit operands are summed in fp32; a total in 16 bits is rounded once.
     """
     beta = 0 if first else 1
-    if a.dtype == total.dtype:
-        torch.addmm(total, a, b, beta=beta, out=total)
-    else:
+    if a.dtype != total.dtype:
         torch.addmm(total, a, b, out_dtype=total.dtype, beta=beta, out=total)
+        return
+    with summed_in_fp32() if total.itemsize == 2 else nullcontext():
+        torch.addmm(total, a, b, beta=beta, out=total)
+
+
+@contextmanager
+def summed_in_fp32() -> Iterator[None]:
+    """Keep cuBLAS from adding parts of a product in 16 bits."""
+    matmul, before = torch.backends.cuda.matmul, {}
+    for dtype in ("bf16", "fp16"):
+        name = f"allow_{dtype}_reduced_precision_reduction"
+        # Newer releases of PyTorch have a second setting beside it, which stays as it is.
+        second = [getattr(matmul, n) for n in (f"{name}_split_k",) if hasattr(matmul, n)]
+        before[name] = (getattr(matmul, name), *second) if second else getattr(matmul, name)
+        setattr(matmul, name, (False, *second) if second else False)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(matmul, name, value)

@@ -43,11 +43,9 @@ WIDE_REGISTERS = 224
 VECTOR = 4
 LANES = 32 * NUM_WARPS * 2
 GRADIENT_BYTES = 32 * NUM_WARPS * 2 * 16
-# Bytes that one launch leaves in the L2 cache for the next, of 50 MB (H100, H200) or 40 (A100).
-TILE_BYTES = 32 << 20
-# 2048 rows of 4096 columns where there are many. Fewer rows have wider slices: so many launches
-# less; their width is bounded by the fp32 gradient of a slice of the weight.
-TILES = Tiles(Tiling(columns=4096, elements=TILE_BYTES // 4, widest=20480), sys.modules[__name__])
+# A tile is 1/320 of a GPU's memory, 256 MiB of 80 GiB: a launch for each takes a host longer than
+# the bytes of a smaller one would save. `elements` are those of no GPU, as under the interpreter.
+TILES = Tiles(Tiling(columns=2048, elements=64 << 20, share=320), sys.modules[__name__])
 
 
 def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:

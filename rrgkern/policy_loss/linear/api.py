@@ -21,9 +21,14 @@ from rrgkern.policy_loss.linear.op import loss_of_hidden
 from rrgkern.policy_loss.spec import PolicyLoss
 
 MODES = ("frozen_head", "grad_in_forward", "recompute")
-# Products of 16-bit operands and bytes of memory a second, of an H200: estimates.
-FLOPS, BYTES = 790e12, 4.3e12
-# fp32 and fp64, which CPUs serve: below, forming the logits again takes less than the sums of dW.
+# Operations of 16-bit products that a multiprocessor begins in a clock, by compute capability.
+PRODUCTS = {
+    **dict.fromkeys([(8, 6), (8, 9), (12, 0), (12, 1)], 1024),
+    **{(8, 0): 2048, (9, 0): 4096, (10, 0): 8192, (10, 3): 8192},
+}
+# What an H100 reached of them and of its memory's clocks (bench/ceilings.py).
+REACHED = 0.74 / 0.90
+# On CPUs, and in fp32 and fp64: below, forming the logits again takes less than the sums of dW.
 LEAST_ROWS_WIDE = 1024
 
 
@@ -224,8 +229,19 @@ def least_rows_in_forward(hidden: Tensor) -> float:
     Each saves 2HV products and moves 12V bytes of logits; the fp32 gradient of the weight, 6VH
     bytes more than its slices, is there whatever their number.
     """
-    if hidden.element_size() != 2:
+    if hidden.element_size() != 2 or hidden.device.type != "cuda":
         return LEAST_ROWS_WIDE
-    width, balance = hidden.shape[1], FLOPS / BYTES
+    width, balance = hidden.shape[1], operations_per_byte(hidden.device)
     gain = width - 6 * balance
     return 3 * width * balance / gain if gain > 0 else math.inf
+
+
+def operations_per_byte(device: torch.device) -> float:
+    """Operations of 16-bit products in the time of a byte of memory, by the clocks of a GPU.
+
+    Infinite where `PRODUCTS` lacks it. Memory moves two bits a clock and line; clocks are in kHz.
+    """
+    card = torch.cuda.get_device_properties(device)
+    operations = PRODUCTS.get((card.major, card.minor), math.inf)
+    operations *= card.multi_processor_count * card.clock_rate
+    return REACHED * operations / (card.memory_clock_rate * card.memory_bus_width / 4)

@@ -38,11 +38,11 @@ class Plan(NamedTuple):
     held: int  # bound of the logits that the gradient in the forward keeps, in numbers
     rows: ModuleType  # works on sums over hidden states: `cpu_kernels` or `triton_kernels`
 
-    def held_rows(self, rows: int, vocabulary: int) -> int:
-        """Rows whose logits are kept at once: a multiple of 64, or fewer."""
-        height = max(1, self.held // vocabulary)
-        height -= height % 64 if height > 64 else 0
-        return max(1, min(self.tiles.tiling.even(rows, height), rows))
+    def held_rows(self, rows: int, head: Head) -> int:
+        """Rows whose logits are kept at once: `held` follows the device as its tiles do."""
+        tiling = self.tiles.tiling
+        held = self.held * tiling.on(head.weight.device).elements // tiling.elements
+        return tiling.even(rows, max(1, held // len(head.weight)))
 
     def held_slices(self, rows: int, head: Head) -> list[slice]:
         """Slices of the vocabulary for so many rows.
@@ -50,9 +50,9 @@ class Plan(NamedTuple):
         All logits of a block are held; between two launches lies their copy in the dtype of the
         operands, so that it is what `elements` bounds, in bytes of the logits' dtype.
         """
-        tiling = self.tiles.tiling
+        tiling = self.tiles.tiling.on(head.weight.device)
         elements = tiling.elements * head.wide.itemsize // head.operands.itemsize
-        tiling = tiling._replace(elements=elements).for_rows(rows)
+        tiling = tiling._replace(elements=elements).for_rows(rows, head.widest)
         return list(tiling.slices(len(head.weight)))
 
 
@@ -72,8 +72,8 @@ def directions(
     rows, vocabulary = len(hidden), len(head.weight)
     sums = RowSums.empty(hidden, rows, head.wide)
     total = hidden.new_empty(hidden.shape, dtype=head.wide)
-    tiling, kernels = plan.tiles.tiling, plan.tiles.kernels
-    tiling = tiling.for_rows(rows)
+    tiling = plan.tiles.tiling.on(hidden.device).for_rows(rows, head.widest)
+    kernels = plan.tiles.kernels
     scratch = tiling.scratch(hidden, rows, vocabulary, head.wide)
     spare = tiling.scratch(hidden, rows, vocabulary, head.operands)
     width, parts = 0, []
@@ -115,13 +115,15 @@ def gradients_in_forward(
     if needs_grad.hidden:
         d_hidden = hidden.new_empty(hidden.shape)
         d_hidden = d_hidden if rows.with_grad is None else d_hidden.zero_()
+    height = plan.held_rows(count, head)
     d_weight = nothing.clone()
     if needs_grad.weight:
-        d_weight = hidden.new_empty(head.weight.shape, dtype=wide)
+        # One block of rows writes it once; the sum of several waits in fp32.
+        once = count <= height and head.weight.dtype == head.operands
+        d_weight = hidden.new_empty(head.weight.shape, dtype=head.operands if once else wide)
         d_weight = d_weight if count else d_weight.zero_()
     d_bias = hidden.new_zeros(vocabulary if needs_grad.bias else 0, dtype=wide)
 
-    height = plan.held_rows(count, vocabulary)
     slices = plan.held_slices(height, head)
     walk = _Blocks(
         *(head, plan, needs_grad, call.entropy, slices, d_weight, d_bias),

@@ -16,9 +16,9 @@ from rrgkern.policy_loss.linear.gradients import Directions, Plan
 
 NUM_WARPS = 4
 BLOCK = 32 * NUM_WARPS * 8
-# The gradient in the forward keeps at most 1.16 GiB of fp32 logits: 2048 rows of V = 151,936. Each
-# block of rows reads and writes the fp32 gradient of the weight once more.
-PLAN = Plan(head_of, TILES, 297 << 20, sys.modules[__name__])
+# The gradient in the forward keeps at most five tiles of fp32 logits: 1.25 GiB, 2176 rows of
+# V = 151,936, on 80 GiB. Each block reads and writes the fp32 gradient of the weight once more.
+PLAN = Plan(head_of, TILES, 5 * TILES.tiling.elements, sys.modules[__name__])
 
 
 @triton.jit(do_not_specialize_on_alignment=["decay_ptr"])

@@ -12,6 +12,7 @@ from rrgkern.logps.head import (
     Head,
     NeedsGrad,
     Tiling,
+    accumulate,
     tiled_backward,
     tiled_forward,
 )
@@ -109,3 +110,33 @@ def test_tiles_cover_every_column_once():
         bounds = [0, *(s.stop for s in slices)]
         assert [s.start for s in slices] == bounds[:-1] and bounds[-1] == vocabulary
         assert max(s.stop - s.start for s in slices) <= 1024
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_slice_in_16_bits_is_summed_in_fp32_and_rounded_once(monkeypatch, dtype, first):
+    matmul, addmm = torch.backends.cuda.matmul, torch.addmm
+
+    def allowed() -> tuple[bool, bool]:
+        bf16, fp16 = (
+            "allow_bf16_reduced_precision_reduction",
+            "allow_fp16_reduced_precision_reduction",
+        )
+        return getattr(matmul, bf16), getattr(matmul, fp16)
+
+    def watched(*arguments, **options):
+        inside.append(allowed())
+        return addmm(*arguments, **options)
+
+    inside, before = [], allowed()
+    monkeypatch.setattr(torch, "addmm", watched)
+    dz, h = torch.randn(40, 700).to(dtype), torch.randn(700, 24).to(dtype)
+    total = torch.randn(40, 24).to(dtype)
+    truth = dz.double() @ h.double() + (0 if first else total.double())
+    accumulate(total, dz, h, first=first)
+    assert inside == [(False, False)] and allowed() == before
+    # Half a unit in the last place, and what 700 sums in fp32 may add.
+    atol = 700 * 2**-24 * float(truth.abs().max())
+    torch.testing.assert_close(
+        total.double(), truth, rtol=torch.finfo(dtype).eps / 2 * 1.01, atol=atol
+    )

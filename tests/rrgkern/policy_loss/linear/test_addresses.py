@@ -6,6 +6,8 @@ arithmetic is that of a batch of many gigabytes, the memory is not.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -94,14 +96,33 @@ def test_sums_and_head_past_two_to_the_31():
 
 def test_tiles_of_a_large_batch_cover_it_once():
     # N·V = 2^33: no number of the walk is an element of N·V, so none can overflow.
-    tiling, rows, vocabulary = Tiling(8192, 1 << 24), 65536, 131072
-    area = 0
-    for columns in tiling.slices(vocabulary):
-        width = columns.stop - columns.start
-        for block in tiling.blocks(rows, width):
-            area += (block.stop - block.start) * width
-            assert (block.stop - block.start) * width <= 1 << 24
-    assert area == rows * vocabulary == 2**33
+    assert covered(Tiling(8192, 1 << 24), 65536, 131072)[0] == 65536 * 131072 == 2**33
+
+
+def covered(tiling: Tiling, rows: int, vocabulary: int) -> tuple[int, int]:
+    """Area of all tiles, none beyond its bound, and the blocks of the first slice."""
+    tiles = [
+        ((block.stop - block.start) * (columns.stop - columns.start), columns.start)
+        for columns in tiling.slices(vocabulary)
+        for block in tiling.blocks(rows, columns.stop - columns.start)
+    ]
+    assert max(area for area, _ in tiles) <= tiling.elements
+    return sum(area for area, _ in tiles), [start for _, start in tiles].count(0)
+
+
+@pytest.mark.parametrize("gib", [8, 24, 80, 141])
+def test_a_tile_holds_all_rows_that_its_share_of_the_card_allows(monkeypatch, gib):
+    card = SimpleNamespace(total_memory=gib << 30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    tiling = triton_tile.TILES.tiling.on(torch.device("cuda", 0))
+    assert tiling.elements * 4 == pytest.approx(card.total_memory / 320, abs=4)
+    assert triton_tile.TILES.tiling.on(torch.device("cpu")) == triton_tile.TILES.tiling
+    for rows in (1, 63, 500, 3277, 8192, 13107, 40000):
+        shaped = tiling.for_rows(rows, 151936)
+        area, blocks = covered(shaped, rows, 151936)
+        assert area == rows * 151936
+        assert (blocks == 1) == (rows * min(shaped.columns, 151936) <= tiling.elements)
+        assert blocks == 1 or shaped.columns == 2048
 
 
 COUNT = """

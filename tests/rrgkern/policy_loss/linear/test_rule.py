@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps.head import NeedsGrad
@@ -11,6 +15,7 @@ from rrgkern.policy_loss.linear.api import (
     LEAST_ROWS_WIDE,
     choose_mode,
     least_rows_in_forward,
+    operations_per_byte,
 )
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.linear.cases import keywords, problem
@@ -53,28 +58,35 @@ def test_the_rule(spec, wanted, rows, more, expected):
     assert choose_mode("auto", spec, hidden, wanted, **more) == expected
 
 
-@pytest.mark.parametrize(
-    ("rows", "width", "expected"),
-    [
-        (1194, 2048, "grad_in_forward"),
-        (1193, 2048, "recompute"),
-        (796, 3584, "grad_in_forward"),
-        (795, 3584, "recompute"),
-        (1 << 20, 896, "recompute"),
-    ],
-)
-def test_the_rule_in_16_bits_weighs_a_product_against_bytes(rows, width, expected):
-    hidden = torch.empty(rows, width, dtype=torch.bfloat16, device="meta")
-    assert choose_mode("auto", PPO, hidden, TRAINABLE, sampler=False) == expected
+# Multiprocessors, kHz, kHz of the memory and its lines; what one measures of TFLOP/s and TB/s.
+CARDS = {
+    "H100": ((9, 0, 132, 1_980_000, 2_619_000, 5120), 790 / 3.03),
+    "A100": ((8, 0, 108, 1_410_000, 1_593_000, 5120), None),
+    "L4": ((8, 9, 58, 2_040_000, 6_251_000, 192), None),
+    "unheard of": ((99, 0, 132, 1_980_000, 2_619_000, 5120), math.inf),
+}
 
 
-def test_the_least_rows_are_where_both_modes_take_as_long():
-    flops, memory, vocabulary = 790e12, 4.3e12, 151936
-    for width in (1536, 2048, 3584):
-        rows = least_rows_in_forward(torch.empty(1, width, dtype=torch.bfloat16, device="meta"))
-        product = 2 * rows * width * vocabulary / flops
-        moved = (12 * rows + 6 * width) * vocabulary / memory
-        assert product == pytest.approx(moved)
+@pytest.mark.parametrize("name", CARDS)
+def test_the_rule_in_16_bits_weighs_a_product_against_bytes_of_this_card(monkeypatch, name):
+    numbers, measured = CARDS[name]
+    fields = ("major", "minor", "multi_processor_count", "clock_rate", "memory_clock_rate")
+    card = SimpleNamespace(**dict(zip((*fields, "memory_bus_width"), numbers, strict=True)))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    balance = operations_per_byte(torch.device("cuda", 0))
+    assert measured is None or balance == pytest.approx(measured, rel=0.02)
+    for width in (896, 1536, 2048, 3584):
+        with FakeTensorMode():
+            hidden = torch.empty(1, width, dtype=torch.bfloat16, device="cuda:0")
+        rows = least_rows_in_forward(hidden)
+        if width <= 6 * balance:
+            assert rows == math.inf
+            continue
+        # There, what a product takes is what is moved instead.
+        assert 2 * rows * width / balance == pytest.approx(12 * rows + 6 * width)
+        for n, mode in ((math.ceil(rows), "grad_in_forward"), (math.ceil(rows) - 1, "recompute")):
+            many = hidden.expand(n, width)
+            assert choose_mode("auto", PPO, many, TRAINABLE, sampler=False) == mode
 
 
 def test_nothing_wanted_forces_nothing():

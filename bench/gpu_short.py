@@ -1,0 +1,204 @@
+"""Measure what is worth most in 8 minutes of a GPU: `make bench ROOM=gpu-short`, on a GPU.
+
+In this order, a row as soon as it is measured, nothing begun once the time is up:
+
+    heads    `linear_token_logps` and its gradient at 8,192 and 32,768 positions, 40 % scored, 65 %
+             of those active, frozen and trainable: by the card's tile, by 32 MiB, torch.compile
+    logits   the policy loss of 8,192 rows out of place and in place
+    steps    eight of paper/editgrpo by bench/gpu_step.py, with the time of a sampled token
+
+Rows hold the summed time of kernels (`kernel_ms`), which knows no host, and the time between events
+(`p50_ms`) with the host's share (`host_ms`).
+
+    python -m bench.gpu_short --dry     the same way at a few rows on a CPU; the rows are deleted
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import psutil
+import torch
+from torch import Tensor
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from bench import rows
+from bench.timing import Rounds, peak_mib, percentiles
+from rrgkern import linear_token_logps, loss_scale, policy_loss_from_logits
+from rrgkern.logps import triton_from_hidden
+from rrgkern.logps.head import Tiling
+
+SECONDS = 480
+SMALL_TILE = 32 << 20
+SCORED, ACTIVE, ROUNDS = 0.4, 0.65, 10
+STEPS = ("--unsaved", "--steps", "8")
+
+
+class Case(NamedTuple):
+    """Hold what names a row, a call, its inputs, and what makes them anew."""
+
+    row: dict[str, str]
+    call: Callable[..., Any]
+    inputs: tuple[Tensor, ...]
+    tiles: AbstractContextManager[Any] = nullcontext()
+    fresh: Callable[..., tuple[Tensor, ...]] | None = None
+
+
+def small_tiles(device: torch.device) -> AbstractContextManager[Any]:
+    """Give the head tiles of 32 MiB meanwhile, on this card."""
+    if device.type != "cuda":
+        return nullcontext()
+    share = torch.cuda.get_device_properties(device).total_memory // SMALL_TILE
+    tiles = triton_from_hidden.TILES
+    small = Tiling(tiles.tiling.columns, tiles.tiling.elements, share)
+    return patch.object(triton_from_hidden, "TILES", tiles._replace(tiling=small))
+
+
+def eager_logps(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Take log-probabilities as one writes them."""
+    log_p = torch.log_softmax((hidden @ weight.T).float(), -1)
+    return log_p.gather(-1, targets[:, None])[:, 0]
+
+
+def our_logps(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Take them by this library."""
+    return linear_token_logps(hidden, weight, targets).logps
+
+
+def head_cases(device: torch.device, dry: bool) -> Iterator[Case]:
+    """Yield the four heads with each tile and compiled."""
+    width, vocabulary = (16, 97) if dry else (2048, 151936)
+    compiled = eager_logps if dry else torch.compile(eager_logps, dynamic=False)
+    weights = torch.randn(vocabulary, width, device=device).bfloat16() / width**0.5
+    for positions in (64, 256) if dry else (8192, 32768):
+        count = round(SCORED * positions)
+        hidden = torch.randn(count, width, device=device).bfloat16().requires_grad_()
+        targets = torch.randint(vocabulary, (count,), device=device)
+        coef = (torch.arange(count, device=device) < round(ACTIVE * count)).float()
+        for frozen in (True, False):
+            weight = weights.clone().requires_grad_(not frozen)
+            inputs = [hidden] if frozen else [hidden, weight]
+            case = f"{positions} positions, {'frozen' if frozen else 'trainable'}"
+            for provider, logps, tiles in (
+                ("rrgkern", our_logps, nullcontext()),
+                ("rrgkern, tiles of 32 MiB", our_logps, small_tiles(device)),
+                ("torch.compile", compiled, nullcontext()),
+            ):
+                row = {"room": "logps", "case": f"short, {case}", "provider": provider}
+
+                def call(
+                    h: Tensor,
+                    w: Tensor,
+                    t: Tensor,
+                    c: Tensor,
+                    logps: Callable[..., Tensor] = logps,
+                    inputs: list[Tensor] = inputs,
+                ) -> object:
+                    return torch.autograd.grad(logps(h, w, t), inputs, c)
+
+                yield Case(row, call, (hidden, weight, targets, coef), tiles)
+
+
+def logits_cases(device: torch.device, dry: bool) -> Iterator[Case]:
+    """Yield the policy loss of logits out of place and in place."""
+    count, vocabulary = (64, 97) if dry else (8192, 151936)
+    leaf = torch.randn(count, vocabulary, device=device).bfloat16().requires_grad_()
+    offsets = torch.arange(0, count + 1, 16, device=device)
+    targets = torch.randint(vocabulary, (count,), device=device)
+    scale, old = loss_scale("grpo", offsets), torch.full((count,), -12.0, device=device)
+    advantages = torch.randn(count // 16, device=device)
+    for provider in ("out of place", "in place"):
+        inplace = provider == "in place"
+        row = {"room": "policy_loss_from_logits", "case": "short, dense", "provider": provider}
+
+        def call(logits: Tensor, inplace: bool = inplace) -> object:
+            batch = (logits, targets, advantages, offsets)
+            loss = policy_loss_from_logits(*batch, scale=scale, old=old, inplace=inplace).loss
+            return torch.autograd.grad(loss, logits)
+
+        yield Case(row, call, (leaf,), fresh=lambda logits: (logits * 1.0,))
+
+
+def measure(case: Case, device: torch.device) -> dict[str, Any]:
+    """Time one call by its kernels, by events and by the host, and its peak of memory."""
+    call, cuda, fresh = case.call, device.type == "cuda", case.fresh
+
+    def inputs() -> tuple[Tensor, ...]:
+        return case.inputs if fresh is None else fresh(*case.inputs)
+
+    call(*inputs())  # compiles
+    ready = inputs()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=activities) as profiled:
+        call(*ready)
+        if cuda:
+            torch.cuda.synchronize(device)
+    own = "self_device_time_total" if cuda else "self_cpu_time_total"
+    # On a GPU the kernels alone: an operator's entry counts them once more.
+    where = DeviceType.CUDA if cuda else DeviceType.CPU
+    spent = {e.key: e for e in profiled.key_averages() if e.device_type == where}
+    largest = sorted(spent, key=lambda key: getattr(spent[key], own), reverse=True)[:6]
+    del ready
+    rounds = Rounds({"call": call}, [case.inputs], {} if fresh is None else {"call": fresh})
+    for _ in range(ROUNDS):
+        rounds()
+    return {
+        "kernels": sum(event.count for event in spent.values()),
+        "kernel_ms": sum(getattr(event, own) for event in spent.values()) / 1e3,
+        "largest_ms": {key[:60]: getattr(spent[key], own) / 1e3 for key in largest},
+        **{f"{name}_ms": ms for name, ms in percentiles(rounds.milliseconds["call"]).items()},
+        "host_ms": percentiles(rounds.host["call"])["p50"],
+        "peak_mib": peak_mib(call, case.inputs, fresh),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and append rows until the time is up; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="gpu_short", description=__doc__.splitlines()[0])
+    parser.add_argument("--dry", action="store_true", help="a few rows on a CPU, nothing kept")
+    dry = parser.parse_args(arguments).dry
+    if not dry and not torch.cuda.is_available():
+        print("no GPU here: wanted a CUDA device; rehearse with --dry")
+        return 2
+    until, device = time.monotonic() + SECONDS, torch.device("cpu" if dry else "cuda")
+    with tempfile.TemporaryDirectory() as deleted:
+        folder = Path(deleted) if dry else rows.RESULTS
+        for cases in (head_cases, logits_cases):
+            for case in cases(device, dry):
+                named = f"{case.row['case']}, {case.row['provider']}"
+                if time.monotonic() > until:
+                    print(f"{SECONDS} s are up before {named}")
+                    return 1
+                with case.tiles:
+                    row = case.row | measure(case, device)
+                rows.append(device, row | {"versions": rows.versions()}, folder)
+                print(f"{named}: {row['kernel_ms']:.2f} ms of kernels", flush=True)
+                del case
+    command = [sys.executable, str(rows.ROOT / "bench" / "gpu_step.py"), *STEPS]
+    if dry:
+        print(f"would run {' '.join(command[1:])}")
+        return 0
+    torch.cuda.empty_cache()  # for the steps, in a process of their own
+    process = psutil.Popen(command)
+    try:
+        return int(process.wait(max(0, until - time.monotonic())))
+    except psutil.TimeoutExpired:
+        everyone = [process, *process.children(recursive=True)]  # workers lead their own sessions
+        for each in everyone:
+            each.kill()
+        psutil.wait_procs(everyone)
+        print(f"{SECONDS} s are up before the last of eight steps")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
