@@ -120,7 +120,7 @@ class GroupLayer(DynamicLayer):
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         if mask is not None and mask.dtype == torch.bool:
-            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+            scores = torch.where(mask, scores, torch.finfo(scores.dtype).min)
         elif mask is not None:
             scores = scores + mask
         if sinks is not None:
