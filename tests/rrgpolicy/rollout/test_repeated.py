@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicLayer
 
-from rrgpolicy.rollout import Rollout, SamplingRequest, any_family, generate, transformers_engine
+from rrgpolicy.rollout import Rollout, SamplingRequest, generate, transformers_engine
 from rrgpolicy.rollout.cache import GroupCache, GroupLayer, Members
 from rrgpolicy.rollout.repeated import RepeatedStep
 from tests.rrgpolicy.model.families import prompt
@@ -125,7 +125,7 @@ def test_a_step_copies_neither_prompts_nor_room(device: str, dtype: torch.dtype)
     layer.grow(room)
     query = torch.ones(prompts * group, 2 * heads, 1, width, dtype=dtype, device=device)
     with Copies() as copies:
-        layer.attend(query, None, 1.0)
+        layer.attend(query, None, 1.0, {})
     assert 0 < max(copies.sizes) < prompts * min(length, group * room) * heads * width
 
 
@@ -178,7 +178,7 @@ def test_a_cache_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         caches.append(weakref.ref(cache))
         return cache
 
-    monkeypatch.setattr(any_family, "GroupCache", watched)
+    monkeypatch.setattr("rrgpolicy.rollout.any_family.GroupCache", watched)
     monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
     monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
     gc.disable()
