@@ -30,7 +30,7 @@ def last_hidden(backbone: Backbone, **inputs: Any) -> Tensor:
 
 @contextmanager
 def head_inputs(backbone: Backbone) -> Iterator[list[Tensor]]:
-    """Gather the head's inputs [R, L, H] of forwards inside, and leave it nothing to do."""
+    """Gather the head's inputs [R, L, H] inside, and leave it nothing to do."""
     model, inputs_of_head = backbone.backbone, list[Tensor]()
 
     def take(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:

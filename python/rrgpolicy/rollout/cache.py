@@ -1,4 +1,4 @@
-"""Keep the cache of a decode loop: a prompt's keys and values stored once for its whole group."""
+"""Keep a decode loop's keys and values: a prompt's once for its whole group."""
 
 from __future__ import annotations
 
@@ -57,13 +57,16 @@ class Members:
 
 
 class GroupLayer(DynamicLayer):
-    """Hold a layer's keys and values: prompts' [B, heads, P, D], members' [rows, heads, room, D].
+    """Hold a layer's keys and values of prompts and of members' own tokens.
 
-    A step reads each prompt once for all its members, where a cache copied per member reads it
-    once for each, and it writes its own place alone, where transformers' concatenates everything.
+    `keys` [B, heads, P, D] are prompts', `own_keys` [rows, heads, room, D] members'. A step reads
+    each prompt once for all its members and writes its own place alone.
     """
 
-    def __init__(self, prefill: DynamicLayer, members: Members) -> None:
+    keys: Any
+    values: Any
+
+    def __init__(self, prefill: Any, members: Members) -> None:
         super().__init__()
         self.is_initialized, self.members = True, members
         # a product would copy at every step what does not lie head by head
@@ -75,7 +78,7 @@ class GroupLayer(DynamicLayer):
         )
 
     def grow(self, places: int) -> None:
-        """Add room; zeros, since a weight of 0 for a place to come must not meet a NaN."""
+        """Add zeros: a weight of 0 for a place to come must meet no NaN."""
         self.own_keys = pad(self.own_keys, (0, 0, 0, places))
         self.own_values = pad(self.own_values, (0, 0, 0, places))
 
@@ -99,18 +102,12 @@ class GroupLayer(DynamicLayer):
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.keys.shape[2] + self.own_keys.shape[2], 0
 
-    def attend(
-        self,
-        query: Tensor,
-        mask: Tensor | None,
-        scale: float,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
-        """Attend from each row's new token [rows, heads, 1, D] to prompt and room, by the mask.
+    def attend(self, query: Tensor, mask: Tensor | None, scale: float, options: Any) -> Tensor:
+        """Attend from new tokens [rows, heads, 1, D] to prompt and room, by the mask.
 
-        Its own key and value are stored already. Scores and softmax are fp32 at least.
+        A token's own key and value are stored already. Scores and softmax are fp32 at least.
         """
+        softcap, sinks = options.get("softcap"), options.get("s_aux")
         rows, heads, _one, width = query.shape
         key_heads, length = self.keys.shape[1:3]
         queries = as_read(query).view(rows, key_heads, heads // key_heads, width)
@@ -120,7 +117,7 @@ class GroupLayer(DynamicLayer):
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         if mask is not None and mask.dtype == torch.bool:
-            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+            scores = torch.where(mask, scores, torch.finfo(scores.dtype).min)
         elif mask is not None:
             scores = scores + mask
         if sinks is not None:
@@ -137,6 +134,8 @@ class GroupCache(DynamicCache):
 
     A step is `grow` where room is lacking, then the model's forward with `attend`.
     """
+
+    layers: list[Any]
 
     def __init__(self, text_config: Any) -> None:
         super().__init__(config=text_config)
@@ -155,26 +154,19 @@ class GroupCache(DynamicCache):
         index: Any = getattr(module, "layer_idx", None)
         if self.members is None:
             self._attending.add(index)
-            for name in options.keys() - TAKEN - IGNORED:
-                value = options[name]
-                if isinstance(value, Tensor) or value:
-                    self.foreign.add(name)
+            others = {k: v for k, v in options.items() if k not in TAKEN | IGNORED}
+            self.foreign |= {k for k, v in others.items() if isinstance(v, Tensor) or v}
             return None
         layer: Any = self.layers[index]
-        scale = query.shape[-1] ** -0.5 if scale is None else scale
-        out: Tensor = layer.attend(query, mask, scale, options.get("softcap"), options.get("s_aux"))
+        out: Tensor = layer.attend(query, mask, scale or query.shape[-1] ** -0.5, options)
         return out
 
     def share(self, members: Members) -> bool:
         """Give prompts to their members; True where all of a step's memory stays then."""
+        kinds = {DynamicLayer, LinearAttentionLayer}
         plain = {i for i, layer in enumerate(self.layers) if type(layer) is DynamicLayer}
-        states = {i for i, layer in enumerate(self.layers) if type(layer) is LinearAttentionLayer}
-        stays = (
-            not self.foreign
-            and self._attending == plain
-            and len(plain | states) == len(self.layers)
-            and all(self.layers[i].is_initialized for i in plain)
-        )
+        stays = self._attending == plain and {type(layer) for layer in self.layers} <= kinds
+        stays = stays and not self.foreign and all(self.layers[i].is_initialized for i in plain)
         rows = torch.tensor(members.prompt, device=members.place.device)
         for i, layer in enumerate(self.layers):
             if stays and i in plain:

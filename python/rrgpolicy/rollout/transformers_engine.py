@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -135,7 +136,7 @@ class _DecodeLoop:
     def _draw(self, hidden: Tensor) -> Tensor:
         """Draw ids [n] of the states [n, H], note them, their log-probs and the ends."""
         logits, place = self.project(hidden), self.decoder.place
-        rules = {"temperature": self.request.temperature, "never": self.never}
+        rules: dict[str, Any] = {"temperature": self.request.temperature, "never": self.never}
         if self.request.greedy:
             token, logp = likeliest(logits, **rules)
         else:

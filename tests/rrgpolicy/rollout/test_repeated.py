@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.cache_utils import DynamicLayer
 
-from rrgpolicy.rollout import Rollout, SamplingRequest, any_family, generate, transformers_engine
-from rrgpolicy.rollout.cache import GroupCache
+from rrgpolicy.rollout import Rollout, SamplingRequest, generate, transformers_engine
+from rrgpolicy.rollout.cache import GroupCache, GroupLayer, Members
 from rrgpolicy.rollout.repeated import RepeatedStep
 from tests.rrgpolicy.model.families import prompt
 from tests.rrgpolicy.rollout.test_any_family import policy_of
@@ -98,6 +100,35 @@ def repeats_alike(monkeypatch: pytest.MonkeyPatch, greedy: bool, family: str = "
     assert Addresses.captures > 3
 
 
+class Copies(TorchDispatchMode):
+    """Note the sizes of what is copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = op(*args, **(kwargs or {}))
+        if op._schema.name in ("aten::clone", "aten::_to_copy"):
+            self.sizes.append(out.numel())
+        return out
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_step_copies_neither_prompts_nor_room(device: str, dtype: torch.dtype) -> None:
+    prompts, group, heads, width, length, room = 2, 3, 2, 16, 500, 300
+    prefill = DynamicLayer()
+    prefill.keys = torch.ones(prompts, length, heads, width, dtype=dtype, device=device)
+    prefill.keys = prefill.values = prefill.keys.transpose(1, 2)
+    layer = GroupLayer(prefill, Members(prompts, group, torch.device(device)))
+    layer.grow(room)
+    query = torch.ones(prompts * group, 2 * heads, 1, width, dtype=dtype, device=device)
+    with Copies() as copies:
+        layer.attend(query, None, 1.0, {})
+    assert 0 < max(copies.sizes) < prompts * min(length, group * room) * heads * width
+
+
 def test_the_second_call_is_captured_and_later_ones_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
@@ -147,7 +178,7 @@ def test_a_cache_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         caches.append(weakref.ref(cache))
         return cache
 
-    monkeypatch.setattr(any_family, "GroupCache", watched)
+    monkeypatch.setattr("rrgpolicy.rollout.any_family.GroupCache", watched)
     monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
     monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
     gc.disable()
