@@ -188,7 +188,7 @@ def _lock_file(path: Path) -> int:
 
 
 def _place(key: str) -> int:
-    """A byte of the lock file; of two keys in one place, one waits for the other."""
+    """Return the lock byte of a key; keys that share one wait for each other."""
     return int.from_bytes(_digest(key)[:8], "little") >> 2
 
 

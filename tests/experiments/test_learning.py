@@ -163,7 +163,7 @@ def test_the_page_tells_the_recorded_results(
     monkeypatch.setattr("sys.argv", ["learning", "--show", recorded])
     assert learning.main() == 0
     shown = [x for x in capsys.readouterr().out.splitlines() if x.startswith("EditGRPO - ")]
-    page = (root / "docs" / "claims.md").read_text("utf-8")
+    page = (root / "docs" / "evidence.md").read_text("utf-8")
     rows = page.split("| EditGRPO (")[1].split("\n\n")[0].splitlines()[2:]
     assert len(shown) == len(rows) == 4
 

@@ -42,7 +42,7 @@ def composed(overrides: list[str]):
 
 
 def test_the_commands_of_the_page_are_of_verls_schema() -> None:
-    page = (ROOT / "docs" / "bring-it.md").read_text("utf-8")
+    page = (ROOT / "docs" / "other-trainers.md").read_text("utf-8")
     commands = re.findall(r"```text\n(python3 -m verl\.trainer\.main_ppo .*?)```", page, re.DOTALL)
     assert len(commands) == 2, "one for a 3B model, one for an 8B"
     for command in commands:

@@ -211,7 +211,7 @@ class Scopes(Statement):
         return verb >= 0
 
     def _speaks_of_that(self, event: Event) -> bool:
-        """True for "it is possible that", with nothing before it that is possible."""
+        """Tell whether "possible that" refers to what follows."""
         that = _THAT.match(self.sentence, event.end)
         return that is not None and not self.record.since(self._reach())
 

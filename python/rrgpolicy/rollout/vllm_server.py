@@ -59,7 +59,7 @@ Result = TypeVar("Result")
 
 
 class _NotNow(Exception):
-    """An answer that may be another one a moment later."""
+    """Raised for an answer worth a retry."""
 
 
 class _Failed(_NotNow):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from rrgclinical.common.arguments import check_options
@@ -12,62 +13,67 @@ from rrgtrain.rewards.labellers import open_extractor, open_labeller
 from rrgtrain.rewards.spending import share_of_rank
 from rrgtrain.schema import RewardSettings
 
+Defaults = Callable[[RewardSettings], dict[str, Any]]
+
+
+def _on_device(settings: RewardSettings) -> dict[str, Any]:
+    return {"device": own_device(settings.device)}
+
+
+# The class of each model, and the options that other settings give.
+CLASSES: dict[str, tuple[str, Defaults]] = {
+    "bertscore": ("rrgclinical.radcliq:BertScore", _on_device),
+    "radgraph": ("rrgclinical.radgraph:RadGraph", _on_device),
+    "sdr": ("rrgclinical.ratescore:SentenceEmbedder", _on_device),
+    "severity": ("rrgclinical.severity:Severity", lambda s: {"capacity": s.cache_texts}),
+    "radgraph-official": (
+        "rrgclinical.official:OfficialRadGraph",
+        lambda s: {"case": s.radgraph_case},
+    ),
+    "ratescore-official": (
+        "rrgclinical.official:OfficialRaTEScore",
+        lambda s: {"affinity": s.rate_affinity, "neg_weight": s.neg_weight},
+    ),
+}
+# Those that ask an endpoint, of whose spending each rank has its share.
+JUDGES = {
+    "facts": "rrgclinical.facts:build_facts",
+    "green": "rrgclinical.green:build_green",
+    "crimson": "rrgclinical.crimson:build_crimson",
+}
+
 
 def open_model(
     name: str, settings: RewardSettings, opened: Callable[[str], Any] | None = None
 ) -> Any:
-    """The model of a term: `facts`, `green`, `crimson`, `severity`, `radgraph`, `radcliq`,
-    `bertscore`, `sdr`, an official package, or the extractor of that name.
+    """Open the model of a term: of `CLASSES`, `JUDGES`, `radcliq`, or the extractor of that name.
 
     It is built with `reward.options.<name>`; parts that terms of their own have are those that
     `opened` gives by name. UserError for options it cannot take.
     """
     options = settings.options.get(name, {})
-    if name == "facts":
-        from rrgclinical.facts import build_facts
-
-        options = share_of_rank(name, options)
-        return build_facts(options, cache=settings.cache, capacity=settings.cache_texts)
-    if name == "severity":
-        from rrgclinical.severity import Severity
-
-        check_options(name, Severity, options)
-        return Severity(**{"capacity": settings.cache_texts, **options})
-    if name == "green":
-        from rrgclinical.green import build_green
-
-        return build_green(share_of_rank(name, options), cache=settings.cache)
-    if name == "crimson":
-        from rrgclinical.crimson import build_crimson
-
-        return build_crimson(share_of_rank(name, options), cache=settings.cache)
-    if name == "radgraph":
-        from rrgclinical.radgraph import CachedGraphs, RadGraph
-
-        given = {"device": own_device(settings.device), **options}
-        check_options("radgraph", RadGraph, given)
-        return CachedGraphs(RadGraph(**given), cache=settings.cache, capacity=settings.cache_texts)
     if name == "radcliq":
         return open_radcliq(settings, opened)
-    if name == "bertscore":
-        from rrgclinical.radcliq import BertScore
+    if name in JUDGES:
+        sized = {"capacity": settings.cache_texts} if name == "facts" else {}
+        build = resolve_name(JUDGES[name])
+        return build(share_of_rank(name, options), cache=settings.cache, **sized)
+    if name not in CLASSES:
+        return open_extractor(settings, name)
+    path, defaults = CLASSES[name]
+    target = resolve_name(path)
+    options = {**defaults(settings), **options}
+    check_options(name, target, options)
+    model = target(**options)
+    if name != "radgraph":
+        return model
+    from rrgclinical.radgraph import CachedGraphs
 
-        options = {"device": own_device(settings.device), **options}
-        check_options("bertscore", BertScore, options)
-        return BertScore(**options)
-    if name == "sdr":
-        from rrgclinical.ratescore import SentenceEmbedder
-
-        options = {"device": own_device(settings.device), **options}
-        check_options("sdr", SentenceEmbedder, options)
-        return SentenceEmbedder(**options)
-    if name in ("radgraph-official", "ratescore-official"):
-        return _official(name, settings)
-    return open_extractor(settings, name)
+    return CachedGraphs(model, cache=settings.cache, capacity=settings.cache_texts)
 
 
 def open_radcliq(settings: RewardSettings, opened: Callable[[str], Any] | None = None) -> Any:
-    """RadCliQ-v1 from RadGraph, CheXbert and BERTScore, each with its `reward.options`.
+    """Open RadCliQ-v1 from RadGraph, CheXbert and BERTScore, each with its `reward.options`.
 
     opened: gives `radgraph` and `bertscore`, where they may be open already.
     """
@@ -76,16 +82,3 @@ def open_radcliq(settings: RewardSettings, opened: Callable[[str], Any] | None =
     chexbert: Any = open_labeller(settings, "chexbert").labeller
     opened = opened or partial(open_model, settings=settings)
     return RadCliQ(opened("radgraph").results, chexbert, opened("bertscore"))
-
-
-def _official(name: str, settings: RewardSettings) -> Any:
-    from rrgclinical.official import OfficialRadGraph, OfficialRaTEScore
-
-    target: Any = OfficialRadGraph
-    given: dict[str, Any] = {"case": settings.radgraph_case}
-    if name == "ratescore-official":
-        target = OfficialRaTEScore
-        given = {"affinity": settings.rate_affinity, "neg_weight": settings.neg_weight}
-    given |= settings.options.get(name, {})
-    check_options(name, target, given)
-    return target(**given)

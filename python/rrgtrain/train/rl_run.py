@@ -181,7 +181,7 @@ class RlRun:
         return self.prompts.batch([self.studies[i] for i in ranks.shard(indices)])
 
     def state_dict(self) -> State:
-        """For a checkpoint: all that the loop knows beside the weights."""
+        """Return the loop's state for a checkpoint, without weights."""
         return {
             **dataclasses.asdict(self.state),
             "seconds": dict(self.step_log.clock.seconds),

@@ -228,7 +228,7 @@ class SftRun:
         return [self.studies[i] for i in order]
 
     def state_dict(self) -> State:
-        """For a checkpoint: all that the loop knows beside the weights."""
+        """Return the loop's state for a checkpoint, without weights."""
         return {
             **dataclasses.asdict(self.state),
             "seconds": dict(self._clock.seconds),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ import pytest
 import torch
 
 from rrgkern import PolicyLoss
+from rrgkern.policy_loss import spec as policy_spec
+from rrgkern.triton_lib.policy import SURROGATE_CODES
 from tests.rrgkern.policy_loss.cases import variants
 
 
@@ -18,6 +22,28 @@ def test_the_defaults() -> None:
     spec = PolicyLoss()
     assert (spec.surrogate, spec.ratio_level, spec.kl) == ("clip", "token", "k3")
     assert (spec.eps_low, spec.eps_high, spec.dual_clip, spec.beta) == (0.2, 0.2, None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("enum", "names"),
+    [
+        ("Surrogate", policy_spec.SURROGATES),
+        ("Level", policy_spec.RATIO_LEVELS),
+        ("Kl", policy_spec.KLS),
+        ("SamplerMode", policy_spec.SAMPLER_MODES),
+    ],
+)
+def test_csrc_numbers_the_variants_in_the_same_order(enum: str, names: tuple[str, ...]) -> None:
+    header = Path(__file__).parents[3] / "csrc/policy_loss/policy_loss.h"
+    listed = re.search(rf"enum class {enum} {{(.*?)}};", header.read_text(), re.DOTALL)
+    assert listed
+    members = [member.strip().removeprefix("k") for member in listed[1].split(",")]
+    in_csrc = [re.sub(r"(?<=.)(?=[A-Z])", "_", member).lower() for member in members]
+    assert in_csrc == [name.removeprefix("k") for name in names]
+
+
+def test_triton_has_a_code_for_each_surrogate() -> None:
+    assert set(SURROGATE_CODES) == set(policy_spec.SURROGATES)
 
 
 def test_frozen() -> None:

@@ -10,13 +10,13 @@ from functools import cache
 
 import pytest
 
-from bench.real_edits import as_text
 from rrgclinical import Extractor, build_extractor
 from rrgclinical.rules import split_sentences
 from rrgkern import sentence_body
 from rrgreport import NEUTRAL, mark_reports
 from rrgtrain.algorithms import Edited, edit_reports
 from rrgtrain.schema import EditSettings
+from tests.rrgtrain.algorithms.real_edits import as_text
 
 # Findings on both sides, and what a splitter may stumble over.
 SENTENCES = [

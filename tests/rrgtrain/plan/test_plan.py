@@ -51,8 +51,14 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 
 def test_the_page_prints_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    page = Path(__file__).parents[3] / "docs" / "plan.md"
-    command, text = blocks_of(page)[:2]
+    page = Path(__file__).parents[3] / "docs" / "gpus.md"
+    blocks = blocks_of(page)
+    at = next(
+        n
+        for n, block in enumerate(blocks)
+        if block.text.startswith("rrgtrain plan paper/editgrpo --gpus 8")
+    )
+    command, text = blocks[at : at + 2]
     (words,) = commands(command.text)
     status, out, _ = printed(capsys, *words[2:])
     assert status == 0 and out == text.text

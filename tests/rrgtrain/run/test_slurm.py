@@ -178,5 +178,5 @@ def test_an_error_is_not_tried_again(cluster: Path) -> None:
 
 
 def test_it_says_where_it_never_ran() -> None:
-    for page in (SCRIPT, SCRIPT.with_name("clusters.md")):
+    for page in (SCRIPT, SCRIPT.with_name("gpus.md")):
         assert "ever run on GPUs, nor under Slurm" in page.read_text()

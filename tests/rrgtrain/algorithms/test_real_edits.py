@@ -1,5 +1,4 @@
-"""Real reports through extractor, match and plan, where they are at hand; all of them with
-`python bench/real_edits.py`."""
+"""Real reports through extractor, match and plan, where they are at hand."""
 
 from __future__ import annotations
 
@@ -7,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from bench import real_edits
 from rrgclinical import build_extractor
 from rrgkern import edit_plan
 from rrgtrain.algorithms import sentence_entities
 from tests.real_data import REAL
 from tests.rrgdata.common import studies_under
+from tests.rrgtrain.algorithms import real_edits
 
 realdata = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA")
 
@@ -31,6 +30,8 @@ def test_no_pair_of_reports_fails_and_every_fixed_point_is_clean():
     assert sum(result.one_edit.values()) + result.unchanged == 150
     assert set(result.fixed_point) >= {"c", "d"}
     assert 0.3 < result.mean_score < 1.0
+    for read in real_edits.at_random(real_reports(150)).values():
+        assert read.failed == [] and read.edited > 0.5 * read.pairs
 
 
 REPORTS = [

@@ -1,32 +1,22 @@
-"""Real reports through extractor, match and plan: does anything crash, is every fixed point clean?
+"""Edit real reports toward others, and read what stands at the fixed point again as text.
 
-    python bench/real_edits.py --data DIR            # IU X-Ray reports, no images needed
-
-Each training report is edited toward another with the same label vector, or the nearest where no
-other has it. Entities and labels are those of the offline `rules`. Prints how often each rule
-fires, with one edit and to the fixed point. Then reports are paired at random, as they are written
-and as numbered lists, and each fixed point is read again as text: it must not be edited further
-and must split into its own sentences. Exits 1 where a fixed point fails.
+Each report is edited toward another with the same label vector, or the nearest where no other has
+it; or toward one drawn at random, as they are written and as numbered lists. Entities and labels
+are those of the offline `rules`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from rrgclinical import Entities, build_extractor, build_labeller
 from rrgclinical.rules import split_sentences
-from rrgdata import ReadSettings, load_studies
 from rrgkern import (
     EQUAL,
     Edit,
@@ -62,7 +52,6 @@ class Result:
     most_edits: int
     unclean: list[int]
     mean_score: float
-    seconds: dict[str, float]
 
 
 def partners(labels: np.ndarray) -> np.ndarray:
@@ -79,18 +68,14 @@ def partners(labels: np.ndarray) -> np.ndarray:
 
 def run(reports: list[str]) -> Result:
     """Edit each report toward its partner."""
-    began = time.perf_counter()
     labels = build_labeller("rules").label(reports)
-    labelled = time.perf_counter()
     chosen = partners(labels)
     entities = build_extractor("rules").extract(reports)
-    extracted = time.perf_counter()
     rows = sentence_entities(entities, {})
     other = reordered(rows, torch.as_tensor(chosen))
     seeds = torch.tensor([philox_seed(0, 0, r, 0) for r in range(len(reports))])
     one = edit_plan(rows, other, seeds=seeds, tau=TAU)
     every = edit_plan(rows, other, seeds=seeds, tau=TAU, max_edits=None)
-    planned = time.perf_counter()
     one_edit, fixed_point = Counter(), Counter()
     for r, partner in enumerate(chosen.tolist()):
         for script, counts in ((one, one_edit), (every, fixed_point)):
@@ -103,7 +88,6 @@ def run(reports: list[str]) -> Result:
                 edits,
             )
             counts.update(RULE_LETTERS[edit.rule.name.lower()] for edit in edits)
-    spliced = time.perf_counter()
     return Result(
         pairs=len(reports),
         exact=int((labels == labels[chosen]).all(1).sum()),
@@ -113,12 +97,6 @@ def run(reports: list[str]) -> Result:
         most_edits=int(every.count.max()),
         unclean=unclean(entities, chosen, every),
         mean_score=float(score(rows, other).mean()),
-        seconds={
-            "label": labelled - began,
-            "extract": extracted - labelled,
-            "plan": planned - extracted,
-            "splice": spliced - planned,
-        },
     )
 
 
@@ -270,52 +248,3 @@ def ragged(entities: Entities, lists: list[list[int]]) -> ReportEntities:
         torch.as_tensor(entities.presence[rows]),
         torch.as_tensor(entities.embedding[rows]),
     )
-
-
-def main() -> int:
-    """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True, type=Path, help="folder of IU X-Ray")
-    parser.add_argument("--limit", type=int, help="the first reports only")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    catalogue = load_studies("iu_xray", options.data, ReadSettings(images="none"))
-    catalogue.check(options.data)
-    studies = catalogue.studies
-    result = run([study.report for study in studies["train"] if study.report][: options.limit])
-    texts = {"findings": [study.report for part in studies.values() for study in part]}
-    sections = options.data / "sections.jsonl"
-    if sections.is_file():
-        found = map(json.loads, sections.read_text().splitlines())
-        texts["impressions"] = [section.get("impression") for section in found]
-    read = {
-        f"{name}, {shape}": found
-        for name, reports in texts.items()
-        for shape, found in at_random([text for text in reports if text][: options.limit]).items()
-    }
-    failed = bool(result.unclean or any(found.failed for found in read.values()))
-    if options.json:
-        as_text_rows = {name: found.__dict__ for name, found in read.items()}
-        print(json.dumps({**result.__dict__, "as_text": as_text_rows}))
-        return int(failed)
-    print(
-        f"{result.pairs} pairs, {result.exact} with the same labels; match {result.mean_score:.3f}"
-    )
-    print(f"one edit:       {result.one_edit}, {result.unchanged} unchanged")
-    print(f"to fixed point: {result.fixed_point}, at most {result.most_edits} a report")
-    print(f"fixed points that are not clean: {result.unclean or 'none'}")
-    times = result.seconds
-    whole = result.pairs / (times["extract"] + times["plan"] + times["splice"])
-    print(f"{whole:.0f} reports/s through extractor, both plans and splice,", end=" ")
-    print(f"{result.pairs / times['plan']:.0f} through the plans alone")
-    for name, found in read.items():
-        print(
-            f"{name}: {found.pairs} pairs, {found.edited} edited; idempotent "
-            f"{found.idempotent / found.pairs:.2%}, own sentences {found.resplit / found.pairs:.2%}"
-            + (f"; failed {found.failed}" if found.failed else "")
-        )
-    return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
