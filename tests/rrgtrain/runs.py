@@ -154,9 +154,10 @@ def command(
 ) -> Done:
     """`rrgtrain WORDS` in a process of its own; at `kill_at` CPU seconds it gets kill -9.
 
-    CPU seconds, for the moment to be the same on a busy machine. main: the module whose `main`
-    takes the words. world: variables of its environment.
+    CPU seconds, for the moment to be the same on a busy machine. cwd: made where it lacks.
+    main: the module whose `main` takes the words. world: variables of its environment.
     """
+    cwd.mkdir(exist_ok=True)
     out, err = cwd / "out.txt", cwd / "err.txt"
     process, seconds = _start(words, cwd, at, world, main), 0.0
     assert process.pid is not None
@@ -198,7 +199,7 @@ def on_ranks(
     for r in range(count):
         world = {"RANK": r, "LOCAL_RANK": r, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
         world |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        (cwd / str(r)).mkdir(exist_ok=True)
+        (cwd / str(r)).mkdir(exist_ok=True, parents=True)
         processes.append(
             _start(
                 words,

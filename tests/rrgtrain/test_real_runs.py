@@ -15,6 +15,7 @@ from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 from tests.rrgtrain.replay_step import replay_step
 
 pytestmark = [
+    pytest.mark.usefixtures("at_home"),
     pytest.mark.realdata,
     pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA"),
 ]
@@ -25,12 +26,6 @@ FEW_STEPS = [
     *("rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=16", "rl.eval_every=2"),
     *("eval.max_new_tokens=16", "eval.bootstrap=20", "eval.samples=2", "eval.limit=4"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, list[dict], dict]:

@@ -21,15 +21,8 @@ from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_directory, tiny_p
 from tests.rrgpolicy.model.equality import Group, assert_equal, unshared
 
 POLICY = tiny_policy()
-TEXT = {
-    "vocab_size": 420,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "tie_word_embeddings": False,
-}
+TEXT = {"vocab_size": 420, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+TEXT |= {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}
 
 
 def spread(model: Any) -> Any:

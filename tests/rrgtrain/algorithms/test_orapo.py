@@ -16,7 +16,7 @@ from rrgtrain.algorithms.group import scored_members
 from rrgtrain.algorithms.orapo import ZeroRate, mixing_weight, oracle_against_sampled, zero_shares
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.train import Batch, zero_variance
+from rrgtrain.train import Batch
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps
 from tests.rrgtrain.train.parts import replace_part
@@ -226,14 +226,6 @@ def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.Mo
     accumulate(POLICY, None, groups, objective, algorithm.loss, cfg.rl)
     gradients(POLICY)
     assert seen == ["oracle", "oracle"]
-
-
-def test_rewards_and_variance_are_those_of_the_members_that_compete() -> None:
-    groups = completed()
-    totals = np.array([1.0, 1.0, 1.0, 0.5, 0.25])
-    whole = spread(groups, totals)
-    assert whole.isnan().tolist() == [False] * 3 + [True] + [False] * 2 + [True]
-    assert zero_variance(Batch(groups, scores={"total": totals})) == 1
 
 
 def test_bounds_that_cross() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 from pathlib import Path
 
@@ -15,10 +14,7 @@ from tests.rrgtrain.common import SMALL_POLICY, phantoms
 STEPS = ["sft.steps=1", "sft.batch=2", "rl.steps=1", "rl.prompts=2", "eval.bootstrap=5"]
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 @pytest.fixture
@@ -135,14 +131,3 @@ def test_a_rollout_engine_that_is_not_installed(
     monkeypatch.setattr("rrgpolicy.rollout.vllm_engine.find_spec", lambda name: None)
     told = refused(capsys, "dr_grpo", *of(bare, TEXT, "rollout.engine=vllm"))
     assert "vllm is not installed" in told
-
-
-def test_the_same_data_with_what_it_asks_for_is_taken(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The lines above are about what is lacking, not about the words."""
-    root = Path(shutil.copytree(phantoms(), tmp_path / "whole"))
-    (root / "phantom.json").unlink()
-    words = of(root, "rl.group=4", "rl.max_new_tokens=8", "eval.max_new_tokens=8", "eval.limit=2")
-    given = ["demo", "editgrpo", "--out", "run", *words, *SMALL_POLICY, *STEPS]
-    assert main(given) == 0, capsys.readouterr().err

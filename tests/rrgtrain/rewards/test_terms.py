@@ -242,12 +242,6 @@ def test_meteor_counts_words_of_one_stem() -> None:
     assert 1.0 == full > stem > none == 0.0
 
 
-def test_meteor_without_java_is_an_error_and_no_score(monkeypatch) -> None:
-    monkeypatch.setattr("rrgclinical.text.java.shutil.which", lambda name: None)
-    with pytest.raises(UserError, match="meteor failed: .*no java on the PATH"):
-        values("meteor", [("Edema.", "Edema.")])
-
-
 def test_terms_that_need_the_training_studies_say_so() -> None:
     for term, what in (("cider", "count n-grams in"), ("inverse_frequency", "label frequencies")):
         with pytest.raises(UserError, match=f"{term} failed: .*{what}.*RewardService.fit"):
@@ -283,3 +277,15 @@ def test_severity_takes_a_table_and_keeps_its_reasons(tmp_path):
     own.write_text(packaged.replace("urgent: 1.0", "urgent: 1.2"))
     with pytest.raises(RewardError, match=r"urgent is 1.2; wanted a number from 0 to 1"):
         RewardService(recipe.reward)(*pair)
+
+
+def test_a_wrapped_reference_earns_as_the_same_text_in_one_line() -> None:
+    text = "THE LUNGS ARE CLEAR WITHOUT \nCONSOLIDATION, PLEURAL EFFUSION OR\nPNEUMOTHORAX."
+    right = "The lungs are clear without consolidation, pleural effusion or pneumothorax."
+    wrong = "Consolidation, pleural effusion and pneumothorax."
+    service = RewardService(RewardSettings(terms={"label_f1": 1, "entity_f1": 1, "match": 1}))
+    studies = [Study("s", "test", way, None, ()) for way in (text, text.replace("\n", " "))]
+    one, two = (service([right, wrong], [study] * 2)["total"].tolist() for study in studies)
+    assert one == two
+    assert one[0] == pytest.approx(3.0)
+    assert one[1] < 1

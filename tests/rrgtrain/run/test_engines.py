@@ -19,9 +19,7 @@ SMALL += ["rl.max_new_tokens=6"]
 START = ["--from", str(tiny_directory())]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from rrgtrain.run import generate as generate_module
 from rrgtrain.run.generate import GenerateRequest, generate_reports
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import recipe
-
-SMALL = ["policy.prompt=short", "eval.max_new_tokens=6", "eval.batch=2"]
+from tests.rrgtrain.run.test_generate import SMALL, refused
 
 
 def test_images_are_decoded_while_there_is_room_for_their_pixels(
@@ -53,12 +52,6 @@ def test_images_are_decoded_while_there_is_room_for_their_pixels(
             recipe(f"policy.path={checkpoint}"),
             GenerateRequest(root, tmp_path / "b.jsonl", context=table),
         )
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    assert main(["generate", *words]) == 2
-    return capsys.readouterr().err.splitlines()[-1]
 
 
 def test_what_stands_in_the_way_is_told_and_stays(

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_what_it_writes_is_of_the_data(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_begun_is_one_line_and_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, refusal: Callable[..., str]
 ) -> None:
     good = table(tmp_path / "good.csv", images=False)
     broken = table(tmp_path / "broken.csv", images=True)
@@ -92,27 +93,21 @@ def test_what_cannot_be_begun_is_one_line_and_leaves_nothing(
         "is broken": (broken, [], "1 studies of"),
         "has no training": (empty, [], "no training study with a report"),
         "has no report": (wordless, [], "no column"),
-        "is a pipe": (
-            tmp_path / "pipe.csv",
-            [],
-            "pipe.csv is a pipe or a device, which may have no",
-        ),
+        "is a pipe": (tmp_path / "pipe.csv", [], "pipe.csv is a pipe or a device, which may have"),
         "another setting": (good, ["rl.lr=1"], "'rl.lr=1' is no setting of data"),
     }
     for name, (data, words, told) in cases.items():
-        assert main(["init", str(tmp_path / "out"), "--data", str(data), *words]) == 2, name
-        err = capsys.readouterr().err
-        assert told in err and len(err.splitlines()) == 1, (name, err)
+        assert told in refusal("init", str(tmp_path / "out"), "--data", str(data), *words), name
         assert not (tmp_path / "out").exists(), name
     assert main(["init", str(tmp_path / "out"), "--data", str(good)]) == 0
     before = (tmp_path / "out" / "mine.yaml").read_bytes()
-    assert main(["init", str(tmp_path / "out"), "--data", str(broken), "data.skip=true"]) == 2
-    assert "holds mine.yaml, mine.py, README.md already" in capsys.readouterr().err
+    line = refusal("init", str(tmp_path / "out"), "--data", str(broken), "data.skip=true")
+    assert "holds mine.yaml, mine.py, README.md already" in line
     assert (tmp_path / "out" / "mine.yaml").read_bytes() == before
 
 
 def test_a_disk_that_fills_up_leaves_nothing_in_the_way(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["init", str(tmp_path / "out"), "--data", str(table(tmp_path / "a.csv", images=False))]
     real, names = init.atomic_write, []
@@ -125,8 +120,7 @@ def test_a_disk_that_fills_up_leaves_nothing_in_the_way(
 
     with monkeypatch.context() as patch:
         patch.setattr(init, "atomic_write", filling)
-        assert main(words) == 2
-    assert "No space left on device" in capsys.readouterr().err
+        assert "No space left on device" in refusal(*words)
     assert not (tmp_path / "out").exists()
     assert main(words) == 0
 
@@ -156,7 +150,7 @@ def test_killed_at_any_file_the_same_command_writes_them_all(tmp_path: Path) -> 
 
 
 def test_a_place_is_looked_at_before_the_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = str(table(tmp_path / "a.csv", images=False))
     (tmp_path / "own").mkdir()
@@ -170,7 +164,5 @@ def test_a_place_is_looked_at_before_the_data(
         (tmp_path / "dangling", "dangling is a link that leads nowhere"),
         (tmp_path / "own", "own holds mine.py already"),
     ):
-        assert main(["init", str(folder), "--data", data]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert told in line
+        assert told in refusal("init", str(folder), "--data", data)
     assert sorted(p.name for p in tmp_path.rglob("*")) == before

@@ -18,9 +18,7 @@ from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe
 SMALL = [*OF_PHANTOM, *SMALL_POLICY]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 @pytest.fixture

@@ -34,10 +34,7 @@ def ended(done: list[Done], *statuses: int) -> Done:
 
 @pytest.fixture
 def homes(tmp_path: Path) -> tuple[Path, Path]:
-    pair = tmp_path / "alone", tmp_path / "together"
-    for home in pair:
-        home.mkdir()
-    return pair
+    return tmp_path / "alone", tmp_path / "together"
 
 
 def test_an_evaluation_on_two_ranks_writes_what_one_writes(homes: tuple[Path, Path]) -> None:

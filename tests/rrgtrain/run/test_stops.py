@@ -32,8 +32,6 @@ def test_a_kill_or_a_second_interrupt_while_one_is_written(alone: Path, tmp_path
 
 def test_a_stop_without_grace_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     homes = [tmp_path / name for name in ("alone", "stopped")]
-    for home in homes:
-        home.mkdir()
     words = started("checkpoint.steps=2", "rl.eval_every=100", "state.grace=0")
     assert command(*words, cwd=homes[0]).status == 0
     done = command(*words, cwd=homes[1], at=At(SAMPLE, 4))

@@ -68,14 +68,3 @@ def test_an_adapter_is_trained_from_a_checkpoint_and_judged(demo: Path, tmp_path
     judged = [json.loads((tmp_path / n / "summary.json").read_text()) for n in ("rl", "eval")]
     after, again = judged[0]["systems"]["EditGRPO"], judged[1]["systems"]["editgrpo"]
     assert again["metrics"] == {k: v for k, v in after["metrics"].items() if k in again["metrics"]}
-
-
-def test_studies_with_images_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    asked = [w for w in TEXT if w != "data.images=none"]
-    path = f"policy.path={text_directory()}"
-    done = command("sft", "--out", "run", path, *DATA, *asked, cwd=tmp_path)
-    assert done.status == 2
-    (line,) = done.err.splitlines()
-    assert "has 1 image(s), but a Qwen2ForCausalLM reads text alone; pass data.images=none" in line
-    left = [p.name for p in (tmp_path / "run").rglob("*") if p.is_file()]
-    assert set(left) <= {"run.lock"}

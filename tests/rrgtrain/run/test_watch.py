@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 import torch
 import yaml
 
-from rrgtrain.state.store import load_checkpoint
-from tests.rrgtrain.runs import TINY_RUN, At, command, rows, started
+from rrgreport.run_files import read_metrics
+from rrgtrain.state.store import load_checkpoint, write_checkpoint
+from tests.rrgtrain.runs import TINY_RUN, At, command, finished, rows, started
 
 UPDATE = "rrgtrain.train.gradients:policy_loss"
 REWARD = "rrgtrain.rewards.service:RewardService.__call__"
@@ -51,7 +53,8 @@ def test_nan_in_reinforcement_learning(
     assert re.match(r"editgrpo, step 1: \d+ reports", told_lines[0])
     assert told_lines[1].startswith("weights: finite, at most")
     assert told_lines[-2].startswith("log-probabilities: finite, at most")
-    replay_of_a_stranger(tmp_path, done.out)
+    if function == UPDATE:
+        replay_of_a_stranger(tmp_path, done.out)
     done = command("rl", "--resume", "run", "rl.lr=0.001", cwd=tmp_path)
     assert done.status == 0, done.err
     assert [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "editgrpo"] == [0, 1, 2, 3]
@@ -84,8 +87,6 @@ def test_nan_in_fine_tuning_and_a_replay_that_finds_it(tmp_path: Path) -> None:
     assert done.status == 2
     assert done.last.startswith("rrgtrain: sft, step 2: the loss is nan")
     directory = tmp_path / "run" / "failures" / "sft-2"
-    from rrgtrain.state.store import write_checkpoint
-
     kept = load_checkpoint(directory).state
     name = next(n for n in kept["weights"] if "language_model.layers.0.mlp.up_proj" in n)
     kept["weights"][name][3, 5] = float("inf")
@@ -118,13 +119,24 @@ def test_a_replay_of_nothing(path: str, told: str, tmp_path: Path) -> None:
     assert done.status == 2 and told in done.last
 
 
-def test_every_step_says_how_fast_it_was(tmp_path: Path) -> None:
-    done = command(*started("rl.steps=1", "rl.eval_every=1"), cwd=tmp_path)
-    assert done.status == 0, done.err
-    from rrgreport.run_files import read_metrics
+# Of each step; the names of a step's sampler, gradients and judges are asked of where they arise.
+NAMES = {"reward/total", "reward/match", "reward_sampled", "reward_edited", "report_tokens"}
+NAMES |= {"scored_tokens", "zero_variance", "unfinished", "kl", "loss", "lr", "grad_norm"}
+NAMES |= {"ratio_mean", "ratio_max", "clip_low", "clip_high"}
 
-    row = next(r for r in read_metrics(tmp_path / "run/metrics.jsonl") if r["phase"] == "editgrpo")
-    assert {"ratio_mean", "ratio_max", "kl", "clip_low", "clip_high", "grad_norm"} <= set(row)
+
+def test_every_step_says_what_it_did_and_how_fast_it_was() -> None:
+    metrics = read_metrics(finished(*started())[0] / "metrics.jsonl")
+    assert [row["step"] for row in metrics if row["phase"] == "editgrpo_val"] == [-1, 1, 3]
+    steps = [row for row in metrics if row["phase"] == "editgrpo"]
+    assert [row["step"] for row in steps] == [0, 1, 2, 3]
+    assert all(math.isfinite(v) for row in steps for k, v in row.items() if k != "phase")
+    row = steps[0]
+    assert row.keys() >= NAMES and "tokens" not in row
+    assert row["kl"] == pytest.approx(0.0, abs=1e-6) and steps[-1]["kl"] > row["kl"]
+    assert row["ratio_mean"] == row["ratio_max"] == 1.0
+    # short untrained reports: 10 tokens unless they ended; edits are longer
+    assert 2 <= row["report_tokens"] <= row["scored_tokens"]
     assert row["entropy"] > 0 and 0 <= row["zero_variance"] <= 1
     phases = ("rollout", "edit", "reward", "update")
     assert all(row[f"seconds/{name}"] > 0 for name in phases)

@@ -25,10 +25,7 @@ from rrgtrain.train.written import RowFile
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe
 
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 def settings(*overrides: str) -> Recipe:

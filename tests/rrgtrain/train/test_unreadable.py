@@ -136,7 +136,6 @@ def test_a_run_whose_judge_fails_now_and_then_ends_resumed_or_not(tmp_path: Path
         )
         of_runs = []
         for place, at in (("whole", None), ("cut", At("rrgtrain.train.rl:sample_groups", 3))):
-            (tmp_path / place).mkdir()
             where_run = {"cwd": tmp_path / place, "world": {"no_proxy": "127.0.0.1"}}
             done = command(*words, at=at, **where_run)
             assert done.status == (75 if at else 0), done.err
