@@ -78,9 +78,9 @@ def load_config(
     places: dict[str, str] = {}
     for key, value in (defaults or {}).items():
         _apply(schema, written, _Setting(key, value, origin), places)
-    for path, _, tree, lines in _chain(_named(recipe)) if recipe is not None else []:
+    for _, _, tree, lines in _chain(_named(recipe)) if recipe is not None else []:
         for key, value in _settings(schema, tree, ""):
-            _apply(schema, written, _Setting(key, value, f"{path}:{lines[key]}"), places)
+            _apply(schema, written, _Setting(key, value, lines[key]), places)
     for override in overrides:
         _apply(schema, written, _override(schema, override), places)
     resolved = _resolved(schema, written, places)
@@ -227,12 +227,12 @@ def undone_keys(schema: type, recipe: str | Path | None) -> list[str]:
     return lines
 
 
-def _chain(named: list[Path]) -> list[tuple[Path, Path, dict[str, Any], dict[str, int]]]:
+def _chain(named: list[Path]) -> list[tuple[Path, Path, dict[str, Any], dict[str, str]]]:
     """Read the recipes and their bases, bases first, each once.
 
-    Each is its file, the one of `named` that brings it, its mapping and the lines of its keys.
+    Each is its file, the one of `named` that brings it, its mapping and the places of its keys.
     """
-    chain: dict[Path, tuple[Path, dict[str, Any], dict[str, int]]] = {}
+    chain: dict[Path, tuple[Path, dict[str, Any], dict[str, str]]] = {}
 
     def add(path: Path, above: tuple[Path, ...]) -> None:
         tree, lines = read_recipe(path)
