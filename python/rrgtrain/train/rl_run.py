@@ -291,7 +291,8 @@ class RlRun:
         texts, studies = [text for text, _ in scored], [study for _, study in scored]
         if not texts:  # all were cut
             return groups, {name: np.zeros(0) for name in ("total", *self.reward.terms)}, {}
-        scores = self.rewards(texts, studies, step / self.settings.steps)
+        progress = step / self.settings.steps
+        scores: Mapping[str, np.ndarray] = self.rewards(texts, studies, progress)
         notes = getattr(scores, "notes", {})
         if self.reward.judge.unreadable != "stop":
             groups, scores, notes = read_members(groups, scores, notes)

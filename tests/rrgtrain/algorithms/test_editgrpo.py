@@ -16,7 +16,9 @@ from rrgdata.study import Study
 from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Algorithm, Group, build_algorithm, whole_sentences
 from rrgtrain.algorithms.group import Member
+from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
 from rrgtrain.train.batch import Batch, without
 from rrgtrain.train.batch_metrics import reward_rows
 from tests.rrgpolicy.model.common import prompt, tiny_policy
@@ -231,6 +233,17 @@ def test_advantages_are_centred_over_sampled_and_edited_members_alike() -> None:
     rewards = torch.tensor([1.0, 0.0, 3.0, 2.0, 2.0, 0.0, 1.0], dtype=torch.float64)
     advantages = editgrpo().advantages(groups, rewards)
     assert advantages.tolist() == [-0.5, -1.5, 1.5, 0.5, 1.0, -1.0, 0.0]
+
+
+def test_rule_b_replaces_another_finding_at_the_value_that_rules_have() -> None:
+    """By the paper's 0.6 two findings are too far apart for it, and the first is deleted."""
+    pair = [group(0, "Pulmonary edema.", ["There is a rib fracture."])]
+    for name in ("learning", "demo", "iu_xray", "table"):
+        settings = load_config(Recipe, name, ["rl.group=4"])
+        assert completed(pair, 0, build_algorithm(settings))[1] == {"edits/b": 1.0}, name
+    assert completed(pair)[1] == {"edits/c": 1.0}
+    paper = load_config(Recipe, "paper/editgrpo", []).edit
+    assert (paper.tau, paper.tau_replace, paper.keep) == (0.6, None, "all")
 
 
 def test_an_edit_that_earns_less_than_its_report_can_be_left_out() -> None:
