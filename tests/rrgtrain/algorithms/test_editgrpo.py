@@ -237,7 +237,8 @@ def test_advantages_are_centred_over_sampled_and_edited_members_alike() -> None:
 
 def test_rule_b_replaces_another_finding_at_the_value_that_rules_have() -> None:
     """By the paper's 0.6 two findings are too far apart for it, and the first is deleted."""
-    pair = [group(0, "Pulmonary edema.", ["There is a rib fracture."])]
+    heart = "The heart is enlarged."
+    pair = [group(0, f"Pulmonary edema. {heart}", [f"{heart} There is a rib fracture."])]
     for name in ("learning", "demo", "iu_xray", "table"):
         settings = load_config(Recipe, name, ["rl.group=4"])
         assert completed(pair, 0, build_algorithm(settings))[1] == {"edits/b": 1.0}, name
