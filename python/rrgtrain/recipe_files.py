@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from rrgclinical.common.plain_yaml import check_size, read_yaml
+from rrgclinical.common.plain_yaml import Plain, check_size, read_yaml, value_of
 from rrgclinical.common.resolve import nearest
 from rrgtrain.errors import UserError
 
@@ -203,3 +203,47 @@ def _place(node: yaml.MappingNode, path: Path, prefix: str, places: dict[str, st
         places[dotted] = f"{path}:{key.start_mark.line + 1}"
         if isinstance(value, yaml.MappingNode):
             _place(value, path, f"{dotted}.", places)
+
+
+def named_recipes(recipe: str | Path) -> list[Path]:
+    """Find the files of `a+b`, one laid upon the other; a path may hold a plus of its own."""
+    text = str(recipe)
+    if "+" in text and not Path(text).is_file():
+        return [find_recipe(part) for part in text.split("+")]
+    return [find_recipe(recipe)]
+
+
+def chain_of(named: list[Path]) -> list[tuple[Path, Path, dict[str, Any], dict[str, str]]]:
+    """Read the recipes and their bases, bases first, each once.
+
+    Each is its file, the one of `named` that brings it, its mapping and the places of its keys.
+    """
+    chain: dict[Path, tuple[Path, dict[str, Any], dict[str, str]]] = {}
+
+    def add(path: Path, above: tuple[Path, ...]) -> None:
+        tree, lines = read_recipe(path)
+        for base in _bases(path, tree.pop("base", None)):
+            found = find_recipe(base, beside=path)
+            if found in (*above, path):
+                loop = " -> ".join(p.stem for p in [*above, path, found])
+                raise UserError(f"{path}: base {base!r} closes a loop ({loop}); break it somewhere")
+            if found not in chain:
+                add(found, (*above, path))
+        chain[path] = (*above, path)[0], tree, lines
+
+    for path in named:
+        if path not in chain:
+            add(path, ())
+    return [(path, *read) for path, read in chain.items()]
+
+
+def _bases(path: Path, base: Any) -> list[str]:
+    listed = base if isinstance(base, list) else [base]
+    listed = [value_of(name) if isinstance(name, Plain) else name for name in listed]
+    if listed == [None]:
+        return []
+    if not all(isinstance(name, str) for name in listed):
+        raise UserError(
+            f"{path}: base is {base!r}; name a recipe, as in `base: demo`, or a list of them"
+        )
+    return listed
