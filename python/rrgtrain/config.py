@@ -30,7 +30,7 @@ from rrgclinical.common.odd_values import Loc, odd_numbers, odd_texts
 from rrgclinical.common.plain_yaml import Plain, read_yaml, value_of
 from rrgclinical.common.shown import hidden, hide, redacted
 from rrgtrain.errors import UserError
-from rrgtrain.recipe_files import find_recipe, read_recipe
+from rrgtrain.recipe_files import chain_of, named_recipes
 from rrgtrain.schema.keys import (
     arms,
     describe_kind,
@@ -78,9 +78,9 @@ def load_config(
     places: dict[str, str] = {}
     for key, value in (defaults or {}).items():
         _apply(schema, written, _Setting(key, value, origin), places)
-    for path, _, tree, lines in _chain(_named(recipe)) if recipe is not None else []:
+    for _, _, tree, lines in chain_of(named_recipes(recipe)) if recipe is not None else []:
         for key, value in _settings(schema, tree, ""):
-            _apply(schema, written, _Setting(key, value, f"{path}:{lines[key]}"), places)
+            _apply(schema, written, _Setting(key, value, lines[key]), places)
     for override in overrides:
         _apply(schema, written, _override(schema, override), places)
     resolved = _resolved(schema, written, places)
@@ -195,24 +195,16 @@ def _as_written(value: Any, written: Any, resolved: Any) -> Any:
     return value
 
 
-def _named(recipe: str | Path) -> list[Path]:
-    """Find the files of `a+b`, one laid upon the other; a path may hold a plus of its own."""
-    text = str(recipe)
-    if "+" in text and not Path(text).is_file():
-        return [find_recipe(part) for part in text.split("+")]
-    return [find_recipe(recipe)]
-
-
 def undone_keys(schema: type, recipe: str | Path | None) -> list[str]:
-    """Say what one recipe of `a+b` sets and a later one takes back, a line for each key.
+    """Say which settings of a recipe a later one of `a+b` takes back.
 
     A recipe takes back what it inherits from bases of its own, and `rl.algorithm` in any way; what
     else it sets itself is what it is laid upon the others for.
     """
     lines: list[str] = []
     earlier: dict[str, tuple[Any, str]] = {}
-    named = _named(recipe) if recipe is not None else []
-    chain = _chain(named)
+    named = named_recipes(recipe) if recipe is not None else []
+    chain = chain_of(named)
     for part, name in zip(named, str(recipe).split("+"), strict=False):
         own: dict[str, tuple[Any, bool]] = {}
         for path, brought_by, tree, _ in chain:
@@ -225,40 +217,6 @@ def undone_keys(schema: type, recipe: str | Path | None) -> list[str]:
                 lines.append(redacted(line))
             earlier[key] = value, name
     return lines
-
-
-def _chain(named: list[Path]) -> list[tuple[Path, Path, dict[str, Any], dict[str, int]]]:
-    """Read the recipes and their bases, bases first, each once.
-
-    Each is its file, the one of `named` that brings it, its mapping and the lines of its keys.
-    """
-    chain: dict[Path, tuple[Path, dict[str, Any], dict[str, int]]] = {}
-
-    def add(path: Path, above: tuple[Path, ...]) -> None:
-        tree, lines = read_recipe(path)
-        for base in _bases(path, tree.pop("base", None)):
-            found = find_recipe(base, beside=path)
-            if found in (*above, path):
-                loop = " -> ".join(p.stem for p in [*above, path, found])
-                raise UserError(f"{path}: base {base!r} closes a loop ({loop}); break it somewhere")
-            if found not in chain:
-                add(found, (*above, path))
-        chain[path] = (*above, path)[0], tree, lines
-
-    for path in named:
-        if path not in chain:
-            add(path, ())
-    return [(path, *read) for path, read in chain.items()]
-
-
-def _bases(path: Path, base: Any) -> list[str]:
-    base = _typed(Any, base)
-    listed = [base] if isinstance(base, str) else base or []
-    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-        raise UserError(
-            f"{path}: base is {base!r}; name a recipe, as in `base: demo`, or a list of them"
-        )
-    return listed
 
 
 def _override(schema: type, text: str) -> _Setting:

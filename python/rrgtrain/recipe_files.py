@@ -1,8 +1,13 @@
-"""Finds recipes by name and reads one with the line of every key."""
+"""Finds recipes by name and reads one with the place of every key.
+
+A shipped file may hold more recipes below `arms:`, each by its name: variants of the file's own,
+as the rows of a paper's table. Each is found as if it were a file beside that one.
+"""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from rrgclinical.common.plain_yaml import check_size, read_yaml
+from rrgclinical.common.plain_yaml import Plain, check_size, read_yaml, value_of
 from rrgclinical.common.resolve import nearest
 from rrgtrain.errors import UserError
 
@@ -58,20 +63,36 @@ def paper_of(recipe: str) -> str | None:
 
 
 def describe_recipe(name: str) -> str:
-    """Describe a shipped recipe by the first line of its file, a comment."""
+    """Describe a shipped recipe by the first line of its file or arm, a comment."""
     path = find_recipe(name)
     if _bases_by_rule(path):
         return f"`{path.stem}` at the size of its paper."
-    first = path.read_text(encoding="utf-8").partition("\n")[0]
-    return first.removeprefix("#").strip()
+    text = _arms().get(path, path).read_text(encoding="utf-8")
+    own = text.partition(f"\n  {path.stem}:\n")[2] if path in _arms() else text
+    return own.partition("\n")[0].strip().removeprefix("# ")
+
+
+@functools.cache
+def _arms() -> dict[Path, Path]:
+    """Map each arm, as the path that a file of its own would have, to the file that holds it."""
+    held = {}
+    for path in recipe_folder().rglob("*.yaml"):
+        below = path.read_text(encoding="utf-8").partition("\narms:\n")[2]
+        for name in re.findall(r"^  (\w+):$", below, re.MULTILINE):
+            held[path.with_name(f"{name}.yaml")] = path
+    return held
+
+
+def _is_written(path: Path) -> bool:
+    return path.is_file() or path in _arms()
 
 
 def _bases_by_rule(path: Path) -> list[str] | None:
     """Return the bases that the rule of `papers.yaml` gives a file that does not exist, or None."""
-    if path.is_file() or path.parent.name != "paper":
-        return None
     folder = recipe_folder()
-    if path.parent != folder / "paper" or not (folder / path.name).is_file():
+    if path.parent != folder / "paper" or _is_written(path):
+        return None
+    if not _is_written(folder / path.name):
         return None
     size = next((paper.size for paper in papers() if path.stem in paper.recipes), None)
     return [size, f"../{path.stem}"] if size not in (None, path.stem) else None
@@ -83,9 +104,10 @@ def recipe_names() -> list[str]:
     Those that a newcomer begins with come first, the others by the alphabet.
     """
     folder = recipe_folder()
-    files = [path.relative_to(folder) for path in folder.rglob("*.yaml") if path.name != _PAPERS]
+    files = [path for path in folder.rglob("*.yaml") if path.name != _PAPERS]
+    written = [path.relative_to(folder) for path in [*files, *_arms()]]
     by_rule = [f"paper/{name}" for paper in papers() for name in paper.recipes]
-    found = {path.with_suffix("").as_posix() for path in files}
+    found = {path.with_suffix("").as_posix() for path in written}
     found |= {name for name in by_rule if _bases_by_rule(folder / f"{name}.yaml")}
     return [*FIRST, *sorted(found - set(FIRST))]
 
@@ -93,8 +115,8 @@ def recipe_names() -> list[str]:
 def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
     """Find the file of a recipe given by name or path.
 
-    For `paper/NAME` by the rule of `papers.yaml` it is a file that does not exist, and that
-    `read_recipe` reads all the same.
+    For an arm, and for `paper/NAME` by the rule of `papers.yaml`, it is a file that does not exist,
+    and that `read_recipe` reads all the same.
 
     `beside` is the recipe that names this one as its base: names are looked up in its folder
     first, and relative paths start there.
@@ -109,7 +131,7 @@ def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
         path = (folder / as_file).resolve()
         if path in [shipped / _PAPERS for shipped in _FOLDERS]:
             continue
-        if path.is_file() or _bases_by_rule(path):
+        if _is_written(path) or _bases_by_rule(path):
             return path
     where = f"{beside}: base" if beside else "recipe"
     if any((folder / text).is_dir() for folder in folders):
@@ -131,13 +153,25 @@ class _Shallow(yaml.SafeLoader):
         super().fetch_flow_collection_start(token_class)
 
 
-def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """Read a recipe's mapping and the line of each dotted key.
+def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read a recipe's mapping and the place of each dotted key, its file and line.
 
     Unquoted values are `Plain`. The line is 1 for keys that it cannot place."""
     by_rule = _bases_by_rule(path)
     if by_rule is not None:
-        return {"base": by_rule}, defaultdict(lambda: 1)
+        return {"base": by_rule}, defaultdict(lambda: f"{path}:1")
+    if path in _arms():
+        tree, places = _read_file(_arms()[path])
+        arm = f"arms.{path.stem}."
+        own = {key.removeprefix(arm): at for key, at in places.items() if key.startswith(arm)}
+        return tree["arms"][path.stem], own
+    tree, places = _read_file(path)
+    if path in _arms().values():
+        del tree["arms"]
+    return tree, places
+
+
+def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         text = path.read_text(encoding="utf-8")
         check_size(text)
@@ -157,15 +191,59 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         raise UserError(f"{path}: nested too deeply; a recipe is a mapping of sections") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    lines: dict[str, int] = defaultdict(lambda: 1)
+    places: dict[str, str] = defaultdict(lambda: f"{path}:1")
     if nodes is not None:
-        _place(nodes, "", lines)
-    return tree, lines
+        _place(nodes, path, "", places)
+    return tree, places
 
 
-def _place(node: yaml.MappingNode, prefix: str, lines: dict[str, int]) -> None:
+def _place(node: yaml.MappingNode, path: Path, prefix: str, places: dict[str, str]) -> None:
     for key, value in node.value:
         dotted = f"{prefix}{key.value}"
-        lines[dotted] = key.start_mark.line + 1
+        places[dotted] = f"{path}:{key.start_mark.line + 1}"
         if isinstance(value, yaml.MappingNode):
-            _place(value, f"{dotted}.", lines)
+            _place(value, path, f"{dotted}.", places)
+
+
+def named_recipes(recipe: str | Path) -> list[Path]:
+    """Find the files of `a+b`, one laid upon the other; a path may hold a plus of its own."""
+    text = str(recipe)
+    if "+" in text and not Path(text).is_file():
+        return [find_recipe(part) for part in text.split("+")]
+    return [find_recipe(recipe)]
+
+
+def chain_of(named: list[Path]) -> list[tuple[Path, Path, dict[str, Any], dict[str, str]]]:
+    """Read the recipes and their bases, bases first, each once.
+
+    Each is its file, the one of `named` that brings it, its mapping and the places of its keys.
+    """
+    chain: dict[Path, tuple[Path, dict[str, Any], dict[str, str]]] = {}
+
+    def add(path: Path, above: tuple[Path, ...]) -> None:
+        tree, lines = read_recipe(path)
+        for base in _bases(path, tree.pop("base", None)):
+            found = find_recipe(base, beside=path)
+            if found in (*above, path):
+                loop = " -> ".join(p.stem for p in [*above, path, found])
+                raise UserError(f"{path}: base {base!r} closes a loop ({loop}); break it somewhere")
+            if found not in chain:
+                add(found, (*above, path))
+        chain[path] = (*above, path)[0], tree, lines
+
+    for path in named:
+        if path not in chain:
+            add(path, ())
+    return [(path, *read) for path, read in chain.items()]
+
+
+def _bases(path: Path, base: Any) -> list[str]:
+    listed = base if isinstance(base, list) else [base]
+    listed = [value_of(name) if isinstance(name, Plain) else name for name in listed]
+    if listed == [None]:
+        return []
+    if not all(isinstance(name, str) for name in listed):
+        raise UserError(
+            f"{path}: base is {base!r}; name a recipe, as in `base: demo`, or a list of them"
+        )
+    return listed

@@ -100,12 +100,12 @@ def together(*parts: Scores) -> Scores:
 
 
 def averaged(scores: Scores, names: Sequence[str], key: str) -> Scores:
-    """Add the mean of some metrics, under the weights that they have; nothing where one lacks."""
+    """Add the mean of some metrics, under their weights; nothing where one lacks."""
     ones = np.ones((1, scores.reports))
-    given = [set(part.of_sums(ones @ part.statistics)) for part in scores.parts]
-    if not set().union(*given) >= set(names):
+    measured = [set(part.of_sums(ones @ part.statistics)) for part in scores.parts]
+    if not set().union(*measured) >= set(names):
         return scores
-    parts = [p for p, own in zip(scores.parts, given, strict=True) if own & set(names)]
+    parts = [p for p, own in zip(scores.parts, measured, strict=True) if own & set(names)]
     ends = np.cumsum([part.statistics.shape[1] for part in parts])[:-1]
 
     def of_sums(sums: np.ndarray) -> dict[str, np.ndarray]:

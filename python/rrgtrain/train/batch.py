@@ -318,40 +318,6 @@ def _scale(scored: Tensor, offsets: Tensor, mask: Tensor | None, settings: RlSet
     return scale.new_zeros(len(scored)).masked_scatter(scored, scale)
 
 
-def read_members(
-    groups: list[Group],
-    scores: Mapping[str, np.ndarray],
-    notes: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> tuple[list[Group], Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
-    """Leave out the members that have no score, for their judge was not read."""
-    unread = np.logical_or.reduce([np.isnan(value) for value in scores.values()])
-    return without(unread, groups, scores, notes)
-
-
-def without(
-    left_out: np.ndarray,
-    groups: list[Group],
-    scores: Mapping[str, np.ndarray],
-    notes: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> tuple[list[Group], Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
-    """Score some members no longer, with their scores and notes; left_out: bool `[scored]`."""
-    if not left_out.any():
-        return groups, scores, notes
-    rows = iter(left_out.tolist())
-    left = [
-        replace(
-            group,
-            members=tuple(
-                replace(m, scored=not next(rows)) if m.scored else m for m in group.members
-            ),
-        )
-        for group in groups
-    ]
-    taken = np.flatnonzero(~left_out).tolist()
-    kept_notes = {name: [each[i] for i in taken] for name, each in notes.items() if len(each)}
-    return left, {name: value[~left_out] for name, value in scores.items()}, kept_notes
-
-
 def summed_counts(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Add up the counts of parts; a name that a part lacks counts 0 there."""
     total: dict[str, float] = {}

@@ -36,11 +36,12 @@ from rrgtrain.schema import (
 )
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.axes_watch import AxesWatch
-from rrgtrain.train.batch import Batch, read_members, without
+from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import zero_variance
 from rrgtrain.train.batch_order import batch_indices, order_of
 from rrgtrain.train.best import Best, judged_settings
 from rrgtrain.train.evaluate import chosen_value
+from rrgtrain.train.left_out import read_members, without
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.reference import Reference, named_reference
@@ -291,7 +292,8 @@ class RlRun:
         texts, studies = [text for text, _ in scored], [study for _, study in scored]
         if not texts:  # all were cut
             return groups, {name: np.zeros(0) for name in ("total", *self.reward.terms)}, {}
-        scores = self.rewards(texts, studies, step / self.settings.steps)
+        progress = step / self.settings.steps
+        scores: Mapping[str, np.ndarray] = self.rewards(texts, studies, progress)
         notes = getattr(scores, "notes", {})
         if self.reward.judge.unreadable != "stop":
             groups, scores, notes = read_members(groups, scores, notes)

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,6 @@ from rrgclinical.scorecard import (
     report_rows,
     scorecard,
 )
-from rrgclinical.scorecard.card import Value
 
 REFERENCES = [
     "The heart is enlarged. Small left pleural effusion.",
@@ -97,7 +97,7 @@ def test_the_mean_of_editgrpos_seven_stands_where_all_are_measured() -> None:
     scores = {name: np.linspace(0, 1, count) ** i for i, name in enumerate(SEVEN[4:], 1)}
     pairs = Pairs([str(i) for i in range(count)], [[r] for r in REFERENCES], {"it": texts})
 
-    def of(scores: dict[str, np.ndarray]) -> dict[str, dict[str, Value]]:
+    def of(scores: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
         read = {"it": SystemReading(LABELLER.label(texts), scores)}
         made = scorecard(pairs, TRUTH, read, CardSettings(resamples=50))
         return {group.name: group.systems["it"] for group in made.groups}

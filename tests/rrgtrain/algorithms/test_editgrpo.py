@@ -15,9 +15,9 @@ from rrgdata.study import Study
 from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Algorithm, Group, build_algorithm, whole_sentences
 from rrgtrain.algorithms.group import Member
+from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.train.batch import Batch, without
-from rrgtrain.train.batch_metrics import reward_rows
+from rrgtrain.schema import Recipe
 from tests.rrgpolicy.model.common import prompt, tiny_policy
 from tests.rrgtrain.common import member, recipe
 
@@ -218,8 +218,20 @@ def test_advantages_are_centred_over_sampled_and_edited_members_alike() -> None:
     assert advantages.tolist() == [-0.5, -1.5, 1.5, 0.5, 1.0, -1.0, 0.0]
 
 
+def test_rule_b_replaces_another_finding_at_the_value_that_rules_have() -> None:
+    """By the paper's 0.6 two findings are too far apart for it, and the first is deleted."""
+    heart = "The heart is enlarged."
+    pair = [group(0, f"Pulmonary edema. {heart}", [f"{heart} There is a rib fracture."])]
+    for name in ("learning", "demo", "iu_xray", "table"):
+        settings = load_config(Recipe, name, ["rl.group=4"])
+        assert completed(pair, 0, build_algorithm(settings))[1] == {"edits/b": 1.0}, name
+    assert completed(pair)[1] == {"edits/c": 1.0}
+    paper = load_config(Recipe, "paper/editgrpo", []).edit
+    assert (paper.tau, paper.tau_replace, paper.keep) == (0.6, None, "all")
+
+
 def test_an_edit_that_earns_less_than_its_report_can_be_left_out() -> None:
-    """`edit.keep=not_worse`: it has no reward, no place in the mean, and no length in the loss."""
+    """`edit.keep=not_worse`."""
     texts = [["Pulmonary edema.", "Large heart."], ["The heart is enlarged.", "Edema."]]
     before = [group(i, "The heart is enlarged. Pulmonary edema.", t) for i, t in enumerate(texts)]
     groups, _ = completed(before)
@@ -229,13 +241,6 @@ def test_an_edit_that_earns_less_than_its_report_can_be_left_out() -> None:
     assert not keep.leaves_out(groups, totals).any()
     worse = drop.leaves_out(groups, totals)
     assert worse.tolist() == [False, False, True, False, False, False, False, True]
-    left, scores, _ = without(worse, groups, {"total": totals}, {})
-    dropped = [[k for k, m in enumerate(g.members) if not m.scored] for g in left]
-    assert dropped == [[2], [3]]
-    batch = Batch(left, scores=scores)
-    batch = batch.with_objective(drop.advantages(left, batch.rewards), recipe().rl)
-    assert batch.scale[worse].tolist() == [0.0, 0.0] and batch.scale[~worse].all()
-    assert reward_rows(batch)["edits_left_out"] == 2
     # of a report that was cut and has no reward nothing is known
     first, *others = groups[0].members
     cut = replace(groups[0], members=(replace(first, scored=False), *others))

@@ -9,6 +9,7 @@ import pytest
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import (
+    describe_recipe,
     find_recipe,
     paper_of,
     papers,
@@ -35,47 +36,11 @@ BY_RULE = {
     "deer": ["deer_both", "deer_f1", "deer_mixed", "deer_random", "deer_tfidf"],
     "orapo": ["orapo_400", "orapo_accuracy", "orapo_grpo", "orapo_grpo_accuracy", "orapo_sft"],
 }
-OF_A_FILE = [
-    "combined",
-    "deer",
-    "deer_fifth",
-    "deer_grpo",
-    "deer_sft",
-    "dr_grpo_rate",
-    "dr_grpo_rate_rg",
-    "dr_grpo_rate_rg_f1",
-    "dr_grpo_rate_rg_f1_if",
-    "editgrpo_common",
-    "editgrpo_exact",
-    "editgrpo_iu_xray",
-    "editgrpo_padchest",
-    "editgrpo_rexgradient",
-    "editgrpo_sft",
-    "huatuo_7b",
-    "lora_24gb",
-    "mrg_r1",
-    "mrg_r1_ce_f1",
-    "mrg_r1_mccs",
-    "mrg_r1_mimic",
-    "mrg_r1_nlg",
-    "mrg_r1_sft",
-    "on_chexpert_plus",
-    "on_iu_xray",
-    "on_mimic_cxr",
-    "on_padchest_gr",
-    "on_rexgradient",
-    "orapo",
-    "orapo_human",
-    "qwen_3b",
-    "radvlm_bertscore",
-    "radvlm_grpo",
-]
 RULED = [(name, size) for size, names in BY_RULE.items() for name in names]
 
 
-def test_every_name_of_a_papers_size_is_there() -> None:
-    names = {name.removeprefix("paper/") for name in recipe_names() if name.startswith("paper/")}
-    assert names == {*OF_A_FILE, *(name for name, _ in RULED)}
+def test_every_name_is_there() -> None:
+    assert {f"paper/{name}" for name, _ in RULED} <= set(recipe_names())
     assert len(recipe_names()) == 102 and "papers" not in recipe_names()
 
 
@@ -130,7 +95,24 @@ def test_papers_list_recipes_that_exist_once() -> None:
 
 
 def test_the_first_line_of_a_recipe_says_what_it_is() -> None:
-    for path in recipe_folder().rglob("*.yaml"):
-        if path.name != "papers.yaml":
-            first = path.read_text(encoding="utf-8").partition("\n")[0]
-            assert first.startswith("# ") and first.endswith(".") and len(first) <= 92, path
+    for name in recipe_names():
+        first = describe_recipe(name)
+        assert first[0] not in "#{" and first.endswith(".") and len(first) <= 90, name
+
+
+def test_an_arm_is_a_recipe_of_its_own_name_whose_places_are_in_its_file() -> None:
+    """A bad value is told with the file that one can open, and its line."""
+    path = find_recipe("deer_tfidf")
+    tree, places = read_recipe(path)
+    assert not path.exists() and tree["token_weights"]["kind"] == "tfidf"
+    file, _, line = places["token_weights.kind"].rpartition(":")
+    assert Path(file) == recipe_folder() / "deer.yaml"
+    assert Path(file).read_text().splitlines()[int(line) - 1].strip() == "kind: tfidf"
+    assert "arms" not in read_recipe(find_recipe("deer"))[0]
+
+
+def test_arms_are_of_shipped_files(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("seed: 1\narms:\n  other:\n    seed: 2\n")
+    with pytest.raises(UserError, match=r"mine.yaml:2: .*arms"):
+        load_config(Recipe, mine, [])

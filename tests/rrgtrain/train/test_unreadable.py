@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from rrgtrain.errors import RewardError
 from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import JudgeSettings, RewardSettings
-from rrgtrain.train.batch import Batch, read_members
+from rrgtrain.train.batch import Batch
+from rrgtrain.train.batch_metrics import reward_rows
+from rrgtrain.train.left_out import read_members, without
 from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgtrain.runs import At, command, started
 
@@ -108,6 +111,15 @@ def group(name: str, count: int) -> Group:
     study = Study(name, "", "Edema.", None, ())
     prompt = EncodedPrompt({"input_ids": torch.zeros(1, 1, dtype=torch.int64)}, torch.zeros(1, 1))
     return Group(0, study, prompt, (Member(torch.zeros(1, dtype=torch.int64), ""),) * count)
+
+
+def test_an_edit_that_is_left_out_has_no_reward_and_is_counted() -> None:
+    own = group("a", 2)
+    own = replace(own, members=(own.members[0], replace(own.members[1], parent=0, origin="edited")))
+    totals = {"total": np.array([1.0, 0.5])}
+    left, scores, _ = without(np.array([False, True]), [own], totals, {})
+    assert [m.scored for m in left[0].members] == [True, False]
+    assert reward_rows(Batch(left, scores=scores))["edits_left_out"] == 1.0
 
 
 def test_a_member_without_a_score_leaves_its_group() -> None:
