@@ -156,7 +156,7 @@ def share_of(name: str) -> float:
 
 
 def listed_classes(value: Any, wrong: list[str]) -> tuple[int, ...] | None:
-    """Read a list of 14 class ids; None for none, and where a fault is added to `wrong`."""
+    """Read 14 class ids; None for none, or with a fault in `wrong`."""
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != len(OBSERVATIONS):
