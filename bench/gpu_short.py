@@ -1,4 +1,6 @@
-"""Measure what is worth most in 8 minutes of a GPU: `make bench ROOM=gpu-short`, on a GPU.
+"""Measure what is worth most in 8 minutes of a GPU.
+
+    make bench ROOM=gpu-short
 
 In this order, a row as soon as it is measured, nothing begun once the time is up:
 
@@ -129,7 +131,7 @@ def logits_cases(device: torch.device, dry: bool) -> Iterator[Case]:
 
 
 def measure(case: Case, device: torch.device) -> dict[str, Any]:
-    """Time one call by its kernels, by events and by the host, and its peak of memory."""
+    """Time one call by kernels, events and the host; measure its peak of memory."""
     call, cuda, fresh = case.call, device.type == "cuda", case.fresh
 
     def inputs() -> tuple[Tensor, ...]:

@@ -109,7 +109,7 @@ class Head(NamedTuple):
 
     @property
     def widest(self) -> int:
-        """Most columns of a slice: an eighth of a weight of which each slice is rounded."""
+        """Limit a slice's columns: an eighth of a weight that is rounded."""
         vocabulary = len(self.weight)
         return vocabulary if self.weight.dtype == self.states else vocabulary // 8
 

@@ -237,7 +237,7 @@ def least_rows_in_forward(hidden: Tensor) -> float:
 
 
 def operations_per_byte(device: torch.device) -> float:
-    """Operations of 16-bit products in the time of a byte of memory, by the clocks of a GPU.
+    """Divide a GPU's operations of 16-bit products by its bytes of memory.
 
     Infinite where `PRODUCTS` lacks it. Memory moves two bits a clock and line; clocks are in kHz.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -11,17 +10,15 @@ from torch.utils._pytree import tree_leaves
 
 
 class Alive(TorchDispatchMode):
-    """Bytes of the storages that operations made and that still live, their peak, and the calls."""
+    """Bytes of the storages that operations made and that still live, and their peak."""
 
     def __init__(self) -> None:
         super().__init__()
         self.alive: dict[int, int] = {}
         self.peak = 0
         self.largest = 0
-        self.calls: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.calls[str(func.overloadpacket)] += 1
         before = {id_of(x) for x in tree_leaves((args, kwargs or {})) if torch.is_tensor(x)}
         if func is torch.ops.aten.addmm.dtype_out:
             # torch 2.11 has no such product without numbers; it makes nothing but `out`
