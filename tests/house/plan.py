@@ -52,13 +52,13 @@ DOORS = {
         "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
     ),
     "rrgtrain.log": "logs trackers",
-    "rrgtrain.rewards": "blocks labellers model_files service",
+    "rrgtrain.rewards": "blocks labellers service term_models",
     "rrgtrain.run": (
         "export generate init model_check outcome replay room scorecards select_studies "
         "serve session stages step_check stress"
     ),
     "rrgtrain.schema": "keys",
-    "rrgtrain.select": "records statistics weight",
+    "rrgtrain.select": "records statistics",
     "rrgtrain.state": (
         "checkpointer files identity null_checkpointer remembered rundir store tree"
     ),
@@ -93,9 +93,9 @@ OPENED = {
     "rrgdata.sources": "index nih tables",
     "rrgtrain.integrations": "from_trainers",
     "rrgtrain.rewards": "spending",
-    "rrgtrain.run": "checked data published sharing",
+    "rrgtrain.run": "checked data sharing",
     "rrgtrain.state": "rng",
-    "rrgtrain.train": "batch best gradients resample step_log update",
+    "rrgtrain.train": "batch best gradients resample step_log",
 }
 
 # Folders in tests/ that are not called as the room they test.

@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 from rrgclinical.common.resolve import call, choose
-from rrgtrain.algorithms import ditpo, editgrpo, grpo, orapo
-from rrgtrain.algorithms.base import Algorithm, Layer
+from rrgtrain.algorithms import ditpo, editgrpo, orapo
+from rrgtrain.algorithms.base import Algorithm, Layer, loss_of, mean_centred, no_completion
+from rrgtrain.algorithms.gdpo import decoupled
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 
@@ -37,7 +38,7 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
     does not return an `Algorithm`.
     """
     layers = find_layers(recipe.rl.algorithm)
-    algorithm = grpo.build(recipe.rl, recipe.reward, recipe.rollout)
+    algorithm = _sampled(recipe)
     for layer in layers:
         algorithm = layer(recipe, algorithm)
     return replace(algorithm, name=recipe.rl.algorithm) if len(layers) > 1 else algorithm
@@ -75,3 +76,21 @@ def _own(name: str, function: Callable[..., object], recipe: Recipe, inner: Algo
             "return an rrgtrain.algorithms.Algorithm"
         )
     return built
+
+
+def _sampled(recipe: Recipe) -> Algorithm:
+    """Build GRPO or Dr. GRPO, whose members are all sampled; all others build on it.
+
+    They differ only in what a recipe says: GRPO divides by the group's standard deviation and
+    averages per sequence (`std=sample`, `aggregation=grpo`); Dr. GRPO (Liu et al., 2025) does
+    neither (`std=none`, `aggregation=dr_grpo`). MRG-R1 is GRPO with `std=population` (its eq. 2)
+    and a clinical reward with a format. Terms are joined as `rl.combine` says.
+    """
+    rl = recipe.rl
+    return Algorithm(
+        name=rl.algorithm,
+        sampled=rl.group,
+        complete=no_completion,
+        advantages=mean_centred(rl.std) if rl.combine == "sum" else decoupled(rl, recipe.reward),
+        loss=loss_of(rl, recipe.rollout),
+    )

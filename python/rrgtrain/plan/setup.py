@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from rrgtrain.errors import UserError
-from rrgtrain.plan.known import lora_rank, sizes_of
 from rrgtrain.plan.machine import Machine
-from rrgtrain.plan.sizes import Sizes, Weight, elements
+from rrgtrain.plan.sizes import Sizes, Weight, elements, lora_rank, sizes_of
 from rrgtrain.plan.state import FP32
 from rrgtrain.schema import Recipe
 

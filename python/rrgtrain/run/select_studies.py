@@ -43,8 +43,13 @@ from rrgtrain.run.session import start_policy
 from rrgtrain.run.stages import SPENT
 from rrgtrain.schema import Recipe, SelectSettings
 from rrgtrain.select.records import BEGIN, Record, labels_of, parse_record, rewards_of
-from rrgtrain.select.statistics import BOUND, print_statistics, table_7
-from rrgtrain.select.weight import draw_by_rank, least_zero_variance
+from rrgtrain.select.statistics import (
+    BOUND,
+    draw_by_rank,
+    least_zero_variance,
+    print_statistics,
+    table_7,
+)
 from rrgtrain.state.identity import (
     begun_in,
     require_same_start,

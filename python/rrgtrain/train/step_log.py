@@ -1,16 +1,19 @@
-"""Time the phases of a step and write its row."""
+"""Time the phases of a step, summarise its batch and rewards, and write its row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+import torch
+
 from rrgclinical.common.stopwatch import Stopwatch
 from rrgpolicy.model.policy import Policy
-from rrgtrain.algorithms.group import members
+from rrgtrain.algorithms.group import Group, members
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.batch_metrics import batch_row
+from rrgtrain.train.resample import differing
 from rrgtrain.train.speed import Speed
 
 PHASES = ("rollout", "edit", "reward", "update", "validate")
@@ -62,3 +65,80 @@ class StepLog:
         self._log.write(
             self._name, step, {**batch_row(batch), **batch.counts, **update, **speed, **rewards}
         )
+
+
+def batch_row(batch: Batch) -> dict[str, float]:
+    """Compute the row that a step logs of its groups and rewards."""
+    return {
+        **reward_rows(batch),
+        "zero_variance": zero_variance(batch) / len(batch.sampled),
+        **sampled_entropy(batch.sampled),
+        **sampled_rows(batch.groups),
+    }
+
+
+def zero_variance(batch: Batch) -> int:
+    """Count the drawn groups whose scored members all earn the same reward."""
+    if "resample/equal" in batch.counts:  # they may be gone from the batch
+        return int(batch.counts["resample/equal"])
+    return len(batch.groups) - len(differing(batch))
+
+
+def sampled_entropy(sampled: list[Group]) -> dict[str, float]:
+    """Estimate the policy's entropy in nats a token.
+
+    It is the mean of -log p of what was drawn.
+
+    Left out where the engine reports no log-probabilities.
+    """
+    logps = [m.sampler_logps for m in members(sampled) if m.sampler_logps is not None]
+    return {"entropy": -float(torch.cat(logps).mean())} if logps else {}
+
+
+def sampled_rows(groups: list[Group]) -> dict[str, float]:
+    """Compute the sampled reports' share without an end, and their mean length.
+
+    Nothing where none was sampled. What an algorithm adds always has an end, and would hide how
+    many are cut."""
+    drawn = [m for m in members(groups) if m.origin == "sampled"]
+    if not drawn:
+        return {}
+    return {
+        "unfinished": sum(not m.finished for m in drawn) / len(drawn),
+        "report_tokens": sum(len(m.ids) for m in drawn) / len(drawn),
+    }
+
+
+def reward_rows(batch: Batch) -> dict[str, float]:
+    """Compute the logged rows of rewards.
+
+    Means of every reward and of the total by origin, the share of sampled reports that earn nothing
+    at all and that of groups without any that earns something (OraPO, figure 2). None where no
+    member is scored."""
+    groups, scores = batch.groups, batch.scores
+    origins = [member.origin for member in members(groups) if member.scored]
+    if not origins:
+        return {}
+    rows = {f"reward/{name}": float(value.mean()) for name, value in scores.items()}
+    edited = [member.scored for member in members(groups) if member.parent is not None]
+    if not all(edited):
+        rows["edits_left_out"] = float(edited.count(False))
+    for origin in sorted(set(origins)):
+        chosen = [v for v, o in zip(scores["total"], origins, strict=True) if o == origin]
+        rows[f"reward_{origin}"] = float(sum(chosen) / len(chosen))
+    drawn = [v for v, o in zip(scores["total"], origins, strict=True) if o == "sampled"]
+    if drawn:
+        rows["zero_reward"] = sum(v == 0 for v in drawn) / len(drawn)
+        rows["zero_groups"] = _zero_groups(groups, scores["total"])
+    return rows
+
+
+def _zero_groups(groups: list[Group], total: np.ndarray) -> float:
+    """Share of the groups with sampled reports of which all those earn exactly 0."""
+    values, shares = iter(total), []
+    for group in groups:
+        own = [(m.origin, next(values)) for m in group.members if m.scored]
+        drawn = [v for origin, v in own if origin == "sampled"]
+        if drawn:
+            shares.append(all(v == 0 for v in drawn))
+    return sum(shares) / len(shares)
