@@ -58,12 +58,10 @@ DOORS = {
         "serve session stages step_check stress"
     ),
     "rrgtrain.schema": "keys",
-    "rrgtrain.select": "records statistics",
-    "rrgtrain.state": (
-        "checkpointer files identity null_checkpointer remembered rundir store tree"
-    ),
+    "rrgtrain.select": "draws records",
+    "rrgtrain.state": ("checkpointer identity null_checkpointer remembered rundir store tree"),
     "rrgtrain.train": (
-        "axes_watch batch_order engines evaluate loader optim reference rl rl_run sft speed "
+        "axes_watch engines evaluate loader optim reference rl rl_run sft speed "
         "sample_collector step_record target_text vision_warmup written"
     ),
 }
@@ -85,7 +83,7 @@ OPENED = {
     ),
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "flex gather",
-    "rrgtrain.algorithms": "orapo saliency",
+    "rrgtrain.algorithms": "orapo",
     "rrgpolicy.model": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
     "rrgpolicy.ranks": "lost",
     "rrgpolicy.rollout": "cache repeated sampler transformers_engine vllm_prompts",

@@ -9,8 +9,14 @@ from functools import partial
 
 from rrgclinical.common.resolve import call, choose
 from rrgtrain.algorithms import ditpo, editgrpo, orapo
-from rrgtrain.algorithms.base import Algorithm, Layer, loss_of, mean_centred, no_completion
-from rrgtrain.algorithms.gdpo import decoupled
+from rrgtrain.algorithms.base import (
+    Algorithm,
+    Layer,
+    decoupled,
+    loss_of,
+    mean_centred,
+    no_completion,
+)
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 

@@ -24,16 +24,17 @@ from rrgpolicy.model.whole import check_rounded
 from rrgreport.model_card import Exported, model_card
 from rrgtrain.errors import UserError
 from rrgtrain.schema import PROMPT_STYLES
-from rrgtrain.state.files import base_files, require_base
 from rrgtrain.state.remembered import (
     BASE,
     INIT,
     PLACES,
     PROMPT_FILE,
     TINY,
+    base_files,
     known_base,
     own_prompt,
     remembered,
+    require_base,
     write_remembered,
 )
 

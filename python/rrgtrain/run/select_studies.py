@@ -42,14 +42,14 @@ from rrgtrain.run.data import held_back, read_studies, split_of
 from rrgtrain.run.session import start_policy
 from rrgtrain.run.stages import SPENT
 from rrgtrain.schema import Recipe, SelectSettings
-from rrgtrain.select.records import BEGIN, Record, labels_of, parse_record, rewards_of
-from rrgtrain.select.statistics import (
+from rrgtrain.select.draws import (
     BOUND,
     draw_by_rank,
     least_zero_variance,
     print_statistics,
     table_7,
 )
+from rrgtrain.select.records import BEGIN, Record, labels_of, parse_record, rewards_of
 from rrgtrain.state.identity import (
     begun_in,
     require_same_start,

@@ -38,15 +38,13 @@ from rrgtrain.schema import (
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.batch_order import batch_indices, order_of
-from rrgtrain.train.best import Best, judged_settings
+from rrgtrain.train.best import Best, judged_settings, save_policy
 from rrgtrain.train.evaluate import chosen_value
-from rrgtrain.train.loader import PromptLoader
+from rrgtrain.train.loader import PromptLoader, batch_indices, order_of
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.reference import Reference, named_reference
 from rrgtrain.train.resample import differing
 from rrgtrain.train.sampler_gap import SamplerWatch
-from rrgtrain.train.save_policy import save_policy
 from rrgtrain.train.step_log import StepLog, zero_variance
 from rrgtrain.train.step_record import Recorder, StepRecord
 
