@@ -180,19 +180,19 @@ VAGUE_LOCALS = {
     ),
     "python/rrgpolicy/ranks": "gathered 2 nodes 2 ranks 1 sharding 2",
     "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
-    "python/rrgtrain": "config 7 listing 4 recipe_files 2",
-    "python/rrgtrain/algorithms": "base 2 ditpo 1 saliency 1",
+    "python/rrgtrain": "config 6 listing 4 recipe_files 2",
+    "python/rrgtrain/algorithms": "base 2 ditpo 1",
     "python/rrgtrain/commands": "started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/log": "trackers 1",
-    "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",
+    "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 terms 6",
     "python/rrgtrain/run": (
         "data 4 generate 2 init 2 replay 3 room 1 scorecards 2 select_studies 2 session 1 stages 7"
     ),
     "python/rrgtrain/state": ("checkpointer 4 remembered 4 rundir 1 store 5 write 5"),
     "python/rrgtrain/train": (
         "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "
-        "resample 2 rl_run 1 sample_collector 2 save_policy 1 target_text 1"
+        "resample 2 rl_run 1 sample_collector 2 target_text 1"
     ),
     "rrgkern": "dispatch 1 ops 3",
     "rrgkern/edit_plan": "api 2 pair 3",

@@ -184,7 +184,7 @@ class Saliency:
         if not chosen:
             return torch.ones(int(offsets[-1]))
         spans = [self._codec.char_spans(flat[s].ids) for s in chosen]
-        found = token_saliency_weights(
+        saliency = token_saliency_weights(
             self._network,
             [flat[s].text for s in chosen],
             self._labels([studies[s] for s in chosen]),
@@ -194,7 +194,7 @@ class Saliency:
             uncertain=self._settings.uncertain,
         )
         weights = torch.ones(int(offsets[-1]))
-        parts = found.weights.float().cpu().split([len(own) for own in spans])
+        parts = saliency.weights.float().cpu().split([len(own) for own in spans])
         for s, part in zip(chosen, parts, strict=True):
             weights[int(offsets[s]) : int(offsets[s + 1])] = part
         return weights

@@ -18,7 +18,7 @@ from rrgtrain.algorithms.base import (
     no_completion,
 )
 from rrgtrain.errors import UserError
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import Recipe, RewardSettings, RlSettings, RolloutSettings
 
 # Packages that offer an algorithm name its function under this group of entry points.
 ENTRY_POINTS = "rrgtrain.algorithms"
@@ -44,7 +44,7 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
     does not return an `Algorithm`.
     """
     layers = find_layers(recipe.rl.algorithm)
-    algorithm = _sampled(recipe)
+    algorithm = _sampled(recipe.rl, recipe.reward, recipe.rollout)
     for layer in layers:
         algorithm = layer(recipe, algorithm)
     return replace(algorithm, name=recipe.rl.algorithm) if len(layers) > 1 else algorithm
@@ -84,7 +84,7 @@ def _own(name: str, function: Callable[..., object], recipe: Recipe, inner: Algo
     return built
 
 
-def _sampled(recipe: Recipe) -> Algorithm:
+def _sampled(rl: RlSettings, reward: RewardSettings, rollout: RolloutSettings) -> Algorithm:
     """Build GRPO or Dr. GRPO, whose members are all sampled; all others build on it.
 
     They differ only in what a recipe says: GRPO divides by the group's standard deviation and
@@ -92,11 +92,10 @@ def _sampled(recipe: Recipe) -> Algorithm:
     neither (`std=none`, `aggregation=dr_grpo`). MRG-R1 is GRPO with `std=population` (its eq. 2)
     and a clinical reward with a format. Terms are joined as `rl.combine` says.
     """
-    rl = recipe.rl
     return Algorithm(
         name=rl.algorithm,
         sampled=rl.group,
         complete=no_completion,
-        advantages=mean_centred(rl.std) if rl.combine == "sum" else decoupled(rl, recipe.reward),
-        loss=loss_of(rl, recipe.rollout),
+        advantages=mean_centred(rl.std) if rl.combine == "sum" else decoupled(rl, reward),
+        loss=loss_of(rl, rollout),
     )

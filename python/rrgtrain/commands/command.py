@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 ON_GPUS = "On N GPUs: torchrun --nproc-per-node N -m %(prog)s ..."
 TRAINING_ON_GPUS = f"{ON_GPUS} scale.mode=fsdp2"
@@ -69,20 +68,3 @@ def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option that prints for programs."""
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def on_ranks(
-    work: Callable[..., None], name: str, text: str, words: Words, **described: Any
-) -> Command:
-    """Make the command whose `run` is `work` on every rank, see `run_on_ranks`.
-
-    work: takes the recipe, the directory of --out, and `resume`. described: other fields.
-    """
-
-    def run(options: argparse.Namespace) -> int:
-        from rrgtrain.commands.started import run_on_ranks
-
-        return run_on_ranks(command, options, work)
-
-    command = Command(name, text, words, run, **described)
-    return command

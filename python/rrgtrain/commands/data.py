@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import on_ranks
+from rrgtrain.commands.on_ranks import on_ranks
 from rrgtrain.errors import UserError
 
 if TYPE_CHECKING:

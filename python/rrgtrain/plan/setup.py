@@ -1,4 +1,4 @@
-"""Say for which recipe, model and machine a plan is made, and know the memory of machines."""
+"""Say for which recipe, model and machine a plan is made."""
 
 from __future__ import annotations
 

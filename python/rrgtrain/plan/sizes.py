@@ -1,4 +1,4 @@
-"""List a policy's parameters by part, without a weight, and count the bytes that a rank holds.
+"""List a policy's parameters by part, and count the bytes that a rank holds.
 
 The model itself is built on the meta device.
 """

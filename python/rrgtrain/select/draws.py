@@ -1,4 +1,4 @@
-"""Draw a share of ranked studies, and measure its worth to RL (DEER, eq. 5 and table 7)."""
+"""Draw a share of ranked studies, and measure its worth (DEER, table 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choose by validations the weights that a training ends with, and save them as a checkpoint."""
+"""Choose by validations the weights that a training ends with, and save them."""
 
 from __future__ import annotations
 
@@ -195,9 +195,9 @@ def save_policy(policy: Policy, directory: Path, trained_as: Mapping[str, Any]) 
 
 def _weights(policy: Policy) -> dict[str, Tensor]:
     """The sharded model's state that is written; a tied weight is one tensor."""
-    found: dict[str, Tensor] = dict(policy.model.named_parameters(remove_duplicate=False))
-    found.update(policy.model.named_buffers(remove_duplicate=False))
-    state = {name: found[name] for name in policy.model.state_dict()}
+    tensors: dict[str, Tensor] = dict(policy.model.named_parameters(remove_duplicate=False))
+    tensors.update(policy.model.named_buffers(remove_duplicate=False))
+    state = {name: tensors[name] for name in policy.model.state_dict()}
     if is_adapted(policy.model):  # without its base, which rank 0 might not hold
         own = {id(w) for w in adapter_state(policy.model, state).values()}
         state = {name: weight for name, weight in state.items() if id(weight) in own}
