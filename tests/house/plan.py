@@ -61,7 +61,7 @@ DOORS = {
     "rrgtrain.select": "draws records",
     "rrgtrain.state": ("checkpointer identity null_checkpointer remembered rundir store tree"),
     "rrgtrain.train": (
-        "axes_watch engines evaluate loader optim reference rl rl_run sft speed "
+        "engines evaluate loader optim reference rl rl_run sft speed "
         "sample_collector step_record target_text vision_warmup written"
     ),
 }

@@ -26,10 +26,10 @@ from rrgtrain.errors import NotFinite
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.gradients import accumulate_gradients, with_rollout_logps
-from rrgtrain.train.loss_metrics import mean_of_updates
 from rrgtrain.train.optim import apply_step, clip_gradients, learning_rate
 from rrgtrain.train.resample import until_differing
 from rrgtrain.train.rl_run import RlResult, RlRun
+from rrgtrain.train.step_log import mean_of_updates
 
 
 def train_rl(run: RlRun) -> RlResult:

@@ -36,10 +36,9 @@ from rrgtrain.schema import (
     ScaleSettings,
 )
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
-from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.best import Best, judged_settings, save_policy
-from rrgtrain.train.evaluate import chosen_value
+from rrgtrain.train.evaluate import AxesWatch, chosen_value
 from rrgtrain.train.loader import PromptLoader, batch_indices, order_of
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.reference import Reference, named_reference
