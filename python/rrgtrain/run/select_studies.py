@@ -111,7 +111,9 @@ def select(recipe: Recipe, out: Path) -> Subset:
             )
             dump_config(recipe, run.config)
         if recipe.select.method == "random":
-            subset = _random(recipe.select, recipe.seed, train)
+            count = max(1, round(recipe.select.share * len(train)))
+            chosen = [train[i].id for i in random_draw(len(train), count, recipe.seed)]
+            subset = Subset("random", recipe.select.share, recipe.seed, chosen)
         else:
             rewards.fit(train)
             rows = out / RECORDS
@@ -138,22 +140,14 @@ def select(recipe: Recipe, out: Path) -> Subset:
 
 def _keep_start(files: Mapping[str, str], path: Path, *, begun: bool) -> None:
     """Write what the files of the checkpoint are, or compare: samples are of one policy."""
-    if begun and path.is_file():
-        require_same_start(_started_from(path), files)
-    else:
+    if not (begun and path.is_file()):
         atomic_write(path, json.dumps(files, indent=1) + "\n")
-
-
-def _started_from(path: Path) -> dict[str, str]:
+        return
     try:
-        return dict(json_reader.read(path, dict))
+        before = dict(json_reader.read(path, dict))
     except ValueError as error:
         raise UserError(f"{path} is no list of files ({error}); delete {path.parent}") from error
-
-
-def _random(settings: SelectSettings, seed: int, train: Sequence[Study]) -> Subset:
-    chosen = random_draw(len(train), max(1, round(settings.share * len(train))), seed)
-    return Subset("random", settings.share, seed, [train[i].id for i in chosen])
+    require_same_start(before, files)
 
 
 def _diverse(
