@@ -206,7 +206,10 @@ def _place(node: yaml.MappingNode, path: Path, prefix: str, places: dict[str, st
 
 
 def named_recipes(recipe: str | Path) -> list[Path]:
-    """Find the files of `a+b`, one laid upon the other; a path may hold a plus of its own."""
+    """Find the files of `a+b`, one laid upon the other.
+
+    A path may hold a plus of its own.
+    """
     text = str(recipe)
     if "+" in text and not Path(text).is_file():
         return [find_recipe(part) for part in text.split("+")]
@@ -223,12 +226,12 @@ def chain_of(named: list[Path]) -> list[tuple[Path, Path, dict[str, Any], dict[s
     def add(path: Path, above: tuple[Path, ...]) -> None:
         tree, lines = read_recipe(path)
         for base in _bases(path, tree.pop("base", None)):
-            found = find_recipe(base, beside=path)
-            if found in (*above, path):
-                loop = " -> ".join(p.stem for p in [*above, path, found])
+            below = find_recipe(base, beside=path)
+            if below in (*above, path):
+                loop = " -> ".join(p.stem for p in [*above, path, below])
                 raise UserError(f"{path}: base {base!r} closes a loop ({loop}); break it somewhere")
-            if found not in chain:
-                add(found, (*above, path))
+            if below not in chain:
+                add(below, (*above, path))
         chain[path] = (*above, path)[0], tree, lines
 
     for path in named:

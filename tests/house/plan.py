@@ -95,7 +95,7 @@ OPENED = {
     "rrgtrain.rewards": "spending",
     "rrgtrain.run": "checked data published sharing",
     "rrgtrain.state": "rng",
-    "rrgtrain.train": "batch best gradients resample step_log update",
+    "rrgtrain.train": "batch best gradients left_out resample step_log update",
 }
 
 # Folders in tests/ that are not called as the room they test.
@@ -182,12 +182,12 @@ VAGUE_LOCALS = {
     ),
     "python/rrgpolicy/ranks": "gathered 2 nodes 2 ranks 1 sharding 2",
     "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
-    "python/rrgtrain": "config 7 listing 4 recipe_files 2",
+    "python/rrgtrain": "config 6 listing 4 recipe_files 2",
     "python/rrgtrain/algorithms": "base 2 ditpo 1 saliency 1",
     "python/rrgtrain/commands": "started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/log": "trackers 1",
-    "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 term_models 4 terms 6",
+    "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 terms 6",
     "python/rrgtrain/run": (
         "data 4 generate 2 init 2 replay 3 room 1 scorecards 2 select_studies 2 session 1 stages 7"
     ),

@@ -46,7 +46,7 @@ JUDGES = {
 def open_model(
     name: str, settings: RewardSettings, opened: Callable[[str], Any] | None = None
 ) -> Any:
-    """Open the model of a term: of `CLASSES`, `JUDGES`, `radcliq`, or the extractor of that name.
+    """Open the model of a term: of `CLASSES`, `JUDGES`, `radcliq`, or an extractor.
 
     It is built with `reward.options.<name>`; parts that terms of their own have are those that
     `opened` gives by name. UserError for options it cannot take.
