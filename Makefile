@@ -31,6 +31,7 @@
 #   make bench ROOM=step       a whole update against TRL's
 #   make bench ROOM=ranks      an update on one, two and four ranks of this machine
 #   make bench ROOM=rewards    rewards one by one, batched, over HTTP, and by RadEval's own call
+#   make bench ROOM=gpu-short  the rows that decide most, in 8 minutes of a CUDA machine
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
 #   make gpu-wheels            what a CUDA machine without a package index needs for it
 #

@@ -246,7 +246,7 @@ def check_command(words: list[str], files: dict[str, str], folder: Path) -> None
         if unknown:
             raise ValueError(f"make {unknown[0]} is no target of the Makefile")
         room = next((w[5:] for w in words if w.startswith("ROOM=")), None)
-        alone = room in ("peers", "step", "ranks", "rewards")
+        alone = room in ("peers", "step", "ranks", "rewards", "gpu-short")
         if room is not None and not alone and not (ROOT / "bench" / f"{room}.py").is_file():
             raise ValueError(f"make bench ROOM={room}: there is no bench/{room}.py")
     elif words[0] == "pip":

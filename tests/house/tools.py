@@ -119,9 +119,9 @@ def sources_are_linted(root: Path) -> Iterator[str]:
         if not pattern.endswith(".md"):
             yield f"pyproject.toml: ruff format leaves out {pattern}"
     lint = recipes(root).get("lint", "")
-    for command in ("ruff check .", "ruff format --check .", "mypy", "lint-imports --no-logo"):
-        if not re.search(rf"(?:-m |/bin/){re.escape(command)}$", lint, re.M):
-            yield f"Makefile: make lint does not run {command}"
+    for tool in ("ruff check .", "ruff format --check .", "mypy", "lint-imports --no-logo"):
+        if not re.search(rf"(?:-m |/bin/){re.escape(tool)}$", lint, re.M):
+            yield f"Makefile: make lint does not run {tool}"
     contracted = settings(root, "tool", "importlinter").get("root_packages", [])
     for package in package_folders(root).keys() - {*contracted}:
         yield f"pyproject.toml: import-linter does not read {package}"

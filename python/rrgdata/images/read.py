@@ -115,10 +115,11 @@ def read_with_facts(
         else:
             image, facts = _read_pillow(file, area)
     except UnidentifiedImageError:
-        kind = _tiff_kind(file)
-        fault = f"TIFF of {kind} is not read; write it as uint16, plain" if kind else ""
-        fault = fault or "not an image this reads; wanted PNG, JPEG, TIFF or DICOM"
-        raise UserError(f"{file}: {fault}") from None
+        if kind := _tiff_kind(file):
+            line = f"{file}: TIFF of {kind} is not read; write it as uint16, plain"
+        else:
+            line = f"{file}: not an image this reads; wanted PNG, JPEG, TIFF or DICOM"
+        raise UserError(line) from None
     except Image.DecompressionBombError as error:
         raise UserError(f"{file}: too large ({error}); scale it down first") from None
     except (OSError, SyntaxError, ValueError, EOFError, TypeError, struct.error) as error:

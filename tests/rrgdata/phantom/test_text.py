@@ -133,10 +133,8 @@ def test_a_terse_report_opens_and_says_what_is_abnormal_in_any_order(labeller):
     config = PhantomConfig(seed=4, lateral=0.4, terse=True)
     drawn = cases(config)
     told = [re.split(r"(?<=[.]) ", clean(case, config)) for case in drawn]
-    normal = [{f.name for f in case.findings} <= {"device"} for case in drawn]
-    assert [len(said) for said in told] == [
-        1 + len(case.findings) + closes for case, closes in zip(drawn, normal, strict=True)
-    ]
+    sizes = [1 + len(c.findings) + ({f.name for f in c.findings} <= {"device"}) for c in drawn]
+    assert [len(said) for said in told] == sizes
     openings = {phrases.OPENING[lateral][0].capitalize() for lateral in (False, True)}
     assert {said[0] for said in told} == openings
     truth = np.array([case.labels() for case in drawn])
