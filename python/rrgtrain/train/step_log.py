@@ -1,4 +1,4 @@
-"""Time the phases of a step, and write the row of its batch, rewards and losses."""
+"""Time the phases of a step, and write its row: batch, rewards and losses."""
 
 from __future__ import annotations
 
