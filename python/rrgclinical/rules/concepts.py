@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rrgclinical.rules.acute_findings import ACUTE_FINDINGS
 from rrgclinical.rules.chest_findings import CHEST_FINDINGS
 from rrgclinical.rules.concept import LUNG, PLAIN, SIDED, Concept, structure
 from rrgclinical.rules.lung_findings import LUNG_FINDINGS
@@ -25,7 +24,7 @@ STRUCTURES: tuple[Concept, ...] = tuple(
     )
 )
 
-CONCEPTS: tuple[Concept, ...] = (*LUNG_FINDINGS, *ACUTE_FINDINGS, *CHEST_FINDINGS, *STRUCTURES)
+CONCEPTS: tuple[Concept, ...] = (*LUNG_FINDINGS, *CHEST_FINDINGS, *STRUCTURES)
 CONCEPT_ID: dict[str, int] = {concept.name: index for index, concept in enumerate(CONCEPTS)}
 
 __all__ = ["CONCEPTS", "CONCEPT_ID", "LUNG", "PLAIN", "SIDED", "STRUCTURES", "Concept"]

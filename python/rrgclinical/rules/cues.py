@@ -8,24 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from rrgclinical.rules.advice import ADVICE, AIM, EXAMINE, PURPOSE, SOUGHT
-from rrgclinical.rules.denials import AFFIRM, ALONE, CHANGE, EXCEPT, LACK, NOT_UNLIKELY, UNSETTLED
-from rrgclinical.rules.idle import IDLE
-from rrgclinical.rules.parts import (
-    ADVERB,
-    CHANCE,
-    EXCLUDED,
-    HARD_TO_EXCLUDE,
-    IS_EXCLUDED,
-    LOW_CHANCE,
-    MUST_EXCLUDE,
-    NOT_EXCLUDE,
-    NOT_EXCLUDED,
-    NOT_SEE,
-    NOT_SEEN,
-    RULED_OUT_BY,
-    TO_BE_EXCLUDED,
-)
+from rrgclinical.rules import parts
 
 
 class Cue(IntEnum):
@@ -94,9 +77,9 @@ _INSEPARABLE = """
 """
 
 CUES: dict[Cue, str] = {
-    Cue.LACK: f"{LACK}, {ALONE}, {CHANGE}",
+    Cue.LACK: f"{parts.LACK}, {parts.ALONE}, {parts.CHANGE}",
     # Denials of a denial, and of more than a grade: what follows is there.
-    Cue.AFFIRM: AFFIRM,
+    Cue.AFFIRM: parts.AFFIRM,
     # A verb that can make a clause of its own after a comma, and ends a denial within the clause's
     # subject. The first of the table, so that it is read before the doubt of the same words.
     Cue.FINITE: """
@@ -122,7 +105,7 @@ CUES: dict[Cue, str] = {
         no indication of|for?, not to? be? mistaken|misinterpreted|misread for|as,
         no suspicion for|of, nowhere
     """
-    + f", {LACK}, {NOT_SEE}, {RULED_OUT_BY}",
+    + f", {parts.LACK}, {parts.NOT_SEE}, {parts.RULED_OUT_BY}",
     # Deny a finding or predicate a few words ahead.
     Cue.NEGATE_NEXT: "not, by no means, in no way, hardly, scarcely, far from, anything but",
     # Deny what follows where a finding follows in the segment, what precedes where none does.
@@ -130,18 +113,18 @@ CUES: dict[Cue, str] = {
         now? resolved, now? cleared, absent, unlikely, absent|negative|negatives|excluded :,
         not seen|identified|present|found|visualized|detected|evident :
     """
-    + f", {LOW_CHANCE}",
+    + f", {parts.LOW_CHANCE}",
     # The same, a doubt where the word before is unknown.
-    Cue.RULED_OUT: f"has|have? {ADVERB} {EXCLUDED}",
+    Cue.RULED_OUT: f"has|have? {parts.ADVERB} {parts.EXCLUDED}",
     # Doubt in the same two directions.
-    Cue.DOUBT_EITHER: f"{NOT_UNLIKELY}, {HARD_TO_EXCLUDE}"
+    Cue.DOUBT_EITHER: f"{parts.NOT_UNLIKELY}, {parts.HARD_TO_EXCLUDE}"
     + """,
         possible, probable, suspected, questionable, questioned, equivocal, doubtful, conceivable,
         poss, prob, susp, if present|any|real, not excluded :, not ruled out :
     """,
     # Doubt what follows, or what precedes where they stand alone behind a comma.
     Cue.DOUBT: _INSEPARABLE
-    + f"{NOT_EXCLUDE}, {MUST_EXCLUDE},"
+    + f"{parts.NOT_EXCLUDE}, {parts.MUST_EXCLUDE},"
     + """
         query, possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
         questionably, supposedly, tentatively, not improbably|impossibly, not out of the question,
@@ -172,7 +155,7 @@ CUES: dict[Cue, str] = {
         likely|probably|possibly represent|reflect|indicate
     """,
     # Doubt what follows, or deny it where the chance is low.
-    Cue.CHANCE: f"{CHANCE} of, suspicion for?, index of suspicion of|for?",
+    Cue.CHANCE: f"{parts.CHANCE} of, suspicion for?, index of suspicion of|for?",
     # Doubt what precedes where it stands alone behind a comma, nothing elsewhere.
     Cue.HEDGED: "uncertain, indeterminate, unclear, in doubt|question, tentative",
     # Doubt what precedes, unless its cause or age is in doubt.
@@ -198,7 +181,7 @@ CUES: dict[Cue, str] = {
         is|are very|highly unlikely, -free,
         has|have been resected|evacuated|drained, has|have regressed|vanished
     """
-    + f", {NOT_SEEN}, {IS_EXCLUDED}",
+    + f", {parts.NOT_SEEN}, {parts.IS_EXCLUDED}",
     # Deny the finding that a verb puts behind them ("gone is the effusion").
     Cue.GONE: """
         gone, vanished, disappeared, missing, undetected, unseen, excluded, not there,
@@ -213,7 +196,7 @@ CUES: dict[Cue, str] = {
     Cue.TIP: "tip, side port, distal end|aspect|portion",
     # Doubt what precedes.
     Cue.DOUBTED_BEFORE: _INSEPARABLE
-    + f"{UNSETTLED}, {NOT_EXCLUDED}, {TO_BE_EXCLUDED}"
+    + f"{parts.UNSETTLED}, {parts.NOT_EXCLUDED}, {parts.TO_BE_EXCLUDED}"
     + """,
         is|are favored|preferred, more|less likely than, is|are? favored over,
         may|might|could|can account|explain|cause|contribute|contributing for|to?,
@@ -242,15 +225,15 @@ CUES: dict[Cue, str] = {
     # Doubt what follows, and the diagnoses that precede.
     Cue.SETTING: "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
     # An examination is asked for; "to exclude pneumonia" behind it is its purpose.
-    Cue.ADVICE: ADVICE,
+    Cue.ADVICE: parts.ADVICE,
     # The purpose of an examination where one is asked for, a doubt elsewhere.
-    Cue.PURPOSE: PURPOSE,
+    Cue.PURPOSE: parts.PURPOSE,
     # The purpose of an examination where one is asked for, nothing elsewhere.
-    Cue.AIM: AIM,
+    Cue.AIM: parts.AIM,
     # The same wherever it stands, unless what is examined is said to be there: "the nodule".
-    Cue.EXAMINE: EXAMINE,
+    Cue.EXAMINE: parts.EXAMINE,
     # Nothing is asserted of what follows: history, a question, a hypothesis.
-    Cue.UNASSERTED: SOUGHT
+    Cue.UNASSERTED: parts.SOUGHT
     + """,
         history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
         indication, clinical question is|was|of|:, clinical concern for, if there is|are,
@@ -306,8 +289,8 @@ CUES: dict[Cue, str] = {
         but, however, although, though, whereas, while, yet, despite,
         there is|are|has|have|was|were,
     """
-    + EXCEPT,
-    Cue.EXCEPT: EXCEPT,
+    + parts.EXCEPT,
+    Cue.EXCEPT: parts.EXCEPT,
     # The same, unless a denial or doubt right before means it ("no sign that there is").
     Cue.THAT_THERE: "that there is|are|has|have|was|were|may|might|could be?",
     # What is seen, not what the patient is said to have.
@@ -369,7 +352,7 @@ CUES: dict[Cue, str] = {
         reveal, contain, be, been, present, visualized, look, measure, evident, appreciated
     """,
     # Phrases that hold a word of another table and mean nothing here.
-    Cue.IDLE: IDLE,
+    Cue.IDLE: parts.IDLE,
 }
 
 PUNCTUATION: dict[str, tuple[Cue, ...]] = {

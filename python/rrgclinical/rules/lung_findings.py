@@ -348,4 +348,50 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             lung|pulmonary|parenchymal abnormality|disease, focal lung? abnormality|disease
         """,
     ),
+    # Of lung and vessels, need treatment at once and have no observation.
+    finding(
+        "lung abscess",
+        "airspace",
+        LUNG,
+        disease=True,
+        phrases="""
+            abscess, lung|pulmonary|parenchymal|pleural|mediastinal abscess, abscess cavity,
+            cavitary|cavitating abscess
+        """,
+    ),
+    finding(
+        "pulmonary contusion",
+        "airspace",
+        LUNG,
+        phrases="contusion, lung|pulmonary|parenchymal contusion, contused lung",
+    ),
+    finding(
+        "pulmonary hemorrhage",
+        "airspace",
+        LUNG,
+        phrases="""
+            hemorrhage, lung|pulmonary|alveolar|parenchymal hemorrhage, hemorrhagic contusion,
+            alveolar|pulmonary bleeding
+        """,
+    ),
+    finding(
+        "acute respiratory distress syndrome",
+        "airspace",
+        disease=True,
+        phrases="""
+            ards, acute|adult respiratory distress syndrome, respiratory distress syndrome,
+            acute lung injury, diffuse alveolar damage, noncardiogenic pulmonary? edema,
+            non cardiogenic pulmonary? edema
+        """,
+    ),
+    finding(
+        "pulmonary embolism",
+        "pulmonary artery",
+        disease=True,
+        phrases="""
+            embolism, embolus, emboli, pulmonary|septic|thrombo|lung embolism|embolus|emboli,
+            thromboembolism, thromboembolic disease, pulmonary thromboembolism|thromboembolus,
+            pulmonary|lung infarct|infarction, hampton|hamptons hump
+        """,
+    ),
 )
