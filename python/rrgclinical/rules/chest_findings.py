@@ -63,12 +63,10 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         SIDED,
         phrases="""
             bony|osseous|skeletal|bone|rib abnormality|lesion|finding|deformity|injury,
-            skeletal|rib destruction,
-            bony|osseous|skeletal thoracic|structural abnormality, deformity,
-            blastic lesion, bone or? soft? tissue? abnormality, osseous change,
-            bony thorax abnormality, sclerotic bone|bony|osseous? lesion,
-            vertebral deformity, wedge deformity,
-            musculoskeletal|skeletal|osseous abnormality|findings, deformed rib,
+            skeletal|rib destruction, bony|osseous|skeletal thoracic|structural abnormality,
+            deformity, blastic lesion, bone or? soft? tissue? abnormality, osseous change,
+            bony thorax abnormality, sclerotic bone|bony|osseous? lesion, vertebral deformity,
+            wedge deformity, musculoskeletal|skeletal|osseous abnormality|findings, deformed rib,
             posttraumatic change|deformity
         """,
     ),
@@ -106,7 +104,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         "tortuous aorta",
         "aorta",
         phrases="""
-            tortuosity, ectasia, aortic? tortuosity|ectasia|unfolding|uncoiling,
+            aortic? tortuosity|ectasia|unfolding|uncoiling,
             tortuous|ectatic|unfolded|uncoiled|dilated thoracic|descending|ascending? aorta,
             aortic dilation|dilatation|enlargement,
             tortuous|ectatic and? calcified|atherosclerotic thoracic? aorta,
@@ -117,7 +115,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         "aortic aneurysm",
         "aorta",
         phrases="""
-            aneurysm, aortic|thoracic|arch|descending|ascending? aortic? aneurysm, aneurysmal,
+            aortic|thoracic|arch|descending|ascending? aortic? aneurysm, aneurysmal,
             aneurysmal dilation|dilatation|enlargement, pseudoaneurysm
         """,
     ),
@@ -126,8 +124,8 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         "aorta",
         disease=True,
         phrases="""
-            dissection, aortic dissection, dissecting aorta|aneurysm, dissected aorta,
-            intimal flap, aortic rupture|transection|tear, ruptured aorta
+            dissection, aortic dissection, dissecting aorta|aneurysm, dissected aorta, intimal flap,
+            aortic rupture|transection|tear, ruptured aorta
         """,
     ),
     finding(
@@ -196,17 +194,14 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         "free air",
         phrases="""
             free air, free intraperitoneal air, free subdiaphragmatic air, pneumoperitoneum,
-            intraperitoneal air, subdiaphragmatic air, pneumomediastinum,
-            subcutaneous emphysema|air
+            intraperitoneal air, subdiaphragmatic air, pneumomediastinum, subcutaneous emphysema|air
         """,
     ),
     finding("pericardial effusion", "pericardium", phrases="pericardial effusion|fluid"),
     finding(
         "tracheal deviation",
         "trachea",
-        phrases="""
-            tracheal deviation|shift|narrowing, deviated trachea, deviation of the? trachea
-        """,
+        phrases="tracheal deviation|shift|narrowing, deviated trachea, deviation of the? trachea",
     ),
     finding(
         "endotracheal tube",
@@ -231,9 +226,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         "device",
         SIDED,
         states="Support Devices",
-        phrases="""
-            chest|thoracostomy|pleural tube|drain|catheter, pigtail catheter|drain?, drain
-        """,
+        phrases="chest|thoracostomy|pleural tube|drain|catheter, pigtail catheter|drain?, drain",
     ),
     finding(
         "central venous line",
@@ -242,10 +235,9 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         states="Support Devices",
         phrases="""
             central venous? line|catheter, picc line|catheter?, port, mediport, port a cath,
-            portacath, infusion|chest port, port catheter, dialysis|hemodialysis catheter|line,
-            cvc, cvl, rij, lij, internal? jugular|subclavian|ij|venous line|catheter,
-            swan ganz catheter?,
-            infusion catheter, right|left picc|ij, catheter
+            portacath, infusion|chest port, port catheter, dialysis|hemodialysis catheter|line, cvc,
+            cvl, rij, lij, internal? jugular|subclavian|ij|venous line|catheter,
+            swan ganz catheter?, infusion catheter, right|left picc|ij, catheter
         """,
     ),
     finding(
@@ -269,13 +261,12 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             prosthetic|mechanical|aortic|mitral|bioprosthetic valve, stent, generator,
             tube and line, fixation|orthopedic|spinal hardware|plate|device|screw|rod,
             spinal|cervical|lumbar|thoracic fusion, anterior cervical fusion, arthroplasty,
-            cardiac|implanted|support|monitoring device|apparatus|equipment|line, stimulator,
-            tavr, tavi, impella, fusion|harrington rod, cannula, vagal nerve stimulator, anchor,
-            shunt catheter|tubing, embolization coil,
-            ekg|ecg lead, loop recorder, external? cardiac? monitor|monitoring|telemetry lead,
-            cardiac monitor,
-            bone anchor, surgical|metallic? screw, surgical|metallic plate, plate and screw,
-            watchman device?, device, valve artifact, internal fixation, prosthesis, implant
+            cardiac|implanted|support|monitoring device|apparatus|equipment|line, stimulator, tavr,
+            tavi, impella, fusion|harrington rod, cannula, vagal nerve stimulator, anchor,
+            shunt catheter|tubing, embolization coil, ekg|ecg lead, loop recorder,
+            external? cardiac? monitor|monitoring|telemetry lead, cardiac monitor, bone anchor,
+            surgical|metallic? screw, surgical|metallic plate, plate and screw, watchman device?,
+            device, valve artifact, internal fixation, prosthesis, implant
         """,
     ),
     finding(
@@ -294,8 +285,8 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         "foreign body",
         SIDED,
         phrases="""
-            foreign body, radiopaque|metallic foreign body|object, bullet fragment?,
-            shrapnel, gunshot pellet, metallic|ballistic fragment
+            foreign body, radiopaque|metallic foreign body|object, bullet fragment?, shrapnel,
+            gunshot pellet, metallic|ballistic fragment
         """,
     ),
     finding(
@@ -305,8 +296,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             retained surgical? foreign? body|object|sponge|needle|instrument|item|material,
             retained guide? wire|guidewire|guidewires, retained lap|laparotomy sponge|pad,
-            retained catheter|tube|drain|line? fragment, surgical|laparotomy sponge,
-            gossypiboma
+            retained catheter|tube|drain|line? fragment, surgical|laparotomy sponge, gossypiboma
         """,
     ),
     finding(

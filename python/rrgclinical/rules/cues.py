@@ -89,21 +89,19 @@ CUES: dict[Cue, str] = {
     """,
     # Deny what follows, until the scope ends.
     Cue.NEGATE: """
-        no, no evidence of, no sign of, deny, denied, denying, nor, neither, rather than, nothing,
+        no, no sign of, deny, denied, denying, nor, neither, rather than, nothing,
         clearance|disappearance of, complete? interval? resolution|clearing of, never, none, lack,
         interval? removal of, no definite|convincing|radiographic? evidence of, exclude any,
         instead of, no longer any?, not meet the? appearance|criteria of|for,
-        not have the? appearance|criteria of|for,
-        not consistent|compatible with, not in keeping with,
-        not suggestive|indicative|diagnostic|characteristic|typical,
+        not have the? appearance|criteria of|for, not consistent|compatible with,
+        not in keeping with, not suggestive|indicative|diagnostic|characteristic|typical,
         not suspicious|concerning|worrisome, not look like,
         not surely? appear|seem consistent|compatible|suggestive?,
         not surely? appear|seem to be|represent|have|show|contain|reflect|indicate|suggest,
         is|are? not felt|thought|believed|considered|likely|suspected to be|represent|reflect,
-        is|are? unlikely to be|represent|reflect|indicate,
-        argue|arguing|argued|evidence against, against a? diagnosis of?, no abnormality,
-        no indication of|for?, not to? be? mistaken|misinterpreted|misread for|as,
-        no suspicion for|of, nowhere
+        is|are? unlikely to be|represent|reflect|indicate, argue|arguing|argued|evidence against,
+        against a? diagnosis of?, no abnormality, no indication of|for?,
+        not to? be? mistaken|misinterpreted|misread for|as, no suspicion for|of, nowhere
     """
     + f", {parts.LACK}, {parts.NOT_SEE}, {parts.RULED_OUT_BY}",
     # Deny a finding or predicate a few words ahead.
@@ -128,30 +126,25 @@ CUES: dict[Cue, str] = {
     + """
         query, possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
         questionably, supposedly, tentatively, not improbably|impossibly, not out of the question,
-        may, might, could, question,
-        may represent|reflect|indicate,
-        by no means rule|exclude, question of, suspect, suspicious for|of?,
-        concern for|of,
-        concerning for?, worrisome for, suggest, suggesting, suggested, suggestion of,
-        suggestive of, potential, consider,
+        may, might, could, question, may represent|reflect|indicate, by no means rule|exclude,
+        question of, suspect, suspicious for|of?, concern for|of, concerning for?, worrisome for,
+        suggest, suggesting, suggested, suggestion of, suggestive of, potential, consider,
         considered, favor, favoring, not excluded, apparent,
         raise|raises|raising the? question|possibility|suspicion|concern of|for,
         neither confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove,
-        without|not excluding, without ruling,
-        cannot be certain, is? unclear|uncertain|unknown|doubtful whether|if there? is|are?,
+        without|not excluding, without ruling, cannot be certain,
+        is? unclear|uncertain|unknown|doubtful whether|if there? is|are?,
         cannot|not|unable to? say|tell|determine|decide|know whether|if there? is|are?,
-        is? not clear|certain|sure|known whether|if there? is|are?, indeterminate for, differential,
-        to suggest, consideration include,
+        is? not clear|certain|sure|known whether|if there? is|are?, indeterminate for, to suggest,
+        consideration include,
         is|are? thought|felt|believed|favored to represent|be|reflect|indicate,
-        presumed to represent|be|reflect, more|less likely than,
-        is|are? favored over, doubt,
+        presumed to represent|be|reflect, more|less likely than, is|are? favored over, doubt,
         differential diagnosis? includes|considerations?, would be, versus less likely,
         can be seen with|in, may|might|could be seen with, either,
         cannot|unable|impossible|difficult|hard to? distinguish|differentiate|separate,
         it is difficult|hard|impossible to distinguish|differentiate|separate,
         can not distinguish|differentiate|separate, with or without,
-        not incompatible|inconsistent with,
-        whether this|these|it is|are|represent|reflect,
+        not incompatible|inconsistent with, whether this|these|it is|are|represent|reflect,
         likely|probably|possibly represent|reflect|indicate
     """,
     # Doubt what follows, or deny it where the chance is low.
@@ -173,12 +166,10 @@ CUES: dict[Cue, str] = {
         is|are unlikely, is|are resolved,
         is|are? felt|thought|believed|considered|deemed unlikely|improbable,
         is|are? felt|thought|believed|considered|deemed to be unlikely|improbable,
-        is|are? not felt|thought|believed|considered to be present|there,
-        is|are less|not likely, has|have disappeared,
-        is|are likely|probably|essentially resolved|cleared, is|are gone, not suspected,
-        not suggested, resolved since,
-        is|are felt|thought|considered less likely, is|are felt|thought to be less likely|unlikely,
-        is|are very|highly unlikely, -free,
+        is|are? not felt|thought|believed|considered to be present|there, is|are less|not likely,
+        has|have disappeared, is|are likely|probably|essentially resolved|cleared, is|are gone,
+        not suspected, not suggested, resolved since, is|are felt|thought|considered less likely,
+        is|are felt|thought to be less likely|unlikely, is|are very|highly unlikely, -free,
         has|have been resected|evacuated|drained, has|have regressed|vanished
     """
     + f", {parts.NOT_SEEN}, {parts.IS_EXCLUDED}",
@@ -201,16 +192,13 @@ CUES: dict[Cue, str] = {
         is|are favored|preferred, more|less likely than, is|are? favored over,
         may|might|could|can account|explain|cause|contribute|contributing for|to?,
         may|might|could|can be responsible|contributing|contributory|accounting for|to?,
-        is|are possible, is|are suspected,
-        is|are questioned, is|are questionable, is|are probable,
+        is|are possible, is|are suspected, is|are questioned, is|are questionable, is|are probable,
         is|are? likely|probably|possibly|presumably present|there,
         is|are? felt|thought|believed|considered|suspected to be present|there,
         may|might|could|can|would have this|a|the similar|same? appearance,
         may|might|could|can look like this, may|might|could|can look|appear similar|identical,
-        is|are suggested,
-        is|are|remain|be of concern, remain possible|suspected|probable,
-        may|might|could be present|seen|considered, is|are considered,
-        should|must be considered,
+        is|are suggested, is|are|remain|be of concern, remain possible|suspected|probable,
+        may|might|could be present|seen|considered, is|are considered, should|must be considered,
         is|are|remain in the differential, would be difficult,
         is|are|remain the? most likely|probable diagnosis|consideration|etiology|explanation,
         is|are|remain the? leading|primary|main|top diagnosis|consideration|concern|possibility,
@@ -219,8 +207,8 @@ CUES: dict[Cue, str] = {
     """,
     # Doubt what precedes where nothing follows ("effusion is likely."), what follows elsewhere.
     Cue.DOUBTED_AT_END: """
-        likely, is|are very|most|more|felt|thought|considered? likely, less likely,
-        favored, presumed
+        likely, is|are very|most|more|felt|thought|considered? likely, less likely, favored,
+        presumed
     """,
     # Doubt what follows, and the diagnoses that precede.
     Cue.SETTING: "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
@@ -237,28 +225,21 @@ CUES: dict[Cue, str] = {
     + """,
         history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
         indication, clinical question is|was|of|:, clinical concern for, if there is|are,
-        if clinical, screening for,
-        rule out history, risk of, risk for, treated for, known history of, workup for|of,
-        symptom of, clinical suspicion for|of,
+        if clinical, screening for, rule out history, risk of, risk for, treated for,
+        known history of, workup for|of, symptom of, clinical suspicion for|of,
         sensitive|insensitive|sensitivity|specific in|for|to|than,
-        better|best|superior|preferred|suited for, modality|study|test of choice for,
-        detection of, detect, detecting, to detect,
-        in|for evaluating|assessing|characterizing, if,
-        in case of, whether,
-        document|ensure|confirm|assure|show|until|to resolution|clearing|clearance of?,
+        better|best|superior|preferred|suited for, modality|study|test of choice for, detection of,
+        detect, detecting, to detect, in|for evaluating|assessing|characterizing, if, in case of,
+        whether, document|ensure|confirm|assure|show|until|to resolution|clearing|clearance of?,
         to document|ensure|confirm|assure|show resolution|clearing|clearance of?,
         follow to? resolution of?, documenting|ensuring resolution|clearing|clearance of?,
         please note, may|could|can|might mask|simulate|mimic, mimic, mimicking, simulate,
-        simulating,
-        r/o,
-        h / o,
-        resection|excision|ablation of,
+        simulating, r/o, h / o, resection|excision|ablation of,
         surgery|resection|lobectomy|pneumonectomy|radiation|therapy|chemotherapy|treatment for,
         if concern for, treatment of|for, if clinically|there, sequela|sequelae of prior|old?,
-        surveillance for, correlate for, monitoring for, assessment for|of, reason for,
+        surveillance for, monitoring for, assessment for|of, reason for,
         correlate|correlation clinically? for|with, clinical correlation for, may|could obscure,
-        recommended|advised|suggested|obtained|performed to exclude|rule,
-        clinically correlate for,
+        recommended|advised|suggested|obtained|performed to exclude|rule, clinically correlate for,
         evaluated|assessed|nondiagnostic|inadequate|suboptimal|limited for,
         if this|these|it is|are|represent,
         not well|adequately|optimally|fully evaluated|assessed|seen for
@@ -298,9 +279,7 @@ CUES: dict[Cue, str] = {
         there is|are|has|have|was|were, year|yr|y old|o man|woman|male|female|patient has|have
     """,
     # Denial and doubt end, and what follows may still speak of what came before.
-    Cue.RESET: """
-        with, otherwise, in addition, additionally, associated with, given, following
-    """,
+    Cue.RESET: "with, otherwise, in addition, additionally, associated with, given, following",
     # The same, and what ends a finding behind it says nothing of the statement before.
     Cue.SUBORDINATE: """
         after, since, where, because, once, now that, as the, even as, status post, s / p
@@ -309,8 +288,8 @@ CUES: dict[Cue, str] = {
     Cue.WHICH: "which",
     # Denial ends, doubt goes on: "may be secondary to".
     Cue.CAUSE: """
-        secondary to, due to, because of, related to, caused by, resulting from,
-        this|these is|are, attributed|attributable to,
+        secondary to, due to, because of, related to, caused by, resulting from, this|these is|are,
+        attributed|attributable to,
         with superimposed|coexisting|concomitant|concurrent|underlying|postobstructive,
         limited|degraded|hampered|compromised by the?
     """,
@@ -327,15 +306,14 @@ CUES: dict[Cue, str] = {
         slight|mild|minimal|moderate|significant|marked interval? worsening|change,
         no significant|interval|substantial|appreciable change,
         no significant interval|appreciable? change, not significantly|substantially? changed,
-        no change, without change, without significant? interval? change, not changed,
-        no interval? significant? worsening|improvement|increase|decrease in|of,
-        no relevant change, no not? only, not only, no further change|increase|decrease,
+        no change, without significant? interval? change,
+        no interval? significant? worsening|improvement|increase|decrease in|of, no relevant change,
+        no not? only, not only, no further change|increase|decrease,
         no further? interval? progression|regression|resolution|worsening of|in,
         no evidence of|for interval? progression|worsening|improvement|resolution|clearing of|in,
         no evidence of|for interval? change|increase|decrease|growth|enlargement of|in,
-        been no resolution|change of|in,
-        at the? most|best|worst|least, unchanged in, resolving, slightly, tortuous, calcified,
-        prominent
+        been no resolution|change of|in, at the? most|best|worst|least, unchanged in, resolving,
+        slightly, tortuous, calcified, prominent
     """,
     # Speaks of the finding before it ("no large effusion, but a small one").
     Cue.PRONOUN: "one, ones, those",
@@ -344,8 +322,7 @@ CUES: dict[Cue, str] = {
     Cue.VERSUS: "versus, vs",
     Cue.PREPOSITION: """
         in, at, of, within, involving, along, overlying, over, near, on, projecting over,
-        throughout, from, to, adjacent to, above, below, for, affecting, occupying, into,
-        underlying
+        throughout, from, to, adjacent to, above, below, for, affecting, occupying, into, underlying
     """,
     Cue.VERB: """
         is, are, was, were, appear, has, have, remain, demonstrate, show, seen, noted, identified,

@@ -17,15 +17,13 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         states="Lung Opacity",
         phrases="""
-            opacity, opacification, lung|pulmonary|airspace|parenchymal? density,
-            increased density,
+            opacity, opacification, lung|pulmonary|airspace|parenchymal? density, increased density,
             airspace|airspaces disease|process|opacity|opacification|abnormality|filling,
             air space disease|process|opacity|opacification|abnormality|filling, haziness,
             alveolar disease|process|opacity|filling, haze, ground glass opacity?,
-            groundglass opacity?,
-            opacified, ggo, infiltrate, infiltration, infiltrative process|change,
-            lung|pulmonary shadow|shadowing, decreased translucency, whiteout, white out,
-            bronchovascular|parenchymal opacity,
+            groundglass opacity?, opacified, ggo, infiltrate, infiltration,
+            infiltrative process|change, lung|pulmonary shadow|shadowing, decreased translucency,
+            whiteout, white out, bronchovascular|parenchymal opacity,
             patchy|streaky|hazy|linear|basilar|bibasilar|basal|bandlike|retrocardiac density,
             interstitial and airspace opacity|disease, interstitial and alveolar opacity
         """,
@@ -36,9 +34,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         states="Lung Opacity",
         phrases="""
-            interstitial opacity, interstitial infiltrate,
-            interstitial process|pattern|prominence, interstitial change|thickening|abnormality,
-            reticular pattern|marking|opacity|density,
+            interstitial opacity, interstitial infiltrate, interstitial process|pattern|prominence,
+            interstitial change|thickening|abnormality, reticular pattern|marking|opacity|density,
             reticulonodular opacity|pattern|marking|density, reticulation,
             reticular nodular opacity|pattern|marking|density,
             nodular interstitial opacity|pattern|density|infiltrate,
@@ -46,8 +43,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             increased|prominent|coarse|coarsened|chronic interstitium,
             increased|prominent|coarse|coarsened bronchovascular|bronchial|lung|pulmonary marking,
             peribronchial thickening|cuffing, bronchial|bronchiolar wall? thickening,
-            airway thickening, kerley line|b, septal line|thickening,
-            peribronchovascular thickening
+            airway thickening, kerley line|b, septal line|thickening, peribronchovascular thickening
         """,
     ),
     finding(
@@ -66,9 +62,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         "scarring",
         LUNG,
         phrases="""
-            scar, scarring, fibrotic scar|scarring|band, parenchymal|pulmonary? scar|scarring,
-            cicatrix, cicatrization,
-            fibronodular scarring|change|disease|thickening|opacity|density?
+            fibrotic scar|scarring|band, parenchymal|pulmonary? scar|scarring, cicatrix,
+            cicatrization, fibronodular scarring|change|disease|thickening|opacity|density?
         """,
     ),
     finding(
@@ -77,22 +72,21 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         states="Lung Lesion",
         phrases="""
-            nodule, nodularity,
-            lung|pulmonary nodule|mass|lesion|tumor|metastasis|malignancy,
+            nodule, nodularity, lung|pulmonary nodule|mass|lesion|tumor|metastasis|malignancy,
             nodular lesion|focus|metastasis|mass, mass, lung|pulmonary neoplasm,
             masslike opacity|consolidation|density|lesion,
             mass like opacity|consolidation|density|opacification|area|focus,
             masslike opacification|area|focus, noncalcified|uncalcified nodule,
             non calcified pulmonary|lung? nodule,
-            cavitary|cavitating|spiculated|parenchymal lesion|mass|nodule, neoplasm, tumor,
-            tumour, carcinoma, malignancy, metastasis, metastatic disease|lesion|focus|process,
-            lump, bronchogenic carcinoma, lung cancer, coin lesion, cavitation, cavity,
+            cavitary|cavitating|spiculated|parenchymal lesion|mass|nodule, neoplasm, tumor, tumour,
+            carcinoma, malignancy, metastasis, metastatic disease|lesion|focus|process, lump,
+            bronchogenic carcinoma, lung cancer, coin lesion, cavitation, cavity,
             neoplastic process|disease|lesion, cancer, lung|pulmonary cyst, micronodule,
             hilar|perihilar|parahilar|suprahilar|infrahilar mass|nodule|neoplasm|tumor,
             hilar|perihilar|parahilar|suprahilar|infrahilar lesion|malignancy|carcinoma|cancer,
             hilar|perihilar|parahilar|suprahilar|infrahilar soft tissue mass|nodule|lesion,
             lesion in|within|of|at|over|overlying the? left|right? hilum,
-            upper|middle|lower lobe lesion|tumor|cavity, lesion in|within|of the? left|right lung,
+            upper|middle|lower lobe lesion|tumor|cavity,
             lesion in|within|of the? left|right? lung|upper|middle|lower lobe?,
             cavitary|spiculated left|right? upper|middle|lower lobe lesion|mass|nodule,
             lung|pulmonary and|or|plus osseous|bony|bone|hepatic|liver|nodal metastasis
@@ -117,7 +111,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         "granuloma",
         LUNG,
         phrases="""
-            granuloma, granulomata, granulomatous nodule,
+            granuloma, granulomatous nodule,
             granulomatous disease|change|infection|process|calcification,
             calcified granuloma|granulomata|granulomatous, ghon complex|lesion, ranke complex,
             granulomatous sequela|residual|scar|scarring,
@@ -139,9 +133,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         "calcification",
         "granuloma",
         LUNG,
-        phrases="""
-            calcification, calcific|calcified focus|foci
-        """,
+        phrases="calcification, calcific|calcified focus|foci",
     ),
     finding(
         "edema",
@@ -168,8 +160,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             cephalization, cephalad redistribution, pulmonary venous hypertension,
             prominent|engorged|indistinct|increased central? pulmonary vascularity|vasculature,
             prominent|engorged|indistinct|increased vascularity|vasculature,
-            prominent|engorged|indistinct|increased pulmonary? vessel|vascular,
-            congestion, congested, vascular plethora, vascular? congestive change
+            prominent|engorged|indistinct|increased pulmonary? vessel|vascular, congestion,
+            congested, vascular plethora, vascular? congestive change
         """,
     ),
     finding(
@@ -179,9 +171,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         states="Consolidation",
         phrases="""
             consolidation, consolidating airspace? disease|process|opacity|opacification|infiltrate,
-            consolidative opacity|process|change|disease|density|airspace,
-            airspace consolidation, air space consolidation, consolidated, consolidate,
-            pneumonic consolidation
+            consolidative opacity|process|change|disease|density|airspace, airspace consolidation,
+            air space consolidation, consolidated, consolidate, pneumonic consolidation
         """,
     ),
     finding(
@@ -192,10 +183,10 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         disease=True,
         phrases="""
             pneumonia, pna, bronchopneumonia, pneumonitis, infection, infectious process|etiology,
-            pneumonic consolidation,
-            infectious infiltrate|consolidation|disease|change, pneumonic infiltrate|process,
-            lung|pulmonary|respiratory infection, lobar|aspiration|bacterial|viral pneumonia,
-            multifocal|atypical pneumonia, aspiration, infectious
+            pneumonic consolidation, infectious infiltrate|consolidation|disease|change,
+            pneumonic infiltrate|process, lung|pulmonary|respiratory infection,
+            lobar|aspiration|bacterial|viral pneumonia, multifocal|atypical pneumonia, aspiration,
+            infectious
         """,
     ),
     finding(
@@ -204,10 +195,10 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         states="Atelectasis",
         phrases="""
-            atelectasis, atelectatic change|opacity|lung|band|disease|density|segment,
-            atelectatic, lung|lobe|segmental collapse, collapse, collapsed, atelectases,
+            atelectasis, atelectatic change|opacity|lung|band|disease|density|segment, atelectatic,
+            lung|lobe|segmental collapse, collapse, collapsed,
             subsegmental|discoid|platelike|linear|streaky|bandlike atelectasis,
-            plate like atelectasis, platelike|discoid opacity|density, microatelectasis,
+            platelike|discoid opacity|density, microatelectasis,
             upper|middle|lower lobe volume loss,
             volume loss in|of|within the? left|right? upper|middle|lower lobe,
             loss of volume in|of|within the? left|right? upper|middle|lower lobe,
@@ -228,13 +219,11 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         "volume",
         phrases="""
             low|decreased|reduced|small|diminished lung? volume, hypoinflation, hypoinflated,
-            shallow|poor inspiration, hypoventilation, hypoventilated, hypoventilatory change,
-            underinflation,
-            shallow|low|poor|suboptimal lung? inspiratory|inspiration effort|volume?,
-            underinflated, hypoaeration, hypoexpanded, hypoexpansion,
-            under expanded|inflated|aerated, poorly expanded|inflated|aerated,
-            low inspiratory lung? volume, bronchovascular|vascular crowding, crowding,
-            crowded bronchovascular? marking|structure
+            hypoventilation, hypoventilated, hypoventilatory change, underinflation,
+            shallow|low|poor|suboptimal lung? inspiratory|inspiration effort|volume?, underinflated,
+            hypoaeration, hypoexpanded, hypoexpansion, under expanded|inflated|aerated,
+            poorly expanded|inflated|aerated, low inspiratory lung? volume,
+            bronchovascular|vascular crowding, crowding, crowded bronchovascular? marking|structure
         """,
     ),
     finding(
@@ -253,14 +242,14 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         states="Pleural Effusion",
         phrases="""
-            effusion, pleural effusion|fluid, pleural effusion or|and|nor thickening,
-            pleural fluid collection?, hydrothorax, hemothorax,
-            haemothorax, empyema, parapneumonic|subpulmonic|loculated effusion|fluid,
-            pleural based? fluid collection,
-            effusion layering, fissural|interlobar|loculated fluid, pleural collection,
+            effusion, pleural effusion|fluid, pleural effusion or|and|nor thickening, hydrothorax,
+            hemothorax, haemothorax, empyema, parapneumonic|subpulmonic|loculated effusion|fluid,
+            pleural based? fluid collection, effusion layering, fissural|interlobar|loculated fluid,
+            pleural collection,
             fluid in|within|along the|both? left|right? minor|major|oblique|horizontal? fissure,
-            fluid is|are? present|seen|noted|identified? in|within the|both? left|right?
-            pleural space|cavity, pleural space fluid,
+            fluid is|are? present|seen|noted|identified? in|within the|both? left|right? pleural
+            space|cavity,
+            pleural space fluid,
             fluid in|within|at the? posterior|lateral|left|right? costophrenic angle|sulcus|recess,
             fluid is? seen|noted|present? tracking|extending|layering? in|within|along the|both?
             left|right? minor|major? fissure,
@@ -287,9 +276,9 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             pleural parenchymal? scar|scarring|thickening,
             pleuroparenchymal scar|scarring|thickening, calcified pleural? plaque, fibrothorax,
             thickened pleura, apical|pleural cap|capping, fissural thickening,
-            pleural and? parenchymal scar|scarring,
-            pleural abnormality|change|tag|line|mass, pleuro parenchymal scar|scarring|thickening,
-            pleural thickened, pleural effusion or|and|nor thickening, thickening of the? pleura,
+            pleural and? parenchymal scar|scarring, pleural abnormality|change|tag|line|mass,
+            pleuro parenchymal scar|scarring|thickening, pleural thickened,
+            pleural effusion or|and|nor thickening, thickening of the? pleura,
             pleura is|are|appear? thickened, pleural nodule|nodularity
         """,
     ),
@@ -310,8 +299,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             hyperinflation, hyperinflated, hyperexpansion, hyperexpanded, hyperaeration,
             hyperaerated, hyperlucent, hyperlucency, flattened diaphragm|hemidiaphragm,
-            flattening of the? diaphragm|hemidiaphragm, overinflation, air trapping,
-            hyperdistention
+            flattening of the? diaphragm|hemidiaphragm, overinflation, air trapping, hyperdistention
         """,
     ),
     finding(
@@ -321,9 +309,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         disease=True,
         phrases="""
             tuberculosis, tb, tuberculous disease|change|infection,
-            tuberculosis infection|pneumonia,
-            active|old|healed tuberculosis|tb, histoplasmosis, histoplasmosis infection,
-            mycobacterial disease|infection
+            tuberculosis infection|pneumonia, active|old|healed tuberculosis|tb, histoplasmosis,
+            histoplasmosis infection, mycobacterial disease|infection
         """,
     ),
     finding(
@@ -344,9 +331,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         "airspace",
         LUNG,
         states="Lung Opacity",
-        phrases="""
-            lung|pulmonary|parenchymal abnormality|disease, focal lung? abnormality|disease
-        """,
+        phrases="lung|pulmonary|parenchymal abnormality|disease, focal lung? abnormality|disease",
     ),
     # Of lung and vessels, need treatment at once and have no observation.
     finding(
@@ -389,7 +374,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         "pulmonary artery",
         disease=True,
         phrases="""
-            embolism, embolus, emboli, pulmonary|septic|thrombo|lung embolism|embolus|emboli,
+            embolism, embolus, pulmonary|septic|thrombo|lung embolism|embolus|emboli,
             thromboembolism, thromboembolic disease, pulmonary thromboembolism|thromboembolus,
             pulmonary|lung infarct|infarction, hampton|hamptons hump
         """,

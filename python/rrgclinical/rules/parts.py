@@ -153,12 +153,10 @@ UNSETTLED = """
 
 # A new statement, of what the words before leave out.
 EXCEPT = """
-    except, except for|in|on|at?, aside from, apart from, other than, save, save for, excepting,
+    except for|in|on|at?, aside from, apart from, other than, save, save for, excepting,
     with the? sole|only|single|possible|notable? exception of, but for, barring, bar a|an|the|for,
-    besides,
-    excluding, outside of|the, elsewhere than, anywhere|anyplace but|except|outside,
-    beyond a|an,
-    the? sole|only? exception is|being, not counting|including
+    besides, excluding, outside of|the, elsewhere than, anywhere|anyplace but|except|outside,
+    beyond a|an, the? sole|only? exception is|being, not counting|including
 """
 
 # What asks for another examination, and what that would look for.
@@ -193,14 +191,14 @@ EXAMINE = "to further|better? evaluate|assess|characterize|examine"
 SOUGHT = """
     look|looking|looked|search|searching|check|checking|hunt|hunting|screen|watch for,
     attention on|at followup for, in search of, seek, seeking,
-    ensure|sure|certain|confirm|show that? there is|are|was no?,
-    whether|if there is|are|was|were, see|determine if, ct|mri|ultrasound for any|a|an?
+    ensure|sure|certain|confirm|show that? there is|are|was no?, whether|if there is|are|was|were,
+    see|determine if, ct|mri|ultrasound for any|a|an?
 """
 
 # Being longer, these are read instead of the word of another table that they hold.
 IDLE = """
-    consistent|compatible|concordant|compared|comparison with, in keeping with,
-    mass effect, air bronchogram, nipple shadow, body mass|habitus, no comparison,
+    consistent|compatible|concordant|compared|comparison with, in keeping with, mass effect,
+    air bronchogram, nipple shadow, body mass|habitus, no comparison,
     thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level, no prior|previous,
     prior|previous|remote|treated pneumonia|infection|tuberculosis, not available,
     prior|old|previous|remote|treated tuberculosis|tuberculous|fungal infection,
@@ -210,8 +208,8 @@ IDLE = """
     neck|shoulder|humeral|abdominal|breast|vertebral|sclerotic density|opacity,
     density|opacity|nodule|mass in|within|over the? left|right? neck|shoulder|abdomen|breast,
     density|opacity|nodule|mass in|within|over the? left|right? axilla|humerus,
-    density|opacity|nodule|mass in|within|over the? soft tissue,
-    no change exam, bowel|abdominal mass|air,
+    density|opacity|nodule|mass in|within|over the? soft tissue, no change exam,
+    bowel|abdominal mass|air,
     has|have? nearly|almost|largely|partially|mostly|incompletely resolved|cleared,
     almost|nearly completely|entirely|totally|fully resolved|cleared,
     not completely? resolved|cleared, heart rate,
@@ -232,23 +230,20 @@ IDLE = """
     bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver|brain metastasis,
     bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver metastatic disease|lesion|focus,
     metastatic disease|metastasis of|to|in the? bone|spine|rib|liver|brain,
-    post pneumonia|infectious|infection|tuberculous|aspiration,
-    non specific, accounting|allowing|adjusting for technical? factors?,
-    without a|any? comparison|prior|previous|contrast,
-    absence of prior|previous|comparison,
+    post pneumonia|infectious|infection|tuberculous|aspiration, non specific,
+    accounting|allowing|adjusting for technical? factors?,
+    without a|any? comparison|prior|previous|contrast, absence of prior|previous|comparison,
     left|right heart border|margin, heart border, dr, may of, not limited, costal cartilage,
-    bone density|island|mineralization,
-    no additional|further imaging|evaluation|views|followup, cardiac apex|border,
-    aortic|mitral valve? annular|annulus? calcification|disease|stenosis, bone scan,
-    lead|wire|hardware|catheter fracture, sternal|sternotomy wire fracture,
+    bone density|island|mineralization, no additional|further imaging|evaluation|views|followup,
+    cardiac apex|border, aortic|mitral valve? annular|annulus? calcification|disease|stenosis,
+    bone scan, lead|wire|hardware|catheter fracture, sternal|sternotomy wire fracture,
     fracture of the? lead|wire|hardware|catheter|sternal|sternotomy wire?,
     fractured|broken sternal|sternotomy? lead|wire|catheter, breast implant|prosthesis,
     breast mass|shadow|tissue, mediastinal fat,
     thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma,
     soft tissue edema|mass|density|nodule, laryngeal|subcutaneous edema,
-    peripheral|extremity|leg|bone|marrow|mucosal|cerebral edema,
-    lung cancer screening, port of entry,
-    not well seen|visualized|evaluated|assessed|included,
+    peripheral|extremity|leg|bone|marrow|mucosal|cerebral edema, lung cancer screening,
+    port of entry, not well seen|visualized|evaluated|assessed|included,
     not optimally|fully|completely|adequately seen|visualized|evaluated|included|assessed,
     vertebral|tracheal|bronchial body? collapse, collapsed|collapsing vertebral body?|vertebra,
     collapse of the? vertebra|trachea, collapse of the? vertebral body,
