@@ -5,23 +5,14 @@ from __future__ import annotations
 from rrgclinical.rules.chest_findings import CHEST_FINDINGS
 from rrgclinical.rules.concept import LUNG, PLAIN, SIDED, Concept, structure
 from rrgclinical.rules.lung_findings import LUNG_FINDINGS
+from rrgclinical.rules.trie import phrases_of
 
 STRUCTURES: tuple[Concept, ...] = tuple(
     structure(name)
-    for name in (
-        "heart",
-        "mediastinum",
-        "lung",
-        "pleura",
-        "bone",
-        "pulmonary vessels",
-        "aorta",
-        "hilum",
-        "diaphragm",
-        "trachea",
-        "lymph node",
-        "soft tissue",
-    )
+    for name in phrases_of("""
+        heart, mediastinum, lung, pleura, bone, pulmonary vessels, aorta, hilum, diaphragm,
+        trachea, lymph node, soft tissue
+    """)
 )
 
 CONCEPTS: tuple[Concept, ...] = (*LUNG_FINDINGS, *CHEST_FINDINGS, *STRUCTURES)

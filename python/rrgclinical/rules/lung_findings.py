@@ -130,10 +130,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         """,
     ),
     finding(
-        "calcification",
-        "granuloma",
-        LUNG,
-        phrases="calcification, calcific|calcified focus|foci",
+        "calcification", "granuloma", LUNG, phrases="calcification, calcific|calcified focus|foci"
     ),
     finding(
         "edema",

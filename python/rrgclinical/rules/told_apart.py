@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
+from rrgclinical.rules.lookaround import ATTRIBUTES
 
 _FRACTURE, _HEALED = CONCEPT_ID["fracture"], CONCEPT_ID["healed fracture"]
 _ATELECTASIS, _COLLAPSE = CONCEPT_ID["atelectasis"], CONCEPT_ID["lobar collapse"]
@@ -43,13 +44,11 @@ _LUNG_BEHIND = re.compile(
 )
 _PARTIAL = re.compile(r"\b(?:partial(?:ly)?|sub\s?-?segmental)\s+(?:\w+\s+){0,2}\Z", re.IGNORECASE)
 _OF_CHEST = re.compile(r"cardi|pulm|lung|thorac|chest|infiltrat|abdom", re.IGNORECASE)
-_AT = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY, Cue.PREPOSITION})
-_LISTED = frozenset({Cue.SUBJECT, Cue.AND, Cue.OR, Cue.COMMA, Cue.ASSERT, *_AT})
+_LISTED = {Cue.SUBJECT, Cue.AND, Cue.OR, Cue.COMMA, Cue.ASSERT, Cue.PREPOSITION, *ATTRIBUTES}
 _ENDS = frozenset({Cue.BREAK, Cue.END})
 # The annotators of CheXpert (Irvin et al., 2019) ignore granulomas and calcified nodules.
 _GRANULOMA = CONCEPT_ID["granuloma"]
 _LESIONS = frozenset({CONCEPT_ID["lung lesion"], CONCEPT_ID["nodular opacity"]})
-_ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
 _MAY_PRECEDE = frozenset({Cue.ASSERT, Cue.COMMA, Cue.PREDICATE})
 _MAY_FOLLOW = frozenset({Cue.PREPOSITION, Cue.FINITE, Cue.VERB, Cue.WHICH, Cue.COMMA, Cue.ASSERT})
 _FAR = 10
@@ -79,10 +78,10 @@ def told_apart(events: Sequence[Event], index: int, concept: int, sentence: str)
 def _is_old(events: Sequence[Event], index: int, sentence: str) -> bool:
     """True for "old left rib fractures" and "rib fracture, which is healed"."""
     event = events[index]
-    before = next((e.end for e in reversed(events[:index]) if _names_other(e)), 0)
+    before = next((e.end for e in reversed(events[:index]) if Cue.FINDING in e.cues), 0)
     if _OLD_BEFORE.search(sentence, before, event.end):
         return True
-    behind = next((e.start for e in events[index + 1 :] if _names_other(e)), len(sentence))
+    behind = next((e.start for e in events[index + 1 :] if Cue.FINDING in e.cues), len(sentence))
     return _OLD_BEHIND.match(sentence, event.end, behind) is not None
 
 
@@ -116,7 +115,7 @@ def _called_before(events: Sequence[Event], index: int, sentence: str) -> bool:
     start = index
     while start and index - start < _FAR:
         cues = events[start - 1].cues
-        if not (cues & _ATTRIBUTES or cues <= _MAY_PRECEDE):
+        if not (cues & ATTRIBUTES or cues <= _MAY_PRECEDE):
             break
         start -= 1
     begin = events[start - 1].end if start else 0
@@ -140,12 +139,12 @@ def _called_behind(events: Sequence[Event], index: int, sentence: str) -> bool:
             return follower.first > event.last or not follower.cues & {
                 Cue.FINDING,
                 Cue.SUBJECT,
-                *_ATTRIBUTES,
+                *ATTRIBUTES,
             }
-        if Cue.SUBJECT in cues and listed and not cues & _ATTRIBUTES:
+        if Cue.SUBJECT in cues and listed and not cues & ATTRIBUTES:
             return False
         listed |= Cue.COMMA in cues
-        if not (cues & {Cue.SUBJECT, *_ATTRIBUTES} or cues <= _MAY_FOLLOW):
+        if not (cues & {Cue.SUBJECT, *ATTRIBUTES} or cues <= _MAY_FOLLOW):
             return False
     return False
 
@@ -177,7 +176,7 @@ def _before(events: Sequence[Event], index: int) -> list[int]:
         cues = event.cues
         if cues & _ENDS or (named and not cues & _LISTED):
             break
-        if _names_other(event) and not any(
+        if Cue.FINDING in cues and not any(
             role.cue == Cue.FINDING and CONCEPTS[role.value].family in _OF_BONES
             for role in event.roles
         ):
@@ -192,7 +191,3 @@ def _structures(event: Event) -> list[int]:
 
 def _all_bones(structures: Sequence[int]) -> bool:
     return _BONES in structures and _SKELETON.issuperset(structures)
-
-
-def _names_other(event: Event) -> bool:
-    return Cue.FINDING in event.cues
