@@ -123,7 +123,7 @@ LUNG_FINDINGS: dict[Concept, str] = {
     """,
     finding("atelectasis", "volume", LUNG, states="Atelectasis"): """
         atelectasis, atelectatic change|opacity|lung|band|disease|density|segment, atelectatic,
-        lung|lobe|segmental collapse, collapse, collapsed,
+        lung|lobe|segmental collapse, collapse, collapsed, atelectases,
         subsegmental|discoid|platelike|linear|streaky|bandlike atelectasis,
         platelike|discoid opacity|density, microatelectasis, upper|middle|lower lobe volume loss,
         volume loss in|of|within the? left|right? upper|middle|lower lobe,
