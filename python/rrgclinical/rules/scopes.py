@@ -14,7 +14,6 @@ from rrgclinical.rules.lookaround import (
     denial_behind,
     ends_segment,
     ends_sentence,
-    grades,
     is_of_another,
     leaves_out_finding,
     looks_back,
@@ -354,7 +353,8 @@ class Scopes(Statement):
         if not (closed or opens_statement(self.events, index + 1)):
             return
         self.pending = []
-        listed = self.negate or (self.doubt and grades(self.events[index + 1]))
+        # an event that only grades the next finding is of the list that is doubted
+        listed = self.negate or (self.doubt and self.events[index + 1].cues == {Cue.SEVERITY})
         if listed and self.ahead.ask(or_follows, index + 1):
             return
         self.negate = self.doubt = False
