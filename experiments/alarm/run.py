@@ -19,7 +19,7 @@ from rrgreport.provenance import commit
 from rrgreport.run_files import read_metrics
 from rrgtrain.run.stages import Stages
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.axes_watch import AxesWatch
+from rrgtrain.train.evaluate import AxesWatch
 
 SMALL = Path(__file__).with_name("small.yaml")
 GAMES = ("template", "repetition", "hedging")

@@ -147,12 +147,6 @@ def _at(tree: Any, key: str) -> Any:
     return tree
 
 
-def _hide_variables(written: Any) -> None:
-    """Tell `shown` the values of the environment that a recipe names."""
-    for name in re.findall(r"oc\.env:\s*([A-Za-z_]\w*)", str(written)):
-        hide(os.environ.get(name, ""), f"${{oc.env:{name}}}")
-
-
 def _hide_values(written: Any, resolved: Any) -> None:
     """Tell `shown` each text that a resolver made, as it was written."""
     if isinstance(written, str) and isinstance(resolved, str) and "${oc." in written:
@@ -172,7 +166,9 @@ def _resolved(schema: Any, written: Any, places: Mapping[str, str]) -> Any:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    _hide_variables(written)
+    # values of the environment are never shown, nor in an error from here on
+    for name in re.findall(r"oc\.env:\s*([A-Za-z_]\w*)", str(written)):
+        hide(os.environ.get(name, ""), f"${{oc.env:{name}}}")
     try:
         resolved = OmegaConf.to_container(OmegaConf.create(written), resolve=True)
     except (OmegaConfBaseException, RecursionError) as error:

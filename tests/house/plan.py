@@ -52,18 +52,16 @@ DOORS = {
         "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
     ),
     "rrgtrain.log": "logs trackers",
-    "rrgtrain.rewards": "blocks labellers model_files service",
+    "rrgtrain.rewards": "blocks labellers service term_models",
     "rrgtrain.run": (
         "export generate init model_check outcome replay room scorecards select_studies "
         "serve session stages step_check stress"
     ),
     "rrgtrain.schema": "keys",
-    "rrgtrain.select": "records statistics weight",
-    "rrgtrain.state": (
-        "checkpointer files identity null_checkpointer remembered rundir store tree"
-    ),
+    "rrgtrain.select": "draws records",
+    "rrgtrain.state": ("checkpointer identity null_checkpointer remembered rundir store tree"),
     "rrgtrain.train": (
-        "axes_watch batch_order engines evaluate loader optim reference rl rl_run sft speed "
+        "engines evaluate loader optim reference rl rl_run sft speed "
         "sample_collector step_record target_text vision_warmup written"
     ),
 }
@@ -85,7 +83,7 @@ OPENED = {
     ),
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "flex gather",
-    "rrgtrain.algorithms": "orapo saliency",
+    "rrgtrain.algorithms": "orapo",
     "rrgpolicy.model": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
     "rrgpolicy.ranks": "lost",
     "rrgpolicy.rollout": "cache repeated sampler transformers_engine vllm_prompts",
@@ -93,9 +91,9 @@ OPENED = {
     "rrgdata.sources": "index nih tables",
     "rrgtrain.integrations": "from_trainers",
     "rrgtrain.rewards": "spending",
-    "rrgtrain.run": "checked data published sharing",
+    "rrgtrain.run": "checked data sharing",
     "rrgtrain.state": "rng",
-    "rrgtrain.train": "batch best gradients left_out resample step_log update",
+    "rrgtrain.train": "batch best gradients resample step_log",
 }
 
 # Folders in tests/ that are not called as the room they test.
@@ -183,7 +181,7 @@ VAGUE_LOCALS = {
     "python/rrgpolicy/ranks": "gathered 2 nodes 2 ranks 1 sharding 2",
     "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
     "python/rrgtrain": "config 6 listing 4 recipe_files 2",
-    "python/rrgtrain/algorithms": "base 2 ditpo 1 saliency 1",
+    "python/rrgtrain/algorithms": "base 2 ditpo 1",
     "python/rrgtrain/commands": "started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/log": "trackers 1",
@@ -194,7 +192,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/state": ("checkpointer 4 remembered 4 rundir 1 store 5 write 5"),
     "python/rrgtrain/train": (
         "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "
-        "resample 2 rl_run 1 sample_collector 2 save_policy 1 target_text 1"
+        "resample 2 rl_run 1 sample_collector 2 target_text 1"
     ),
     "rrgkern": "dispatch 1 ops 3",
     "rrgkern/edit_plan": "api 2 pair 3",

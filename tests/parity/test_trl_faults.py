@@ -144,6 +144,7 @@ def test_bad_input_is_one_line(
         ({"delta": 1.1}, (), r"delta=1\.1; use more than 1 \+ epsilon_high"),
         ({"beta": 0.0}, (), "TRL keeps none at beta=0"),
         ({"per_device_train_batch_size": 3, "steps_per_generation": 4}, (), None),
+        ({}, ("edit.keep=not_worse",), "edit.keep=not_worse leaves members out"),
         ({"num_generations": 3, "per_device_train_batch_size": 6}, (), "rl.group=3 is odd"),
     ]
     for arguments, settings, line in cases:

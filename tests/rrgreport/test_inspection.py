@@ -23,8 +23,7 @@ from rrgreport import (
 )
 from rrgreport.facts import read_facts
 from rrgreport.figures import training_figures
-from rrgreport.heat import HeatScale, heat_scale, heaviest_words, shaded
-from rrgreport.html import unrecorded
+from rrgreport.html import HeatScale, heat_scale, heaviest_words, shaded, unrecorded
 from rrgreport.redline import quoted
 from tests.rrgreport.test_html import EVIL, Page
 

@@ -177,7 +177,7 @@ def test_interrupts_never_end_in_a_traceback(more: int, monkeypatch: pytest.Monk
 
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr("rrgtrain.cli._run", interrupted)
-    monkeypatch.setattr("rrgtrain.ending._print_last_line", told)
+    monkeypatch.setattr("rrgtrain.cli._print_last_line", told)
     assert main(["doctor"]) == 130
     assert signal.getsignal(signal.SIGINT) is before
 

@@ -15,7 +15,7 @@ import ctypes
 import importlib.util
 import sys
 from pathlib import Path
-from rrgtrain.ending import reported
+from rrgtrain.cli import reported
 
 def command() -> int:
     assert "torch" not in sys.modules, "its threads would have been told already"

@@ -1,7 +1,7 @@
 """Algorithms: from rewards to token-level advantages and injected members."""
 
 from rrgtrain.algorithms.base import Algorithm, Context
-from rrgtrain.algorithms.edits import (
+from rrgtrain.algorithms.editgrpo import (
     RULE_LETTERS,
     Edited,
     edit_reports,

@@ -8,10 +8,17 @@ from dataclasses import replace
 from functools import partial
 
 from rrgclinical.common.resolve import call, choose
-from rrgtrain.algorithms import ditpo, editgrpo, grpo, orapo
-from rrgtrain.algorithms.base import Algorithm, Layer
+from rrgtrain.algorithms import ditpo, editgrpo, orapo
+from rrgtrain.algorithms.base import (
+    Algorithm,
+    Layer,
+    decoupled,
+    loss_of,
+    mean_centred,
+    no_completion,
+)
 from rrgtrain.errors import UserError
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import Recipe, RewardSettings, RlSettings, RolloutSettings
 
 # Packages that offer an algorithm name its function under this group of entry points.
 ENTRY_POINTS = "rrgtrain.algorithms"
@@ -37,7 +44,7 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
     does not return an `Algorithm`.
     """
     layers = find_layers(recipe.rl.algorithm)
-    algorithm = grpo.build(recipe.rl, recipe.reward, recipe.rollout)
+    algorithm = _sampled(recipe.rl, recipe.reward, recipe.rollout)
     for layer in layers:
         algorithm = layer(recipe, algorithm)
     return replace(algorithm, name=recipe.rl.algorithm) if len(layers) > 1 else algorithm
@@ -75,3 +82,20 @@ def _own(name: str, function: Callable[..., object], recipe: Recipe, inner: Algo
             "return an rrgtrain.algorithms.Algorithm"
         )
     return built
+
+
+def _sampled(rl: RlSettings, reward: RewardSettings, rollout: RolloutSettings) -> Algorithm:
+    """Build GRPO or Dr. GRPO, whose members are all sampled; all others build on it.
+
+    They differ only in what a recipe says: GRPO divides by the group's standard deviation and
+    averages per sequence (`std=sample`, `aggregation=grpo`); Dr. GRPO (Liu et al., 2025) does
+    neither (`std=none`, `aggregation=dr_grpo`). MRG-R1 is GRPO with `std=population` (its eq. 2)
+    and a clinical reward with a format. Terms are joined as `rl.combine` says.
+    """
+    return Algorithm(
+        name=rl.algorithm,
+        sampled=rl.group,
+        complete=no_completion,
+        advantages=mean_centred(rl.std) if rl.combine == "sum" else decoupled(rl, reward),
+        loss=loss_of(rl, rollout),
+    )

@@ -19,7 +19,7 @@ from rrgpolicy.model.codec import ReportCodec
 from rrgpolicy.model.policy import special_ids
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgtrain.algorithms import Group, Member, build_algorithm
-from rrgtrain.algorithms.base import Context
+from rrgtrain.algorithms.base import Context, keep_all
 from rrgtrain.config import replaced
 from rrgtrain.errors import UserError
 from rrgtrain.integrations.trl_alarm import SamplerAlarm
@@ -113,6 +113,11 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
             raise UserError(
                 f"rl.algorithm={recipe.rl.algorithm} compares with a reference, and TRL keeps none "
                 "at beta=0; use beta=1e-9 or more, or oracle.loss=sft"
+            )
+        if self.algorithm.leaves_out is not keep_all:
+            raise UserError(
+                f"rl.algorithm={recipe.rl.algorithm} with edit.keep={recipe.edit.keep} leaves "
+                "members out by their reward, and TRL keeps all; use edit.keep=all"
             )
         tokenizer, inner = self._tokenizer, self.accelerator.unwrap_model(self.model)
         rows = inner.get_input_embeddings().num_embeddings

@@ -1,11 +1,19 @@
 """Count before a run what it will hold: exact bytes of state, checkpoints and disk."""
 
-from rrgtrain.plan.known import KNOWN, lora_rank, sizes_of, tiny_sizes
-from rrgtrain.plan.machine import Host, machine_of
-from rrgtrain.plan.setup import Setup, stage_of
-from rrgtrain.plan.sizes import Sizes, Weight, elements, read_sizes
+from rrgtrain.plan.setup import Host, Setup, machine_of, stage_of
+from rrgtrain.plan.sizes import (
+    KNOWN,
+    Sizes,
+    StateBytes,
+    Weight,
+    elements,
+    lora_rank,
+    read_sizes,
+    sizes_of,
+    state_bytes,
+    tiny_sizes,
+)
 from rrgtrain.plan.stage import StagePlan, plan_stage
-from rrgtrain.plan.state import StateBytes, state_bytes
 from rrgtrain.plan.verdict import as_json, as_table, verdict
 
 __all__ = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rrgtrain.plan.setup import Setup
-from rrgtrain.plan.sizes import Weight, elements
-from rrgtrain.plan.state import FP32, StateBytes, copies, state_bytes
+from rrgtrain.plan.sizes import FP32, StateBytes, Weight, copies, elements, state_bytes
 
 PHASES = ("start", "update", "rollout")
 """Phases of a device."""

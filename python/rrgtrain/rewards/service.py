@@ -25,9 +25,8 @@ from rrgtrain.rewards.batch import RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
 from rrgtrain.rewards.corpus import NEEDS, Corpus
 from rrgtrain.rewards.labellers import SpreadLabeller, cached, open_extractor, open_labeller
-from rrgtrain.rewards.model_files import check_model_files
 from rrgtrain.rewards.spending import Spending, check_prices
-from rrgtrain.rewards.term_models import open_model
+from rrgtrain.rewards.term_models import check_model_files, open_model
 from rrgtrain.rewards.terms import TERMS, find_term
 from rrgtrain.schema import RewardSettings
 

@@ -1,14 +1,16 @@
-"""Models that single terms need, beside the recipe's labeller and extractor."""
+"""Models that single terms need, beside labeller and extractor, and the files that are missing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
 from rrgclinical.common.arguments import check_options
+from rrgclinical.model_files import absent_files
 from rrgpolicy.ranks.nodes import own_device
+from rrgtrain.errors import UserError
 from rrgtrain.rewards.labellers import open_extractor, open_labeller
 from rrgtrain.rewards.spending import share_of_rank
 from rrgtrain.schema import RewardSettings
@@ -82,3 +84,29 @@ def open_radcliq(settings: RewardSettings, opened: Callable[[str], Any] | None =
     chexbert: Any = open_labeller(settings, "chexbert").labeller
     opened = opened or partial(open_model, settings=settings)
     return RadCliQ(opened("radgraph").results, chexbert, opened("bertscore"))
+
+
+def missing_files(
+    settings: RewardSettings, more: Iterable[str] = (), built: Iterable[str] = ()
+) -> list[str]:
+    """List the files that labeller, extractor, terms and `more` backends lack; see `absent_files`.
+
+    Those in `built` are there already.
+    """
+    backends = [settings.labeller, settings.extractor, *settings.terms, *more]
+    return absent_files(backends, settings.options, built)
+
+
+def check_model_files(
+    settings: RewardSettings, more: Iterable[str] = (), built: Iterable[str] = ()
+) -> None:
+    """UserError that names every missing file, where there are several.
+
+    A single one is told by its backend when it is built.
+    """
+    absent = missing_files(settings, more, built)
+    if len(absent) > 1:
+        raise UserError(
+            f"{len(absent)} model files are missing: {'; '.join(absent)}; give their paths, or "
+            "`hub` to download them; reward.labeller=rules and reward.extractor=rules need none"
+        )

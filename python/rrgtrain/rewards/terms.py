@@ -6,6 +6,8 @@ With `labeller=rules` and `extractor=rules` they are the embedded, offline count
 published metrics, and no result of theirs may be quoted as CheXbert, RadGraph or RaTEScore. A term
 of your own is a function in a module, named as `package.module:function`: `RewardBatch -> [R]`, or
 `(report, reference) -> float`, which is called for each report.
+
+The library of texts, nltk, takes a second to import, so each term imports it when first used.
 """
 
 from __future__ import annotations
@@ -26,23 +28,62 @@ from rrgkern import ReportEntities, entity_match, mccs
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.blocks import parse_blocks
-from rrgtrain.rewards.judged_terms import (
+from rrgtrain.rewards.model_terms import (
     bert_score,
     crimson_score,
-    negated_radcliq,
-    sentence_sets,
-    severity,
-)
-from rrgtrain.rewards.model_terms import (
     fact_score,
     green_score,
+    negated_radcliq,
     official_radgraph,
     official_rate,
     radgraph_at,
     radgraph_score,
     rate_score,
+    sentence_sets,
+    severity,
 )
-from rrgtrain.rewards.text_terms import bleu, consensus, meteor_score, overlap, rouge
+
+
+def bleu(order: int):  # noqa: ANN201 - a term, as in `rewards.terms`
+    """The term BLEU-`order`: sentence level, pycocoevalcap, lower-cased PTB-like tokens (DEER)."""
+
+    def term(batch: RewardBatch) -> np.ndarray:
+        from rrgclinical.text import sentence_bleu
+
+        return sentence_bleu(batch.reports, batch.references, order)[:, order - 1]
+
+    return term
+
+
+def rouge(batch: RewardBatch) -> np.ndarray:
+    """ROUGE-L F1 of each report, by rouge-score."""
+    from rrgclinical.text import rouge_l
+
+    return rouge_l(batch.reports, batch.references)
+
+
+def consensus(batch: RewardBatch) -> np.ndarray:
+    """CIDEr-D / 10, with the document frequencies of the training reports."""
+    from rrgclinical.text import cider
+
+    corpus = batch.corpus.document_frequency()
+    return cider(batch.reports, batch.references, corpus.counts, corpus.reports) / 10.0
+
+
+def meteor_score(batch: RewardBatch) -> np.ndarray:
+    """METEOR 1.5 of each report, by a Java program that takes seconds to start."""
+    from rrgclinical.text import meteor
+
+    return meteor(batch.reports, batch.references)
+
+
+def overlap(batch: RewardBatch) -> np.ndarray:
+    """Mean of BLEU-4, ROUGE-L and CIDEr / 10: the NLG reward of MRG-R1's table II.
+
+    The paper names the three and no weights.
+    """
+    return (bleu(4)(batch) + rouge(batch) + consensus(batch)) / 3.0
+
 
 Term = Callable[[RewardBatch], np.ndarray]
 

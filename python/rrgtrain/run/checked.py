@@ -17,9 +17,9 @@ from rrgpolicy.ranks import nodes
 from rrgpolicy.rollout import require_architecture
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.model_files import check_model_files
+from rrgtrain.rewards.term_models import check_model_files
 from rrgtrain.schema import PROMPT_STYLES, PolicySettings, Recipe, RolloutSettings
-from rrgtrain.state.files import require_base
+from rrgtrain.state.remembered import require_base
 from rrgtrain.train.engines import READERS, require_engine
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit

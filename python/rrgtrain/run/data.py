@@ -23,7 +23,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.labellers import SpreadLabeller
 from rrgtrain.run.checked import Checked
 from rrgtrain.state.identity import require_same_data, require_same_subset
-from rrgtrain.train.batch_order import batch_indices
+from rrgtrain.train.loader import batch_indices
 from rrgtrain.train.rl_run import require_reports
 from rrgtrain.train.sft import with_reports
 from rrgtrain.train.target_text import target_text, with_findings

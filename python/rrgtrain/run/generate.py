@@ -44,8 +44,7 @@ from rrgtrain.run.checked import check_start, compute_deterministically, require
 from rrgtrain.run.generated import BEGIN, Images, changed, describe_images, open_generated
 from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
-from rrgtrain.state.files import file_digests
-from rrgtrain.state.remembered import TINY
+from rrgtrain.state.remembered import TINY, file_digests
 from rrgtrain.train.engines import build_engine
 from rrgtrain.train.written import (
     RowFile,

@@ -28,7 +28,7 @@ from rrgreport.summary import RunSummary, System
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.blocks import report_of
-from rrgtrain.rewards.model_files import missing_files
+from rrgtrain.rewards.term_models import missing_files
 from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
 from rrgtrain.state.identity import digest_of
 from rrgtrain.train.evaluate import Evaluation, truth_is_read

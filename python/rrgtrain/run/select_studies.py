@@ -42,9 +42,14 @@ from rrgtrain.run.data import held_back, read_studies, split_of
 from rrgtrain.run.session import start_policy
 from rrgtrain.run.stages import SPENT
 from rrgtrain.schema import Recipe, SelectSettings
+from rrgtrain.select.draws import (
+    BOUND,
+    draw_by_rank,
+    least_zero_variance,
+    print_statistics,
+    table_7,
+)
 from rrgtrain.select.records import BEGIN, Record, labels_of, parse_record, rewards_of
-from rrgtrain.select.statistics import BOUND, print_statistics, table_7
-from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.identity import (
     begun_in,
     require_same_start,
@@ -106,7 +111,9 @@ def select(recipe: Recipe, out: Path) -> Subset:
             )
             dump_config(recipe, run.config)
         if recipe.select.method == "random":
-            subset = _random(recipe.select, recipe.seed, train)
+            count = max(1, round(recipe.select.share * len(train)))
+            chosen = [train[i].id for i in random_draw(len(train), count, recipe.seed)]
+            subset = Subset("random", recipe.select.share, recipe.seed, chosen)
         else:
             rewards.fit(train)
             rows = out / RECORDS
@@ -133,22 +140,14 @@ def select(recipe: Recipe, out: Path) -> Subset:
 
 def _keep_start(files: Mapping[str, str], path: Path, *, begun: bool) -> None:
     """Write what the files of the checkpoint are, or compare: samples are of one policy."""
-    if begun and path.is_file():
-        require_same_start(_started_from(path), files)
-    else:
+    if not (begun and path.is_file()):
         atomic_write(path, json.dumps(files, indent=1) + "\n")
-
-
-def _started_from(path: Path) -> dict[str, str]:
+        return
     try:
-        return dict(json_reader.read(path, dict))
+        before = dict(json_reader.read(path, dict))
     except ValueError as error:
         raise UserError(f"{path} is no list of files ({error}); delete {path.parent}") from error
-
-
-def _random(settings: SelectSettings, seed: int, train: Sequence[Study]) -> Subset:
-    chosen = random_draw(len(train), max(1, round(settings.share * len(train))), seed)
-    return Subset("random", settings.share, seed, [train[i].id for i in chosen])
+    require_same_start(before, files)
 
 
 def _diverse(

@@ -29,9 +29,8 @@ from rrgtrain.run.room import check_room
 from rrgtrain.run.sharing import decide_sharing
 from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.state.remembered import INIT
-from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.engines import READERS, build_engine
-from rrgtrain.train.evaluate import Evaluation, evaluate, write_reports
+from rrgtrain.train.evaluate import AxesWatch, Evaluation, evaluate, write_reports
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.vision_warmup import warm_up_vision
 

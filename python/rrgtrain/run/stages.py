@@ -39,8 +39,7 @@ from rrgtrain.state.identity import (
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.remembered import to_remember
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.axes_watch import AxesWatch
-from rrgtrain.train.evaluate import Evaluation
+from rrgtrain.train.evaluate import AxesWatch, Evaluation
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sft import SftResult, SftRun, train_sft

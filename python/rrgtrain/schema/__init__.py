@@ -12,24 +12,20 @@ from pydantic.dataclasses import dataclass
 from rrgclinical.common.fields import SETTINGS
 from rrgdata.settings import DataSettings
 from rrgpolicy.settings import PROMPT_STYLES, LoraSettings, PolicySettings
-from rrgtrain.schema.methods import (
+from rrgtrain.schema.sections import (
+    CheckpointSettings,
     EditSettings,
-    OracleSettings,
-    SelectSettings,
-    TokenWeightSettings,
-)
-from rrgtrain.schema.rewards import (
     EvalSettings,
     GenerateSettings,
     JudgeSettings,
-    RewardSettings,
-)
-from rrgtrain.schema.run import (
-    CheckpointSettings,
     LogSettings,
+    OracleSettings,
     PlanSettings,
+    RewardSettings,
     ScaleSettings,
+    SelectSettings,
     StateSettings,
+    TokenWeightSettings,
 )
 from rrgtrain.schema.training import RlSettings, RolloutSettings, SftSettings
 

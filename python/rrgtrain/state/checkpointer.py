@@ -28,13 +28,12 @@ from rrgpolicy.ranks import ranks
 from rrgpolicy.ranks.sharding import Shardable, load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.schema import CheckpointSettings, StateSettings
-from rrgtrain.state.failure import first_line, keep_batch, keep_trace
 from rrgtrain.state.null_checkpointer import MetricsLog, NullCheckpointer, State
 from rrgtrain.state.rng import random_states, set_random_states
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import Checkpoint, CheckpointStore, load_checkpoint
 from rrgtrain.state.tree import PerRank, size_of
-from rrgtrain.state.write import refusal
+from rrgtrain.state.write import first_line, keep_batch, keep_trace, refusal
 
 
 class Checkpointer(NullCheckpointer):

@@ -34,8 +34,7 @@ from rrgpolicy.ranks import ranks
 from rrgtrain.config import interpolated, load_config
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.schema import PROMPT_STYLES, PolicySettings, Recipe, RewardSettings, RlSettings
-from rrgtrain.state.files import file_digests
-from rrgtrain.state.remembered import TINY, known_base
+from rrgtrain.state.remembered import TINY, file_digests, known_base
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
 

@@ -20,9 +20,11 @@ import io
 import json
 import math
 import os
+import shlex
 import shutil
 import threading
 import time
+import traceback
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,7 +37,9 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
 from rrgclinical.common.files import atomic_directory, atomic_write
+from rrgclinical.common.shown import redacted
 from rrgpolicy.ranks import ranks
+from rrgtrain.errors import UserError
 from rrgtrain.state.tree import take_out
 
 FORMAT = 2
@@ -265,3 +269,30 @@ def _bytes(item: WriteItem) -> int:
 def _refused(error: OSError, wanted: int, free: int) -> OSError:
     sizes = f"{wanted / 2**20:.1f} MiB to be written, {free / 2**20:.1f} MiB free"
     return OSError(error.errno, f"{error.strerror} ({sizes})", error.filename)
+
+
+def first_line(error: Exception) -> str:
+    """The error's class and the first line of its text."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def keep_batch(path: Path, state: Mapping[str, Any]) -> str:
+    """Write what `rrgtrain replay` needs; all ranks together. Returns words for the line."""
+    try:
+        write_checkpoint(path, dict(state))
+    except OSError as full:
+        return f"; its batch could not be kept ({full.strerror})"
+    return f"; its batch is kept for: rrgtrain replay {shlex.quote(str(path))}"
+
+
+def keep_trace(path: Path, error: Exception) -> str:
+    """Write the traceback on rank 0. Returns words for the line."""
+    if not ranks.is_main():
+        return ""
+    try:
+        path.parent.mkdir(exist_ok=True)
+        atomic_write(path, redacted("".join(traceback.format_exception(error))))
+    except (OSError, UserError):  # the error itself is what is told
+        return ""
+    return f" (traceback in {path})"

@@ -30,9 +30,9 @@ from rrgtrain.algorithms.objective import Objective
 from rrgtrain.errors import NotFinite
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.loss_metrics import LossMetrics
 from rrgtrain.train.micro_batch import MicroBatch, idle_micro_batch, with_images
 from rrgtrain.train.reference import computing
+from rrgtrain.train.step_log import LossMetrics
 
 Computed = tuple[MicroBatch, Tensor]
 RATIO = "oracle/gradient_ratio"

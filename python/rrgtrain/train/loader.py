@@ -1,4 +1,7 @@
-"""Encode the prompts of studies, their images ahead of use by worker processes.
+"""Order the studies of steps; encode their prompts, images ahead of use by worker processes.
+
+The order is epochs of seeded permutations, cut into batches, and depends on nothing but the seed
+and the step.
 
 Reading a radiograph and cutting it into patches takes 30 to 150 ms of a core (estimate), tokenising
 its prompt less than one: workers of PyTorch's DataLoader do the first, this process the second. The
@@ -11,6 +14,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -19,6 +23,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -32,6 +37,7 @@ from rrgpolicy.model.policy import ImageRule, Policy
 from rrgpolicy.model.prompt import EncodedPrompt, Pixels, prompt_of
 from rrgtrain.errors import UserError
 from rrgtrain.schema import DataSettings
+from rrgtrain.state.identity import digest_of
 
 T = TypeVar("T")
 
@@ -237,3 +243,26 @@ def _leave_signals(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     sys.excepthook = unless_hung_up
+
+
+def batch_indices(count: int, batch: int, step: int, seed: int) -> list[int]:
+    """Indices in [0, count) of the `step`-th batch; batches run on across epoch borders."""
+    begin = step * batch
+    chosen: list[int] = []
+    while len(chosen) < batch:
+        epoch, offset = divmod(begin + len(chosen), count)
+        order = np.random.default_rng((seed, epoch)).permutation(count)
+        chosen.extend(int(i) for i in order[offset : offset + batch - len(chosen)])
+    return chosen
+
+
+def order_of(studies: Sequence[Study], batch: int, before: str | None = None) -> str:
+    """Digest what an order depends on; warn where it is not as `before` a resume."""
+    now = digest_of([batch, *(study.id for study in studies)])
+    if before not in (None, now):
+        warnings.warn(
+            "the training studies, or how many a step reads, are not those of before the resume: "
+            "of this epoch, some studies come again and some are left out",
+            stacklevel=2,
+        )
+    return now

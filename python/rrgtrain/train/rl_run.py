@@ -23,6 +23,7 @@ from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.ranks import ranks, sharding
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Algorithm, Context, Group
+from rrgtrain.algorithms.group import read_members, without
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
@@ -35,20 +36,15 @@ from rrgtrain.schema import (
     ScaleSettings,
 )
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
-from rrgtrain.train.axes_watch import AxesWatch
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.batch_metrics import zero_variance
-from rrgtrain.train.batch_order import batch_indices, order_of
-from rrgtrain.train.best import Best, judged_settings
-from rrgtrain.train.evaluate import chosen_value
-from rrgtrain.train.left_out import read_members, without
-from rrgtrain.train.loader import PromptLoader
+from rrgtrain.train.best import Best, judged_settings, save_policy
+from rrgtrain.train.evaluate import AxesWatch, chosen_value
+from rrgtrain.train.loader import PromptLoader, batch_indices, order_of
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.reference import Reference, named_reference
 from rrgtrain.train.resample import differing
 from rrgtrain.train.sampler_gap import SamplerWatch
-from rrgtrain.train.save_policy import save_policy
-from rrgtrain.train.step_log import StepLog
+from rrgtrain.train.step_log import StepLog, zero_variance
 from rrgtrain.train.step_record import Recorder, StepRecord
 
 

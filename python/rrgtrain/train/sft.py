@@ -25,14 +25,12 @@ from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.schema import EvalSettings, RewardSettings, ScaleSettings, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
-from rrgtrain.train.batch_order import batch_indices, order_of
-from rrgtrain.train.best import chosen_of, judged_settings
+from rrgtrain.train.best import chosen_of, judged_settings, save_policy
 from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.gradients import read_at_once
-from rrgtrain.train.loader import PromptLoader
+from rrgtrain.train.loader import PromptLoader, batch_indices, order_of
 from rrgtrain.train.micro_batch import with_images, within_budget
 from rrgtrain.train.optim import apply_step, clip_gradients, learning_rate, optimizer_of
-from rrgtrain.train.save_policy import save_policy
 from rrgtrain.train.speed import peak_memory
 from rrgtrain.train.target_text import PLAIN, target_text
 

@@ -1,16 +1,20 @@
-"""Time the phases of a step and write its row."""
+"""Time the phases of a step, and write the row of its batch, rewards and losses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from rrgclinical.common.stopwatch import Stopwatch
 from rrgpolicy.model.policy import Policy
-from rrgtrain.algorithms.group import members
+from rrgtrain.algorithms.group import Group, members
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.batch_metrics import batch_row
+from rrgtrain.train.resample import differing
 from rrgtrain.train.speed import Speed
 
 PHASES = ("rollout", "edit", "reward", "update", "validate")
@@ -62,3 +66,161 @@ class StepLog:
         self._log.write(
             self._name, step, {**batch_row(batch), **batch.counts, **update, **speed, **rewards}
         )
+
+
+def batch_row(batch: Batch) -> dict[str, float]:
+    """Compute the row that a step logs of its groups and rewards."""
+    return {
+        **reward_rows(batch),
+        "zero_variance": zero_variance(batch) / len(batch.sampled),
+        **sampled_entropy(batch.sampled),
+        **sampled_rows(batch.groups),
+    }
+
+
+def zero_variance(batch: Batch) -> int:
+    """Count the drawn groups whose scored members all earn the same reward."""
+    if "resample/equal" in batch.counts:  # they may be gone from the batch
+        return int(batch.counts["resample/equal"])
+    return len(batch.groups) - len(differing(batch))
+
+
+def sampled_entropy(sampled: list[Group]) -> dict[str, float]:
+    """Estimate the policy's entropy in nats a token.
+
+    It is the mean of -log p of what was drawn.
+
+    Left out where the engine reports no log-probabilities.
+    """
+    logps = [m.sampler_logps for m in members(sampled) if m.sampler_logps is not None]
+    return {"entropy": -float(torch.cat(logps).mean())} if logps else {}
+
+
+def sampled_rows(groups: list[Group]) -> dict[str, float]:
+    """Compute the sampled reports' share without an end, and their mean length.
+
+    Nothing where none was sampled. What an algorithm adds always has an end, and would hide how
+    many are cut."""
+    drawn = [m for m in members(groups) if m.origin == "sampled"]
+    if not drawn:
+        return {}
+    return {
+        "unfinished": sum(not m.finished for m in drawn) / len(drawn),
+        "report_tokens": sum(len(m.ids) for m in drawn) / len(drawn),
+    }
+
+
+def reward_rows(batch: Batch) -> dict[str, float]:
+    """Compute the logged rows of rewards.
+
+    Means of every reward and of the total by origin, the share of sampled reports that earn nothing
+    at all and that of groups without any that earns something (OraPO, figure 2). None where no
+    member is scored."""
+    groups, scores = batch.groups, batch.scores
+    origins = [member.origin for member in members(groups) if member.scored]
+    if not origins:
+        return {}
+    rows = {f"reward/{name}": float(value.mean()) for name, value in scores.items()}
+    edited = [member.scored for member in members(groups) if member.parent is not None]
+    if not all(edited):
+        rows["edits_left_out"] = float(edited.count(False))
+    for origin in sorted(set(origins)):
+        chosen = [v for v, o in zip(scores["total"], origins, strict=True) if o == origin]
+        rows[f"reward_{origin}"] = float(sum(chosen) / len(chosen))
+    drawn = [v for v, o in zip(scores["total"], origins, strict=True) if o == "sampled"]
+    if drawn:
+        rows["zero_reward"] = sum(v == 0 for v in drawn) / len(drawn)
+        rows["zero_groups"] = _zero_groups(groups, scores["total"])
+    return rows
+
+
+def _zero_groups(groups: list[Group], total: np.ndarray) -> float:
+    """Share of the groups with sampled reports of which all those earn exactly 0."""
+    values, shares = iter(total), []
+    for group in groups:
+        own = [(m.origin, next(values)) for m in group.members if m.scored]
+        drawn = [v for origin, v in own if origin == "sampled"]
+        if drawn:
+            shares.append(all(v == 0 for v in drawn))
+    return sum(shares) / len(shares)
+
+
+ESS = "effective_sample_size"
+
+
+class LossMetrics:
+    """The losses' metrics over micro-batches: counts add up, means weigh by tokens or pairs.
+
+    The entropy, which was not computed, is left out: logged as 0 it would read as measured.
+    """
+
+    def __init__(self) -> None:
+        self._tokens = 0
+        self._sums: dict[str, float] = {}
+        self._pairs, self._preference = 0.0, {"loss": 0.0}
+
+    def add(self, metrics: Mapping[str, Tensor], tokens: int) -> None:
+        """Add those of a policy loss over so many scored tokens, on the host."""
+        if tokens == 0:
+            return
+        self._tokens += tokens
+        for name in metrics.keys() - {"tokens", "entropy"}:
+            value, so_far = float(metrics[name]), self._sums.get(name, 0.0)
+            if name == ESS:  # as the mean square of the ratio, whose mean is that of the batch
+                value = float(metrics["ratio_mean"]) ** 2 / value
+            if name == "ratio_max":
+                self._sums[name] = max(so_far, value)
+            else:
+                self._sums[name] = so_far + value * (1 if name == "active_tokens" else tokens)
+
+    def add_preference(self, metrics: Mapping[str, Tensor]) -> None:
+        """Add the "loss" and the metrics of a preference, on the host."""
+        pairs = float(metrics["pairs"])
+        self._pairs += pairs
+        self._preference["loss"] += float(metrics["loss"])
+        for name in metrics.keys() - {"loss", "pairs"}:
+            so_far = self._preference.get(name, 0.0)
+            self._preference[name] = so_far + float(metrics[name]) * pairs
+
+    @classmethod
+    def of_all(cls, parts: Sequence[LossMetrics]) -> LossMetrics:
+        """Combine the counts of all ranks into those of one process."""
+        whole, *others = parts
+        for other in others:
+            whole._tokens += other._tokens
+            whole._pairs += other._pairs
+            for name, value in other._sums.items():
+                so_far = whole._sums.get(name, 0.0)
+                both = (so_far, value)
+                whole._sums[name] = max(both) if name == "ratio_max" else sum(both)
+            for name, value in other._preference.items():
+                whole._preference[name] = whole._preference.get(name, 0.0) + value
+        return whole
+
+    def values(self) -> dict[str, float]:
+        whole = ("ratio_max", "active_tokens")
+        means = {k: v if k in whole else v / self._tokens for k, v in sorted(self._sums.items())}
+        if means:
+            means[ESS] = means["ratio_mean"] ** 2 / means[ESS]
+        preference = {
+            f"preference/{k}": v if k == "loss" else v / self._pairs
+            for k, v in sorted(self._preference.items())
+            if self._pairs
+        }
+        return {"scored_tokens": float(self._tokens), **means, **preference}
+
+
+def mean_of_updates(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Combine the rows of several updates: sums of counts, the largest "ratio_max", means."""
+    if len(rows) == 1:
+        return dict(rows[0])
+    combined = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row[name] for row in rows if name in row]
+        if name == "ratio_max":
+            combined[name] = max(values)
+        elif name in ("scored_tokens", "active_tokens"):
+            combined[name] = sum(values)
+        else:
+            combined[name] = sum(values) / len(values)
+    return combined

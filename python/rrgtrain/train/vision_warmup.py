@@ -20,8 +20,7 @@ from rrgdata.study import Study
 from rrgpolicy.model.forward import vision_embeddings
 from rrgpolicy.model.policy import Policy
 from rrgtrain.schema import PolicySettings
-from rrgtrain.train.batch_order import batch_indices
-from rrgtrain.train.loader import PromptLoader
+from rrgtrain.train.loader import PromptLoader, batch_indices
 
 
 def warm_up_vision(

@@ -15,7 +15,7 @@ from rich.console import Console
 from rrgclinical.common.progress import progress
 from rrgclinical.common.streams import Lasting, lasting
 from rrgtrain import cli
-from rrgtrain.ending import reported
+from rrgtrain.cli import reported
 
 GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)
 

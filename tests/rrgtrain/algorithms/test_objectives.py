@@ -22,8 +22,8 @@ from rrgclinical.labels import NO_FINDING, to_binary
 from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Context, Group, Member, Objective, build_algorithm
 from rrgtrain.algorithms import base as base_module
+from rrgtrain.algorithms import ditpo as ditpo_module
 from rrgtrain.algorithms import orapo as orapo_module
-from rrgtrain.algorithms import saliency as saliency_module
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch
 from tests.rrgclinical.chexbert import tiny
@@ -91,9 +91,9 @@ def chexbert() -> CachedLabeller:
 @pytest.fixture(autouse=True)
 def _with_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe that asks for chexbert gets the tiny one."""
-    real = saliency_module.open_labeller
+    real = ditpo_module.open_labeller
     monkeypatch.setattr(
-        saliency_module,
+        ditpo_module,
         "open_labeller",
         lambda reward, name=None: chexbert() if name == "chexbert" else real(reward, name),
     )

@@ -23,7 +23,7 @@ from rrgtrain.run.data import (
     validation_split,
 )
 from rrgtrain.schema import Recipe
-from rrgtrain.train.batch_order import batch_indices
+from rrgtrain.train.loader import batch_indices
 from tests.rrgdata.test_load import own
 from tests.rrgtrain.common import recipe, studies
 

@@ -20,8 +20,7 @@ from rrgpolicy.model.prompt import encode_prompt
 from rrgpolicy.model.whole import check_rounded
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
-from rrgtrain.run.export import Export, export_checkpoint
-from rrgtrain.run.published import model_config
+from rrgtrain.run.export import Export, export_checkpoint, model_config
 from rrgtrain.schema import LoraSettings
 from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.families import SORTS

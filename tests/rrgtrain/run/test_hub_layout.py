@@ -316,7 +316,7 @@ def test_two_ranks_push_to_a_server_stop_and_go_on(tmp_path: Path) -> None:
     with Served(small_hub_directory()) as served:
         engine = ["rollout.engine=vllm_server", f"rollout.url={served.url}", "scale.mode=fsdp2"]
         words = ["rl", "--from", str(small_hub_directory()), "--out", "run", *engine, *DATA, *SMALL]
-        at = At("rrgtrain.train.update:accumulate_gradients", 2)
+        at = At("rrgtrain.train.rl:accumulate_gradients", 2)
         done = on_ranks(*words, "policy.freeze_vision=true", cwd=tmp_path, at=at, rank=0)
         assert [d.status for d in done] == [75, 75], done[0].err
         done = on_ranks("rl", "--resume", "run", cwd=tmp_path)

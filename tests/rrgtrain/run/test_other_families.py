@@ -67,7 +67,7 @@ def test_a_family_trains_goes_on_evaluates_and_generates_with_images(
     start, cwd = str(sighted(name)), tmp_path
     words = [*DATA, *SHORT, "policy.prompt=short", "rl.beta=0", "eval.best_by=micro_f1_5"]
     adapted = [*words, "policy.lora.rank=2", "data.workers=1", "rl.steps=2"]
-    stop = At("rrgtrain.train.update:accumulate_gradients", 1)
+    stop = At("rrgtrain.train.rl:accumulate_gradients", 1)
     stopped = command("rl", "--from", start, "--out", "rl", *adapted, cwd=cwd, at=stop)
     assert stopped.status == 75, stopped.err
     assert stopped.err.count("prompts are shared by a packed row") == 1

@@ -24,7 +24,7 @@ from tests.rrgtrain.runs import (
     started,
 )
 
-SFT, RL, STEPS = "rrgtrain.train.sft", "rrgtrain.train.rl", "rrgtrain.train.update"
+SFT, RL, STEPS = "rrgtrain.train.sft", "rrgtrain.train.rl", "rrgtrain.train.rl"
 SCORE, SAVE = "rrgtrain.train.evaluate:score", "rrgpolicy.model.policy:Policy.save"
 REWARD = "rrgtrain.rewards.service:RewardService.__call__"
 AHEAD = "rrgtrain.rewards.service:RewardService._read_ahead"

@@ -44,7 +44,7 @@ def test_fine_tuning_and_reinforcement_learning_end_with_a_result(demo: Path) ->
 
 def test_a_run_that_is_stopped_ends_in_the_same_bits(demo: Path, tmp_path: Path) -> None:
     words = ["demo", "--out", "run", f"policy.path={text_directory()}", *DATA, *TEXT]
-    for function in ("rrgtrain.train.sft:sft_loss", "rrgtrain.train.update:accumulate_gradients"):
+    for function in ("rrgtrain.train.sft:sft_loss", "rrgtrain.train.rl:accumulate_gradients"):
         done = command(*words, cwd=tmp_path, at=At(function))
         assert done.status == 75, done.err
         words = ["demo", "--resume", "run"]

@@ -19,8 +19,8 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardBatch
 from rrgtrain.run.select_studies import RECORDS, SUBSET, random_draw, select
 from rrgtrain.schema import Recipe
+from rrgtrain.select.draws import BOUND, reward_statistics, table_7
 from rrgtrain.select.records import BEGIN, Record, labels_of, parse_record, rewards_of
-from rrgtrain.select.statistics import BOUND, reward_statistics, table_7
 from rrgtrain.train.written import RowFile
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rrgkern import rank_sample
-from rrgtrain.select.weight import draw_by_rank, least_zero_variance
+from rrgtrain.select.draws import draw_by_rank, least_zero_variance
 
 WEIGHTS = {"log_rank": lambda r: 1 / np.log(r + 1.0), "rank": lambda r: 1.0 / r}
 

@@ -14,9 +14,8 @@ from rrgpolicy.model.lora import add_lora
 from rrgtrain.errors import UserError
 from rrgtrain.run.export import Export, export_checkpoint
 from rrgtrain.schema import LoraSettings
-from rrgtrain.state.files import BASE_FILES, base_files, file_digests, require_base
 from rrgtrain.state.identity import start_files
-from rrgtrain.state.remembered import BASE, FILE
+from rrgtrain.state.remembered import BASE, BASE_FILES, FILE, base_files, file_digests, require_base
 from rrgtrain.train import save_policy
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import recipe

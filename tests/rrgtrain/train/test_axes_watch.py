@@ -14,8 +14,7 @@ from rrgdata.phantom import PhantomConfig, sample_case, write_report
 from rrgdata.study import Study
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
-from rrgtrain.train.axes_watch import AxesWatch
-from rrgtrain.train.evaluate import score
+from rrgtrain.train.evaluate import AxesWatch, score
 
 TEMPLATE = "The heart size is normal. The lungs are clear. No pleural effusion or pneumothorax."
 PACKAGED = Path(rrgclinical.severity.__file__).with_name("significance.yaml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrgtrain.train.batch_order import batch_indices
+from rrgtrain.train.loader import batch_indices
 
 sizes = st.tuples(st.integers(1, 40), st.integers(1, 60), st.integers(0, 2**31))
 

@@ -20,7 +20,7 @@ from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw
 from rrgtrain.train.reference import reference_of
-from rrgtrain.train.update import update
+from rrgtrain.train.rl import update
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import Batch, accumulate, gradients, rollout_logps, run_of
 from tests.rrgtrain.train.test_update_steps import batch, setting

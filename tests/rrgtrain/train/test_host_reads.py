@@ -24,8 +24,8 @@ from rrgtrain.train.gradients import read_at_once
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of
+from rrgtrain.train.rl import update
 from rrgtrain.train.sft import read_losses, sft_gradients
-from rrgtrain.train.update import update
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import recipe, run_of, studies
 from tests.rrgtrain.train.test_update_steps import batch, setting

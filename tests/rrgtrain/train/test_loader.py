@@ -28,8 +28,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.log.logs import NoLog
 from rrgtrain.schema import DataSettings
 from rrgtrain.train import loader as loader_module
-from rrgtrain.train.batch_order import batch_indices
-from rrgtrain.train.loader import PromptLoader
+from rrgtrain.train.loader import PromptLoader, batch_indices
 from rrgtrain.train.sft import train_sft
 from tests.rrgdata import dicom_files
 from tests.rrgpolicy.model.common import tiny_policy

@@ -215,7 +215,7 @@ def test_of_an_adapter_no_rank_gathers_the_base(
     apply_step(
         adamw(policy.model, 1e-2, 0.01), clip_gradients(policy.model.parameters(), 1.0), 1e-2
     )
-    module = importlib.import_module("rrgtrain.train.save_policy")
+    module = importlib.import_module("rrgtrain.train.best")
     real, gathered = sharding.full_state_dict, []
 
     def gather(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -15,14 +15,13 @@ from rrgclinical.common.errors import UserError
 from rrgdata.study import Study
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgreport.run_files import read_metrics
-from rrgtrain.algorithms.group import Group, Member
+from rrgtrain.algorithms.group import Group, Member, read_members, without
 from rrgtrain.errors import RewardError
 from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import JudgeSettings, RewardSettings
-from rrgtrain.train import reward_rows
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.left_out import read_members, without
+from rrgtrain.train.step_log import reward_rows
 from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgtrain.runs import At, command, started
 

@@ -20,7 +20,7 @@ from rrgtrain.train import SamplerWatch
 from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.reference import Reference, reference_of
-from rrgtrain.train.update import is_on_policy, update
+from rrgtrain.train.rl import is_on_policy, update
 from tests.rrgpolicy.model.common import REPORTS, tiny_policy
 from tests.rrgtrain.common import (
     Batch,
