@@ -89,7 +89,7 @@ OPENED = {
     "rrgpolicy.model": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
     "rrgpolicy.ranks": "lost",
     "rrgpolicy.rollout": "cache repeated sampler transformers_engine vllm_prompts",
-    "rrgdata.phantom": "case damage draw lateral phrases text",
+    "rrgdata.phantom": "case draw phrases text",
     "rrgdata.sources": "index nih tables",
     "rrgtrain.integrations": "from_trainers",
     "rrgtrain.rewards": "spending",

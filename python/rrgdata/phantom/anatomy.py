@@ -221,8 +221,8 @@ def draw_healthy(scene: Scene, rng: np.random.Generator) -> tuple[Array, Array]:
     image = image + 0.10 * ribs * (0.35 + 0.65 * both) * sigmoid(build.dome + 0.30 - y, 0.05)
     vessels = _vessels(scene, rng) * both * build.vessels
     image = image + vessels
-    image = _over(image, scene.mediastinum * torso, 0.63 + 0.04 * np.clip(y, 0, 1))
-    image = _over(image, scene.heart, 0.66 + 0.03 * y)
+    image = over(image, scene.mediastinum * torso, 0.63 + 0.04 * np.clip(y, 0, 1))
+    image = over(image, scene.heart, 0.66 + 0.03 * y)
     spine = np.exp(-0.5 * (x / 0.075) ** 2)
     discs = 0.5 + 0.5 * np.cos(2 * np.pi * (y * 5.5 + build.ribs))
     image = image + spine * (0.05 + 0.03 * discs) * torso
@@ -244,7 +244,7 @@ def draw_healthy(scene: Scene, rng: np.random.Generator) -> tuple[Array, Array]:
     return image.astype(np.float32), vessels.astype(np.float32)
 
 
-def _over(image: Array, mask: Array, density: Array) -> Array:
+def over(image: Array, mask: Array, density: Array | float) -> Array:
     """Raises the image to `density` under the mask; what is denser already stays."""
     return image + mask * np.clip(density - image, 0.0, None)
 
