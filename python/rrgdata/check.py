@@ -29,8 +29,7 @@ from rrgdata.images.memory import ImageMemory, Verdict
 from rrgdata.images.read import ImageFacts
 from rrgdata.properties import try_properties
 from rrgdata.settings import DataSettings
-from rrgdata.sources import every_source
-from rrgdata.sources.guess import guess_source
+from rrgdata.sources import every_source, guess_source
 from rrgdata.sources.source import Published
 
 BROKEN = 1

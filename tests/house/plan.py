@@ -46,7 +46,7 @@ DOORS = {
     "rrgpolicy.rollout": "policy_sampler",
     "rrgdata.images": "check dicom in_flight memory read",
     "rrgdata.phantom": "write",
-    "rrgdata.sources": "folder guess source",
+    "rrgdata.sources": "folder source",
     "rrgtrain.commands": "command started",
     "rrgtrain.integrations": (
         "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
