@@ -90,7 +90,7 @@ OPENED = {
     "rrgpolicy.ranks": "lost",
     "rrgpolicy.rollout": "cache repeated sampler transformers_engine vllm_prompts",
     "rrgdata.phantom": "case draw phrases text",
-    "rrgdata.sources": "index nih tables",
+    "rrgdata.sources": "nih tables",
     "rrgtrain.integrations": "from_trainers",
     "rrgtrain.rewards": "spending",
     "rrgtrain.run": "checked data published sharing",
@@ -107,7 +107,7 @@ OWN_JSON = {
     *("rrgclinical.common.json_reader", "rrgclinical.official.worker", "rrgpolicy.vllm_worker"),
     "rrgkern.policy_loss.spec",
     *("rrgclinical.cached", "rrgclinical.radgraph.cached"),
-    *("rrgdata.images.memory", "rrgdata.sources.index"),
+    *("rrgdata.images.memory", "rrgdata.file_memory"),
     *("rrgpolicy.model.tiny", "rrgtrain.run.generated", "rrgtrain.train.best"),
 }
 
