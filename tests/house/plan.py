@@ -44,7 +44,7 @@ DOORS = {
     ),
     "rrgpolicy.ranks": "gathered layout nodes ranks sharding unread",
     "rrgpolicy.rollout": "policy_sampler",
-    "rrgdata.images": "check dicom in_flight memory read",
+    "rrgdata.images": "check dicom in_flight read",
     "rrgdata.phantom": "write",
     "rrgdata.sources": "folder source",
     "rrgtrain.commands": "command started",
@@ -107,7 +107,7 @@ OWN_JSON = {
     *("rrgclinical.common.json_reader", "rrgclinical.official.worker", "rrgpolicy.vllm_worker"),
     "rrgkern.policy_loss.spec",
     *("rrgclinical.cached", "rrgclinical.radgraph.cached"),
-    *("rrgdata.images.memory", "rrgdata.file_memory"),
+    *("rrgdata.images.check", "rrgdata.file_memory"),
     *("rrgpolicy.model.tiny", "rrgtrain.run.generated", "rrgtrain.train.best"),
 }
 

@@ -42,14 +42,7 @@ FRAGMENT, FRAGMENTS = b"\xfe\xff\x00\xe0", 100_000
 """What a fragment of compressed pixels begins with, and how many there may be."""
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2")
 OPENJPEG = (uid.JPEG2000Lossless, uid.JPEG2000)
-LIBJPEG = (
-    uid.JPEGBaseline8Bit,
-    uid.JPEGExtended12Bit,
-    uid.JPEGLossless,
-    uid.JPEGLosslessSV1,
-    uid.JPEGLSLossless,
-    uid.JPEGLSNearLossless,
-)
+LIBJPEG = [*uid.JPEGTransferSyntaxes, *uid.JPEGLSTransferSyntaxes]
 NEEDED = (
     "Rows",
     "Columns",

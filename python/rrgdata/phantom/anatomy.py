@@ -134,13 +134,12 @@ def build_scene(
     size: int,
     build: Build,
     *,
-    heart_scale: float = 1.0,
-    mediastinum_scale: float = 1.0,
-    raised: dict[str, float] | None = None,
-    fluid: dict[str, float] | None = None,
+    heart_scale: float,
+    mediastinum_scale: float,
+    raised: dict[str, float],
+    fluid: dict[str, float],
 ) -> Scene:
     """Places lungs, heart and mediastinum; `raised` lifts a side's dome (volume loss)."""
-    raised, fluid = raised or {}, fluid or {}
     x, y = grid(size, build)
     ax = np.abs(x)
     base = build.dome + 0.28
@@ -161,20 +160,8 @@ def build_scene(
         lung[side] = half * sigmoid(floor - y, 0.012)
         domes[side] = dome
     heart, mediastinum = _silhouettes(x, y, build, heart_scale, mediastinum_scale)
-    return Scene(
-        size,
-        x,
-        y,
-        build,
-        lung,
-        cavity,
-        outer,
-        top,
-        heart,
-        mediastinum,
-        domes,
-        {side: fluid.get(side, 0.0) for side in SIDE},
-    )
+    risen = {side: fluid.get(side, 0.0) for side in SIDE}
+    return Scene(size, x, y, build, lung, cavity, outer, top, heart, mediastinum, domes, risen)
 
 
 def _silhouettes(

@@ -293,12 +293,8 @@ def damage(
         if draw < omit:
             log.append({"finding": finding.name, "how": "omitted"})
         elif draw < omit + (1 - omit) * config.garble:
-            log.append(
-                {
-                    "finding": finding.name,
-                    "how": _garble(finding, case, findings, negated, config, rng),
-                }
-            )
+            how = _garble(finding, case, findings, negated, config, rng)
+            log.append({"finding": finding.name, "how": how})
         else:
             findings.append(finding)
     observations = {name for f in findings for name in f.observations()}

@@ -57,15 +57,11 @@ def _effusion(image: Array, brush: Brush) -> Array:
     return image
 
 
-def lobe_centre(side: str, zone: str) -> tuple[float, float]:
-    """Centre of a lobe on the frontal view, in patient coordinates."""
-    x = {"upper": 0.36, "middle": 0.38, "lower": 0.46}[zone]
-    y = {"upper": -0.42, "middle": 0.14, "lower": 0.36}[zone]
-    return x * SIDE[side], y - (0.03 if side == "left" else 0.0)
-
-
 def _place(brush: Brush) -> tuple[float, float]:
-    cx, cy = lobe_centre(brush.finding.side, brush.finding.zone)
+    """Draws a point near the centre of the finding's lobe, in patient coordinates."""
+    side, zone = brush.finding.side, brush.finding.zone
+    cx = {"upper": 0.36, "middle": 0.38, "lower": 0.46}[zone] * SIDE[side]
+    cy = {"upper": -0.42, "middle": 0.14, "lower": 0.36}[zone] - (0.03 if side == "left" else 0.0)
     return cx + brush.rng.uniform(-0.06, 0.06), cy + brush.rng.uniform(-0.05, 0.05)
 
 
