@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 import itertools
+import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import Stopped, UserError
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.resolve import nearest, resolve
@@ -206,3 +207,47 @@ def _warn_left_out(catalogue: Catalogue, work: Path) -> None:
             f"first is {first.where} {first.why}",
             stacklevel=2,
         )
+
+
+def usable(
+    source: str, root: Path, settings: ReadSettings, *, images_named: bool, skip: bool
+) -> tuple[str, Catalogue]:
+    """Read the data, without images where none is named; return `images` with it.
+
+    images_named: `settings.images` is what was asked for. skip: broken studies are left out.
+    UserError where it cannot be used: for broken studies, or no training study with a report.
+    """
+    images = settings.images
+    if images_named:
+        catalogue = load_studies(source, root, settings)
+    else:
+        # the text first: what is wrong with it is no matter of images
+        catalogue = load_studies(source, root, replace(settings, images="none"))
+        with_images = _with_images(source, root, settings)
+        if with_images is None:
+            images = "none"
+        catalogue = with_images or catalogue
+    check = f"rrgtrain data check {shlex.quote(str(root))}"
+    if catalogue.broken and not skip:
+        first = catalogue.broken[0]
+        raise UserError(
+            f"{len(catalogue.broken)} studies of {root} are broken, first {first.where}, which "
+            f"{first.why}; `{check}` lists them, data.skip=true leaves them out"
+        )
+    if not any(study.report for study in catalogue.studies.get("train", [])):
+        raise UserError(f"{root} has no training study with a report; see `{check}`")
+    return images, catalogue
+
+
+def _with_images(source: str, root: Path, settings: ReadSettings) -> Catalogue | None:
+    """Read the data with images; None for a table without a column of them, or an empty one."""
+    try:
+        catalogue = load_studies(source, root, settings)
+    except Stopped:
+        raise
+    except UserError:
+        if source == "table":
+            return None
+        raise
+    bare = catalogue.broken and all(b.why.startswith("has no image;") for b in catalogue.broken)
+    return None if bare and not any(catalogue.studies.values()) else catalogue

@@ -44,9 +44,9 @@ DOORS = {
     ),
     "rrgpolicy.ranks": "gathered layout nodes ranks sharding unread",
     "rrgpolicy.rollout": "policy_sampler",
-    "rrgdata.images": "check dicom in_flight memory read",
+    "rrgdata.images": "check dicom in_flight read",
     "rrgdata.phantom": "write",
-    "rrgdata.sources": "folder guess source",
+    "rrgdata.sources": "folder source",
     "rrgtrain.commands": "command started",
     "rrgtrain.integrations": (
         "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
@@ -87,8 +87,8 @@ OPENED = {
     "rrgpolicy.model": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
     "rrgpolicy.ranks": "lost",
     "rrgpolicy.rollout": "cache repeated sampler transformers_engine vllm_prompts",
-    "rrgdata.phantom": "case damage draw lateral phrases text",
-    "rrgdata.sources": "index nih tables",
+    "rrgdata.phantom": "case draw phrases text",
+    "rrgdata.sources": "nih tables",
     "rrgtrain.integrations": "from_trainers",
     "rrgtrain.rewards": "spending",
     "rrgtrain.run": "checked data sharing",
@@ -105,7 +105,7 @@ OWN_JSON = {
     *("rrgclinical.common.json_reader", "rrgclinical.official.worker", "rrgpolicy.vllm_worker"),
     "rrgkern.policy_loss.spec",
     *("rrgclinical.cached", "rrgclinical.radgraph.cached"),
-    *("rrgdata.images.memory", "rrgdata.sources.index"),
+    *("rrgdata.images.check", "rrgdata.file_memory"),
     *("rrgpolicy.model.tiny", "rrgtrain.run.generated", "rrgtrain.train.best"),
 }
 

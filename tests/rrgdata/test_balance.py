@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rrgdata.balance import balanced
+from rrgdata.training_subset import balanced
 
 
 def skewed(studies: int = 600) -> np.ndarray:

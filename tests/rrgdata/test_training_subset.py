@@ -11,8 +11,7 @@ import pytest
 from rrgclinical import Labeller, build_labeller
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.study import Study
-from rrgdata.subset import Subset
-from rrgdata.training_subset import training_subset
+from rrgdata.training_subset import Subset, training_subset
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.common import recipe, studies

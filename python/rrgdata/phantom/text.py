@@ -11,17 +11,16 @@ from rrgdata.phantom import phrases
 from rrgdata.phantom.case import FINDINGS, Case, Finding
 from rrgdata.phantom.config import PhantomConfig
 
-_HEART = ("cardiomegaly", "mediastinum", "Cardiomegaly", "Enlarged Cardiomediastinum")
-_PLEURA = (
-    "effusion",
-    "pneumothorax",
-    "thickening",
-    "Pleural Effusion",
-    "Pneumothorax",
-    "Pleural Other",
-)
-_BONES = ("fracture", "Fracture")
-_DEVICES = ("device", "Support Devices")
+_GROUPS = {
+    "heart": ("cardiomegaly", "mediastinum", "Cardiomegaly", "Enlarged Cardiomediastinum"),
+    "pleura": (
+        *("effusion", "pneumothorax", "thickening"),
+        *("Pleural Effusion", "Pneumothorax", "Pleural Other"),
+    ),
+    "bones": ("fracture", "Fracture"),
+    "devices": ("device", "Support Devices"),
+}
+"""Findings and observations by the part of a report that tells of them; all others: the lungs."""
 _ORDERS = (
     (("heart", "lungs", "pleura", "bones", "devices"), 0.45),
     (("devices", "lungs", "pleura", "heart", "bones"), 0.3),
@@ -96,15 +95,7 @@ def _join(sentences: Sequence[str]) -> str:
 
 
 def _group(name: str) -> str:
-    for group, names in (
-        ("heart", _HEART),
-        ("pleura", _PLEURA),
-        ("bones", _BONES),
-        ("devices", _DEVICES),
-    ):
-        if name in names:
-            return group
-    return "lungs"
+    return next((group for group, names in _GROUPS.items() if name in names), "lungs")
 
 
 def _pick(choices: Sequence[str], config: PhantomConfig, rng: np.random.Generator) -> str:

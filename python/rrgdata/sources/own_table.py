@@ -382,9 +382,4 @@ def _has_table(root: Path) -> bool:
     return False
 
 
-SOURCE = Source(
-    name="table",
-    load=load_table,
-    holds=_has_table,
-    may_be_file=True,
-)
+SOURCE = Source(name="table", load=load_table, holds=_has_table, may_be_file=True)

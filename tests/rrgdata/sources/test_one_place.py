@@ -34,7 +34,7 @@ import rrgdata.sources
 rrgdata.sources.__path__.append(sys.argv[1])
 from rrgdata import ReadSettings, load_studies
 from rrgdata.check import check_data_set
-from rrgdata.sources.guess import guess_source
+from rrgdata.sources import guess_source
 from rrgreport.model_card import Exported, model_card
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
