@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rrgclinical.facts.cached import CachedFacts, build_facts
-from rrgclinical.facts.endpoint import EndpointFacts
+from rrgclinical.facts.endpoint import CachedFacts, EndpointFacts, build_facts
 from rrgclinical.facts.reading import (
     DENIED,
     ENTAILED,

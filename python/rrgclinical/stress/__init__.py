@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rrgclinical.stress.gaming import gaming_rows, is_normal
 from rrgclinical.stress.orders import (
     CRITICAL_ERRORS,
     FIRST_OF_MEANING,
@@ -16,7 +15,7 @@ from rrgclinical.stress.orders import (
 )
 from rrgclinical.stress.pairs import PairAgreement, Preferences, agreement, read_pairs
 from rrgclinical.stress.phrases import IDLE, NOTHING
-from rrgclinical.stress.planted import Planted, plant
+from rrgclinical.stress.planted import Planted, gaming_rows, is_normal, plant
 from rrgclinical.stress.tables import (
     agreement_table,
     gaming_table,

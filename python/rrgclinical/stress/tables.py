@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from rrgclinical.common.table import aligned
-from rrgclinical.stress.gaming import gaming_rows, is_normal
 from rrgclinical.stress.orders import FIRST_OF_MEANING, ORDERS, means, tally
 from rrgclinical.stress.pairs import Preferences, agreement
-from rrgclinical.stress.planted import Planted
+from rrgclinical.stress.planted import Planted, gaming_rows, is_normal
 
 Scorer = Callable[[Sequence[str], Sequence[str]], Mapping[str, np.ndarray]]
 """From reports and their references `[R]` to the values of each term, `[R]`."""
