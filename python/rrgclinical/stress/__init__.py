@@ -9,20 +9,18 @@ from rrgclinical.stress.orders import (
     ORDERS,
     Order,
     Tally,
+    agreement_table,
     dearer_than_error,
+    gaming_table,
     means,
+    means_table,
+    orders_table,
     tally,
+    values_of,
 )
 from rrgclinical.stress.pairs import PairAgreement, Preferences, agreement, read_pairs
 from rrgclinical.stress.phrases import IDLE, NOTHING
 from rrgclinical.stress.planted import Planted, gaming_rows, is_normal, plant
-from rrgclinical.stress.tables import (
-    agreement_table,
-    gaming_table,
-    means_table,
-    orders_table,
-    values_of,
-)
 
 __all__ = [
     "CRITICAL_ERRORS",
