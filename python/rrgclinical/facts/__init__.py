@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rrgclinical.facts.endpoint import CachedFacts, EndpointFacts, build_facts
+from rrgclinical.facts.endpoint import CachedFacts, EndpointFacts, RulesFacts, build_facts
 from rrgclinical.facts.reading import (
     DENIED,
     ENTAILED,
@@ -11,7 +11,6 @@ from rrgclinical.facts.reading import (
     FactReading,
     fact_scores,
 )
-from rrgclinical.facts.rules import RulesFacts
 
 __all__ = [
     "DENIED",

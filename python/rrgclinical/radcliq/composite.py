@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, RobertaConfig, RobertaModel
 
 from rrgclinical.cached import Cached
 from rrgclinical.chexbert import CheXbertLabeller
-from rrgclinical.common.arguments import check_reports
+from rrgclinical.common.arguments import check_pairs, check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.inference import length_sorted, padded_rows, place_network
 from rrgclinical.progress_bars import no_key_tables, no_progress_bars
@@ -90,9 +90,7 @@ class RadCliQ:
 
     def parts(self, reports: Sequence[str], references: Sequence[str]) -> RadCliQParts:
         """Measure each pair. TypeError names a report not a str; ValueError for other lengths."""
-        ours, theirs = check_reports(reports), check_reports(references)
-        if len(ours) != len(theirs):
-            raise ValueError(f"{len(ours)} reports with {len(theirs)} references")
+        ours, theirs = check_pairs(reports, references)
         if not ours:
             return RadCliQParts(np.zeros(0), np.zeros(0), np.zeros(0))
         other = np.stack(self.results(theirs, keep=True)).astype(np.float64)
@@ -206,9 +204,7 @@ class BertScore:
 
         Raises TypeError for a report not a str, ValueError for other lengths.
         """
-        ours, theirs = check_reports(reports), check_reports(references)
-        if len(ours) != len(theirs):
-            raise ValueError(f"{len(ours)} reports with {len(theirs)} references")
+        ours, theirs = check_pairs(reports, references)
         states = dict(zip(theirs, self.results(theirs), strict=True))
         fresh = [text for text in dict.fromkeys(ours) if text not in states]
         states.update(zip(fresh, self._reports(fresh), strict=True))

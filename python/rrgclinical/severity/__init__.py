@@ -16,10 +16,9 @@ from rrgclinical.severity.alarm import (
     axes,
     rate_of,
 )
-from rrgclinical.severity.judge import Severity, SeverityJudgement, judge
+from rrgclinical.severity.judge import Severity, SeverityJudgement, in_words, judge
 from rrgclinical.severity.reading import ReportReading, SidedFinding, read
-from rrgclinical.severity.table import Significance, load_table
-from rrgclinical.severity.words import caveat, in_words
+from rrgclinical.severity.table import Significance, caveat, load_table
 
 __all__ = [
     "AXES",

@@ -15,7 +15,7 @@ attributes leave of it,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -371,3 +371,28 @@ class Severity:
             same = empty and report.split() == reference.split()
             judgements.append(judge(got, want, self.table, same=same))
         return judgements
+
+
+def in_words(note: Mapping[str, Any]) -> str:
+    """Write a note of `SeverityJudgement.explain` as a line, costs included."""
+    parts = [f"severity {note['score']:.3f}"]
+    right = [one["finding"] for one in note["right"]]
+    parts += [f"right: {', '.join(right)}"] if right else []
+    differs = [
+        f"{one['finding']} ({'; '.join(one['differs'] or ['weight'])}, costs {one['cost']:g})"
+        for one in note["differs"]
+    ]
+    parts += [f"differs: {', '.join(differs)}"] if differs else []
+    for key in ("missed", "invented"):
+        listed = [
+            f"{one['finding']} (costs {one['cost']:g}{', denied' if one.get('denied') else ''})"
+            for one in note[key]
+        ]
+        parts += [f"{key}: {', '.join(listed)}"] if listed else []
+    if note["contradicted"]:
+        parts.append(f"affirmed and denied: {', '.join(note['contradicted'])}")
+    denials = note["denials"]
+    parts.append(f"denials {denials['said']:g} of {denials['of']:g}")
+    if note["style"] < 1:
+        parts.append(f"length and repetition leave {note['style']:g}")
+    return "; ".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rrgclinical.model_files import absent_files
+from rrgclinical.backends import absent_files
 from rrgtrain.errors import UserError
 from rrgtrain.schema import RewardSettings
 
