@@ -1,4 +1,4 @@
-"""Find the memory and disk room of this process; word how one ended; hush an orphaned worker."""
+"""Find the memory and disk room of this process, and word how one ended."""
 
 from __future__ import annotations
 

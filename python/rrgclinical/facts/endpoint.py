@@ -1,4 +1,4 @@
-"""Read facts and verdicts: by a language model, with one request each, or by the rules offline."""
+"""Read facts and verdicts, by a language model or by the rules offline."""
 
 from __future__ import annotations
 

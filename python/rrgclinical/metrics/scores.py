@@ -158,7 +158,7 @@ LEAST_DIFFERING = 6
 def swap_p_values(
     first: Scores, second: Scores, resamples: int, seed: int
 ) -> dict[str, float | None]:
-    """Compute a two-sided p of each metric that both have, by swapping their reports of a study.
+    """Compute a two-sided p of each metric by swapping reports of a study.
 
     Were the systems equal, either could have written either report of a study. So the difference
     is held against those of all ways to swap: exact, and free of what a bootstrap of few studies

@@ -1,4 +1,4 @@
-"""Count eight axes of reports, and tell when the reward of validations rises at the cost of one."""
+"""Count the axes of reports; tell when a reward rises at the cost of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List the orders that a reward should keep; tabulate how its terms keep them, and are gamed."""
+"""List the orders that a reward should keep; tabulate how its terms do."""
 
 from __future__ import annotations
 
