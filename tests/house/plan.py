@@ -34,8 +34,8 @@ DOORS = {
     "rrgclinical.scorecard": "judge",
     "rrgclinical.serving": "app batcher",
     "rrgclinical.common": (
-        "arguments errors fields files host inflate json_reader nothing odd_values plain_yaml "
-        "processes progress resolve rtf shown spreadsheets stop stopwatch streams table tags "
+        "arguments errors fields files host inflate json_reader nothing plain_yaml progress "
+        "resolve rtf shown spreadsheets stop stopwatch streams table tags "
         "unfinished"
     ),
     "rrgpolicy.model": (

@@ -17,7 +17,7 @@ import pytest
 from torch.distributed import HashStore
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.processes import how_it_ended
+from rrgclinical.common.host import how_it_ended
 from rrgdata.study import Study
 from rrgdata.training_subset import Subset
 from rrgpolicy.ranks import lost, nodes, ranks
