@@ -10,6 +10,7 @@ from rrgkern.dispatch import served_by
 from rrgkern.policy_loss.op import policy_loss_bwd, policy_loss_fwd
 from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.products import first_of, more
+from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import LENGTHS, Batch, batch, name_of, sampled_variants
 from tests.rrgkern.policy_loss.yardstick import check_fp32
@@ -124,3 +125,33 @@ def test_opcheck_of_the_backward() -> None:
     upstream, coef = torch.tensor(2.0, device=DEVICE), torch.randn(7, device=DEVICE)
     torch.library.opcheck(policy_loss_bwd, (upstream, coef, coef.flip(0)))
     torch.library.opcheck(policy_loss_bwd, (upstream, coef, coef[:0]))
+
+
+COUNT = """
+from dataclasses import replace
+from rrgkern import PolicyLoss
+from tests.rrgkern.aot.harness import distinct_kernels
+from tests.rrgkern.policy_loss.aot_cases import run, variant
+
+def tokens(n, s):
+    return lambda: run(variant("clip", "sequence"), tokens=n, sequences=s)
+
+def numbers(i):
+    spec = replace(
+        variant("clip", "sequence"), beta=0.01 * i, eps_high=0.1 + 0.01 * i, entropy_coef=0.001 * i,
+        sampler_max=1.0 + i, dual_clip=2.0 + i,
+    )
+    return lambda: run(spec)
+
+lengths = [1, 2, *(16 * n for n in range(1, 26)), *(16 * n + 5 for n in range(1, 26))]
+print(distinct_kernels([tokens(n, min(n, 2 + n // 9)) for n in lengths]))
+print(distinct_kernels([numbers(i) for i in range(1, 26)]))
+print(distinct_kernels([numbers(1), lambda: run(variant("clip", "token"))]))
+"""
+
+
+@pytest.mark.slow
+def test_lengths_and_numbers_share_one_compilation() -> None:
+    pytest.importorskip("triton")
+    # Three passes each, whatever the number of tokens. The finish does not depend on the variant.
+    assert in_compiling_process("-c", COUNT).split() == ["3", "3", "4"]

@@ -7,6 +7,7 @@ import torch
 
 from rrgkern import PolicyLoss
 from rrgkern.dispatch import served_by
+from rrgkern.logps.reference import token_logps_reference
 from rrgkern.ops import flatten, pack
 from rrgkern.policy_loss.from_logits import csrc_launch, triton_launch
 from rrgkern.policy_loss.from_logits.op import (
@@ -14,11 +15,12 @@ from rrgkern.policy_loss.from_logits.op import (
     policy_loss_from_logits_fwd_,
     policy_loss_from_logits_scale_,
 )
+from rrgkern.policy_loss.from_logits.reference import from_logits_reference
 from rrgkern.policy_loss.inputs import LogitsInputs
 from rrgkern.policy_loss.reference import METRICS
 from tests.products import first_of, more
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.policy_loss.cases import name_of
+from tests.rrgkern.policy_loss.cases import name_of, sampled_variants
 from tests.rrgkern.policy_loss.from_logits.cases import (
     EVERYTHING,
     Outcome,
@@ -244,3 +246,30 @@ def test_the_upstream_factor(dtype: torch.dtype) -> None:
             torch.testing.assert_close(
                 scaled.cpu(), expected, rtol=rounding, atol=0, equal_nan=True
             )  # 0 * inf
+
+
+# The reference: its gradient is that of the two rooms under autograd, in fp64.
+def loss_of(given: Problem, spec: PolicyLoss, logits: torch.Tensor) -> torch.Tensor:
+    """By autograd: the forward of both references."""
+    logps, entropy = token_logps_reference(logits, given.targets, given.temperature)
+    data = given.data.changed(logps=logps, entropy=entropy)
+    t = data.terms(spec)
+    return (t.scale * t.loss).sum()
+
+
+@pytest.mark.parametrize("spec", [spec for spec, _ in sampled_variants(stride=29)])
+def test_the_gradient_is_that_of_autograd(spec: PolicyLoss) -> None:
+    given = problem(1, dtype=torch.float64)
+    logits = given.logits.requires_grad_()
+    loss = loss_of(given, spec, logits)
+    (expected,) = torch.autograd.grad(loss, logits)
+    got = from_logits_reference(*arguments(given, spec))
+    torch.testing.assert_close(got[0], loss.detach(), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(got[1].detach(), expected, rtol=1e-9, atol=1e-14)
+    assert torch.equal(got[2], expected.ne(0).any(1))
+
+
+def test_gradcheck_where_nothing_is_detached() -> None:
+    given = problem(3, 5, dtype=torch.float64, sampler=False, on_policy=False, lengths=(2, 1, 2))
+    logits = given.logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: loss_of(given, EVERYTHING, z), (logits,))
