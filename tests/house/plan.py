@@ -35,8 +35,7 @@ DOORS = {
     "rrgclinical.serving": "app batcher",
     "rrgclinical.common": (
         "arguments errors fields files host inflate json_reader nothing plain_yaml progress "
-        "resolve rtf shown spreadsheets stop stopwatch streams table tags "
-        "unfinished"
+        "resolve rtf shown spreadsheets stop stopwatch streams table tags unfinished"
     ),
     "rrgpolicy.model": (
         "adapters attention backbone codec families forward kinds load lora own_forward policy "
