@@ -25,10 +25,9 @@ from rrgpolicy.model.families import family_of, module_of
 from rrgpolicy.model.families.images import ImageRule
 from rrgpolicy.model.kinds import architecture, refuse_other_kinds
 from rrgpolicy.model.own_forward import FEATURES
-from rrgpolicy.model.packed_windows import PACKED_WINDOWS
+from rrgpolicy.model.packed_windows import PACKED_WINDOWS, vision_attention
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.skeleton import load_skeleton
-from rrgpolicy.model.vision_attention import vision_attention
 from rrgpolicy.model.whole import (
     check_finite,
     check_images,
