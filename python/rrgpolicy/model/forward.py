@@ -67,13 +67,13 @@ def hidden_states(
         ValueError: see `pack_shared_prefix`; a cache with a vision tower that trains.
     """
     refuse_longer(network, prompts, suffixes)
-    if network.is_packed:
-        return _packed(network, prompts, suffixes, token_budget, vision_cache)
     if vision_cache is not None:
         network = replace(network, vision_cache=vision_cache)
+    budget = _row(network, prompts, suffixes) if token_budget is None else token_budget
+    if network.is_packed:
+        return _packed(network, prompts, suffixes, budget)
     refuse_stale(network, network.vision_cache)
     ids = [prompt.input_ids for prompt in prompts]
-    budget = _row(network, prompts, suffixes) if token_budget is None else token_budget
     batch = pack_shared_prefix(ids, suffixes, token_budget=budget)
     parts: list[list[Tensor]] = [[] for _ in prompts]
     unused: list[Tensor] = []
@@ -132,14 +132,13 @@ def _packed(
     network: Backbone,
     prompts: Sequence[EncodedPrompt],
     suffixes: Sequence[Sequence[Tensor]],
-    token_budget: int | None,
-    vision_cache: VisionCache | None,
+    budget: int | None,
 ) -> tuple[Tensor, SharedPrefixBatch]:
     """Call the decoder with embeddings, positions and attention of our own, see `hidden_states`."""
     packed = pack_shared_prefix(
         [prompt.input_ids for prompt in prompts],
         suffixes,
-        token_budget=_row(network, prompts, suffixes) if token_budget is None else token_budget,
+        token_budget=budget,
         pad_id=network.pad_id,
         # FlexAttention's kernels are compiled once for lengths of whole blocks.
         multiple_of=FLEX_BLOCK if network.shared_attention == "flex" else 1,
@@ -149,9 +148,8 @@ def _packed(
     batch = packed.to(network.device)
     if batch.targets.numel() == 0:
         return nothing(network), batch
-    embeddings = embed(
-        network, batch.input_ids, image_places, vision_embeddings(network, prompts, vision_cache)
-    )
+    images = vision_embeddings(network, prompts)
+    embeddings = embed(network, batch.input_ids, image_places, images)
     if in_company(network):
         embeddings.requires_grad_()
     output = network.language_model(

@@ -29,8 +29,8 @@ from rrgpolicy.model.packed_windows import PACKED_WINDOWS, vision_attention
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.skeleton import load_skeleton
 from rrgpolicy.model.whole import (
+    COPY,
     check_finite,
-    check_images,
     check_tokenizer,
     fetch,
     load_adapter,
@@ -217,7 +217,8 @@ def open_images(name: str, config: Any) -> ImageRule:
     kind = family_of(config).images
     processor = fetch(name, lambda: getattr(transformers, kind.reads).from_pretrained(name))
     images = kind(processor, config)
-    fetch(name, lambda: check_images(name, images))
+    if fault := fetch(name, lambda: next(images.faults(), None)):
+        raise UserError(f"{name}: {fault}; {COPY}")
     return images
 
 

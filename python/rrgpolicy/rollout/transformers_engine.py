@@ -61,7 +61,8 @@ def generate(policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
     if not request.prompts:
         return []
     if len(request.prompts) > 1 and not policy.family.joins:
-        alone = [request.one(b) for b in range(len(request.prompts))]
+        pairs = zip(request.prompts, request.seeds, strict=True)
+        alone = [replace(request, prompts=[prompt], seeds=[seeds]) for prompt, seeds in pairs]
         return [group for single in alone for group in generate(policy, single)]
     was_training = policy.model.training
     policy.model.eval()
