@@ -268,10 +268,7 @@ def _turn(text: Any) -> int | None:
 
 def _extended(backbone: Backbone, prompt: EncodedPrompt, more: Tensor) -> EncodedPrompt:
     """The prompt with more text behind it."""
-    inputs = dict(prompt.inputs)
-    for name, values in {"input_ids": prompt.inputs["input_ids"], **prompt.per_token}.items():
-        tail = more if name == "input_ids" else torch.zeros_like(more)
-        inputs[name] = torch.cat([values, tail.to(values)[None]], 1)
+    inputs = {**prompt.inputs, **prompt.with_tokens(more)}
     inputs.pop("attention_mask", None)
     return placed(backbone, inputs, key=f"{prompt.key}-longer")
 
