@@ -17,7 +17,7 @@ KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "h
 # Served from hidden states: the tiles of each device, which the linear losses sweep too.
 KERNEL_DOORS |= {
     "csrc_launch",
-    "cpu_from_hidden",
+    "from_hidden",
     "triton_from_hidden",
     "triton_tile",
     "from_logits",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rrgkern.logps import triton_tile
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
+from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import (
     BackwardRows,
     Head,
