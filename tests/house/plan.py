@@ -17,7 +17,7 @@ KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "h
 # Served from hidden states: the tiles of each device, which the linear losses sweep too.
 KERNEL_DOORS |= {
     "csrc_launch",
-    "cpu_from_hidden",
+    "from_hidden",
     "triton_from_hidden",
     "triton_tile",
     "from_logits",
@@ -39,7 +39,7 @@ DOORS = {
     ),
     "rrgpolicy.model": (
         "adapters attention backbone codec families forward kinds load lora own_forward policy "
-        "probe prompt shared_prefix template tiny trainable vision_cache whole"
+        "probe prompt shared_prefix template tiny vision_cache whole"
     ),
     "rrgpolicy.ranks": "gathered layout nodes ranks sharding unread",
     "rrgpolicy.rollout": "policy_sampler",
@@ -83,9 +83,9 @@ OPENED = {
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "flex gather",
     "rrgtrain.algorithms": "orapo",
-    "rrgpolicy.model": "cache chat_template families.qwen2_5_vl packed_windows vision_attention",
+    "rrgpolicy.model": "cache chat_template families.qwen2_5_vl packed_windows",
     "rrgpolicy.ranks": "lost",
-    "rrgpolicy.rollout": "cache repeated sampler transformers_engine vllm_prompts",
+    "rrgpolicy.rollout": "cache transformers_engine vllm_prompts",
     "rrgdata.phantom": "case draw phrases text",
     "rrgdata.sources": "nih tables",
     "rrgtrain.integrations": "from_trainers",
@@ -175,7 +175,7 @@ VAGUE_LOCALS = {
     "python/rrgclinical/common": "host 1",
     "python/rrgpolicy": "vllm_worker 3",
     "python/rrgpolicy/model": (
-        "load 3 lora 2 prompt 2 skeleton 1 template 1 vision_attention 1 vision_cache 1 whole 5"
+        "load 3 lora 2 packed_windows 1 prompt 2 skeleton 1 template 1 vision_cache 1 whole 5"
     ),
     "python/rrgpolicy/ranks": "gathered 2 nodes 2 ranks 1 sharding 2",
     "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",

@@ -17,8 +17,8 @@ import tvm_ffi
 from tvm_ffi import libinfo
 
 from rrgkern import csrc
-from rrgkern.advantages import csrc_launch as advantages
-from rrgkern.preference_loss import csrc_launch as preference
+from rrgkern.advantages import op as advantages
+from rrgkern.preference_loss import op as preference
 from tests.rrgkern.advantages import test_cpu as group_tests
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.preference_loss import test_cpu as pair_tests

@@ -7,7 +7,7 @@ import torch
 
 from rrgkern import linear_token_logps
 from rrgkern.logps import triton_tile
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
+from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import (
     BackwardRows,
     Head,

@@ -9,7 +9,8 @@ from rrgkern import PolicyLoss
 from rrgkern.dispatch import served_by
 from rrgkern.logps.reference import token_logps_reference
 from rrgkern.ops import flatten, pack
-from rrgkern.policy_loss.from_logits import csrc_launch, triton_launch
+from rrgkern.policy_loss.from_logits import op as by_csrc
+from rrgkern.policy_loss.from_logits import triton_launch
 from rrgkern.policy_loss.from_logits.op import (
     policy_loss_from_logits_fwd,
     policy_loss_from_logits_fwd_,
@@ -54,7 +55,7 @@ def on_cpu(given: Problem, spec: PolicyLoss) -> LogitsInputs:
 
 def compiled_cpu(given: Problem, spec: PolicyLoss) -> Outcome:
     """The CPU kernel, which the interpreter's registration hides from the op in these tests."""
-    served = csrc_launch.policy_loss_from_logits_fwd(*flatten(on_cpu(given, spec)), True)
+    served = by_csrc.anew_by_csrc(*flatten(on_cpu(given, spec)), True)
     return Outcome(*(part.to(given.logits.device) for part in served))
 
 
@@ -125,8 +126,8 @@ def test_in_place_gives_the_same_bits(spec: PolicyLoss) -> None:
         assert torch.equal(got, want)
     call = on_cpu(given, spec)
     over = call._replace(logits=call.logits.clone())
-    new = csrc_launch.policy_loss_from_logits_fwd(*flatten(call), True)
-    loss, active, metrics = csrc_launch.policy_loss_from_logits_fwd_(*flatten(over))
+    new = by_csrc.anew_by_csrc(*flatten(call), True)
+    loss, active, metrics = by_csrc.inplace_by_csrc(*flatten(over))
     for got, want in zip((loss, over.logits, active, metrics), new, strict=True):
         assert torch.equal(got, want)
 
@@ -236,7 +237,7 @@ def test_the_upstream_factor(dtype: torch.dtype) -> None:
     for factor in (1.0, -3.0, 0.1, torch.inf):
         for scale, device in (
             (policy_loss_from_logits_scale_, DEVICE),
-            (csrc_launch.policy_loss_from_logits_scale_, "cpu"),
+            (by_csrc.scale_by_csrc, "cpu"),
         ):
             scaled = gradient.to(device, copy=True)
             scale(scaled, active.to(device), torch.tensor(factor, dtype=wide, device=device))
