@@ -274,10 +274,7 @@ CAUSE_UNCERTAIN = (
     ", suspicious for {cause}.",
     ", which could represent {cause}.",
 )
-CAUSE_CERTAIN = (
-    ", consistent with {cause}.",
-    ", compatible with {cause}.",
-)
+CAUSE_CERTAIN = (", consistent with {cause}.", ", compatible with {cause}.")
 CHANGE: dict[str, tuple[str, ...]] = {
     "new": (
         "new {noun}.",

@@ -288,11 +288,9 @@ def _add_test_set(root: Path, settings: ReadSettings, catalogue: Catalogue) -> N
     folders, suffix = ({}, "") if settings.images == "none" else _folders(root, ("test",))
     for name, classes in labels.items():
         patient, study = name.split("/")
-        images: list[ImageRef] = []
-        if settings.images != "none":
-            folder = folders.get(f"test/{patient}")
-            files = [] if folder is None else files_of(folder / study, f"*{suffix}")
-            images = [ImageRef(f, "lateral" if "lateral" in f.stem else "frontal") for f in files]
+        folder = folders.get(f"test/{patient}")
+        files = [] if folder is None else files_of(folder / study, f"*{suffix}")
+        images = [ImageRef(f, "lateral" if "lateral" in f.stem else "frontal") for f in files]
         add_study(
             Study(
                 f"{patient}_{study}",
