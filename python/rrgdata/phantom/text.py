@@ -184,7 +184,7 @@ def _negatives(
             text = _pick(phrases.RESOLVED, config, rng)
             out.append((_group(name), text.format(thing=side + phrases.THING[gone.name])))
             left.discard(name)
-    for together, probability, choices in phrases.NEGATIVE_TOGETHER:
+    for together, (probability, *choices) in phrases.NEGATIVE_TOGETHER.items():
         often = probability + config.templated * (1 - probability)
         if left >= set(together) and rng.random() < often:
             out.append((_group(together[-1]), _normal(choices, config, rng)))

@@ -29,6 +29,7 @@ from __future__ import annotations
 import difflib
 import re
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -154,22 +155,19 @@ def _label_columns(
     return OBSERVATIONS
 
 
+@dataclass
 class _Reader:
     """Makes studies of rows."""
 
-    def __init__(
-        self,
-        path: Path,
-        columns: dict[str, str],
-        labels: tuple[str, ...],
-        settings: ReadSettings,
-        catalogue: Catalogue,
-    ) -> None:
-        self.path, self.columns, self.labels, self.settings = path, columns, labels, settings
-        self.catalogue, self.where = catalogue, ""
-        self.splits_of: dict[str, set[str]] = {}
-        self.wrong: list[str] = []
-        self.lists = 0
+    path: Path
+    columns: dict[str, str]
+    labels: tuple[str, ...]
+    settings: ReadSettings
+    catalogue: Catalogue
+    where: str = ""
+    splits_of: dict[str, set[str]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    lists: int = 0
 
     def check_columns(self, header: list[str]) -> None:
         """Raise UserError for a column that the table lacks and the settings need."""
