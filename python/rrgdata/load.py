@@ -75,9 +75,13 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
     with _uncollected():
         load(place, settings, catalogue)
         catalogue.notes += repeated_images(catalogue.studies)
-    if settings.images == "frontal":
-        _refuse_unknown_views(catalogue)
-    studies = itertools.chain.from_iterable(catalogue.studies.values())
+    studies = [*itertools.chain.from_iterable(catalogue.studies.values())]
+    unknown = next((s.id for s in studies if not all(i.view for i in s.images)), None)
+    if settings.images == "frontal" and unknown is not None:
+        raise UserError(
+            f"study {unknown}: the data does not say which view its image shows, so frontal images "
+            "cannot be chosen; use data.images=all"
+        )
     if settings.prior == "last" and not any(i.prior for study in studies for i in study.images):
         catalogue.notes.append(f"data.prior=last adds nothing: no study under {place} has a prior")
     return catalogue
@@ -103,16 +107,6 @@ def _loader(source: str) -> Loader:
     unknown = f"source {source!r} is unknown; {nearest(source, layouts)}wanted one of {names}"
     mend = "define it as a function of root, settings and catalogue"
     return resolve(source, f"data.source={source}", unknown, mend)
-
-
-def _refuse_unknown_views(catalogue: Catalogue) -> None:
-    for studies in catalogue.studies.values():
-        for study in studies:
-            if any(not image.view for image in study.images):
-                raise UserError(
-                    f"study {study.id}: the data does not say which view its image shows, so "
-                    "frontal images cannot be chosen; use data.images=all"
-                )
 
 
 def open_studies(

@@ -65,11 +65,8 @@ class ImageMemory:
 
     def keep(self, verdicts: Mapping[Path, tuple[Stamp, Verdict]]) -> None:
         """Remember verdicts on files, with the stamps they had before they were read."""
-        self._files.keep((p, s, _text(verdict)) for p, (s, verdict) in verdicts.items())
-
-
-def _text(verdict: Verdict) -> str:
-    return json.dumps(verdict if isinstance(verdict, str) else astuple(verdict))
+        rows = ((p, s, v if isinstance(v, str) else astuple(v)) for p, (s, v) in verdicts.items())
+        self._files.keep((path, stamp, json.dumps(value)) for path, stamp, value in rows)
 
 
 def _verdict_of(text: str) -> Verdict:

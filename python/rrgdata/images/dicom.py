@@ -44,12 +44,8 @@ PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2")
 OPENJPEG = (uid.JPEG2000Lossless, uid.JPEG2000)
 LIBJPEG = [*uid.JPEGTransferSyntaxes, *uid.JPEGLSTransferSyntaxes]
 NEEDED = (
-    "Rows",
-    "Columns",
-    "SamplesPerPixel",
-    "BitsAllocated",
-    "BitsStored",
-    "PixelRepresentation",
+    *("Rows", "Columns", "SamplesPerPixel"),
+    *("BitsAllocated", "BitsStored", "PixelRepresentation"),
 )
 
 Size = tuple[int, int, int]

@@ -18,7 +18,6 @@ import numpy as np
 from pydicom.dataset import Dataset
 
 from rrgclinical.common.errors import UserError
-from rrgdata.images.grey import row_blocks, to_8_bits
 
 SHOWS_NOTHING = (
     "have a window or value table that shows nothing of the pixels; the next one is used, at last "
@@ -32,6 +31,8 @@ Grey = Callable[[np.ndarray], np.ndarray]
 """Values of any shape to uint8 of the same."""
 Span = tuple[float, float]
 """The least and the greatest value that can come in."""
+AT_ONCE = 1 << 20
+"""Values that are float64 at once."""
 
 
 def grey_of(stored: np.ndarray, dataset: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -276,3 +277,24 @@ def _first_value(word: int, count: int, span: Span) -> int:
         return min(high, first + count - 1) - max(low, first)
 
     return word if low >= 0 or met(word) > met(signed) else signed
+
+
+def to_8_bits(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Map values to uint8 of the same shape.
+
+    `low` and less become 0, `high` and more 255, linear and rounded between. An
+    empty range gives zeros.
+    """
+    if high <= low:
+        return np.zeros(values.shape, dtype=np.uint8)
+    shown = np.empty(values.shape, dtype=np.uint8)
+    for rows in row_blocks(values):
+        scaled = (values[rows].astype(np.float64) - low) * (255.0 / (high - low))
+        shown[rows] = (np.clip(scaled, 0.0, 255.0) + 0.5).astype(np.uint8)
+    return shown
+
+
+def row_blocks(values: np.ndarray) -> Iterator[slice]:
+    """Yield slices of the first dimension that hold about AT_ONCE values each."""
+    step = max(1, AT_ONCE * len(values) // max(1, values.size))
+    yield from (slice(begin, begin + step) for begin in range(0, len(values), step))

@@ -240,10 +240,7 @@ def _look_back(
 
 
 def _draw_negated(
-    findings: list[Finding],
-    resolved: list[Finding],
-    thorough: float,
-    rng: np.random.Generator,
+    findings: list[Finding], resolved: list[Finding], thorough: float, rng: np.random.Generator
 ) -> tuple[str, ...]:
     present = {name for f in findings for name in f.observations()}
     names = {f.name for f in findings}

@@ -122,19 +122,15 @@ def _normal(choices: Sequence[str], config: PhantomConfig, rng: np.random.Genera
 
 def _positive(finding: Finding, config: PhantomConfig, rng: np.random.Generator) -> str:
     fields = _fields(finding)
-    if finding.name == "device":
-        changes: Sequence[str] = phrases.DEVICE[finding.kind]
-    else:
-        changes = phrases.POSITIVE[finding.name]
-    noun = phrases.NOUN[finding.name].format(**fields)
+    fields["noun"] = phrases.NOUN[finding.name].format(**fields)
+    is_device = finding.name == "device"
+    plain = phrases.DEVICE[finding.kind] if is_device else phrases.POSITIVE[finding.name]
+    choices = plain
     if finding.uncertain:
-        choices: Sequence[str] = phrases.UNCERTAIN
+        choices = phrases.UNCERTAIN
     elif finding.change and (finding.change != "unchanged" or rng.random() < 0.7):
         choices = phrases.CHANGE[finding.change]
-    else:
-        choices = changes
-    fields["noun"] = noun
-    if choices is not changes and finding.name in phrases.MASS_NOUNS:
+    if choices is not plain and finding.name in phrases.MASS_NOUNS:
         fields["a"] = ""
     text = _pick(choices, config, rng).format(**fields)
     if finding.cause:
@@ -188,7 +184,7 @@ def _negatives(
             text = _pick(phrases.RESOLVED, config, rng)
             out.append((_group(name), text.format(thing=side + phrases.THING[gone.name])))
             left.discard(name)
-    for together, probability, choices in phrases.NEGATIVE_TOGETHER:
+    for together, (probability, *choices) in phrases.NEGATIVE_TOGETHER.items():
         often = probability + config.templated * (1 - probability)
         if left >= set(together) and rng.random() < often:
             out.append((_group(together[-1]), _normal(choices, config, rng)))

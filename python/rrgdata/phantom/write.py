@@ -28,9 +28,7 @@ VERSION = 6
 
 
 def write_phantom(
-    config: PhantomConfig,
-    directory: str | Path,
-    progress: Callable[[int], object] | None = None,
+    config: PhantomConfig, directory: str | Path, progress: Callable[[int], object] | None = None
 ) -> Path:
     """Writes images and `annotation.json` under `directory`; returns the annotation's path.
 
