@@ -33,7 +33,7 @@ from rrgkern import (
     policy_loss,
     policy_loss_from_logits,
 )
-from rrgkern.policy_loss.from_logits.csrc_launch import sweep_rows
+from rrgkern.policy_loss.from_logits.op import sweep_rows
 from rrgkern.policy_loss.inputs import LogitsInputs, PolicyInputs
 from rrgkern.policy_loss.spec import PolicyLoss as Spec
 

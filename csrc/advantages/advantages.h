@@ -15,7 +15,6 @@ namespace rrgkern {
 enum class Deviation { kNone, kPopulation, kSample };
 
 inline double wide_value(double value) { return value; }
-inline double wide_value(float value) { return value; }
 inline double wide_value(BFloat16 value) {
   const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
   float wide;

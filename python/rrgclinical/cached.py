@@ -14,7 +14,7 @@ import numpy as np
 
 from rrgclinical.backends import Extractor, Labeller
 from rrgclinical.common.arguments import check_reports
-from rrgclinical.entities import Entities, join_entities, split_entities
+from rrgclinical.entities import PER_ENTITY, Entities, join_entities, split_entities
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.store import Store
 
@@ -170,17 +170,8 @@ def pack_entities(entities: Entities) -> bytes:
     np.savez(
         file,
         sentences=np.array(entities.sentences[0], dtype=np.int32).reshape(-1, 2),
-        sentence=entities.sentence,
-        presence=entities.presence,
-        kind=entities.kind,
-        key=entities.key,
-        span=entities.span,
         names=np.frombuffer(names, dtype=np.uint8),
-        embedding=entities.embedding,
-        doubt=entities.doubt,
-        change=entities.change,
-        size=entities.size,
-        tip=entities.tip,
+        **{name: getattr(entities, name) for name in PER_ENTITY},
     )
     return file.getvalue()
 

@@ -13,24 +13,11 @@ would have added.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from rrgclinical.chat import (
-    Chat,
-    ChatSettings,
-    Question,
-    Unreadable,
-    Usage,
-    filled,
-    json_question,
-    read_template,
-)
-from rrgclinical.common.arguments import check_options, check_pairs
-from rrgclinical.common.errors import UserError
+from rrgclinical.chat import Message, PairJudge, Question, json_question
 
 WEIGHTS = {
     "urgent": 1.0,
@@ -81,7 +68,7 @@ class CrimsonJudgement(NamedTuple):
     unreadable: str = ""
 
 
-class Crimson:
+class Crimson(PairJudge[CrimsonJudgement]):
     """Judges pairs with the model behind an endpoint.
 
     The published score is that of rajpurkarlab/medgemma-4b-it-crimson with its own prompt, which
@@ -89,41 +76,16 @@ class Crimson:
     published value. No patient context is given.
     """
 
-    def __init__(self, chat: Chat, prompt: str | Path | None = None) -> None:
-        """prompt: file with a template that holds {reference} and {candidate}; ours if None."""
-        self.chat = chat
-        self._template = _PROMPT if prompt is None else read_template("crimson", prompt)
+    name, model, prompt = "crimson", "medgemma-4b-it-crimson", _PROMPT
 
-    @property
-    def usage(self) -> Usage:
-        """Requests, tokens and cost so far."""
-        return self.chat.usage
+    def question(self, messages: list[Message]) -> Question[CrimsonJudgement]:
+        """Weigh the findings in the answer."""
+        return json_question(messages, read_judgement)
 
-    def judge(self, reports: Sequence[str], references: Sequence[str]) -> list[CrimsonJudgement]:
-        """One judgement per pair; raises as `Chat.ask`. TypeError names a report not a str."""
-        pairs = list(zip(*check_pairs(reports, references), strict=True))
-        distinct = list(dict.fromkeys(pairs))
-        questions = [self._question(*pair) for pair in distinct]
-        judged = [
-            _unread(str(one)) if isinstance(one, Unreadable) else one
-            for one in self.chat.ask(questions)
-        ]
-        answers = dict(zip(distinct, judged, strict=True))
-        return [answers[pair] for pair in pairs]
-
-    def score(self, reports: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """float64 `[R]` in (-1, 1]."""
-        judged = self.judge(reports, references)
-        return np.array([judgement.score for judgement in judged], dtype=np.float64)
-
-    def _question(self, report: str, reference: str) -> Question[CrimsonJudgement]:
-        content = filled(self._template, report, reference)
-        return json_question([{"role": "user", "content": content}], read_judgement)
-
-
-def _unread(why: str) -> CrimsonJudgement:
-    nan = math.nan
-    return CrimsonJudgement(nan, nan, nan, nan, nan, why)
+    def unread(self, why: str) -> CrimsonJudgement:
+        """Make a judgement of NaN."""
+        nan = math.nan
+        return CrimsonJudgement(nan, nan, nan, nan, nan, why)
 
 
 def read_judgement(answer: Any) -> CrimsonJudgement:
@@ -191,18 +153,5 @@ def _of(weights: Mapping[str, float], name: str) -> float:
 
 
 def build_crimson(options: Mapping[str, Any], *, cache: str | Path | None = None) -> Crimson:
-    """Build CRIMSON by the options of `ChatSettings`, and `prompt`.
-
-    UserError where no endpoint is named or it does not answer.
-    """
-    if not options.get("endpoint"):
-        raise UserError(
-            "the term crimson needs a language model: set reward.options.crimson.endpoint and "
-            ".model (medgemma-4b-it-crimson behind any OpenAI-compatible server)"
-        )
-    settings = {"cache": cache, **options}
-    prompt = settings.pop("prompt", None)
-    check_options("crimson", ChatSettings, settings)
-    judge = Crimson(Chat(ChatSettings(**settings)), prompt)
-    judge.chat.check()
-    return judge
+    """Build CRIMSON; options and errors as of `PairJudge.build`."""
+    return Crimson.build(options, cache)

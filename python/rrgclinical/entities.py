@@ -27,7 +27,8 @@ PRESENCE_OF_KIND = np.array([1, 0, 1, 0, -1, 1, 1, 0, -1], dtype=np.int8)
 _UNIT_TOLERANCE = 1e-3
 _SAID = {"doubt": np.int8, "change": np.int8, "size": np.float32, "tip": np.int8}
 """Columns that an extractor may leave out: 0 is unsaid."""
-_PER_ENTITY = ("sentence", "presence", "kind", "key", "span", "embedding", *_SAID)
+PER_ENTITY = ("sentence", "presence", "kind", "key", "span", "embedding", *_SAID)
+"""Columns of `Entities` with a row for each entity."""
 
 
 class EntityRow(NamedTuple):
@@ -144,6 +145,7 @@ class Entities:
             "key": ((count,), np.int64),
             "span": ((count, 2), np.int32),
             **{name: ((count,), dtype) for name, dtype in _SAID.items()},
+            "embedding": ((count, *getattr(self.embedding, "shape", ())[-1:]), np.float32),
         }
         for name, (shape, dtype) in shapes.items():
             array = getattr(self, name)
@@ -152,12 +154,6 @@ class Entities:
                 raise TypeError(f"{name} is {kind}; wanted a numpy {np.dtype(dtype)} array")
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}; wanted {shape}")
-        embedding = self.embedding
-        if not isinstance(embedding, np.ndarray) or embedding.dtype != np.float32:
-            kind = getattr(embedding, "dtype", type(embedding).__name__)
-            raise TypeError(f"embedding is {kind}; wanted a numpy float32 array")
-        if embedding.ndim != 2 or embedding.shape[0] != count:
-            raise ValueError(f"embedding has shape {embedding.shape}; wanted ({count}, d)")
         offsets = self.offsets
         if offsets[0] != 0 or offsets[-1] != count or (np.diff(offsets) < 0).any():
             raise ValueError(f"offsets run {offsets[:3]}..{offsets[-1]}; wanted 0 up to {count}")
@@ -221,7 +217,7 @@ def split_entities(entities: Entities) -> list[Entities]:
                 offsets=np.array([0, rows.stop - rows.start], dtype=np.int64),
                 text=entities.text[rows],
                 # copies: a view would keep the arrays of the whole batch alive
-                **{name: getattr(entities, name)[rows].copy() for name in _PER_ENTITY},
+                **{name: getattr(entities, name)[rows].copy() for name in PER_ENTITY},
             )
         )
     return parts
@@ -238,5 +234,5 @@ def join_entities(parts: Sequence[Entities]) -> Entities:
         sentences=[spans for part in parts for spans in part.sentences],
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         text=[name for part in parts for name in part.text],
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _PER_ENTITY},
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_ENTITY},
     )

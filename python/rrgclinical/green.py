@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
-from rrgclinical.chat import Chat, ChatSettings, Question, Unreadable, Usage, filled, read_template
-from rrgclinical.common.arguments import check_options, check_pairs
-from rrgclinical.common.errors import UserError
+from rrgclinical.chat import Message, PairJudge, Question
 
 # The prompt's letters, and the numbers that some models write in their place.
 CATEGORIES, _NUMBERED = "abcdef", "123456"
@@ -83,42 +79,24 @@ class Judgement(NamedTuple):
         return self.matched / (self.matched + sum(self.errors)) if self.matched else 0.0
 
 
-class Green:
+class Green(PairJudge[Judgement]):
     """Judges pairs with the model behind an endpoint.
 
     The published score is that of GREEN-RadLlama2-7b with its own prompt, which `prompt` takes;
     with another model or the prompt here it is the same formula, and not GREEN's published value.
     """
 
-    def __init__(self, chat: Chat, prompt: str | Path | None = None) -> None:
-        """prompt: file with a template that holds {reference} and {candidate}; ours if None."""
-        self.chat = chat
-        self._template = _PROMPT if prompt is None else read_template("green", prompt)
+    name, model, prompt = "green", "GREEN-RadLlama2-7b", _PROMPT
+    # GREEN-RadLlama2-7b has 4,096 tokens for question and answer; a server refuses to promise more.
+    defaults: ClassVar[Mapping[str, Any]] = {"json_mode": False, "max_tokens": 1024}
 
-    @property
-    def usage(self) -> Usage:
-        """Requests, tokens and cost so far."""
-        return self.chat.usage
+    def question(self, messages: list[Message]) -> Question[Judgement]:
+        """Read the counts in the answer."""
+        return Question(messages, parse_judgement)
 
-    def judge(self, reports: Sequence[str], references: Sequence[str]) -> list[Judgement]:
-        """One judgement per pair; raises as `Chat.ask`. TypeError names a report not a str."""
-        pairs = list(zip(*check_pairs(reports, references), strict=True))
-        distinct = list(dict.fromkeys(pairs))
-        questions = [Question(self._messages(*pair), parse_judgement) for pair in distinct]
-        judged = [
-            Judgement(0, (), str(one)) if isinstance(one, Unreadable) else one
-            for one in self.chat.ask(questions)
-        ]
-        answers = dict(zip(distinct, judged, strict=True))
-        return [answers[pair] for pair in pairs]
-
-    def score(self, reports: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """float64 `[R]` in [0, 1]."""
-        judged = self.judge(reports, references)
-        return np.array([judgement.score for judgement in judged], dtype=np.float64)
-
-    def _messages(self, report: str, reference: str) -> list[dict[str, str]]:
-        return [{"role": "user", "content": filled(self._template, report, reference)}]
+    def unread(self, why: str) -> Judgement:
+        """Make a judgement without any category."""
+        return Judgement(0, (), why)
 
 
 def parse_judgement(text: str) -> Judgement:
@@ -149,22 +127,8 @@ def parse_judgement(text: str) -> Judgement:
 
 
 def build_green(options: Mapping[str, Any], *, cache: str | Path | None = None) -> Green:
-    """Build GREEN by the options of `ChatSettings`, and `prompt`.
-
-    UserError where no endpoint is named or it does not answer.
-    """
-    if not options.get("endpoint"):
-        raise UserError(
-            "the term green needs a language model: set reward.options.green.endpoint and .model "
-            "(GREEN-RadLlama2-7b behind any OpenAI-compatible server)"
-        )
-    # GREEN-RadLlama2-7b has 4,096 tokens for question and answer; a server refuses to promise more.
-    settings = {"cache": cache, "json_mode": False, "max_tokens": 1024, **options}
-    prompt = settings.pop("prompt", None)
-    check_options("green", ChatSettings, settings)
-    judge = Green(Chat(ChatSettings(**settings)), prompt)
-    judge.chat.check()
-    return judge
+    """Build GREEN; options and errors as of `PairJudge.build`."""
+    return Green.build(options, cache)
 
 
 def _errors(section: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os.path
+import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -12,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.nothing import BLANKS, NothingRead, is_nothing
+from rrgclinical.common.nothing import BLANKS, LONGEST_SHOWN, NothingRead, is_nothing
+from rrgclinical.common.rtf import is_rtf
 from rrgclinical.common.shown import hidden, shortened
 from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits
-from rrgclinical.rules import join_lines
+from rrgclinical.rules import glued, join_lines
 from rrgdata.study import Study
-from rrgdata.wording import Wording
 
 SHOWN = 3
 """Broken studies that an error tells in full."""
@@ -25,6 +26,10 @@ LONGEST_WHERE, LONGEST_WHY = 500, 2_000
 """Characters that are kept of a broken study's place and fault: a cell may have millions."""
 LOOKED_FOR = 20_000
 """Images that are looked for before anything is read; on a network disk more would take minutes."""
+_ENGLISH = re.compile(r"\b(?:the|no|is|of|and|with)\b", re.IGNORECASE)
+FEWEST = 10
+"""Reports from which on their language is told."""
+_WORD = re.compile(r"[^\W\d_]{2}")
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,44 @@ class Broken:
     def line(self) -> str:
         """Write it as a line of JSON."""
         return hidden(json.dumps({"where": self.where, "why": self.why})) + "\n"
+
+
+class Wording:
+    """Counts reports in another language than English, in RTF, and with glued statements."""
+
+    def __init__(self) -> None:
+        self.reports = self.foreign = self.rtf = 0
+        self.glued: list[str] = []
+        """The words at the first place of each report that glues statements."""
+
+    def add(self, text: str) -> None:
+        """Count a report as it was written; one without a word is none."""
+        if _WORD.search(text) is None:
+            return
+        self.reports += 1
+        self.rtf += is_rtf(text)
+        self.foreign += _ENGLISH.search(text) is None
+        if places := glued(text):
+            before, after = text[: places[0]].split()[-1], text[places[0] :].split()[0]
+            self.glued.append(shortened(before + after, LONGEST_SHOWN))
+
+    def lines(self) -> list[str]:
+        """Write a line for each trait that somebody should know of."""
+        lines = []
+        if self.reports >= FEWEST and 2 * self.foreign > self.reports:
+            lines.append(
+                f"{self.foreign} of {self.reports} reports have none of the words the, no, is, of, "
+                "and, with: are they English? rules, CheXbert and RadGraph read no other language; "
+                "translate them, or leave out the rewards and metrics that read them"
+            )
+        if self.rtf:
+            lines.append(f"{self.rtf} reports are documents in RTF, of which the text is read")
+        if self.glued:
+            lines.append(
+                f"{len(self.glued)} reports glue statements, as {self.glued[0]!r}, and are read "
+                "with a line end there; what made the text dropped line ends or list items"
+            )
+        return lines
 
 
 class Catalogue:

@@ -24,13 +24,11 @@ from rrgclinical.common.table import aligned
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata import Broken, Catalogue, ReadSettings, Study, load_studies
 from rrgdata.arrange import Splits, leave_out_long, repeated_images
-from rrgdata.images.check import header_notes, image_paths, look_at
-from rrgdata.images.memory import ImageMemory, Verdict
+from rrgdata.images.check import ImageMemory, Verdict, header_notes, image_paths, look_at
 from rrgdata.images.read import ImageFacts
 from rrgdata.properties import try_properties
 from rrgdata.settings import DataSettings
-from rrgdata.sources import every_source
-from rrgdata.sources.guess import guess_source
+from rrgdata.sources import every_source, guess_source
 from rrgdata.sources.source import Published
 
 BROKEN = 1

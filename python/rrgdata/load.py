@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 import itertools
+import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import Stopped, UserError
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.resolve import nearest, resolve
@@ -74,9 +75,13 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
     with _uncollected():
         load(place, settings, catalogue)
         catalogue.notes += repeated_images(catalogue.studies)
-    if settings.images == "frontal":
-        _refuse_unknown_views(catalogue)
-    studies = itertools.chain.from_iterable(catalogue.studies.values())
+    studies = [*itertools.chain.from_iterable(catalogue.studies.values())]
+    unknown = next((s.id for s in studies if not all(i.view for i in s.images)), None)
+    if settings.images == "frontal" and unknown is not None:
+        raise UserError(
+            f"study {unknown}: the data does not say which view its image shows, so frontal images "
+            "cannot be chosen; use data.images=all"
+        )
     if settings.prior == "last" and not any(i.prior for study in studies for i in study.images):
         catalogue.notes.append(f"data.prior=last adds nothing: no study under {place} has a prior")
     return catalogue
@@ -102,16 +107,6 @@ def _loader(source: str) -> Loader:
     unknown = f"source {source!r} is unknown; {nearest(source, layouts)}wanted one of {names}"
     mend = "define it as a function of root, settings and catalogue"
     return resolve(source, f"data.source={source}", unknown, mend)
-
-
-def _refuse_unknown_views(catalogue: Catalogue) -> None:
-    for studies in catalogue.studies.values():
-        for study in studies:
-            if any(not image.view for image in study.images):
-                raise UserError(
-                    f"study {study.id}: the data does not say which view its image shows, so "
-                    "frontal images cannot be chosen; use data.images=all"
-                )
 
 
 def open_studies(
@@ -206,3 +201,47 @@ def _warn_left_out(catalogue: Catalogue, work: Path) -> None:
             f"first is {first.where} {first.why}",
             stacklevel=2,
         )
+
+
+def usable(
+    source: str, root: Path, settings: ReadSettings, *, images_named: bool, skip: bool
+) -> tuple[str, Catalogue]:
+    """Read the data, without images where none is named; return `images` with it.
+
+    images_named: `settings.images` is what was asked for. skip: broken studies are left out.
+    UserError where it cannot be used: for broken studies, or no training study with a report.
+    """
+    images = settings.images
+    if images_named:
+        catalogue = load_studies(source, root, settings)
+    else:
+        # the text first: what is wrong with it is no matter of images
+        catalogue = load_studies(source, root, replace(settings, images="none"))
+        with_images = _with_images(source, root, settings)
+        if with_images is None:
+            images = "none"
+        catalogue = with_images or catalogue
+    check = f"rrgtrain data check {shlex.quote(str(root))}"
+    if catalogue.broken and not skip:
+        first = catalogue.broken[0]
+        raise UserError(
+            f"{len(catalogue.broken)} studies of {root} are broken, first {first.where}, which "
+            f"{first.why}; `{check}` lists them, data.skip=true leaves them out"
+        )
+    if not any(study.report for study in catalogue.studies.get("train", [])):
+        raise UserError(f"{root} has no training study with a report; see `{check}`")
+    return images, catalogue
+
+
+def _with_images(source: str, root: Path, settings: ReadSettings) -> Catalogue | None:
+    """Read the data with images; None for a table without a column of them, or an empty one."""
+    try:
+        catalogue = load_studies(source, root, settings)
+    except Stopped:
+        raise
+    except UserError:
+        if source == "table":
+            return None
+        raise
+    bare = catalogue.broken and all(b.why.startswith("has no image;") for b in catalogue.broken)
+    return None if bare and not any(catalogue.studies.values()) else catalogue

@@ -2,17 +2,66 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from rrgclinical import Labeller
+from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import atomic_write
 from rrgclinical.labels import to_binary
-from rrgdata.balance import balanced
 from rrgdata.settings import DataSettings
 from rrgdata.study import Study
-from rrgdata.subset import Subset
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A draw of training studies, the file that `rrgtrain select` leaves and `data.subset` reads.
+
+    chosen: ids of the drawn studies, in the order of the data. scores: id -> diversity, empty
+    for a random draw. statistics: rows of the table by name.
+    """
+
+    method: str
+    share: float
+    seed: int
+    chosen: list[str]
+    scores: dict[str, float] = field(default_factory=dict)
+    statistics: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Digest the ids of the chosen studies, in whatever order."""
+        return hashlib.sha256("\n".join(sorted(self.chosen)).encode()).hexdigest()
+
+    def save(self, path: Path) -> None:
+        """Writes the file, whole or not at all."""
+        atomic_write(path, json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Subset:
+        """Reads the file. UserError where there is none, or where it is something else."""
+        path = Path(path).expanduser()
+        if path.is_dir():
+            path = path / "subset.json"
+        try:
+            subset = cls(**json_reader.read(path, dict))
+        except OSError as error:
+            raise UserError(
+                f"data.subset: no file {path}; make one with `rrgtrain select`"
+            ) from error
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"data.subset: {path} is no subset file; wanted what `rrgtrain select` wrote"
+            ) from error
+        if not isinstance(subset.chosen, list) or not subset.chosen:
+            raise UserError(f"data.subset: {path} names no study; draw again with a larger share")
+        return subset
 
 
 def training_subset(
@@ -95,3 +144,45 @@ def _report_matches_labels(train: list[Study], labeller: Labeller) -> list[Study
             "the labels, or use data.agreeing=false"
         )
     return [study for study, same in zip(train, agree, strict=True) if same]
+
+
+def balanced(positive: np.ndarray, count: int, seed: int) -> list[int]:
+    """Draw `count` rows of `positive` whose columns are as near to equal as possible.
+
+    Each draw (OraPO, section 4.1) takes a study with the label that the studies drawn so far have
+    least (ties to the lower column), at random among those that are left; studies without any
+    label come last.
+
+    Args:
+        positive: bool `[S, C]`, which labels each study has.
+        count: how many to draw, at most S.
+        seed: of the draws.
+
+    Returns:
+        Indices in ascending order.
+
+    Raises:
+        ValueError: more studies asked for than there are.
+    """
+    studies, columns = positive.shape
+    if not 0 <= count <= studies:
+        raise ValueError(f"count is {count} of {studies} studies; wanted 0 to {studies}")
+    order = np.random.default_rng(seed).permutation(studies)
+    queues = [[int(i) for i in order[::-1] if positive[i, c]] for c in range(columns)]
+    rest = [int(i) for i in order[::-1] if not positive[i].any()]
+    taken = np.zeros(studies, dtype=bool)
+    have = np.zeros(columns, dtype=np.int64)
+    chosen: list[int] = []
+    while len(chosen) < count:
+        for queue in queues:
+            while queue and taken[queue[-1]]:
+                queue.pop()
+        open_columns = [c for c in range(columns) if queues[c]]
+        if open_columns:
+            study = queues[min(open_columns, key=lambda c: (have[c], c))].pop()
+        else:
+            study = rest.pop()
+        taken[study] = True
+        have += positive[study]
+        chosen.append(study)
+    return sorted(chosen)

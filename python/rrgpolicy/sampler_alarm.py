@@ -87,8 +87,7 @@ class Run:
         # a limit of NaN is below every gap and above none: each step would be an alarm
         if not self.limit >= 0:
             raise ValueError(f"limit is {self.limit}; wanted a mean gap of 0 or more, see ROUNDING")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}; wanted more than 0, and at most 1")
+        _allowed(self.top_p)
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature is {self.temperature}; wanted a number above 0")
 

@@ -51,10 +51,6 @@ class Digest:
         own = hashlib.blake2b(about.encode(), digest_size=8).digest()
         self._parts[name] = int.from_bytes(own)
 
-    def clear(self) -> None:
-        """Forgets all tensors."""
-        self._parts.clear()
-
     def passing(
         self, tensors: Iterable[tuple[str, Tensor]], device: torch.device | None = None
     ) -> Iterator[tuple[str, Tensor]]:

@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from rrgclinical.common.arguments import Loc, odd_numbers, odd_texts
 from rrgclinical.common.files import atomic_write
-from rrgclinical.common.odd_values import Loc, odd_numbers, odd_texts
 from rrgclinical.common.plain_yaml import Plain, read_yaml, value_of
 from rrgclinical.common.shown import hidden, hide, redacted
 from rrgtrain.errors import UserError

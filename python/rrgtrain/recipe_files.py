@@ -206,10 +206,7 @@ def _place(node: yaml.MappingNode, path: Path, prefix: str, places: dict[str, st
 
 
 def named_recipes(recipe: str | Path) -> list[Path]:
-    """Find the files of `a+b`, one laid upon the other.
-
-    A path may hold a plus of its own.
-    """
+    """Find the files of `a+b`; a path may hold a plus of its own."""
     text = str(recipe)
     if "+" in text and not Path(text).is_file():
         return [find_recipe(part) for part in text.split("+")]

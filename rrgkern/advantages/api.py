@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rrgkern.advantages.op import as_passed, group_advantages_op
+from rrgkern.advantages.op import group_advantages_op, served_by_csrc
 from rrgkern.checks import check_number, check_offsets, check_tensors, values_may_be_read
 
 Std = Literal["none", "population", "sample"]
@@ -83,7 +83,7 @@ def _serve(
     rewards: Tensor, group_offsets: Tensor, valid: Tensor | None, std: str, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Check the arguments as passed, and compute advantages, valid members and who differs."""
-    served = as_passed(rewards, group_offsets, valid, std, eps)
+    served = served_by_csrc(rewards, group_offsets, valid, std, eps)
     if served is not None:
         return served
     _check(rewards, group_offsets, valid)

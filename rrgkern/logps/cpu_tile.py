@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.logps.head import Tile, tile_of
+from rrgkern.logps.head import Head, Tile, tile_of
+from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackwardInto
 from rrgkern.logps.online_softmax import (
     FAR,
     LOG2E,
@@ -19,7 +20,14 @@ from rrgkern.logps.online_softmax import (
     RowSums,
     SoftmaxStats,
     merge,
+    stats_dtype,
 )
+
+
+def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:
+    """Describe the head whose products read their operands in the statistics' dtype."""
+    states = x.hidden.dtype
+    return Head(x.weight, x.bias, x.temperature, x.softcap, stats_dtype(states), states)
 
 
 def take_target(z: Tensor, targets: Tensor, columns: slice, target_logit: Tensor) -> None:

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from rrgkern import csrc
-from rrgkern.logps.cpu_tile import cap
+from rrgkern.logps.cpu_tile import cap, head_of
 from rrgkern.logps.csrc_launch import NOTHING
 from rrgkern.logps.head import Tile, tile_of
 from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats
+
+__all__ = ["add_to_sums", "exponentials", "head_of", "tile_gradient", "whole_rows"]
 
 
 def add_to_sums(tile: Tile, sums: RowSums, entropy: bool) -> None:

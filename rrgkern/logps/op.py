@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rrgkern.dispatch import direct, register_csrc, register_triton
 from rrgkern.first_order import first_order
-from rrgkern.logps import cpu_from_hidden, csrc_launch
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
+from rrgkern.logps import csrc_launch, from_hidden
+from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import Gradients
 from rrgkern.logps.inputs import (
     FromHidden,
@@ -87,24 +87,30 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, launch: Callable[..., SoftmaxStats], *inputs: Any
+        ctx: Any,
+        launch: Callable[..., SoftmaxStats],
+        save: Callable[..., None],
+        back: Callable[..., tuple[Tensor | None, ...]],
+        *inputs: Any,
     ) -> tuple[Tensor, Tensor]:
         stats = launch(*inputs)
-        _save_logits(ctx, inputs, stats)
+        save(ctx, inputs, stats)
+        ctx.back = back
         return stats.logps, stats.entropy
 
     @staticmethod
     def backward(
         ctx: Any, coef: Tensor | None, entropy: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        return None, *_backward_to_logits(ctx, coef, entropy)
+        ctx.needs = ctx.needs_input_grad[3:6]
+        return None, None, None, *ctx.back(ctx, coef, entropy)
 
 
 def logps_of_logits(x: FromLogits) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies (or size 0) [N] of logits as `as_rows` lays them out."""
     forward = direct(token_logps_fwd, x.logits, x.targets, x.keep)
     if forward is not token_logps_fwd and torch.is_grad_enabled() and x.logits.requires_grad:
-        logps, entropy = _Direct.apply(forward, *x)
+        logps, entropy = _Direct.apply(forward, _save_logits, _backward_to_logits, *x)
         return logps, entropy
     stats = SoftmaxStats(*forward(*x))
     return stats.logps, stats.entropy
@@ -113,13 +119,13 @@ def logps_of_logits(x: FromLogits) -> tuple[Tensor, Tensor]:
 @custom_op("rrgkern::linear_token_logps_fwd", FromHidden)
 def linear_token_logps_fwd(*inputs: Any) -> SoftmaxStats:
     """logps, entropy, shift, lognorm [N] each; entropy has size 0 when not asked for."""
-    return cpu_from_hidden.fwd(TORCH_TILES, *inputs)
+    return from_hidden.fwd(TORCH_TILES, *inputs)
 
 
 @custom_op("rrgkern::linear_token_logps_bwd", FromHiddenBackward)
 def linear_token_logps_bwd(*inputs: Any) -> Gradients:
     """Gradients of hidden, weight and bias; size 0 where not wanted."""
-    return cpu_from_hidden.bwd(TORCH_TILES, *inputs)
+    return from_hidden.bwd(TORCH_TILES, *inputs)
 
 
 @custom_op(
@@ -127,7 +133,7 @@ def linear_token_logps_bwd(*inputs: Any) -> Gradients:
 )
 def linear_token_logps_bwd_into(*inputs: Any) -> tuple[Tensor, Tensor]:
     """Gradients of hidden and bias; that of the weight is added to `weight_total`, by slices."""
-    return cpu_from_hidden.bwd_into(TORCH_TILES, *inputs)
+    return from_hidden.bwd_into(TORCH_TILES, *inputs)
 
 
 @linear_token_logps_fwd.register_fake
@@ -186,32 +192,13 @@ def _gradients_of_head(
     return gradients(FromHidden, hidden=d_hidden, weight=d_weight, bias=d_bias)
 
 
-class _DirectHead(torch.autograd.Function):
-    """The same from hidden states."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, launch: Callable[..., SoftmaxStats], *inputs: Any
-    ) -> tuple[Tensor, Tensor]:
-        stats = launch(*inputs)
-        _save_hidden(ctx, inputs, stats)
-        return stats.logps, stats.entropy
-
-    @staticmethod
-    def backward(
-        ctx: Any, coef: Tensor | None, entropy: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        ctx.needs = ctx.needs_input_grad[1:4]
-        return None, *_gradients_of_head(ctx, coef, entropy)
-
-
 def logps_of_hidden(x: FromHidden) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies (or size 0) [N] of hidden states [N, H]."""
     tensors = [t for t in (x.hidden, x.weight, x.bias, x.targets, x.keep) if t is not None]
     forward = direct(linear_token_logps_fwd, *tensors)
     tracked = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     if forward is not linear_token_logps_fwd and tracked:
-        logps, entropy = _DirectHead.apply(forward, *x)
+        logps, entropy = _Direct.apply(forward, _save_hidden, _gradients_of_head, *x)
         return logps, entropy
     stats = SoftmaxStats(*forward(*x))
     return stats.logps, stats.entropy
@@ -255,8 +242,8 @@ register_csrc(token_logps_bwd_, csrc_launch.token_logps_bwd_, ("cpu",), "logps")
 register_triton(linear_token_logps_fwd, FROM_HIDDEN, "fwd")
 register_triton(linear_token_logps_bwd, FROM_HIDDEN, "bwd")
 register_triton(linear_token_logps_bwd_into, FROM_HIDDEN, "bwd_into")
-register_csrc(linear_token_logps_fwd, partial(cpu_from_hidden.fwd, CSRC_TILES), ("cpu",), "logps")
-register_csrc(linear_token_logps_bwd, partial(cpu_from_hidden.bwd, CSRC_TILES), ("cpu",), "logps")
+register_csrc(linear_token_logps_fwd, partial(from_hidden.fwd, CSRC_TILES), ("cpu",), "logps")
+register_csrc(linear_token_logps_bwd, partial(from_hidden.bwd, CSRC_TILES), ("cpu",), "logps")
 register_csrc(
-    linear_token_logps_bwd_into, partial(cpu_from_hidden.bwd_into, CSRC_TILES), ("cpu",), "logps"
+    linear_token_logps_bwd_into, partial(from_hidden.bwd_into, CSRC_TILES), ("cpu",), "logps"
 )

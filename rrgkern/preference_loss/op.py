@@ -1,4 +1,7 @@
-"""The ops behind `preference_loss`: the forward takes the gradient along."""
+"""The ops behind `preference_loss`: the forward takes the gradient along.
+
+csrc/preference_loss serves CPUs: sums by sequence, pairs and coefficients in one call.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rrgkern import csrc
 from rrgkern.dispatch import direct, register_csrc, register_triton
 from rrgkern.first_order import first_order
 from rrgkern.ops import custom_op, gradients, pack
-from rrgkern.preference_loss import csrc_launch
 from rrgkern.preference_loss.inputs import PreferenceInputs
 from rrgkern.preference_loss.reference import METRICS, preference_loss_reference
+
+Outputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 @custom_op("rrgkern::preference_loss_fwd", PreferenceInputs)
@@ -58,9 +63,45 @@ def _backward(
     return gradients(PreferenceInputs, logps=preference_loss_bwd(grad_loss, *ctx.saved_tensors))
 
 
+def launch(*inputs: Any) -> Outputs:
+    """Serve `rrgkern::preference_loss_fwd`; arguments and results are those of the reference.
+
+    Raises:
+        ValueError: tensors that do not fit together, which the checks of the door refuse.
+    """
+    outputs = _outputs(pack(PreferenceInputs, inputs), check_weights=False)
+    if outputs is None:
+        raise ValueError(
+            "offsets, pairs or sizes lead out of the tensors; preference_loss says which argument"
+        )
+    return outputs
+
+
+def as_passed(call: PreferenceInputs) -> Outputs | None:
+    """The same from what a caller passed; None where it is not ready.
+
+    Dtypes, lengths, gaps, offsets, pairs and weights are checked in C++, which says only yes or no.
+    """
+    wide = call.logps.dtype in (torch.float32, torch.float64)
+    return _outputs(call, check_weights=True) if wide and call.offsets.numel() else None
+
+
+def _outputs(call: PreferenceInputs, check_weights: bool) -> Outputs | None:
+    logps, ref, offsets, (positive, negative, weight), mask, tau, length_normalized = call
+    loss, coef = logps.new_empty(()), torch.empty_like(logps)
+    advantages = logps.new_empty(offsets.numel() - 1)
+    metrics = logps.new_empty(len(METRICS))
+    ready = csrc.load().preference_loss_cpu(
+        *(logps, ref, offsets, positive, negative, weight, mask),
+        *(float(tau), length_normalized, check_weights),
+        *(loss, coef, advantages, metrics, torch.get_num_threads()),
+    )
+    return (loss, coef, advantages, metrics) if ready else None
+
+
 preference_loss_fwd.register_autograd(_backward, setup_context=_setup_context)
 register_triton(preference_loss_fwd, "rrgkern.preference_loss.triton_preference_loss", "launch")
-register_csrc(preference_loss_fwd, csrc_launch.launch, ("cpu",), "preference_loss")
+register_csrc(preference_loss_fwd, launch, ("cpu",), "preference_loss")
 
 
 class _Scaled(torch.autograd.Function):
@@ -91,7 +132,7 @@ def loss_as_passed(call: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor] | No
     tensors = (call.logps, call.ref, call.offsets, *call.pairs, call.mask)
     if direct(preference_loss_fwd, *tensors) is preference_loss_fwd:
         return None
-    outputs = csrc_launch.as_passed(call)
+    outputs = as_passed(call)
     if outputs is None:
         return None
     loss, coef, advantages, metrics = outputs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import published
+from bench import published, rows
 from bench.published import CODE, NoHistory, Stale, code_of, kept_rows, stale
 
 ROOT = Path(__file__).parents[2]
@@ -237,3 +237,30 @@ def test_the_code_of_every_row_is_there() -> None:
     assert missing == ["csrc/shared_prefix"], "a room without C++"
     long, short = "def f():\n    'x'\n    return 1  # y\n", "def f(): return 1"
     assert code_of(long, "a.py") == code_of(short, "a.py")
+
+
+# Rows name the commit that was measured.
+def test_a_tree_is_dirty_by_a_changed_file_but_not_by_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.check_output(["git", "-C", tmp_path, *who, *arguments], text=True)
+
+    monkeypatch.setattr(rows, "ROOT", tmp_path)
+    monkeypatch.delenv("RRGKERN_COMMIT", raising=False)
+    assert rows.commit() == "unknown"
+    results = tmp_path / "bench" / "results" / "cpu.jsonl"
+    results.parent.mkdir(parents=True)
+    source = tmp_path / "a.py"
+    for file in (results, source):
+        file.write_text("")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    head = git("rev-parse", "--short=12", "HEAD").strip()
+    assert rows.commit() == head
+    results.write_text("{}\n")
+    assert rows.commit() == head
+    source.write_text("x = 1\n")
+    assert rows.commit() == f"{head}-dirty"

@@ -145,20 +145,6 @@ def rooms_take_their_section(root: Path) -> Iterator[str]:
                 yield f"{function.at}: {function.qualified} takes the whole recipe as {name}"
 
 
-def public_functions_have_docstrings(root: Path) -> Iterator[str]:
-    """Check that every module, and every public function and class in it, has a docstring."""
-    for module in tree.documented(tree.modules(root)):
-        if module.tree.body and not ast.get_docstring(module.tree):
-            yield f"{module.where}: the module has no docstring"
-        for node in module.tree.body:
-            if (
-                isinstance(node, tree.Definition)
-                and not node.name.startswith("_")
-                and not ast.get_docstring(node)
-            ):
-                yield f"{module.where}:{node.lineno}: {node.name} has no docstring"
-
-
 def first_lines_are_plain(root: Path) -> Iterator[str]:
     """Check that a docstring's first line is short and does not begin with its relative clause."""
     for module in tree.modules(root):
@@ -298,7 +284,6 @@ RULES: tuple[Rule, ...] = (
     weight.weights_are_capped,
     rooms_take_their_section,
     json_has_one_reader,
-    public_functions_have_docstrings,
     first_lines_are_plain,
     named_files_exist,
     no_paths_of_a_machine,

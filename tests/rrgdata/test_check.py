@@ -12,8 +12,7 @@ from PIL import Image
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.images import check as images_module
-from rrgdata.sources import Source, every_source
-from rrgdata.sources.guess import guess_source
+from rrgdata.sources import Source, every_source, guess_source
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from tests.real_data import REAL

@@ -10,29 +10,28 @@ from functools import partial
 import pytest
 
 from rrgkern import dispatch
-from rrgkern.logps import cpu_from_hidden
 from rrgkern.logps import csrc_launch as of_logits
+from rrgkern.logps import from_hidden
 from rrgkern.logps import op as logps
 from rrgkern.policy_loss import csrc_launch as of_logps
 from rrgkern.policy_loss import op as policy
-from rrgkern.policy_loss.from_logits import csrc_launch as one_pass
 from rrgkern.policy_loss.from_logits import op as from_logits
 from rrgkern.policy_loss.linear import op as linear
-from rrgkern.preference_loss import csrc_launch as of_pairs
+from rrgkern.preference_loss import op as of_pairs
 from rrgkern.preference_loss import op as preference
 
-TILES = cpu_from_hidden.CSRC_TILES
+TILES = from_hidden.CSRC_TILES
 EXTENSION = {
     logps.token_logps_fwd: of_logits.token_logps_fwd,
     logps.token_logps_bwd: of_logits.token_logps_bwd,
     logps.token_logps_bwd_: of_logits.token_logps_bwd_,
-    logps.linear_token_logps_fwd: partial(cpu_from_hidden.fwd, TILES),
-    logps.linear_token_logps_bwd: partial(cpu_from_hidden.bwd, TILES),
-    logps.linear_token_logps_bwd_into: partial(cpu_from_hidden.bwd_into, TILES),
+    logps.linear_token_logps_fwd: partial(from_hidden.fwd, TILES),
+    logps.linear_token_logps_bwd: partial(from_hidden.bwd, TILES),
+    logps.linear_token_logps_bwd_into: partial(from_hidden.bwd_into, TILES),
     policy.policy_loss_fwd: of_logps.launch,
-    from_logits.policy_loss_from_logits_fwd: one_pass.policy_loss_from_logits_fwd,
-    from_logits.policy_loss_from_logits_fwd_: one_pass.policy_loss_from_logits_fwd_,
-    from_logits.policy_loss_from_logits_scale_: one_pass.policy_loss_from_logits_scale_,
+    from_logits.policy_loss_from_logits_fwd: from_logits.anew_by_csrc,
+    from_logits.policy_loss_from_logits_fwd_: from_logits.inplace_by_csrc,
+    from_logits.policy_loss_from_logits_scale_: from_logits.scale_by_csrc,
     linear.linear_policy_loss_fwd: partial(linear._forward, linear.CSRC_PLAN),
     linear.linear_policy_loss_scale_: linear.scale_in_place,
     preference.preference_loss_fwd: of_pairs.launch,

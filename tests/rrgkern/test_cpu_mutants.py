@@ -19,7 +19,7 @@ from tvm_ffi import libinfo
 
 from rrgkern import PolicyLoss, csrc
 from rrgkern.policy_loss import csrc_launch
-from rrgkern.policy_loss.from_logits import csrc_launch as from_logits
+from rrgkern.policy_loss.from_logits import op as from_logits
 from tests.rrgkern.logps import from_logits_oracle as rows
 from tests.rrgkern.logps.test_from_logits_accuracy import compiled_cpu
 from tests.rrgkern.policy_loss.cases import batch
@@ -68,17 +68,13 @@ def check_policy() -> None:
 
 def check_fused() -> None:
     given = fused.problem(3, 700, dtype=torch.bfloat16)
-    result = from_logits.policy_loss_from_logits_fwd(
-        *fused.arguments(given, fused.EVERYTHING), True
-    )
+    result = from_logits.anew_by_csrc(*fused.arguments(given, fused.EVERYTHING), True)
     fused.check(fused.Outcome(*result), given, fused.EVERYTHING)
 
 
 def check_kept() -> None:
     given = fused.rising_problem(5003)
-    result = from_logits.policy_loss_from_logits_fwd(
-        *fused.arguments(given, fused.NO_ENTROPY), True
-    )
+    result = from_logits.anew_by_csrc(*fused.arguments(given, fused.NO_ENTROPY), True)
     fused.check(fused.Outcome(*result), given, fused.NO_ENTROPY)
 
 

@@ -20,7 +20,7 @@ CALLS = """
 import sys
 import torch, tvm_ffi
 from rrgkern import csrc
-from rrgkern.advantages.csrc_launch import launch
+from rrgkern.advantages.op import launch
 
 torch.get_num_threads = lambda: 3
 for library in sys.argv[1:]:

@@ -5,11 +5,9 @@ They are compiled for the portable instruction set alone, without optimisation.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -17,16 +15,14 @@ import tvm_ffi
 from tvm_ffi import libinfo
 
 from rrgkern import csrc
-from rrgkern.advantages import csrc_launch as advantages
-from rrgkern.preference_loss import csrc_launch as preference
+from rrgkern.advantages import op as advantages
+from rrgkern.preference_loss import op as preference
 from tests.rrgkern.advantages import test_cpu as group_tests
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.preference_loss import test_cpu as pair_tests
 from tests.rrgkern.preference_loss.cases import batch, reference
+from tests.rrgkern.test_cpu_mutants import CXX, FLAGS, ROOT, Mutant
 
-ROOT = Path(__file__).parents[2]
-CXX = shutil.which("g++") or shutil.which("clang++")
-FLAGS = ["-std=c++17", "-O0", "-fPIC", "-w", "-DRRGKERN_PORTABLE_ONLY", "-DRRGKERN_ISA=portable"]
 SOURCES = {
     "advantages": ("advantages/cpu.cc",),
     "preference_loss": ("preference_loss/cpu.cc", "preference_loss/simd.cc"),
@@ -81,15 +77,6 @@ def check_finite() -> None:
     rewards, offsets = torch.tensor([1.0, torch.nan, 2.0]), torch.tensor([0, 3])
     assert advantages.as_passed(rewards, offsets, None, "none", 0.0) is None
     assert advantages.as_passed(rewards, offsets, rewards.isfinite(), "none", 0.0) is not None
-
-
-class Mutant(NamedTuple):
-    """`old` in a file of csrc becomes `new`, which `check` must notice."""
-
-    file: str
-    old: str
-    new: str
-    check: Callable[[], None]
 
 
 GROUP, GROUPS = "advantages/advantages.h", "advantages/cpu.cc"

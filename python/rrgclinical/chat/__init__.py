@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from rrgclinical.chat.answers import after_reasoning, parse_json
-from rrgclinical.chat.client import Chat, ChatSettings, Question, Unreadable, Usage, json_question
-from rrgclinical.chat.templates import filled, read_template
+from rrgclinical.chat.client import (
+    Chat,
+    ChatSettings,
+    Message,
+    Question,
+    Unreadable,
+    Usage,
+    after_reasoning,
+    json_question,
+    parse_json,
+)
+from rrgclinical.chat.pair_judge import PairJudge, read_template
 
 __all__ = [
     "Chat",
     "ChatSettings",
+    "Message",
+    "PairJudge",
     "Question",
     "Unreadable",
     "Usage",
     "after_reasoning",
-    "filled",
     "json_question",
     "parse_json",
     "read_template",

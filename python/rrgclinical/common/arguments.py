@@ -1,4 +1,4 @@
-"""Check arguments that callers hand over: sequences, reports, counts, shares of a run, options."""
+"""Check what callers hand over: sequences, reports, counts, shares of a run, options, settings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import difflib
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import UserError, odd_text
 
 T = TypeVar("T")
 
@@ -130,3 +130,33 @@ def check_pairs(reports: Sequence[str], references: Sequence[str]) -> tuple[list
     if len(texts) != len(truth):
         raise ValueError(f"{len(texts)} reports and {len(truth)} references; wanted one for each")
     return texts, truth
+
+
+Loc = tuple[str | int, ...]
+
+
+def odd_numbers(tree: Any) -> Iterator[tuple[Loc, float]]:
+    """Find numbers that no setting takes, and where in the tree they are."""
+    for loc, leaf in _leaves(tree):
+        if isinstance(leaf, int):
+            fits = -(2**63) <= leaf < 2**63
+        else:
+            fits = not isinstance(leaf, float) or math.isfinite(leaf)
+        if not fits:
+            yield loc, leaf
+
+
+def odd_texts(tree: Any) -> Iterator[tuple[Loc, str]]:
+    """Find texts, keys too, that no JSON can hold, with the way there."""
+    for loc, leaf in _leaves(tree):
+        for text in (*loc, leaf):
+            if isinstance(text, str) and odd_text(text):
+                yield loc, text
+
+
+def _leaves(tree: Any, loc: Loc = ()) -> Iterator[tuple[Loc, Any]]:
+    if isinstance(tree, dict | list) and tree:
+        for part, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _leaves(item, (*loc, part))
+    else:
+        yield loc, tree

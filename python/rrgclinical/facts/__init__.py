@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rrgclinical.facts.cached import CachedFacts, build_facts
-from rrgclinical.facts.endpoint import EndpointFacts
+from rrgclinical.facts.endpoint import CachedFacts, EndpointFacts, RulesFacts, build_facts
 from rrgclinical.facts.reading import (
     DENIED,
     ENTAILED,
@@ -12,7 +11,6 @@ from rrgclinical.facts.reading import (
     FactReading,
     fact_scores,
 )
-from rrgclinical.facts.rules import RulesFacts
 
 __all__ = [
     "DENIED",

@@ -22,6 +22,7 @@ from rrgclinical.metrics.parts import (
     together,
 )
 from rrgclinical.metrics.scores import (
+    LEAST_DIFFERING,
     PairedDifference,
     bootstrap_weights,
     intervals,
@@ -29,7 +30,6 @@ from rrgclinical.metrics.scores import (
     tails,
     values,
 )
-from rrgclinical.metrics.swaps import LEAST_DIFFERING
 
 __all__ = [
     "FREQUENT",

@@ -2,7 +2,7 @@
 
 A weight is how often a report counts in the sums. All ones give the metric itself, multinomial
 draws its bootstrap (`scores`), and where two systems swap their reports of a study a test of their
-difference (`swaps`). Rows may be patients (`of_patients`) or a sub-group (`subgroup`).
+difference (`scores` too). Rows may be patients (`of_patients`) or a sub-group (`subgroup`).
 """
 
 from __future__ import annotations

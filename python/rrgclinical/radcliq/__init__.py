@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from rrgclinical.radcliq.bertscore import BertScore
-from rrgclinical.radcliq.composite import RadCliQ, RadCliQParts, entity_relation_f1, radcliq_v1
+from rrgclinical.radcliq.composite import (
+    BertScore,
+    RadCliQ,
+    RadCliQParts,
+    entity_relation_f1,
+    radcliq_v1,
+)
 
 __all__ = ["BertScore", "RadCliQ", "RadCliQParts", "entity_relation_f1", "radcliq_v1"]

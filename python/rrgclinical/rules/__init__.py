@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rrgclinical.rules.extractor import RulesExtractor
-from rrgclinical.rules.labeller import RulesLabeller
+from rrgclinical.rules.labeller import RulesLabeller, says_normal
 from rrgclinical.rules.plain import glued, plain_lines
 from rrgclinical.rules.sentences import join_lines, split_sentences
-from rrgclinical.rules.summary import says_normal
 
 __all__ = [
     "RulesExtractor",

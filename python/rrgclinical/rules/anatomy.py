@@ -48,10 +48,8 @@ SUBJECTS: tuple[Subject, ...] = (
         "mediastinum",
         {"normal": "-enlarged cardiomediastinum", "large": "+enlarged cardiomediastinum"},
         """
-        mediastinum, mediastinal,
-        mediastinal contour|silhouette|size|structure|border|shadow|width,
-        contour|width|size|border of the? mediastinum,
-        upper|superior mediastinum
+        mediastinum, mediastinal, mediastinal contour|silhouette|size|structure|border|shadow|width,
+        contour|width|size|border of the? mediastinum, upper|superior mediastinum
         """,
     ),
     _subject(
@@ -84,9 +82,7 @@ SUBJECTS: tuple[Subject, ...] = (
             "low": "+low lung volumes",
             "expanded": "-low lung volumes",
         },
-        """
-        lung|inspiratory volume, lung|pulmonary expansion|aeration, inspiration
-        """,
+        "lung|inspiratory volume, lung|pulmonary expansion|aeration, inspiration",
     ),
     _subject(
         "pleura",
@@ -150,8 +146,7 @@ SUBJECTS: tuple[Subject, ...] = (
             "calcified": "+aortic calcification",
         },
         """
-        aorta, thoracic|descending|ascending aorta, aortic arch|knob|contour, aortic,
-        great vessel
+        aorta, thoracic|descending|ascending aorta, aortic arch|knob|contour, aortic, great vessel
         """,
     ),
     _subject(
@@ -190,12 +185,10 @@ PREDICATES: dict[str, str] = {
         normal size and configuration|contour|shape of the?
     """,
     "large": """
-        enlarged, enlargement, large, widen, widened, widening, wide, dilated, dilatation,
-        dilation, big,
-        above|beyond|outside|exceed|exceeding the? upper? limit|range? of? normal limit|range?,
-        greater|larger|bigger than normal limit?,
-        increased, prominence, slightly|mildly|minimally|moderately|markedly|severely increased,
-        grossly|massively enlarged
+        enlarged, enlargement, large, widen, widened, widening, wide, dilated, dilatation, dilation,
+        big, above|beyond|outside|exceed|exceeding the? upper? limit|range? of? normal limit|range?,
+        greater|larger|bigger than normal limit?, increased, prominence,
+        slightly|mildly|minimally|moderately|markedly|severely increased, grossly|massively enlarged
     """,
     "coarse": """
         coarse, coarsened, accentuated, irregular, thickened, prominent, abnormal, chronic,

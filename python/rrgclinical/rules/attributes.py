@@ -36,8 +36,7 @@ ATTRIBUTES: dict[Cue, dict[str, str]] = {
     Cue.SEVERITY: {
         "small": """
             small, mild, minimal, minimally, mildly, tiny, trace, minor, mild to moderate,
-            small to moderate, slight, slightly, subtle, minute, minimal amount of,
-            small amount of
+            small to moderate, slight, slightly, subtle, minute, minimal amount of, small amount of
         """,
         "moderate": "moderate, moderately, moderate sized, medium",
         "large": """

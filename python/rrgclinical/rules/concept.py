@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgclinical.rules.trie import phrases_of
 
 LUNG = "lung"
 """Side, zone and severity distinguish one such finding from another."""
@@ -35,12 +34,11 @@ class Concept:
     anatomy: bool = False
 
 
-def finding(  # noqa: PLR0913
+def finding(
     name: str,
     family: str,
     layout: str = PLAIN,
     *,
-    phrases: str,
     states: str | None = None,
     suggests: str | None = None,
     disease: bool = False,
@@ -52,7 +50,6 @@ def finding(  # noqa: PLR0913
         layout,
         states=_columns(states),
         suggests=_columns(suggests),
-        phrases=phrases_of(phrases),
         disease=disease,
     )
 

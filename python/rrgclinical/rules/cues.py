@@ -8,24 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from rrgclinical.rules.advice import ADVICE, AIM, EXAMINE, PURPOSE, SOUGHT
-from rrgclinical.rules.denials import AFFIRM, ALONE, CHANGE, EXCEPT, LACK, NOT_UNLIKELY, UNSETTLED
-from rrgclinical.rules.idle import IDLE
-from rrgclinical.rules.parts import (
-    ADVERB,
-    CHANCE,
-    EXCLUDED,
-    HARD_TO_EXCLUDE,
-    IS_EXCLUDED,
-    LOW_CHANCE,
-    MUST_EXCLUDE,
-    NOT_EXCLUDE,
-    NOT_EXCLUDED,
-    NOT_SEE,
-    NOT_SEEN,
-    RULED_OUT_BY,
-    TO_BE_EXCLUDED,
-)
+from rrgclinical.rules import parts
 
 
 class Cue(IntEnum):
@@ -94,9 +77,9 @@ _INSEPARABLE = """
 """
 
 CUES: dict[Cue, str] = {
-    Cue.LACK: f"{LACK}, {ALONE}, {CHANGE}",
+    Cue.LACK: f"{parts.LACK}, {parts.ALONE}, {parts.CHANGE}",
     # Denials of a denial, and of more than a grade: what follows is there.
-    Cue.AFFIRM: AFFIRM,
+    Cue.AFFIRM: parts.AFFIRM,
     # A verb that can make a clause of its own after a comma, and ends a denial within the clause's
     # subject. The first of the table, so that it is read before the doubt of the same words.
     Cue.FINITE: """
@@ -106,23 +89,21 @@ CUES: dict[Cue, str] = {
     """,
     # Deny what follows, until the scope ends.
     Cue.NEGATE: """
-        no, no evidence of, no sign of, deny, denied, denying, nor, neither, rather than, nothing,
+        no, no sign of, deny, denied, denying, nor, neither, rather than, nothing,
         clearance|disappearance of, complete? interval? resolution|clearing of, never, none, lack,
         interval? removal of, no definite|convincing|radiographic? evidence of, exclude any,
         instead of, no longer any?, not meet the? appearance|criteria of|for,
-        not have the? appearance|criteria of|for,
-        not consistent|compatible with, not in keeping with,
-        not suggestive|indicative|diagnostic|characteristic|typical,
+        not have the? appearance|criteria of|for, not consistent|compatible with,
+        not in keeping with, not suggestive|indicative|diagnostic|characteristic|typical,
         not suspicious|concerning|worrisome, not look like,
         not surely? appear|seem consistent|compatible|suggestive?,
         not surely? appear|seem to be|represent|have|show|contain|reflect|indicate|suggest,
         is|are? not felt|thought|believed|considered|likely|suspected to be|represent|reflect,
-        is|are? unlikely to be|represent|reflect|indicate,
-        argue|arguing|argued|evidence against, against a? diagnosis of?, no abnormality,
-        no indication of|for?, not to? be? mistaken|misinterpreted|misread for|as,
-        no suspicion for|of, nowhere
+        is|are? unlikely to be|represent|reflect|indicate, argue|arguing|argued|evidence against,
+        against a? diagnosis of?, no abnormality, no indication of|for?,
+        not to? be? mistaken|misinterpreted|misread for|as, no suspicion for|of, nowhere
     """
-    + f", {LACK}, {NOT_SEE}, {RULED_OUT_BY}",
+    + f", {parts.LACK}, {parts.NOT_SEE}, {parts.RULED_OUT_BY}",
     # Deny a finding or predicate a few words ahead.
     Cue.NEGATE_NEXT: "not, by no means, in no way, hardly, scarcely, far from, anything but",
     # Deny what follows where a finding follows in the segment, what precedes where none does.
@@ -130,49 +111,44 @@ CUES: dict[Cue, str] = {
         now? resolved, now? cleared, absent, unlikely, absent|negative|negatives|excluded :,
         not seen|identified|present|found|visualized|detected|evident :
     """
-    + f", {LOW_CHANCE}",
+    + f", {parts.LOW_CHANCE}",
     # The same, a doubt where the word before is unknown.
-    Cue.RULED_OUT: f"has|have? {ADVERB} {EXCLUDED}",
+    Cue.RULED_OUT: f"has|have? {parts.ADVERB} {parts.EXCLUDED}",
     # Doubt in the same two directions.
-    Cue.DOUBT_EITHER: f"{NOT_UNLIKELY}, {HARD_TO_EXCLUDE}"
+    Cue.DOUBT_EITHER: f"{parts.NOT_UNLIKELY}, {parts.HARD_TO_EXCLUDE}"
     + """,
         possible, probable, suspected, questionable, questioned, equivocal, doubtful, conceivable,
         poss, prob, susp, if present|any|real, not excluded :, not ruled out :
     """,
     # Doubt what follows, or what precedes where they stand alone behind a comma.
     Cue.DOUBT: _INSEPARABLE
-    + f"{NOT_EXCLUDE}, {MUST_EXCLUDE},"
+    + f"{parts.NOT_EXCLUDE}, {parts.MUST_EXCLUDE},"
     + """
         query, possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
         questionably, supposedly, tentatively, not improbably|impossibly, not out of the question,
-        may, might, could, question,
-        may represent|reflect|indicate,
-        by no means rule|exclude, question of, suspect, suspicious for|of?,
-        concern for|of,
-        concerning for?, worrisome for, suggest, suggesting, suggested, suggestion of,
-        suggestive of, potential, consider,
+        may, might, could, question, may represent|reflect|indicate, by no means rule|exclude,
+        question of, suspect, suspicious for|of?, concern for|of, concerning for?, worrisome for,
+        suggest, suggesting, suggested, suggestion of, suggestive of, potential, consider,
         considered, favor, favoring, not excluded, apparent,
         raise|raises|raising the? question|possibility|suspicion|concern of|for,
         neither confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove,
-        without|not excluding, without ruling,
-        cannot be certain, is? unclear|uncertain|unknown|doubtful whether|if there? is|are?,
+        without|not excluding, without ruling, cannot be certain,
+        is? unclear|uncertain|unknown|doubtful whether|if there? is|are?,
         cannot|not|unable to? say|tell|determine|decide|know whether|if there? is|are?,
-        is? not clear|certain|sure|known whether|if there? is|are?, indeterminate for, differential,
-        to suggest, consideration include,
+        is? not clear|certain|sure|known whether|if there? is|are?, indeterminate for, to suggest,
+        consideration include,
         is|are? thought|felt|believed|favored to represent|be|reflect|indicate,
-        presumed to represent|be|reflect, more|less likely than,
-        is|are? favored over, doubt,
+        presumed to represent|be|reflect, more|less likely than, is|are? favored over, doubt,
         differential diagnosis? includes|considerations?, would be, versus less likely,
         can be seen with|in, may|might|could be seen with, either,
         cannot|unable|impossible|difficult|hard to? distinguish|differentiate|separate,
         it is difficult|hard|impossible to distinguish|differentiate|separate,
         can not distinguish|differentiate|separate, with or without,
-        not incompatible|inconsistent with,
-        whether this|these|it is|are|represent|reflect,
+        not incompatible|inconsistent with, whether this|these|it is|are|represent|reflect,
         likely|probably|possibly represent|reflect|indicate
     """,
     # Doubt what follows, or deny it where the chance is low.
-    Cue.CHANCE: f"{CHANCE} of, suspicion for?, index of suspicion of|for?",
+    Cue.CHANCE: f"{parts.CHANCE} of, suspicion for?, index of suspicion of|for?",
     # Doubt what precedes where it stands alone behind a comma, nothing elsewhere.
     Cue.HEDGED: "uncertain, indeterminate, unclear, in doubt|question, tentative",
     # Doubt what precedes, unless its cause or age is in doubt.
@@ -190,15 +166,13 @@ CUES: dict[Cue, str] = {
         is|are unlikely, is|are resolved,
         is|are? felt|thought|believed|considered|deemed unlikely|improbable,
         is|are? felt|thought|believed|considered|deemed to be unlikely|improbable,
-        is|are? not felt|thought|believed|considered to be present|there,
-        is|are less|not likely, has|have disappeared,
-        is|are likely|probably|essentially resolved|cleared, is|are gone, not suspected,
-        not suggested, resolved since,
-        is|are felt|thought|considered less likely, is|are felt|thought to be less likely|unlikely,
-        is|are very|highly unlikely, -free,
+        is|are? not felt|thought|believed|considered to be present|there, is|are less|not likely,
+        has|have disappeared, is|are likely|probably|essentially resolved|cleared, is|are gone,
+        not suspected, not suggested, resolved since, is|are felt|thought|considered less likely,
+        is|are felt|thought to be less likely|unlikely, is|are very|highly unlikely, -free,
         has|have been resected|evacuated|drained, has|have regressed|vanished
     """
-    + f", {NOT_SEEN}, {IS_EXCLUDED}",
+    + f", {parts.NOT_SEEN}, {parts.IS_EXCLUDED}",
     # Deny the finding that a verb puts behind them ("gone is the effusion").
     Cue.GONE: """
         gone, vanished, disappeared, missing, undetected, unseen, excluded, not there,
@@ -213,21 +187,18 @@ CUES: dict[Cue, str] = {
     Cue.TIP: "tip, side port, distal end|aspect|portion",
     # Doubt what precedes.
     Cue.DOUBTED_BEFORE: _INSEPARABLE
-    + f"{UNSETTLED}, {NOT_EXCLUDED}, {TO_BE_EXCLUDED}"
+    + f"{parts.UNSETTLED}, {parts.NOT_EXCLUDED}, {parts.TO_BE_EXCLUDED}"
     + """,
         is|are favored|preferred, more|less likely than, is|are? favored over,
         may|might|could|can account|explain|cause|contribute|contributing for|to?,
         may|might|could|can be responsible|contributing|contributory|accounting for|to?,
-        is|are possible, is|are suspected,
-        is|are questioned, is|are questionable, is|are probable,
+        is|are possible, is|are suspected, is|are questioned, is|are questionable, is|are probable,
         is|are? likely|probably|possibly|presumably present|there,
         is|are? felt|thought|believed|considered|suspected to be present|there,
         may|might|could|can|would have this|a|the similar|same? appearance,
         may|might|could|can look like this, may|might|could|can look|appear similar|identical,
-        is|are suggested,
-        is|are|remain|be of concern, remain possible|suspected|probable,
-        may|might|could be present|seen|considered, is|are considered,
-        should|must be considered,
+        is|are suggested, is|are|remain|be of concern, remain possible|suspected|probable,
+        may|might|could be present|seen|considered, is|are considered, should|must be considered,
         is|are|remain in the differential, would be difficult,
         is|are|remain the? most likely|probable diagnosis|consideration|etiology|explanation,
         is|are|remain the? leading|primary|main|top diagnosis|consideration|concern|possibility,
@@ -236,46 +207,39 @@ CUES: dict[Cue, str] = {
     """,
     # Doubt what precedes where nothing follows ("effusion is likely."), what follows elsewhere.
     Cue.DOUBTED_AT_END: """
-        likely, is|are very|most|more|felt|thought|considered? likely, less likely,
-        favored, presumed
+        likely, is|are very|most|more|felt|thought|considered? likely, less likely, favored,
+        presumed
     """,
     # Doubt what follows, and the diagnoses that precede.
     Cue.SETTING: "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
     # An examination is asked for; "to exclude pneumonia" behind it is its purpose.
-    Cue.ADVICE: ADVICE,
+    Cue.ADVICE: parts.ADVICE,
     # The purpose of an examination where one is asked for, a doubt elsewhere.
-    Cue.PURPOSE: PURPOSE,
+    Cue.PURPOSE: parts.PURPOSE,
     # The purpose of an examination where one is asked for, nothing elsewhere.
-    Cue.AIM: AIM,
+    Cue.AIM: parts.AIM,
     # The same wherever it stands, unless what is examined is said to be there: "the nodule".
-    Cue.EXAMINE: EXAMINE,
+    Cue.EXAMINE: parts.EXAMINE,
     # Nothing is asserted of what follows: history, a question, a hypothesis.
-    Cue.UNASSERTED: SOUGHT
+    Cue.UNASSERTED: parts.SOUGHT
     + """,
         history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
         indication, clinical question is|was|of|:, clinical concern for, if there is|are,
-        if clinical, screening for,
-        rule out history, risk of, risk for, treated for, known history of, workup for|of,
-        symptom of, clinical suspicion for|of,
+        if clinical, screening for, rule out history, risk of, risk for, treated for,
+        known history of, workup for|of, symptom of, clinical suspicion for|of,
         sensitive|insensitive|sensitivity|specific in|for|to|than,
-        better|best|superior|preferred|suited for, modality|study|test of choice for,
-        detection of, detect, detecting, to detect,
-        in|for evaluating|assessing|characterizing, if,
-        in case of, whether,
-        document|ensure|confirm|assure|show|until|to resolution|clearing|clearance of?,
+        better|best|superior|preferred|suited for, modality|study|test of choice for, detection of,
+        detect, detecting, to detect, in|for evaluating|assessing|characterizing, if, in case of,
+        whether, document|ensure|confirm|assure|show|until|to resolution|clearing|clearance of?,
         to document|ensure|confirm|assure|show resolution|clearing|clearance of?,
         follow to? resolution of?, documenting|ensuring resolution|clearing|clearance of?,
         please note, may|could|can|might mask|simulate|mimic, mimic, mimicking, simulate,
-        simulating,
-        r/o,
-        h / o,
-        resection|excision|ablation of,
+        simulating, r/o, h / o, resection|excision|ablation of,
         surgery|resection|lobectomy|pneumonectomy|radiation|therapy|chemotherapy|treatment for,
         if concern for, treatment of|for, if clinically|there, sequela|sequelae of prior|old?,
-        surveillance for, correlate for, monitoring for, assessment for|of, reason for,
+        surveillance for, monitoring for, assessment for|of, reason for,
         correlate|correlation clinically? for|with, clinical correlation for, may|could obscure,
-        recommended|advised|suggested|obtained|performed to exclude|rule,
-        clinically correlate for,
+        recommended|advised|suggested|obtained|performed to exclude|rule, clinically correlate for,
         evaluated|assessed|nondiagnostic|inadequate|suboptimal|limited for,
         if this|these|it is|are|represent,
         not well|adequately|optimally|fully evaluated|assessed|seen for
@@ -306,8 +270,8 @@ CUES: dict[Cue, str] = {
         but, however, although, though, whereas, while, yet, despite,
         there is|are|has|have|was|were,
     """
-    + EXCEPT,
-    Cue.EXCEPT: EXCEPT,
+    + parts.EXCEPT,
+    Cue.EXCEPT: parts.EXCEPT,
     # The same, unless a denial or doubt right before means it ("no sign that there is").
     Cue.THAT_THERE: "that there is|are|has|have|was|were|may|might|could be?",
     # What is seen, not what the patient is said to have.
@@ -315,9 +279,7 @@ CUES: dict[Cue, str] = {
         there is|are|has|have|was|were, year|yr|y old|o man|woman|male|female|patient has|have
     """,
     # Denial and doubt end, and what follows may still speak of what came before.
-    Cue.RESET: """
-        with, otherwise, in addition, additionally, associated with, given, following
-    """,
+    Cue.RESET: "with, otherwise, in addition, additionally, associated with, given, following",
     # The same, and what ends a finding behind it says nothing of the statement before.
     Cue.SUBORDINATE: """
         after, since, where, because, once, now that, as the, even as, status post, s / p
@@ -326,8 +288,8 @@ CUES: dict[Cue, str] = {
     Cue.WHICH: "which",
     # Denial ends, doubt goes on: "may be secondary to".
     Cue.CAUSE: """
-        secondary to, due to, because of, related to, caused by, resulting from,
-        this|these is|are, attributed|attributable to,
+        secondary to, due to, because of, related to, caused by, resulting from, this|these is|are,
+        attributed|attributable to,
         with superimposed|coexisting|concomitant|concurrent|underlying|postobstructive,
         limited|degraded|hampered|compromised by the?
     """,
@@ -344,15 +306,14 @@ CUES: dict[Cue, str] = {
         slight|mild|minimal|moderate|significant|marked interval? worsening|change,
         no significant|interval|substantial|appreciable change,
         no significant interval|appreciable? change, not significantly|substantially? changed,
-        no change, without change, without significant? interval? change, not changed,
-        no interval? significant? worsening|improvement|increase|decrease in|of,
-        no relevant change, no not? only, not only, no further change|increase|decrease,
+        no change, without significant? interval? change,
+        no interval? significant? worsening|improvement|increase|decrease in|of, no relevant change,
+        no not? only, not only, no further change|increase|decrease,
         no further? interval? progression|regression|resolution|worsening of|in,
         no evidence of|for interval? progression|worsening|improvement|resolution|clearing of|in,
         no evidence of|for interval? change|increase|decrease|growth|enlargement of|in,
-        been no resolution|change of|in,
-        at the? most|best|worst|least, unchanged in, resolving, slightly, tortuous, calcified,
-        prominent
+        been no resolution|change of|in, at the? most|best|worst|least, unchanged in, resolving,
+        slightly, tortuous, calcified, prominent
     """,
     # Speaks of the finding before it ("no large effusion, but a small one").
     Cue.PRONOUN: "one, ones, those",
@@ -361,15 +322,14 @@ CUES: dict[Cue, str] = {
     Cue.VERSUS: "versus, vs",
     Cue.PREPOSITION: """
         in, at, of, within, involving, along, overlying, over, near, on, projecting over,
-        throughout, from, to, adjacent to, above, below, for, affecting, occupying, into,
-        underlying
+        throughout, from, to, adjacent to, above, below, for, affecting, occupying, into, underlying
     """,
     Cue.VERB: """
         is, are, was, were, appear, has, have, remain, demonstrate, show, seen, noted, identified,
         reveal, contain, be, been, present, visualized, look, measure, evident, appreciated
     """,
     # Phrases that hold a word of another table and mean nothing here.
-    Cue.IDLE: IDLE,
+    Cue.IDLE: parts.IDLE,
 }
 
 PUNCTUATION: dict[str, tuple[Cue, ...]] = {

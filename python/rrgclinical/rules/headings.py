@@ -10,10 +10,10 @@ from rrgclinical.labels import ClassId
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
+from rrgclinical.rules.lookaround import ATTRIBUTES
 from rrgclinical.rules.mention import Draft
 
-_ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
-_NAMES = frozenset({Cue.FINDING, Cue.AND, Cue.OR, Cue.COMMA, *_ATTRIBUTES})
+_NAMES = frozenset({Cue.FINDING, Cue.AND, Cue.OR, Cue.COMMA, *ATTRIBUTES})
 _MARKS = frozenset({Cue.COMMA, Cue.DASH, Cue.BREAK})
 _DENIALS = frozenset({Cue.NEGATE, Cue.NEGATE_NEXT})
 _SILENT = frozenset({Cue.BREAK, Cue.IDLE, Cue.COLON, Cue.DASH})

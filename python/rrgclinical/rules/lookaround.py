@@ -111,11 +111,6 @@ def advice_follows(events: Sequence[Event], index: int) -> bool | None:
     return True if Cue.ADVICE in cues else False if Cue.BREAK in cues else None
 
 
-def grades(event: Event) -> bool:
-    """True when `event` says how severe the next finding is, and nothing else."""
-    return event.cues == {Cue.SEVERITY}
-
-
 def is_of_another(side: Event, sentence: str) -> bool:
     """True for the side of a chamber or view, compared with, or shifted to."""
     if _CHAMBER.match(sentence, side.end):

@@ -10,7 +10,6 @@ import re
 from unicodedata import normalize
 
 from rrgclinical.common.rtf import from_rtf, is_rtf
-from rrgclinical.rules.hyphens import SOFT, unbroken, unquoted
 from rrgclinical.rules.lexicon import phrase_table
 from rrgclinical.rules.lines import HEADING, leads_on
 from rrgclinical.rules.signs import CELL, ODD, ROW, SIGN, STOPS, UNSEEN_ONE, may_be_odd, meant
@@ -33,6 +32,12 @@ _LAST_PART = re.compile(r"[^\W\d_](?:[^\W\d_](?<![A-Z]))*$")
 _NO_UNIT = re.compile(r"[a-z]{4,}")
 """Neither a unit nor the part of a name that stands before a capital."""
 _ESCAPED = frozenset({"entity", "bare", "garbled", "delimiter", "hex", "quoted", "json"})
+_SOFT = "\xad"
+"""A soft hyphen: it is seen at the end of a line, and nowhere else."""
+_BROKEN = re.compile(r"(?<![^\W_])([^\W\d_]{2,})([-\u2010\xad](?: *\n *| ))([^\W\d_]{2,})(\S*)( ?)")
+# Of a mail, of a comment. An item begins so too, but holds one statement.
+_QUOTE = re.compile(r"^[^\S\n]*(?:[>%] ?)+", re.MULTILINE)
+_INNER_STOP = re.compile(r"[^\W\d_]{3}[.!?][\"')\]]* +[^\W_]")
 
 
 def plain(text: str) -> str:
@@ -41,7 +46,7 @@ def plain(text: str) -> str:
         if is_rtf(text):
             text = _FILLED.sub(lambda run: " " * len(run[0]), from_rtf(text, JOINER))
         text = _apart(ODD.sub(_replaced, text), filled=True)
-    return unbroken(unquoted(text, " "), JOINER)
+    return _unbroken(_unquoted(text, " "), JOINER)
 
 
 def plain_lines(text: str) -> str:
@@ -53,7 +58,40 @@ def plain_lines(text: str) -> str:
     if may_be_odd(text):
         text = ODD.sub(_unescaped, from_rtf(text) if is_rtf(text) else text)
         text = _apart(text.translate(LIGATURES), filled=False)
-    return unbroken(unquoted(unglued(text), ""), "")
+    return _unbroken(_unquoted(unglued(text), ""), "")
+
+
+def _unbroken(text: str, joiner: str) -> str:
+    """`text` with the words joined that a hyphen parts at the end of a line.
+
+    Only what is then a word of the tables: "pneumo-/thorax", not "right-/sided". The end of the
+    line goes behind the word.
+    """
+    if text.isascii() and "- " not in text and "-\n" not in text:
+        return text
+    words = phrase_table().lemma
+
+    def join(match: re.Match[str]) -> str:
+        first, gap, last, more, blank = match.groups()
+        if gap[0] != _SOFT and (first + last).lower() not in words:
+            return match[0]
+        end = "\n" if blank and "\n" in gap else blank
+        return f"{first}{joiner * len(gap)}{last}{more}{end}"
+
+    return _BROKEN.sub(join, text)
+
+
+def _unquoted(text: str, fill: str) -> str:
+    """`text` with `fill` for each sign of the marks that all its lines begin with.
+
+    Not so where no line holds a stop within: list items.
+    """
+    if "\n" not in text or _QUOTE.match(text) is None or not _INNER_STOP.search(text):
+        return text
+    lines = [line for line in text.split("\n") if line.strip()]
+    if len(lines) < 2 or not all(map(_QUOTE.match, lines)):
+        return text
+    return _QUOTE.sub(lambda mark: fill * len(mark[0]), text)
 
 
 def glued(text: str) -> list[int]:
@@ -129,7 +167,7 @@ def _unescaped(match: re.Match[str]) -> str:
         return meant(match) or match[0]
     if match["unseen"]:
         if match[0].startswith("**") or _is_seen(match):  # Markdown's may mark a heading
-            return match[0][:2] if match[0][0] == "*" else SOFT
+            return match[0][:2] if match[0][0] == "*" else _SOFT
         hidden = UNSEEN_ONE.sub("", match[0])
         before, after = _around(match)
         return " " if hidden and before and before in ".!?:;," and after.isalnum() else ""
@@ -145,7 +183,7 @@ def _is_seen(match: re.Match[str]) -> bool:
     before = text[max(low - _NEAR, 0) : low].rstrip(JOINER)
     after = text[high : high + _NEAR].lstrip(" ")[:1]
     letter = before[-1:].isalpha() and before[-2:-1] != "\\"  # no tab that was escaped
-    return match[0].endswith(SOFT) and letter and after in _ENDS_LINE
+    return match[0].endswith(_SOFT) and letter and after in _ENDS_LINE
 
 
 def _around(match: re.Match[str]) -> tuple[str, str]:
@@ -177,7 +215,7 @@ def _replaced(match: re.Match[str]) -> str:
         # an apostrophe or a letter stands within a word: what is behind it has no width
         return sign.ljust(width, JOINER if sign == "'" or sign.isalnum() else " ")
     if _is_seen(match):
-        return SOFT.rjust(len(signs), JOINER)
+        return _SOFT.rjust(len(signs), JOINER)
     if match[0] == "\t":
         return "\t"
     joins = match["unseen"] and before.isalnum() and after.isalnum()

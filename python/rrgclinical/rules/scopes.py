@@ -14,7 +14,6 @@ from rrgclinical.rules.lookaround import (
     denial_behind,
     ends_segment,
     ends_sentence,
-    grades,
     is_of_another,
     leaves_out_finding,
     looks_back,
@@ -62,7 +61,7 @@ _STANDS = re.compile(
 
 
 class Scopes(Statement):
-    """Scopes of a sentence; cues open and end them, or look back."""
+    """Scopes of a sentence; cues open and end them, or look back: `Cue.TIP` by `_tip`."""
 
     __slots__ = ()
 
@@ -98,13 +97,13 @@ class Scopes(Statement):
         self.negate_until = event.last + _NEXT
         self.turned = event.end
 
-    def _doubt_beside(self, index: int, event: Event, role: Role) -> None:
+    def _doubt(self, index: int, event: Event, role: Role) -> None:
         if stands_behind_mark(self.events, index):
             self._doubted_at_end(index, event, role)
         else:
-            self._doubt(index, event, role)
+            self._begin_doubt(index, event, role)
 
-    def _doubt(self, index: int, event: Event, role: Role) -> None:
+    def _begin_doubt(self, index: int, event: Event, role: Role) -> None:
         if self.advice and _SOUGHT.search(self.sentence, max(0, event.start - 8), event.start):
             self.unasserted = True  # "CT for possible mass"
         elif not self.negate:
@@ -123,7 +122,7 @@ class Scopes(Statement):
         if looks_back(self.ahead, index):
             self.record.weaken(self._reach_over_comma())
         else:
-            self._doubt(index, event, role)
+            self._begin_doubt(index, event, role)
 
     def _ruled_out(self, index: int, event: Event, role: Role) -> None:
         doubtful = is_behind_unknown(self.sentence, event.start)
@@ -131,7 +130,7 @@ class Scopes(Statement):
 
     def _chance(self, index: int, event: Event, role: Role) -> None:
         low = IS_LOW.match(self.sentence, event.end)
-        (self._negate if low else self._doubt_beside)(index, event, role)
+        (self._negate if low else self._doubt)(index, event, role)
 
     def _advice(self, index: int, event: Event, role: Role) -> None:
         self.advice = True
@@ -140,7 +139,7 @@ class Scopes(Statement):
         if self.advice or self.ahead.ask(advice_follows, index):
             self._unasserted(index, event, role)
         else:
-            self._doubt(index, event, role)
+            self._begin_doubt(index, event, role)
 
     def _aim(self, index: int, event: Event, role: Role) -> None:
         if self.advice:
@@ -228,7 +227,7 @@ class Scopes(Statement):
 
     def _doubted_before(self, index: int, event: Event, role: Role) -> None:
         if self._speaks_of_that(event):
-            self._doubt(index, event, role)
+            self._begin_doubt(index, event, role)
         else:
             self.record.weaken(self._reach_behind_mark(index))
 
@@ -236,7 +235,7 @@ class Scopes(Statement):
         if ends_segment(self.events, index):
             self.record.weaken(self._reach_over_comma())
         else:
-            self._doubt(index, event, role)
+            self._begin_doubt(index, event, role)
 
     def _hedged(self, index: int, event: Event, role: Role) -> None:
         if stands_behind_mark(self.events, index):
@@ -248,7 +247,7 @@ class Scopes(Statement):
 
     def _setting(self, index: int, event: Event, role: Role) -> None:
         self.record.weaken(self._reach_over_comma(), "diseases weakened")
-        self._doubt(index, event, role)
+        self._begin_doubt(index, event, role)
 
     def _reset(self, index: int, event: Event, role: Role) -> None:
         self.negate = self.doubt = False
@@ -354,7 +353,8 @@ class Scopes(Statement):
         if not (closed or opens_statement(self.events, index + 1)):
             return
         self.pending = []
-        listed = self.negate or (self.doubt and grades(self.events[index + 1]))
+        # an event that only grades the next finding is of the list that is doubted
+        listed = self.negate or (self.doubt and self.events[index + 1].cues == {Cue.SEVERITY})
         if listed and self.ahead.ask(or_follows, index + 1):
             return
         self.negate = self.doubt = False
@@ -368,6 +368,8 @@ class Scopes(Statement):
         if len(self.pool) < _POOL:
             self.pool.append((role.cue, role.value))
         self.pool_end = event.last
+
+    _side = _zone = _severity = _attribute
 
     def _preposition(self, index: int, event: Event, role: Role) -> None:
         self.preposition = event.last

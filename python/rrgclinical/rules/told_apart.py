@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rrgclinical.rules.calcified import GRANULOMA, LESIONS, is_calcified_nodule
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
+from rrgclinical.rules.lookaround import ATTRIBUTES
 
 _FRACTURE, _HEALED = CONCEPT_ID["fracture"], CONCEPT_ID["healed fracture"]
 _ATELECTASIS, _COLLAPSE = CONCEPT_ID["atelectasis"], CONCEPT_ID["lobar collapse"]
@@ -44,9 +44,22 @@ _LUNG_BEHIND = re.compile(
 )
 _PARTIAL = re.compile(r"\b(?:partial(?:ly)?|sub\s?-?segmental)\s+(?:\w+\s+){0,2}\Z", re.IGNORECASE)
 _OF_CHEST = re.compile(r"cardi|pulm|lung|thorac|chest|infiltrat|abdom", re.IGNORECASE)
-_AT = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY, Cue.PREPOSITION})
-_LISTED = frozenset({Cue.SUBJECT, Cue.AND, Cue.OR, Cue.COMMA, Cue.ASSERT, *_AT})
+_LISTED = {Cue.SUBJECT, Cue.AND, Cue.OR, Cue.COMMA, Cue.ASSERT, Cue.PREPOSITION, *ATTRIBUTES}
 _ENDS = frozenset({Cue.BREAK, Cue.END})
+# The annotators of CheXpert (Irvin et al., 2019) ignore granulomas and calcified nodules.
+_GRANULOMA = CONCEPT_ID["granuloma"]
+_LESIONS = frozenset({CONCEPT_ID["lung lesion"], CONCEPT_ID["nodular opacity"]})
+_MAY_PRECEDE = frozenset({Cue.ASSERT, Cue.COMMA, Cue.PREDICATE})
+_MAY_FOLLOW = frozenset({Cue.PREPOSITION, Cue.FINITE, Cue.VERB, Cue.WHICH, Cue.COMMA, Cue.ASSERT})
+_FAR = 10
+"""Events between a nodule and the word that calls it calcified."""
+_CALCIFIED = re.compile(r"(?:\b(\w+)[\s-]+)?\bcalcifi(?:ed|c)\b", re.IGNORECASE)
+_DOUBTED = re.compile(r"\b(?:not|non|nor|partially|partly|incompletely|possibly)\b", re.IGNORECASE)
+_INSIDE = re.compile(
+    r"\s+(?:with|containing)\s+(?:(?:an?|central|dense|internal|coarse|popcorn|punctate|diffuse"
+    r"|some|benign|appearing|complete|peripheral|eccentric)\s+){0,3}calcifications?\b",
+    re.IGNORECASE,
+)
 
 
 def told_apart(events: Sequence[Event], index: int, concept: int, sentence: str) -> int:
@@ -57,18 +70,18 @@ def told_apart(events: Sequence[Event], index: int, concept: int, sentence: str)
         return _COLLAPSE if _is_of_lobe(events[index], sentence) else concept
     if concept == _SUMMARY:
         return _BONE if _is_of_bones(events, index, sentence) else concept
-    if concept in LESIONS:
-        return GRANULOMA if is_calcified_nodule(events, index, sentence) else concept
+    if concept in _LESIONS:
+        return _GRANULOMA if _is_calcified_nodule(events, index, sentence) else concept
     return concept
 
 
 def _is_old(events: Sequence[Event], index: int, sentence: str) -> bool:
     """True for "old left rib fractures" and "rib fracture, which is healed"."""
     event = events[index]
-    before = next((e.end for e in reversed(events[:index]) if _names_other(e)), 0)
+    before = next((e.end for e in reversed(events[:index]) if Cue.FINDING in e.cues), 0)
     if _OLD_BEFORE.search(sentence, before, event.end):
         return True
-    behind = next((e.start for e in events[index + 1 :] if _names_other(e)), len(sentence))
+    behind = next((e.start for e in events[index + 1 :] if Cue.FINDING in e.cues), len(sentence))
     return _OLD_BEHIND.match(sentence, event.end, behind) is not None
 
 
@@ -84,6 +97,56 @@ def _is_of_lobe(event: Event, sentence: str) -> bool:
         or _LUNG_BEFORE.search(sentence, 0, event.start)
         or _LUNG_BEHIND.match(sentence, event.end)
     )
+
+
+def _is_calcified_nodule(events: Sequence[Event], index: int, sentence: str) -> bool:
+    """True when the lesion at `index` is a nodule that is called calcified."""
+    event = events[index]
+    if "nod" not in sentence[event.start : event.end].lower():
+        return False
+    return (
+        _called_before(events, index, sentence)
+        or _called_behind(events, index, sentence)
+        or _INSIDE.match(sentence, event.end) is not None
+    )
+
+
+def _called_before(events: Sequence[Event], index: int, sentence: str) -> bool:
+    start = index
+    while start and index - start < _FAR:
+        cues = events[start - 1].cues
+        if not (cues & ATTRIBUTES or cues <= _MAY_PRECEDE):
+            break
+        start -= 1
+    begin = events[start - 1].end if start else 0
+    if start and events[start - 1].cues & {Cue.VERB, Cue.SUBJECT}:  # "aorta is calcified, nodule"
+        comma = next((event for event in events[start:index] if Cue.COMMA in event.cues), None)
+        begin = begin if comma is None else comma.end
+    called = _CALCIFIED.search(sentence, begin, events[index].end)
+    return called is not None and not _DOUBTED.fullmatch(called[1] or "")
+
+
+def _called_behind(events: Sequence[Event], index: int, sentence: str) -> bool:
+    listed = False
+    for place in range(index + 1, min(len(events) - 1, index + _FAR)):
+        event = events[place]
+        cues = event.cues
+        if "calcified" in sentence[event.start : event.end].lower():
+            told = sentence[events[place - 1].end : event.start]
+            if _DOUBTED.search(told) or Cue.PREDICATE not in cues:
+                return False
+            follower = events[place + 1]
+            return follower.first > event.last or not follower.cues & {
+                Cue.FINDING,
+                Cue.SUBJECT,
+                *ATTRIBUTES,
+            }
+        if Cue.SUBJECT in cues and listed and not cues & ATTRIBUTES:
+            return False
+        listed |= Cue.COMMA in cues
+        if not (cues & {Cue.SUBJECT, *ATTRIBUTES} or cues <= _MAY_FOLLOW):
+            return False
+    return False
 
 
 def _is_of_bones(events: Sequence[Event], index: int, sentence: str) -> bool:
@@ -113,7 +176,7 @@ def _before(events: Sequence[Event], index: int) -> list[int]:
         cues = event.cues
         if cues & _ENDS or (named and not cues & _LISTED):
             break
-        if _names_other(event) and not any(
+        if Cue.FINDING in cues and not any(
             role.cue == Cue.FINDING and CONCEPTS[role.value].family in _OF_BONES
             for role in event.roles
         ):
@@ -128,7 +191,3 @@ def _structures(event: Event) -> list[int]:
 
 def _all_bones(structures: Sequence[int]) -> bool:
     return _BONES in structures and _SKELETON.issuperset(structures)
-
-
-def _names_other(event: Event) -> bool:
-    return Cue.FINDING in event.cues

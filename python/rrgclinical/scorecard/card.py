@@ -33,8 +33,7 @@ from rrgclinical.metrics import (
     together,
     values,
 )
-from rrgclinical.metrics.registry import SEVEN, metric_of
-from rrgclinical.scorecard.names import MetricName, metric_names
+from rrgclinical.metrics.registry import SEVEN, MetricName, metric_names, metric_of
 from rrgclinical.scorecard.pairs import Pairs
 
 RARE = 0.05

@@ -18,7 +18,7 @@ from rrgclinical.common.files import atomic_write
 from rrgclinical.common.shown import one_line, printable
 from rrgclinical.common.table import aligned
 from rrgclinical.metrics import PairedDifference
-from rrgclinical.metrics.registry import FIRST, HEADLINE, metric_of
+from rrgclinical.metrics.registry import FIRST, HEADLINE, MetricName, labels_by, metric_of
 from rrgclinical.scorecard.card import (
     Comparison,
     Group,
@@ -27,7 +27,6 @@ from rrgclinical.scorecard.card import (
     Value,
     tests_shown,
 )
-from rrgclinical.scorecard.names import MetricName, labels_by
 from rrgclinical.scorecard.pairs import Pairs
 
 FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")

@@ -7,8 +7,14 @@ numpy, and nothing of the server.
 
 from __future__ import annotations
 
-from rrgclinical.serving.client import RewardClient, ServiceError
-from rrgclinical.serving.trainers import easyr1_pairs, easyr1_reward, swift_reward, verl_reward
+from rrgclinical.serving.client import (
+    RewardClient,
+    ServiceError,
+    easyr1_pairs,
+    easyr1_reward,
+    swift_reward,
+    verl_reward,
+)
 
 __all__ = [
     "RewardClient",

@@ -6,20 +6,19 @@ Its weights are ours, no radiologist has set them; it is not GREEN and not CRIMS
 from __future__ import annotations
 
 from rrgclinical.severity.alarm import (
+    AXES,
     AXIS,
     SPAN,
     Counts,
     Validated,
     alarm,
     alarm_lines,
+    axes,
     rate_of,
 )
-from rrgclinical.severity.axes import AXES, axes
-from rrgclinical.severity.judge import SeverityJudgement, judge
-from rrgclinical.severity.reader import Severity
+from rrgclinical.severity.judge import Severity, SeverityJudgement, in_words, judge
 from rrgclinical.severity.reading import ReportReading, SidedFinding, read
-from rrgclinical.severity.table import Significance, load_table
-from rrgclinical.severity.words import caveat, in_words
+from rrgclinical.severity.table import Significance, caveat, load_table
 
 __all__ = [
     "AXES",

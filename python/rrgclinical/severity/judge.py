@@ -15,14 +15,17 @@ attributes leave of it,
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rrgclinical.cached import CAPACITY, Cached
+from rrgclinical.common.arguments import check_pairs, check_reports
 from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
 from rrgclinical.rules.details import CHANGES, TIPS
-from rrgclinical.severity.reading import LEFT, RIGHT, WRONG_TIP, ReportReading, SidedFinding
-from rrgclinical.severity.table import Significance
+from rrgclinical.severity.reading import LEFT, RIGHT, WRONG_TIP, ReportReading, SidedFinding, read
+from rrgclinical.severity.table import Significance, load_table
 
 _SUMMARY = CONCEPT_ID["acute cardiopulmonary abnormality"]
 _WIDE = 0.6
@@ -328,3 +331,68 @@ def _versus(name: str, got: str, truth: str) -> str:
 
 def _short(value: float) -> float:
     return round(value, 3)
+
+
+class Severity:
+    """The reward `severity` with one table; see `judge` for the formula.
+
+    table: YAML file of tiers and costs, None the packaged one. capacity: texts kept in memory
+    beside the references. Raises UserError as `load_table`.
+    """
+
+    def __init__(self, table: str | None = None, *, capacity: int = CAPACITY) -> None:
+        self.table = load_table(table)
+        self.results: Cached[ReportReading] = Cached(
+            lambda texts: [read(text) for text in texts], capacity=capacity
+        )
+
+    def read(self, texts: Sequence[str], *, keep: bool = False) -> list[ReportReading]:
+        """The reading of each text; those with `keep`, references, stay in memory."""
+        return self.results(check_reports(texts, "texts"), keep=keep)
+
+    def judge(
+        self,
+        reports: Sequence[str],
+        references: Sequence[str],
+        readings: Sequence[ReportReading] | None = None,
+    ) -> list[SeverityJudgement]:
+        """Judge each report against its reference; `readings` are the references', if read.
+
+        Raises TypeError for what is no list of str, ValueError where they differ in number.
+        """
+        reports, references = check_pairs(reports, references)
+        truth = readings or self.read(references, keep=True)
+        judgements = []
+        for got, want, report, reference in zip(
+            self.read(reports), truth, reports, references, strict=True
+        ):
+            # texts are compared only where nothing is read in the reference
+            empty = not want.present and not want.denied
+            same = empty and report.split() == reference.split()
+            judgements.append(judge(got, want, self.table, same=same))
+        return judgements
+
+
+def in_words(note: Mapping[str, Any]) -> str:
+    """Write a note of `SeverityJudgement.explain` as a line, costs included."""
+    parts = [f"severity {note['score']:.3f}"]
+    right = [one["finding"] for one in note["right"]]
+    parts += [f"right: {', '.join(right)}"] if right else []
+    differs = [
+        f"{one['finding']} ({'; '.join(one['differs'] or ['weight'])}, costs {one['cost']:g})"
+        for one in note["differs"]
+    ]
+    parts += [f"differs: {', '.join(differs)}"] if differs else []
+    for key in ("missed", "invented"):
+        listed = [
+            f"{one['finding']} (costs {one['cost']:g}{', denied' if one.get('denied') else ''})"
+            for one in note[key]
+        ]
+        parts += [f"{key}: {', '.join(listed)}"] if listed else []
+    if note["contradicted"]:
+        parts.append(f"affirmed and denied: {', '.join(note['contradicted'])}")
+    denials = note["denials"]
+    parts.append(f"denials {denials['said']:g} of {denials['of']:g}")
+    if note["style"] < 1:
+        parts.append(f"length and repetition leave {note['style']:g}")
+    return "; ".join(parts)

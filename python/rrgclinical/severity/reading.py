@@ -146,13 +146,23 @@ def _is_tense(sentence: str) -> bool:
 
 def _merged(first: SidedFinding, second: SidedFinding) -> SidedFinding:
     """Join two statements of one finding, in any order; where they differ the graver holds."""
-    return first._replace(
-        doubt=first.doubt and second.doubt,
-        zones=first.zones | second.zones,
+    return _joined(first, second)._replace(
         severity=max(first.severity, second.severity),
         change=max(first.change, second.change),
         size=max(first.size, second.size),
         tip=max(first.tip, second.tip),
+    )
+
+
+def _joined(first: SidedFinding, second: SidedFinding) -> SidedFinding:
+    """Join two statements of one finding; where they differ the first holds."""
+    return first._replace(
+        doubt=first.doubt and second.doubt,
+        zones=first.zones | second.zones,
+        severity=first.severity or second.severity,
+        change=first.change or second.change,
+        size=first.size or second.size,
+        tip=first.tip or second.tip,
         tension=first.tension or second.tension,
         contradicted=first.contradicted or second.contradicted or _contradict(first, second),
     )
@@ -171,16 +181,5 @@ def _settle(present: dict[tuple[int, int], SidedFinding], sided: set[int]) -> No
         for side in sides:
             finding = present[concept, side]
             if again is not None:
-                finding = finding._replace(
-                    doubt=finding.doubt and again.doubt,
-                    zones=finding.zones | again.zones,
-                    severity=finding.severity or again.severity,
-                    change=finding.change or again.change,
-                    size=finding.size or again.size,
-                    tip=finding.tip or again.tip,
-                    tension=finding.tension or again.tension,
-                    contradicted=finding.contradicted
-                    or again.contradicted
-                    or _contradict(finding, again),
-                )
+                finding = _joined(finding, again)
             present[concept, side] = finding._replace(paired=True) if len(sides) == 2 else finding

@@ -185,3 +185,11 @@ def _number(path: str, name: str, value: Any, most: float) -> float:
         point = "; a decimal has a point" if value is None or isinstance(value, str) else ""
         raise UserError(f"{path}: {name} is {value!r}; wanted a number from 0 to {most:g}{point}")
     return float(value)
+
+
+def caveat(table: Significance) -> str:
+    """Say whose weights a value has, and what it is not."""
+    whose = "ours, no radiologist has set them"
+    if table.own:
+        whose = f"those of {table.own} (digest {table.digest})"
+    return f"Severity's weights are {whose}; it is not GREEN, it is not CRIMSON."

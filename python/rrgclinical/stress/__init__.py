@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rrgclinical.stress.gaming import gaming_rows, is_normal
 from rrgclinical.stress.orders import (
     CRITICAL_ERRORS,
     FIRST_OF_MEANING,
@@ -10,20 +9,18 @@ from rrgclinical.stress.orders import (
     ORDERS,
     Order,
     Tally,
+    agreement_table,
     dearer_than_error,
+    gaming_table,
     means,
+    means_table,
+    orders_table,
     tally,
+    values_of,
 )
 from rrgclinical.stress.pairs import PairAgreement, Preferences, agreement, read_pairs
 from rrgclinical.stress.phrases import IDLE, NOTHING
-from rrgclinical.stress.planted import Planted, plant
-from rrgclinical.stress.tables import (
-    agreement_table,
-    gaming_table,
-    means_table,
-    orders_table,
-    values_of,
-)
+from rrgclinical.stress.planted import Planted, gaming_rows, is_normal, plant
 
 __all__ = [
     "CRITICAL_ERRORS",

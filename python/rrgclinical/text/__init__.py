@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rrgclinical.text.java import JavaError, meteor_statistics, ptb_tokens
 from rrgclinical.text.overlap import cider, meteor, rouge_l, sentence_bleu
-from rrgclinical.text.r2gen import r2gen_tokens, r2gen_vocabulary
 from rrgclinical.text.scores import TextScores, text_scores
 from rrgclinical.text.statistics import meteor_of
 from rrgclinical.text.tokenizations import (
@@ -14,6 +13,8 @@ from rrgclinical.text.tokenizations import (
     Space,
     Tokenization,
     build_tokenization,
+    r2gen_tokens,
+    r2gen_vocabulary,
 )
 from rrgclinical.text.tokens import count_ngrams, tokens
 

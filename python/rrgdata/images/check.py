@@ -8,14 +8,15 @@ stops the run when it is read, in one line, before the step, and the run can be 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -24,9 +25,8 @@ from PIL.Image import Image
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgclinical.common.progress import Bar, progress
-from rrgdata.file_memory import Stamp, stamp_of
+from rrgdata.file_memory import FileMemory, Stamp, stamp_of
 from rrgdata.images.in_flight import InFlight
-from rrgdata.images.memory import ImageMemory, Verdict
 from rrgdata.images.read import ImageFacts, area_of, read_with_facts
 from rrgdata.problems import first_of
 from rrgdata.study import Study
@@ -36,6 +36,42 @@ SAMPLE = 256
 # Decoding lets go of the interpreter's lock, so threads share the work. A chunk is what an
 # interrupt has to wait for.
 CHUNK = 64
+# To be raised whenever `read_image` refuses more, or less, than before.
+VERSION = "9"
+
+Verdict = ImageFacts | str
+"""Facts of a file that decodes, or the line that says why it does not."""
+
+
+class ImageMemory:
+    """Remember verdicts on the image files of the data set at `root`, see `FileMemory`.
+
+    body_parts: `data.body_parts`, by which files may pass that are refused without.
+    """
+
+    def __init__(self, root: Path, body_parts: Collection[str] = ()) -> None:
+        rules = f"{VERSION} {sorted(body_parts)}" if body_parts else VERSION
+        self._files = FileMemory("images", root, rules, "the next run checks the images again")
+
+    def recall(self, paths: Iterable[Path]) -> dict[Path, Verdict]:
+        """Return the verdicts on those of `paths` that have one and are unchanged."""
+        verdicts = self._files.known(paths).items()
+        return {p: _verdict_of(text) for p, (stamp, text) in verdicts if stamp == stamp_of(p)}
+
+    def broken(self) -> dict[str, str]:
+        """Return the unchanged files that do not decode: why, by absolute path."""
+        verdicts = self._files.matching('"%')
+        return {str(p): json.loads(text) for p, stamp, text in verdicts if stamp == stamp_of(p)}
+
+    def keep(self, verdicts: Mapping[Path, tuple[Stamp, Verdict]]) -> None:
+        """Remember verdicts on files, with the stamps they had before they were read."""
+        rows = ((p, s, v if isinstance(v, str) else astuple(v)) for p, (s, v) in verdicts.items())
+        self._files.keep((path, stamp, json.dumps(value)) for path, stamp, value in rows)
+
+
+def _verdict_of(text: str) -> Verdict:
+    v = json.loads(text)
+    return v if isinstance(v, str) else ImageFacts(v[0], v[1], v[2], tuple(v[3]), tuple(v[4]), v[5])
 
 
 def check_images(

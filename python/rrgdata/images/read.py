@@ -35,8 +35,8 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgdata.images.cut_short import is_coarse, is_cut_short, is_suspect
 from rrgdata.images.dicom import dicom_area, is_dicom, read_dicom
+from rrgdata.images.dicom_grey import to_8_bits
 from rrgdata.images.endings import check_beginning, jpeg_ends, png_ends
-from rrgdata.images.grey import to_8_bits
 from rrgdata.images.in_flight import check_area
 
 PHOTOMETRIC_TAG = 262
@@ -113,7 +113,12 @@ def read_with_facts(
         if is_dicom(file):
             image, facts = _read_dicom(file, body_parts)
         else:
-            image, facts = _read_pillow(file, area)
+            try:
+                image, facts = _read_pillow(file, area)
+            except Stopped:
+                raise
+            except UserError as error:
+                raise UserError(f"{file}: {error}") from None
     except UnidentifiedImageError:
         if kind := _tiff_kind(file):
             line = f"{file}: TIFF of {kind} is not read; write it as uint16, plain"
@@ -143,34 +148,28 @@ def _read_dicom(file: Path, body_parts: Collection[str]) -> tuple[Image.Image, I
 
 
 def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]:
-    try:
-        check_beginning(file)
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from None
+    """Read a file by Pillow; UserError, without the file's name, for one that cannot be shown."""
+    check_beginning(file)
     # Pillow would try all that it knows, whatever the name: PostScript goes to Ghostscript.
     with Image.open(file, formats=FORMATS) as image:
-        _check_size(file, image)
+        _check_size(image)
         deep = any(";16" in str(tile[3]) for tile in image.tile) and len(image.getbands()) > 1
         if deep:
-            raise UserError(f"{file}: {image.mode} of 16 bits a channel; save it as 16-bit grey")
+            raise UserError(f"{image.mode} of 16 bits a channel; save it as 16-bit grey")
         if not _is_whole(file, image):
-            raise UserError(
-                f"{file}: the {image.format} is truncated, its end is missing; copy it again"
-            )
+            raise UserError(f"the {image.format} is truncated, its end is missing; copy it again")
         if image.format == "JPEG" and area is not None:
             _decode_smaller(image, area)
         image.load()
         if _is_closed_early(file, image):
-            raise UserError(
-                f"{file}: the JPEG is truncated, though it has an end; copy the original again"
-            )
+            raise UserError("the JPEG is truncated, though it has an end; copy the original again")
         inverted = _says_inverted(image)
         kind = f"{image.format} {'of more than 8' if _is_deep(image) else '8'} bits"
         turned = _turned(image)
         if kind == "TIFF 8 bits" and getattr(image, "tag_v2", {}).get(FORMAT_TAG, (1,))[0] == 2:
             # Pillow takes signed bytes for unsigned ones
             turned = turned.point([value ^ 128 for value in range(256)])
-        upright = _to_rgb(file, turned)
+        upright = _to_rgb(turned)
     facts = ImageFacts(kind, upright.width, upright.height)
     return (ImageOps.invert(upright) if inverted else upright), facts
 
@@ -189,7 +188,7 @@ def area_of(path: Path) -> int:
         return 0
 
 
-def _check_size(file: Path, image: Image.Image) -> None:
+def _check_size(image: Image.Image) -> None:
     frames = getattr(image, "n_frames", 1) if image.format != "TIFF" else 1
     if image.format == "TIFF":
         # not counted: every frame of a chain of a million would be looked at
@@ -197,14 +196,11 @@ def _check_size(file: Path, image: Image.Image) -> None:
             image.seek(1)
             frames = 2
     if frames != 1:
-        raise UserError(f"{file}: {frames} frames or more; wanted a single image")
+        raise UserError(f"{frames} frames or more; wanted a single image")
     tags = getattr(image, "tag_v2", {})
     tile = [int(tags.get(tag, 1)) for tag in TILE_TAGS]
     for width, height in (image.size, tile):
-        try:
-            check_area(width, height)
-        except UserError as error:
-            raise UserError(f"{file}: {error}") from None
+        check_area(width, height)
 
 
 def _tiff_kind(file: Path) -> str:
@@ -227,13 +223,10 @@ def _is_whole(file: Path, image: Image.Image) -> bool:
     size, most = file.stat().st_size, BYTES_A_PIXEL * image.width * image.height + BESIDE_PIXELS
     if image.format == "JPEG" and size > most:
         raise UserError(
-            f"{file}: the file has {size} bytes, and a JPEG of {image.width} x {image.height} "
+            f"the file has {size} bytes, and a JPEG of {image.width} x {image.height} "
             f"pixels at most {most}; copy it again"
         )
-    try:
-        return png_ends(file) if image.format == "PNG" else jpeg_ends(file.read_bytes())
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from None
+    return png_ends(file) if image.format == "PNG" else jpeg_ends(file.read_bytes())
 
 
 def _is_closed_early(file: Path, image: Image.Image) -> bool:
@@ -259,21 +252,20 @@ def _decode_smaller(image: Image.Image, area: int) -> None:
         image.draft(image.mode, (math.ceil(width * scale), math.ceil(height * scale)))
 
 
-def _to_rgb(file: Path, image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image) -> Image.Image:
     if _is_deep(image):
         values = np.asarray(image)
         if not np.isfinite(values).all():
-            raise UserError(f"{file}: pixels that are not finite; write them as integers")
+            raise UserError("pixels that are not finite; write them as integers")
         if np.any(values == image.info.get("transparency", np.nan)):
-            raise UserError(f"{file}: transparent pixels; flatten it on its background first")
+            raise UserError("transparent pixels; flatten it on its background first")
         image = Image.fromarray(to_8_bits(values, float(values.min()), float(values.max())))
     elif "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info:
         image = image.convert("RGBA")
         lowest = int(np.asarray(image.getchannel("A")).min())
         if lowest < 255:
             raise UserError(
-                f"{file}: transparent pixels (alpha down to {lowest}); flatten it on "
-                "its background first"
+                f"transparent pixels (alpha down to {lowest}); flatten it on its background first"
             )
     return image.convert("RGB")
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rrgdata.phantom.case import Case, Finding, sample_case
 from rrgdata.phantom.config import PhantomConfig
-from rrgdata.phantom.sheet import phantom_sheet
 from rrgdata.phantom.text import write_report
-from rrgdata.phantom.write import phantom_reports, write_phantom
+from rrgdata.phantom.write import phantom_reports, phantom_sheet, write_phantom
 
 __all__ = [
     "Case",

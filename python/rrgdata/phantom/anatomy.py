@@ -134,13 +134,12 @@ def build_scene(
     size: int,
     build: Build,
     *,
-    heart_scale: float = 1.0,
-    mediastinum_scale: float = 1.0,
-    raised: dict[str, float] | None = None,
-    fluid: dict[str, float] | None = None,
+    heart_scale: float,
+    mediastinum_scale: float,
+    raised: dict[str, float],
+    fluid: dict[str, float],
 ) -> Scene:
     """Places lungs, heart and mediastinum; `raised` lifts a side's dome (volume loss)."""
-    raised, fluid = raised or {}, fluid or {}
     x, y = grid(size, build)
     ax = np.abs(x)
     base = build.dome + 0.28
@@ -161,20 +160,8 @@ def build_scene(
         lung[side] = half * sigmoid(floor - y, 0.012)
         domes[side] = dome
     heart, mediastinum = _silhouettes(x, y, build, heart_scale, mediastinum_scale)
-    return Scene(
-        size,
-        x,
-        y,
-        build,
-        lung,
-        cavity,
-        outer,
-        top,
-        heart,
-        mediastinum,
-        domes,
-        {side: fluid.get(side, 0.0) for side in SIDE},
-    )
+    risen = {side: fluid.get(side, 0.0) for side in SIDE}
+    return Scene(size, x, y, build, lung, cavity, outer, top, heart, mediastinum, domes, risen)
 
 
 def _silhouettes(
@@ -221,8 +208,8 @@ def draw_healthy(scene: Scene, rng: np.random.Generator) -> tuple[Array, Array]:
     image = image + 0.10 * ribs * (0.35 + 0.65 * both) * sigmoid(build.dome + 0.30 - y, 0.05)
     vessels = _vessels(scene, rng) * both * build.vessels
     image = image + vessels
-    image = _over(image, scene.mediastinum * torso, 0.63 + 0.04 * np.clip(y, 0, 1))
-    image = _over(image, scene.heart, 0.66 + 0.03 * y)
+    image = over(image, scene.mediastinum * torso, 0.63 + 0.04 * np.clip(y, 0, 1))
+    image = over(image, scene.heart, 0.66 + 0.03 * y)
     spine = np.exp(-0.5 * (x / 0.075) ** 2)
     discs = 0.5 + 0.5 * np.cos(2 * np.pi * (y * 5.5 + build.ribs))
     image = image + spine * (0.05 + 0.03 * discs) * torso
@@ -244,7 +231,7 @@ def draw_healthy(scene: Scene, rng: np.random.Generator) -> tuple[Array, Array]:
     return image.astype(np.float32), vessels.astype(np.float32)
 
 
-def _over(image: Array, mask: Array, density: Array) -> Array:
+def over(image: Array, mask: Array, density: Array | float) -> Array:
     """Raises the image to `density` under the mask; what is denser already stays."""
     return image + mask * np.clip(density - image, 0.0, None)
 

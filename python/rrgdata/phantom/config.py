@@ -13,6 +13,13 @@ from rrgclinical.common.fields import SETTINGS
 
 MAX_PARAPHRASES = 12
 MAX_FINDINGS = 13
+SHARES = ("lateral", "prior", "normal", "uncertain", "thorough", "templated")
+RANGES = {
+    **dict.fromkeys((*SHARES, "omit", "garble", "careful"), (0, 1)),
+    **{"size": (28, 2048), "contrast": (0, 3), "noise": (0, 10)},
+    **{"findings": (1, MAX_FINDINGS), "reported": (0, MAX_FINDINGS)},
+    "paraphrases": (1, MAX_PARAPHRASES),
+}
 
 
 @dataclass(frozen=True, config=SETTINGS)
@@ -77,19 +84,9 @@ class PhantomConfig:
     def __post_init__(self) -> None:
         for name in ("train", "val", "test", "seed"):
             self._check(name, getattr(self, name) >= 0, "0 or more")
-        for name in ("lateral", "prior", "normal", "uncertain", "omit", "garble", "careful"):
-            self._check(name, 0.0 <= getattr(self, name) <= 1.0, "a probability in [0, 1]")
-        for name in ("thorough", "templated"):
-            self._check(name, 0.0 <= getattr(self, name) <= 1.0, "in [0, 1]")
-        self._check("size", 28 <= self.size <= 2048, "28 to 2048 pixels")
         self._check("prevalence", 0.0 < self.prevalence <= 5.0, "in (0, 5]")
-        self._check("findings", 1 <= self.findings <= MAX_FINDINGS, f"1 to {MAX_FINDINGS}")
-        self._check("reported", 0 <= self.reported <= MAX_FINDINGS, f"0 to {MAX_FINDINGS}")
-        self._check("contrast", 0.0 <= self.contrast <= 3.0, "in [0, 3]")
-        self._check("noise", 0.0 <= self.noise <= 10.0, "in [0, 10]")
-        self._check(
-            "paraphrases", 1 <= self.paraphrases <= MAX_PARAPHRASES, f"1 to {MAX_PARAPHRASES}"
-        )
+        for name, (low, high) in RANGES.items():
+            self._check(name, low <= getattr(self, name) <= high, f"{low} to {high}")
 
     def _check(self, name: str, good: bool, bound: str) -> None:
         if not good:

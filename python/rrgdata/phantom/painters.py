@@ -1,4 +1,4 @@
-"""One painter for each finding that lies in or around the lungs."""
+"""One painter for each finding that lies in or around the lungs, and for devices."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rrgdata.phantom.anatomy import (
     blob,
     cloud,
     ellipse,
+    over,
     rib_height,
     sigmoid,
     stroke,
@@ -21,6 +22,8 @@ from rrgdata.phantom.anatomy import (
 from rrgdata.phantom.case import Finding
 
 DENSE = 0.68
+METAL, STRIP = 0.95, 0.20
+"""Brightness of generators, and of the contrast strips of tubes and lines."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,6 @@ def sides_of(finding: Finding) -> tuple[str, ...]:
     return ("right", "left") if finding.side == "bilateral" else (finding.side,)
 
 
-def _toward(image: Array, mask: Array, density: float) -> Array:
-    """Moves the image towards `density` where it is less dense; never makes it more lucent."""
-    return image + mask * np.clip(density - image, 0.0, None)
-
-
 def _effusion(image: Array, brush: Brush) -> Array:
     scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     for side in sides_of(finding):
@@ -55,19 +53,15 @@ def _effusion(image: Array, brush: Brush) -> Array:
         rise = (0.35 + 0.3 * finding.severity) * lateral**2
         level = scene.domes[side] + 0.10 - scene.fluid[side] - rise
         fluid = scene.cavity[side] * sigmoid(scene.y - level, 0.022)
-        image = _toward(image, min(1.0, 1.2 * visibility) * fluid, DENSE + 0.03)
+        image = over(image, min(1.0, 1.2 * visibility) * fluid, DENSE + 0.03)
     return image
 
 
-def lobe_centre(side: str, zone: str) -> tuple[float, float]:
-    """Centre of a lobe on the frontal view, in patient coordinates."""
-    x = {"upper": 0.36, "middle": 0.38, "lower": 0.46}[zone]
-    y = {"upper": -0.42, "middle": 0.14, "lower": 0.36}[zone]
-    return x * SIDE[side], y - (0.03 if side == "left" else 0.0)
-
-
 def _place(brush: Brush) -> tuple[float, float]:
-    cx, cy = lobe_centre(brush.finding.side, brush.finding.zone)
+    """Draws a point near the centre of the finding's lobe, in patient coordinates."""
+    side, zone = brush.finding.side, brush.finding.zone
+    cx = {"upper": 0.36, "middle": 0.38, "lower": 0.46}[zone] * SIDE[side]
+    cy = {"upper": -0.42, "middle": 0.14, "lower": 0.36}[zone] - (0.03 if side == "left" else 0.0)
     return cx + brush.rng.uniform(-0.06, 0.06), cy + brush.rng.uniform(-0.05, 0.05)
 
 
@@ -81,7 +75,7 @@ def _consolidation(image: Array, brush: Brush) -> Array:
     elif finding.zone == "middle":
         shape = shape * sigmoid(scene.y - cy + 0.7 * r, 0.012)
     shape = shape * scene.lung[finding.side]
-    image = _toward(image, min(1.0, 0.85 * visibility) * shape, DENSE)
+    image = over(image, min(1.0, 0.85 * visibility) * shape, DENSE)
     if finding.cause:
         image = _bronchograms(image, brush, (cx, cy, r), visibility * shape)
     return image
@@ -110,7 +104,7 @@ def _opacity(image: Array, brush: Brush) -> Array:
     elif finding.cause == "atelectasis":
         haze = np.maximum(0.5 * haze, _plates(scene, cx, cy, 1.5 * r, finding.severity))
     mask = np.clip(0.6 * visibility * haze, 0, 1) * scene.lung[finding.side]
-    return _toward(image, mask, DENSE - 0.08)
+    return over(image, mask, DENSE - 0.08)
 
 
 def _pneumonia(image: Array, brush: Brush) -> Array:
@@ -122,7 +116,7 @@ def _pneumonia(image: Array, brush: Brush) -> Array:
         px, py = cx + brush.rng.uniform(-0.8, 0.8) * r, cy + brush.rng.uniform(-0.8, 0.8) * r
         patches = np.maximum(patches, blob(scene.x, scene.y, (px, py), (0.42 * r, 0.36 * r)))
     patches = patches * scene.lung[finding.side]
-    image = _toward(image, min(1.0, 0.9 * visibility) * patches, DENSE)
+    image = over(image, min(1.0, 0.9 * visibility) * patches, DENSE)
     return _bronchograms(image, brush, (cx, cy, r), visibility * patches)
 
 
@@ -138,7 +132,7 @@ def _edema(image: Array, brush: Brush) -> Array:
     )
     mask = wings * (0.65 + 0.35 * lines) + 0.35 * kerley
     strength = visibility * (0.0, 0.55, 0.85, 1.15)[finding.severity]
-    return _toward(image, np.clip(strength * mask, 0, 0.95) * both, DENSE - 0.04)
+    return over(image, np.clip(strength * mask, 0, 0.95) * both, DENSE - 0.04)
 
 
 def _plates(scene: Scene, cx: float, cy: float, reach: float, count: int) -> Array:
@@ -158,7 +152,7 @@ def _atelectasis(image: Array, brush: Brush) -> Array:
         cy = scene.domes[side] - above + brush.rng.uniform(-0.03, 0.02)
         plates = _plates(scene, cx, cy, 0.14 + 0.03 * finding.severity, finding.severity)
         mask = np.clip(1.05 * visibility, 0, 1) * plates * scene.lung[side]
-        image = _toward(image, mask, DENSE + 0.02)
+        image = over(image, mask, DENSE + 0.02)
     return image
 
 
@@ -179,7 +173,7 @@ def _lesion(image: Array, brush: Brush) -> Array:
     cx, cy = _place(brush)
     r = (0.0, 0.05, 0.075, 0.13)[finding.severity]
     round_ = ellipse(scene.x, scene.y, (cx, cy), (r, r), 0.008)
-    return _toward(
+    return over(
         image, min(1.0, 0.95 * visibility) * round_ * scene.lung[finding.side], DENSE + 0.04
     )
 
@@ -190,7 +184,7 @@ def _thickening(image: Array, brush: Brush) -> Array:
     wavy = width * (1.0 + 0.25 * np.sin(9.0 * scene.y + brush.rng.uniform(0, 6)))
     span = sigmoid(scene.y + 0.55, 0.06) * sigmoid(0.30 - scene.y, 0.06)
     band = sigmoid(wavy - scene.outer, 0.010) * span * scene.lung[finding.side]
-    return _toward(image, min(1.0, 0.9 * visibility) * band, DENSE)
+    return over(image, min(1.0, 0.9 * visibility) * band, DENSE)
 
 
 def _fracture(image: Array, brush: Brush) -> Array:
@@ -209,6 +203,46 @@ def _fracture(image: Array, brush: Brush) -> Array:
     return image + 0.30 * visibility * ends - 0.28 * visibility * gap
 
 
+def _device(image: Array, brush: Brush) -> Array:
+    """Draws the device `finding.kind` on its side; raises ValueError for an unknown kind."""
+    scene, finding = brush.scene, brush.finding
+    x, y = scene.x, scene.y
+    sign = SIDE.get(finding.side, 1.0)
+    plain = min(1.0, 1.3 * min(1.0, brush.visibility))
+    bright = STRIP * plain
+    if finding.kind == "endotracheal tube":
+        return image + bright * stroke(x, y, [(0.0, -1.1), (0.01, -0.42)], 0.015)
+    if finding.kind == "enteric tube":
+        path = [
+            (-0.02, -1.1),
+            (0.02, -0.2),
+            (0.04, 0.45),
+            (0.16, scene.domes["left"] + 0.20),
+            (0.34, scene.domes["left"] + 0.26),
+        ]
+        return image + bright * stroke(x, y, path, 0.012)
+    if finding.kind == "central line":
+        path = [
+            (0.34 * sign, -1.1),
+            (0.30 * sign, -0.80),
+            (0.12 * sign, -0.62),
+            (-0.09, -0.45),
+            (-0.10, -0.08),
+        ]
+        return image + bright * stroke(x, y, path, 0.013)
+    if finding.kind == "chest tube":
+        path = [(1.0 * sign, 0.40), (0.72 * sign, 0.26), (0.50 * sign, -0.12), (0.36 * sign, -0.55)]
+        return image + bright * stroke(x, y, path, 0.016)
+    if finding.kind == "pacemaker":
+        box = ellipse(x, y, (0.60 * sign, -0.50), (0.125, 0.10), 0.010)
+        image = image + box * (METAL - image) * plain
+        lead = [(0.52 * sign, -0.56), (0.30 * sign, -0.66), (-0.02, -0.48), (-0.09, -0.10)]
+        tips = [(-0.09, 0.24), (0.05, 0.42), (0.27, 0.40)]
+        image = image + bright * stroke(x, y, [*lead, tips[0]], 0.012)
+        return image + bright * stroke(x, y, [lead[-1], *tips[1:]], 0.012)
+    raise ValueError(f"device kind {finding.kind!r} is unknown; wanted a kind of case.DEVICES")
+
+
 PAINTERS: dict[str, Callable[[Array, Brush], Array]] = {
     "effusion": _effusion,
     "consolidation": _consolidation,
@@ -220,4 +254,5 @@ PAINTERS: dict[str, Callable[[Array, Brush], Array]] = {
     "thickening": _thickening,
     "fracture": _fracture,
     "pneumothorax": _pneumothorax,
+    "device": _device,
 }

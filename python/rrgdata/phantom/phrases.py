@@ -274,10 +274,7 @@ CAUSE_UNCERTAIN = (
     ", suspicious for {cause}.",
     ", which could represent {cause}.",
 )
-CAUSE_CERTAIN = (
-    ", consistent with {cause}.",
-    ", compatible with {cause}.",
-)
+CAUSE_CERTAIN = (", consistent with {cause}.", ", compatible with {cause}.")
 CHANGE: dict[str, tuple[str, ...]] = {
     "new": (
         "new {noun}.",
@@ -324,41 +321,29 @@ NEGATIVE: dict[str, tuple[str, ...]] = {
     "Support Devices": ("no support devices.",),
 }
 # One sentence may deny several observations; tried in this order, each with its probability.
-NEGATIVE_TOGETHER: tuple[tuple[tuple[str, ...], float, tuple[str, ...]], ...] = (
-    (
-        ("Consolidation", "Lung Opacity"),
+NEGATIVE_TOGETHER: dict[tuple[str, ...], tuple[float, *tuple[str, ...]]] = {
+    ("Consolidation", "Lung Opacity"): (
         0.8,
-        (
-            "the lungs are clear without focal consolidation.",
-            "clear lungs without focal consolidation.",
-        ),
+        "the lungs are clear without focal consolidation.",
+        "clear lungs without focal consolidation.",
     ),
-    (
-        ("Consolidation", "Pleural Effusion", "Pneumothorax"),
+    ("Consolidation", "Pleural Effusion", "Pneumothorax"): (
         0.45,
-        (
-            "no focal consolidation, pleural effusion, or pneumothorax.",
-            "there is no focal consolidation, pleural effusion, or pneumothorax.",
-        ),
+        "no focal consolidation, pleural effusion, or pneumothorax.",
+        "there is no focal consolidation, pleural effusion, or pneumothorax.",
     ),
-    (
-        ("Pleural Effusion", "Pneumothorax"),
+    ("Pleural Effusion", "Pneumothorax"): (
         0.75,
-        (
-            "no pleural effusion or pneumothorax.",
-            "there is no pleural effusion or pneumothorax.",
-            "no pneumothorax or pleural effusion is seen.",
-        ),
+        "no pleural effusion or pneumothorax.",
+        "there is no pleural effusion or pneumothorax.",
+        "no pneumothorax or pleural effusion is seen.",
     ),
-    (
-        ("Cardiomegaly", "Enlarged Cardiomediastinum"),
+    ("Cardiomegaly", "Enlarged Cardiomediastinum"): (
         0.6,
-        (
-            "heart size and mediastinal contours are normal.",
-            "the heart and mediastinum are normal.",
-        ),
+        "heart size and mediastinal contours are normal.",
+        "the heart and mediastinum are normal.",
     ),
-)
+}
 ABSENT_SIDE = ("no {side} {thing}.", "there is no {side} {thing}.")
 RESOLVED = ("no residual {thing} since the prior study.",)
 THING = {

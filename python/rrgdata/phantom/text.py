@@ -11,17 +11,16 @@ from rrgdata.phantom import phrases
 from rrgdata.phantom.case import FINDINGS, Case, Finding
 from rrgdata.phantom.config import PhantomConfig
 
-_HEART = ("cardiomegaly", "mediastinum", "Cardiomegaly", "Enlarged Cardiomediastinum")
-_PLEURA = (
-    "effusion",
-    "pneumothorax",
-    "thickening",
-    "Pleural Effusion",
-    "Pneumothorax",
-    "Pleural Other",
-)
-_BONES = ("fracture", "Fracture")
-_DEVICES = ("device", "Support Devices")
+_GROUPS = {
+    "heart": ("cardiomegaly", "mediastinum", "Cardiomegaly", "Enlarged Cardiomediastinum"),
+    "pleura": (
+        *("effusion", "pneumothorax", "thickening"),
+        *("Pleural Effusion", "Pneumothorax", "Pleural Other"),
+    ),
+    "bones": ("fracture", "Fracture"),
+    "devices": ("device", "Support Devices"),
+}
+"""Findings and observations by the part of a report that tells of them; all others: the lungs."""
 _ORDERS = (
     (("heart", "lungs", "pleura", "bones", "devices"), 0.45),
     (("devices", "lungs", "pleura", "heart", "bones"), 0.3),
@@ -96,15 +95,7 @@ def _join(sentences: Sequence[str]) -> str:
 
 
 def _group(name: str) -> str:
-    for group, names in (
-        ("heart", _HEART),
-        ("pleura", _PLEURA),
-        ("bones", _BONES),
-        ("devices", _DEVICES),
-    ):
-        if name in names:
-            return group
-    return "lungs"
+    return next((group for group, names in _GROUPS.items() if name in names), "lungs")
 
 
 def _pick(choices: Sequence[str], config: PhantomConfig, rng: np.random.Generator) -> str:
@@ -131,19 +122,15 @@ def _normal(choices: Sequence[str], config: PhantomConfig, rng: np.random.Genera
 
 def _positive(finding: Finding, config: PhantomConfig, rng: np.random.Generator) -> str:
     fields = _fields(finding)
-    if finding.name == "device":
-        changes: Sequence[str] = phrases.DEVICE[finding.kind]
-    else:
-        changes = phrases.POSITIVE[finding.name]
-    noun = phrases.NOUN[finding.name].format(**fields)
+    fields["noun"] = phrases.NOUN[finding.name].format(**fields)
+    is_device = finding.name == "device"
+    plain = phrases.DEVICE[finding.kind] if is_device else phrases.POSITIVE[finding.name]
+    choices = plain
     if finding.uncertain:
-        choices: Sequence[str] = phrases.UNCERTAIN
+        choices = phrases.UNCERTAIN
     elif finding.change and (finding.change != "unchanged" or rng.random() < 0.7):
         choices = phrases.CHANGE[finding.change]
-    else:
-        choices = changes
-    fields["noun"] = noun
-    if choices is not changes and finding.name in phrases.MASS_NOUNS:
+    if choices is not plain and finding.name in phrases.MASS_NOUNS:
         fields["a"] = ""
     text = _pick(choices, config, rng).format(**fields)
     if finding.cause:
@@ -197,7 +184,7 @@ def _negatives(
             text = _pick(phrases.RESOLVED, config, rng)
             out.append((_group(name), text.format(thing=side + phrases.THING[gone.name])))
             left.discard(name)
-    for together, probability, choices in phrases.NEGATIVE_TOGETHER:
+    for together, (probability, *choices) in phrases.NEGATIVE_TOGETHER.items():
         often = probability + config.templated * (1 - probability)
         if left >= set(together) and rng.random() < often:
             out.append((_group(together[-1]), _normal(choices, config, rng)))

@@ -1,4 +1,4 @@
-"""Writes a phantom dataset in the layout of R2Gen's IU X-Ray."""
+"""Writes a phantom dataset in the layout of R2Gen's IU X-Ray, and shows it on a sheet."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import dataclasses
 import json
 import os
 import shutil
+import textwrap
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from PIL import Image, ImageDraw, ImageFont
+
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import held, remove_left
-from rrgdata.phantom.case import Case, sample_case
+from rrgdata.phantom.case import Case, damage, sample_case
 from rrgdata.phantom.config import PhantomConfig
-from rrgdata.phantom.damage import damage
-from rrgdata.phantom.draw import draw_frontal
-from rrgdata.phantom.lateral import draw_lateral
+from rrgdata.phantom.draw import draw_frontal, draw_lateral
 from rrgdata.phantom.text import write_context, write_report
 
 SPLITS = ("train", "val", "test")
@@ -27,9 +28,7 @@ VERSION = 6
 
 
 def write_phantom(
-    config: PhantomConfig,
-    directory: str | Path,
-    progress: Callable[[int], object] | None = None,
+    config: PhantomConfig, directory: str | Path, progress: Callable[[int], object] | None = None
 ) -> Path:
     """Writes images and `annotation.json` under `directory`; returns the annotation's path.
 
@@ -155,3 +154,34 @@ def phantom_reports(config: PhantomConfig) -> list[str]:
     """Write the reports of the training phantoms, spoilt as those are; needs no image."""
     cases = [sample_case(config, (config.seed, 0, number)) for number in range(config.train)]
     return [_report(case, config, "train")[0] for case in cases]
+
+
+def phantom_sheet(
+    directory: str | Path, n: int = 12, *, columns: int = 4, tile: int = 224, split: str = "test"
+) -> Image.Image:
+    """Draw the first `n` studies of a split as one RGB image.
+
+    All views of a study stand side by side in tiles of `tile` pixels, the report below. Studies
+    are laid out in `columns` columns.
+    """
+    root = Path(directory)
+    entries = json_reader.read(root / "annotation.json", dict)[split][:n]
+    if not entries:
+        raise ValueError(f"{root} has no {split} studies; wanted a split with at least one")
+    views = max(len(entry["image_path"]) for entry in entries)
+    width = tile * views
+    texts = [textwrap.fill(entry["report"], width=max(12, width // 6)) for entry in entries]
+    below = 14 * max(text.count("\n") + 1 for text in texts) + 10
+    rows = -(-len(entries) // columns)
+    sheet = Image.new("RGB", (columns * (width + 8) + 8, rows * (tile + below) + 8), "white")
+    pen = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(11)
+    for index, entry in enumerate(entries):
+        left = 8 + (index % columns) * (width + 8)
+        top = 8 + (index // columns) * (tile + below)
+        for view, path in enumerate(entry["image_path"]):
+            with Image.open(root / "images" / path) as image:
+                shown = image.convert("RGB").resize((tile, tile), Image.Resampling.BICUBIC)
+            sheet.paste(shown, (left + view * tile, top))
+        pen.multiline_text((left, top + tile + 3), texts[index], fill="black", font=font, spacing=1)
+    return sheet

@@ -10,14 +10,13 @@ from typing import Any
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue
 from rrgdata.sources.own_rows import json_lines
-from rrgdata.sources.tables import read_csv
+from rrgdata.sources.tables import cell_classes, read_csv
 
 LABELS_OF = {
     "findings": "findings_fixed.json",
     "impression": "impression_fixed.json",
     "both": "report_fixed.json",
 }
-CLASS_OF = {1.0: 1, 0.0: 2, -1.0: 3}
 STUDY = re.compile(r"(patient\d+)/(study\d+)")
 _IMAGE = re.compile(r"patient\d+/study\d+(?:/\w+)?")
 
@@ -81,19 +80,15 @@ class ImageLabels:
 
 def _classes(entry: dict[str, Any], where: str, catalogue: Catalogue) -> tuple[int, ...] | None:
     """Translate 1, 0, -1 and nothing into class ids; None where one is something else."""
-    classes = []
-    for name in OBSERVATIONS:
-        value = entry.get(name, "absent")
-        if value is None or value in ("", "nan") or value != value:
-            classes.append(0)
-            continue
-        try:
-            class_id = CLASS_OF[float(value)]
-        except (KeyError, TypeError, ValueError):
-            catalogue.add_broken(where, f"has {value!r} for {name}; wanted 1, 0, -1 or nothing")
-            return None
-        classes.append(0 if class_id == 2 and name == "No Finding" else class_id)
-    return tuple(classes)
+    wrong: list[str] = []
+    values = {name: entry.get(name, "absent") for name in OBSERVATIONS}
+    cells = {n: "" if value == "nan" or value != value else value for n, value in values.items()}
+    classes = cell_classes(cells, wrong)
+    if classes is None:
+        catalogue.add_broken(where, wrong[0])
+        return None
+    named = zip(OBSERVATIONS, classes, strict=True)
+    return tuple(0 if (name, i) == ("No Finding", 2) else i for name, i in named)
 
 
 def read_human(root: Path, names: tuple[str, ...], catalogue: Catalogue) -> tuple[Labels, set[str]]:

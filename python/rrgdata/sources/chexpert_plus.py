@@ -60,13 +60,8 @@ SPLIT_OF = {"train": "train", "valid": "val"}
 FORMATS = (".png", ".jpg", ".dcm")
 CONTEXT = ("section_clinical_history", "section_history", "section_technique", "section_comparison")
 NEEDED = (
-    "path_to_image",
-    "frontal_lateral",
-    "deid_patient_id",
-    "patient_report_date_order",
-    "section_findings",
-    "section_impression",
-    "split",
+    *("path_to_image", "frontal_lateral", "deid_patient_id", "patient_report_date_order"),
+    *("section_findings", "section_impression", "split"),
 )
 
 _IMAGE = re.compile(r"(?:.*/)?(train|valid)/(patient\d+)/(study\d+)/(\w+)\.\w+")
@@ -288,26 +283,14 @@ def _add_test_set(root: Path, settings: ReadSettings, catalogue: Catalogue) -> N
     folders, suffix = ({}, "") if settings.images == "none" else _folders(root, ("test",))
     for name, classes in labels.items():
         patient, study = name.split("/")
-        images: list[ImageRef] = []
-        if settings.images != "none":
-            folder = folders.get(f"test/{patient}")
-            files = [] if folder is None else files_of(folder / study, f"*{suffix}")
-            images = [ImageRef(f, "lateral" if "lateral" in f.stem else "frontal") for f in files]
-        add_study(
-            Study(
-                f"{patient}_{study}",
-                "test",
-                None,
-                classes,
-                tuple(images),
-                expert=True,
-                patient=f"test/{patient}",
-            ),
-            None,
-            f"groundtruth.csv ({name})",
-            settings,
-            catalogue,
+        place = f"test/{patient}"
+        folder = folders.get(place)
+        files = [] if folder is None else files_of(folder / study, f"*{suffix}")
+        images = [ImageRef(f, "lateral" if "lateral" in f.stem else "frontal") for f in files]
+        read = Study(
+            f"{patient}_{study}", "test", None, classes, tuple(images), expert=True, patient=place
         )
+        add_study(read, None, f"groundtruth.csv ({name})", settings, catalogue)
 
 
 def _named(entry: dict[str, Any]) -> str | None:

@@ -64,16 +64,12 @@ def read_folder(root: str | Path, study: str = "file") -> Folder:
                     f"{path}: its name is not UTF-8, as its report's id must be; rename it"
                 )
             key = (path if study == "file" else path.parent).relative_to(root).as_posix()
-            images.setdefault(key, []).append(ImageRef(path, _view(path)))
+            view = "" if path.suffix.lower() in PICTURES else view_of(path)
+            images.setdefault(key, []).append(ImageRef(path, view))
     if not images:
         raise UserError(f"no image below {root}; wanted files named {', '.join(SUFFIXES)}")
     studies = [Study(key, "", None, None, tuple(views)) for key, views in sorted(images.items())]
     return Folder(root, studies, +left_out)
-
-
-def _view(path: Path) -> str:
-    """The view that a DICOM's header tells; "" of other files."""
-    return "" if path.suffix.lower() in PICTURES else view_of(path)
 
 
 def _unreadable(error: OSError) -> None:

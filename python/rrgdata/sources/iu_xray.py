@@ -19,13 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.problems import (
-    SPLITS,
-    check_file,
-    first_of,
-    is_text,
-    kind_of,
-)
+from rrgdata.problems import SPLITS, check_file, first_of, is_text, kind_of
 from rrgdata.sources.annotation import is_outside, names_subjects, read_annotation
 from rrgdata.sources.own_rows import json_lines
 from rrgdata.sources.source import Published, Source

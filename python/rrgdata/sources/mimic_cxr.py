@@ -40,8 +40,8 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.rules import sentences
 from rrgdata import sections
 from rrgdata.catalogue import Catalogue, ReadSettings
+from rrgdata.file_memory import read_all
 from rrgdata.sections import ReportSections, read_sections
-from rrgdata.sources.index import read_all
 from rrgdata.sources.mimic_files import MimicFiles, patients_of
 from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import CLASSES, add_study, read_csv

@@ -107,15 +107,9 @@ def load_open_i(root: Path, settings: ReadSettings, catalogue: Catalogue) -> Non
                 continue
             texts = {e.get("Label"): _text(e) for e in tree.iter("AbstractText")}
             parts = {name: texts.get(name.upper(), "") for name in SECTIONS}
-            study = Study(
-                name,
-                split[name]
-                if split
-                else next(part for part, end in SHARES if share_of(name) < end),
-                None,
-                None,
-                tuple(image for image in images if image is not None),
-            )
+            own = next(part for part, end in SHARES if share_of(name) < end)
+            refs = tuple(image for image in images if image is not None)
+            study = Study(name, split[name] if split else own, None, None, refs)
             add_study(study, ReportSections(**parts), where, settings, catalogue)
     for name in lacking.values():
         catalogue.leave_out("of annotation.json that have no report here", split=name)

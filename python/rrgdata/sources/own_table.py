@@ -29,6 +29,7 @@ from __future__ import annotations
 import difflib
 import re
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
 from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file, unlisted
 from rrgdata.sources.source import Source
-from rrgdata.sources.tables import CLASSES, CONTEXT, WITHOUT, listed_classes, share_of
+from rrgdata.sources.tables import CONTEXT, WITHOUT, cell_classes, listed_classes, share_of
 from rrgdata.study import ImageRef, Study, view_of_name
 
 CONTENTS = (
@@ -110,7 +111,8 @@ def _columns(path: Path, header: list[str], settings: ReadSettings) -> dict[str,
                 f"{path} has columns {columns['report']} and {columns[other[0]]}; say which is the "
                 f"report, as in data.columns={{report: {columns['report']}}}"
             )
-    read, contents = set(columns.values()), _contents()
+    read = set(columns.values())
+    contents = {_plain(name): c for c in CONTENTS for name in (c, *ALSO.get(c, ()))}
     meant = {contents.get(_plain(name), ""): name for name in header if name not in read}
     near = {content: meant[content] for content in CONTENTS if content in meant}
     # not needed: a patient beside a split, a section beside the report, what tells of images
@@ -130,11 +132,6 @@ def _columns(path: Path, header: list[str], settings: ReadSettings) -> dict[str,
 def _plain(name: str) -> str:
     """Take capitals, blanks and signs from a column's name."""
     return re.sub("[^a-z0-9]", "", name.lower())
-
-
-def _contents() -> dict[str, str]:
-    """Map the names that a column of each content has, plain, to the content."""
-    return {_plain(name): c for c in CONTENTS for name in (c, *ALSO.get(c, ()))}
 
 
 def _nearest(name: str, header: list[str]) -> str:
@@ -158,22 +155,19 @@ def _label_columns(
     return OBSERVATIONS
 
 
+@dataclass
 class _Reader:
     """Makes studies of rows."""
 
-    def __init__(
-        self,
-        path: Path,
-        columns: dict[str, str],
-        labels: tuple[str, ...],
-        settings: ReadSettings,
-        catalogue: Catalogue,
-    ) -> None:
-        self.path, self.columns, self.labels, self.settings = path, columns, labels, settings
-        self.catalogue, self.where = catalogue, ""
-        self.splits_of: dict[str, set[str]] = {}
-        self.wrong: list[str] = []
-        self.lists = 0
+    path: Path
+    columns: dict[str, str]
+    labels: tuple[str, ...]
+    settings: ReadSettings
+    catalogue: Catalogue
+    where: str = ""
+    splits_of: dict[str, set[str]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    lists: int = 0
 
     def check_columns(self, header: list[str]) -> None:
         """Raise UserError for a column that the table lacks and the settings need."""
@@ -306,15 +300,8 @@ class _Reader:
 
     def _labels(self, row: Row) -> tuple[int, ...] | None:
         if self.labels:
-            cells = [
-                str(row.get(name) if row.get(name) is not None else "") for name in self.labels
-            ]
-            for name, cell in zip(self.labels, cells, strict=True):
-                if cell.strip() not in CLASSES:
-                    self.wrong.append(f"has {cell!r} for {name}; wanted 1, 0, -1 or nothing")
-                    return None
-            ids = tuple(CLASSES[cell.strip()] for cell in cells)
-            return ids if any(ids) else None
+            ids = cell_classes({name: row.get(name) for name in self.labels}, self.wrong)
+            return ids if any(ids or ()) else None
         value = self._optional(row, "labels")
         return listed_classes(self._unlisted(value, "labels") or None, self.wrong)
 
@@ -382,9 +369,4 @@ def _has_table(root: Path) -> bool:
     return False
 
 
-SOURCE = Source(
-    name="table",
-    load=load_table,
-    holds=_has_table,
-    may_be_file=True,
-)
+SOURCE = Source(name="table", load=load_table, holds=_has_table, may_be_file=True)

@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import io
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -153,6 +153,16 @@ def read_csv(
 def share_of(name: str) -> float:
     """Return a number in [0, 1) that depends on the name alone."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
+
+
+def cell_classes(cells: Mapping[str, Any], wrong: list[str]) -> tuple[int, ...] | None:
+    """Read cells of CheXpert's CSV, by observation; None with a fault in `wrong`."""
+    texts = {name: "" if cell is None else str(cell).strip() for name, cell in cells.items()}
+    odd = next((name for name, text in texts.items() if text not in CLASSES), None)
+    if odd is not None:
+        wrong.append(f"has {cells[odd]!r} for {odd}; wanted 1, 0, -1 or nothing")
+        return None
+    return tuple(CLASSES[text] for text in texts.values())
 
 
 def listed_classes(value: Any, wrong: list[str]) -> tuple[int, ...] | None:

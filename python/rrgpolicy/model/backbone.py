@@ -144,13 +144,16 @@ class Backbone:
         kinds = _with_forwards(self.backbone)
         for name in ("final_logit_softcapping", "logits_soft_cap"):
             cap: float | None = getattr(self.text_config, name, None)
-            if cap and any(_names(kind, name) for kind in kinds):
+            # be it to make a layer of or as a string
+            if cap and any(name in source_of(kind) for kind in kinds):
                 return cap
         return None
 
     def _of_logits(self, name: str) -> float | None:
         """Read a factor of logits where the model's forward does: not all around a decoder do."""
-        return getattr(self.text_config, name, None) if _reads(self.backbone, name) else None
+        forwards = (vars(kind)["forward"] for kind in _with_forwards(self.backbone))
+        reads = any(name in inspect.unwrap(forward).__code__.co_names for forward in forwards)
+        return getattr(self.text_config, name, None) if reads else None
 
     @property
     def scale(self) -> float:
@@ -232,22 +235,9 @@ def _multiplies(kind: type) -> bool:
     return re.search(r"\* [\w.]+\.logits_scaling", source_of(kind)) is not None
 
 
-@cache
-def _names(kind: type, name: str) -> bool:
-    """Tell if the code of a class has this name, be it to make a layer of or as a string."""
-    return name in source_of(kind)
-
-
 def _with_forwards(module: nn.Module) -> list[type]:
     """List the classes of a module that have a forward; FSDP puts one of its own before them."""
     return [kind for kind in type(module).__mro__ if "forward" in vars(kind)]
-
-
-def _reads(module: nn.Module, *names: str) -> bool:
-    """Tell if the module's forward names one of these."""
-    forwards = (vars(kind)["forward"] for kind in _with_forwards(module))
-    codes = (inspect.unwrap(forward).__code__ for forward in forwards)
-    return any(name in code.co_names for code in codes for name in names)
 
 
 def sees_images(config: Any) -> bool:

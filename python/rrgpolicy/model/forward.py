@@ -10,18 +10,33 @@ import torch
 from torch import Tensor
 
 from rrgclinical.common.errors import UserError
-from rrgkern import SharedPrefixBatch, gather_rows, linear_token_logps, pack_shared_prefix
+from rrgkern import (
+    SharedPrefixBatch,
+    attention_layout,
+    gather_rows,
+    linear_token_logps,
+    pack_shared_prefix,
+    shared_prefix_attention,
+    shared_prefix_block_mask,
+    shared_prefix_flex_attention,
+)
+from rrgpolicy.model.attention import Attend, RowGroup, RowLayout, laid_out, require_attention
 from rrgpolicy.model.backbone import Backbone
 from rrgpolicy.model.cache import cache_hidden
-from rrgpolicy.model.fast_attention import FLEX_BLOCK, fast_attention
-from rrgpolicy.model.own_forward import in_company, nothing, refuse_stale, unshared_hidden
+from rrgpolicy.model.own_forward import (
+    as_arguments,
+    in_company,
+    last_hidden,
+    nothing,
+    refuse_stale,
+    unshared_hidden,
+)
 from rrgpolicy.model.prompt import EncodedPrompt
-from rrgpolicy.model.row import row_hidden
 from rrgpolicy.ranks import sharding
 
 VisionCache = MutableMapping[str, Any]
 
-WAYS = {"row": row_hidden, "cache": cache_hidden, "none": unshared_hidden}
+FLEX_BLOCK = 128
 
 
 def hidden_states(
@@ -52,13 +67,13 @@ def hidden_states(
         ValueError: see `pack_shared_prefix`; a cache with a vision tower that trains.
     """
     refuse_longer(network, prompts, suffixes)
-    if network.is_packed:
-        return _packed(network, prompts, suffixes, token_budget, vision_cache)
     if vision_cache is not None:
         network = replace(network, vision_cache=vision_cache)
+    budget = _row(network, prompts, suffixes) if token_budget is None else token_budget
+    if network.is_packed:
+        return _packed(network, prompts, suffixes, budget)
     refuse_stale(network, network.vision_cache)
     ids = [prompt.input_ids for prompt in prompts]
-    budget = _row(network, prompts, suffixes) if token_budget is None else token_budget
     batch = pack_shared_prefix(ids, suffixes, token_budget=budget)
     parts: list[list[Tensor]] = [[] for _ in prompts]
     unused: list[Tensor] = []
@@ -117,14 +132,13 @@ def _packed(
     network: Backbone,
     prompts: Sequence[EncodedPrompt],
     suffixes: Sequence[Sequence[Tensor]],
-    token_budget: int | None,
-    vision_cache: VisionCache | None,
+    budget: int | None,
 ) -> tuple[Tensor, SharedPrefixBatch]:
     """Call the decoder with embeddings, positions and attention of our own, see `hidden_states`."""
     packed = pack_shared_prefix(
         [prompt.input_ids for prompt in prompts],
         suffixes,
-        token_budget=_row(network, prompts, suffixes) if token_budget is None else token_budget,
+        token_budget=budget,
         pad_id=network.pad_id,
         # FlexAttention's kernels are compiled once for lengths of whole blocks.
         multiple_of=FLEX_BLOCK if network.shared_attention == "flex" else 1,
@@ -134,9 +148,8 @@ def _packed(
     batch = packed.to(network.device)
     if batch.targets.numel() == 0:
         return nothing(network), batch
-    embeddings = embed(
-        network, batch.input_ids, image_places, vision_embeddings(network, prompts, vision_cache)
-    )
+    images = vision_embeddings(network, prompts)
+    embeddings = embed(network, batch.input_ids, image_places, images)
     if in_company(network):
         embeddings.requires_grad_()
     output = network.language_model(
@@ -161,8 +174,27 @@ def _attention(
         return {"attention_mask": {"full_attention": None}}
     if network.shared_attention == "dense":
         return {"attention_mask": {"full_attention": batch.attention_mask(dtype)}}
-    attend = fast_attention(network, packed, batch)
+    attend = _fast_attention(network, packed, batch)
     return {"attention_mask": {"full_attention": None}, "attend": attend}
+
+
+def _fast_attention(
+    backbone: Backbone, packed: SharedPrefixBatch, batch: SharedPrefixBatch
+) -> Attend:
+    """Attend as `batch`, which is `packed` on its device, by FlexAttention or blocks of SDPA."""
+    if backbone.shared_attention == "flex":
+        mask = shared_prefix_block_mask(batch, block_size=FLEX_BLOCK)
+
+        def flex(_: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+            return shared_prefix_flex_attention(query, key, value, mask, scale=scale)
+
+        return flex
+    layout = attention_layout(packed).to(backbone.device)
+
+    def blocks(_: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        return shared_prefix_attention(query, key, value, layout, scale=scale)
+
+    return blocks
 
 
 def _row(
@@ -172,6 +204,61 @@ def _row(
     if network.shared_attention == "dense" or all(len(members) <= 1 for members in suffixes):
         return None
     return sum(len(p.input_ids) for p in prompts) + sum(len(s) for m in suffixes for s in m)
+
+
+def _row_hidden(
+    backbone: Backbone, prompts: list[EncodedPrompt], suffixes: list[list[Tensor]]
+) -> list[Tensor]:
+    """Hidden states [N_b, H] that predict the tokens of each group's members, from one row."""
+    require_attention(backbone.text_config)  # another one would read members as one text
+    total = sum(len(p.input_ids) for p in prompts) + sum(len(s) for m in suffixes for s in m)
+    packed = pack_shared_prefix(
+        [p.input_ids for p in prompts],
+        suffixes,
+        token_budget=total,
+        pad_id=backbone.pad_id,
+        multiple_of=FLEX_BLOCK if backbone.shared_attention == "flex" else 1,
+    )
+    batch = packed.to(backbone.device)
+    positions = packed.position_ids([p.positions for p in prompts]).to(backbone.device)
+    fast = (
+        None if backbone.shared_attention == "dense" else _fast_attention(backbone, packed, batch)
+    )
+    with laid_out(RowLayout(_groups(prompts, suffixes), fast)):
+        hidden = last_hidden(
+            backbone,
+            input_ids=batch.input_ids,
+            position_ids=positions[0] if len(positions) == 1 else positions,
+            # positions that begin again are taken for packed sequences unless all is visible
+            attention_mask=torch.ones_like(batch.input_ids),
+            **_of_tokens(batch, prompts),
+            **as_arguments(backbone, prompts),
+        )
+    sizes = [sum(len(s) for s in members) for members in suffixes]
+    return list(gather_rows(hidden[0], batch.gather).split(sizes))
+
+
+def _groups(prompts: list[EncodedPrompt], suffixes: list[list[Tensor]]) -> tuple[RowGroup, ...]:
+    groups: list[RowGroup] = []
+    for prompt, members in zip(prompts, suffixes, strict=True):
+        start = groups[-1].end if groups else 0
+        lengths = tuple(len(member) for member in members)
+        groups.append(RowGroup(start, len(prompt.input_ids), lengths))
+    return tuple(groups)
+
+
+def _of_tokens(batch: SharedPrefixBatch, prompts: list[EncodedPrompt]) -> dict[str, Any]:
+    """The other arguments of each token, [1, L]: the prompts' own, and 0 in members."""
+    rows = {}
+    for name in prompts[0].per_token:
+        values = torch.cat([p.per_token[name][0] for p in prompts]).to(batch.input_ids.device)
+        row = torch.zeros_like(batch.input_ids, dtype=values.dtype)
+        row[(batch.member < 0) & (batch.group >= 0)] = values
+        rows[name] = row
+    return rows
+
+
+WAYS = {"row": _row_hidden, "cache": cache_hidden, "none": unshared_hidden}
 
 
 def head_logps(

@@ -25,13 +25,12 @@ from rrgpolicy.model.families import family_of, module_of
 from rrgpolicy.model.families.images import ImageRule
 from rrgpolicy.model.kinds import architecture, refuse_other_kinds
 from rrgpolicy.model.own_forward import FEATURES
-from rrgpolicy.model.packed_windows import PACKED_WINDOWS
+from rrgpolicy.model.packed_windows import PACKED_WINDOWS, vision_attention
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.skeleton import load_skeleton
-from rrgpolicy.model.vision_attention import vision_attention
 from rrgpolicy.model.whole import (
+    COPY,
     check_finite,
-    check_images,
     check_tokenizer,
     fetch,
     load_adapter,
@@ -218,7 +217,8 @@ def open_images(name: str, config: Any) -> ImageRule:
     kind = family_of(config).images
     processor = fetch(name, lambda: getattr(transformers, kind.reads).from_pretrained(name))
     images = kind(processor, config)
-    fetch(name, lambda: check_images(name, images))
+    if fault := fetch(name, lambda: next(images.faults(), None)):
+        raise UserError(f"{name}: {fault}; {COPY}")
     return images
 
 

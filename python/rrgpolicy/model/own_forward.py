@@ -103,11 +103,8 @@ def in_company(backbone: Backbone) -> bool:
 
 def with_tokens(backbone: Backbone, prompt: EncodedPrompt, member: Tensor) -> dict[str, Any]:
     """The forward's arguments for a prompt with `member` [T] behind it, pixels included."""
-    member = member[None]
-    tokens = {"input_ids": torch.cat([prompt.inputs["input_ids"], member], 1)}
-    for name, values in prompt.per_token.items():
-        tokens[name] = torch.cat([values, torch.zeros_like(member)], 1)
-    return {k: v.to(backbone.device) for k, v in tokens.items()} | pixels(backbone, prompt)
+    tokens = {k: v.to(backbone.device) for k, v in prompt.with_tokens(member).items()}
+    return tokens | pixels(backbone, prompt)
 
 
 def pixels(backbone: Backbone, prompt: EncodedPrompt) -> dict[str, Tensor]:

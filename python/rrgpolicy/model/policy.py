@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -135,3 +136,34 @@ class Policy(Backbone):
             self.image_processor.save_pretrained(directory)
             if own := self.images.own_config():
                 (directory / PROCESSOR_NAME).write_text(json.dumps(own, indent=2) + "\n")
+
+
+@contextmanager
+def training_only(policy: Policy, part: str) -> Iterator[None]:
+    """Inside, `all` trains what trains anyway; `vision` leaves out everything but the tower and
+    its projector (DEER's first stage).
+
+    Raises UserError where nothing would be left to train.
+    """
+    if part == "all":
+        yield
+        return
+    if not policy.sees_images:
+        raise UserError(
+            f"sft.train=vision, but a {type(policy.backbone).__name__} has no vision tower; use "
+            "sft.train=all"
+        )
+    inside = {id(p) for _, p in policy.eyes()}
+    frozen = [p for p in policy.model.parameters() if p.requires_grad and id(p) not in inside]
+    if policy.vision_frozen:
+        raise UserError(
+            "sft.train=vision with a frozen vision tower trains nothing; "
+            "use policy.freeze_vision=false or sft.train=all"
+        )
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)

@@ -8,6 +8,7 @@ Gradients must be in it: a cache that is detached by mistake passes any check of
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from rrgpolicy.model.backbone import SHARINGS, Backbone
 from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.own_forward import with_tokens
 from rrgpolicy.model.prompt import EncodedPrompt, placed
+from rrgpolicy.ranks import sharding
 
 # Rounding in fp32 stays below 1e-4; each mistake tried was beyond 0.03, or in gradients 0.2.
 LOGPS, GRADIENTS = 2e-3, 2e-2
@@ -133,16 +135,18 @@ def _attentions(backbone: Backbone, way: str) -> tuple[str, ...]:
 @contextmanager
 def _as_probed(backbone: Backbone) -> Iterator[Backbone]:
     """The backbone in train mode, where layers are checkpointed, in fp32, with dropout off."""
+    # fp32, or wider where a parameter is: in bf16 a mistake hides in rounding
+    dtypes = {p.dtype for p in backbone.model.parameters()}
+    wide = functools.reduce(torch.promote_types, dtypes, torch.float32)
     with ExitStack() as stack:
         stack.enter_context(_without_dropout(backbone.model))
-        stack.enter_context(_wide(backbone.model))
+        stack.enter_context(sharding.computed_in(backbone.model, wide))
         stack.enter_context(torch.random.fork_rng())
         stack.enter_context(torch.autocast(backbone.device.type, enabled=False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_full_precision())
         stack.enter_context(_plain_tower(backbone.backbone))
-        dtype = next(backbone.model.parameters()).dtype
-        yield replace(backbone, compute_dtype=dtype, vision_cache=None, left_out=())
+        yield replace(backbone, compute_dtype=wide, vision_cache=None, left_out=())
 
 
 @contextmanager
@@ -164,22 +168,6 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
             module.training = training
         for module, name, rate in rates:
             setattr(module, name, rate)
-
-
-@contextmanager
-def _wide(model: nn.Module) -> Iterator[None]:
-    """Parameters in fp32 inside, or wider where one is; in bf16 a mistake hides in rounding."""
-    before = [(p, p.data) for p in model.parameters()]
-    wide = torch.float32
-    for parameter, _ in before:
-        wide = torch.promote_types(wide, parameter.dtype)
-    try:
-        for parameter, data in before:
-            parameter.data = data.to(wide)
-        yield
-    finally:
-        for parameter, data in before:
-            parameter.data = data
 
 
 @contextmanager
@@ -280,10 +268,7 @@ def _turn(text: Any) -> int | None:
 
 def _extended(backbone: Backbone, prompt: EncodedPrompt, more: Tensor) -> EncodedPrompt:
     """The prompt with more text behind it."""
-    inputs = dict(prompt.inputs)
-    for name, values in {"input_ids": prompt.inputs["input_ids"], **prompt.per_token}.items():
-        tail = more if name == "input_ids" else torch.zeros_like(more)
-        inputs[name] = torch.cat([values, tail.to(values)[None]], 1)
+    inputs = {**prompt.inputs, **prompt.with_tokens(more)}
     inputs.pop("attention_mask", None)
     return placed(backbone, inputs, key=f"{prompt.key}-longer")
 

@@ -95,6 +95,12 @@ class EncodedPrompt:
         types = self.inputs.get("mm_token_type_ids")
         return torch.zeros_like(self.input_ids) if types is None else types[0]
 
+    def with_tokens(self, more: Tensor) -> dict[str, Tensor]:
+        """The arguments of tokens for the prompt with ids `more` [T] behind it."""
+        row = more[None]
+        values = {k: torch.cat([v, torch.zeros_like(row)], 1) for k, v in self.per_token.items()}
+        return values | {"input_ids": torch.cat([self.inputs["input_ids"], row], 1)}
+
     def with_pixels(self, pixel_values: Tensor | None) -> EncodedPrompt:
         """Put other pixels in place of its own; None leaves none, though it had images."""
         inputs = {k: v for k, v in self.inputs.items() if k != "pixel_values"}

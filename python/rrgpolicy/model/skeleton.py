@@ -131,12 +131,11 @@ def _tied_in_name_alone(model: Any, keys: Mapping[str, str], where: Mapping[str,
 
 def _empty(model: nn.Module, device: torch.device | str) -> None:
     """Put parameters on the meta device, tied ones as one, and buffers on `device`."""
-    meta: dict[int, nn.Parameter] = {}
-    for module, leaf in [*gathered.places(model)]:
-        mark = getattr(module, leaf)
-        if id(mark) not in meta:
-            meta[id(mark)] = nn.Parameter(torch.empty(mark.shape, dtype=mark.dtype, device="meta"))
-        setattr(module, leaf, meta[id(mark)])
+
+    def unread(_: str, mark: nn.Parameter) -> nn.Parameter:
+        return nn.Parameter(torch.empty(mark.shape, dtype=mark.dtype, device="meta"))
+
+    gathered.put(model, gathered.named(model), unread)
     for module in model.modules():
         for leaf, buffer in [*module.named_buffers(recurse=False, remove_duplicate=False)]:
             setattr(module, leaf, buffer.to(device))

@@ -17,7 +17,6 @@ from transformers.utils import logging
 from rrgclinical.common.errors import UserError, unreadable
 from rrgpolicy.model.adapters import adapter_state, is_adapted
 from rrgpolicy.model.chat_template import render_turn
-from rrgpolicy.model.families.images import ImageRule
 
 T = TypeVar("T")
 
@@ -155,12 +154,6 @@ def check_tokenizer(name: str, tokenizer: Any, rows: int) -> None:
             f"the tokenizer of {name} has {len(tokenizer)} tokens, and the model knows {rows}; "
             "use the one that it comes with"
         )
-
-
-def check_images(name: str, images: ImageRule) -> None:
-    """UserError where the processor cuts images otherwise than the vision tower was made for."""
-    if fault := next(images.faults(), None):
-        raise UserError(f"{name}: {fault}; {COPY}")
 
 
 def _refuse(name: str, fault: str, keys: set[str] | list[str]) -> None:

@@ -10,30 +10,18 @@ vision tower alone.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rrgpolicy.ranks import ranks
-from rrgpolicy.ranks.layout import Layout
-
-
-class Holder(Protocol):
-    """The parts of a policy that a copy needs."""
-
-    @property
-    def model(self) -> Any: ...
-    def eyes(self) -> list[tuple[str, nn.Parameter]]: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    @property
-    def layout(self) -> Layout: ...
+from rrgpolicy.ranks.layout import Shardable
 
 
 @torch.no_grad()
-def gathered(policy: Holder, *, tower: bool = False) -> nn.Module:
+def gathered(policy: Shardable, *, tower: bool = False) -> nn.Module:
     """Make the copy, or return the one that stands; all ranks call it at once.
 
     tower: the vision tower's weights are enough.
@@ -47,7 +35,7 @@ def gathered(policy: Holder, *, tower: bool = False) -> nn.Module:
     return copied
 
 
-def drop(policy: Holder) -> None:
+def drop(policy: Shardable) -> None:
     """Free the copy: weights are about to change, or its memory is wanted."""
     before, _ = policy.layout.copied
     policy.layout.copied = None, False
@@ -56,48 +44,57 @@ def drop(policy: Holder) -> None:
             setattr(module, name, None)
 
 
-def unread_copy(policy: Holder) -> nn.Module:
+def unread_copy(policy: Shardable) -> nn.Module:
     """Copy the modules of a sharded policy; `sharding.setup` fills them, in `policy.dtype`."""
     assert policy.layout.plain is not None, "the policy is not sharded"
     model = without_weights(policy.layout.plain)
-    meta: dict[int, nn.Parameter] = {}
-    for name, parameter in policy.model.named_parameters(remove_duplicate=False):
-        if id(parameter) not in meta:
-            empty = torch.empty(parameter.shape, dtype=policy.dtype, device="meta")
-            meta[id(parameter)] = nn.Parameter(empty, requires_grad=False)
-        module, _, leaf = name.rpartition(".")
-        setattr(model.get_submodule(module), leaf, meta[id(parameter)])
+
+    def unread(_: str, parameter: nn.Parameter) -> nn.Parameter:
+        empty = torch.empty(parameter.shape, dtype=policy.dtype, device="meta")
+        return nn.Parameter(empty, requires_grad=False)
+
+    put(model, named(policy.model), unread)
     return model.eval()
 
 
-def _copy(policy: Holder, wanted: set[nn.Parameter]) -> nn.Module:
+def _copy(policy: Shardable, wanted: set[nn.Parameter]) -> nn.Module:
     model: nn.Module = policy.model
-    weights = {
-        name: parameter
-        for name, parameter in model.named_parameters(remove_duplicate=False)
-        if parameter in wanted
-    }
+    weights = {name: p for name, p in named(model).items() if p in wanted}
     plain = policy.layout.plain
     if plain is None:
         if all(p.dtype == policy.dtype for p in weights.values()):
             return model
         plain = without_weights(model)
     ranks.barrier()
-    whole: dict[int, nn.Parameter] = {}
+
+    def whole(_: str, parameter: nn.Parameter) -> nn.Parameter:
+        value: Any = parameter.detach().to(policy.dtype)
+        # a DTensor is gathered in the dtype that it has by now
+        value = value.full_tensor() if hasattr(value, "full_tensor") else value
+        return nn.Parameter(value, requires_grad=False)
+
     with ranks.inseparable():
-        for name, parameter in weights.items():
-            if id(parameter) not in whole:  # a tied weight is one tensor
-                value = _whole(parameter.detach().to(policy.dtype))
-                whole[id(parameter)] = nn.Parameter(value, requires_grad=False)
-            module, _, leaf = name.rpartition(".")
-            setattr(plain.get_submodule(module), leaf, whole[id(parameter)])
+        put(plain, weights, whole)
     return plain.eval()
 
 
-def _whole(value: Any) -> Tensor:
-    """Gather a DTensor, in the dtype that it has by now; other tensors are whole already."""
-    found: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
-    return found
+def named(model: nn.Module) -> dict[str, nn.Parameter]:
+    """List the parameters by name, a tied one under each of its names."""
+    return dict(model.named_parameters(remove_duplicate=False))
+
+
+def put(
+    model: nn.Module,
+    parameters: Mapping[str, nn.Parameter],
+    make: Callable[[str, nn.Parameter], nn.Parameter],
+) -> None:
+    """Put what `make` gives for a parameter where its names say; a tied one is made once."""
+    made: dict[int, nn.Parameter] = {}
+    for name, parameter in parameters.items():
+        if id(parameter) not in made:
+            made[id(parameter)] = make(name, parameter)
+        module, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(module), leaf, made[id(parameter)])
 
 
 def without_weights(model: nn.Module) -> nn.Module:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch import nn
 
 Fill = Callable[[str, Any], None]
@@ -30,3 +31,19 @@ class Layout:
     def unread(self) -> bool:
         """Tell whether the weights are still to be read."""
         return self.fill is not None
+
+
+class Shardable(Protocol):
+    """The parts of a policy that its layout over ranks needs."""
+
+    @property
+    def model(self) -> Any: ...
+    @property
+    def language_model(self) -> Any: ...
+    def eyes(self) -> list[tuple[str, nn.Parameter]]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def layout(self) -> Layout: ...

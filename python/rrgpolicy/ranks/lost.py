@@ -24,7 +24,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from rrgclinical.common.processes import how_it_ended
+from rrgclinical.common.host import how_it_ended
 from rrgclinical.common.stop import stopping
 
 LAST_WORD = 20.0

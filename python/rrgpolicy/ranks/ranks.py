@@ -138,8 +138,7 @@ def broadcast_from_main(value: T) -> T:
 def from_main(make: Callable[[], T]) -> T:
     """Let rank 0 make a value, and hand it to all."""
     made: Any = make() if is_main() else None
-    value: T = gather(made)[0]
-    return value
+    return broadcast_from_main(made)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -31,25 +31,9 @@ from torch import Tensor, nn
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.ranks import gathered, nodes, ranks, unread
-from rrgpolicy.ranks.layout import Layout
+from rrgpolicy.ranks.layout import Layout, Shardable
 
 T = TypeVar("T")
-
-
-class Shardable(Protocol):
-    """The parts of a policy that its layout over ranks needs."""
-
-    @property
-    def model(self) -> Any: ...
-    @property
-    def language_model(self) -> Any: ...
-    def eyes(self) -> list[tuple[str, nn.Parameter]]: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def layout(self) -> Layout: ...
 
 
 class _Root(nn.Module):
@@ -175,8 +159,8 @@ def gather_in_turn(policy: Shardable) -> Iterator[frozenset[str]]:
     """
     root = policy.layout.root
     if root is None:
-        with _cast(policy):
-            yield frozenset(_named(policy))
+        with computed_in(policy.model, policy.dtype):
+            yield frozenset(gathered.named(policy.model))
         return
     done: set[str] = set()
     ranks.barrier()
@@ -184,7 +168,9 @@ def gather_in_turn(policy: Shardable) -> Iterator[frozenset[str]]:
         with ranks.inseparable():
             unit.unshard()
         try:
-            whole = {name for name, p in _named(policy).items() if not _is_dtensor(p)} - done
+            whole = {
+                name for name, p in gathered.named(policy.model).items() if not _is_dtensor(p)
+            } - done
             done |= whole
             yield frozenset(whole)
         finally:
@@ -323,12 +309,12 @@ def _shard(policy: Shardable, together: int) -> None:
 
 
 @contextmanager
-def _cast(policy: Shardable) -> Iterator[None]:
-    """Masters that no `fully_shard` holds, in `policy.dtype` inside."""
-    masters = [(p, p.data) for p in policy.model.parameters() if p.dtype != policy.dtype]
+def computed_in(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Hold parameters that no `fully_shard` holds in `dtype` inside."""
+    masters = [(p, p.data) for p in model.parameters() if p.dtype != dtype]
     try:
         for parameter, master in masters:
-            parameter.data = master.to(policy.dtype)
+            parameter.data = master.to(dtype)
         yield
     finally:
         for parameter, master in masters:
@@ -346,10 +332,6 @@ def _trained(module: nn.Module) -> list[nn.Parameter]:
 def _seeing(policy: Shardable) -> list[nn.Parameter]:
     """What trains of the vision tower and its projector."""
     return [p for _, p in policy.eyes() if p.requires_grad]
-
-
-def _named(policy: Shardable) -> dict[str, Tensor]:
-    return dict(policy.model.named_parameters(remove_duplicate=False))
 
 
 def _is_dtensor(value: Any) -> bool:

@@ -27,15 +27,13 @@ def fill_shards(model: nn.Module, fill: Fill, device: torch.device) -> None:
     All ranks call it at once, before the first forward, in which FSDP2 takes the parameters that it
     finds.
     """
-    places: dict[int, list[tuple[nn.Module, str]]] = {}
-    for module, leaf in gathered.places(model):
-        places.setdefault(id(getattr(module, leaf)), []).append((module, leaf))
-    for name, parameter in [*model.named_parameters()]:
+
+    def filled(name: str, parameter: nn.Parameter) -> nn.Parameter:
         shard = torch.empty_like(parameter, device=device)
         fill(name, shard)
-        filled = nn.Parameter(shard, requires_grad=parameter.requires_grad)
-        for module, leaf in places[id(parameter)]:  # a tied weight stands in two
-            setattr(module, leaf, filled)
+        return nn.Parameter(shard, requires_grad=parameter.requires_grad)
+
+    gathered.put(model, gathered.named(model), filled)
 
 
 def from_main(read: Callable[[str, Tensor], None]) -> Fill:

@@ -67,10 +67,6 @@ class SamplingRequest:
         """List the seeds of all members, group after group."""
         return [seed for group in self.seeds for seed in group]
 
-    def one(self, b: int) -> SamplingRequest:
-        """Ask for the reports of prompt `b` alone."""
-        return replace(self, prompts=[self.prompts[b]], seeds=[self.seeds[b]])
-
     def grouped(self, members: Sequence[T]) -> list[list[T]]:
         """Split what B * group members have, group after group, into B lists of `group`."""
         size = self.group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.policy import Policy
@@ -43,24 +44,23 @@ class PolicySampler:
         """
         engine = self._engine = self._engine or self._start(policy)
         with sampling(engine, policy, self.step, keep=True) as whole:
-            yield self._sample(engine, whole)
+            yield partial(self._sample, engine, whole)
 
-    def _sample(self, engine: RolloutEngine, policy: Policy) -> Sample:
-        def sample(request: SamplingRequest) -> list[list[Rollout]]:
-            groups = engine.generate(policy, request) if request.prompts else []
-            never = {*policy.never_sampled}
-            for rollout in (rollout for group in groups for rollout in group):
-                ids = rollout.ids.tolist()
-                # weights that have blown up draw any id, and are told as such
-                if not never.isdisjoint(ids) and bool(rollout.logps.isfinite().all()):
-                    token = policy.tokenizer.convert_ids_to_tokens(min(never.intersection(ids)))
-                    raise UserError(
-                        f"rollout.engine sampled {token}, which stands for an image that is not "
-                        "there; leave out the ids of policy.never_sampled in the engine"
-                    )
-            return groups
-
-        return sample
+    def _sample(
+        self, engine: RolloutEngine, policy: Policy, request: SamplingRequest
+    ) -> list[list[Rollout]]:
+        groups = engine.generate(policy, request) if request.prompts else []
+        never = {*policy.never_sampled}
+        for rollout in (rollout for group in groups for rollout in group):
+            ids = rollout.ids.tolist()
+            # weights that have blown up draw any id, and are told as such
+            if not never.isdisjoint(ids) and bool(rollout.logps.isfinite().all()):
+                token = policy.tokenizer.convert_ids_to_tokens(min(never.intersection(ids)))
+                raise UserError(
+                    f"rollout.engine sampled {token}, which stands for an image that is not "
+                    "there; leave out the ids of policy.never_sampled in the engine"
+                )
+        return groups
 
     def release(self, policy: Policy) -> None:
         """Free what sampling holds in memory: weights are about to change, or it is wanted."""

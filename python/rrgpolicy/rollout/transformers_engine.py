@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from rrgclinical.common.errors import cause_line
 from rrgpolicy.model.attention import require_attention
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout.any_family import Decoder
 from rrgpolicy.rollout.engine import Rollout, SamplingRequest
-from rrgpolicy.rollout.repeated import RepeatedStep
-from rrgpolicy.rollout.sampler import likeliest, sample, uniforms
 from rrgpolicy.sampler_alarm import ROUNDING
 
 # Finished rows are dropped once fewer than this share is left: dropping copies the cache, and where
@@ -60,7 +61,8 @@ def generate(policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
     if not request.prompts:
         return []
     if len(request.prompts) > 1 and not policy.family.joins:
-        alone = [request.one(b) for b in range(len(request.prompts))]
+        pairs = zip(request.prompts, request.seeds, strict=True)
+        alone = [replace(request, prompts=[prompt], seeds=[seeds]) for prompt, seeds in pairs]
         return [group for single in alone for group in generate(policy, single)]
     was_training = policy.model.training
     policy.model.eval()
@@ -221,3 +223,133 @@ def _head_of(policy: Policy) -> Project:
         return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
     return project
+
+
+class RepeatedStep:
+    """Call a function, tensor to tensor, as a CUDA graph once its buffers stay.
+
+    It is one launch in place of some thousands: a decoder layer is about 70, which Python takes
+    longer to make than a GPU to run.
+
+    The first call after `forget` runs as it is, which loads its kernels; the second is captured.
+    The function must read and write the same memory each time and must not wait for the device.
+    One that a capture refuses is called as it is from then on, and that is said. What a call
+    returns is overwritten by the next. It is not held: a circle of references would keep the
+    buffers that it reads until Python looks for circles.
+    """
+
+    def __init__(self) -> None:
+        self._calls, self._refused = 0, False
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._taken = self._returned = torch.empty(0)
+
+    def forget(self) -> None:
+        """Let go of the graph, since buffers have changed."""
+        self._calls, self._graph = 0, None
+
+    def __call__(self, compute: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+        self._calls += 1
+        if self._calls == 1 or self._refused:
+            return compute(tensor)
+        if self._graph is None:
+            try:
+                self._graph = self._captured(compute, tensor)
+            except RuntimeError as error:
+                self._refused = True
+                line = f"a step of decoding cannot be a CUDA graph ({cause_line(error)})"
+                warnings.warn(f"{line}: it is launched from Python, slower", stacklevel=2)
+                return compute(tensor)
+        self._taken.copy_(tensor)
+        self._graph.replay()
+        return self._returned
+
+    def _captured(
+        self, compute: Callable[[Tensor], Tensor], tensor: Tensor
+    ) -> torch.cuda.CUDAGraph:
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(tensor.device)
+        self._taken = tensor.clone()
+        stream.wait_stream(torch.cuda.current_stream())
+        collects = gc.isenabled()
+        # A tensor of a graph that is collected meanwhile would be freed within the capture.
+        gc.disable()
+        try:
+            with torch.cuda.stream(stream):
+                # other threads read images onto the device
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self._returned = compute(self._taken)
+                finally:
+                    graph.capture_end()
+        finally:
+            if collects:
+                gc.enable()
+        torch.cuda.current_stream().wait_stream(stream)
+        return graph
+
+
+def uniforms(seeds: Sequence[int], count: int) -> Tensor:
+    """Draw fp64 [rows, count] in [0, 1); row r is Philox of key `seeds[r]`.
+
+    Draw t of a seed is the same whatever the other seeds and `count` are. The top 53 bits of the
+    raw words are used, not a distribution of NumPy's, whose algorithm may change.
+    """
+    raw = np.stack([np.random.Philox(key=seed).random_raw(count) for seed in seeds])
+    return torch.from_numpy((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def sample(
+    logits: Tensor,
+    draws: Tensor,
+    *,
+    temperature: float,
+    top_p: float = 1.0,
+    never: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Inverse-CDF sampling.
+
+    Args:
+        logits: [rows, V].
+        draws: fp64 [rows] in [0, 1).
+        temperature: positive; divides the logits.
+        top_p: below 1, only the smallest set of tokens whose probability reaches it takes part.
+        never: int64 [n], ids that take no part.
+
+    Returns:
+        ids int64 [rows], and their log-probs fp32 [rows] in the softmax of logits / temperature,
+        as a trainer computes them: ids of `never` keep their share of it. With top_p < 1 they are
+        renormalised over the kept set.
+    """
+    logps = torch.log_softmax(logits.float() / temperature, -1)
+    if top_p < 1.0:
+        ranked, order = _without(logps, never).sort(-1, descending=True)
+        mass_before = _running_sum(ranked.exp()) - ranked.exp()
+        ranked = ranked.masked_fill(mass_before >= top_p, -torch.inf)
+        logps = torch.log_softmax(torch.empty_like(logps).scatter_(-1, order, ranked), -1)
+    # fp64: with 150,000 tokens the rounding of an fp32 running sum would outweigh rare tokens.
+    mass = _running_sum(_without(logps, never).double().exp())
+    total = mass[:, -1:]
+    # Below the total, which the product may round to: an id of probability 0 may be the last one.
+    aim = torch.minimum(draws.to(mass)[:, None] * total, total.nextafter(torch.zeros_like(total)))
+    # The first token whose running sum exceeds the aim; one of probability 0 never is.
+    ids = torch.searchsorted(mass, aim, right=True).clamp_(max=mass.shape[-1] - 1)
+    return ids.squeeze(-1), logps.gather(-1, ids).squeeze(-1)
+
+
+def likeliest(
+    logits: Tensor, *, temperature: float, never: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Find the likeliest id of each row, the lowest among equals, and its log-prob."""
+    logps = torch.log_softmax(logits.float() / temperature, -1)
+    ids = _without(logits, never).argmax(-1)
+    return ids, logps.gather(-1, ids[:, None]).squeeze(-1)
+
+
+def _without(values: Tensor, never: Tensor | None) -> Tensor:
+    return values if never is None else values.index_fill(-1, never, -torch.inf)
+
+
+def _running_sum(values: Tensor) -> Tensor:
+    """Sum along the rows; PyTorch has no reproducible sum of this kind on a GPU."""
+    if values.is_cuda and torch.are_deterministic_algorithms_enabled():
+        return values.cpu().cumsum(-1).to(values.device)
+    return values.cumsum(-1)

@@ -218,9 +218,8 @@ class VllmEngine:
             sampled = output.outputs[0]
             ids = list(sampled.token_ids)
             logps = [at[i].logprob for at, i in zip(sampled.logprobs, ids, strict=True)]
-            prompt = encoded[k // request.group]
-            seen = output.prompt_token_ids
-            flat.append(rollout(policy, prompt, seen, ids, logps, request.max_new_tokens))
+            b, seen = k // request.group, output.prompt_token_ids
+            flat.append(rollout(policy, request, b, seen, ids, logps))
         if self._pushed is not None:
             require_kept(self._pushed, self._llm.collective_rpc("weights_taken"), SAMPLER)
         return request.grouped(flat)
@@ -367,7 +366,7 @@ def _input(prompt: VllmPrompt, name: str) -> dict[str, Any]:
         return {"prompt_token_ids": prompt.token_ids}
     data: Any = list(prompt.pictures)
     if prompt.embeddings:
-        data = {"image_embeds": torch.cat(prompt.embeddings), "image_grid_thw": prompt.grid}
+        data = {"image_embeds": torch.cat([*prompt.embeddings]), "image_grid_thw": prompt.grid}
     names = [f"{name}.{k}" for k in range(count)]
     return {
         "prompt_token_ids": prompt.token_ids,

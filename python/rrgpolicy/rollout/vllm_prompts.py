@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,22 +27,19 @@ _NO_GRID = torch.zeros(0, 3, dtype=torch.int64)
 class VllmPrompt:
     """One prompt in vLLM's form.
 
-    token_ids: one placeholder per image; expanded: the same with one per image token, which
-    vLLM must arrive at; embeddings [tokens, H] of each image and grid int64 [images, 3], on the
-    CPU; text: what the user's turn says after the images; pictures: of each image, RGB;
-    chat_template_kwargs: what the template was rendered with.
+    encoded: the trainer's, with a placeholder per image token, which vLLM must arrive at;
+    token_ids: one placeholder per image; embeddings [tokens, H] of each image and grid int64
+    [images, 3], on the CPU; pictures: of each image, RGB.
     Of a family that is `embedded` the trainer's own vision tower makes the embeddings: no second
     image processor, whose pixels might differ, and no tower in the engine to keep up to date. Of
     others there are pictures, which vLLM prepares by the checkpoint's own processor.
     """
 
+    encoded: EncodedPrompt
     token_ids: list[int]
-    expanded: list[int]
-    embeddings: list[Tensor]
-    grid: Tensor
-    text: str = ""
+    embeddings: Sequence[Tensor] = ()
+    grid: Tensor = _NO_GRID
     pictures: tuple[Image.Image, ...] = ()
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def shows_pictures(policy: Policy) -> bool:
@@ -73,14 +70,14 @@ def vllm_prompts(
         ids = prompt.input_ids.tolist()
         grid = prompt.image_grid_thw
         if grid is None or everything is None:
-            found.append(_prompt(prompt, ids, [], _NO_GRID))
+            found.append(VllmPrompt(prompt, ids))
             continue
         merge = policy.image_processor.merge_size**2
         sizes = [int(size) for size in (grid.prod(1) // merge).tolist()]
-        images = list(everything[at : at + sum(sizes)].cpu().split(sizes))
+        images = everything[at : at + sum(sizes)].cpu().split(sizes)
         at += sum(sizes)
         once = _one_placeholder(ids, policy.config.image_token_id, sizes)
-        found.append(_prompt(prompt, once, images, grid))
+        found.append(VllmPrompt(prompt, once, images, grid))
     return found
 
 
@@ -95,15 +92,7 @@ def _with_pictures(policy: Policy, prompt: EncodedPrompt) -> VllmPrompt:
             f"the {len(prompt.pictures)} images of {prompt.key} change each other's tokens, and "
             "vLLM prepares each alone; have one image a study, or use rollout.engine=transformers"
         )
-    made = _prompt(prompt, marked_ids(policy, prompt), [], _NO_GRID)
-    return replace(made, pictures=prompt.pictures)
-
-
-def _prompt(
-    prompt: EncodedPrompt, token_ids: list[int], embeddings: list[Tensor], grid: Tensor
-) -> VllmPrompt:
-    ids, kwargs = prompt.input_ids.tolist(), prompt.chat_template_kwargs
-    return VllmPrompt(token_ids, ids, embeddings, grid, prompt.text, chat_template_kwargs=kwargs)
+    return VllmPrompt(prompt, marked_ids(policy, prompt), pictures=prompt.pictures)
 
 
 def _one_placeholder(ids: list[int], image_id: int, sizes: list[int]) -> list[int]:
@@ -146,25 +135,25 @@ def sampling_arguments(policy: Policy, request: SamplingRequest, seed: int) -> d
 
 def rollout(
     policy: Policy,
-    prompt: VllmPrompt,
+    request: SamplingRequest,
+    b: int,
     seen_prompt: Sequence[int] | None,
     ids: Sequence[int],
     logps: Sequence[float],
-    max_new_tokens: int,
 ) -> Rollout:
-    """Check what vLLM sampled: its prompt, one log-prob per token, the end.
+    """Check what vLLM sampled of prompt `b`: its tokens, one log-prob per token, the end.
 
     UserError where vLLM expanded the prompt otherwise than the trainer, where a report ends
     otherwise than with the first end of turn or at `max_new_tokens`, or holds an id of
     `Policy.never_sampled`.
     """
-    if seen_prompt is not None and list(seen_prompt) != prompt.expanded:
-        pairs = zip(seen_prompt, prompt.expanded, strict=False)
-        both = min(len(seen_prompt), len(prompt.expanded))
+    own, longest = request.prompts[b].input_ids.tolist(), request.max_new_tokens
+    if seen_prompt is not None and list(seen_prompt) != own:
+        pairs, both = zip(seen_prompt, own, strict=False), min(len(seen_prompt), len(own))
         at = next((k for k, (a, b) in enumerate(pairs) if a != b), both)
         raise UserError(
             f"vLLM read the prompt as {len(seen_prompt)} tokens, the trainer as "
-            f"{len(prompt.expanded)}, and they part at token {at}; serve the checkpoint (tokenizer "
+            f"{len(own)}, and they part at token {at}; serve the checkpoint (tokenizer "
             "and preprocessor included) that policy.path names, or use rollout.engine=transformers"
         )
     if len(logps) != len(ids):
@@ -178,11 +167,11 @@ def rollout(
             f"vLLM sampled {named}, which the trainer forbids by logit_bias; use vLLM as tested"
         )
     ends = [k for k, token in enumerate(ids) if token in policy.eos_ids]
-    if (ends or [max_new_tokens - 1]) != [len(ids) - 1]:
+    if (ends or [longest - 1]) != [len(ids) - 1]:
         told = f"ends of turn at {ends}" if ends else "no end of turn"
         raise UserError(
             f"vLLM returned {len(ids)} tokens with {told}; wanted one end of turn, at the end, or "
-            f"{max_new_tokens} tokens: give it a larger max_model_len (rollout.max_model_len, "
+            f"{longest} tokens: give it a larger max_model_len (rollout.max_model_len, "
             "--max-model-len)"
         )
     return Rollout(
@@ -197,6 +186,7 @@ def turn(prompt: VllmPrompt) -> dict[str, Any]:
 
     The server renders and encodes it with the checkpoint's own template; the
     token ids that it reports are compared with the trainer's."""
+    encoded = prompt.encoded
     content: list[dict[str, Any]] = [
         {
             "type": "image_embeds",
@@ -208,8 +198,8 @@ def turn(prompt: VllmPrompt) -> dict[str, Any]:
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_png(picture)}"}}
         for picture in prompt.pictures
     ]
-    user = {"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}
-    kwargs = dict(prompt.chat_template_kwargs)
+    user = {"role": "user", "content": [*content, {"type": "text", "text": encoded.text}]}
+    kwargs = dict(encoded.chat_template_kwargs)
     return {"messages": [user], **({"chat_template_kwargs": kwargs} if kwargs else {})}
 
 

@@ -35,12 +35,7 @@ from rrgpolicy.rollout.vllm_engine import (
     save_configuration,
     write_tensors,
 )
-from rrgpolicy.rollout.vllm_prompts import (
-    rollout,
-    sampling_arguments,
-    turn,
-    vllm_prompts,
-)
+from rrgpolicy.rollout.vllm_prompts import rollout, sampling_arguments, turn, vllm_prompts
 from rrgpolicy.rollout.weights import WeightSender, lora_room, takes_adapter
 from rrgpolicy.vllm_worker import TRAINED, WEIGHTS
 
@@ -153,7 +148,7 @@ class VllmServerEngine:
 
     def _try(self) -> None:
         """UserError for a server that cannot be pushed to."""
-        self._post("/reset_prefix_cache", None)
+        self._patiently("/reset_prefix_cache")
         try:
             answer = self._ask("/collective_rpc", {"method": "weights_taken"})
             reports = (answer or {}).get("results", [])
@@ -195,8 +190,8 @@ class VllmServerEngine:
             reports = self._send_changes(told) or reports
         self._pushed = require_taken(self._pushed, reports, before, self._name)
         # The workers drop their caches with a reload; the scheduler has to learn of it.
-        self._post("/reset_encoder_cache", None)
-        self._post("/reset_prefix_cache", None)
+        self._patiently("/reset_encoder_cache")
+        self._patiently("/reset_prefix_cache")
         self._sent = True
 
     def _send_changes(self, told: dict[str, Any]) -> list[dict[str, Any]]:
@@ -210,7 +205,7 @@ class VllmServerEngine:
         adapter = str(self._directory / SERVED_ADAPTER)
         served = self._models()
         for other in served - {name}:
-            self._post("/v1/unload_lora_adapter", {"lora_name": other})
+            self._patiently("/v1/unload_lora_adapter", {"lora_name": other})
         if name not in served:
             try:
                 load = {"lora_name": name, "lora_path": adapter}
@@ -240,8 +235,7 @@ class VllmServerEngine:
         return {name for name in names if name.startswith(SERVED)}
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
-        encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
-        turns = [turn(prompt) for prompt in encoded]
+        turns = [turn(p) for p in vllm_prompts(policy, request.prompts, request.vision_cache)]
         # A prompt's images are sent once: vLLM draws member m from the first one's seed + m. It
         # takes greedy requests for one member only, which all of them are.
         drawn = 1 if request.greedy else request.group
@@ -252,15 +246,13 @@ class VllmServerEngine:
             arguments = sampling_arguments(policy, request, request.seeds[b][0] % 2**62)
             del arguments["detokenize"]
             arguments.update(n=drawn, logprobs=True, return_token_ids=True)
-            answer = self._post("/v1/chat/completions", {**turns[b], **model, **arguments})
+            answer = self._patiently("/v1/chat/completions", {**turns[b], **model, **arguments})
             members = []
             for choice in sorted(answer["choices"], key=lambda choice: int(choice["index"])):
                 content = (choice.get("logprobs") or {}).get("content") or []
                 logps = [entry["logprob"] for entry in content]
                 ids, seen = choice["token_ids"], answer.get("prompt_token_ids")
-                members.append(
-                    rollout(policy, encoded[b], seen, ids, logps, request.max_new_tokens)
-                )
+                members.append(rollout(policy, request, b, seen, ids, logps))
             if len(members) != drawn:
                 raise UserError(
                     f"{self._name} returned {len(members)} reports of a prompt, {drawn} were asked "
@@ -271,7 +263,7 @@ class VllmServerEngine:
         def batch() -> list[list[Rollout]]:
             self._have_taken()
             with ThreadPoolExecutor(self._concurrency) as pool:
-                futures = [pool.submit(one, b) for b in range(len(encoded))]
+                futures = [pool.submit(one, b) for b in range(len(turns))]
                 try:
                     groups = [future.result() for future in futures]
                 finally:
@@ -293,7 +285,7 @@ class VllmServerEngine:
         """`work`, all of it done by one and the same server."""
         reason = ""
         for _ in range(TRIES):
-            self._wait_for("/health")
+            self._patiently("/health", method="GET", starting=True)
             try:
                 return work()
             except _Gone as gone:
@@ -303,17 +295,10 @@ class VllmServerEngine:
             "log, then resume"
         )
 
-    def _wait_for(self, path: str) -> None:
-        """Returns once the server answers; UserError where it does not for `wait` seconds."""
-        self._patiently(path, method="GET", starting=True)
-
     def _workers(self, method: str, **options: Any) -> list[dict[str, Any]]:
         """What each worker of the server returns from `method`."""
-        answer = self._post("/collective_rpc", {"method": method, "kwargs": options})
+        answer = self._patiently("/collective_rpc", {"method": method, "kwargs": options})
         return list((answer or {}).get("results", []))
-
-    def _post(self, path: str, body: dict[str, Any] | None) -> Any:
-        return self._patiently(path, body)
 
     def _patiently(
         self,

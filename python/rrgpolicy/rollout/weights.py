@@ -64,7 +64,7 @@ class WeightSender:
         self.whole |= self._of is None or self._of() is not policy.model
         self._of = weakref.ref(policy.model)
         if self.whole:
-            self.digest.clear()
+            self.digest = Digest()
         served = _served(policy)
         parts = {_fused(name) for name in _trained(policy, adapters=not self.adapter)}
         trained = {name for name in served if _fused(name) in parts}

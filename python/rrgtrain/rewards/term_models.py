@@ -7,8 +7,8 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
+from rrgclinical.backends import absent_files
 from rrgclinical.common.arguments import check_options
-from rrgclinical.model_files import absent_files
 from rrgpolicy.ranks.nodes import own_device
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.labellers import open_extractor, open_labeller

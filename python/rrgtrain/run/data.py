@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rrgdata.images.check import check_images
-from rrgdata.images.memory import ImageMemory
+from rrgdata.images.check import ImageMemory, check_images
 from rrgdata.load import holds_files, open_studies, phantom_root, remembered_root
 from rrgdata.settings import DataSettings
 from rrgdata.study import Study

@@ -18,8 +18,8 @@ from rrgclinical.common.files import (
 )
 from rrgclinical.common.unfinished import MARK, is_left_by, mark, unmark
 from rrgdata import ReadSettings
-from rrgdata.sources.guess import guess_source
-from rrgdata.usable import usable
+from rrgdata.load import usable
+from rrgdata.sources import guess_source
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe

@@ -28,8 +28,7 @@ from rrgclinical.labels import to_binary
 from rrgdata.images.check import check_images
 from rrgdata.load import remembered_root
 from rrgdata.study import Study
-from rrgdata.subset import Subset
-from rrgdata.training_subset import training_subset
+from rrgdata.training_subset import Subset, training_subset
 from rrgkern import diagnostic_diversity, philox_seed
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.ranks import ranks

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rrgdata.study import Study
-from rrgpolicy.model.policy import Policy
-from rrgpolicy.model.trainable import training_only
+from rrgpolicy.model.policy import Policy, training_only
 from rrgpolicy.ranks import nodes, ranks, sharding
 from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.algorithms import Algorithm, build_algorithm

@@ -25,7 +25,8 @@ import torch
 
 from rrgclinical.common.stop import stopping
 from rrgpolicy.ranks import ranks
-from rrgpolicy.ranks.sharding import Shardable, load_weights
+from rrgpolicy.ranks.layout import Shardable
+from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.schema import CheckpointSettings, StateSettings
 from rrgtrain.state.null_checkpointer import MetricsLog, NullCheckpointer, State

@@ -28,7 +28,7 @@ from rrgclinical.common.resolve import own_files
 from rrgclinical.common.shown import hidden, one_line, redacted
 from rrgdata.settings import DataSettings
 from rrgdata.study import Study
-from rrgdata.subset import Subset
+from rrgdata.training_subset import Subset
 from rrgpolicy.model.load import refuse_missing
 from rrgpolicy.ranks import ranks
 from rrgtrain.config import interpolated, load_config

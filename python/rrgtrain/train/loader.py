@@ -28,7 +28,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from rrgclinical.common.processes import unless_hung_up
+from rrgclinical.common.host import unless_hung_up
 from rrgclinical.common.stop import WARNINGS
 from rrgdata.images.in_flight import InFlight
 from rrgdata.images.read import area_of, read_image

@@ -13,7 +13,6 @@ price is the block, and a sum of the weight's gradient over the blocks, in fp32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.logps.head import Head, NeedsGrad, Tile, Tiles, accumulate, tile_of
-from rrgkern.logps.inputs import FromHidden, check_targets
+from rrgkern.logps.inputs import check_targets
 from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats
 from rrgkern.policy_loss.inputs import PolicyInputs
 from rrgkern.policy_loss.linear.inputs import LinearInputs
@@ -33,7 +32,6 @@ from rrgkern.policy_loss.op import loss_of_logps
 class Plan(NamedTuple):
     """Tile sizes and the per-tile kernels (PyTorch or Triton)."""
 
-    head_of: Callable[[FromHidden], Head]
     tiles: Tiles
     held: int  # bound of the logits that the gradient in the forward keeps, in numbers
     rows: ModuleType  # works on sums over hidden states: `cpu_kernels` or `triton_kernels`

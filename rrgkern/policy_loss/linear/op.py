@@ -16,7 +16,7 @@ from torch import Tensor
 from rrgkern import csrc
 from rrgkern.dispatch import direct, register_csrc, register_triton
 from rrgkern.first_order import first_order
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES, head_of
+from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import NeedsGrad
 from rrgkern.logps.online_softmax import stats_dtype
 from rrgkern.logps.op import linear_token_logps_bwd
@@ -28,7 +28,7 @@ from rrgkern.policy_loss.linear.inputs import LinearInputs
 from rrgkern.policy_loss.reference import METRICS
 
 # The gradient in the forward keeps 64 MiB of fp32 logits.
-CPU_PLAN = Plan(head_of, TORCH_TILES, 1 << 24, cpu_kernels)
+CPU_PLAN = Plan(TORCH_TILES, 1 << 24, cpu_kernels)
 CSRC_PLAN = CPU_PLAN._replace(tiles=CSRC_TILES)
 
 
@@ -40,7 +40,8 @@ def linear_policy_loss_fwd(*inputs: Any) -> Forward:
 
 def _forward(plan: Plan, *inputs: Any) -> Forward:
     x = pack(LinearInputs, inputs)
-    return forward(x._replace(targets=x.targets.contiguous()), plan.head_of(x.rows), plan)
+    head = plan.tiles.kernels.head_of(x.rows)
+    return forward(x._replace(targets=x.targets.contiguous()), head, plan)
 
 
 @linear_policy_loss_fwd.register_fake

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rrgkern.logps.head import Head
-from rrgkern.logps.triton_tile import TILES, head_of
+from rrgkern.logps.triton_tile import TILES
 from rrgkern.policy_loss.linear.cpu_kernels import factors
 from rrgkern.policy_loss.linear.gradients import Directions, Plan
 
@@ -18,7 +18,7 @@ NUM_WARPS = 4
 BLOCK = 32 * NUM_WARPS * 8
 # The gradient in the forward keeps at most five tiles of fp32 logits: 1.25 GiB, 2176 rows of
 # V = 151,936, on 80 GiB. Each block reads and writes the fp32 gradient of the weight once more.
-PLAN = Plan(head_of, TILES, 5 * TILES.tiling.elements, sys.modules[__name__])
+PLAN = Plan(TILES, 5 * TILES.tiling.elements, sys.modules[__name__])
 
 
 @triton.jit(do_not_specialize_on_alignment=["decay_ptr"])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments.replicate import command
 from experiments.replicate import jobs as jobs_module
 from experiments.replicate.__main__ import main
 from experiments.replicate.jobs import JOBS, Task, changes, digest, identity, with_needs
+from experiments.replicate.masking import Judged, judge, mask_top
 from experiments.replicate.results import Result, begin, stale
+from rrgclinical import build_labeller
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.errors import UserError
 from tests.experiments.replicate.common import leave, task
@@ -175,3 +178,68 @@ def test_the_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [line.split()[0] for line in lines[2:]] == list(JOBS)
     assert "finished before" in lines[2] and all("to run" in line for line in lines[3:])
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["data.json"]
+
+
+# The masking check where the answer is known.
+def words_of(text: str) -> list[tuple[int, int]]:
+    """A token for each word, with the space before it, as byte-level vocabularies cut."""
+    spans, begin = [], 0
+    for word in text.split(" "):
+        end = begin + len(word) + (begin > 0)
+        spans.append((begin, end))
+        begin = end
+    return spans
+
+
+TEXT = "There is a large left effusion . The heart is normal ."
+
+
+def test_the_heaviest_tokens_are_masked_and_the_space_stays() -> None:
+    spans = words_of(TEXT)
+    weights = np.ones(len(spans))
+    weights[5] = 3.0
+    weights[3] = 2.0
+    assert mask_top(TEXT, spans, weights, 0.1, seed=0) == TEXT.replace("large", "[MASK]").replace(
+        "effusion", "[MASK]"
+    ), "two of twelve tokens are the tenth, rounded up"
+    assert mask_top(TEXT, spans, weights, 0.01, seed=0) == TEXT.replace("effusion", "[MASK]")
+    assert mask_top(TEXT, spans, weights, 1.0, seed=0).split() == ["[MASK]"] * 12
+
+
+def test_ties_are_drawn_and_depend_on_the_seed() -> None:
+    spans, even = words_of(TEXT), np.ones(12)
+    drawn = {mask_top(TEXT, spans, even, 0.1, seed=seed) for seed in range(40)}
+    assert len(drawn) > 20 and all(text.count("[MASK]") == 2 for text in drawn)
+    assert mask_top(TEXT, spans, even, 0.1, seed=7) == mask_top(TEXT, spans, even, 0.1, seed=7)
+
+
+def test_tokens_without_a_word_are_neither_counted_nor_masked() -> None:
+    text = "no  edema"
+    spans = [(0, 2), (2, 3), (3, 9), (9, 9)]
+    weights = np.array([1.0, 9.0, 2.0, 9.0])
+    assert mask_top(text, spans, weights, 0.1, seed=0) == "no  [MASK]"
+    assert mask_top("", [(0, 0)], np.ones(1), 0.1, seed=0) == ""
+    # one character of several bytes, which two tokens share, is masked once
+    assert mask_top("é b", [(0, 1), (0, 1), (1, 3)], np.array([2.0, 2, 1]), 0.6, 0) == "[MASK] b"
+
+
+def test_what_the_labels_hang_on_is_found_by_the_right_weights() -> None:
+    labeller = build_labeller("rules")
+    spans = words_of(TEXT)
+    finding, filler = np.ones(12), np.ones(12)
+    finding[5] = filler[7] = 2.0
+    right, wrong = (mask_top(TEXT, spans, w, 0.05, seed=0) for w in (finding, filler))
+    assert "effusion" not in right and "effusion" in wrong
+    hit, missed = (judge(labeller, [TEXT], [text], 1) for text in (right, wrong))
+    assert hit["modified"].value()[0] == 1.0 and hit["post_f1"].value()[0] == 0.0
+    assert missed["modified"].value()[0] == 0.0 and missed["post_f1"].value()[0] == 1.0
+
+
+def test_measures_by_hand() -> None:
+    before = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 0]], dtype=bool)
+    after = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]], dtype=bool)
+    found = Judged(before, after).measures(group=2)
+    assert found["modified"].units == 2 and found["modified"].top[:, 0].tolist() == [0.5, 0.5]
+    # 2 hits; 4 labels before and 3 after
+    assert found["post_f1"].value()[0] == pytest.approx(2 * 2 / (4 + 3))
+    assert found["post_f1"].value(np.array([[2.0, 0.0]]))[0] == pytest.approx(4 / 5)

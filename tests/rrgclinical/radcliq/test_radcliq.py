@@ -122,5 +122,5 @@ def test_radcliq_of_three_models(folder, tmp_path) -> None:
     same = judge.score(reports[:-1], reports[:-1])
     assert (same < judge.score(reports[:-1], others[:-1])).all()
     np.testing.assert_allclose(radcliq_v1(parts), judge.score(reports, others))
-    with pytest.raises(ValueError, match="1 reports with 2 references"):
+    with pytest.raises(ValueError, match="1 reports and 2 references"):
         judge.score(["a"], ["a", "b"])

@@ -16,8 +16,7 @@ from pydicom.pixels import get_decoder
 from pydicom.uid import JPEGLSLossless
 
 from rrgdata.images import check as images_module
-from rrgdata.images.check import SAMPLE, check_images, image_paths, look_at
-from rrgdata.images.memory import ImageMemory
+from rrgdata.images.check import SAMPLE, ImageMemory, check_images, image_paths, look_at
 from rrgdata.images.read import ImageFacts
 from rrgdata.study import ImageRef, Study
 from rrgtrain.errors import UserError

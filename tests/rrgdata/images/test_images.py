@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from rrgdata.images.read import ImageFacts, read_image, read_with_facts
-from rrgtrain.errors import UserError
+from tests.rrgdata.dicom_files import refused
 
 GREY = np.arange(64, dtype=np.uint8).reshape(8, 8) * 3
 
@@ -21,15 +21,6 @@ def read(path):
     pixels = np.asarray(image)
     assert (pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 0] == pixels[..., 2]).all()
     return pixels[..., 0]
-
-
-def refused(path, *parts):
-    with pytest.raises(UserError) as caught:
-        read_image(path)
-    line = str(caught.value)
-    assert "\n" not in line and path.name in line
-    for part in parts:
-        assert part in line
 
 
 def test_8_bit_grey_is_kept(tmp_path):

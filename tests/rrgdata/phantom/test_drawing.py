@@ -10,8 +10,7 @@ import pytest
 
 from rrgdata.phantom import PhantomConfig
 from rrgdata.phantom.case import DEVICES, FINDINGS, SIDED, Case, Finding, sample_case
-from rrgdata.phantom.draw import draw_frontal
-from rrgdata.phantom.lateral import draw_lateral
+from rrgdata.phantom.draw import draw_frontal, draw_lateral
 
 QUIET = PhantomConfig(noise=0.0)
 SEEDS = range(2)

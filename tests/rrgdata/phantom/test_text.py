@@ -21,10 +21,10 @@ from rrgdata.phantom.case import (
     STATED_ABSENT,
     Case,
     Finding,
+    damage,
     labels_of,
     sample_case,
 )
-from rrgdata.phantom.damage import damage
 from rrgdata.phantom.text import write_context, write_report
 from rrgtrain.errors import UserError
 

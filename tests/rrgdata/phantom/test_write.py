@@ -10,9 +10,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.common.files import held
 from rrgdata.images.read import read_image
-from rrgdata.phantom import PhantomConfig, phantom_reports, phantom_sheet, write_phantom
+from rrgdata.phantom import (
+    PhantomConfig,
+    phantom_reports,
+    phantom_sheet,
+    sample_case,
+    write_phantom,
+)
+from rrgdata.phantom.text import write_report
 from rrgtrain.errors import UserError
 from tests.rrgdata.common import studies_under
 
@@ -154,3 +162,21 @@ def test_sheet(written):
     assert (np.asarray(sheet)[8:48, 8:48] == first).all()
     with pytest.raises(ValueError, match="no val studies"):
         phantom_sheet(written, 0, split="val")
+
+
+# The rules read back the labels of phantom cases from their clean reports.
+CASES = 600
+
+
+def test_labels_of_clean_reports_are_the_labels_of_the_case():
+    config = PhantomConfig(prior=0.4, uncertain=0.2)
+    cases = [sample_case(config, (11, 0, number)) for number in range(CASES)]
+    reports = [write_report(case, case.findings, case.negated, config) for case in cases]
+    truth = np.array([case.labels() for case in cases])
+    labels = build_labeller("rules").label(reports)
+    wrong = [
+        f"{OBSERVATIONS[column]} {truth[row, column]} read as {labels[row, column]}: {reports[row]}"
+        for row, column in np.argwhere(labels != truth)
+    ]
+    assert len(wrong) <= 0.001 * truth.size, "\n".join(wrong[:5])
+    assert all((truth == value).any() for value in range(4))

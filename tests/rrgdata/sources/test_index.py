@@ -14,7 +14,7 @@ import pytest
 
 from rrgclinical.common.errors import PassingError
 from rrgdata import read_sections
-from rrgdata.sources.index import read_all
+from rrgdata.file_memory import read_all
 
 MANY, SECONDS = 6_000, 4.0
 REPORT = """                                 FINAL REPORT

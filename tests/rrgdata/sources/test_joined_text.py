@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +19,11 @@ from tests.rrgdata.sources import (
     test_iu_xray,
     test_nih,
     test_open_i,
-    test_own_table,
     test_padchest_gr,
     test_r2gen_mimic,
     test_rexgradient,
 )
+from tests.rrgdata.sources import test_own_table as own
 
 TEXTS = {
     "wrapped": "THE HEART IS NOT\nENLARGED. NO PLEURAL\nEFFUSION OR\r\nPNEUMOTHORAX.",
@@ -32,7 +35,7 @@ TEXTS = {
 
 
 def of_table(root, text):
-    return "table", test_own_table.write(root, test_own_table.row(report=text))
+    return "table", own.write(root, own.row(report=text))
 
 
 def of_chexpert_plus(root, text):
@@ -95,7 +98,7 @@ WHOLE = {
     "padchest_gr": test_padchest_gr.write,
     "r2gen_mimic": test_r2gen_mimic.write,
     "rexgradient": test_rexgradient.write,
-    "table": lambda root: test_own_table.write(root, test_own_table.row()),
+    "table": lambda root: own.write(root, own.row()),
 }
 
 
@@ -132,27 +135,18 @@ PARTS = (
 
 @pytest.mark.parametrize("kind", WRITTEN)
 def test_a_list_in_a_cell_is_its_texts_and_told(tmp_path, kind):
-    plain = [
-        test_own_table.row(f"s{n}", report="\n\n".join(parts)) for n, parts in enumerate(PARTS)
-    ]
-    lists = [
-        test_own_table.row(f"s{n}", report=WRITTEN[kind](parts)) for n, parts in enumerate(PARTS)
-    ]
-    reports = {
-        name: study.report
-        for name, study in test_own_table.every(test_own_table.write(tmp_path, *plain)).items()
-    }
-    catalogue = catalogue_of("table", test_own_table.write(tmp_path, *lists))
+    plain = [own.row(f"s{n}", report="\n\n".join(parts)) for n, parts in enumerate(PARTS)]
+    lists = [own.row(f"s{n}", report=WRITTEN[kind](parts)) for n, parts in enumerate(PARTS)]
+    reports = {name: study.report for name, study in own.every(own.write(tmp_path, *plain)).items()}
+    catalogue = catalogue_of("table", own.write(tmp_path, *lists))
     assert {study.id: study.report for study in catalogue.studies["train"]} == reports
     (note,) = catalogue.notes
     assert "4 texts are lists, as pandas writes them, and read as paragraphs" in note
     films, views = WRITTEN[kind](["a.png", "b b.png"]), WRITTEN[kind](["PA", "left lateral"])
-    path = test_own_table.write(
-        tmp_path, test_own_table.row(images=films, view=views), images=False
-    )
+    path = own.write(tmp_path, own.row(images=films, view=views), images=False)
     for name in ("a.png", "b b.png"):
         (tmp_path / name).write_bytes(b"x")
-    (study,) = test_own_table.every(path).values()
+    (study,) = own.every(path).values()
     assert [(i.path.name, i.view) for i in study.images] == [
         ("a.png", "frontal"),
         ("b b.png", "lateral"),
@@ -160,14 +154,14 @@ def test_a_list_in_a_cell_is_its_texts_and_told(tmp_path, kind):
 
 
 def test_a_missing_part_of_a_list_is_no_text_and_no_view(tmp_path):
-    one = test_own_table.row(report="['Clear.', nan, None, 'NA']", images="a.png|b.png|c.png|d.png")
+    one = own.row(report="['Clear.', nan, None, 'NA']", images="a.png|b.png|c.png|d.png")
     one["view"] = "[nan, 'Erect', 'antero-posterior', 'Postero_Anterior']"
     lines = tmp_path / "studies.jsonl"
     other = one | {"report": ["Clear.", None, float("nan")], "view": [None, "NaN", "AP", "PA"]}
     lines.write_text(json.dumps(other) + "\n")
     for (study,) in (
-        test_own_table.every(test_own_table.write(tmp_path, one)).values(),
-        test_own_table.every(lines).values(),
+        own.every(own.write(tmp_path, one)).values(),
+        own.every(lines).values(),
     ):
         assert study.report == "Clear."
         assert [image.view for image in study.images] == ["", "", "frontal", "frontal"]
@@ -175,12 +169,7 @@ def test_a_missing_part_of_a_list_is_no_text_and_no_view(tmp_path):
 
 def test_a_text_that_begins_as_a_list_stays(tmp_path):
     for text in ("[redacted] Clear.", "(normal)", "[1] Clear.", "{x} Clear.", '("Stat") Clear.'):
-        assert (
-            test_own_table.every(test_own_table.write(tmp_path, test_own_table.row(report=text)))[
-                "a"
-            ].report
-            == text
-        )
+        assert own.every(own.write(tmp_path, own.row(report=text)))["a"].report == text
 
 
 @pytest.mark.parametrize("digits", [16, 17, 19, 36, 45])
@@ -190,26 +179,76 @@ def test_an_id_that_lost_its_digits_is_refused_with_the_cause(tmp_path, digits):
     number = float(whole)
     lines = tmp_path / "studies.jsonl"
     for content in ("id", "patient"):
-        assert set(
-            test_own_table.every(
-                test_own_table.write(tmp_path, test_own_table.row() | {content: whole})
-            )
-        ) == {whole if content == "id" else "a"}
+        assert set(own.every(own.write(tmp_path, own.row() | {content: whole}))) == {
+            whole if content == "id" else "a"
+        }
         (tmp_path / "studies.csv").unlink()
-        lines.write_text(json.dumps(test_own_table.row() | {content: number}) + "\n")
+        lines.write_text(json.dumps(own.row() | {content: number}) + "\n")
         paths = [lines]
         for name, text in ((f"{number}", "a"), (f"{number:.5E}", "b"), (f"{number:g}", "c")):
             (tmp_path / text).mkdir(exist_ok=True)
-            paths.append(
-                test_own_table.write(tmp_path / text, test_own_table.row() | {content: name})
-            )
+            paths.append(own.write(tmp_path / text, own.row() | {content: name}))
         for path in paths:
-            line = test_own_table.refused(path)
+            line = own.refused(path)
             assert f"has {content} " in line and "its digits are lost; write the column as" in line
         lines.unlink()
     for name in ("12e45", "1e5", "5e+0", "1.5e+1", "123.0"):
-        assert set(
-            test_own_table.every(
-                test_own_table.write(tmp_path, test_own_table.row(name, images="a.png"))
-            )
-        )
+        assert set(own.every(own.write(tmp_path, own.row(name, images="a.png"))))
+
+
+# A data set is added by one module: every reader then knows it.
+MADE_UP = """
+from rrgdata.sources.source import Published, Source
+from rrgdata.study import Study
+
+
+def load_made_up(root, settings, catalogue):
+    catalogue.studies["train"] = [Study("one", "train", "Clear lungs.", None, ())]
+
+
+SOURCE = Source(
+    name="made_up",
+    load=load_made_up,
+    marks=("made_up.bin",),
+    reports_apart=True,
+    terms="the made-up terms",
+    published=Published({"train": (12_345, None)}, "made-up studies", "https://example.org"),
+)
+"""
+
+READERS = """
+import sys
+from pathlib import Path
+
+import rrgdata.sources
+
+rrgdata.sources.__path__.append(sys.argv[1])
+from rrgdata import ReadSettings, load_studies
+from rrgdata.check import check_data_set
+from rrgdata.sources import guess_source
+from rrgreport.model_card import Exported, model_card
+from rrgtrain.config import load_config
+from rrgtrain.schema import Recipe
+
+root = Path(sys.argv[2])
+data = load_config(Recipe, None, ["data.source=made_up", "data.prior=last"]).data
+assert guess_source(root) == "made_up"
+studies = load_studies("made_up", root, ReadSettings(reports=root)).studies
+assert [study.id for study in studies["train"]] == ["one"]
+check_data_set(root, data, source=None, out=None, images=False)
+trained = {"data.source": "made_up"}
+print(model_card(Exported("x", "M", "bf16", False, None, None, trained, None, False)))
+"""
+
+
+def test_every_reader_knows_a_source_of_one_module(tmp_path: Path) -> None:
+    folder, root = tmp_path / "folder", tmp_path / "root"
+    for path, text in ((folder / "made_up.py", MADE_UP), (root / "made_up.bin", "")):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    # a process of its own, since settings are declared once
+    command = [sys.executable, "-c", READERS, str(folder), str(root)]
+    done = subprocess.run(command, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    for words in ("made_up (guessed", "12,345", "https://example.org", "the made-up terms"):
+        assert words in done.stdout

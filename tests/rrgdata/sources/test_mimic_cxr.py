@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from pathlib import Path
 
 import pytest
 
@@ -16,6 +14,7 @@ from rrgtrain.errors import UserError
 from tests.rrgdata import mimic_tree as tree
 from tests.rrgdata.common import catalogue_of
 from tests.rrgdata.mimic_tree import FIRST, every, load, refused
+from tests.rrgdata.sources.test_index import resident
 from tests.rrgtrain.common import recipe
 
 MANY, SECONDS = 6_000, 4.0
@@ -277,9 +276,3 @@ def test_6_000_studies_take_seconds_and_little_memory(tmp_path, monkeypatch):
         cold = min(cold, timed(f"cache{turn}")[1]) if cold > SECONDS else cold
     assert cold <= SECONDS, f"{MANY} studies took {cold:.1f} s of the processor"
     assert grown <= 48.0, f"memory grew by {grown:.0f} MiB"
-
-
-def resident() -> float:
-    """Resident memory of this process in MiB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import dispatch, group_advantages, zero_variance_share
-from rrgkern.advantages import csrc_launch
+from rrgkern.advantages import op
 from rrgkern.advantages.op import group_advantages_op
 from rrgkern.advantages.reference import group_advantages_reference
 from tests.rrgkern.advantages import test_advantages as rooms
@@ -17,7 +17,7 @@ from tests.rrgkern.device import DEVICE
 
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-launch = csrc_launch.launch
+launch = op.launch
 
 
 def check(*arguments: Any) -> None:
@@ -86,11 +86,9 @@ def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypat
     rewards, offsets, valid = rooms.batch()
     calls = []
     for name in ("as_passed", "launch"):
-        own = getattr(csrc_launch, name)
-        monkeypatch.setattr(
-            csrc_launch, name, lambda *x, n=name, own=own: calls.append(n) or own(*x)
-        )
-    monkeypatch.setitem(group_advantages_op._backend_fns, "cpu", csrc_launch.launch)
+        own = getattr(op, name)
+        monkeypatch.setattr(op, name, lambda *x, n=name, own=own: calls.append(n) or own(*x))
+    monkeypatch.setitem(group_advantages_op._backend_fns, "cpu", op.launch)
 
     def both(rewards: Tensor) -> tuple[Tensor, Tensor]:
         return (

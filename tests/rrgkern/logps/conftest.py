@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from rrgkern.logps import cpu_from_hidden, triton_from_hidden
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
+from rrgkern.logps import from_hidden, triton_from_hidden
+from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import Tiles
 from tests.rrgkern.device import DEVICE
 
@@ -31,5 +31,5 @@ def torch_kernel(monkeypatch) -> None:
 
 def use(monkeypatch, tiles: Tiles) -> None:
     for name in ("fwd", "bwd", "bwd_into"):
-        served = partial(getattr(cpu_from_hidden, name), tiles)
+        served = partial(getattr(from_hidden, name), tiles)
         monkeypatch.setattr(triton_from_hidden, name, served)

@@ -66,7 +66,7 @@ def truth(given: Problem) -> Outcome:
     """fp64 formulas in which nothing cancels where a softmax collapses.
 
     The largest logit stays out of the sum, and the gradient is written out
-    (`test_from_logits_reference.py`
+    (`test_from_logits_accuracy.py`
     holds the same formula against autograd): autograd would lose both to 1 - 1.
     """
     z, column = given.logits.double() / given.temperature, given.targets[..., None]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rrgkern import csrc, linear_token_logps, token_logps
 from rrgkern.logps import csrc_launch
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES, fwd
+from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES, fwd
 from rrgkern.logps.inputs import FromLogits
 from rrgkern.logps.reference import softmax_stats_reference
 from tests.products import more

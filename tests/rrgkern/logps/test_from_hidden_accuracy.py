@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rrgkern import linear_token_logps
 from rrgkern.logps import triton_tile
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
+from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import (
     BackwardRows,
     Head,
@@ -16,8 +17,14 @@ from rrgkern.logps.head import (
     tiled_backward,
     tiled_forward,
 )
+from rrgkern.logps.inputs import FromHidden
 from rrgkern.logps.online_softmax import Coefficients
+from rrgkern.logps.reference import (
+    linear_token_logps_reference,
+    linear_token_logps_reference_backward,
+)
 from tests.products import first_of, more
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_hidden_oracle import check, ours, problem
 from tests.rrgkern.logps.tile_oracle import check_tile
 from tests.skips import no_case
@@ -139,4 +146,77 @@ def test_a_slice_in_16_bits_is_summed_in_fp32_and_rounded_once(monkeypatch, dtyp
     atol = 700 * 2**-24 * float(truth.abs().max())
     torch.testing.assert_close(
         total.double(), truth, rtol=torch.finfo(dtype).eps / 2 * 1.01, atol=atol
+    )
+
+
+# From hidden states a row's bits are its own among as many rows, whatever the others hold.
+ROWS, WIDTH, VOCABULARY = 12, 32, 301
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_keeps_its_bits_among_as_many_rows(kernel, dtype) -> None:
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
+
+    weight, hidden = normal(VOCABULARY, WIDTH), normal(ROWS, WIDTH)
+    targets = torch.randint(VOCABULARY, (ROWS,), generator=generator).to(DEVICE)
+    together = linear_token_logps(hidden, weight, targets, entropy=True)
+    for row in (0, 5, ROWS - 1):
+        for others in (30 * normal(ROWS, WIDTH), torch.zeros(ROWS, WIDTH, device=DEVICE).to(dtype)):
+            others[row] = hidden[row]
+            among = torch.zeros_like(targets)
+            among[row] = targets[row]
+            padded = linear_token_logps(others, weight, among, entropy=True)
+            for one, wanted in zip(padded, together, strict=True):
+                assert torch.equal(one[row], wanted[row])
+
+
+# The reference: its explicit backward is the derivative of its forward, in fp64.
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("softcap", [0.0, 4.0])
+@pytest.mark.parametrize("with_entropy", [False, True])
+def test_explicit_backward_is_the_derivative(temperature, softcap, with_entropy):
+    torch.manual_seed(0)
+    hidden, weight, bias = (
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+        for shape in ((7, 5), (11, 5), (11,))
+    )
+    targets = torch.randint(11, (7,))
+    coef, coef_entropy = torch.randn(2, 7, dtype=torch.float64)
+    logps, entropy = linear_token_logps_reference(
+        hidden, weight, bias, targets, temperature, softcap
+    )
+    objective = (coef * logps).sum()
+    if with_entropy:
+        objective = objective + (coef_entropy * entropy).sum()
+    expected = torch.autograd.grad(objective, (hidden, weight, bias))
+    leaves = (leaf.detach() for leaf in (hidden, weight, bias))
+    actual = linear_token_logps_reference_backward(
+        Coefficients(coef, coef_entropy if with_entropy else None),
+        FromHidden(*leaves, targets, temperature, softcap, entropy=True),
+    )
+    for got, want in zip(actual, expected, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-13)
+
+
+def test_forward_is_the_log_softmax_of_the_head():
+    torch.manual_seed(1)
+    hidden = torch.randn(6, 8, dtype=torch.float64)
+    weight = torch.randn(40, 8, dtype=torch.float64)
+    targets = torch.randint(40, (6,))
+    logps, entropy = linear_token_logps_reference(hidden, weight, None, targets, temperature=0.5)
+    expected = torch.log_softmax(hidden @ weight.T / 0.5, -1)
+    torch.testing.assert_close(logps, expected.gather(1, targets[:, None])[:, 0])
+    torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(1))
+
+
+def test_forward_passes_gradcheck():
+    torch.manual_seed(2)
+    hidden = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 8, 4])
+    assert torch.autograd.gradcheck(
+        lambda h, w: linear_token_logps_reference(h, w, None, targets, 0.8, 3.0), (hidden, weight)
     )

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES
+from rrgkern.logps.from_hidden import CSRC_TILES
 from rrgkern.logps.head import (
     BackwardRows,
     Head,

@@ -7,7 +7,7 @@ import torch
 
 from rrgkern import linear_token_logps, token_logps
 from rrgkern.logps import op, triton_tile
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
+from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.products import first_of, more
 from tests.rrgkern.device import DEVICE

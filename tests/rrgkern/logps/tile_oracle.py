@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rrgkern.logps import triton_tile
-from rrgkern.logps.cpu_from_hidden import TORCH_TILES
+from rrgkern.logps.from_hidden import TORCH_TILES
 from rrgkern.logps.head import Head, Tile
 from rrgkern.logps.online_softmax import Coefficients, RowSums
 from tests.rrgkern.device import DEVICE

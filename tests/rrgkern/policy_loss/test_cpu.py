@@ -9,7 +9,7 @@ from torch import Tensor
 from rrgkern import PolicyLoss, dispatch, policy_loss
 from rrgkern.ops import flatten
 from rrgkern.policy_loss import csrc_launch
-from rrgkern.policy_loss.from_logits import csrc_launch as from_logits
+from rrgkern.policy_loss.from_logits import op as from_logits
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.products import more
@@ -120,7 +120,7 @@ def test_from_logits_on_every_instruction_set_and_number_of_threads(isa, spec, m
         results = []
         for threads in (1, 3):
             monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-            results.append(from_logits.policy_loss_from_logits_fwd(*flatten(call), True))
+            results.append(from_logits.anew_by_csrc(*flatten(call), True))
         assert all(map(torch.equal, *results))
         check(results[0], given, spec)
 
@@ -130,10 +130,10 @@ def test_blocks_of_columns_with_maxima_of_their_own(isa, vocabulary: int) -> Non
     for dtype in DTYPES:
         given = rising_problem(vocabulary, dtype)
         call = call_of(given, NO_ENTROPY)
-        anew = from_logits.policy_loss_from_logits_fwd(*flatten(call), True)
+        anew = from_logits.anew_by_csrc(*flatten(call), True)
         check(anew, given, NO_ENTROPY)
         over = call._replace(logits=call.logits.clone())
-        from_logits.policy_loss_from_logits_fwd_(*flatten(over))
+        from_logits.inplace_by_csrc(*flatten(over))
         assert torch.equal(over.logits, anew.gradient)
 
 
@@ -141,7 +141,7 @@ def test_blocks_of_columns_with_maxima_of_their_own(isa, vocabulary: int) -> Non
 def test_the_gradient_of_a_row_from_logits_is_the_same_alone(isa, spec) -> None:
     given = problem(5, 3001, lengths=(6, 3), mask=False, on_policy=False)
     call = call_of(given, spec)
-    whole = from_logits.policy_loss_from_logits_fwd(*flatten(call), True)
+    whole = from_logits.anew_by_csrc(*flatten(call), True)
     for row in range(9):
         here, sequence = slice(row, row + 1), slice(int(row >= 6), int(row >= 6) + 1)
         names = ("old", "ref", "sampler", "token_weight")
@@ -152,7 +152,7 @@ def test_the_gradient_of_a_row_from_logits_is_the_same_alone(isa, spec) -> None:
             offsets=torch.tensor([0, 1]),
         )
         one = call._replace(logits=call.logits[here], targets=call.targets[here], policy=policy)
-        alone = from_logits.policy_loss_from_logits_fwd(*flatten(one), True)
+        alone = from_logits.anew_by_csrc(*flatten(one), True)
         assert torch.equal(alone.gradient[0], whole.gradient[row])
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import PreferencePairs, dispatch, preference_advantages, preference_loss
-from rrgkern.preference_loss import csrc_launch
+from rrgkern.preference_loss import op
 from rrgkern.preference_loss.op import preference_loss_fwd
 from tests.products import more
 from tests.rrgkern.device import DEVICE
@@ -22,7 +22,7 @@ from tests.tolerance import assert_close_to_truth
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")
 SHAPES = [*kernel.SHAPES, {"masked": False}]
 LENGTHS = [(0,), (0, 0), (1,), (4, 0, 0), (257,), (0, 256, 0)]
-launch = csrc_launch.launch
+launch = op.launch
 
 
 @pytest.fixture(params=[ISAS[-1], *more(*ISAS[:-1])])
@@ -152,11 +152,9 @@ def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypat
     data = batch(1)
     calls = []
     for name in ("as_passed", "launch"):
-        own = getattr(csrc_launch, name)
-        monkeypatch.setattr(
-            csrc_launch, name, lambda *x, n=name, own=own: calls.append(n) or own(*x)
-        )
-    monkeypatch.setitem(preference_loss_fwd._backend_fns, "cpu", csrc_launch.launch)
+        own = getattr(op, name)
+        monkeypatch.setattr(op, name, lambda *x, n=name, own=own: calls.append(n) or own(*x))
+    monkeypatch.setitem(preference_loss_fwd._backend_fns, "cpu", op.launch)
 
     def gradients(function: Any) -> tuple[Tensor, Tensor]:
         logps = data.logps.float().requires_grad_()

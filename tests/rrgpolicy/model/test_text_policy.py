@@ -12,9 +12,8 @@ from rrgkern import linear_token_logps
 from rrgpolicy.model.forward import hidden_states
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, training_only
 from rrgpolicy.model.prompt import bound_images, encode_prompt, prompt_text
-from rrgpolicy.model.trainable import training_only
 from rrgpolicy.rollout import SamplingRequest, generate
 from rrgpolicy.settings import LoraSettings
 from tests.rrgpolicy.model.common import REPORTS, prompt, study, text_policy

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from rrgclinical.common.errors import UserError
-from rrgpolicy.model.packed_windows import PACKED_WINDOWS
-from rrgpolicy.model.vision_attention import FLASH, vision_attention
+from rrgpolicy.model.packed_windows import FLASH, PACKED_WINDOWS, vision_attention
 from tests.rrgpolicy.model.common import tiny_policy
 
 

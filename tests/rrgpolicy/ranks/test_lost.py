@@ -17,9 +17,9 @@ import pytest
 from torch.distributed import HashStore
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.processes import how_it_ended
+from rrgclinical.common.host import how_it_ended
 from rrgdata.study import Study
-from rrgdata.subset import Subset
+from rrgdata.training_subset import Subset
 from rrgpolicy.ranks import lost, nodes, ranks
 from rrgpolicy.ranks.lost import Watch, own_peer
 from rrgtrain.state.identity import (

@@ -75,11 +75,11 @@ def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights(
     posted: list[tuple[str, Any]] = []
     report = {"step": 4, "digest": "0a", "held": "0b"}
 
-    def post(path: str, body: Any) -> Any:
+    def post(path: str, body: Any = None) -> Any:
         posted.append((path, body))
         return {"results": [report]}
 
-    engine._post = post  # type: ignore[method-assign]
+    engine._patiently = post  # type: ignore[method-assign]
     monkeypatch.setattr(ranks, "is_main", lambda: False)
     monkeypatch.setattr(ranks, "broadcast_from_main", lambda _: Pushed(4, "0a", ("0b",)))
     assert engine.update(tiny_policy(), 4) == Pushed(4, "0a", ("0b",))

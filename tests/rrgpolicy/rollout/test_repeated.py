@@ -20,7 +20,7 @@ from transformers.cache_utils import DynamicLayer
 
 from rrgpolicy.rollout import Rollout, SamplingRequest, generate, transformers_engine
 from rrgpolicy.rollout.cache import GroupCache, GroupLayer, Members
-from rrgpolicy.rollout.repeated import RepeatedStep
+from rrgpolicy.rollout.transformers_engine import RepeatedStep
 from tests.rrgpolicy.model.families import prompt
 from tests.rrgpolicy.rollout.test_any_family import policy_of
 from tests.rrgpolicy.rollout.test_transformers_engine import ending_policy, prompts_of, seeds_for

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgpolicy.rollout.sampler import likeliest, sample, uniforms
+from rrgpolicy.rollout.transformers_engine import likeliest, sample, uniforms
 
 
 def test_a_draw_depends_on_its_seed_and_place_alone() -> None:

@@ -23,7 +23,7 @@ from rrgpolicy.rollout import (
     VllmServerEngine,
     checkpoint_tensors,
 )
-from rrgpolicy.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments
+from rrgpolicy.rollout.vllm_prompts import rollout, sampling_arguments
 from rrgpolicy.settings import LoraSettings
 from rrgtrain.train.engines import build_engine
 from rrgtrain.train.reference import reference_of
@@ -213,4 +213,4 @@ def test_no_default_of_a_server_or_a_checkpoint_is_left_to_act(
     assert heard == wanted
     ids = [policy.never_sampled[0], policy.end_of_turn]
     with pytest.raises(UserError, match=r"vLLM sampled <\|.*\|>, which the trainer forbids"):
-        rollout(policy, VllmPrompt([], [], [], torch.zeros(0, 3)), None, ids, [0.0, 0.0], 4)
+        rollout(policy, request, 0, None, ids, [0.0, 0.0])

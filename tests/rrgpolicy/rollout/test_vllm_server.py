@@ -19,7 +19,7 @@ from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import EncodedPrompt, encode_prompt
 from rrgpolicy.rollout import Rollout, SamplingRequest, VllmServerEngine, generate
-from rrgpolicy.rollout.vllm_prompts import VllmPrompt, rollout
+from rrgpolicy.rollout.vllm_prompts import rollout
 from tests.rrgpolicy.model.common import prompt, study, tiny_directory, tiny_policy
 from tests.rrgpolicy.rollout.served import CHAT, WORKERS, Served
 
@@ -137,7 +137,7 @@ def test_one_that_dies_of_every_batch_is_given_up(
     served.dies, served.back = [(CHAT, 1)] * 3, 0.2
     with pytest.raises(UserError, match="went away 3 times in one batch"):
         engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS))
-    engine._wait_for("/health")
+    engine._patiently("/health", method="GET", starting=True)
 
 
 def test_a_busy_server_is_asked_again_and_a_refusal_is_told(
@@ -221,10 +221,11 @@ def test_a_server_renders_the_template_with_the_policys_values(
 def test_what_vllm_returns_is_checked() -> None:
     policy = tiny_policy()
     policy.eos_ids = (9, 8)
-    asked = VllmPrompt([1, 2], [1, 2, 2], [], torch.zeros(0, 3, dtype=torch.int64))
+    asked = EncodedPrompt({"input_ids": torch.tensor([[1, 2, 2]])}, torch.arange(3)[None])
 
     def made(ids: list[int], limit: int, seen: list[int] | None = None, lost: int = 0) -> Rollout:
-        return rollout(policy, asked, seen, ids, [-1.0] * (len(ids) - lost), limit)
+        request = SamplingRequest([asked], group=1, max_new_tokens=limit, seeds=[[0]])
+        return rollout(policy, request, 0, seen, ids, [-1.0] * (len(ids) - lost))
 
     assert made([5, 6], 2, seen=[1, 2, 2]).finished is False
     assert made([5, 8], 2).finished is True and made([9], 2).ids.tolist() == [9]

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from rrgclinical.model_files import FILES, absent_files
+from rrgclinical.backends import FILES, absent_files
 from rrgclinical.stress import NOTHING
 from rrgdata.study import Study
 from rrgtrain.rewards import TERMS, RewardService

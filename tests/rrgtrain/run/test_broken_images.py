@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from rrgdata.images import check as images_module
-from rrgdata.images.check import image_paths, look_at
-from rrgdata.images.memory import ImageMemory
+from rrgdata.images.check import ImageMemory, image_paths, look_at
 from rrgdata.load import open_studies
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError

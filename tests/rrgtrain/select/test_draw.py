@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrgdata.subset import Subset
+from rrgdata.training_subset import Subset
 from rrgpolicy.rollout import TransformersEngine
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError

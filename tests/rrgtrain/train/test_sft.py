@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rrgpolicy.model.policy import Policy
-from rrgpolicy.model.trainable import training_only
+from rrgpolicy.model.policy import Policy, training_only
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog

@@ -20,8 +20,8 @@ from rrgtrain.errors import RewardError
 from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import JudgeSettings, RewardSettings
-from rrgtrain.train import reward_rows
 from rrgtrain.train.batch import Batch
+from rrgtrain.train.step_log import reward_rows
 from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgtrain.runs import At, command, started
 

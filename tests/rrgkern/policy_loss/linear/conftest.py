@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from rrgkern.logps import cpu_from_hidden, triton_from_hidden
+from rrgkern.logps import from_hidden, triton_from_hidden
 from rrgkern.logps import op as logps_op
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES
+from rrgkern.logps.from_hidden import CSRC_TILES
 from rrgkern.logps.head import Tiling
 from rrgkern.policy_loss import op as policy_op
 from rrgkern.policy_loss.linear import autograd, op, triton_kernels
@@ -58,7 +58,7 @@ def kernel(request, monkeypatch, small_tiles) -> str:
         plan = op.CSRC_PLAN._replace(tiles=tiles, held=HELD)
         monkeypatch.setattr(triton_kernels, "PLAN", plan)
         for name in ("fwd", "bwd", "bwd_into"):
-            served = partial(getattr(cpu_from_hidden, name), tiles)
+            served = partial(getattr(from_hidden, name), tiles)
             monkeypatch.setattr(triton_from_hidden, name, served)
     return request.param
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import PolicyLoss, dispatch, linear_policy_loss, linear_token_logps
-from rrgkern.logps import cpu_from_hidden
+from rrgkern.logps import from_hidden
 from rrgkern.logps import op as logps_op
 from rrgkern.policy_loss.linear import autograd, op
 from tests.rrgkern.device import DEVICE
@@ -18,8 +18,8 @@ from tests.rrgkern.policy_loss.linear.cases import keywords, problem
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")
 MODES = ("frozen_head", "grad_in_forward", "recompute")
 SERVED = (
-    (logps_op.linear_token_logps_fwd, partial(cpu_from_hidden.fwd, cpu_from_hidden.CSRC_TILES)),
-    (logps_op.linear_token_logps_bwd, partial(cpu_from_hidden.bwd, cpu_from_hidden.CSRC_TILES)),
+    (logps_op.linear_token_logps_fwd, partial(from_hidden.fwd, from_hidden.CSRC_TILES)),
+    (logps_op.linear_token_logps_bwd, partial(from_hidden.bwd, from_hidden.CSRC_TILES)),
     (op.linear_policy_loss_fwd, partial(op._forward, op.CSRC_PLAN)),
     (op.linear_policy_loss_scale_, op.scale_in_place),
 )

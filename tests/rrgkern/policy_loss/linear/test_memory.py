@@ -7,7 +7,7 @@ import torch
 
 from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps import op as logps_op
-from rrgkern.logps.cpu_from_hidden import CSRC_TILES
+from rrgkern.logps.from_hidden import CSRC_TILES
 from rrgkern.logps.head import Tiling
 from rrgkern.policy_loss.linear import op
 from tests.rrgkern.device import DEVICE

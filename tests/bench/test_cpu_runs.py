@@ -1,0 +1,218 @@
+"""Benches of a CPU in short: gates, updates of ranks and of the head, sampling, the reward service.
+
+The gates have wide margins, because a busy machine moves every ratio. What a token of sampling may
+cost is operators and host reads, never times."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+import transformers
+
+from bench import cpu_gates, reward_service, sampler, update_ranks
+from bench.batch import KINDS, Sizes, draw_head, draw_layout, draw_logits
+from bench.update_head import ONE, TWO, compare, head, update
+from bench.update_ranks import CORES
+from bench.update_step import Case
+from rrgkern import csrc
+from rrgpolicy.rollout import generate
+from rrgtrain.rewards import RewardService
+from rrgtrain.schema import RewardSettings
+from tests.rrgclinical.serving.service import serving
+
+ROOT = Path(__file__).parents[2]
+# Times as fast as eager; the bounds of an idle machine are in `cpu_gates.GATES`.
+LEAST = {
+    "float32 in place": 4.0,
+    "float32 out of place": 1.5,
+    "bfloat16 in place": 5.0,
+    "bfloat16 out of place": 4.0,
+    "policy_loss": 1.3,
+    "head": 1.3,
+}
+
+
+@pytest.mark.gate
+@pytest.mark.skipif(csrc.load().cpu_isa() == "portable", reason="the gates are those of AVX2")
+def test_the_losses_are_faster_than_eager():
+    # In a process without Triton's interpreter, which serves the ops in this one.
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    result = subprocess.run(
+        [sys.executable, "-m", "bench.cpu_gates", "--short"],
+        cwd=ROOT,
+        env=environment | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert set(found) == set(LEAST)
+    assert not {name: figure for name, figure in found.items() if figure < LEAST[name]}, found
+
+
+def test_a_gate_is_judged_on_its_figure():
+    gate = cpu_gates.Gate("case", "ours", "eager", True, 10.0)
+    assert cpu_gates.judge(gate, {"ours": 1.0, "eager": 11.0})[0] == "pass"
+    assert cpu_gates.judge(gate, {"ours": 1.0, "eager": 9.0})[0] == "FAIL"
+    gate = cpu_gates.Gate("case", "ours", None, False, 60.0)
+    assert cpu_gates.judge(gate, {"ours": 50e-6})[0] == "pass"
+    assert cpu_gates.judge(gate, {"ours": 70e-6})[0] == "FAIL"
+
+
+# The smallest batch at which the bound holds with room: eight groups took 1.13 to 1.18 times the
+# CPU time of one process, four groups 1.25. With DTensors in AdamW and clipping, which test_optim
+# refuses, they took 1.21 and 1.29: this test would not see it.
+# Four ranks have the gradients of one process, and take hardly more CPU time than it.
+SMALLEST = Case(groups=8, members=10, length=64, pixels=560)
+
+
+@pytest.mark.gate
+def test_four_ranks_have_the_gradients_and_the_core_seconds_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CPU time, since the clock's says nothing on a busy machine; both worlds take turns.
+
+    Beside other tests, the least of two turns was up to 1.31: there, more turns are taken.
+    """
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # of the processes that are started
+    found = update_ranks.compare(SMALLEST, rounds=20, counts=(1, 4), enough=CORES)
+    # other orders of summation in fp32: 3e-7 was seen
+    apart = found["gradient_difference_4"]
+    assert apart < 1e-6, f"gradients of four ranks are {apart:.1e} of their norm from those of one"
+    ratio, more = found["core_seconds_4"], found["core_seconds_more_4"]
+    assert ratio <= CORES, (
+        f"four ranks take {ratio:.3f} times the CPU time of one process for {SMALLEST}, "
+        f"{more:.2f} s more; wanted at most {CORES} (1.13 to 1.18, 0.3 to 0.4 s more, on "
+        "an idle machine)"
+    )
+
+
+@pytest.mark.gate
+# The bench of head and loss in one, at the size of a test.
+def test_an_update_in_one_takes_no_more_memory(tmp_path: Path) -> None:
+    found = compare(update(600, Case(1, 2, 8, 56), tmp_path), rounds=1)
+    assert found["time"][TWO] == found["memory"][TWO] == 1
+    assert found["memory"][ONE] <= 1.1
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_every_mode_of_a_head_is_measured(trains: bool) -> None:
+    modes = {"grad_in_forward", "recompute"} if trains else {"frozen_head", "recompute"}
+    work = head(600, 64, trains=trains)
+    assert work.keys() == {TWO, *(f"{ONE}, {mode}" for mode in modes)}
+    assert [g.shape for g in work[TWO]()] == [(64, 128), (600, 128)][: 1 + trains]
+
+
+# Operators a layer in bf16, and outside the layers: greedy, by temperature, by a nucleus.
+LIMITS = {"qwen2_5_vl": (57, 52, 61, 71, 1 / 8), "qwen3_vl": (73, 54, 63, 73, 1 / 8)}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_token_costs_no_more_operators_and_host_reads(name: str) -> None:
+    transformers.logging.set_verbosity_error()
+    row = sampler.row_of(name)
+    a_layer, greedy, temperature, top_p, reads = LIMITS[name]
+    assert row.operators_a_layer <= a_layer
+    assert row.outside_greedy <= greedy
+    assert row.outside_temperature <= temperature
+    assert row.outside_top_p <= top_p
+    assert row.host_reads <= reads
+
+
+def test_the_host_reads_once_in_eight_tokens_while_rows_leave() -> None:
+    policy = sampler.policy_of("qwen2_5_vl", 2, torch.float32)
+    policy.eos_ids = tuple(range(3, 10))
+    reports, reads = [], []
+    for tokens in (1, 60):
+        with mock.patch(sampler.CAPTURING, return_value=True), sampler.Operators() as operators:
+            groups = generate(policy, sampler.request_of(policy, "qwen2_5_vl", tokens))
+        reports, reads = [r for group in groups for r in group], [*reads, operators.reads]
+    lengths = sorted(len(report.ids) for report in reports)
+    assert lengths[0] < 8 < lengths[len(lengths) // 2] < lengths[-1]
+    assert reads[1] - reads[0] <= lengths[-1] / 8 + 1
+
+
+def test_every_read_of_the_host_is_counted() -> None:
+    values = torch.arange(3)
+    with sampler.Operators() as operators:
+        int(values.sum())  # one operator, one read
+        (values + 1).tolist()
+        values.nonzero()
+        values.view(3, 1)
+    assert (operators.work, operators.reads) == (3, 3)
+
+
+def test_every_way_is_measured_against_one_by_one(tmp_path: Path) -> None:
+    @contextmanager
+    def serve(reward: dict, folder: Path) -> Iterator[str]:
+        with serving(RewardService(RewardSettings(**reward))) as (url, _):
+            yield url
+
+    measured = reward_service.measure("rules", tmp_path, (2, 3), 1, serve=serve)
+    by_way = {row["provider"]: row for row in measured}
+    assert set(by_way) == {
+        *("one by one", "batch", "service, one request", "service, a request a report"),
+    }
+    assert by_way["one by one"]["ratio"] == 1.0
+    first = by_way["one by one"]["reports_a_second"]
+    for row in measured:
+        assert row["reports_a_second"] / first == pytest.approx(row["ratio"], rel=0.1)
+        assert row["cores"] >= 1 and row["load"] >= 0 and row["batch"] == "2 x 3"
+
+
+SIZES = Sizes(groups=10, members=2, length=12, width=8, vocabulary=61)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares_of_masked_rows_and_flat_groups(kind):
+    batch = draw_layout(SIZES, kind, 1)
+    masked, flat = KINDS[kind]
+    assert int(batch.mask.sum()) == SIZES.scored(kind)
+    assert SIZES.scored(kind) == pytest.approx((1 - masked) * SIZES.positions, abs=1)
+    advantages = batch.advantages.view(SIZES.groups, SIZES.members)
+    assert int((advantages == 0).all(1).sum()) == round(flat * SIZES.groups)
+    assert int((advantages != 0).all(1).sum()) == SIZES.groups - round(flat * SIZES.groups)
+    lengths = batch.mask.sum(1)
+    assert torch.equal(batch.offsets.diff(), lengths) and lengths.min() > 0
+    assert (lengths.unique().numel() > 1) == (masked > 0)
+    # One run of scored tokens in each sequence.
+    edges = torch.nn.functional.pad(batch.mask.int(), (1, 1)).diff(dim=1).clamp(min=0)
+    assert edges.sum(1).eq(1).all()
+    assert torch.allclose(batch.scale * lengths * len(lengths), torch.ones(len(lengths)))
+
+
+def test_old_log_probabilities_lie_near_the_policy():
+    sizes = Sizes(groups=5, members=2, length=8, width=8, vocabulary=61)
+    values, batch = draw_logits(sizes, "dense", 2, device="cpu", dtype=torch.float32)
+    assert values.shape[:2] == batch.mask.shape and not batch.mask[:, -1].any()
+    assert torch.equal(batch.every.diff(), torch.full((sizes.sequences,), sizes.length + 1))
+    logps = values.log_softmax(-1).gather(-1, batch.targets[..., None])[..., 0]
+    difference = (batch.old - logps).detach()[batch.mask]
+    assert difference.std() == pytest.approx(0.1, rel=0.3)
+    drawn = draw_head(sizes, "dense", 2, device="cpu", dtype=torch.float32, frozen=True)
+    assert drawn.hidden.requires_grad and not drawn.weight.requires_grad
+    # As a policy's own samples: likely, not certain.
+    uniform = -torch.tensor(float(sizes.vocabulary)).log()
+    assert uniform + 1 < drawn.batch.old.mean() < -0.1
+
+
+def test_seeds_differ_and_repeat():
+    sizes = Sizes(groups=3, members=2, length=6, width=8, vocabulary=61)
+    first, again, other = (
+        draw_head(sizes, "domain", seed, device="cpu", dtype=torch.float32, frozen=False)
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(first.hidden, again.hidden) and torch.equal(first.weight, again.weight)
+    assert torch.equal(first.batch.mask, again.batch.mask)
+    assert not torch.equal(first.hidden, other.hidden)
+    assert not torch.equal(first.batch.mask, other.batch.mask)
