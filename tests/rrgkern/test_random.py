@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import strategies as st
 
 from rrgkern import philox_seed
 from rrgkern.random import philox4x32, uniform_below
-from tests.rrgkern.many_cases import Cases, for_all
+from tests.rrgkern.many_cases import BATCH, CASES, Cases, Choices, for_all
 
 ONES = 0xFFFFFFFF
 
@@ -91,3 +92,43 @@ def test_seeds_differ_in_every_argument_and_fit_int64() -> None:
 def test_numbers_out_of_range_are_named(arguments, name) -> None:
     with pytest.raises(ValueError, match=rf"^{name} is "):
         philox_seed(*arguments)
+
+
+# Cases are counted, reach the test, and a failing one fails it.
+WORDS = Cases(lambda choices: choices.word(4), 4)
+
+
+def test_every_case_reaches_the_test() -> None:
+    seen = set()
+
+    @for_all(WORDS, flag=st.booleans())
+    def collect(cases: list[int], flag: bool) -> None:
+        assert len(cases) == BATCH and flag in (True, False)
+        seen.update(cases)
+
+    collect()
+    assert len(seen) >= CASES
+
+
+def test_one_case_that_fails_fails_the_test() -> None:
+    @for_all(WORDS)
+    def all_but_one_in_a_hundred(cases: list[int]) -> None:
+        assert all(case % 100 != 99 for case in cases)
+
+    with pytest.raises(AssertionError):
+        all_but_one_in_a_hundred()
+
+
+def test_repetitions_do_not_count() -> None:
+    @for_all(Cases(lambda choices: choices.below(7), 1))
+    def few(cases: list[int]) -> None:
+        assert max(cases) < 7
+
+    with pytest.raises(AssertionError, match="only 7 cases were checked, not"):
+        few()
+
+
+def test_choices_run_out_into_zeros() -> None:
+    choices = Choices(bytes([7, 1]))
+    found = [choices.below(5), choices.of(["a", "b"]), choices.below(9), choices.word(2)]
+    assert found == [2, "b", 0, 0]
