@@ -1,4 +1,4 @@
-"""Remembers what was found in very many files, and reads each once.
+"""Remember what very many files hold, and read each once.
 
 A file whose size, times of change and inode are as they were is not read again. What was read
 before an interrupt is kept.

@@ -1,4 +1,4 @@
-"""Writes a phantom dataset in the layout of R2Gen's IU X-Ray, and its sheet."""
+"""Write a phantom data set in R2Gen's layout of IU X-Ray, and its sheet."""
 
 from __future__ import annotations
 

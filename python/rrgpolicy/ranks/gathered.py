@@ -88,7 +88,7 @@ def put(
     parameters: Mapping[str, nn.Parameter],
     make: Callable[[str, nn.Parameter], nn.Parameter],
 ) -> None:
-    """Put what `make` gives for a parameter where its names say; a tied one is made once."""
+    """Put what `make` gives for each parameter in its places; tied ones once."""
     made: dict[int, nn.Parameter] = {}
     for name, parameter in parameters.items():
         if id(parameter) not in made:
