@@ -170,10 +170,7 @@ def test_the_first_page_quotes_rows_of_the_gpu() -> None:
     page = (ROOT / "README.md").read_text("utf-8")
     quoted = {
         "from logits, in place": ("policy_loss_from_logits", "dense, forward+backward"),
-        "from hidden states, 26 %": (
-            "linear_policy_loss",
-            "domain, trainable head, forward+backward",
-        ),
+        "from hidden states": ("linear_policy_loss", "domain, trainable head, forward+backward"),
         "with the head, every": ("linear_policy_loss", "dense, trainable head, forward+backward"),
     }
     for start, (room, case) in quoted.items():
