@@ -121,8 +121,8 @@ def test_make_bench_looks_at_the_room_first_and_installs_nothing():
         assert line.startswith("make bench ROOM=...: wanted one of advantages ")
     rooms = said("bench").split("wanted one of ")[1].split()
     # these have an environment of their own, which their target makes
-    assert rooms[-4:] == ["peers", "step", "ranks", "rewards"]
-    for room in rooms[:-4]:
+    assert rooms[-5:] == ["peers", "step", "ranks", "rewards", "gpu-short"]
+    for room in rooms[:-5]:
         planned = said("-n", "bench", f"ROOM={room}")
         assert f"bench/{room}.py" in planned and "-m pip" not in planned, room
 

@@ -12,11 +12,8 @@ from torch import nn
 # What every reading passes through, besides the folders of its reader and of the rules, whose words
 # tell which hyphens part one.
 _SHARED = (
-    "cached.py",
-    "common/tags.py",
-    "entities.py",
-    "inference.py",
-    "labels.py",
+    *("cached.py", "common/rtf.py", "common/tags.py"),
+    *("entities.py", "inference.py", "labels.py"),
 )
 
 

@@ -197,10 +197,6 @@ def _printed(status: int, *, leaves_files: bool = False) -> int:
     return status
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def reported(command: Callable[[], int], *, ends_process: bool) -> int:
     """Run a command; return its exit status, and print an early end's reason.
 
@@ -276,3 +272,7 @@ def _one_line(message: Warning | str, *_: Any, **__: Any) -> None:
     if os.environ.get("RANK", "0") == "0":
         line = one_line(" ".join(str(message).split()))
         print(f"rrgtrain: warning: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -203,9 +203,9 @@ def undone_keys(schema: type, recipe: str | Path | None) -> list[str]:
     chain = chain_of(named)
     for part, name in zip(named, str(recipe).split("+"), strict=False):
         own: dict[str, tuple[Any, bool]] = {}
-        for path, brought_by, tree, _ in chain:
+        for path, brought_by, tree, places in chain:
             for key, value in _settings(schema, tree, "") if brought_by == part else ():
-                own[key] = _typed(kind_at(schema, key, name), value), path != part
+                own[key] = _typed(kind_at(schema, key, places[key]), value), path != part
         for key, (value, inherited) in own.items():
             before, by = earlier.get(key, (value, ""))
             if before != value and (inherited or key == "rl.algorithm"):

@@ -118,7 +118,8 @@ def test_the_code_of_a_reading_is_all_that_it_imports(reader: str) -> None:
     lines = [line for file in files for line in file.read_text().splitlines()]
     found = [re.match(r" *from rrgclinical\.(\S+) import", line) for line in lines]
     names = {match[1] for match in found if match} - changes_no_reading
-    assert {root / f"{name.replace('.', '/')}.py" for name in names} <= set(files)
+    paths = {root / name.replace(".", "/") for name in names}
+    assert {p / "__init__.py" if p.is_dir() else p.with_suffix(".py") for p in paths} <= {*files}
 
 
 def test_the_latest_texts_are_held_and_the_kept_ones_always() -> None:

@@ -87,7 +87,7 @@ def test_agrees_with_the_plain_loop(std: str, dtype: torch.dtype) -> None:
     # the rewards' own dtype, at least fp32 (SPEC 13)
     wide = dtype == torch.float64
     assert got.dtype == (torch.float64 if wide else torch.float32)
-    want = torch.tensor(expected, dtype=got.dtype)
+    want = torch.tensor(expected, dtype=got.dtype, device=got.device)
     torch.testing.assert_close(got, want, rtol=1e-14 if wide else 2e-7, atol=1e-12)
 
 

@@ -102,7 +102,8 @@ def test_a_prompt_is_read_once_for_its_group_and_log_probs_are_the_updates(
     shapes, forward = [], policy.language_model.forward
 
     def watched(**arguments: torch.Tensor) -> object:
-        shapes.append(tuple(arguments["inputs_embeds"].shape[:2]))
+        read = arguments.get("inputs_embeds")
+        shapes.append(tuple((arguments["input_ids"] if read is None else read).shape[:2]))
         return forward(**arguments)
 
     monkeypatch.setattr(policy.language_model, "forward", watched)

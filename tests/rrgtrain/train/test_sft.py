@@ -17,7 +17,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import sft as sft_module
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.optim import adamw
+from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.sft import SftResult, sft_gradients, sft_loss, train_sft
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import gradients, policy_and_prompts, recipe, sft_run, studies
@@ -151,7 +151,8 @@ def test_a_drop_forgets_the_moments(
     tmp_path: Path, log: RunLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    monkeypatch.setattr(sft_module, "adamw", lambda *a: made.append(adamw(*a)) or made[-1])
+    make = "optimizer_of"
+    monkeypatch.setattr(sft_module, make, lambda *a: made.append(optimizer_of(*a)) or made[-1])
     cfg = recipe("sft.steps=20", "sft.eval_every=2", "sft.patience=1", "sft.drops=1")
     trained(tmp_path, log, [0.5, 0.5, 0.5], cfg)
     taken = [{int(s["step"]) for s in made[i].state.values()} for i in range(2)]
