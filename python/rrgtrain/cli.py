@@ -42,8 +42,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the parser of all commands and their options."""
+def parser(verb: str = "") -> argparse.ArgumentParser:
+    """Build the parser of all commands, with the options of one."""
     top = Parser(
         prog="rrgtrain", description="Reinforcement learning of chest X-ray report generation."
     )
@@ -65,7 +65,8 @@ def parser() -> argparse.ArgumentParser:
                 metavar="key=value",
                 help="settings (see `rrgtrain keys`), e.g. rl.steps=50 data.root=DIR",
             )
-        command.words(made)
+        if command.name == verb:
+            command.words(made)
     return top
 
 
@@ -106,14 +107,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def understood(words: Sequence[str]) -> argparse.Namespace:
     """Parse the options; every key=value is an override wherever it stands."""
-    top = parser()
+    if (two := " ".join(words[:2])) in COMMANDS:
+        words = [two, *words[2:]]
+    top = parser(words[0])
     words = [FROM_HOME.sub(rf"\1{os.path.expanduser('~')}", word) for word in words]
     if bad := bad_word(words):
         top.error(bad)
     if any(word.startswith("=") for word in words):
         top.error("a blank stands before '='; settings are written section.key=value, without one")
-    if (two := " ".join(words[:2])) in COMMANDS:
-        words = [two, *words[2:]]
     options, rest = top.parse_known_args(words)
     command = COMMANDS[options.verb]
     if command.name == "report":

@@ -108,7 +108,7 @@ def _advised(command: Command, out: Path) -> Iterator[None]:
 
 def recipe_of(options: argparse.Namespace, remembered: Sequence[str] = KEYS) -> Recipe:
     """Load the recipe with its overrides; `--from` gives `remembered` keys their defaults."""
-    for line in undone_keys(Recipe, options.recipe):
+    for line in undone_keys(Recipe, options.recipe) if "+" in str(options.recipe) else ():
         warnings.warn(line, stacklevel=2)
     start = getattr(options, "start", None)
     if not start:
