@@ -111,6 +111,5 @@ def test_the_folder_of_locks_is_the_users_own(
             store.once(["a"], lambda part: None)
         folder.unlink()
     store.once(["a"], lambda part: None)
-    assert [f.suffix for f in folder.iterdir()] == [".lock"] and not any(
-        (tmp_path / "elsewhere").iterdir()
-    )
+    assert [f.suffix for f in folder.iterdir()] == [".lock"]
+    assert not any((tmp_path / "elsewhere").iterdir())

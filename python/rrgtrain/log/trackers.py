@@ -100,8 +100,7 @@ class Trackers:
                 tracker = LOGGER_TYPE_TO_CLASS[name](project, **OPTIONS[name](run, id_))
                 tracker.start()
                 if name == "mlflow":
-                    file = run.path / MLFLOW
-                    file.write_text(tracker.tracker.info.run_id + "\n", encoding="utf-8")
+                    (run.path / MLFLOW).write_text(tracker.tracker.info.run_id, encoding="utf-8")
             except Stopped:
                 raise
             except (Exception, SystemExit) as error:
