@@ -12,7 +12,7 @@ from unicodedata import normalize
 from rrgclinical.common.rtf import from_rtf, is_rtf
 from rrgclinical.rules.lexicon import phrase_table
 from rrgclinical.rules.lines import HEADING, leads_on
-from rrgclinical.rules.signs import CELL, ODD, ROW, SIGN, STOPS, UNSEEN_ONE, may_be_odd, meant
+from rrgclinical.rules.signs import CELL, ROW, SIGN, STOPS, UNSEEN_ONE, may_be_odd, meant, odd
 
 JOINER = "\u034f"
 """Stands for a character without a width within a word; an accent to `str` and to patterns."""
@@ -45,7 +45,7 @@ def plain(text: str) -> str:
     if may_be_odd(text):
         if is_rtf(text):
             text = _FILLED.sub(lambda run: " " * len(run[0]), from_rtf(text, JOINER))
-        text = _apart(ODD.sub(_replaced, text), filled=True)
+        text = _apart(odd().sub(_replaced, text), filled=True)
     return _unbroken(_unquoted(text, " "), JOINER)
 
 
@@ -56,7 +56,7 @@ def plain_lines(text: str) -> str:
     and stops stay as they are.
     """
     if may_be_odd(text):
-        text = ODD.sub(_unescaped, from_rtf(text) if is_rtf(text) else text)
+        text = odd().sub(_unescaped, from_rtf(text) if is_rtf(text) else text)
         text = _apart(text.translate(LIGATURES), filled=False)
     return _unbroken(_unquoted(unglued(text), ""), "")
 

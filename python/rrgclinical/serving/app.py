@@ -176,14 +176,8 @@ def server_of(app: FastAPI) -> uvicorn.Server:
     """Make the server of an application; it ends when `should_exit` is set."""
     # Its own configuration of logging would close every handler of the process, absl's with the
     # stream that was standard error when absl was imported.
-    config = uvicorn.Config(
-        app,
-        http=_Connection,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        lifespan="on",
-    )
+    quiet: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False}
+    config = uvicorn.Config(app, http=_Connection, lifespan="on", **quiet)
     return uvicorn.Server(config)
 
 
