@@ -157,7 +157,7 @@ def odd() -> re.Pattern[str]:
     """Match signs to replace, each at its length, so that spans stay true.
 
     A line end is a line feed, other white space a blank. Characters without a width join the
-    letters around them, else they are blanks. Compiled at its first use: it takes 20 ms.
+    letters around them, else they are blanks. Compiled at its first use, not at an import.
     """
     return re.compile(
         rf"(?=[^ -%'-)+-;>-Z^a-}}])(?:(?P<end>{_RUN})"  # most characters are passed over at once

@@ -219,7 +219,7 @@ def decoupled(rl: RlSettings, reward: RewardSettings) -> Advantages:
         for term in _terms(groups):
             values = torch.tensor([m.terms.get(term, 0.0) for m in members(groups)]).double()
             part = group_advantages(values, offsets, valid=scored, std=cast(Any, rl.std), eps=eps)
-            total += reward.terms[term] * part.double()
+            total += reward.terms[term] * part
         counts = token_offsets(groups).diff() if by_token else None
         return whitened(total, scored, counts).float()
 
