@@ -24,8 +24,8 @@ from rrgpolicy.sampler_alarm import ROUNDING
 COMPACT_BELOW = {False: 0.75, True: 0.5}
 # Places by which the room of members' tokens grows, likewise.
 CHUNK = {False: 64, True: 128}
-# The host waits for the device once in so many tokens; rows that have ended go on until then.
-TOKENS_A_READ = 8
+# The host waits for a GPU once in so many tokens; rows that have ended go on until then.
+TOKENS_A_READ = {False: 1, True: 8}
 # One token's gap may be so many times the limit of a mean.
 OF_ONE = 3
 
@@ -110,7 +110,7 @@ class _DecodeLoop:
     def run(self) -> list[list[Rollout]]:
         token = self._draw(self.decoder.hidden)
         for t in range(1, self.request.max_new_tokens):
-            if t % TOKENS_A_READ == 0:
+            if t % TOKENS_A_READ[repeats(self.rows.device)] == 0:
                 live = self.live.tolist()
                 if not any(live):
                     break

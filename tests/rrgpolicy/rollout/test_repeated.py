@@ -93,7 +93,7 @@ def repeats_alike(monkeypatch: pytest.MonkeyPatch, greedy: bool, family: str = "
     monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
     monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
     # grows and compacts within these reports, as often as rows end
-    monkeypatch.setattr(transformers_engine, "TOKENS_A_READ", 1)
+    monkeypatch.setattr(transformers_engine, "TOKENS_A_READ", {True: 1})
     monkeypatch.setattr(transformers_engine, "CHUNK", {True: 16})
     monkeypatch.setattr(Addresses, "captures", 0)
     alike(sampled(greedy, family=family), anew)
