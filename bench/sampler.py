@@ -15,7 +15,8 @@ import json
 import statistics
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import SamplingRequest, generate
+from rrgpolicy.rollout.transformers_engine import TOKENS_A_READ
 from tests.rrgpolicy.model.families import SORTS, backbone, build, prompt
 
 FAMILIES = ("qwen2_5_vl", "qwen3_vl", "gemma3", "lfm2_vl", "qwen3_5")
@@ -87,6 +89,14 @@ class Methods(TorchFunctionMode):
         return of(*args, **(kwargs or {}))
 
 
+@contextmanager
+def as_on_a_gpu() -> Iterator[Operators]:
+    """Count as in a captured step, whose host waits for the device once in several tokens."""
+    reads = mock.patch.dict(TOKENS_A_READ, {False: TOKENS_A_READ[True]})
+    with mock.patch(CAPTURING, return_value=True), reads, Operators() as operators:
+        yield operators
+
+
 def policy_of(name: str, layers: int, dtype: torch.dtype = torch.bfloat16) -> Policy:
     """Make a policy of random weights whose reports never end by themselves."""
     sizes: dict[str, Any] = {"num_hidden_layers": layers}
@@ -112,11 +122,11 @@ def request_of(policy: Policy, name: str, tokens: int, **options: Any) -> Sampli
 
 
 def counted(policy: Policy, name: str, **options: Any) -> tuple[float, float]:
-    """Count operators and host reads a token, as in a captured step."""
+    """Count operators and host reads a token."""
     totals = []
     for tokens in (SHORT, LONG):
         request = request_of(policy, name, tokens, **options)
-        with mock.patch(CAPTURING, return_value=True), Operators() as operators:
+        with as_on_a_gpu() as operators:
             generate(policy, request)
         totals.append((operators.work, operators.reads))
     (work, reads), (more_work, more_reads) = totals

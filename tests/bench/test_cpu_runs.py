@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import torch
@@ -134,7 +133,7 @@ def test_the_host_reads_once_in_eight_tokens_while_rows_leave() -> None:
     policy.eos_ids = tuple(range(3, 10))
     reports, reads = [], []
     for tokens in (1, 60):
-        with mock.patch(sampler.CAPTURING, return_value=True), sampler.Operators() as operators:
+        with sampler.as_on_a_gpu() as operators:
             groups = generate(policy, sampler.request_of(policy, "qwen2_5_vl", tokens))
         reports, reads = [r for group in groups for r in group], [*reads, operators.reads]
     lengths = sorted(len(report.ids) for report in reports)

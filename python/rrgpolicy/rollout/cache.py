@@ -30,7 +30,7 @@ class Members:
         self.slot: Tensor | None = None
         self.place = torch.zeros(1, dtype=torch.int64, device=device)
 
-    def select(self, rows: list[int]) -> list[int]:
+    def select(self, rows: list[int]) -> Tensor:
         """Keep `rows` in ascending order; return the prompts that they belong to."""
         prompt = [self.prompt[row] for row in rows]
         used = sorted({*prompt})
@@ -38,7 +38,7 @@ class Members:
         self.width = max(map(prompt.count, used))
         slots = [b * self.width + i - self.prompt.index(b) for i, b in enumerate(self.prompt)]
         self.slot = torch.tensor(slots, device=self.place.device)
-        return used
+        return torch.tensor(used, device=self.place.device)
 
     def together(self, per_row: Tensor) -> Tensor:
         """[rows, key heads, repeats, x] to [B, key heads, members * repeats, x].
@@ -184,7 +184,7 @@ class GroupCache(DynamicCache):
 
     def select(self, rows: list[int], on_device: Tensor) -> None:
         """Keep `rows` in ascending order, and the prompts that they belong to."""
-        prompts = on_device.new_tensor(self.members.select(rows)) if self.members else on_device
+        prompts = self.members.select(rows) if self.members else on_device
         for layer in self.layers:
             if isinstance(layer, GroupLayer):
                 layer.select(on_device, prompts)
