@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import SamplingRequest, generate
-from rrgpolicy.rollout.transformers_engine import TOKENS_A_READ
 from tests.rrgpolicy.model.families import SORTS, backbone, build, prompt
 
 FAMILIES = ("qwen2_5_vl", "qwen3_vl", "gemma3", "lfm2_vl", "qwen3_5")
@@ -91,8 +91,9 @@ class Methods(TorchFunctionMode):
 
 @contextmanager
 def as_on_a_gpu() -> Iterator[Operators]:
-    """Count as in a captured step, whose host waits for the device once in several tokens."""
-    reads = mock.patch.dict(TOKENS_A_READ, {False: TOKENS_A_READ[True]})
+    """Run captured steps, whose host waits for the device once in several tokens."""
+    a_read = sys.modules[generate.__module__].TOKENS_A_READ
+    reads = mock.patch.dict(a_read, {False: a_read[True]})
     with mock.patch(CAPTURING, return_value=True), reads, Operators() as operators:
         yield operators
 
