@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,16 @@ from rrgclinical.chexbert import CheXbertLabeller
 from rrgclinical.radcliq import BertScore
 from rrgclinical.radgraph import RadGraph
 from rrgclinical.ratescore import SentenceEmbedder, splitter
+from rrgtrain.cli import main
+from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import RewardSettings
+from rrgtrain.schema import Recipe, RewardSettings
 from tests.rrgclinical.chexbert import tiny as chexbert
 from tests.rrgclinical.radcliq.tiny import write_folder
 from tests.rrgclinical.radgraph import archives
-from tests.rrgclinical.ratescore.tiny import write_embedder
+from tests.rrgclinical.ratescore.tiny import write_embedder, write_tiny
+from tests.rrgtrain.runs import rows, started
 
 REPORTS = ["No effusion. Large heart.", "Edema.", "", "No effusion. No effusion.", " \n"]
 REFERENCES = ["Large heart. No effusion.", "No edema. Clear.", "Edema.", "No effusion.", "Edema."]
@@ -119,3 +123,32 @@ def test_files_that_they_lack_are_told_at_once(tmp_path: Path) -> None:
     bad = {"sdr": {"embedder": str(tmp_path), "embeder": 1}}
     with pytest.raises(UserError, match="embeder"):
         RewardService(RewardSettings(terms={"sdr": 1.0}, options=bad))(["a"], ["b"])
+
+
+@pytest.mark.usefixtures("at_home")
+def test_the_papers_three_judges_and_its_extractor_train_together(
+    options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random weights in the official layout: it is the path that is shown, not the rewards."""
+    ner, embedder = write_tiny(tmp_path, [*REPORTS, *REFERENCES])
+    rate = {"ner": ner, "embedder": embedder}
+    judges = {name: options[name] for name in ("chexbert", "radgraph")} | {"ratescore": rate}
+    files = [
+        f"reward.options.{judge}.{key}={value}"
+        for judge, values in judges.items()
+        for key, value in values.items()
+        if key != "config"
+    ]
+    small = partialmethod(CheXbertLabeller.__init__, config=chexbert.CONFIG)
+    monkeypatch.setattr(CheXbertLabeller, "__init__", small)
+    paper = load_config(Recipe, "paper/editgrpo", []).reward
+    terms = ",".join(f"{term}: {weight}" for term, weight in paper.terms.items())
+    by = [f"reward.terms={{{terms}}}", f"reward.labeller={paper.labeller}"]
+    more = [f"reward.extractor={paper.extractor}", "rl.steps=2", "deterministic=false"]
+    assert main(started(*files, *by, *more)) == 0
+    steps = [row for row in rows(tmp_path / "run") if row["phase"] == "editgrpo"]
+    assert len(steps) == 2
+    assert any(v for row in steps for k, v in row.items() if k.startswith("edits/"))
+    for row in steps:
+        assert row["reward/total"] == pytest.approx(sum(row[f"reward/{t}"] for t in paper.terms))
+        assert all(0 <= row[f"reward/{term}"] <= 1 for term in paper.terms)
