@@ -23,6 +23,7 @@
 #   make slow NAME=mutants     planted faults, each seen by the test that is named for it
 #   make slow NAME=families    23 families of backbones: each way, mode and image count
 #   make slow NAME=chaos       kill -9 at 40 moments, lost ranks, full disks; each run resumed to the same bits
+#   make slow NAME=soak        a run of 1,000 tiny steps that must not grow; eight ranks, collectives compared
 #   make slow NAME=parity-full the official packages with encoders of the real size
 #
 # Time
@@ -57,7 +58,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help install demo docs lint test gates night parity oracle test-vllm newest sanitize slow bench gpu gpu-wheels clean
 
 help:
-	@sed -n '2,39s/^# \{0,1\}//p' Makefile
+	@sed -n '2,40s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -204,11 +205,15 @@ define slow-mutants
 $(PY) -m tests.planted --jobs $(JOBS) $(ARGS)
 endef
 
+define slow-soak
+OMP_NUM_THREADS=1 $(PY) -m tests.soak
+endef
+
 define slow-parity-full
 RRGKERN_ORACLE_SIZE=base $(ORACLE_PARITY) --timeout 7200
 endef
 
-SLOW := ptx-short products ptx families chaos mutants parity-full
+SLOW := ptx-short products ptx families chaos mutants soak parity-full
 slow: $(VENV)/.installed-dev $(if $(filter parity-full,$(NAME)),$(ORACLE)/.installed)
 	@test -n "$(filter $(NAME),$(SLOW))" || { echo "make slow NAME=...: wanted one of $(SLOW)"; exit 2; }
 	$(slow-$(NAME))
@@ -218,6 +223,7 @@ night: $(VENV)/.installed-dev
 	@test -z "$$(git status --porcelain --untracked-files=no)" || { echo "make night: commit first, for it names a commit"; exit 2; }
 	set -e; for stage in $$(sed -n 's/^\([a-z-]*\):.*/\1/p' .ci/covers | uniq); do \
 		case $$stage in ptx-short | products) $(MAKE) slow NAME=$$stage ;; *) $(MAKE) $$stage ;; esac; done
+	$(MAKE) slow NAME=soak
 	git rev-parse HEAD > .ci/green
 
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it

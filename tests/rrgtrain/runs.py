@@ -159,7 +159,7 @@ def command(
     """
     cwd.mkdir(exist_ok=True)
     out, err = cwd / "out.txt", cwd / "err.txt"
-    process, seconds = _start(words, cwd, at, world, main), 0.0
+    process, seconds = start_command(words, cwd, at, world, main), 0.0
     assert process.pid is not None
     while process.is_alive():
         with contextlib.suppress(OSError):  # it has just ended
@@ -201,7 +201,7 @@ def on_ranks(
         world |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         (cwd / str(r)).mkdir(exist_ok=True, parents=True)
         processes.append(
-            _start(
+            start_command(
                 words,
                 cwd,
                 at if r == rank else None,
@@ -221,13 +221,14 @@ def on_ranks(
     return found
 
 
-def _start(
+def start_command(
     words: tuple[str, ...],
     cwd: Path,
-    at: At | None,
+    at: At | None = None,
     world: dict[str, str] | None = None,
     main: str = "rrgtrain.cli",
 ) -> BaseProcess:
+    """Start `rrgtrain WORDS` in a process of its own."""
     return start_process(_child, words, cwd, at, world or {}, main)
 
 

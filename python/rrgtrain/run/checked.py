@@ -114,7 +114,8 @@ def check_start(settings: PolicySettings, engine: str, *, one_image: bool) -> An
 def check_settings(recipe: Recipe, *, sft: bool, rl: bool) -> None:
     """Raise UserError for settings that contradict each other or the stages that follow."""
     if sft or rl:
-        require_metric(recipe.eval.best_by, metric_names(recipe.reward.terms))
+        for by in recipe.eval.chosen_by:
+            require_metric(by, metric_names(recipe.reward.terms))
     if sft:
         if recipe.sft.drops and recipe.sft.choose != "best":
             raise UserError(

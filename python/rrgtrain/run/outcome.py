@@ -30,6 +30,7 @@ from rrgtrain.run.data import validation_split
 from rrgtrain.run.scorecards import score_run
 from rrgtrain.run.stages import Stages
 from rrgtrain.state.identity import as_line
+from rrgtrain.train.best import beside
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sample_collector import SampleCollector
@@ -208,12 +209,13 @@ def _of_checkpoints(
     stages: Stages, evaluations: Evaluated, rows: list[dict[str, Any]]
 ) -> list[str]:
     """Say which step each training's checkpoint is of, and how far it had fallen since."""
-    notes, by = [], stages.session.recipe.eval.best_by
+    notes, (by, *others) = [], stages.session.recipe.eval.chosen_by
     for name, (_, result) in evaluations.items():
         if result is None:
             continue
         phase = "sft" if isinstance(result, SftResult) else getattr(stages.algorithm, "name", "")
         notes.append(f"{name}'s checkpoint is that of step {result.best_step} of {result.steps}.")
+        notes += [f"{beside(result.best, o)} is {name}'s best by {o}." for o in others]
         values = [row[by] for row in rows if row["phase"] == f"{phase}_val" and by in row]
         if values and round(result.best_value - values[-1], 3) > 0:
             fall = numbers.value(result.best_value - values[-1])
@@ -223,7 +225,7 @@ def _of_checkpoints(
 
 def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
     recipe = stages.session.recipe
-    by = recipe.eval.best_by
+    by = recipe.eval.chosen_by[0]
     trained = stages.run.checkpoints.is_dir() and any(stages.run.checkpoints.iterdir())
     chosen_on = validation_split(stages.session.studies) if trained else None
     kind = "held-out"

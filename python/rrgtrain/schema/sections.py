@@ -270,11 +270,12 @@ class EvalSettings:
     """Studies that are generated for at a time."""
     max_new_tokens: int = Field(default=128, ge=1)
     """Largest length of a report in tokens."""
-    best_by: str = "micro_f1_13"
+    best_by: str | list[str] = Field(default="micro_f1_13", min_length=1)
     """Metric of the validation that chooses a training's checkpoint: one of `label_report`
     (micro_f1, micro_f1_13, macro_f1, sample_f1, ...), `reward`, or `reward/TERM`. With No Finding
     among the labels a report that is normal whatever it is given has a micro-F1 of 0.62 on IU
-    X-Ray; over the 13 findings it has 0."""
+    X-Ray; over the 13 findings it has 0. Of a list the first chooses; the best checkpoint by each
+    other is written beside it."""
     bootstrap: int = Field(default=1000, ge=1)
     """Resamples of the 95 % bootstrap intervals."""
     samples: int = Field(default=6, ge=0)
@@ -322,6 +323,11 @@ class EvalSettings:
     """Column of references; "" takes `reference`, `ground_truth`, `report` and the like."""
     labels_column: str = ""
     """Column of lists of labels in the references; "" looks for CheXpert's 14 columns."""
+
+    @property
+    def chosen_by(self) -> list[str]:
+        """List the metrics of `best_by`."""
+        return [self.best_by] if isinstance(self.best_by, str) else self.best_by
 
 
 @dataclass(config=SETTINGS)

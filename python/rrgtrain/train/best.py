@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,20 +45,29 @@ class Best:
         self.policy, self._checkpointer = policy, checkpointer
         self.judged = json.loads(json.dumps(judged))
         self.value, self.step = -math.inf, NEVER
+        _, *others = [self.judged[BY]] if isinstance(self.judged[BY], str) else self.judged[BY]
+        self._others = dict.fromkeys(others, (-math.inf, NEVER))
         self._copies: dict[int, Weights] = {}
 
-    def offer(self, step: int, value: float) -> None:
+    def offer(self, step: int, value: float, others: Sequence[float] = ()) -> None:
         """A validation after `step` steps, which the loop's state holds.
 
-        Ties keep the earlier, but for the start: what was trained is kept unless it is worse."""
-        if value > self.value or (self.step == 0 and value == self.value):
-            self.value, self.step = value, step
+        `others` are its values by the other metrics of `eval.best_by`. Ties keep the earlier, but
+        for the start: what was trained is kept unless it is worse."""
+        before = [self.value, self.step, self._others]
+        self.value, self.step = _better((self.value, self.step), (value, step))
+        self._offer_others(step, others)
+        if before != [self.value, self.step, self._others]:
             self._keep(step)
+
+    def _offer_others(self, step: int, values: Sequence[float]) -> None:
+        rows = zip(self._others.items(), values, strict=True)
+        self._others = {name: _better(best, (value, step)) for (name, best), value in rows}
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; the tensors are not copied, since they never change."""
         values = {"by": json.dumps(self.judged), "value": self.value, "step": self.step}
-        return {**values, "copies": dict(self._copies)}
+        return {**values, "others": dict(self._others), "copies": dict(self._copies)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Puts back what `state_dict` gave.
@@ -69,9 +78,12 @@ class Best:
         before = json.loads(state["by"])
         changed = [k for k, v in before.items() if self.judged.get(k) != v]
         self.value, self.step, self._copies = state["value"], state["step"], dict(state["copies"])
-        self._require(self.step)
+        self._others |= {name: tuple(best) for name, best in state.get("others", {}).items()}
+        for wanted in self._wanted():
+            self._require(wanted)
         if changed:
             self.value = -math.inf
+            self._others = {name: (-math.inf, step) for name, (_, step) in self._others.items()}
         if changed and self.step != NEVER:
             told = ", ".join(_other(k, before[k], self.judged.get(k)) for k in changed)
             warnings.warn(
@@ -82,10 +94,21 @@ class Best:
 
     def restore(self) -> None:
         """Put the chosen weights into the policy; nothing where there was no validation."""
-        if self.step in self._copies:
-            load_weights(self.policy, self._copies[self.step])
-        elif self.step != NEVER:
-            self._checkpointer.restore(self.step)
+        self._restore(self.step)
+
+    def save(self, directory: Path, trained_as: Mapping[str, Any]) -> None:
+        """Write the best by each metric, see `beside`; the policy ends as that of the first."""
+        for name, (_, step) in self._others.items():
+            self._restore(step)
+            save_policy(self.policy, beside(directory, name), trained_as)
+        self.restore()
+        save_policy(self.policy, directory, trained_as)
+
+    def _restore(self, step: int) -> None:
+        if step in self._copies:
+            load_weights(self.policy, self._copies[step])
+        elif step != NEVER:
+            self._checkpointer.restore(step)
 
     def _require(self, step: int) -> None:
         if step != NEVER and step not in self._copies:
@@ -100,7 +123,7 @@ class Best:
             self._copies[step] = {n: p.detach().clone() for n, p in trained if p.requires_grad}
 
     def _wanted(self) -> set[int]:
-        return {self.step}
+        return {self.step, *(step for _, step in self._others.values())} - {NEVER}
 
 
 class BeforeConvergence(Best):
@@ -119,8 +142,9 @@ class BeforeConvergence(Best):
         self._min_delta, self._plateau = min_delta, -math.inf
         self._last: tuple[int, float] | None = None
 
-    def offer(self, step: int, value: float) -> None:
+    def offer(self, step: int, value: float, others: Sequence[float] = ()) -> None:
         """A validation after `step` steps, which the loop's state holds."""
+        self._offer_others(step, others)
         if value > self._plateau + self._min_delta:
             self._plateau = value
             self.step, self.value = self._last or (step, value)
@@ -145,14 +169,24 @@ class BeforeConvergence(Best):
             self._require(self._last[0])
 
     def _wanted(self) -> set[int]:
-        return {self.step, self._last[0]} if self._last else {self.step}
+        return super()._wanted() | ({self._last[0]} if self._last else set())
+
+
+def beside(directory: Path, metric: str) -> Path:
+    """Name the directory of the best checkpoint by another metric than the first."""
+    return directory.with_name(f"{directory.name}-{metric.replace('/', '-')}")
+
+
+def _better(best: tuple[float, int], now: tuple[float, int]) -> tuple[float, int]:
+    """Choose between two (value, step); the start gives way to its equal."""
+    return now if now[0] > best[0] or (best[1] == 0 and now[0] == best[0]) else best
 
 
 def judged_settings(evaluation: EvalSettings, reward: RewardSettings) -> Judged:
     """Read what the values of validations depend on."""
     values = dict(leaves({"eval": asdict(evaluation), "reward": asdict(reward)}))
     keys, options = f"{BY} {_JUDGED}".split(), reward.options
-    if evaluation.best_by.startswith("reward"):
+    if any(by.startswith("reward") for by in evaluation.chosen_by):
         keys += [key for key in values if changes_reward(key)]
     else:
         options = {k: v for k, v in options.items() if k == reward.labeller}

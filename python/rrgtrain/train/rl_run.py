@@ -37,7 +37,7 @@ from rrgtrain.schema import (
 )
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.best import Best, judged_settings, save_policy
+from rrgtrain.train.best import Best, judged_settings
 from rrgtrain.train.evaluate import AxesWatch, chosen_value
 from rrgtrain.train.loader import PromptLoader, batch_indices, order_of
 from rrgtrain.train.optim import optimizer_of
@@ -208,7 +208,7 @@ class RlRun:
 
         Raises Stopped where `rl.on_flat` stops a run that learns nothing.
         """
-        settings, state, by = self.settings, self.state, self.eval.best_by
+        settings, state, names = self.settings, self.state, self.eval.chosen_by
         last = state.step >= settings.steps  # a resume may ask for fewer
         if (last or state.step % settings.eval_every == 0) and state.validated != state.step:
             self.sampler.step = state.step
@@ -219,10 +219,10 @@ class RlRun:
                     if ranks.is_main():
                         warnings.warn(line, stacklevel=2)
             self.step_log.clock.lap("validate")
-            value = chosen_value(values, by)
-            self._bar.show(**{by: value})
+            value, *others = (chosen_value(values, by) for by in names)
+            self._bar.show(**{names[0]: value})
             state.validated = state.step
-            self._best.offer(state.step, value)
+            self._best.offer(state.step, value, others)
             self.step_log.clock.lap("validate")  # it may have written a checkpoint
         if last:
             self.sampler.release(self.policy)
@@ -323,11 +323,10 @@ class RlRun:
 
     def finish(self) -> RlResult:
         """Saves the best weights to `out`, with which the policy ends."""
-        self._best.restore()
         if self.reference is not None:
             self.reference.release()
         with self.checkpointer.interruptible(self.state.step):
-            save_policy(self.policy, self.out, self.trained_as)
+            self._best.save(self.out, self.trained_as)
         self.step_log.clock.lap("validate")
         return RlResult(
             self.out,

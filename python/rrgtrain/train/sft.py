@@ -25,7 +25,7 @@ from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.schema import EvalSettings, RewardSettings, ScaleSettings, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
-from rrgtrain.train.best import chosen_of, judged_settings, save_policy
+from rrgtrain.train.best import chosen_of, judged_settings
 from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.gradients import read_at_once
 from rrgtrain.train.loader import PromptLoader, batch_indices, order_of
@@ -293,9 +293,8 @@ class SftRun:
 
     def finish(self) -> SftResult:
         """Saves the chosen weights to `out`, with which the policy ends."""
-        self._best.restore()
         with self.checkpointer.interruptible(self.state.step):
-            save_policy(self.policy, self.out, self.trained_as)
+            self._best.save(self.out, self.trained_as)
         self._clock.lap("train")
         return SftResult(
             self.out,
@@ -315,14 +314,15 @@ class SftRun:
             self.sampler.release(self.policy)
             self.log.write("sft_val", state.step - 1, values)
         self._clock.lap("validate")
-        value = chosen_value(values, self.eval.best_by)
-        self._bar.show(**{self.eval.best_by: value})
+        names = self.eval.chosen_by
+        value, *others = (chosen_value(values, by) for by in names)
+        self._bar.show(**{names[0]: value})
         if value > state.plateau + self.settings.min_delta:
             state.plateau, state.stale = value, 0
         else:
             state.stale += 1
         state.validated = state.step
-        self._best.offer(state.step, value)
+        self._best.offer(state.step, value, others)
         self._clock.lap("validate")  # it may have written a checkpoint
 
     def _drop(self) -> None:

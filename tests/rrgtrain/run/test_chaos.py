@@ -12,6 +12,7 @@ from tests.chaos import killed
 from tests.rrgpolicy.rollout.served import Served, Worker
 from tests.rrgpolicy.test_vllm_worker import Frozen
 from tests.rrgtrain.runs import command, finished_demo, rows, started
+from tests.soak import Look, grown
 
 
 @pytest.mark.parametrize("share", [0.2, 0.45, 0.7, 0.95])
@@ -61,3 +62,19 @@ def test_a_server_that_keeps_old_weights_stops_the_run_which_goes_on_with_a_soun
         done = command("rl", "--resume", "run", cwd=tmp_path)
         assert done.status == 0, done.err
     assert [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "dr_grpo"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("mib", "files", "seconds", "grows"),
+    [
+        (0.0, 0.0, 0.0, ""),
+        (0.1, 0.0, 0.0, "MiB resident"),
+        (0.0, 0.01, 0.0, "open files"),
+        (0.0, 0.0, 1e-4, "processor seconds a step"),
+    ],
+)
+def test_a_soak_names_what_grows(mib: float, files: float, seconds: float, grows: str) -> None:
+    """By so much a step, and by so much the seconds of each next step."""
+    steps = range(100, 1001, 100)
+    looks = [Look(t, 500 + mib * t, int(12 + files * t), t / 10 + seconds * t * t) for t in steps]
+    assert [line.startswith(grows) for line in grown(looks)] == [True] * bool(grows)

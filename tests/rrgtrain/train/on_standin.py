@@ -21,7 +21,7 @@ from rrgtrain.log.logs import NoLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.session import Session
 from rrgtrain.schema import PolicySettings, Recipe
-from rrgtrain.train import rl_run, sft
+from rrgtrain.train import best
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.sft import train_sft
@@ -39,8 +39,7 @@ LEARNS += ["rl.max_new_tokens=4", "eval.max_new_tokens=4"]
 
 @pytest.fixture(autouse=True)
 def _weights_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rl_run, sft):
-        monkeypatch.setattr(module, "save_policy", lambda *_: None)
+    monkeypatch.setattr(best, "save_policy", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
@@ -111,6 +112,27 @@ def test_a_value_of_another_metric_is_not_compared(kind: str) -> None:
     assert restored(other) == restored(first), "they stay until there is something to compare"
     offered(other, [0.1], first=5)
     assert (other.value, restored(other)) == (0.1, 5.0)
+
+
+def test_of_a_list_the_best_by_each_is_written(tmp_path: Path) -> None:
+    names = ["reward", "f1/Edema", "micro_f1"]
+    best = Best(tiny_policy(), {"eval.best_by": names}, NullCheckpointer())
+    rows = [(0.1, [0.5, 0.2]), (0.4, [0.6, 0.2]), (0.3, [0.1, 0.9])]
+    for k, (value, others) in enumerate(rows):
+        fill(best.policy, float(k))
+        best.offer(10 * k, value, others)
+        again = Best(best.policy, {"eval.best_by": names}, NullCheckpointer())
+        again.load_state_dict(best.state_dict())
+        best = again
+    best.save(tmp_path / "rl", {})
+    assert restored(best) == 1.0
+    written = {path.name: fill_of(path) for path in tmp_path.iterdir()}
+    assert written == {"rl": 1.0, "rl-f1-Edema": 1.0, "rl-micro_f1": 2.0}
+
+
+def fill_of(checkpoint: Path) -> float:
+    (value,) = {float(t.max()) for t in load_file(checkpoint / "model.safetensors").values()}
+    return value
 
 
 def judged_by(*words: str) -> dict:
