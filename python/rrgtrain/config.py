@@ -220,7 +220,8 @@ def _override(schema: type, text: str) -> _Setting:
     place = f"override {redacted(repr(text))}"
     if not equals or not key.strip():
         raise UserError(f"{place} sets nothing; write it as section.key=value")
-    if str in arms(kind_at(schema, key.strip(), place)):
+    kinds = arms(kind_at(schema, key.strip(), place))
+    if str in kinds and not (list[str] in kinds and value.strip().startswith("[")):
         return _Setting(key.strip(), _text(value.strip()), place)
     try:
         return _Setting(key.strip(), read_yaml(value), place)
@@ -251,7 +252,8 @@ def _typed(kind: Any, value: Any) -> Any:
         inner = args[1] if typing.get_origin(kind) is dict else Any
         return {str(name): _typed(hints.get(name, inner), item) for name, item in value.items()}
     if isinstance(value, list):
-        inner = args[0] if typing.get_origin(kind) in (list, tuple) else Any
+        lists = (arm for arm in arms(kind) if typing.get_origin(arm) in (list, tuple))
+        inner = next((typing.get_args(arm)[0] for arm in lists), Any)
         return [_typed(inner, item) for item in value]
     if not isinstance(value, str):
         return value
@@ -328,7 +330,8 @@ def _interpolation(written: Any, loc: Loc) -> str:
     for part in loc:
         if not isinstance(written, dict | list):
             break
-        written = written[part]  # type: ignore[index]
+        if isinstance(written, dict) or isinstance(part, int):  # else a union's arm is named
+            written = written[part]  # type: ignore[index]
     return written if isinstance(written, str) and "${" in written else ""
 
 

@@ -115,7 +115,7 @@ def test_a_value_of_another_metric_is_not_compared(kind: str) -> None:
 
 
 def test_of_a_list_the_best_by_each_is_written(tmp_path: Path) -> None:
-    names = ["reward", "f1/Edema", "micro_f1"]
+    names = recipe("eval.best_by=[reward, f1/Edema, micro_f1]").eval.chosen_by
     best = Best(tiny_policy(), {"eval.best_by": names}, NullCheckpointer())
     rows = [(0.1, [0.5, 0.2]), (0.4, [0.6, 0.2]), (0.3, [0.1, 0.9])]
     for k, (value, others) in enumerate(rows):
