@@ -30,8 +30,7 @@ from rrgtrain.run.data import validation_split
 from rrgtrain.run.scorecards import score_run
 from rrgtrain.run.stages import Stages
 from rrgtrain.state.identity import as_line
-from rrgtrain.train.best import beside
-from rrgtrain.train.evaluate import Evaluation
+from rrgtrain.train.evaluate import Evaluation, beside
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sample_collector import SampleCollector
 from rrgtrain.train.sft import SftResult

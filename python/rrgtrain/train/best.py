@@ -23,6 +23,7 @@ from rrgtrain.schema import EvalSettings, RewardSettings, SftSettings
 from rrgtrain.state.identity import code_files, digest_of, leaves
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
 from rrgtrain.state.remembered import base_files, write_remembered
+from rrgtrain.train.evaluate import beside
 
 Judged = dict[str, Any]
 """What the value of a validation depends on: settings and their values, see `judged_settings`."""
@@ -79,8 +80,8 @@ class Best:
         changed = [k for k, v in before.items() if self.judged.get(k) != v]
         self.value, self.step, self._copies = state["value"], state["step"], dict(state["copies"])
         self._others |= {name: tuple(best) for name, best in state.get("others", {}).items()}
-        for wanted in self._wanted():
-            self._require(wanted)
+        for step in self._wanted():
+            self._require(step)
         if changed:
             self.value = -math.inf
             self._others = {name: (-math.inf, step) for name, (_, step) in self._others.items()}
@@ -97,7 +98,7 @@ class Best:
         self._restore(self.step)
 
     def save(self, directory: Path, trained_as: Mapping[str, Any]) -> None:
-        """Write the best by each metric, see `beside`; the policy ends as that of the first."""
+        """Write the best by each metric, see `beside`; the policy ends as the first."""
         for name, (_, step) in self._others.items():
             self._restore(step)
             save_policy(self.policy, beside(directory, name), trained_as)
@@ -170,11 +171,6 @@ class BeforeConvergence(Best):
 
     def _wanted(self) -> set[int]:
         return super()._wanted() | ({self._last[0]} if self._last else set())
-
-
-def beside(directory: Path, metric: str) -> Path:
-    """Name the directory of the best checkpoint by another metric than the first."""
-    return directory.with_name(f"{directory.name}-{metric.replace('/', '-')}")
 
 
 def _better(best: tuple[float, int], now: tuple[float, int]) -> tuple[float, int]:

@@ -111,6 +111,11 @@ def chosen_value(values: Mapping[str, float], by: str) -> float:
     return values[by]
 
 
+def beside(directory: Path, metric: str) -> Path:
+    """Name the directory of the best checkpoint by another metric than the first."""
+    return directory.with_name(f"{directory.name}-{metric.replace('/', '-')}")
+
+
 def write_reports(
     policy: Policy,
     prompts: PromptLoader,
