@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from statistics import quantiles
+from statistics import mean, pstdev, quantiles
 
 import numpy as np
 
@@ -77,7 +77,8 @@ def check_data_set(
         print(f"  published: {published.counted}; {published.url}")
     _show_lines("left out by rule, and notes", catalogue.lines())
     _show_broken(catalogue.broken, out)
-    _show_lines("images", _views(everything) + ([] if images else ["not decoded"]))
+    of_studies = [*_views(everything), *_images_a_study(catalogue.studies)]
+    _show_lines("images", [*of_studies, *([] if images else ["not decoded"])])
     _show("", _kinds(verdicts))
     _show_lines("", header_notes(verdicts))
     facts = {path: v for path, v in verdicts.items() if isinstance(v, ImageFacts)}
@@ -144,6 +145,18 @@ def _views(studies: Sequence[Study]) -> list[str]:
     priors = len({i.path for s in studies for i in s.images if i.prior})
     counts = ", ".join(f"{n:,} {view}" for view, n in views.most_common())
     return [f"{len(refs):,} files" + (f": {counts}; {priors:,} of a prior study" if refs else "")]
+
+
+def _images_a_study(studies: Splits) -> list[str]:
+    """Give mean and standard deviation of a study's images, and how many have a prior."""
+    lines = []
+    for split, of in studies.items():
+        counts = [len(study.images) for study in of]
+        priors = sum(any(image.prior for image in study.images) for study in of)
+        if any(counts):
+            spread = f"{mean(counts):.2f} ± {pstdev(counts):.2f} images a study"
+            lines.append(f"{split}: {spread}, {priors / len(of):.1%} of the studies with a prior")
+    return lines
 
 
 def _kinds(verdicts: Mapping[Path, Verdict]) -> Rows:

@@ -118,8 +118,10 @@ def test_a_picture_in_two_splits_or_twice_in_a_study_is_told(
     # a prior may be of train, and what stands once is not told
     (root / "a.csv").write_text(
         "id,images,prior,split,report\n1,a.png,,train,Clear.\n2,b.png,a.png,test,Clear.\n"
+        "3,c.png|d.png,,test,Clear.\n4,c.png,,test,Clear.\n5,b.png,a.png,test,Clear.\n"
     )
-    _, shown = check(capsys, root)
+    _, shown = check(capsys, root, "data.prior=last")
+    assert "test: 1.75 ± 0.43 images a study, 50.0% of the studies with a prior" in shown
     assert not any("several splits" in line or "twice" in line for line in shown)
 
 

@@ -8,6 +8,7 @@ both terms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -52,13 +53,14 @@ def build(
             inner.check(studies)
             saliency.check(studies)
 
-    return replace(inner, advantages=weighed(inner.advantages, terms), check=check, prepare=prepare)
+    advantages = weighed(inner.advantages, terms, settings.bound)
+    return replace(inner, advantages=advantages, check=check, prepare=prepare)
 
 
-def weighed(inner: Advantages, terms: list[Weigh]) -> Advantages:
+def weighed(inner: Advantages, terms: list[Weigh], bound: float | None) -> Advantages:
     """Weigh each token of the objective of `inner`.
 
-    Its weight is 1 plus what each term adds to 1."""
+    Its weight is 1 plus what each term adds to 1, at most `bound`."""
 
     def advantages(groups: list[Group], rewards: torch.Tensor) -> Objective:
         objective = as_objective(inner(groups, rewards))
@@ -70,6 +72,7 @@ def weighed(inner: Advantages, terms: list[Weigh]) -> Advantages:
             "token_weight/max": float(weight.max()),
             "token_weight/above_1": float((weight > 1).float().mean()),
         }
+        weight = weight.clamp(max=math.inf if bound is None else bound)
         weight = weight if objective.weight is None else objective.weight * weight
         return replace(objective, weight=weight, metrics=metrics)
 

@@ -48,6 +48,8 @@ class TokenWeightSettings:
     """Scale of TF-IDF (eqs. 7 and 8)."""
     beta: float = Field(default=1.0, ge=0.0)
     """Scale of the saliency (eqs. 9 to 12)."""
+    bound: float | None = Field(default=None, ge=1.0)
+    """Largest weight of a token; null, as the paper, none. `token_weight/max` is read before it."""
     uncertain: bool = True
     """Count uncertain beside positive logits; false takes the gradient of the positive ones alone,
     as eq. 9 is printed."""

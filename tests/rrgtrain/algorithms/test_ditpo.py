@@ -97,6 +97,9 @@ def test_the_advantages_themselves_stay_and_the_weights_are_logged() -> None:
     )
     assert torch.equal(weighed.advantages, plain)
     assert weighed.metrics["token_weight/max"] == pytest.approx(float(weighed.weight.max()))
+    bounded = objective_of(ready("token_weights.kind=tfidf", "token_weights.bound=1.5"), given)
+    torch.testing.assert_close(bounded.weight, weighed.weight.clamp(max=1.5), rtol=0, atol=0)
+    assert bounded.metrics == weighed.metrics and weighed.weight.max() > 1.5
     assert 0 < weighed.metrics["token_weight/above_1"] < 1
 
 
