@@ -50,13 +50,8 @@ def _shown(setting: Setting) -> str:
     wanted = setting.type
     if setting.choices is not None:
         wanted = f"one of {', '.join(setting.choices)}"
-    bounds = [
-        f"{sign} {bound}"
-        for sign, bound in ((">=", setting.min), ("<=", setting.max))
-        if bound is not None
-    ]
-    if bounds:
-        wanted = f"{wanted}, {' and '.join(bounds)}"
+    if setting.bounds:
+        wanted = f"{wanted}, {' and '.join(setting.bounds)}"
     default = setting.default if isinstance(setting.default, str) else json.dumps(setting.default)
     text = textwrap.fill(setting.description, 96, initial_indent=4 * " ", subsequent_indent=4 * " ")
     return f"{setting.key}: {wanted}; default {default}\n{text}"
