@@ -239,7 +239,7 @@ def test_the_doctor_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["demo", "--out", "r", "rl.algorithm=ppo"], "rl.algorithm='ppo' is unknown"),
         (
             ["demo", "--out", "r", "edit.tau=0.99"],
-            "edit.tau is 0.99; wanted a value >= -1.0 and < 0.97",
+            "tau is 0.99; wanted a value >= -1.0 and < 0.97",
         ),
         (["demo", "--out", "r", "policy.path=./nowhere"], "no such directory: ./nowhere"),
         (["rl", "--out", "r", "--from", "runs/typo"], "no such directory: runs/typo"),
