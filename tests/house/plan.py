@@ -41,7 +41,7 @@ DOORS = {
         "adapters attention backbone codec families forward kinds load lora own_forward policy "
         "probe prompt shared_prefix template tiny vision_cache whole"
     ),
-    "rrgpolicy.ranks": "gathered layout nodes ranks sharding unread",
+    "rrgpolicy.ranks": "gathered layout nodes ranks sharding",
     "rrgpolicy.rollout": "policy_sampler",
     "rrgdata.images": "check dicom in_flight read",
     "rrgdata.phantom": "write",
@@ -50,18 +50,18 @@ DOORS = {
     "rrgtrain.integrations": (
         "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
     ),
-    "rrgtrain.log": "logs trackers",
-    "rrgtrain.rewards": "blocks labellers service term_models",
+    "rrgtrain.log": "logs",
+    "rrgtrain.rewards": "blocks service term_models",
     "rrgtrain.run": (
         "export generate init model_check outcome replay room scorecards select_studies "
-        "serve session stages step_check stress"
+        "serve session stages stress"
     ),
     "rrgtrain.schema": "keys",
-    "rrgtrain.select": "draws records",
+    "rrgtrain.select": "draws",
     "rrgtrain.state": ("checkpointer identity null_checkpointer remembered rundir store tree"),
     "rrgtrain.train": (
-        "engines evaluate loader optim reference rl rl_run sft speed "
-        "sample_collector step_record target_text vision_warmup written"
+        "engines evaluate loader optim reference rl rl_run sft step_log "
+        "step_record target_text written"
     ),
 }
 # Imports of an inner file all the same: (who, what).
@@ -90,9 +90,9 @@ OPENED = {
     "rrgdata.sources": "nih tables",
     "rrgtrain.integrations": "from_trainers",
     "rrgtrain.rewards": "spending",
-    "rrgtrain.run": "checked data sharing",
+    "rrgtrain.run": "checked data",
     "rrgtrain.state": "rng",
-    "rrgtrain.train": "batch best gradients resample step_log",
+    "rrgtrain.train": "batch best gradients resample",
 }
 
 # Folders in tests/ that are not called as the room they test.
@@ -174,7 +174,7 @@ VAGUE_LOCALS = {
     "python/rrgclinical/common": "host 1",
     "python/rrgpolicy": "vllm_worker 3",
     "python/rrgpolicy/model": (
-        "load 3 lora 2 packed_windows 1 prompt 2 skeleton 1 template 1 vision_cache 1 whole 5"
+        "load 3 lora 2 packed_windows 1 prompt 2 template 1 vision_cache 1 whole 5"
     ),
     "python/rrgpolicy/ranks": "gathered 1 nodes 2 ranks 1 sharding 2",
     "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
@@ -182,15 +182,14 @@ VAGUE_LOCALS = {
     "python/rrgtrain/algorithms": "base 2 ditpo 1",
     "python/rrgtrain/commands": "started 1",
     "python/rrgtrain/integrations": "trl 1",
-    "python/rrgtrain/log": "trackers 1",
-    "python/rrgtrain/rewards": "labellers 2 model_terms 4 service 2 terms 6",
+    "python/rrgtrain/rewards": "model_terms 4 service 2 terms 6",
     "python/rrgtrain/run": (
         "data 4 generate 2 init 2 replay 3 room 1 scorecards 2 select_studies 2 session 1 stages 7"
     ),
     "python/rrgtrain/state": ("checkpointer 4 remembered 4 rundir 1 store 5 write 5"),
     "python/rrgtrain/train": (
         "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "
-        "resample 2 rl_run 1 sample_collector 2 target_text 1"
+        "resample 2 rl_run 1 target_text 1"
     ),
     "rrgkern": "dispatch 1 ops 3",
     "rrgkern/edit_plan": "api 2 pair 3",

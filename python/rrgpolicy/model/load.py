@@ -27,7 +27,6 @@ from rrgpolicy.model.kinds import architecture, refuse_other_kinds
 from rrgpolicy.model.own_forward import FEATURES
 from rrgpolicy.model.packed_windows import PACKED_WINDOWS, vision_attention
 from rrgpolicy.model.policy import Policy
-from rrgpolicy.model.skeleton import load_skeleton
 from rrgpolicy.model.whole import (
     COPY,
     check_finite,
@@ -35,6 +34,7 @@ from rrgpolicy.model.whole import (
     fetch,
     load_adapter,
     load_model,
+    load_skeleton,
 )
 from rrgpolicy.ranks.layout import Layout
 

@@ -25,7 +25,7 @@ from rrgtrain.algorithms.base import Advantages, Algorithm, Context, as_objectiv
 from rrgtrain.algorithms.group import Group, Member, members, token_offsets
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.labellers import open_labeller
+from rrgtrain.rewards.term_models import open_labeller
 from rrgtrain.schema import RewardSettings, TokenWeightSettings
 
 # groups -> [N] fp32, the weight of every token of every member

@@ -35,7 +35,7 @@ from rrgtrain.algorithms.base import (
 )
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.labellers import open_extractor
+from rrgtrain.rewards.term_models import open_extractor
 from rrgtrain.schema import EditSettings, RewardSettings
 
 

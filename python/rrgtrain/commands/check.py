@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
         is_refused |= REFUSED in line
     if options.step and not is_refused:
         from rrgtrain.plan import stage_of
-        from rrgtrain.run.step_check import measure_step
+        from rrgtrain.run.model_check import measure_step
 
         for line in measure_step(recipe, stage_of(options.recipe, recipe.rl.algorithm)):
             print(one_line(line), flush=True)

@@ -42,7 +42,7 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     from rrgreport.names import phase_name
     from rrgtrain.run.outcome import finish
     from rrgtrain.run.stages import Stages
-    from rrgtrain.train.sample_collector import SampleCollector
+    from rrgtrain.train.step_record import SampleCollector
 
     name, moments = phase_name(recipe.rl.algorithm), SampleCollector()
     with Stages.open(recipe, out, sft=True, rl=True, verb="demo", resume=resume) as stages:

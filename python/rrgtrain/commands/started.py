@@ -23,7 +23,7 @@ from rrgpolicy.ranks import ranks
 from rrgtrain.commands.command import Command
 from rrgtrain.config import load_config, undone_keys
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.log.trackers import require_trackers
+from rrgtrain.log.logs import require_trackers
 from rrgtrain.schema import Recipe
 from rrgtrain.state.identity import (
     begun_in,

@@ -21,12 +21,17 @@ from rrgclinical.common.stopwatch import ExclusiveTimer
 from rrgdata.study import Study, check_studies, studies_of
 from rrgpolicy.ranks import ranks
 from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError
-from rrgtrain.rewards.batch import RewardBatch, truth_of
+from rrgtrain.rewards.batch import NEEDS, Corpus, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
-from rrgtrain.rewards.corpus import NEEDS, Corpus
-from rrgtrain.rewards.labellers import SpreadLabeller, cached, open_extractor, open_labeller
 from rrgtrain.rewards.spending import Spending, check_prices
-from rrgtrain.rewards.term_models import check_model_files, open_model
+from rrgtrain.rewards.term_models import (
+    SpreadLabeller,
+    cached,
+    check_model_files,
+    open_extractor,
+    open_labeller,
+    open_model,
+)
 from rrgtrain.rewards.terms import TERMS, find_term
 from rrgtrain.schema import RewardSettings
 
