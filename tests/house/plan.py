@@ -83,7 +83,7 @@ OPENED = {
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "flex gather",
     "rrgtrain.algorithms": "orapo",
-    "rrgpolicy.model": "cache chat_template families.qwen2_5_vl packed_windows",
+    "rrgpolicy.model": "cache families.qwen2_5_vl packed_windows",
     "rrgpolicy.ranks": "lost",
     "rrgpolicy.rollout": "cache transformers_engine vllm_prompts",
     "rrgdata.phantom": "case draw phrases text",
@@ -182,7 +182,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/algorithms": "base 2 ditpo 1",
     "python/rrgtrain/commands": "started 1",
     "python/rrgtrain/integrations": "trl 1",
-    "python/rrgtrain/rewards": "model_terms 4 service 2 terms 6",
+    "python/rrgtrain/rewards": "service 2 terms 9",
     "python/rrgtrain/run": (
         "data 4 generate 2 init 2 replay 3 room 1 scorecards 2 select_studies 2 session 1 stages 7"
     ),

@@ -20,7 +20,7 @@ from transformers.utils.hub import get_checkpoint_shard_files
 
 from rrgclinical.common.errors import UserError, unreadable
 from rrgpolicy.model.adapters import adapter_state, is_adapted
-from rrgpolicy.model.chat_template import render_turn
+from rrgpolicy.model.template import render_turn
 from rrgpolicy.ranks import gathered
 from rrgpolicy.ranks.layout import Fill
 

@@ -243,6 +243,13 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
             f"scale.mode={mode} spreads over the processes of torchrun, and this is one alone; "
             f"start it with `torchrun --nproc-per-node N {again} ...`, or use scale.mode=none"
         )
+    _join(timeout, cuda=cuda)
+    with silenced(not is_main()):
+        yield
+
+
+def _join(timeout: float, *, cuda: bool) -> None:
+    """Join the other processes; UserError where one refuses, or has no GPU of its own."""
     if cuda:
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if local >= torch.cuda.device_count():
@@ -271,8 +278,6 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
     if size() > 1:
         _watch = lost.Watch(rank(), gather(lost.own_peer()), store, timeout)
         _watch.start()
-    with silenced(not is_main()):
-        yield
 
 
 def refuse(line: str) -> None:

@@ -23,7 +23,7 @@ from rrgpolicy.ranks import ranks
 from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError
 from rrgtrain.rewards.batch import NEEDS, Corpus, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
-from rrgtrain.rewards.spending import Spending, check_prices
+from rrgtrain.rewards.spending import ENDPOINTS, Spending, check_prices
 from rrgtrain.rewards.term_models import (
     SpreadLabeller,
     cached,
@@ -39,8 +39,6 @@ T = TypeVar("T")
 
 # What reads the whole completion, and is therefore also paid where there is no `<report>`.
 _OF_COMPLETIONS = frozenset({"format"})
-# By a language model, whose answer may be one that cannot be read.
-_JUDGED = frozenset({"green", "crimson", "facts"})
 # Reports before the share of those left out means something.
 _ENOUGH = 100
 
@@ -354,7 +352,7 @@ class RewardService:
         if value.shape != wanted:
             raise RewardError(f"reward term {name} gave shape {value.shape}, not {wanted}")
         unread = np.zeros(wanted, dtype=bool)
-        if name in _JUDGED and self.settings.judge.unreadable == "leave_out":
+        if name in ENDPOINTS and self.settings.judge.unreadable == "leave_out":
             unread = np.isnan(value)
         bad = np.flatnonzero(~np.isfinite(value) & ~unread)
         if bad.size:

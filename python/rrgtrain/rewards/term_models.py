@@ -18,9 +18,8 @@ from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgclinical.common.arguments import check_options
 from rrgclinical.common.errors import cause_line
 from rrgpolicy.ranks import nodes, ranks
-from rrgpolicy.ranks.nodes import own_device
 from rrgtrain.errors import RewardError, Stopped, UserError
-from rrgtrain.rewards.spending import share_of_rank
+from rrgtrain.rewards.spending import ENDPOINTS, share_of_rank
 from rrgtrain.schema import RewardSettings
 
 T = TypeVar("T", CachedLabeller, CachedExtractor)
@@ -110,7 +109,7 @@ Defaults = Callable[[RewardSettings], dict[str, Any]]
 
 
 def _on_device(settings: RewardSettings) -> dict[str, Any]:
-    return {"device": own_device(settings.device)}
+    return {"device": nodes.own_device(settings.device)}
 
 
 # The class of each model, and the options that other settings give.
@@ -128,18 +127,12 @@ CLASSES: dict[str, tuple[str, Defaults]] = {
         lambda s: {"affinity": s.rate_affinity, "neg_weight": s.neg_weight},
     ),
 }
-# Those that ask an endpoint, of whose spending each rank has its share.
-JUDGES = {
-    "facts": "rrgclinical.facts:build_facts",
-    "green": "rrgclinical.green:build_green",
-    "crimson": "rrgclinical.crimson:build_crimson",
-}
 
 
 def open_model(
     name: str, settings: RewardSettings, opened: Callable[[str], Any] | None = None
 ) -> Any:
-    """Open the model of a term: of `CLASSES`, `JUDGES`, `radcliq`, or an extractor.
+    """Open the model of a term: of `CLASSES`, `ENDPOINTS`, `radcliq`, or an extractor.
 
     It is built with `reward.options.<name>`; parts that terms of their own have are those that
     `opened` gives by name. UserError for options it cannot take.
@@ -147,9 +140,9 @@ def open_model(
     options = settings.options.get(name, {})
     if name == "radcliq":
         return open_radcliq(settings, opened)
-    if name in JUDGES:
+    if name in ENDPOINTS:
         sized = {"capacity": settings.cache_texts} if name == "facts" else {}
-        build = resolve_name(JUDGES[name])
+        build = resolve_name(ENDPOINTS[name])
         return build(share_of_rank(name, options), cache=settings.cache, **sized)
     if name not in CLASSES:
         return open_extractor(settings, name)

@@ -12,8 +12,7 @@ from rrgkern import PreferencePairs
 from rrgpolicy.model.lora import add_lora
 from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import build_algorithm
-from rrgtrain.algorithms.group import Group, token_offsets
-from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.algorithms.group import Group, Objective, Preference, token_offsets
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train import Gradients, SamplerWatch
 from rrgtrain.train import gradients as gradients_module
