@@ -38,7 +38,7 @@ DOORS = {
         "resolve rtf shown spreadsheets stop stopwatch streams table tags unfinished"
     ),
     "rrgpolicy.model": (
-        "adapters attention backbone codec families forward kinds load lora own_forward policy "
+        "adapters attention backbone codec families forward kinds load own_forward policy "
         "probe prompt shared_prefix template tiny vision_cache whole"
     ),
     "rrgpolicy.ranks": "gathered layout nodes ranks sharding",
@@ -51,7 +51,7 @@ DOORS = {
         "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
     ),
     "rrgtrain.log": "logs",
-    "rrgtrain.rewards": "blocks service term_models",
+    "rrgtrain.rewards": "batch service term_models",
     "rrgtrain.run": (
         "export generate init model_check outcome replay room scorecards select_studies "
         "serve session stages stress"
@@ -105,7 +105,7 @@ OWN_JSON = {
     "rrgkern.policy_loss.spec",
     *("rrgclinical.cached", "rrgclinical.radgraph.cached"),
     *("rrgdata.images.check", "rrgdata.file_memory"),
-    *("rrgpolicy.model.tiny", "rrgtrain.run.generated", "rrgtrain.train.best"),
+    *("rrgpolicy.model.tiny", "rrgtrain.train.written", "rrgtrain.train.best"),
 }
 
 # Public class names that a package has twice.
@@ -174,7 +174,7 @@ VAGUE_LOCALS = {
     "python/rrgclinical/common": "host 1",
     "python/rrgpolicy": "vllm_worker 3",
     "python/rrgpolicy/model": (
-        "load 3 lora 2 packed_windows 1 prompt 2 template 1 vision_cache 1 whole 5"
+        "load 3 packed_windows 1 prompt 2 template 1 vision_cache 1 whole 5"
     ),
     "python/rrgpolicy/ranks": "gathered 1 nodes 2 ranks 1 sharding 2",
     "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",

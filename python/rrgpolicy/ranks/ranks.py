@@ -29,7 +29,7 @@ import torch.distributed as dist
 from rrgclinical.common.errors import Stopped, UserError
 from rrgclinical.common.progress import silenced
 from rrgclinical.common.stop import stopping
-from rrgpolicy.ranks import arrival, lost
+from rrgpolicy.ranks import lost
 
 T = TypeVar("T")
 
@@ -260,14 +260,14 @@ def _join(timeout: float, *, cuda: bool) -> None:
         torch.cuda.set_device(local)
     global _broken, _timeout, _joined, _watch, _side
     _broken, _timeout, _joined, _side = False, timeout, True, None
-    store, own = arrival.store_of_torchrun(), dict[str, Any]()
+    store, own = lost.store_of_torchrun(), dict[str, Any]()
     if store is not None:
         # PyTorch's: a thread that waits for an answer holds up the others of its connection
-        joined = arrival.store_of_torchrun(timeout)
+        joined = lost.store_of_torchrun(timeout)
         own = {"store": joined, "rank": rank(), "world_size": processes()}
         try:
-            arrival.await_all(store, processes(), timeout)
-        except arrival.TorchrunGone:
+            lost.await_all(store, processes(), timeout)
+        except lost.TorchrunGone:
             _broken = True
             raise
     dist.init_process_group(
@@ -283,7 +283,7 @@ def _join(timeout: float, *, cuda: bool) -> None:
 def refuse(line: str) -> None:
     """Tell the other ranks why this one does not join them, if it has not."""
     if not _joined and processes() > 1:
-        arrival.refuse(line)
+        lost.refuse(line)
 
 
 def prints_last_line() -> bool:

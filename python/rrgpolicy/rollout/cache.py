@@ -1,4 +1,4 @@
-"""Decode groups of any family: keys and values of a prompt are kept once for its whole group.
+"""Decode groups of any family, a prompt's keys and values kept once.
 
 One prefill of all prompts, then a step a token. Steps read and write the same memory where the
 family's layers allow it (`GroupCache.share`), so that a graph can repeat them; else transformers'

@@ -1,4 +1,4 @@
-"""Define groups, a prompt and the reports that compete for it, and what is asked of their update.
+"""Define groups, a prompt and its competing reports, and the objective of an update.
 
 loss = Σ_b group_weight_b · policy loss of group b (advantages, weight, mask)
      + preference loss over `preference.pairs`

@@ -21,8 +21,7 @@ from rrgclinical.common.stopwatch import ExclusiveTimer
 from rrgdata.study import Study, check_studies, studies_of
 from rrgpolicy.ranks import ranks
 from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError
-from rrgtrain.rewards.batch import NEEDS, Corpus, RewardBatch, truth_of
-from rrgtrain.rewards.blocks import parse_blocks, report_of
+from rrgtrain.rewards.batch import NEEDS, Corpus, RewardBatch, parse_blocks, report_of, truth_of
 from rrgtrain.rewards.spending import ENDPOINTS, Spending, check_prices
 from rrgtrain.rewards.term_models import (
     SpreadLabeller,

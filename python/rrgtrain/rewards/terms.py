@@ -27,8 +27,7 @@ from rrgclinical.metrics import single_report_f1
 from rrgclinical.metrics.registry import METRICS, MetricDefinition
 from rrgkern import ReportEntities, entity_match, mccs
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.batch import RewardBatch
-from rrgtrain.rewards.blocks import parse_blocks
+from rrgtrain.rewards.batch import RewardBatch, parse_blocks
 
 
 def fact_score(batch: RewardBatch) -> np.ndarray:

@@ -18,8 +18,7 @@ from PIL import Image
 from rrgdata.settings import DataSettings
 from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.load import end_of_turn
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.probe import NoWay, probe
 from rrgpolicy.model.prompt import encode_prompt, template_held
 from rrgpolicy.rollout import SamplingRequest

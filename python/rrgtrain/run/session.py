@@ -1,4 +1,4 @@
-"""Third step of a run: the policy, how it shares prompts, and what samples from it."""
+"""Open the policy, how it shares prompts, and what samples from it: a run's third step."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.backbone import Backbone
 from rrgpolicy.model.forward import refuse_longer, vision_embeddings
 from rrgpolicy.model.load import checkpoint_layers, load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.probe import NAMES, NoWay, Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt, bound_images, encode_prompt, prompt_text
 from rrgpolicy.model.tiny import TinyConfig, build_tiny

@@ -18,8 +18,7 @@ import torch
 
 from rrgkern import PreferencePairs
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy, training_only
+from rrgpolicy.model.policy import Policy, add_lora, training_only
 from rrgpolicy.ranks import ranks, sharding
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of

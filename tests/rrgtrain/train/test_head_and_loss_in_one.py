@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from rrgkern import PreferencePairs
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.algorithms.group import Group, Objective, Preference, token_offsets
 from rrgtrain.schema import LoraSettings
