@@ -46,7 +46,7 @@ DOORS = {
     "rrgdata.images": "check dicom in_flight read",
     "rrgdata.phantom": "write",
     "rrgdata.sources": "folder source",
-    "rrgtrain.commands": "command started",
+    "rrgtrain.commands": "command show started",
     "rrgtrain.integrations": (
         "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
     ),
@@ -178,9 +178,9 @@ VAGUE_LOCALS = {
     ),
     "python/rrgpolicy/ranks": "gathered 1 nodes 2 ranks 1 sharding 2",
     "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
-    "python/rrgtrain": "config 6 listing 4 recipe_files 2",
+    "python/rrgtrain": "config 6 recipe_files 2",
     "python/rrgtrain/algorithms": "base 2 ditpo 1",
-    "python/rrgtrain/commands": "started 1",
+    "python/rrgtrain/commands": "show 4 started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/rewards": "service 2 terms 9",
     "python/rrgtrain/run": (

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
+import textwrap
+from typing import TYPE_CHECKING, Any
 
 from rrgtrain.commands.command import Command, add_json
 
+if TYPE_CHECKING:
+    from rrgtrain.schema.keys import Setting
+
 
 def _recipes(options: argparse.Namespace) -> int:
-    from rrgtrain.listing import list_recipes
-
     print(list_recipes(as_json=options.json))
     return 0
 
@@ -27,8 +32,6 @@ def _keys_words(parser: argparse.ArgumentParser) -> None:
 
 
 def _keys(options: argparse.Namespace) -> int:
-    from rrgtrain.listing import list_keys
-
     print(list_keys(options.prefix, as_json=options.json))
     return 0
 
@@ -50,3 +53,57 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 DOCTOR = Command("doctor", "check this installation", lambda _: None, _doctor, anywhere=True)
+
+
+def list_recipes(*, as_json: bool = False) -> str:
+    """List every recipe with its paper and description, one a line.
+
+    as_json: a list of objects with recipe, paper (null for none) and description.
+    """
+    from rrgtrain.recipe_files import describe_recipe, paper_of, recipe_names
+
+    rows = [(name, paper_of(name), describe_recipe(name)) for name in recipe_names()]
+    if as_json:
+        names = ("recipe", "paper", "description")
+        return _json([dict(zip(names, row, strict=True)) for row in rows])
+    wide = max(len(name) for name, *_ in rows)
+    return "\n".join(f"{name:{wide}}  {paper or '-':8}  {text}" for name, paper, text in rows)
+
+
+def list_keys(prefix: str = "", *, as_json: bool = False) -> str:
+    """List the settings whose key begins with `prefix`: type, default, allowed values, meaning.
+
+    as_json: a list of objects with key, type, default, choices, bounds and description.
+
+    Raises:
+        UserError: no key begins so; the line names the nearest one.
+    """
+    from rrgtrain.schema import Recipe
+    from rrgtrain.schema.keys import kind_at, settings
+
+    found = [
+        setting
+        for setting in settings(Recipe)
+        if setting.key.startswith(prefix) or (setting.free and prefix.startswith(f"{setting.key}."))
+    ]
+    if not found:
+        kind_at(Recipe, prefix, "keys")
+    if as_json:
+        rows = [dataclasses.asdict(setting) for setting in found]
+        return _json([{k: v for k, v in row.items() if k != "free"} for row in rows])
+    return "\n".join(map(_shown, found))
+
+
+def _shown(setting: Setting) -> str:
+    wanted = setting.type
+    if setting.choices is not None:
+        wanted = f"one of {', '.join(setting.choices)}"
+    if setting.bounds:
+        wanted = f"{wanted}, {' and '.join(setting.bounds)}"
+    default = setting.default if isinstance(setting.default, str) else json.dumps(setting.default)
+    text = textwrap.fill(setting.description, 96, initial_indent=4 * " ", subsequent_indent=4 * " ")
+    return f"{setting.key}: {wanted}; default {default}\n{text}"
+
+
+def _json(rows: list[dict[str, Any]]) -> str:
+    return json.dumps(rows, indent=1)

@@ -57,7 +57,8 @@ def open_data(checked: Checked, work: Path) -> Data:
         if checked.sft and recipe.reward.against == "report":
             train = studies["train"] = with_findings(train, recipe.sft.template, labeller)
         rewards.fit(train)
-        rewards.count_corpus()
+        if rewards.counts_corpus:
+            rewards.count_corpus()
         chosen = train
         if checked.algorithm is not None:
             require_same_subset(data)
