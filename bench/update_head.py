@@ -52,7 +52,7 @@ from rrgkern import (
     policy_loss,
 )
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import add_lora
 from rrgpolicy.model.prompt import encode_prompt
 from rrgtrain.algorithms.group import Group, Member, group_offsets
 from rrgtrain.schema import LoraSettings, RlSettings

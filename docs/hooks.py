@@ -98,9 +98,8 @@ def _settings() -> str:
             lines += ["", f"## {top}", "", "| setting | default | allowed | meaning |"]
             lines.append("|---|---|---|---|")
         allowed = ", ".join(setting.choices) if setting.choices else setting.type
-        bounds = [f"≥ {setting.min}" if setting.min is not None else ""]
-        bounds += [f"≤ {setting.max}" if setting.max is not None else ""]
-        allowed = ", ".join([allowed, *filter(None, bounds)])
+        bounds = (bound.replace(">=", "≥").replace("<=", "≤") for bound in setting.bounds)
+        allowed = ", ".join([allowed, *bounds])
         default = json.dumps(setting.default)
         cells = (f"`{setting.key}`", f"`{default}`", allowed, setting.description)
         safe = (_README.sub(_to_note, c).replace("|", "\\|").replace("<", "&lt;") for c in cells)

@@ -40,8 +40,14 @@ from rrgreport.wording import sentences
 from rrgtrain.run.select_studies import RECORDS, random_draw, select
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
-from rrgtrain.select.draws import draw_by_rank, least_zero_variance
-from rrgtrain.select.records import BEGIN, labels_of, parse_record, rewards_of
+from rrgtrain.select.draws import (
+    BEGIN,
+    draw_by_rank,
+    labels_of,
+    least_zero_variance,
+    parse_record,
+    rewards_of,
+)
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.written import RowFile

@@ -348,11 +348,8 @@ def _refused(
     place, kind = _place(schema, loc, places), kind_at(schema, key, "")
     setting, text = known.get(key), _interpolation(written, loc)
     seen = f"{place}: {key} is {text or redacted(repr(value))}"
-    if first["type"] in ("greater_than_equal", "less_than_equal"):
-        bounds = {**first["ctx"], **({"ge": setting.min, "le": setting.max} if setting else {})}
-        signs = {">=": bounds.get("ge"), "<=": bounds.get("le")}
-        listed = " and ".join(f"{sign} {b}" for sign, b in signs.items() if b is not None)
-        return UserError(f"{seen}; wanted a value {listed}")
+    if setting and first["type"].startswith(("greater_than", "less_than")):
+        return UserError(f"{seen}; wanted a value {' and '.join(setting.bounds)}")
     if setting and setting.choices and isinstance(value, str):
         # of an interpolation neither the value nor what is near to it
         close = [] if text else difflib.get_close_matches(value, setting.choices, n=1)

@@ -27,9 +27,9 @@ import yaml
 
 from rrgtrain import cli
 from rrgtrain.algorithms.base import no_check, no_completion, no_preparation
+from rrgtrain.commands.show import list_keys
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.listing import list_keys
 from rrgtrain.schema import Recipe
 from rrgtrain.schema.keys import kind_at
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.rollout import SamplingRequest, VllmEngine, VllmServerEngine, generate, sampling
 from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings

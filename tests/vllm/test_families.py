@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.rollout import (
     RolloutEngine,

@@ -15,8 +15,7 @@ import torch
 from rrgdata.load import load_studies
 from rrgdata.study import Study
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.prompt import prompt_text
 from rrgpolicy.rollout import RolloutEngine, SamplingRequest, VllmEngine, VllmServerEngine, generate
 from rrgtrain.cli import main

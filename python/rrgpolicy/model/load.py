@@ -20,14 +20,13 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.progress_bars import no_progress_bars
 from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.backbone import SHARED_ATTENTION, sees_images
-from rrgpolicy.model.chat_template import end_of_turn
 from rrgpolicy.model.families import family_of, module_of
 from rrgpolicy.model.families.images import ImageRule
 from rrgpolicy.model.kinds import architecture, refuse_other_kinds
 from rrgpolicy.model.own_forward import FEATURES
 from rrgpolicy.model.packed_windows import PACKED_WINDOWS, vision_attention
 from rrgpolicy.model.policy import Policy
-from rrgpolicy.model.skeleton import load_skeleton
+from rrgpolicy.model.template import end_of_turn
 from rrgpolicy.model.whole import (
     COPY,
     check_finite,
@@ -35,6 +34,7 @@ from rrgpolicy.model.whole import (
     fetch,
     load_adapter,
     load_model,
+    load_skeleton,
 )
 from rrgpolicy.ranks.layout import Layout
 
@@ -84,7 +84,7 @@ def load_policy(  # noqa: PLR0913
     dtype = _dtype(dtype)
     require_dtype(device, dtype)
     if (Path(name) / "adapter_config.json").is_file():
-        policy = load_policy(
+        base = load_policy(
             base_of_adapter(name),
             dtype=dtype,
             device=device,
@@ -93,13 +93,7 @@ def load_policy(  # noqa: PLR0913
             attn=attn,
             vision_attn=vision_attn,
         )
-        policy.model = load_adapter(name, policy.model)
-        fetch(name, policy.head)
-        check_finite(name, dict(policy.model.named_parameters()))
-        if policy.sees_images and (Path(name) / PREPROCESSOR).is_file():
-            # with the bounds of images that the adapter was trained with
-            policy.image_processor = open_images(name, policy.config).processor
-        return policy
+        return _with_adapter(name, base)
     config = read_config(name)
     loaded = torch.promote_types(dtype, torch.float32) if masters else dtype
     tokenizer: Any = fetch(
@@ -181,6 +175,17 @@ def load_policy(  # noqa: PLR0913
     for _, parameter in policy.eyes() if freeze_vision else []:
         parameter.requires_grad_(False)
         parameter.data = parameter.data.to(dtype)
+    return policy
+
+
+def _with_adapter(name: str, policy: Policy) -> Policy:
+    """Load the adapter in the directory `name` onto the policy of its base."""
+    policy.model = load_adapter(name, policy.model)
+    fetch(name, policy.head)
+    check_finite(name, dict(policy.model.named_parameters()))
+    if policy.sees_images and (Path(name) / PREPROCESSOR).is_file():
+        # with the bounds of images that the adapter was trained with
+        policy.image_processor = open_images(name, policy.config).processor
     return policy
 
 

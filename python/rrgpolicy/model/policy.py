@@ -1,9 +1,10 @@
-"""`Policy`: a backbone with what reads its input, as the trainer handles it."""
+"""Define `Policy`: a backbone with what reads its input, and perhaps LoRA on its layers."""
 
 from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,15 +12,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import GenerationConfig
 from transformers.utils import PROCESSOR_NAME
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import UserError, cause_line
 from rrgclinical.progress_bars import no_progress_bars
 from rrgpolicy.model.backbone import Backbone
 from rrgpolicy.model.codec import ReportCodec
 from rrgpolicy.model.families.images import ImageRule
+from rrgpolicy.settings import LoraSettings
 
 # Names of special tokens and of a configuration's ids that stand for what the model is shown.
 _SHOWN = re.compile(r"image|img|video|vision|audio|^[be]o[ia]_", re.IGNORECASE)
@@ -167,3 +170,51 @@ def training_only(policy: Policy, part: str) -> Iterator[None]:
     finally:
         for parameter in frozen:
             parameter.requires_grad_(True)
+
+
+def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
+    """Put LoRA on the decoder's layers, in place; nothing else trains from then on.
+
+    A policy that was loaded with an adapter keeps that one. `seed` draws the adapter's first
+    weights. Raises UserError where a loaded adapter has another rank than the recipe, and warns of
+    another alpha or dropout.
+    """
+    model: Any = policy.model
+    if settings.rank == 0:
+        return
+    if hasattr(model, "get_base_model"):
+        ranks = {config.r for config in model.peft_config.values()}
+        if ranks != {settings.rank}:
+            raise UserError(
+                f"policy.lora.rank={settings.rank}, but the adapter in policy.path has rank "
+                f"{', '.join(map(str, sorted(ranks)))}; set policy.lora.rank to that"
+            )
+        for config in model.peft_config.values():
+            for name, own in (("alpha", config.lora_alpha), ("dropout", config.lora_dropout)):
+                if (value := getattr(settings, name)) != own:
+                    warnings.warn(
+                        f"policy.lora.{name}={value:g} has no effect: the adapter in policy.path "
+                        f"keeps its own, {own:g}",
+                        stacklevel=2,
+                    )
+        return
+    from peft import LoraConfig, get_peft_model  # a second, and most policies have no adapter
+
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]
+        lora_dropout=settings.dropout,
+        target_modules=policy.family.lora_targets(policy.backbone),
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            adapted: Any = get_peft_model(model, config)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"policy.lora.rank={settings.rank}, but PEFT puts no adapter on a "
+                f"{type(model).__name__} ({cause_line(error)}); use policy.lora.rank=0, or another "
+                "model"
+            ) from error
+        policy.go_on_with(adapted.eval())

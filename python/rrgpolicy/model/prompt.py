@@ -15,10 +15,9 @@ from torch import Tensor
 from rrgclinical.common.errors import UserError
 from rrgdata.study import Study
 from rrgpolicy.model.backbone import Backbone
-from rrgpolicy.model.chat_template import parting, render_turn, template_kwargs
 from rrgpolicy.model.families.images import Pixels
 from rrgpolicy.model.policy import Policy
-from rrgpolicy.model.template import check_prompt, filled
+from rrgpolicy.model.template import check_prompt, filled, parting, render_turn, template_kwargs
 from rrgpolicy.model.whole import fetch
 from rrgpolicy.settings import PROMPT_STYLES
 

@@ -1,4 +1,4 @@
-"""Say who is missing when ranks no longer answer each other.
+"""Say which ranks do not answer, and why one does not start.
 
 A thread of each rank watches the processes that the same torchrun has started, and reads of one
 that ends how it ended, in the moment before torchrun takes it away. Ranks tell each other through
@@ -8,10 +8,14 @@ there. A rank that is neither is one that does not answer.
 On a GPU the main thread may be stuck in a collective that never ends. So where it has not come to
 its last line `LAST_WORD` seconds after another rank has ended, the thread prints that line and ends
 the process; torchrun would kill it after 30.
+
+Before ranks have joined they share nothing but that store. A rank whose recipe is bad (its node
+lacks a file) says so there and ends at once; the others would wait for `scale.timeout` seconds.
 """
 
 from __future__ import annotations
 
+import datetime
 import os
 import select
 import socket
@@ -24,8 +28,67 @@ from typing import Any
 
 import torch.distributed as dist
 
+from rrgclinical.common.errors import UserError
 from rrgclinical.common.host import how_it_ended
 from rrgclinical.common.stop import stopping
+
+_ARRIVED, _REFUSED = "rrgpolicy/arrived", "rrgpolicy/refused"
+_QUICKLY = 10.0
+
+
+class TorchrunGone(UserError):
+    """The store is gone that ranks would meet by, and perhaps rank 0 with it."""
+
+
+def store_of_torchrun(timeout: float = _QUICKLY) -> Any:
+    """Connect to torchrun's store; None in processes that it has not started."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    limit = datetime.timedelta(seconds=timeout)
+    store = next(dist.rendezvous("env://", timeout=limit))[0]
+    # it outlives a restart by torchrun (--max-restarts), with the news and addresses before it
+    return dist.PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+
+
+def refuse(line: str) -> None:
+    """Tell the ranks that arrive why this one does not."""
+    rank = os.environ.get("RANK", "0")
+    try:
+        store = store_of_torchrun()
+        if store is not None and not store.check([_REFUSED]):
+            store.set(_REFUSED, f"rank {rank} on {socket.gethostname()}: {line}")
+    except dist.DistError:
+        return  # torchrun is gone already, and the others with it
+
+
+def await_all(store: Any, size: int, timeout: float) -> None:
+    """Wait until all ranks have arrived.
+
+    Raises UserError with the line of one that refused, or when `timeout` seconds are over.
+    """
+    until = time.monotonic() + timeout
+    arrived = 1
+    while (come := _ask(store, arrived)) < size:
+        arrived = 0
+        if time.monotonic() > until:
+            raise UserError(
+                f"{come} of {size} processes have started within {timeout:.0f} s (scale.timeout); "
+                "look at the other nodes' output, and start --nproc-per-node processes on each"
+            )
+        time.sleep(0.05)
+
+
+def _ask(store: Any, arrived: int) -> int:
+    """Count those that have come, `arrived` more."""
+    try:
+        if store.check([_REFUSED]):
+            raise UserError(store.get(_REFUSED).decode())
+        return int(store.add(_ARRIVED, arrived))
+    except dist.DistError as error:
+        raise TorchrunGone(
+            "torchrun on the first node ended before all processes had started; its output says why"
+        ) from error
+
 
 LAST_WORD = 20.0
 POLL = 2.0

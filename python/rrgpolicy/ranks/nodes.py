@@ -127,8 +127,6 @@ def require_shared(directory: Path) -> None:
     The first process of each node writes a file there and looks for those of the others, up to
     `SEEN_WITHIN` seconds. All ranks ask at once; nothing is made where the directory is not there.
     """
-    if count() == 1:
-        return
     host, first = socket.gethostname(), is_first_here()
     token = directory / f".node-{host}-{ranks.rank()}.tmp"
     try:

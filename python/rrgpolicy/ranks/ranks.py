@@ -29,7 +29,7 @@ import torch.distributed as dist
 from rrgclinical.common.errors import Stopped, UserError
 from rrgclinical.common.progress import silenced
 from rrgclinical.common.stop import stopping
-from rrgpolicy.ranks import arrival, lost
+from rrgpolicy.ranks import lost
 
 T = TypeVar("T")
 
@@ -243,6 +243,13 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
             f"scale.mode={mode} spreads over the processes of torchrun, and this is one alone; "
             f"start it with `torchrun --nproc-per-node N {again} ...`, or use scale.mode=none"
         )
+    _join(timeout, cuda=cuda)
+    with silenced(not is_main()):
+        yield
+
+
+def _join(timeout: float, *, cuda: bool) -> None:
+    """Join the other processes; UserError where one refuses, or has no GPU of its own."""
     if cuda:
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if local >= torch.cuda.device_count():
@@ -253,14 +260,14 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
         torch.cuda.set_device(local)
     global _broken, _timeout, _joined, _watch, _side
     _broken, _timeout, _joined, _side = False, timeout, True, None
-    store, own = arrival.store_of_torchrun(), dict[str, Any]()
+    store, own = lost.store_of_torchrun(), dict[str, Any]()
     if store is not None:
         # PyTorch's: a thread that waits for an answer holds up the others of its connection
-        joined = arrival.store_of_torchrun(timeout)
+        joined = lost.store_of_torchrun(timeout)
         own = {"store": joined, "rank": rank(), "world_size": processes()}
         try:
-            arrival.await_all(store, processes(), timeout)
-        except arrival.TorchrunGone:
+            lost.await_all(store, processes(), timeout)
+        except lost.TorchrunGone:
             _broken = True
             raise
     dist.init_process_group(
@@ -271,14 +278,12 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
     if size() > 1:
         _watch = lost.Watch(rank(), gather(lost.own_peer()), store, timeout)
         _watch.start()
-    with silenced(not is_main()):
-        yield
 
 
 def refuse(line: str) -> None:
     """Tell the other ranks why this one does not join them, if it has not."""
     if not _joined and processes() > 1:
-        arrival.refuse(line)
+        lost.refuse(line)
 
 
 def prints_last_line() -> bool:

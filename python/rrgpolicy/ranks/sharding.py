@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rrgclinical.common.errors import UserError
-from rrgpolicy.ranks import gathered, nodes, ranks, unread
+from rrgpolicy.ranks import gathered, nodes, ranks
 from rrgpolicy.ranks.layout import Layout, Shardable
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ def is_sharded(policy: Shardable) -> bool:
 
 def frozen_copy(policy: Shardable) -> tuple[nn.Module, Layout]:
     """Copy a sharded policy's model as it is, in `policy.dtype`; `setup` gives it its shards."""
-    return gathered.unread_copy(policy), Layout(fill=unread.from_shards(policy.model))
+    return gathered.unread_copy(policy), Layout(fill=gathered.from_shards(policy.model))
 
 
 def forward(policy: Shardable, compute: Callable[[], Tensor], *, images: bool) -> Tensor:
@@ -294,7 +294,7 @@ def _shard(policy: Shardable, together: int) -> None:
         fully_shard(layer, **options)
     fully_shard(root, **options)
     if layout.fill is not None:
-        unread.fill_shards(policy.model, layout.fill, policy.device)
+        gathered.fill_shards(policy.model, layout.fill, policy.device)
         layout.fill = None
     for unit in _units(root):
         # The loss of a rank is its part of the sum over all ranks; nothing is averaged.

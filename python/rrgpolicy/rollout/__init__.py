@@ -1,7 +1,15 @@
 """Sampling reports from the policy."""
 
-from rrgpolicy.rollout.engine import Rollout, RolloutEngine, SamplingRequest, sampling, whole_policy
-from rrgpolicy.rollout.pushed import Pushed, require_kept, require_taken
+from rrgpolicy.rollout.engine import (
+    Pushed,
+    Rollout,
+    RolloutEngine,
+    SamplingRequest,
+    require_kept,
+    require_taken,
+    sampling,
+    whole_policy,
+)
 from rrgpolicy.rollout.transformers_engine import TransformersEngine, generate
 from rrgpolicy.rollout.vllm_engine import VllmEngine, require_architecture, require_vllm
 from rrgpolicy.rollout.vllm_server import VllmServerEngine, serve_command

@@ -15,7 +15,7 @@ from torch import Tensor
 from rrgclinical.common.errors import cause_line
 from rrgpolicy.model.attention import require_attention
 from rrgpolicy.model.policy import Policy
-from rrgpolicy.rollout.any_family import Decoder
+from rrgpolicy.rollout.cache import Decoder
 from rrgpolicy.rollout.engine import Rollout, SamplingRequest
 from rrgpolicy.sampler_alarm import ROUNDING
 

@@ -22,8 +22,14 @@ from rrgpolicy.model.families import family_of
 from rrgpolicy.model.kinds import architecture
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
-from rrgpolicy.rollout.engine import Rollout, SamplingRequest
-from rrgpolicy.rollout.pushed import Pushed, require_equal_weights, require_kept, require_taken
+from rrgpolicy.rollout.engine import (
+    Pushed,
+    Rollout,
+    SamplingRequest,
+    require_equal_weights,
+    require_kept,
+    require_taken,
+)
 from rrgpolicy.rollout.vllm_prompts import (
     VllmPrompt,
     rollout,

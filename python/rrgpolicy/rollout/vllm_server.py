@@ -26,8 +26,7 @@ from rrgclinical.common.shown import shown_url
 from rrgclinical.common.stop import stopping
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
-from rrgpolicy.rollout.engine import Rollout, SamplingRequest
-from rrgpolicy.rollout.pushed import Pushed, require_kept, require_taken
+from rrgpolicy.rollout.engine import Pushed, Rollout, SamplingRequest, require_kept, require_taken
 from rrgpolicy.rollout.vllm_engine import (
     EXTENSION,
     PROCESSOR,

@@ -8,8 +8,7 @@ from rrgtrain.algorithms.editgrpo import (
     sentence_entities,
     whole_sentences,
 )
-from rrgtrain.algorithms.group import Group, Member, group_offsets
-from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.algorithms.group import Group, Member, Objective, Preference, group_offsets
 from rrgtrain.algorithms.registry import build_algorithm, find_layers
 
 __all__ = [

@@ -19,12 +19,12 @@ from rrgpolicy.model.codec import ReportCodec
 from rrgtrain.algorithms.group import (
     Group,
     Member,
+    Objective,
     group_offsets,
     members,
     scored_members,
     token_offsets,
 )
-from rrgtrain.algorithms.objective import Objective
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe, RewardSettings, RlSettings, RolloutSettings
 

@@ -23,10 +23,9 @@ from rrgkern import tfidf_weights
 from rrgpolicy.model.codec import ReportCodec
 from rrgpolicy.ranks import ranks
 from rrgtrain.algorithms.base import Advantages, Algorithm, Context, as_objective
-from rrgtrain.algorithms.group import Group, Member, members, token_offsets
-from rrgtrain.algorithms.objective import Objective
+from rrgtrain.algorithms.group import Group, Member, Objective, members, token_offsets
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.labellers import open_labeller
+from rrgtrain.rewards.term_models import open_labeller
 from rrgtrain.schema import RewardSettings, TokenWeightSettings
 
 # groups -> [N] fp32, the weight of every token of every member

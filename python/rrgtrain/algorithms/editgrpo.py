@@ -35,7 +35,7 @@ from rrgtrain.algorithms.base import (
 )
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.labellers import open_extractor
+from rrgtrain.rewards.term_models import open_extractor
 from rrgtrain.schema import EditSettings, RewardSettings
 
 
@@ -53,12 +53,11 @@ def build(settings: EditSettings, reward: RewardSettings, seed: int, inner: Algo
                 f"rl.group={inner.sampled} is odd, but EditGRPO pairs each sampled report with "
                 f"its edit; use rl.group={inner.sampled + 1}"
             )
+        if settings.rule == "released" and settings.max_edits != 1:
+            raise UserError(
+                f"edit: max_edits is {settings.max_edits}, wanted 1: rule 'released' makes one edit"
+            )
         extractor = open_extractor(reward, settings.extractor)
-        try:
-            # the options are checked by the planner itself, here rather than after a rollout
-            edit_reports([], [], [], extractor, settings)
-        except ValueError as error:
-            raise UserError(f"edit: {error}") from error
         sampled, own = inner.sampled // 2, edits(settings, seed, extractor)
 
     def check(studies: Sequence[Study]) -> None:

@@ -28,8 +28,7 @@ from rrgtrain.algorithms.base import (
     refuse_blocks,
     with_reference,
 )
-from rrgtrain.algorithms.group import Group, group_offsets, members
-from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.algorithms.group import Group, Objective, Preference, group_offsets, members
 from rrgtrain.errors import UserError
 from rrgtrain.schema import OracleSettings, RewardSettings, RlSettings
 

@@ -1,34 +1,16 @@
-"""The commands of `rrgtrain`, one file each: options beside what they start."""
+"""The commands of `rrgtrain`: options beside what they start."""
 
 from __future__ import annotations
 
-from rrgtrain.commands import (
-    check,
-    data,
-    data_check,
-    demo,
-    doctor,
-    eval,
-    export,
-    generate,
-    init,
-    keys,
-    plan,
-    recipes,
-    replay,
-    report,
-    rl,
-    select,
-    serve,
-    sft,
-    stress,
-)
+from rrgtrain.commands import checkpoint, data, eval, plan, rewards, run, show, train
 
 COMMANDS = {
-    module.COMMAND.name: module.COMMAND
-    for module in (
-        *(demo, sft, rl, eval, stress, serve, plan, check, select, generate, export),
-        *(data, data_check, init, report, replay, recipes, keys, doctor),
+    command.name: command
+    for command in (
+        *(train.DEMO, train.SFT, train.RL, eval.COMMAND, rewards.STRESS, rewards.SERVE),
+        *(plan.COMMAND, checkpoint.CHECK, data.SELECT, checkpoint.GENERATE, checkpoint.EXPORT),
+        *(data.DATA, data.CHECK, data.INIT, run.REPORT, run.REPLAY),
+        *(show.RECIPES, show.KEYS, show.DOCTOR),
     )
 }
 """Every command by its name, in the order of `rrgtrain --help`."""

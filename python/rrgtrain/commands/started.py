@@ -23,7 +23,7 @@ from rrgpolicy.ranks import ranks
 from rrgtrain.commands.command import Command
 from rrgtrain.config import load_config, undone_keys
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.log.trackers import require_trackers
+from rrgtrain.log.logs import require_trackers
 from rrgtrain.schema import Recipe
 from rrgtrain.state.identity import (
     begun_in,
@@ -73,8 +73,9 @@ def run_on_ranks(
         mode = "fsdp2" if ranks.processes() > 1 else "none"
     with ranks.opened(mode, recipe.scale.timeout, cuda=cuda):
         ranks.set_resume_hint(lambda: how_to_go_on(command, out))
-        with ranks.propagate_errors():
-            require_equal_start(recipe)
+        if ranks.size() > 1:
+            with ranks.propagate_errors():
+                require_equal_start(recipe)
         with ranks.propagate_errors():
             again = resumed is not None or ranks.from_main(
                 lambda: command.resumable and begun_in(RunDir(options.out)) == recipe

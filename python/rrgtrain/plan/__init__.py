@@ -1,6 +1,5 @@
 """Count before a run what it will hold: exact bytes of state, checkpoints and disk."""
 
-from rrgtrain.plan.setup import Host, Setup, machine_of, stage_of
 from rrgtrain.plan.sizes import (
     KNOWN,
     Sizes,
@@ -13,7 +12,7 @@ from rrgtrain.plan.sizes import (
     state_bytes,
     tiny_sizes,
 )
-from rrgtrain.plan.stage import StagePlan, plan_stage
+from rrgtrain.plan.stage import Host, Setup, StagePlan, machine_of, plan_stage, stage_of
 from rrgtrain.plan.verdict import as_json, as_table, verdict
 
 __all__ = [

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rrgtrain.config import replaced
-from rrgtrain.plan.setup import Host, Setup
 from rrgtrain.plan.sizes import elements
-from rrgtrain.plan.stage import PHASES, VLLM_WEIGHTS, Part, StagePlan, plan_stage
+from rrgtrain.plan.stage import PHASES, VLLM_WEIGHTS, Host, Part, Setup, StagePlan, plan_stage
 from rrgtrain.run.room import gib
 
 MOST_GPUS = 64

@@ -1,21 +1,182 @@
-"""Read labels and entities of reports and references once for all terms."""
+"""Read what all terms share once: labels, entities, blocks, training statistics.
+
+`<think>` and `<report>` blocks (MRG-R1) say what of a completion is scored.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rrgclinical import Entities
+from rrgclinical import Entities, to_binary
 from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgclinical.common.stopwatch import ExclusiveTimer
 from rrgdata.study import Study
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.corpus import Corpus
-from rrgtrain.rewards.labellers import SpreadLabeller
+from rrgtrain.rewards.term_models import SpreadLabeller
 from rrgtrain.schema import RewardSettings
+
+THINK, REPORT = "think", "report"
+
+
+class Blocks(NamedTuple):
+    """think, report: text inside the first complete block of the name, None without one.
+
+    format: the format reward of the whole text, one of 0, 1/4, 1/2, 3/4, 1.
+    """
+
+    think: str | None
+    report: str | None
+    format: float
+
+
+def parse_blocks(text: str) -> Blocks:
+    """Reads the blocks of a completion.
+
+    A block is an opening tag and the first closing tag of its name after it, in lower case. The
+    format reward (MRG-R1, section III, which leaves the partial credit open) is 1/4 where both
+    blocks are present, and only then 1/4 more for each of: in order (`</think>` before
+    `<report>`), balanced (each of the four tags exactly once), and neither block empty.
+    """
+    think, report = _span(text, THINK), _span(text, REPORT)
+    value = 0.0
+    if think is not None and report is not None:
+        once = all(text.count(tag) == 1 for name in (THINK, REPORT) for tag in _tags(name))
+        filled = all(text[a:b].strip() for a, b in (think, report))
+        value = 0.25 * (1 + (think[1] < report[0]) + once + filled)
+    return Blocks(_inside(text, think), _inside(text, report), value)
+
+
+def report_of(text: str, blocks: str) -> str:
+    """Cut the report from a completion: all of it, or its `<report>` block, else "".
+
+    blocks: `reward.blocks`.
+    """
+    return parse_blocks(text).report or "" if blocks == "think_report" else text
+
+
+def _tags(name: str) -> tuple[str, str]:
+    return f"<{name}>", f"</{name}>"
+
+
+def _span(text: str, name: str) -> tuple[int, int] | None:
+    """Characters between the tags, for the first opening tag that is closed."""
+    opening, closing = _tags(name)
+    start = text.find(opening)
+    if start < 0:
+        return None
+    start += len(opening)
+    end = text.find(closing, start)
+    return None if end < 0 else (start, end)
+
+
+def _inside(text: str, span: tuple[int, int] | None) -> str | None:
+    return None if span is None else text[span[0] : span[1]].strip()
+
+
+# What the terms of ours need; a term of one's own has it counted when it asks, on each rank.
+NEEDS = {
+    "inverse_frequency": "prevalence",
+    "cider": "document_frequency",
+    "nlg": "document_frequency",
+}
+
+
+class DocumentFrequency(NamedTuple):
+    """Counts of the training reports.
+
+    reports: how many were counted. counts: in how many each n-gram (n = 1..4) occurs.
+    """
+
+    reports: int
+    counts: Counter[tuple[str, ...]]
+
+
+class Corpus:
+    """Statistics of the training studies, each computed by `count` or when a term first asks.
+
+    label: gives the `[R, 14]` class ids of all training studies, reports or labels as the
+    recipe's `reward.against` says. reports: their texts, None where a study has none.
+    """
+
+    def __init__(
+        self, reports: Sequence[str | None], label: Callable[[], np.ndarray] | None = None
+    ) -> None:
+        self._reports, self._label = list(reports), label
+        self._lock = threading.Lock()
+
+    def count(self, terms: Iterable[str], label: Callable[[], np.ndarray]) -> None:
+        """Count now what the terms named need, each rank a share; all ranks call it.
+
+        label: as that of the constructor, on all ranks at once. Where there is nothing to count,
+        the term that asks says so.
+        """
+        needed = {NEEDS.get(term) for term in terms}
+        if "prevalence" in needed and len(labels := label()):
+            with self._lock:
+                self.__dict__["_prevalence"] = _share_of_positives(labels)
+        texts = [report for report in self._reports if report]
+        if "document_frequency" in needed and texts:
+            counts: Counter[tuple[str, ...]] = Counter()
+            for part in ranks.gather(_count(ranks.shard(texts))):
+                counts.update(part)
+            with self._lock:
+                self.__dict__["_document_frequency"] = DocumentFrequency(len(texts), counts)
+
+    def prevalence(self) -> np.ndarray:
+        """float64 `[14]`: share of training studies in which each label is positive or uncertain.
+
+        A label that never is counts as if it were in one study, so its inverse is finite.
+        """
+        with self._lock:
+            return self._prevalence
+
+    def document_frequency(self) -> DocumentFrequency:
+        """Count all n-grams up to 4 in the training reports."""
+        with self._lock:
+            return self._document_frequency
+
+    @cached_property
+    def _prevalence(self) -> np.ndarray:
+        labels = self._label() if self._label is not None else np.zeros((0, 14), dtype=np.int8)
+        if not len(labels):
+            raise UserError(
+                "there are no training studies to count label frequencies in; "
+                "pass them to RewardService.fit, or leave out inverse_frequency"
+            )
+        return _share_of_positives(labels)
+
+    @cached_property
+    def _document_frequency(self) -> DocumentFrequency:
+        texts = [report for report in self._reports if report]
+        if not texts:
+            raise UserError(
+                "there are no training reports to count n-grams in; "
+                "pass them to RewardService.fit, or leave out cider and nlg"
+            )
+        return DocumentFrequency(len(texts), _count(texts))
+
+
+def _share_of_positives(labels: np.ndarray) -> np.ndarray:
+    return np.maximum(to_binary(labels).sum(0), 1) / len(labels)
+
+
+def _count(texts: Sequence[str]) -> Counter[tuple[str, ...]]:
+    # Imported here: nltk takes a second, and most recipes have no text term.
+    from rrgclinical.text import count_ngrams, tokens
+
+    counts: Counter[tuple[str, ...]] = Counter()
+    for text in texts:
+        counts.update(count_ngrams(tokens(text)).keys())
+    return counts
+
 
 T = TypeVar("T")
 

@@ -21,12 +21,16 @@ from rrgclinical.common.stopwatch import ExclusiveTimer
 from rrgdata.study import Study, check_studies, studies_of
 from rrgpolicy.ranks import ranks
 from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError
-from rrgtrain.rewards.batch import RewardBatch, truth_of
-from rrgtrain.rewards.blocks import parse_blocks, report_of
-from rrgtrain.rewards.corpus import NEEDS, Corpus
-from rrgtrain.rewards.labellers import SpreadLabeller, cached, open_extractor, open_labeller
-from rrgtrain.rewards.spending import Spending, check_prices
-from rrgtrain.rewards.term_models import check_model_files, open_model
+from rrgtrain.rewards.batch import NEEDS, Corpus, RewardBatch, parse_blocks, report_of, truth_of
+from rrgtrain.rewards.spending import ENDPOINTS, Spending, check_prices
+from rrgtrain.rewards.term_models import (
+    SpreadLabeller,
+    cached,
+    check_model_files,
+    open_extractor,
+    open_labeller,
+    open_model,
+)
 from rrgtrain.rewards.terms import TERMS, find_term
 from rrgtrain.schema import RewardSettings
 
@@ -34,8 +38,6 @@ T = TypeVar("T")
 
 # What reads the whole completion, and is therefore also paid where there is no `<report>`.
 _OF_COMPLETIONS = frozenset({"format"})
-# By a language model, whose answer may be one that cannot be read.
-_JUDGED = frozenset({"green", "crimson", "facts"})
 # Reports before the share of those left out means something.
 _ENOUGH = 100
 
@@ -349,7 +351,7 @@ class RewardService:
         if value.shape != wanted:
             raise RewardError(f"reward term {name} gave shape {value.shape}, not {wanted}")
         unread = np.zeros(wanted, dtype=bool)
-        if name in _JUDGED and self.settings.judge.unreadable == "leave_out":
+        if name in ENDPOINTS and self.settings.judge.unreadable == "leave_out":
             unread = np.isnan(value)
         bad = np.flatnonzero(~np.isfinite(value) & ~unread)
         if bad.size:

@@ -21,7 +21,12 @@ from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.schema import RewardSettings
 
-ENDPOINTS = ("facts", "green", "crimson")
+# Judges that ask an endpoint, of whose spending each rank has its share, and what builds them.
+ENDPOINTS = {
+    "facts": "rrgclinical.facts:build_facts",
+    "green": "rrgclinical.green:build_green",
+    "crimson": "rrgclinical.crimson:build_crimson",
+}
 COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cost")
 # Seconds of requests whose cost a process that is killed may take with it.
 UNSAVED = 1.0

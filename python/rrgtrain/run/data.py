@@ -19,7 +19,7 @@ from rrgpolicy.model.prompt import refuse_images
 from rrgpolicy.ranks import nodes, ranks
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.labellers import SpreadLabeller
+from rrgtrain.rewards.term_models import SpreadLabeller
 from rrgtrain.run.checked import Checked
 from rrgtrain.state.identity import require_same_data, require_same_subset
 from rrgtrain.train.loader import batch_indices
@@ -57,7 +57,8 @@ def open_data(checked: Checked, work: Path) -> Data:
         if checked.sft and recipe.reward.against == "report":
             train = studies["train"] = with_findings(train, recipe.sft.template, labeller)
         rewards.fit(train)
-        rewards.count_corpus()
+        if rewards.counts_corpus:
+            rewards.count_corpus()
         chosen = train
         if checked.algorithm is not None:
             require_same_subset(data)

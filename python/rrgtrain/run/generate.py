@@ -39,17 +39,21 @@ from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import Sample
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.blocks import report_of
+from rrgtrain.rewards.batch import report_of
 from rrgtrain.run.checked import check_start, compute_deterministically, require_sampling
-from rrgtrain.run.generated import BEGIN, Images, changed, describe_images, open_generated
 from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
 from rrgtrain.state.remembered import TINY, file_digests
 from rrgtrain.train.engines import build_engine
 from rrgtrain.train.written import (
+    BEGIN,
+    Images,
     RowFile,
+    changed,
+    describe_images,
     in_batches,
     lacking,
+    open_generated,
     own_sampler,
     write_batch,
     write_rows,

@@ -1,21 +1,24 @@
-"""Tell before a run what it does with a model: `rrgtrain check`."""
+"""Tell before a run what it does with a model; measure one update: `rrgtrain check`."""
 
 from __future__ import annotations
 
+import json
 import math
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from PIL import Image
 
+from rrgdata.settings import DataSettings
 from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.load import end_of_turn
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.probe import NoWay, probe
 from rrgpolicy.model.prompt import encode_prompt, template_held
 from rrgpolicy.rollout import SamplingRequest
@@ -24,11 +27,13 @@ from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.config import replaced
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.run.checked import SERVED, check_start
-from rrgtrain.run.session import load_for
-from rrgtrain.run.sharing import example_prompts
-from rrgtrain.schema import PolicySettings, Recipe
+from rrgtrain.run.room import gib
+from rrgtrain.run.session import example_prompts, load_for
+from rrgtrain.run.stages import Stages
+from rrgtrain.schema import LogSettings, PolicySettings, Recipe
 from rrgtrain.train import Batch, SamplerWatch
 from rrgtrain.train.engines import build_engine, require_engine
+from rrgtrain.train.step_log import peak_memory
 
 REFUSED = "REFUSED: "
 # Of a radiograph as it comes from a detector, in pixels.
@@ -189,3 +194,76 @@ def _engine(policy: Policy, recipe: Recipe) -> str:
 def _count(number: int) -> str:
     power = min(int(math.log10(max(number, 1))) // 3, 3)
     return f"{number / 1000**power:.3g}{('', ' k', ' M', ' G')[power]}"
+
+
+SENTENCE = "Small left pleural effusion with adjacent atelectasis. No pneumothorax."
+INDICATION = "Shortness of breath, fever and cough for three days."
+SCORE = f"{__name__}:drawn_score"
+NO_TOKEN = -1
+USUAL_IMAGES = 2
+"""Of a study, where the recipe sets no limit: frontal and lateral."""
+
+
+def drawn_score(report: str, reference: str) -> float:
+    """Score a report by its text alone: members that differ all have a gradient."""
+    return zlib.crc32(report.encode()) / 2**32
+
+
+def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
+    """Train one step, of "sft" or "rl", on made-up studies; yield its peak.
+
+    The studies have as many full-size radiographs as the recipe allows, and no report ends before
+    its largest length. Scores are drawn from the text, so that nearly every member trains, and no
+    model that reads reports is counted. In one process, whatever ranks the recipe is for.
+    Nothing is left. Raises UserError as a run does.
+    """
+    if recipe.rollout.engine != "transformers":
+        raise UserError(
+            f"--step measures rollout.engine=transformers, and the recipe has "
+            f"{recipe.rollout.engine}, which holds memory of its own; add "
+            "rollout.engine=transformers"
+        )
+    with TemporaryDirectory() as name:
+        home = Path(name)
+        count = recipe.sft.batch if stage == "sft" else recipe.rl.prompts
+        images = 0 if recipe.data.images == "none" else recipe.data.most_images or USUAL_IMAGES
+        _write_studies(home, count, images, recipe.eval.max_new_tokens)
+        data = DataSettings(source="table", root=str(home / "studies.jsonl"))
+        read: dict[str, Any] = {"labeller": "rules", "extractor": "rules", "options": {}}
+        small = replaced(
+            recipe,
+            data=replace(data, images=recipe.data.images, cache_mib=recipe.data.cache_mib),
+            reward=replace(recipe.reward, terms={SCORE: 1.0}, starts={}, against="report", **read),
+            edit=replace(recipe.edit, extractor=None),
+            rl=replace(recipe.rl, steps=1, warmup=0, resample=0, truncated="score"),
+            sft=replace(recipe.sft, steps=1, warmup=0, eval_every=1, drops=0),
+            eval=replace(recipe.eval, limit=1, best_by="micro_f1_13", meteor=False, samples=0),
+            log=LogSettings(records=0),
+        )
+        with Stages.open(small, home / "run", sft=stage == "sft", rl=stage == "rl") as stages:
+            policy = stages.session.policy
+            # a token that is never drawn: every report has its largest length
+            policy.eos_ids = (NO_TOKEN,)
+            _ = stages.sft() if stage == "sft" else stages.rl()
+            peak, device = peak_memory(policy.device), policy.device.type
+    what = "the GPU's allocator" if device == "cuda" else "this process, PyTorch included"
+    tokens = recipe.rl.max_new_tokens if stage == "rl" else recipe.eval.max_new_tokens
+    yield (
+        f"step: one {stage} update of {count} prompts, {images} images each, "
+        f"reports of {tokens} tokens: "
+        f"peak {gib(peak)} of {what}; models that read reports are not counted"
+    )
+
+
+def _write_studies(home: Path, count: int, images: int, words: int) -> None:
+    """Write a table of `count` training studies, one to validate and one to test, and images."""
+    picture = Image.linear_gradient("L").resize((WIDTH, HEIGHT))
+    report = " ".join([SENTENCE] * (1 + words // len(SENTENCE.split())))
+    rows = []
+    for number, split in enumerate([*["train"] * count, "val", "test"]):
+        names = [f"{number}-{k}.png" for k in range(images)]
+        for name in names:
+            picture.save(home / name)
+        row = {"id": f"study{number}", "split": split, "report": report, "images": names}
+        rows.append(json.dumps(row | {"indication": INDICATION, "view": "frontal"}))
+    (home / "studies.jsonl").write_text("\n".join(rows) + "\n")

@@ -32,9 +32,9 @@ from rrgtrain.run.stages import Stages
 from rrgtrain.state.identity import as_line
 from rrgtrain.train.evaluate import Evaluation, beside
 from rrgtrain.train.rl import RlResult
-from rrgtrain.train.sample_collector import SampleCollector
 from rrgtrain.train.sft import SftResult
-from rrgtrain.train.speed import Speed
+from rrgtrain.train.step_log import Speed
+from rrgtrain.train.step_record import SampleCollector
 
 Evaluated = Mapping[str, tuple[Evaluation, SftResult | RlResult | None]]
 """What a system wrote, and what its training cost, by the system's name."""

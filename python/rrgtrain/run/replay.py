@@ -13,8 +13,7 @@ from torch import Tensor
 from rrgdata.sources import every_source
 from rrgdata.study import Study
 from rrgpolicy.model.forward import head_logps, hidden_states
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.template import check_prompt
 from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.config import load_config

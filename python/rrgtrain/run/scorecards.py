@@ -27,7 +27,7 @@ from rrgreport.run_files import RunFiles
 from rrgreport.summary import RunSummary, System
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.blocks import report_of
+from rrgtrain.rewards.batch import report_of
 from rrgtrain.rewards.term_models import missing_files
 from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
 from rrgtrain.state.identity import digest_of

@@ -42,13 +42,17 @@ from rrgtrain.run.session import start_policy
 from rrgtrain.run.stages import SPENT
 from rrgtrain.schema import Recipe, SelectSettings
 from rrgtrain.select.draws import (
+    BEGIN,
     BOUND,
+    Record,
     draw_by_rank,
+    labels_of,
     least_zero_variance,
+    parse_record,
     print_statistics,
+    rewards_of,
     table_7,
 )
-from rrgtrain.select.records import BEGIN, Record, labels_of, parse_record, rewards_of
 from rrgtrain.state.identity import (
     begun_in,
     require_same_start,

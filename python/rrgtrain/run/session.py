@@ -1,38 +1,47 @@
-"""Third step of a run: the policy, and what samples from it."""
+"""Open the policy, how it shares prompts, and what samples from it: a run's third step."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
-from rrgclinical.common.files import atomic_directory
-from rrgdata.study import Study
-from rrgpolicy.model.forward import refuse_longer
-from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
-from rrgpolicy.model.prompt import bound_images, prompt_text
+from rrgclinical.common import json_reader
+from rrgclinical.common.files import atomic_directory, atomic_write
+from rrgclinical.common.progress import progress
+from rrgclinical.labels import OBSERVATIONS, to_binary
+from rrgdata.study import ImageRef, Study
+from rrgpolicy.model.attention import use_rows
+from rrgpolicy.model.backbone import Backbone
+from rrgpolicy.model.forward import refuse_longer, vision_embeddings
+from rrgpolicy.model.load import checkpoint_layers, load_policy
+from rrgpolicy.model.policy import Policy, add_lora
+from rrgpolicy.model.probe import NAMES, NoWay, Probed, probe
+from rrgpolicy.model.prompt import EncodedPrompt, bound_images, encode_prompt, prompt_text
 from rrgpolicy.model.tiny import TinyConfig, build_tiny
 from rrgpolicy.model.vision_cache import VisionCache
 from rrgpolicy.ranks import nodes, ranks, sharding
 from rrgpolicy.rollout.policy_sampler import PolicySampler
+from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.checked import DTYPES, SERVED, check
 from rrgtrain.run.data import Data, open_data, split_of, validation_split
 from rrgtrain.run.room import check_room
-from rrgtrain.run.sharing import decide_sharing
 from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.state.remembered import INIT
 from rrgtrain.train.engines import READERS, build_engine
 from rrgtrain.train.evaluate import AxesWatch, Evaluation, evaluate, write_reports
-from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.vision_warmup import warm_up_vision
+from rrgtrain.train.loader import PromptLoader, batch_indices
 
 # Studies whose prompts are held against what was probed.
 FEW = 8
@@ -177,3 +186,156 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def warm_up_vision(
+    policy: Policy,
+    prompts: PromptLoader,
+    studies: Sequence[Study],
+    settings: PolicySettings,
+    *,
+    batch: int,
+) -> float:
+    """Train the tiny policy's vision tower on labels for `warmup_steps`; return the last loss.
+
+    A real Qwen2.5-VL starts from a tower trained on a very large number of images; the tiny one
+    starts from noise, and the words of a report are a faint signal to learn vision from. A
+    classification of the 14 labels from the mean image token stands in for that pretraining. It
+    touches the tower and its merger only, and the language model has learned nothing yet.
+
+    Studies without images or labels are left out; with none left, nothing is done and the loss
+    is NaN. `settings` gives `warmup_steps`, `warmup_lr` and `seed`.
+    """
+    usable = [study for study in studies if study.images and study.labels is not None]
+    if not usable or settings.warmup_steps == 0:
+        return float("nan")
+    labels = np.asarray([study.labels for study in usable], dtype=np.int8)
+    truth = torch.as_tensor(to_binary(labels)).float().to(policy.device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        head = torch.nn.Linear(policy.embedding_shape[1], len(OBSERVATIONS))
+    head.to(policy.device)
+    parameters = [*(p for _, p in policy.eyes()), *head.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=settings.warmup_lr)
+    loss = torch.tensor(float("nan"))
+    policy.model.train()
+    bar = progress(range(settings.warmup_steps), "vision warm-up")
+    order = [
+        batch_indices(len(usable), batch, step, settings.seed)
+        for step in range(settings.warmup_steps)
+    ]
+    ahead = prompts.ahead([usable[i] for i in chosen] for chosen in order)
+    for step, encoded in zip(bar, ahead, strict=True):
+        chosen = order[step]
+        tokens = vision_embeddings(policy, encoded)
+        assert tokens is not None
+        counts = [int(prompt.mm_token_type_ids.sum()) for prompt in encoded]
+        pooled = torch.stack([part.mean(0) for part in tokens.split(counts)])
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(head(pooled), truth[chosen])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        bar.show(loss=loss.item())
+    policy.model.eval()
+    return loss.item()
+
+
+FILE = "sharing.json"
+# Layers of the copy that is probed while weights are still in their files, two periods at least.
+LAYERS = 8
+
+
+def decide_sharing(policy: Policy, settings: PolicySettings, work: Path) -> None:
+    """Probe the policy before it is sharded, and set the way of its forwards.
+
+    A resumed run goes the way it went before, kept in `work`, or says why not. The tiny policy is
+    of one model, whose way the tests hold. Raises UserError where `policy.sharing` names a way that
+    is not exact, or none is.
+    """
+    if settings.path == "tiny" and settings.sharing in ("auto", "row"):
+        return
+    with ranks.propagate_errors():
+        probed = ranks.from_main(lambda: _found(policy, settings, work / FILE))
+    probed.applied(policy)
+
+
+def _found(policy: Policy, settings: PolicySettings, file: Path) -> Probed:
+    name = type(policy.backbone).__name__
+    before = _kept(file)
+    sharing = settings.sharing
+    try:
+        subject = _stand_in(policy) if policy.layout.unread else policy
+        examples = [prompt for _, prompt in example_prompts(policy)]
+        probed = None
+        if sharing == "auto" and before is not None:
+            try:
+                probed = probe(subject, examples, before.way)
+            except NoWay as error:
+                print(f"rrgtrain: not as before the resume: {error}", file=sys.stderr)
+        probed = probed or probe(subject, examples, sharing)
+    except NoWay as error:
+        raise UserError(str(error)) from error
+    print(f"rrgtrain: {probed.line(name)}", file=sys.stderr)
+    if before is not None and probed.way != before.way:
+        kind = f"policy.sharing={sharing}" if sharing != "auto" else "what is installed has changed"
+        print(
+            f"rrgtrain: the run shared prompts by {NAMES[before.way]} so far ({kind})",
+            file=sys.stderr,
+        )
+    atomic_write(file, json.dumps(dataclasses.asdict(probed), indent=1) + "\n")
+    return probed
+
+
+def _kept(file: Path) -> Probed | None:
+    if not file.is_file():
+        return None
+    values: dict[str, Any] = json_reader.read(file, dict)
+    fields = {field.name for field in dataclasses.fields(Probed)}
+    if values.keys() != fields or values["way"] not in NAMES:
+        raise UserError(f"{file} is not what a run has written; delete it")
+    return Probed(**{**values, "refused": tuple(values["refused"])})
+
+
+def example_prompts(
+    policy: Policy, style: str = "editgrpo", most: int | None = None
+) -> list[tuple[Study, EncodedPrompt]]:
+    """Encode prompts of two images, or `most`, and one; of text without a tower."""
+    most = (2 if most is None else min(2, most)) if policy.sees_images else 0
+    counts = (most, min(1, most))
+    draw = np.random.default_rng(0)
+    prompts = []
+    for number, count in enumerate(counts):
+        views = tuple(ImageRef(Path(f"{k}.png"), "frontal") for k in range(count))
+        indication = "Cough and fever for two days." if number else "Chest pain."
+        study = Study(f"probe-{number}", "train", None, None, views, indication=indication)
+        pixels = draw.integers(0, 255, (count, 84, 112, 3), dtype=np.uint8)
+        images = [Image.fromarray(p) for p in pixels]
+        prompts.append((study, encode_prompt(policy, study, images, style=style)))
+    return prompts
+
+
+def _stand_in(policy: Policy) -> Backbone:
+    """A policy of the same configuration with few layers and random weights, its own being unread.
+
+    What trains and what is frozen is as in the policy.
+    """
+    own = policy.backbone
+    # without the attention that it runs with, which no model may be built with
+    config = type(own.config).from_dict(own.config.to_dict())
+    text = config.get_text_config()
+    kinds = list(getattr(text, "layer_types", None) or ())
+    period = next((p for p in range(1, len(kinds)) if kinds[p:] == kinds[:-p]), 1)
+    text.num_hidden_layers = min(text.num_hidden_layers, max(LAYERS, 2 * period))
+    if kinds:
+        text.layer_types = kinds[: text.num_hidden_layers]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = type(own)(config).to(policy.device)
+    use_rows(model)
+    trained = {name for name, p in own.named_parameters() if p.requires_grad}
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in trained)
+    if getattr(policy.language_model.layers[0], "gradient_checkpointing", False):
+        checkpoint_layers(model)
+    return Backbone(model=model, device=policy.device, pad_id=policy.pad_id, attn=policy.attn)

@@ -105,7 +105,8 @@ class Stages:
                 run = RunDir.create(out, resume=resume, command=command)
         log: RunLog | None = None
         try:
-            nodes.require_shared(run.path)
+            if nodes.count() > 1:
+                nodes.require_shared(run.path)
             if verb is not None:
                 parts = identity_of(asked)
                 if resume:
@@ -242,21 +243,7 @@ class Stages:
         stage = f"evaluate {name}"
         held_out = self.session.split(settings.split)
         if (found := self.checkpointer.result(stage)) is not None:
-            evaluation = Evaluation.from_state(held_out, found)
-            self.judged = evaluation.studies
-            written = len(found["reports"])
-            if not self.judged:
-                raise UserError(
-                    f"none of the {written} studies of {stage!r} is among the {settings.split} "
-                    "studies of the data; put data and eval.split back, or start a new run"
-                )
-            if (lost := written - len(self.judged)) and ranks.is_main():
-                warnings.warn(
-                    f"{lost} of {written} studies of {stage!r} are no longer in the data, and left "
-                    "out",
-                    stacklevel=2,
-                )
-            return evaluation
+            return self._evaluated(stage, held_out, found)
         self.session.sampler.step = None  # it may be the best of them
         try:
             evaluation = self.session.evaluate(
@@ -266,6 +253,23 @@ class Stages:
             raise Stopped(f"{stage}: {error}") from error
         self.session.sampler.release(self.session.policy)
         self.checkpointer.finish(stage, evaluation.state_dict())
+        return evaluation
+
+    def _evaluated(self, stage: str, held_out: list[Study], state: State) -> Evaluation:
+        """Take an evaluation from before the resume, for the studies that are still there."""
+        evaluation = Evaluation.from_state(held_out, state)
+        self.judged, written = evaluation.studies, len(state["reports"])
+        if not self.judged:
+            raise UserError(
+                f"none of the {written} studies of {stage!r} is among the "
+                f"{self.session.recipe.eval.split} studies of the data; put data and eval.split "
+                "back, or start a new run"
+            )
+        if (lost := written - len(self.judged)) and ranks.is_main():
+            warnings.warn(
+                f"{lost} of {written} studies of {stage!r} are no longer in the data, and left out",
+                stacklevel=2,
+            )
         return evaluation
 
     def _state(self, result: SftResult | RlResult) -> State:

@@ -14,7 +14,7 @@ from rrgclinical.common.fields import SETTINGS
 class EditSettings:
     """Edit sampled reports towards the reference after the rollout (EditGRPO)."""
 
-    tau: float = Field(default=0.6, ge=-1.0, le=1.0)
+    tau: float = Field(default=0.6, ge=-1.0, lt=0.97)
     """Cosine above which two entities are the same; below 0.97 (EditGRPO: 0.6)."""
     tau_replace: float | None = Field(default=None, ge=-1.0, le=1.0)
     """Mean best cosine from which rule (b) replaces a sentence, -1 to 1; null is `edit.tau`. It

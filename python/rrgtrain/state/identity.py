@@ -168,8 +168,6 @@ def require_equal_start(recipe: Recipe) -> None:
     sums over ranks are those of no recipe. All ranks call it at once. Where the same things lie
     may differ (`data.root`, `policy.path`).
     """
-    if ranks.size() == 1:
-        return
     parts = identity_of(recipe)
     settings = {
         key: part.digest

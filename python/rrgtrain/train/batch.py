@@ -20,8 +20,7 @@ from torch import Tensor
 from rrgkern import PreferencePairs, loss_scale
 from rrgpolicy.ranks import ranks
 from rrgtrain.algorithms.base import as_objective
-from rrgtrain.algorithms.group import Group, group_offsets, scored_members, token_offsets
-from rrgtrain.algorithms.objective import Objective
+from rrgtrain.algorithms.group import Group, Objective, group_offsets, scored_members, token_offsets
 from rrgtrain.errors import UserError
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.micro_batch import MicroBatch, group_size, within_budget

@@ -25,8 +25,7 @@ from rrgkern import (
 from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks, sharding
-from rrgtrain.algorithms.group import Group
-from rrgtrain.algorithms.objective import Objective
+from rrgtrain.algorithms.group import Group, Objective
 from rrgtrain.errors import NotFinite
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch

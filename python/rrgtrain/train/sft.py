@@ -31,7 +31,7 @@ from rrgtrain.train.gradients import read_at_once
 from rrgtrain.train.loader import PromptLoader, batch_indices, order_of
 from rrgtrain.train.micro_batch import with_images, within_budget
 from rrgtrain.train.optim import apply_step, clip_gradients, learning_rate, optimizer_of
-from rrgtrain.train.speed import peak_memory
+from rrgtrain.train.step_log import peak_memory
 from rrgtrain.train.target_text import PLAIN, target_text
 
 Validate = Callable[[], dict[str, float]]

@@ -6,9 +6,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from rrgclinical.common.errors import UserError
-from rrgpolicy.model.chat_template import parting, template_kwargs
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import encode_prompt
+from rrgpolicy.model.template import parting, template_kwargs
 from tests.rrgpolicy import published
 from tests.rrgpolicy.model.common import EMPTY, OPENS, study, text_policy, tiny_policy
 

@@ -15,8 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.rollout import (
     SamplingRequest,
     VllmServerEngine,

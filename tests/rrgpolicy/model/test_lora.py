@@ -9,8 +9,7 @@ import torch
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import training_only
+from rrgpolicy.model.policy import add_lora, training_only
 from rrgpolicy.model.prompt import bound_images, encode_prompt, prompt_text
 from rrgpolicy.settings import LoraSettings
 from tests.rrgpolicy.model.common import CONFIG, study, tiny_policy

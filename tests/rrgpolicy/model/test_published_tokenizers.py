@@ -12,9 +12,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from rrgpolicy.model.chat_template import end_of_turn
 from rrgpolicy.model.codec import ReportCodec
 from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.template import end_of_turn
 from tests.real_data import IU_XRAY
 from tests.rrgpolicy import published
 from tests.rrgpolicy.model.common import REPORTS

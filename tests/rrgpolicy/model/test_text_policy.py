@@ -11,8 +11,7 @@ from rrgclinical.common.errors import UserError
 from rrgkern import linear_token_logps
 from rrgpolicy.model.forward import hidden_states
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy, training_only
+from rrgpolicy.model.policy import Policy, add_lora, training_only
 from rrgpolicy.model.prompt import bound_images, encode_prompt, prompt_text
 from rrgpolicy.rollout import SamplingRequest, generate
 from rrgpolicy.settings import LoraSettings

@@ -14,7 +14,7 @@ import torch
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.load import Policy, load_policy
-from rrgpolicy.ranks import ranks, sharding, unread
+from rrgpolicy.ranks import gathered, ranks, sharding
 from rrgtrain.train.reference import reference_of
 from tests.rrgpolicy.ranks.tracker import LiveBytes
 
@@ -84,7 +84,7 @@ def loaded(path: str, options: dict[str, Any]) -> Loaded:
     whole = load_policy(path, **options)
     sharding.setup("fsdp2", whole)
     tracker, found = Allocated(), Loaded()
-    fill_shards, from_main = unread.fill_shards, unread.from_main
+    fill_shards, from_main = gathered.fill_shards, gathered.from_main
 
     def filled(*words: Any) -> None:
         fill_shards(*words)
@@ -97,14 +97,14 @@ def loaded(path: str, options: dict[str, Any]) -> Loaded:
 
         return from_main(counting)
 
-    unread.fill_shards, unread.from_main = filled, counted
+    gathered.fill_shards, gathered.from_main = filled, counted
     try:
         # many blocks a tensor
-        with tracker.measured(), patch("rrgpolicy.model.skeleton.BLOCK_BYTES", 1 << 12):
+        with tracker.measured(), patch("rrgpolicy.model.whole.BLOCK_BYTES", 1 << 12):
             streamed = load_policy(path, unread=True, **options)
             sharding.setup("fsdp2", streamed)
     finally:
-        unread.fill_shards, unread.from_main = fill_shards, from_main
+        gathered.fill_shards, gathered.from_main = fill_shards, from_main
     found.ready = tracker.peak
     found.differences = differences(whole, streamed)
     parameters: list[Any] = list(streamed.model.parameters())

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.ranks import gathered, nodes, ranks, sharding
 from rrgpolicy.settings import LoraSettings
 from rrgtrain.algorithms.base import loss_of

@@ -18,13 +18,11 @@ import torch
 
 from rrgkern import PreferencePairs
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy, training_only
+from rrgpolicy.model.policy import Policy, add_lora, training_only
 from rrgpolicy.ranks import ranks, sharding
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
-from rrgtrain.algorithms.group import members
-from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.algorithms.group import Objective, Preference, members
 from rrgtrain.schema import LoraSettings, RlSettings
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients

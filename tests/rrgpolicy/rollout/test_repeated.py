@@ -178,7 +178,7 @@ def test_a_cache_is_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         caches.append(weakref.ref(cache))
         return cache
 
-    monkeypatch.setattr("rrgpolicy.rollout.any_family.GroupCache", watched)
+    monkeypatch.setattr("rrgpolicy.rollout.cache.GroupCache", watched)
     monkeypatch.setattr(transformers_engine, "repeats", lambda device: True)
     monkeypatch.setattr(transformers_engine, "RepeatedStep", Addresses)
     gc.disable()

@@ -14,8 +14,7 @@ from peft import LoraConfig, get_peft_model
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.rollout import SamplingRequest, VllmEngine, VllmServerEngine, generate
 from rrgpolicy.settings import LoraSettings
 from rrgtrain.train.reference import reference_of

@@ -14,8 +14,7 @@ from peft.tuners.lora import LoraLayer
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.rollout import (
     RolloutEngine,
     SamplingRequest,

@@ -10,8 +10,7 @@ import pytest
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.rollout import SamplingRequest, VllmEngine, generate, sampling
 from rrgpolicy.settings import LoraSettings
 from tests.rrgpolicy.model.common import prompt, tiny_directory, tiny_policy

@@ -12,12 +12,14 @@ import torch
 
 from rrgclinical.rules import split_sentences
 from rrgdata.study import Study
+from rrgkern.edit_plan.api import LARGEST_TAU
 from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Algorithm, Group, build_algorithm, whole_sentences
 from rrgtrain.algorithms.group import Member
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import EditSettings, Recipe
+from rrgtrain.schema.keys import settings
 from tests.rrgpolicy.model.common import prompt, tiny_policy
 from tests.rrgtrain.common import member, recipe
 
@@ -247,9 +249,11 @@ def test_an_edit_that_earns_less_than_its_report_can_be_left_out() -> None:
     assert not drop.leaves_out([cut], totals[1:4]).any()
 
 
-def test_the_released_rule_makes_one_edit() -> None:
+def test_options_are_bounded_as_the_planner_bounds_them() -> None:
     with pytest.raises(UserError, match="edit: max_edits is 2, wanted 1: rule 'released'"):
         editgrpo("edit.rule=released", "edit.max_edits=2")
+    (tau,) = (setting for setting in settings(EditSettings) if setting.key == "tau")
+    assert tau.below == LARGEST_TAU
     (done,), counts = completed([group(0, *_missing())], 0, editgrpo("edit.rule=released"))
     assert len(done.members) == 2 and sum(counts.values()) == 1
 

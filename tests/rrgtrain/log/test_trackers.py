@@ -15,8 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog
-from rrgtrain.log.trackers import OPTIONS, projects, require_trackers
+from rrgtrain.log.logs import OPTIONS, RunLog, projects, require_trackers
 from rrgtrain.schema import LogSettings
 from rrgtrain.state.rundir import RunDir
 

@@ -15,7 +15,7 @@ from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.plan import Host, Setup, StagePlan, machine_of, plan_stage, stage_of, verdict
-from rrgtrain.run import step_check
+from rrgtrain.run import model_check
 from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.train.reference import named_reference
 from tests.docs.blocks import blocks_of, commands
@@ -232,8 +232,8 @@ def test_a_step_is_really_trained_at_the_longest_lengths(
 ) -> None:
     """No report ends before its limit, and nothing is left."""
     start = str(finished_demo()[0] / "checkpoints" / "sft")
-    monkeypatch.setattr(step_check, "WIDTH", 64)
-    monkeypatch.setattr(step_check, "HEIGHT", 48)
+    monkeypatch.setattr(model_check, "WIDTH", 64)
+    monkeypatch.setattr(model_check, "HEIGHT", 48)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     seen = []
 
@@ -244,7 +244,7 @@ def test_a_step_is_really_trained_at_the_longest_lengths(
     words = ["rl.prompts=2", "rl.group=4", "rl.max_new_tokens=60", "sft.batch=3", adapter]
     words += ["rl.truncated=mask", "rl.beta=0"]
     settings = load_config(Recipe, "editgrpo", [f"policy.path={start}", *filter(None, words)])
-    (line,) = step_check.measure_step(settings, stage)
+    (line,) = model_check.measure_step(settings, stage)
     count = 2 if stage == "rl" else 3
     assert line.startswith(
         f"step: one {stage} update of {count} prompts, 2 images each, reports of"
@@ -257,4 +257,4 @@ def test_a_step_is_really_trained_at_the_longest_lengths(
     assert list(tmp_path.iterdir()) == []
     served = load_config(Recipe, "editgrpo", [f"policy.path={start}", "rollout.engine=vllm"])
     with pytest.raises(UserError, match="add rollout.engine=transformers"):
-        list(step_check.measure_step(served, "rl"))
+        list(model_check.measure_step(served, "rl"))

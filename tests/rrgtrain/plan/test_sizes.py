@@ -14,7 +14,7 @@ from transformers import (
 
 from bench.gpu_step import LAYERS, TEXT, VISION, real_size
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import add_lora
 from rrgtrain.errors import UserError
 from rrgtrain.plan import (
     Sizes,

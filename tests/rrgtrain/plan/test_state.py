@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.ranks import gathered, sharding
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.plan import StateBytes, Weight, state_bytes

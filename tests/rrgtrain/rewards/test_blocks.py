@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrgtrain.rewards.blocks import parse_blocks
+from rrgtrain.rewards.batch import parse_blocks
 
 GOOD = "<think>a</think><report>b</report>"
 

@@ -11,7 +11,7 @@ from rrgclinical.radgraph import CachedGraphs
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.labellers import open_extractor
+from rrgtrain.rewards.term_models import open_extractor
 from rrgtrain.schema import Recipe, RewardSettings
 from tests.rrgclinical.chexbert import tiny
 from tests.rrgclinical.radgraph import archives

@@ -16,7 +16,7 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.rewards import RewardBatch, RewardService
 from rrgtrain.rewards import service as service_module
-from rrgtrain.rewards.labellers import SpreadLabeller, open_extractor
+from rrgtrain.rewards.term_models import SpreadLabeller, open_extractor
 from rrgtrain.schema import Recipe, RewardSettings
 
 STUDIES = [Study(f"s{i}", "test", text, None, ()) for i, text in enumerate(["Edema.", "Clear."])]

@@ -11,7 +11,7 @@ import pytest
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
 from rrgtrain.errors import UserError
-from rrgtrain.run.sharing import FILE, decide_sharing
+from rrgtrain.run.session import FILE, decide_sharing
 from rrgtrain.schema import PolicySettings
 from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import tiny_directory

@@ -19,8 +19,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardBatch
 from rrgtrain.run.select_studies import RECORDS, SUBSET, random_draw, select
 from rrgtrain.schema import Recipe
-from rrgtrain.select.draws import BOUND, reward_statistics, table_7
-from rrgtrain.select.records import BEGIN, Record, labels_of, parse_record, rewards_of
+from rrgtrain.select import draws
 from rrgtrain.train.written import RowFile
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe
@@ -39,8 +38,8 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(
 ) -> None:
     whole = select(settings(), tmp_path / "whole")
     assert len(whole.chosen) == 4 and len(whole.scores) == 8
-    assert set(whole.statistics) == {"all", "random", "selected", BOUND}
-    assert 0 <= whole.statistics[BOUND]["zero_variance"] <= 1
+    assert set(whole.statistics) == {"all", "random", "selected", draws.BOUND}
+    assert 0 <= whole.statistics[draws.BOUND]["zero_variance"] <= 1
     assert whole.statistics["all"]["studies"] == 8 and "reward_std" in whole.statistics["all"]
     assert Subset.load(tmp_path / "whole") == whole
 
@@ -147,13 +146,13 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_statistics_by_hand() -> None:
     rewards = np.array([[1.0, 1.0, 1.0], [0.0, 1.0, 0.5], [0.0, 0.0, 3.0]])
-    found = reward_statistics(rewards)
+    found = draws.reward_statistics(rewards)
     assert found["zero_variance"] == pytest.approx(1 / 3)
     assert found["unique_rewards"] == pytest.approx(2.0)
     assert found["reward_std"] == pytest.approx((0 + np.std([0, 1, 0.5]) + np.sqrt(2)) / 3)
-    rows = table_7({"two": np.array([0, 2])}, np.array([0.0, 9.0, 1.0]), rewards)
+    rows = draws.table_7({"two": np.array([0, 2])}, np.array([0.0, 9.0, 1.0]), rewards)
     assert rows["two"]["diversity"] == 0.5 and rows["two"]["zero_variance"] == 0.5
-    assert set(table_7({"one": np.array([1])}, np.ones(3), None)["one"]) == {
+    assert set(draws.table_7({"one": np.array([1])}, np.ones(3), None)["one"]) == {
         "studies",
         "diversity",
     }
@@ -162,18 +161,21 @@ def test_statistics_by_hand() -> None:
 def test_records_without_truth_and_a_line_of_something_else(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
 
-    def opened() -> RowFile[Record]:
-        return RowFile(path, BEGIN, partial(parse_record, path))
+    def opened() -> RowFile[draws.Record]:
+        return RowFile(path, draws.BEGIN, partial(draws.parse_record, path))
 
-    records = [Record("a", ["x"], [[0] * 14], None), Record("b", ["y"], [[1] * 14], [0.5])]
+    records = [
+        draws.Record("a", ["x"], [[0] * 14], None),
+        draws.Record("b", ["y"], [[1] * 14], [0.5]),
+    ]
     with opened() as file:
         for record in records:
             file.add(record.study, record, asdict(record))
     with opened() as again:
         assert again.done == {"a": records[0], "b": records[1]}
-    assert rewards_of(again.done, ["a", "b"]) is None
-    assert rewards_of(again.done, ["b"]).tolist() == [[0.5]]
-    assert labels_of(again.done, ["b", "a"])[:, 0, 0].tolist() == [1, 0]
+    assert draws.rewards_of(again.done, ["a", "b"]) is None
+    assert draws.rewards_of(again.done, ["b"]).tolist() == [[0.5]]
+    assert draws.labels_of(again.done, ["b", "a"])[:, 0, 0].tolist() == [1, 0]
     for text in ('{"study": 1}\n', "a letter without end"):
         path.write_text(text)
         with pytest.raises(UserError, match=r"r.jsonl:1: not a record of `rrgtrain select`"):

@@ -19,13 +19,12 @@ from rrgkern.shared_prefix import SharedPrefixBatch
 from rrgpolicy.model.policy import Policy
 from rrgtrain.log.logs import NoLog
 from rrgtrain.rewards import RewardService
-from rrgtrain.run.session import Session
+from rrgtrain.run.session import Session, warm_up_vision
 from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.train import best
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.sft import train_sft
-from rrgtrain.train.vision_warmup import warm_up_vision
 from tests.rrgdata.common import studies_under
 from tests.rrgkern.standin import NAME, OnStandin
 from tests.rrgpolicy.model.common import tiny_policy

@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from rrgkern import PreferencePairs
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgtrain.algorithms import build_algorithm
-from rrgtrain.algorithms.group import Group, token_offsets
-from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.algorithms.group import Group, Objective, Preference, token_offsets
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train import Gradients, SamplerWatch
 from rrgtrain.train import gradients as gradients_module

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from rrgkern import PreferencePairs
 from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import build_algorithm
-from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.algorithms.group import Objective, Preference
 from rrgtrain.errors import NotFinite
 from rrgtrain.train import Batch, SamplerWatch
 from rrgtrain.train.gradients import read_at_once

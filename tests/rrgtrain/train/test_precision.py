@@ -14,8 +14,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.ranks import gathered, sharding
 from rrgpolicy.ranks.sharding import load_weights
 from rrgpolicy.rollout import checkpoint_tensors, whole_policy

@@ -10,8 +10,7 @@ import torch
 from peft import PeftModel
 
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.vision_cache import VisionCache
 from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings

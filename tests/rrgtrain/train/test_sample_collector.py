@@ -14,8 +14,7 @@ from rrgpolicy.model.codec import ReportCodec
 from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.schema import RlSettings
 from rrgtrain.train import Batch
-from rrgtrain.train.sample_collector import SampleCollector, heaviest
-from rrgtrain.train.step_record import StepRecord
+from rrgtrain.train.step_record import SampleCollector, StepRecord, heaviest
 
 NO_IDS = torch.zeros(0, dtype=torch.int64)
 

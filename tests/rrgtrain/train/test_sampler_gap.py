@@ -16,8 +16,7 @@ import torch
 from PIL import Image
 
 from rrgdata.study import ImageRef, Study
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.prompt import EncodedPrompt, bound_images, placed
 from rrgpolicy.ranks import gathered, sharding
 from rrgpolicy.rollout import (

@@ -7,9 +7,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from rrgclinical.common.stopwatch import Stopwatch
-from rrgtrain.train import speed as speed_module
+from rrgtrain.train import step_log
 from rrgtrain.train.gradients import _forward
-from rrgtrain.train.speed import Speed, peak_flops, update_flops
+from rrgtrain.train.step_log import Speed, peak_flops, update_flops
 from tests.rrgpolicy.model.common import REPORTS, tiny_policy
 from tests.rrgtrain.common import groups_of
 
@@ -63,7 +63,7 @@ def test_peaks(
     policy.device = Device()  # type: ignore[assignment]
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
     assert peak_flops(policy) == peak
-    monkeypatch.setattr(speed_module, "peak_memory", lambda _: 3 << 20)
+    monkeypatch.setattr(step_log, "peak_memory", lambda _: 3 << 20)
     speed = Speed(policy)
     seconds = {"rollout": 2.0, "edit": 0.0, "reward": 0.5, "update": 4.0}
     row = speed.row(seconds, generated=100, trained=2000, scored=400, reference=False)

@@ -15,7 +15,7 @@ from rrgclinical import build_labeller
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks.sharding import load_optimizer, load_weights
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.blocks import parse_blocks
+from rrgtrain.rewards.batch import parse_blocks
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of

@@ -13,8 +13,7 @@ from rrgpolicy.model import forward as forward_module
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, build_algorithm
-from rrgtrain.algorithms.group import members, token_offsets
-from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.algorithms.group import Objective, Preference, members, token_offsets
 from rrgtrain.schema import Recipe
 from rrgtrain.train import SamplerWatch
 from rrgtrain.train import gradients as gradients_module

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 
 from rrgpolicy.model.policy import Policy
+from rrgtrain.run.session import warm_up_vision
 from rrgtrain.schema import PolicySettings
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.vision_warmup import warm_up_vision
 from tests.rrgdata.common import studies_under
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import phantoms, studies

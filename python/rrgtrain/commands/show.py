@@ -1,15 +1,58 @@
-"""Lists the recipes and the settings that they may hold: `rrgtrain recipes`, `rrgtrain keys`."""
+"""`rrgtrain recipes`, `keys` and `doctor`: what is there, printed."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rrgtrain.recipe_files import describe_recipe, paper_of, recipe_names
-from rrgtrain.schema import Recipe
-from rrgtrain.schema.keys import Setting, kind_at, settings
+from rrgtrain.commands.command import Command, add_json
+
+if TYPE_CHECKING:
+    from rrgtrain.schema.keys import Setting
+
+
+def _recipes(options: argparse.Namespace) -> int:
+    print(list_recipes(as_json=options.json))
+    return 0
+
+
+RECIPES = Command(
+    "recipes", "list the recipes with their papers", add_json, _recipes, anywhere=True
+)
+
+
+def _keys_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "prefix", nargs="?", default="", help="beginning of a key, e.g. rl or rl.eps"
+    )
+    add_json(parser)
+
+
+def _keys(options: argparse.Namespace) -> int:
+    print(list_keys(options.prefix, as_json=options.json))
+    return 0
+
+
+KEYS = Command(
+    "keys",
+    "list the settings with types, defaults and allowed values",
+    _keys_words,
+    _keys,
+    anywhere=True,
+)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from rrgkern.__main__ import main
+
+    main([])
+    return 0
+
+
+DOCTOR = Command("doctor", "check this installation", lambda _: None, _doctor, anywhere=True)
 
 
 def list_recipes(*, as_json: bool = False) -> str:
@@ -17,6 +60,8 @@ def list_recipes(*, as_json: bool = False) -> str:
 
     as_json: a list of objects with recipe, paper (null for none) and description.
     """
+    from rrgtrain.recipe_files import describe_recipe, paper_of, recipe_names
+
     rows = [(name, paper_of(name), describe_recipe(name)) for name in recipe_names()]
     if as_json:
         names = ("recipe", "paper", "description")
@@ -28,11 +73,14 @@ def list_recipes(*, as_json: bool = False) -> str:
 def list_keys(prefix: str = "", *, as_json: bool = False) -> str:
     """List the settings whose key begins with `prefix`: type, default, allowed values, meaning.
 
-    as_json: a list of objects with key, type, default, choices, min, max and description.
+    as_json: a list of objects with key, type, default, choices, bounds and description.
 
     Raises:
         UserError: no key begins so; the line names the nearest one.
     """
+    from rrgtrain.schema import Recipe
+    from rrgtrain.schema.keys import kind_at, settings
+
     found = [
         setting
         for setting in settings(Recipe)
@@ -50,13 +98,8 @@ def _shown(setting: Setting) -> str:
     wanted = setting.type
     if setting.choices is not None:
         wanted = f"one of {', '.join(setting.choices)}"
-    bounds = [
-        f"{sign} {bound}"
-        for sign, bound in ((">=", setting.min), ("<=", setting.max))
-        if bound is not None
-    ]
-    if bounds:
-        wanted = f"{wanted}, {' and '.join(bounds)}"
+    if setting.bounds:
+        wanted = f"{wanted}, {' and '.join(setting.bounds)}"
     default = setting.default if isinstance(setting.default, str) else json.dumps(setting.default)
     text = textwrap.fill(setting.description, 96, initial_indent=4 * " ", subsequent_indent=4 * " ")
     return f"{setting.key}: {wanted}; default {default}\n{text}"
