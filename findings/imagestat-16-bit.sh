@@ -1,8 +1,8 @@
 #!/bin/sh
-# Pillow 13.0.0 makes the histogram of mode I;16 of single bytes: each pixel counts twice, by its low and by its
-# high byte, and ImageStat's mean, deviation and extrema are of those. A film that is 300 throughout has
-# a mean of 22.5, half of 44 + 1. Guess: the value over 256, at most 255. Seen: below.
-# So: mean and deviation of a set of 16-bit PNGs that were taken this way say nothing of its brightness.
+# Pillow 13.0.0 makes the histogram of mode I;16 of single bytes, as many as there are pixels: low and high bytes of
+# the left half of each row. ImageStat's mean, deviation and extrema are of those. A film that is 300 on
+# the left has a mean of 22.5, half of 44 + 1, whatever its right half shows. Guess: the value over 256, at most
+# 255. Seen: below. So: mean and deviation of a set of 16-bit PNGs taken this way say nothing of its brightness.
 set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
@@ -12,13 +12,15 @@ import numpy as np
 from PIL import Image, ImageStat
 
 means = {}
-for value in (255, 256, 300, 4095):
-    image = Image.fromarray(np.full((8, 8), value, np.uint16))
-    counted, figures = sum(image.histogram()), ImageStat.Stat(image)
-    means[value] = figures.mean[0]
-    print(f"{image.mode}, 64 pixels of {value}: {counted} counted, mean {means[value]}, extrema {figures.extrema}")
-    assert image.mode == "I;16" and counted == 128
-    assert means[value] == (value % 256 + value // 256) / 2
-    assert image.getextrema() == (value, value)
-assert means[256] < means[255]
+for left, right in ((255, 255), (256, 256), (300, 300), (300, 4095)):
+    film = np.full((8, 8), left, np.uint16)
+    film[:, 4:] = right
+    image = Image.fromarray(film)
+    means[left, right] = ImageStat.Stat(image).mean[0]
+    print(f"{image.mode}: left {left}, right {right}: mean {means[left, right]}, truly {film.mean()}; "
+          f"extrema {ImageStat.Stat(image).extrema}, truly {image.getextrema()}")
+    assert image.mode == "I;16" and sum(image.histogram()) == film.size
+    assert means[left, right] == (left % 256 + left // 256) / 2
+    assert image.getextrema() == (film.min(), film.max())
+assert means[256, 256] < means[255, 255] and means[300, 300] == means[300, 4095]
 EOF

@@ -2,7 +2,7 @@
 # confidenceinterval 1.0.5 gives the macro F1 of ten right answers of ten an interval from 0.64 to 1.36, and the
 # micro F1 of the same answers one from 1 to 1: the analytic interval of macro averages is symmetric, not
 # cut at 1, and has a width without an error. Guess: [1, 1] for both. Seen: below.
-# So: an interval printed beside a macro F1 by its default says little at the size of a test split of a rare finding.
+# So: the interval that it prints beside a macro F1 says little where the test split is small.
 set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
