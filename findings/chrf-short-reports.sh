@@ -1,8 +1,8 @@
 #!/bin/sh
 # chrF by nltk 3.10.4 divides by all six orders of n-grams, by sacrebleu 2.6.0 by those that the text has: an identical
 # report of five letters scores 83 by the one and 100 by the other, one of two letters 33 and 100. On longer
-# reports the two are within a point. Guess: they differ on unlike texts; an identical one is 100 by both.
-# Seen: below. So: a mean over short impressions has a ceiling below 100 by nltk.
+# reports the two are within a point. Guess: they differ on unlike texts by more than that. Seen: only on short
+# ones, identical ones too. So: a mean over short impressions has a ceiling below 100 by nltk.
 set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT

@@ -1,8 +1,8 @@
 #!/bin/sh
 # OpenCV 5.0.0 applies CLAHE to 16 bits with 65,536 bins, and the clip limit is rounded down to whole counts, one
 # at least: tiles of 64 x 64 have 4,096 pixels, so that every limit below 32 is the same one. On the same
-# film in 8 bits the limits differ. Values of a film of 12 bits also leave their range. Guess: the limits of
-# 16 bits are alike; the range stays. Seen: alike to the bit, and 3,097 becomes 9,584.
+# film in 8 bits the limits differ. Values of a film of 12 bits also leave their range. Guess: limits differ on
+# 16 bits too. Seen: alike to the bit, and 3,097 becomes 9,584.
 # So: clipLimit=2 of a recipe for 8-bit PNGs means another contrast on 16-bit ones, and tuning it changes nothing.
 set -eu
 site=$(mktemp -d)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # torch 2.13.0 on a CPU adds a bf16 embedding's gradient token by token in bf16: of a token that stands 1,000 times in
 # a batch with a gradient of 1 each, 256 arrive, for 256 + 1 is 256 there. `gather` and `index_select` of the same
-# rows give 1,000, `weight[ids]` 256. Guess: 1,000 by all, sums being fp32 elsewhere (a Linear's bias is right).
+# rows give 1,000, `weight[ids]` 256, fp16 1,000. One would expect 1,000 by all: a Linear's bias is right, and
+# `cumsum` of bf16 ones, guessed to stop at 256, adds in fp32.
 # So: full fine-tuning in bf16 on a CPU loses most of the gradient of frequent tokens. Keep weights in fp32.
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu brings the small build.
 set -eu

@@ -1,7 +1,7 @@
 #!/bin/sh
 # highdicom 0.28.2 takes pixels as they lie in 16 bits and does not look at BitsStored: a film of 12 signed
 # bits has 4095 where pydicom 3.0.2 and SimpleITK 2.5.7 have -1, and bits above the stored ones count.
-# DICOM PS3.5 8.1.1 puts the sign into High Bit, here bit 11. Guess: pydicom 4095, SimpleITK -1. Seen: below.
+# DICOM PS3.5 8.1.1 puts the sign into High Bit, here bit 11. Guess: pydicom 4095, SimpleITK -1. Seen: both -1.
 # So: a film that was cut by highdicom and one by pydicom differ by 4096 in their dark half.
 set -eu
 site=$(mktemp -d)
