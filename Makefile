@@ -34,7 +34,10 @@
 #   make bench ROOM=rewards    rewards one by one, batched, over HTTP, and by RadEval's own call
 #   make bench ROOM=gpu-short  the rows that decide most, in 8 minutes of a CUDA machine
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
-#   make gpu-wheels            what a CUDA machine without a package index needs for it
+#   make gpu PART=wheels       before that, elsewhere: what a CUDA machine without a package index needs
+#
+# Others
+#   make findings              what other packages do that nobody expects, each still so; NAME=hl7-line-feed: one
 #
 # Experiments are modules: .venv/bin/python -m experiments.learning --help
 #
@@ -55,10 +58,10 @@ COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.c
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs lint test gates night parity oracle test-vllm newest sanitize slow bench gpu gpu-wheels clean
+.PHONY: help install demo docs lint test gates night parity oracle test-vllm newest sanitize slow bench gpu findings clean
 
 help:
-	@sed -n '2,40s/^# \{0,1\}//p' Makefile
+	@sed -n '2,44s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -116,22 +119,23 @@ RRGKERN_BENCH_FULL=1 OMP_NUM_THREADS=1 $(RADEVAL)/bin/python -m pytest -q --benc
 endef
 
 # Three parts of nine minutes each; PART=2 runs one. A machine without a package index takes the wheels
-# that `make gpu-wheels` gathered into .whl/ elsewhere, and its own Python with torch for CUDA.
+# that `make gpu PART=wheels` gathered into .whl/ elsewhere, for Python 3.12 on Linux, x86-64: the tests' tools,
+# what compiles csrc, peers, the sanitizer. Its own Python has torch for CUDA.
 WHEELS := .whl
 GPU_PYTHON ?= $(if $(wildcard $(WHEELS)/*.whl),python3,$(PY))
-gpu: $(if $(wildcard $(WHEELS)/*.whl),$(WHEELS)/site,$(VENV)/.installed-dev)
-	PYTHONPATH="$(WHEELS)/site:$$PYTHONPATH" $(GPU_PYTHON) bench/gpu_suite.py $(PART:%=--part %)
+define gpu-wheels
+$(PY) -m pip download --disable-pip-version-check --no-deps --only-binary :all: --dest $(WHEELS) \
+	--python-version 3.12 --implementation cp --abi cp312 --abi abi3 --abi none \
+	--platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_24_x86_64 \
+	--platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -c constraints.txt -r bench/gpu_wheels.txt
+endef
+OF_GPU := $(if $(wildcard $(WHEELS)/*.whl),$(WHEELS)/site,$(VENV)/.installed-dev)
+gpu: $(if $(filter wheels,$(PART)),$(VENV)/.installed-dev,$(OF_GPU))
+	$(if $(filter wheels,$(PART)),$(gpu-wheels),PYTHONPATH="$(WHEELS)/site:$$PYTHONPATH" $(GPU_PYTHON) bench/gpu_suite.py $(PART:%=--part %))
 
 $(WHEELS)/site: $(wildcard $(WHEELS)/*.whl)
 	$(GPU_PYTHON) -m pip install --disable-pip-version-check -q --no-index --no-deps --upgrade --target $@ $^
 	@touch $@
-
-# For Python 3.12 on Linux, x86-64. The tests' tools, what compiles csrc, peers, the sanitizer.
-gpu-wheels: $(VENV)/.installed-dev
-	$(PY) -m pip download --disable-pip-version-check --no-deps --only-binary :all: --dest $(WHEELS) \
-		--python-version 3.12 --implementation cp --abi cp312 --abi abi3 --abi none \
-		--platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_24_x86_64 \
-		--platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -c constraints.txt -r bench/gpu_wheels.txt
 
 # The C++ twins under AddressSanitizer and UBSan. Python itself leaks by design: no leak check. Of rooms
 # that have Triton kernels too, only what tests csrc. Then ThreadSanitizer, on what tests threads; setarch
@@ -311,6 +315,12 @@ OF_BENCH_rewards = $(RADEVAL)/.installed
 bench: $(OF_BENCH_$(ROOM))
 	@test -n "$(filter $(ROOM),$(BENCHES) peers step ranks rewards gpu-short)" || { echo "make bench ROOM=...: wanted one of $(BENCHES) peers step ranks rewards gpu-short"; exit 2; }
 	$(or $(bench-$(ROOM)),$(bench-room))
+
+# Each script installs its packages into a folder of its own and fails where the behaviour has changed.
+findings:
+	@changed=; for script in $(or $(NAME:%=findings/%.sh),$(wildcard findings/*.sh)); do \
+		echo "== $$script"; sh $$script || changed="$$changed $$script"; done; \
+	test -z "$$changed" || { echo "no longer so, or not installed:$$changed"; exit 1; }
 
 clean:
 	rm -rf build *.egg-info rrgkern/_C.so .pytest_cache .ruff_cache .mypy_cache .benchmarks .hypothesis
