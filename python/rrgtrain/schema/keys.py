@@ -64,7 +64,10 @@ def settings(schema: Any, prefix: str = "") -> Iterator[Setting]:
             describe_kind(kind),
             field.get_default(call_default_factory=True),
             _choices(field.annotation),
-            *(limits.get(name) for name in ("ge", "le", "gt", "lt")),
+            limits.get("ge"),
+            limits.get("le"),
+            limits.get("gt"),
+            limits.get("lt"),
             " ".join((field.description or "").split()),
             typing.get_origin(kind) is dict,
         )
