@@ -2,7 +2,6 @@
 
 from rrgtrain.algorithms.base import Algorithm, Context
 from rrgtrain.algorithms.editgrpo import (
-    RULE_LETTERS,
     Edited,
     edit_reports,
     sentence_entities,
@@ -12,7 +11,6 @@ from rrgtrain.algorithms.group import Group, Member, Objective, Preference, grou
 from rrgtrain.algorithms.registry import build_algorithm, find_layers
 
 __all__ = [
-    "RULE_LETTERS",
     "Algorithm",
     "Context",
     "Edited",

@@ -63,10 +63,6 @@ def find_engine(name: str) -> Build:
     return build
 
 
-def _transformers(settings: RolloutSettings, policy: Policy, directory: Path) -> RolloutEngine:
-    return TransformersEngine()
-
-
 def _vllm(settings: RolloutSettings, policy: Policy, directory: Path) -> RolloutEngine:
     require_pushable(policy)  # the ranks gather together while they push
     return VllmEngine(
@@ -86,7 +82,7 @@ def _vllm_server(settings: RolloutSettings, policy: Policy, directory: Path) -> 
 
 
 ENGINES: dict[str, Callable[[RolloutSettings, Policy, Path], RolloutEngine]] = {
-    "transformers": _transformers,
+    "transformers": lambda *_: TransformersEngine(),
     "vllm": _vllm,
     "vllm_server": _vllm_server,
 }
