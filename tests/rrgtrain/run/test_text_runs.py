@@ -10,7 +10,7 @@ import pytest
 from rrgpolicy.model.load import load_policy
 from tests.rrgpolicy.model.common import text_directory
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
-from tests.rrgtrain.runs import At, command, differences, rows
+from tests.rrgtrain.runs import command, rows
 
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
 TEXT = [
@@ -40,17 +40,6 @@ def test_fine_tuning_and_reinforcement_learning_end_with_a_result(demo: Path) ->
     assert (demo / "report.html").is_file()
     for name in ("sft", "editgrpo"):
         assert load_policy(demo / "checkpoints" / name).visual is None
-
-
-def test_a_run_that_is_stopped_ends_in_the_same_bits(demo: Path, tmp_path: Path) -> None:
-    words = ["demo", "--out", "run", f"policy.path={text_directory()}", *DATA, *TEXT]
-    for function in ("rrgtrain.train.sft:sft_loss", "rrgtrain.train.rl:accumulate_gradients"):
-        done = command(*words, cwd=tmp_path, at=At(function))
-        assert done.status == 75, done.err
-        words = ["demo", "--resume", "run"]
-    done = command(*words, cwd=tmp_path)
-    assert done.status == 0, done.err
-    assert differences(demo, tmp_path / "run") == []
 
 
 def test_an_adapter_is_trained_from_a_checkpoint_and_judged(demo: Path, tmp_path: Path) -> None:
