@@ -40,6 +40,13 @@ def templates(kind: str) -> list[str]:
 
 
 @cache
+def sentences_with_entities() -> list[tuple[str, list[str]]]:
+    """(sentence, its entities) of every row: + is present, - is absent."""
+    rows = (line.split("\t") for line in _lines("entities"))
+    return [(sentence, read.split("; ") if read else []) for sentence, read in rows]
+
+
+@cache
 def splits() -> list[tuple[str, list[str]]]:
     """(text, its sentences) of every row."""
     rows = (line.split("\t") for line in _lines("splits"))
