@@ -11,7 +11,7 @@ import pytest
 
 from rrgtrain.errors import RewardError
 from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.labellers import SpreadLabeller
+from rrgtrain.rewards.term_models import SpreadLabeller
 from rrgtrain.schema import RewardSettings
 from tests.rrgtrain.common import studies
 from tests.rrgtrain.runs import command, start_process, started

@@ -16,10 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, GenerationConfig
 
-from rrgpolicy.model.chat_template import end_of_turn
 from rrgpolicy.model.codec import ReportCodec
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy, add_lora
+from rrgpolicy.model.template import end_of_turn
 from rrgpolicy.rollout import (
     SamplingRequest,
     VllmServerEngine,

@@ -15,8 +15,7 @@ import transformers
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model import load
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
-from rrgpolicy.model.policy import training_only
+from rrgpolicy.model.policy import add_lora, training_only
 from rrgpolicy.model.prompt import bound_images, encode_prompt, prompt_text
 from rrgpolicy.model.tiny import SPECIAL_TOKENS, build_tiny
 from rrgpolicy.settings import LoraSettings

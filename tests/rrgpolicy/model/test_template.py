@@ -8,10 +8,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from rrgclinical.common.errors import UserError
-from rrgpolicy.model.chat_template import parting, template_kwargs
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import encode_prompt, prompt_text
-from rrgpolicy.model.template import PLACEHOLDERS, check_prompt
+from rrgpolicy.model.template import PLACEHOLDERS, check_prompt, parting, template_kwargs
 from rrgpolicy.settings import PROMPT_STYLES
 from rrgtrain.run.session import session_of
 from rrgtrain.state.remembered import PROMPT_FILE, remembered

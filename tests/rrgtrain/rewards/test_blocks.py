@@ -13,7 +13,7 @@ from rrgclinical.backends import FILES, absent_files
 from rrgclinical.stress import NOTHING
 from rrgdata.study import Study
 from rrgtrain.rewards import TERMS, RewardService
-from rrgtrain.rewards.blocks import parse_blocks
+from rrgtrain.rewards.batch import parse_blocks
 from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.paraphrases import few_paraphrases, short_package
 

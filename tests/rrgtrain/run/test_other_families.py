@@ -17,7 +17,7 @@ from rrgdata.images.read import read_image
 from rrgdata.study import ImageRef, Study
 from rrgpolicy.model import load
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import add_lora
 from rrgpolicy.model.prompt import encode_prompt
 from rrgpolicy.model.whole import check_rounded
 from rrgtrain.cli import main

@@ -12,7 +12,7 @@ import pytest
 
 from rrgclinical.common.files import file_digest
 from rrgpolicy.model.load import load_policy, read_config
-from rrgpolicy.model.lora import add_lora
+from rrgpolicy.model.policy import add_lora
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.run.export import Export, export_checkpoint

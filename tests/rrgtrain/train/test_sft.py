@@ -15,6 +15,7 @@ from rrgpolicy.model.policy import Policy, training_only
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
+from rrgtrain.run.session import warm_up_vision
 from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
@@ -22,7 +23,6 @@ from rrgtrain.train import sft as sft_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.sft import SftResult, sft_gradients, sft_loss, train_sft
-from rrgtrain.train.vision_warmup import warm_up_vision
 from tests.rrgdata.common import studies_under
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import gradients, phantoms, policy_and_prompts, recipe, sft_run, studies
