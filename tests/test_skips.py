@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posix
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rrgtrain.runs import start_process
 from tests.skips import LISTED, NO_CASE, unlisted
 
 ROOT = Path(__file__).parents[1]
@@ -41,3 +43,19 @@ def test_a_run_of_ci_knows_its_skips(tests, status, tmp_path):
 def test_what_can_be_installed_is_not_listed():
     found = Counter(["METEOR 1.5 is a Java program", "needs a C++ compiler", *LISTED])
     assert unlisted(found)[:2] == ["METEOR 1.5 is a Java program", "needs a C++ compiler"]
+
+
+# Tests and the runs they start wait for no disk.
+def _sync(place: Path) -> None:
+    assert os.fsync is not posix.fsync
+    with (place / "synced").open("w") as file:
+        os.fsync(file.fileno())
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fsync(-1)
+
+
+def test_here_and_in_a_run_nothing_waits_for_the_disk(tmp_path: Path) -> None:
+    _sync(tmp_path)
+    process = start_process(_sync, tmp_path)
+    process.join()
+    assert process.exitcode == 0

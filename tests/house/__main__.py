@@ -1,6 +1,6 @@
-"""Print the figures of a tree.
+"""Print the weights of a tree.
 
-`python -m tests.house [ROOT]` counts its files, by default those of the working directory;
+`python -m tests.house [ROOT]` weighs its files, by default those of the working directory;
 `--trace` the lines that a run of `rrgtrain rl` enters; `--caps` prints the plan's CAPS, lowered.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.house import figures, trace, weight
+from tests.house import trace, weight
 
 words = sys.argv[1:]
 if words == ["--trace"]:
@@ -17,6 +17,6 @@ if words == ["--trace"]:
 elif words == ["--caps"]:
     lines = weight.lowered(Path().resolve())
 else:
-    lines = figures.report(Path(words[0] if words else ".").resolve())
+    lines = weight.report(Path(words[0] if words else ".").resolve())
 for line in lines:
     print(line)

@@ -214,11 +214,6 @@ class Function:
     node: ast.FunctionDef | ast.AsyncFunctionDef
 
     @property
-    def lines(self) -> int:
-        """Count the lines from `def` to the end."""
-        return (self.node.end_lineno or self.node.lineno) - self.node.lineno + 1
-
-    @property
     def at(self) -> str:
         """Return file and line."""
         return f"{self.module.where}:{self.node.lineno}"

@@ -56,6 +56,12 @@ def refusal_lines(module: ast.AST) -> set[int]:
     return lines
 
 
+def report(root: Path) -> Iterator[str]:
+    """Yield each weight of the tree beside its cap."""
+    for name, value in weights(root).items():
+        yield f"{name}: {value:,} (at most {plan.CAPS[name]:,})"
+
+
 def weights_are_capped(root: Path) -> Iterator[str]:
     """Check that nothing weighs more than `plan.CAPS` allows; a cap only falls."""
     for name, weight in weights(root).items():

@@ -2,8 +2,9 @@
 
 A row of `sentences/*.tsv` is a sentence and its labels: `Column sign`, + positive, - negative,
 ? uncertain. An observation that is not named is blank; No Finding follows from the rest. The rows
-of `templates.tsv` are of a kind, and `{}` in them is any finding. In `exports.tsv` ⇥ is a tab, and
-⏎ a line feed.
+of `templates.tsv` are of a kind, and `{}` in them is any finding; those of `splits.tsv` have a text
+and its sentences, with | between. ⇥ is a tab, and ⏎ a line feed; a line that begins with # is a
+comment.
 """
 
 from __future__ import annotations
@@ -38,5 +39,23 @@ def templates(kind: str) -> list[str]:
     return [sentence for name, sentence in rows if name == kind]
 
 
+@cache
+def sentences_with_entities() -> list[tuple[str, list[str]]]:
+    """(sentence, its entities) of every row: + is present, - is absent."""
+    rows = (line.split("\t") for line in _lines("entities"))
+    return [(sentence, read.split("; ") if read else []) for sentence, read in rows]
+
+
+@cache
+def splits() -> list[tuple[str, list[str]]]:
+    """(text, its sentences) of every row."""
+    rows = (line.split("\t") for line in _lines("splits"))
+    return [
+        (text.translate(_CONTROLS), sentences.translate(_CONTROLS).split("|") if sentences else [])
+        for _, text, sentences in rows
+    ]
+
+
 def _lines(table: str) -> list[str]:
-    return (FOLDER / f"{table}.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    lines = (FOLDER / f"{table}.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    return [line for line in lines if not line.startswith("#")]

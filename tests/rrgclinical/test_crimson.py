@@ -97,9 +97,7 @@ def test_answers_that_cannot_be_scored_are_refused() -> None:
             read_judgement(case)
 
 
-def test_the_term_asks_its_endpoint_once_a_pair(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-
+def test_the_term_asks_its_endpoint_once_a_pair(tmp_path) -> None:
     def reply(_: int, body: dict[str, Any]) -> Reply:
         text = body["messages"][0]["content"]
         good = "Edema {x}." in text.rsplit("Candidate report:", 1)[-1]

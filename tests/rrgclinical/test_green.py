@@ -32,11 +32,6 @@ def options(server: Server, **more: object) -> dict[str, object]:
     return {"endpoint": server.url, "model": "green", "timeout": 5.0, **more}
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-
-
 @pytest.mark.parametrize(
     ("significant", "matched", "score"),
     [

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from rrgclinical.rules.details import read_details
 from rrgclinical.rules.lexicon import _misspelt, phrase_table
 from rrgclinical.rules.plain import LIGATURES, plain, plain_lines
 from tests.real_data import IU_XRAY
+from tests.rrgclinical.cases import FOLDER
 
 COUNT, STEP = (1500, 1) if os.environ.get("RRG_ALL_REPORTS") else (300, 8)
 MOST = 0.003
@@ -171,58 +173,14 @@ def test_no_word_of_real_reports_is_taken_for_another():
     assert read <= {"denisities", "emphysemia", "torturous", "verterbroplasty"}
 
 
-SMALL = [
-    ("THERE IS NO\nPNEUMOTHORAX. NO PLEURAL\nEFFUSION OR OF\nEDEMA.", "Pneumothorax", "n"),
-    ("No evidence of acute\nCHF or pneumonia.", "Edema", "n"),
-    ("No sign of\nTB or\nCHF.", "Edema", "n"),
-    ("Without\nEffusion", "Pleural Effusion", "n"),
-    ("IMPRESSION:\nNO PNEUMOTHORAX\nSMALL EFFUSION", "Pleural Effusion", "p"),
-    ("no pneumothorax\nsmall effusion", "Pleural Effusion", "p"),
-    ("No pneumothorax\n3 cm nodule in the left lung.", "Lung Lesion", "p"),
-    ("No PTX.Stable small effusion.", "Pleural Effusion", "p"),
-    ("NO EFFUSION.LARGE PNEUMOTHORAX.", "Pneumothorax", "p"),
-    ("no effusion.3 cm nodule in the left lung.", "Lung Lesion", "p"),
-    ("Effusion: no.Pneumothorax: small.", "Pneumothorax", "p"),
-    ("No effusion\u2026Small pneumothorax", "Pneumothorax", "p"),
-    ("No effusion..small pneumothorax", "Pneumothorax", "p"),
-    ("No effusion-- small pneumothorax", "Pneumothorax", "p"),
-    ("No effusion.\u200bSmall pneumothorax", "Pneumothorax", "p"),
-    ("Small pneumo\u00adthorax.", "Pneumothorax", "p"),
-    ("No effusion</p><p>Small pneumothorax", "Pneumothorax", "p"),
-    ("No&nbsp;effusion or&#160;pneumothorax", "Pneumothorax", "n"),
-    ("The patient&apos;s pneumothorax &amp; effusion persist", "Pneumothorax", "p"),
-    ("No e\ufb00usion. Pneumonia is unlikely; lungs are in\ufb02ated.", "Pleural Effusion", "n"),
-    ("No effusion\u3002Small pneumothorax\u3002", "Pneumothorax", "p"),
-    ("<b>No</b> <i>large</i> pneumo<b></b>thorax<h2>Small effusion", "Pleural Effusion", "p"),
-    ("<p style='x: 1'>No effusion</p><p>Small pneumothorax</p>", "Pneumothorax", "p"),
-    ("Pleural effusion:\nNone.", "Pleural Effusion", "n"),
-    ("INDICATION:\nPNEUMONIA", "Pneumonia", "blank"),
-    ("The pneumothorax is not visualised.", "Pneumothorax", "n"),
-    ("PNEUMONIA IS FAVOURED.", "Pneumonia", "u"),
-    ("Abscence of pneumothorax.", "Pneumothorax", "n"),
-    ("Pneumonia cannot be exluded.", "Pneumonia", "u"),
-    ("Pneumothorax has recolved.", "Pneumothorax", "n"),
-    ("Effusion not seeen.", "Pleural Effusion", "n"),
-    ("No efusion.", "Pleural Effusion", "n"),
-    ("Pulmonary edma.", "Edema", "p"),
-    ("Moderate cardiogemaly.", "Cardiomegaly", "p"),
-]
-SMALL += [
-    ("No effusion&#44; pneumothorax&#x2c; or edema&#46; Small nodule&#x2E;", "Edema", "n"),
-    ("Nodule of 1&#46;5&#32;cm; no ef&#102;usion.", "Pleural Effusion", "n"),
-    ("The patient&#039;s pneumothorax&ensp;persists.", "Pneumothorax", "p"),
-    ("No_x000D_\nmass or_x000D_\neffusion_x000D_\n_x000D_\nSmall nodule", "Lung Lesion", "p"),
-]
-IDS = {"blank": 0, "p": ClassId.POSITIVE, "n": ClassId.NEGATIVE, "u": ClassId.UNCERTAIN}
-
-
 def test_small_texts():
+    rows = yaml.safe_load((FOLDER / "written.yaml").read_text(encoding="utf-8"))
     wrong = [
-        (text, name, status)
-        for text, name, status in SMALL
-        if LABELLER.label([text])[0, OBSERVATIONS.index(name)] != IDS[status]
+        (text, name, wanted)
+        for text, name, wanted in rows
+        if LABELLER.label([text])[0, OBSERVATIONS.index(name)] != ClassId[wanted]
     ]
-    assert not wrong
+    assert not wrong and len(rows) == 38
 
 
 WRAPPED = "There is no\npneumothorax or\neffusion.\nThe heart is not\nenlarged."
@@ -281,7 +239,7 @@ def test_what_is_not_seen_parts_no_word(first: str, second: str) -> None:
         [f"Small pneumo{first}{second}thorax.", f"No pneumo{first}{second}thorax."]
     )
     place = OBSERVATIONS.index("Pneumothorax")
-    assert labels[:, place].tolist() == [IDS["p"], IDS["n"]]
+    assert labels[:, place].tolist() == [ClassId.POSITIVE, ClassId.NEGATIVE]
 
 
 PIECES = ["<br>", "\n", "\f", "&#13;", "&#46;", "&#x31;", "&#999;", "_x000D_", "<b>", "&lt;p&gt;"]

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from rrgclinical import OBSERVATIONS, ClassId, build_extractor, build_labeller
+from tests.rrgclinical.cases import templates
 
 LABELLER = build_labeller("rules")
 EXTRACTOR = build_extractor("rules")
@@ -25,157 +26,11 @@ FINDINGS = {
 }
 PAIRS = list(itertools.permutations(FINDINGS, 2))
 
-DENIED = """
-No {}.
-No evidence of {}.
-There is nothing to suggest {}.
-The patient denied any {}.
-The patient denies {}.
-This does not appear to be {}.
-Does not appear to represent {}.
-This does not look like {}.
-Findings would not support a diagnosis of {}.
-Findings do not suggest {}.
-The findings do not indicate {}.
-The appearance is not suggestive of {}.
-These findings are not consistent with {}.
-This is unlikely to represent {}.
-The findings are unlikely to reflect {}.
-It is not thought to represent {}.
-This argues against {}.
-The study fails to reveal {}.
-Unable to identify {}.
-We could not see {}.
-Resolved {}.
-{}: No.
-{}: No evidence of {}.
-{}: There is no {}.
-{} | No
-There is no indication of {}.
-The film is normal, which rules out {}.
-This should not be mistaken for {}.
-{} can be excluded.
-No abnormality such as {} is seen.
-Cleared {}.
-Complete resolution of {}.
-Interval clearing of {}.
-{} resolved.
-{} has resolved.
-{} has since cleared.
-The previously seen {} has completely resolved.
-{} is no longer apparent.
-{} is unlikely.
-{} unlikely.
-{} absent.
-{} cannot be identified.
-{} could not be seen.
-{} has been excluded.
-{} was ruled out.
-{} is not suspected.
-{} is considered unlikely.
-{} is felt to be unlikely.
-{} is not felt to be present.
-Low suspicion for {}.
-Not to be mistaken for {}.
-Stable exam w/o {}.
-Neg for {}.
-"""
-DOUBTED = """
-Possible {}.
-Suspected {}.
-Question of {}.
-Raises the possibility of {}.
-Findings raise the question of {}.
-There is a possibility of {}.
-Cannot exclude {}.
-Can't exclude {}.
-Hard to exclude {}.
-Findings suggest {}.
-This may represent {}.
-{} suspected.
-{} is suspected.
-{} on the left suspected.
-{} possible.
-{} is questioned.
-{} probable.
-{} cannot be ruled out.
-{} can't be excluded.
-{} could not be excluded.
-{} is not ruled out.
-{} would be hard to exclude.
-{} cannot definitely be excluded.
-{} is not unlikely.
-{} is suggested.
-{} favored.
-{} presumed.
-{} is thought to be present.
-{} is probably present.
-{} remains a possibility.
-{} remains in the differential.
-{} is of concern.
-{} is another consideration.
-{} is a strong consideration.
-{} is the leading consideration.
-{} could have this appearance.
-{} may have a similar appearance.
-{} can look like this.
-Could be seen with {}.
-Conceivably {}.
-High suspicion for {}.
-"""
-STATED = """
-{}.
-There is {}.
-{} is again seen.
-Improving {}.
-Resolving {}.
-Partial resolution of {}.
-Incomplete clearing of {}.
-{} partially resolved.
-{} has nearly resolved.
-{} has not resolved.
-Compared with the 2-year-old study there is new {}.
-{}, for which CT is suggested.
-{}, clinical correlation is suggested.
-{} not seen on the prior study.
-{} which was not previously seen.
-No change in {}.
-No significant interval change of {}.
-"""
-UNASSERTED = """
-CT scan is more sensitive in detecting {}.
-MRI is better for evaluating {}.
-Ultrasound is superior for {}.
-CT is the modality of choice for {}.
-Radiographs are insensitive for {}.
-CT has greater sensitivity for {}.
-CT is recommended to exclude {}.
-Recommend CT to rule out {}.
-MRI would be helpful to evaluate for {}.
-Follow up to document resolution of {}.
-Repeat radiographs are recommended to ensure clearing of {}.
-If there is {}, decubitus views may help.
-Overlying structures could mask {}.
-Clinical suspicion for {}.
-History of {}.
-{} may be radiographically occult.
-{} can be missed on portable films.
-{} may not be visible.
-Chest wall fat simulates {}.
-Status post resection of {}.
-Follow up to ensure clearance of {}.
-Indication: Cough, possible {}.
-History: Fever with {}, known {}; question of {}.
-55-year-old with {}, probable {}.
-A 60-year-old man with {}.
-CT is suggested to exclude {}.
-Clinical correlation is suggested to exclude {}.
-"""
 FAMILIES = {
-    ClassId.NEGATIVE: DENIED,
-    ClassId.UNCERTAIN: DOUBTED,
-    ClassId.POSITIVE: STATED,
-    ClassId.BLANK: UNASSERTED,
+    ClassId.NEGATIVE: "DENIED",
+    ClassId.UNCERTAIN: "DOUBTED",
+    ClassId.POSITIVE: "STATED",
+    ClassId.BLANK: "UNASSERTED",
 }
 
 
@@ -201,27 +56,14 @@ def misread(sentences) -> list[tuple]:
 
 @pytest.mark.parametrize("status", FAMILIES, ids=lambda status: status.name.lower())
 def test_every_cue_with_every_finding(status):
-    templates = FAMILIES[status].strip().splitlines()
     assert not misread(
         (template.replace("{}", finding), {column: status} if status else {})
-        for template in templates
+        for template in templates(FAMILIES[status])
         for finding, column in FINDINGS.items()
     )
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "No evidence of {}, large {}.",
-        "No {}, large {}.",
-        "Negative for {}, significant {}.",
-        "No {}, large {}, or gross {}.",
-        "There is no {}, {} or {} seen.",
-        "This does not appear to be {} or {}.",
-        "No {}, {}, {}.",
-        "Neither {} nor {} is identified.",
-    ],
-)
+@pytest.mark.parametrize("template", templates("LIST_DENIED"))
 def test_a_list_stays_denied(template):
     triples = [(a, b, next(f for f in FINDINGS if f not in (a, b))) for a, b in PAIRS]
     named = template.count("{}")
@@ -231,18 +73,7 @@ def test_a_list_stays_denied(template):
     )
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "Stable {} after {} has resolved.",
-        "{} is more conspicuous now that the {} has resolved.",
-        "{} is larger since the {} has cleared.",
-        "{} is unchanged where the {} has resolved.",
-        "{} persists even as the {} has cleared.",
-        "{} in the absence of {}.",
-        "{} without {} is unchanged.",
-    ],
-)
+@pytest.mark.parametrize("template", templates("SECOND_DENIED"))
 def test_only_the_second_is_denied(template):
     assert not misread(
         (
@@ -253,19 +84,7 @@ def test_only_the_second_is_denied(template):
     )
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{} cannot be distinguished from {}.",
-        "{} could not be separated from {}.",
-        "{} is difficult to differentiate from {}.",
-        "{} is indistinguishable from {}.",
-        "{} and {} cannot be differentiated.",
-        "Cannot distinguish {} from {}.",
-        "It is difficult to distinguish {} from {}.",
-        "Unable to differentiate {} and {}.",
-    ],
-)
+@pytest.mark.parametrize("template", templates("NOT_TOLD_APART"))
 def test_what_nothing_tells_apart_is_doubted(template):
     assert not misread(
         (template.format(*pair), {FINDINGS[name]: ClassId.UNCERTAIN for name in pair})
@@ -315,17 +134,7 @@ def test_a_new_statement_ends_a_denial(template, status):
     )
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "Stable heart size, moderately enlarged and tortuous calcified aorta.",
-        "Heart size normal, aorta enlarged.",
-        "Normal heart size, enlarged and tortuous aorta.",
-        "The heart is normal and the aorta is dilated.",
-        "Heart size is normal with an enlarged and ectatic aorta.",
-        "Heart size stable, enlarged hila.",
-    ],
-)
+@pytest.mark.parametrize("sentence", templates("AORTA_ENLARGED"))
 def test_an_adjective_belongs_to_its_own_noun(sentence):
     assert said(sentence).get("Cardiomegaly") != ClassId.POSITIVE
 
@@ -340,28 +149,3 @@ def test_an_adjective_belongs_to_its_own_noun(sentence):
 )
 def test_and_is_read_there(sentence, name):
     assert any(text.endswith(name) for text, _ in entities(sentence))
-
-
-@pytest.mark.parametrize(
-    ("sentence", "wanted"),
-    [
-        ("Calcified hilar lymph nodes.", [("middle granuloma", 1)]),
-        ("Sequelae of old granulomatous disease.", [("granuloma", 1)]),
-        ("Residuals of prior granulomatous infection.", [("granuloma", 1)]),
-        ("No pathologic calcifications.", [("calcification", 0)]),
-        ("There is calcification of the thoracic aorta.", [("aortic calcification", 1)]),
-        ("Soft tissues are unremarkable.", [("soft tissue abnormality", 0)]),
-        ("The thoracic spine appears intact.", [("bone abnormality", 0)]),
-        ("The remainder of the lungs appear clear.", [("opacity", 0)]),
-        ("Azygos lobe is noted.", [("azygos lobe", 1)]),
-        ("No radiopaque foreign body.", [("foreign body", 0)]),
-        ("Mild dextrocurvature of the spine.", [("small scoliosis", 1)]),
-        ("Normal and stable cardiomediastinal contours.",
-         [("enlarged cardiomediastinum", 0), ("cardiomegaly", 0)]),
-        ("Normal size and configuration of the cardiac silhouette.", [("cardiomegaly", 0)]),
-        ("The main pulmonary artery is enlarged.", [("pulmonary hypertension", 1)]),
-        ("Large cervical spine osteophytes.", [("large degenerative change", 1)]),
-    ],
-)  # fmt: skip
-def test_frequent_sentences_have_their_entities(sentence, wanted):
-    assert entities(sentence) == wanted

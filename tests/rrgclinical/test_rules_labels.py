@@ -19,7 +19,7 @@ def label(text: str) -> dict[int, int]:
     return {column: int(value) for column, value in enumerate(row) if value}
 
 
-@pytest.mark.parametrize("table", [*TABLES, "exports"])
+@pytest.mark.parametrize("table", [*TABLES, "exports", "misread"])
 def test_sentences_of_a_table(table: str) -> None:
     """All that are misread are listed at once."""
     misread = {}

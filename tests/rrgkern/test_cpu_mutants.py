@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 import torch
 import tvm_ffi
+import yaml
 from tvm_ffi import libinfo
 
 from rrgkern import PolicyLoss, csrc
@@ -87,57 +88,14 @@ class Mutant(NamedTuple):
     check: Callable[[], None]
 
 
-SIMD, SUMS = "common/simd.h", "logps/row_sums.h"
-ROW, TOKEN = "logps/simd.cc", "policy_loss/simd.cc"
-MUTANTS = {
-    "a cheaper series": Mutant(SIMD, "s = s * r + 0.04166838899254799f;", "", check_rows),
-    "bf16 cut off": Mutant(SIMD, "(u + 0x7fff + ((u >> 16) & 1)) >> 16", "u >> 16", check_rows),
-    "fp16 without subnormal numbers": Mutant(
-        SIMD, "magnitude < (113u << 23) ? small : normal", "normal", check_rows
-    ),
-    "the tail forgotten": Mutant(
-        SUMS,
-        "c < columns.rest_size(); c += kLanes<T>) {\n    Vector<T> p, w;",
-        "c < columns.full; c += kLanes<T>) {\n    Vector<T> p, w;",
-        check_rows,
-    ),
-    "the target in its own sum": Mutant(
-        SUMS, "group[hidden - apart] = T(-INFINITY);", "", check_rows
-    ),
-    "the target in its own sum, near the end": Mutant(
-        SUMS, "(columns - hidden)] = T(-INFINITY);", "(columns - hidden)] += T(0);", check_rows
-    ),
-    "columns counted twice": Mutant(
-        SUMS, "c < before; ++c) last[c]", "c < 0; ++c) last[c]", check_rows
-    ),
-    "a logarithm's series cut off": Mutant(SIMD, "tail = tail * z + 1.0 / 3.0;", "", check_rows),
-    "what a sum rounds off forgotten": Mutant(
-        SIMD, "log_of(sum) + (x - (sum - 1.0)) / sum", "log_of(sum)", check_rows
-    ),
-    "the last rows never closed": Mutant(
-        ROW, "  close(&complete, call.temperature, call.stats);\n}", "}", check_rows
-    ),
-    "no move to another maximum": Mutant(SUMS, "sums->sumexp *= decay;", "", check_rows),
-    "1 - p at the target": Mutant(ROW, "(coef * -expm1(logp))", "(coef)", check_rows),
-    "no entropy in the gradient": Mutant(ROW, "(above + g.entropy)", "above", check_rows),
-    "one base for all blocks": Mutant(ROW, "as_number(*bases++)", "as_number(*bases)", check_kept),
-    "the end of a row left alone": Mutant(ROW, "out[c] *= factor;", "{}", check_kept),
-    "the end of a row not kept": Mutant(
-        SUMS, "if (KEEP) {\n    T* to", "if (false) {\n    T* to", check_kept
-    ),
-    "the other side of the clip": Mutant(
-        TOKEN, "s.above = (advantage > zero) & (ratio > b)", "s.above = s.below", check_policy
-    ),
-    "KL without its sign": Mutant(TOKEN, "*slope = -rise;", "*slope = rise;", check_policy),
-    "a mean that forgets its gradient": Mutant(TOKEN, "coef[t] += pull;", "", check_policy),
-    "one advantage for all": Mutant(
-        TOKEN, "(policy.advantages)[s])", "(policy.advantages)[0])", check_policy
-    ),
-    "on-policy tokens corrected": Mutant(
-        TOKEN, "return choose(injected, all<T>(T(1)), factor);", "return factor;", check_policy
-    ),
-    "no scale": Mutant(TOKEN, "through = scale * s.by_ratio", "through = s.by_ratio", check_fused),
-}
+def planted(group: str, *checks: Callable[[], None]) -> dict[str, Mutant]:
+    """The mutants of a group in `mutants.yaml`, each with its check of these."""
+    named = {check.__name__: check for check in checks}
+    table = yaml.safe_load(Path(__file__).with_name("mutants.yaml").read_text())[group]
+    return {name: Mutant(*place, named[check]) for name, (*place, check) in table.items()}
+
+
+MUTANTS = planted("cpu", check_rows, check_policy, check_fused, check_kept)
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +137,7 @@ def library(folder: Path, entries: dict[str, Path], tree: Path, changed: str) ->
 @pytest.mark.parametrize("name", [*MUTANTS, "nothing"])
 def test_a_planted_fault_dies(name, entries, tmp_path, monkeypatch):
     file, old, new, check = MUTANTS.get(
-        name, Mutant(SIMD, "#pragma once", "#pragma once", check_rows)
+        name, Mutant("common/simd.h", "#pragma once", "#pragma once", check_rows)
     )
     tree = tmp_path / "csrc"
     for folder in ("common", *ROOMS):

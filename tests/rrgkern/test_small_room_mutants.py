@@ -21,7 +21,7 @@ from tests.rrgkern.advantages import test_cpu as group_tests
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.preference_loss import test_cpu as pair_tests
 from tests.rrgkern.preference_loss.cases import batch, reference
-from tests.rrgkern.test_cpu_mutants import CXX, FLAGS, ROOT, Mutant
+from tests.rrgkern.test_cpu_mutants import CXX, FLAGS, ROOT, Mutant, planted
 
 SOURCES = {
     "advantages": ("advantages/cpu.cc",),
@@ -79,48 +79,7 @@ def check_finite() -> None:
     assert advantages.as_passed(rewards, offsets, rewards.isfinite(), "none", 0.0) is not None
 
 
-GROUP, GROUPS = "advantages/advantages.h", "advantages/cpu.cc"
-TOKENS, PAIRS = "preference_loss/simd.cc", "preference_loss/cpu.cc"
-MUTANTS = {
-    "dropped edits count": Mutant(GROUP, "if (!kept(i)) continue;", "", check_groups),
-    "n for n - 1": Mutant(GROUP, "population ? members : members - 1", "members", check_groups),
-    "equal rewards by their mean": Mutant(
-        GROUP, "differs |= reward != first;", "differs |= total != reward;", check_groups
-    ),
-    "a NaN that is equal": Mutant(
-        GROUP, "reward != first;", "reward < first || reward > first;", check_groups
-    ),
-    "sums in fp32": Mutant(
-        GROUP, "double total = 0, first = 0;", "float total = 0, first = 0;", check_groups
-    ),
-    "fp16 without subnormal numbers": Mutant(
-        GROUP, "std::ldexp(mantissa, -24)", "0.0", check_groups
-    ),
-    "rewards not asked": Mutant(
-        GROUPS, "right = !finite || all_finite(values, keep, count);", "", check_finite
-    ),
-    "the tail forgotten": Mutant(
-        TOKENS, "for (; t < count; ++t) {", "for (; false; ++t) {", check_pairs
-    ),
-    "the mask forgotten": Mutant(TOKENS, "left = where<T>(mask + t, left);", "", check_pairs),
-    "masked tokens in the length": Mutant(TOKENS, "scored += mask[t]", "scored += 1", check_pairs),
-    "no tau": Mutant(TOKENS, "x.tau * gain", "gain", check_pairs),
-    "masked tokens move": Mutant(
-        TOKENS, "x.mask == nullptr || x.mask[t] ? each", "true ? each", check_pairs
-    ),
-    "sign flip": Mutant(TOKENS, "(-(x.advantage[s]", "((x.advantage[s]", check_pairs),
-    "weightless pairs": Mutant(PAIRS, "if (weight == 0) continue;", "", check_pairs),
-    "a margin that overflows": Mutant(
-        PAIRS, "small = std::exp(-std::fabs(margin))", "small = std::exp(-margin)", check_pairs
-    ),
-    "the oracle unpaid": Mutant(PAIRS, "x.advantage[pairs.positive[p]] += pull;", "", check_pairs),
-    "means over all": Mutant(
-        PAIRS, "sums.metrics[4] > 1 ? sums.metrics[4] : 1.0", "pairs.count", check_pairs
-    ),
-    "weights of any sign": Mutant(
-        PAIRS, "std::isfinite(weight_of(p)) && weight_of(p) >= 0", "true", check_weights
-    ),
-}
+MUTANTS = planted("small rooms", check_groups, check_pairs, check_weights, check_finite)
 
 
 class Renamed:
@@ -133,7 +92,7 @@ class Renamed:
         return getattr(self._library, self._prefix + name)
 
 
-def planted(folder: Path, name: str, mutant: Mutant | None) -> str:
+def written(folder: Path, name: str, mutant: Mutant | None) -> str:
     """The source that holds csrc with `mutant` in namespace `name`; its headers are in `folder`."""
     for room in ("common", *SOURCES):
         for source in (ROOT / "csrc" / room).iterdir():
@@ -160,7 +119,7 @@ def planted(folder: Path, name: str, mutant: Mutant | None) -> str:
 def built(folder: Path) -> dict[str, Renamed]:
     """csrc without a fault and with each of MUTANTS; one library, since most of it are headers."""
     trees = {f"tree_{k}": name for k, name in enumerate(["nothing", *MUTANTS])}
-    sources = [planted(folder, tree, MUTANTS.get(name)) for tree, name in trees.items()]
+    sources = [written(folder, tree, MUTANTS.get(name)) for tree, name in trees.items()]
     (folder / "all.cc").write_text("".join(sources))
     output = folder / "all.so"
     link = ["-L", str(Path(libinfo.find_libtvm_ffi()).parent), "-ltvm_ffi", "-lpthread"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -117,7 +118,7 @@ def serving(answer: Callable[[int, dict[str, Any]], Reply]) -> Iterator[Server]:
         server.waits.append(seconds)
 
     try:
-        with patch("anyio.sleep", sleep):
+        with patch("anyio.sleep", sleep), patch.dict(os.environ, no_proxy="127.0.0.1"):
             yield server
     finally:
         closing.set()

@@ -11,9 +11,9 @@ import pytest
 from rrgclinical.chat import Unreadable, after_reasoning, parse_json
 from rrgtrain.errors import UserError
 from tests.rrgclinical.chat.server import Reply, serving
-from tests.rrgclinical.chat.test_client import OK, chat, no_proxy
+from tests.rrgclinical.chat.test_client import OK, chat, no_key
 
-__all__ = ["no_proxy"]
+__all__ = ["no_key"]
 
 
 @pytest.mark.parametrize(

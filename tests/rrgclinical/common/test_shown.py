@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rrgclinical.common import shown
+from rrgclinical.common.arguments import whole_number
+from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import one_line, printable, redacted, shortened, shown_url
 from rrgtrain.cli import main
 
@@ -78,3 +82,11 @@ def test_half_characters_are_escapes_that_a_file_can_hold() -> None:
     # the name of a directory that is no UTF-8; a page with it could not be written
     for show in (one_line, printable):
         assert show("bad\udcff \ud800") == "bad\\udcff \\ud800"
+
+
+# Counts that callers hand over.
+@pytest.mark.parametrize("value", ["1", 1.0, 1.5, True, None, math.nan, [1], -1, 0], ids=repr)
+def test_a_count_is_a_whole_number(value) -> None:
+    with pytest.raises(UserError, match="^edited is .*; wanted a whole number of at least 1$"):
+        whole_number(value, "edited", 1)
+    assert whole_number(np.int64(2), "edited", 1) == 2

@@ -132,11 +132,6 @@ def options(server: Server) -> dict[str, Any]:
     return {"endpoint": server.url, "model": "tiny", "tries": 2, "timeout": 5.0}
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-
-
 REPORTS = ["Edema. No fracture", "", "Edema. No fracture", "Pneumonia"]
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
 import dataclasses
+import gzip
+import json
+import lzma
 from pathlib import Path
 
 import pytest
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.scorecard import Reports, pair_reports
+from rrgclinical.scorecard import Reports, pair_reports, read_predictions, read_references
+from tests.rrgtrain.bounded import bounded
 
 TRUTH = Reports(Path("truth.csv"), ["a", "b", "c"], [["A"], ["B", "B2"], ["C"]])
 
@@ -110,3 +115,57 @@ def test_empty_reports_and_references_are_counted() -> None:
         "mine: 1 of 2 reports are empty ('a').",
         "1 of 2 references are empty ('b').",
     ]
+
+
+# A missing id or system, as pandas and R write one, is no name.
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("marker", ["nan", "NA", "<NA>", "None", "#N/A", "-"])
+def test_a_marker_is_no_id_and_no_system(tmp_path: Path, marker: str) -> None:
+    """The rows of all missing ids would be one study, called nan."""
+    path = written(tmp_path / "a.csv", f"id,report\n1,Clear.\n{marker},Clear.\n")
+    for read in (read_predictions, read_references):
+        with pytest.raises(
+            UserError, match=f"a.csv:3 has an empty 'id', '{marker}'; give it an id"
+        ):
+            read(path)
+    path = written(tmp_path / "b.csv", f"id,study_id,report\n1,{marker},Clear.\n")
+    assert read_references(path).named == {"id": {"1": {"1"}}, "study_id": {}}
+    path = written(tmp_path / "c.csv", f"id,system,report\n1,{marker},Clear.\n1,A,Clear.\n")
+    assert list(read_predictions(path)) == ["c", "A"]
+    row = {"id": float("nan"), "report": "Clear.", "system": float("nan")}
+    with pytest.raises(UserError, match="has an empty 'id', 'nan'"):
+        read_predictions(written(tmp_path / "d.jsonl", json.dumps(row)))
+    (name,) = read_predictions(written(tmp_path / "d.jsonl", json.dumps({**row, "id": 1})))
+    assert name == "d"
+
+
+# Files of reports that a packer wrote, or that never end.
+def test_a_packed_file_is_told_from_another_encoding(tmp_path: Path) -> None:
+    content = b"id,report\n1,Clear lungs.\n"
+    packed = {"gzip": gzip.compress(content), "xz": lzma.compress(content)}
+    packed |= {"bzip2": bz2.compress(content), "zstd": b"\x28\xb5\x2f\xfd\x24\x00\x81"}
+    for packer, data in packed.items():
+        path = tmp_path / "p.csv"
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=f"packed by {packer}; unpack it"):
+            read_predictions(path)
+
+
+def test_a_cell_that_never_ends_takes_four_bytes_for_each_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text('id,report\n1,"' + "x" * 50_000_000 + '"\n')
+
+    def refusal() -> str:
+        with pytest.raises(UserError) as error:
+            read_predictions(path)
+        return str(error.value)
+
+    assert f"{path}:2 is no CSV (field larger than" in bounded(refusal, mib=230, seconds=20)
+    # a break that only Unicode knows stays in its cell
+    path.write_text('id,report\n1,"A\u2028B\x0bC\x85D\nE"\n2,F')
+    (reports,) = read_predictions(path).values()
+    assert reports.texts == [["A\u2028B\x0bC\x85D\nE"], ["F"]]

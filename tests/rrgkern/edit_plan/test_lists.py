@@ -3,169 +3,23 @@
 from __future__ import annotations
 
 import types
+from pathlib import Path
 
 import pytest
+import yaml
 
 from rrgkern import Edit, Rule, sentence_body
 from rrgkern.edit_plan import places, splicing
 from tests.mutants import mutate
 
-# Sentences of both texts stand in brackets: (report, reference, script, edited report).
 REPLACE, DELETE, ADD = Rule.REPLACEMENT, Rule.DELETION, Rule.ADDITION
 LIST = "[1. Heart big.] [2. Effusion.] [3. Edema.]"
+# name: (report, reference, script, edited report)
 EXAMPLES = {
-    "missing stop": (
-        "[Heart size is normal.] [No pneumonia]",
-        "[Heart size is normal.] [No pneumonia.] [Hiatal hernia.]",
-        [(ADD, 2, 2)],
-        "Heart size is normal. No pneumonia. Hiatal hernia.",
-    ),
-    "dangling comma": ("[No edema,] ", "[Hernia]", [(ADD, 1, 0)], "No edema. Hernia."),
-    "stop in quotes": ('[It is "big."]', "[Hernia!]", [(ADD, 1, 0)], 'It is "big." Hernia!'),
-    "place keeps its number": (
-        LIST,
-        "[1. Edema.] [2. No effusion.]",
-        [(REPLACE, 1, 1)],
-        "1. Heart big. 2. No effusion. 3. Edema.",
-    ),
-    "deletion renumbers": (LIST, "", [(DELETE, 0, -1)], "1. Effusion. 2. Edema."),
-    "deletion in the middle": (LIST, "", [(DELETE, 1, -1)], "1. Heart big. 2. Edema."),
-    "deletion at the end": (LIST, "", [(DELETE, 2, -1)], "1. Heart big. 2. Effusion."),
-    "addition takes the next": (
-        LIST,
-        "[1. Clear]",
-        [(ADD, 3, 0)],
-        "1. Heart big. 2. Effusion. 3. Edema. 4. Clear.",
-    ),
-    "delete, then add": (
-        LIST,
-        "[Clear.]",
-        [(DELETE, 0, -1), (ADD, 2, 0)],
-        "1. Effusion. 2. Edema. 3. Clear.",
-    ),
-    "ten becomes nine": (
-        "[8. Big.] [9. Effusion.] [10. Edema.] [11. Mass.]",
-        "[Clear.]",
-        [(DELETE, 0, -1), (REPLACE, 2, 0)],
-        "8. Effusion. 9. Edema. 10. Clear.",
-    ),
-    "numbers stay out of prose": (
-        "[Heart big.]",
-        "[2) Edema.]",
-        [(REPLACE, 0, 0), (ADD, 1, 0)],
-        "Edema. Edema.",
-    ),
-    "an empty report": ("", "[(3) Edema]", [(Rule.FILL, -1, 0)], "Edema."),
-    "lines": (
-        "[1. Big]\n[2. Effusion]\n[3. Edema]",
-        "[Clear]",
-        [(DELETE, 1, -1), (ADD, 2, 0)],
-        "1. Big.\n2. Edema.\n3. Clear.",
-    ),
-    "lines, also when one is left": (
-        "[1. Big.]\n\n[2. Mass.]",
-        "[Clear.]",
-        [(DELETE, 0, -1), (ADD, 1, 0)],
-        "1. Mass.\n\n2. Clear.",
-    ),
-    "a list in one line": (
-        "[1. Big.]  [2. Mass.]",
-        "[Clear.]",
-        [(ADD, 2, 0)],
-        "1. Big.  2. Mass. 3. Clear.",
-    ),
-    "lines and a trailing space": (
-        "Findings:\n  [1) Big.] ",
-        "[Clear.]",
-        [(ADD, 1, 0)],
-        "Findings:\n  1) Big.\n  2) Clear.",
-    ),
-    "lines with a line break at the end": (
-        "[1. Big.]\n[2. Mass.]\n",
-        "[Clear.]",
-        [(ADD, 2, 0)],
-        "1. Big.\n2. Mass.\n3. Clear.",
-    ),
-    "brackets": (
-        "[(1) Big.] [(2) Mass.] [(3) Edema.]",
-        "[1. Clear.]",
-        [(REPLACE, 0, 0), (DELETE, 1, -1), (ADD, 2, 0)],
-        "(1) Clear. (2) Edema. (3) Clear.",
-    ),
-    "no space behind the number": (
-        "[1.Big.] [2.Mass.]",
-        "[8 mm nodule.]",
-        [(REPLACE, 0, 0), (ADD, 2, 0)],
-        "1. 8 mm nodule. 2.Mass. 3. 8 mm nodule.",
-    ),
-    "bullets": (
-        "[- Big]\n[- Mass]",
-        "[1. Clear.]",
-        [(REPLACE, 0, 0), (ADD, 2, 0)],
-        "- Clear.\n- Mass.\n- Clear.",
-    ),
-    "rest of a place takes its number": (
-        "[1. Chest.] [Mass.] [2. Knee.]",
-        "",
-        [(DELETE, 0, -1)],
-        "1. Mass. 2. Knee.",
-    ),
-    "rest of a place, number close by": ("[1.Chest.] [8 mm.]", "", [(DELETE, 0, -1)], "1. 8 mm."),
-    "another line is no rest": (
-        "[1. Chest.]\n[Mass.]\n[2. Knee.]",
-        "",
-        [(DELETE, 0, -1)],
-        "Mass.\n1. Knee.",
-    ),
-    "a piece without a word goes along": ("[1. A.] . [B.]", "", [(DELETE, 0, -1)], "1. B."),
-    "it goes when the sentence is deleted": ("[A.] . [B.]", "", [(DELETE, 0, -1)], "B."),
-    "it goes when the sentence is replaced": ("[A.] . [C.]", "[B.]", [(REPLACE, 0, 0)], "B. C."),
-    "text between sentences is no rest": ("[1. A.] x [B.]", "", [(DELETE, 0, -1)], "x B."),
-    "an addition goes behind the rest": (
-        "[1. Chest.] [Mass]",
-        "[Edema.]",
-        [(ADD, 2, 0)],
-        "1. Chest. Mass. 2. Edema.",
-    ),
-    "no addition to a list that has ended": (
-        "[1. Chest.]\n[Mass.]",
-        "[Edema.]",
-        [(ADD, 2, 0)],
-        "1. Chest.\nMass. Edema.",
-    ),
-    "the next list keeps its numbers": (
-        "[1. Big.] [2. Mass.]\n[Knee.]\n[1. Clear.] [2. Old.]",
-        "",
-        [(DELETE, 0, -1)],
-        "1. Mass.\nKnee.\n1. Clear. 2. Old.",
-    ),
-    "so does one that goes on lower": ("[3. Big.] [2. Mass.]", "", [(DELETE, 0, -1)], "2. Mass."),
-    "a number without a sentence is taken": (
-        "[1. Big.] [2.]",
-        "[Edema.]",
-        [(ADD, 2, 0)],
-        "1. Big. 2. Edema.",
-    ),
-    "a heading": ("[Findings:]", "[Edema.]", [(ADD, 1, 0)], "Findings:\n\nEdema."),
-    "a decimal is no number": ("[Mass.]", "[1.5 cm mass.]", [(ADD, 1, 0)], "Mass. 1.5 cm mass."),
-    "a stop for who gets another successor": (
-        "[Big heart]\n[Mass]\n\n[no edema.]",
-        "",
-        [(DELETE, 1, -1)],
-        "Big heart.\nno edema.",
-    ),
-    "a stop before a replacement": (
-        "[Big heart]\n[Mass]",
-        "[no edema]",
-        [(REPLACE, 1, 0)],
-        "Big heart.\nno edema.",
-    ),
-    "copies whatever their number and stop": (
-        "[1. Mass.] [2. Big.] [3. Mass]",
-        "",
-        [(Rule.DELETION_OF_COPIES, 0, -1)],
-        "1. Big.",
-    ),
+    name: (report, reference, [(Rule[rule], *places) for rule, *places in script], done)
+    for name, (report, reference, script, done) in yaml.safe_load(
+        Path(__file__).with_name("lists.yaml").read_text()
+    ).items()
 }
 
 

@@ -15,7 +15,8 @@ from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.products import more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.isas import ISAS
-from tests.rrgkern.policy_loss.cases import Batch, batch, sampled_variants
+from tests.rrgkern.policy_loss import test_kernel as kernel
+from tests.rrgkern.policy_loss.cases import Batch, batch
 from tests.rrgkern.policy_loss.from_logits.cases import (
     EVERYTHING,
     NO_ENTROPY,
@@ -27,9 +28,6 @@ from tests.rrgkern.policy_loss.from_logits.cases import (
 from tests.rrgkern.policy_loss.test_api import BAD, call
 from tests.rrgkern.policy_loss.yardstick import check_fp32
 
-# 11 and 13 share no factor with the counts of the choices, so every choice keeps coming up.
-CASES = sampled_variants(11, "cpu")
-FP32_CASES = sampled_variants(13, "cpu")
 LEVELS = ("token", "sequence", "sequence_token")
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")
 
@@ -45,7 +43,7 @@ def serve(data: Batch, spec: PolicyLoss) -> tuple[Tensor, ...]:
 
 
 def test_fp64_equals_the_reference(isa) -> None:
-    for spec, data in CASES:
+    for spec, data in kernel.CASES:
         for got, want in zip(
             serve(data, spec), policy_loss_reference(*data.arguments(spec)), strict=True
         ):
@@ -53,39 +51,24 @@ def test_fp64_equals_the_reference(isa) -> None:
 
 
 def test_fp32_is_as_close_to_the_truth_as_eager(isa) -> None:
-    for spec, data in FP32_CASES:
+    for spec, data in kernel.FP32_CASES:
         check_fp32(spec, data, serve(data.to(torch.float32), spec))
 
 
 def test_fp32_over_several_chunks(isa) -> None:
-    for seed, level in enumerate(LEVELS):
-        spec = PolicyLoss(ratio_level=level, beta=0.1, sampler_level="sequence")
-        data = batch(seed, lengths=(300, 0, 1, 511, 40, 700, 3), device="cpu")
-        check_fp32(spec, data, serve(data.to(torch.float32), spec))
+    kernel.test_fp32_over_several_blocks(csrc_launch.launch)
 
 
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0), (1,), (4, 0, 0), (257,)])
 @pytest.mark.parametrize("level", LEVELS)
 def test_odd_lengths(isa, lengths: tuple[int, ...], level: str) -> None:
-    spec = PolicyLoss(ratio_level=level, beta=0.1, entropy_coef=0.1)
-    data = batch(4, lengths=lengths, device="cpu")
-    for got, want in zip(
-        serve(data, spec), policy_loss_reference(*data.arguments(spec)), strict=True
-    ):
-        torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14)
+    kernel.test_odd_lengths(lengths, level, csrc_launch.launch)
 
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf, 1e30])
 @pytest.mark.parametrize("surrogate", ["clip", "sapo", "vespo"])
 def test_nothing_at_a_masked_position_changes_a_bit(isa, poison: float, surrogate: str) -> None:
-    spec = PolicyLoss(surrogate=surrogate, beta=0.1, entropy_coef=0.1, kl_ratio_weight=True)
-    data = batch(2, dtype=torch.float32, per_token=True, device="cpu")
-    fields = ["logps", "advantages", "scale", "old", "ref", "sampler", "token_weight", "entropy"]
-    poisoned = data.changed(
-        **{name: torch.where(data.mask, getattr(data, name), poison) for name in fields}
-    )
-    for clean, dirty in zip(serve(data, spec), serve(poisoned, spec), strict=True):
-        assert torch.equal(clean, dirty) and clean.isfinite().all()
+    kernel.test_nothing_at_a_masked_position_changes_a_bit(csrc_launch.launch, poison, surrogate)
 
 
 def test_a_nan_that_is_scored_shows(isa) -> None:

@@ -19,6 +19,7 @@ from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import LENGTHS, Batch, batch, name_of, sampled_variants
 from tests.rrgkern.policy_loss.yardstick import check_fp32
 
+Served = tuple[Tensor, ...]
 # 11 and 13 share no factor with the counts of the choices, so every choice keeps coming up.
 CASES = sampled_variants(stride=11)
 FP32_CASES = sampled_variants(stride=13)
@@ -48,12 +49,13 @@ def test_fp32_is_as_close_to_the_truth_as_eager(spec: PolicyLoss, data: Batch) -
     check_fp32(spec, data, policy_loss_fwd(*data.to(torch.float32).arguments(spec)))
 
 
-def test_fp32_over_several_blocks() -> None:
+@pytest.mark.parametrize("serve", [policy_loss_fwd])
+def test_fp32_over_several_blocks(serve: Callable[..., Served]) -> None:
     lengths = (300, 0, 1, 511, 40, 700, 3)
     for seed, level in enumerate(("token", "sequence", "sequence_token")):
         spec = PolicyLoss(ratio_level=level, beta=0.1, sampler_level="sequence")
         data = batch(seed, lengths=lengths)
-        check_fp32(spec, data, policy_loss_fwd(*data.to(torch.float32).arguments(spec)))
+        check_fp32(spec, data, serve(*data.to(torch.float32).arguments(spec)))
 
 
 @pytest.mark.product
@@ -87,11 +89,12 @@ def test_nothing_at_a_masked_position_changes_a_bit(serve, poison: float, surrog
 
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0), (1,), (4, 0, 0), (257,)])
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_odd_lengths(lengths: tuple[int, ...], level: str) -> None:
+@pytest.mark.parametrize("serve", [policy_loss_fwd])
+def test_odd_lengths(lengths: tuple[int, ...], level: str, serve: Callable[..., Served]) -> None:
     spec = PolicyLoss(ratio_level=level, beta=0.1, entropy_coef=0.1)
     data = batch(4, lengths=lengths)
     for got, want in zip(
-        policy_loss_fwd(*data.arguments(spec)),
+        serve(*data.arguments(spec)),
         policy_loss_reference(*data.arguments(spec)),
         strict=True,
     ):
@@ -162,7 +165,6 @@ def test_lengths_and_numbers_share_one_compilation() -> None:
 
 
 # Wrong losses that the yardstick must refuse, each planted in turn.
-Served = tuple[Tensor, ...]
 SPEC = PolicyLoss(
     ratio_level="sequence",
     beta=0.3,

@@ -19,7 +19,7 @@ from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Group, Member
 
 
-def logps(policy: Policy, group: Group, ids: Tensor) -> Tensor:
+def logps(policy: Policy, group: Group, ids: Tensor, temperature: float = 1.0) -> Tensor:
     """[T] log π(o_t | prompt, o_<t)."""
     p = group.prompt
     images = {}
@@ -28,7 +28,7 @@ def logps(policy: Policy, group: Group, ids: Tensor) -> Tensor:
         images = {"pixel_values": p.pixel_values.double(), "image_grid_thw": p.image_grid_thw}
         images["mm_token_type_ids"] = types.int()
     logits = policy.model(input_ids=torch.cat([p.input_ids, ids])[None], **images).logits[0]
-    scored = logits[len(p.input_ids) - 1 : -1].log_softmax(-1)
+    scored = (logits[len(p.input_ids) - 1 : -1] / temperature).log_softmax(-1)
     return scored[torch.arange(len(ids)), ids]
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from rrgclinical.chexbert import CheXbertLabeller
 from rrgclinical.radgraph import CachedGraphs
 from rrgtrain.config import dump_config, load_config
-from rrgtrain.errors import UserError
+from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.term_models import open_extractor
 from rrgtrain.schema import Recipe, RewardSettings
@@ -105,3 +109,105 @@ def test_radgraph_f1_is_a_term(tmp_path: Path) -> None:
     again = CachedGraphs(radgraph, cache=settings.cache)
     assert again.annotate(references) == radgraph.annotate(references)
     assert (again.results.from_disk, again.results.computed) == (4, 0)
+
+
+# Weights, progress and references that are none are refused in a line.
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_a_weight_is_finite(weight: float) -> None:
+    with pytest.raises(UserError, match=rf"^reward.terms.label_f1={weight}; wanted a finite"):
+        RewardService(RewardSettings(terms={"label_f1": weight}))
+
+
+def test_progress_is_a_share() -> None:
+    service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
+    for progress in (float("nan"), -0.1, 1.5, None, "0.5", True, 1j, [0.5], np.array([0.2, 0.5])):
+        with pytest.raises(ValueError, match="^progress is .*; wanted a share") as caught:
+            service(["Edema."], ["Edema."], progress)  # type: ignore[arg-type]
+        assert repr(progress) in str(caught.value)
+    for progress in (0, 1, np.float32(0.5), np.array(0.5), torch.tensor(0.5)):
+        assert service(["Edema."], ["Edema."], progress)["total"] == [1.0]  # type: ignore[arg-type]
+
+
+# A set and a mapping have members, but none is that of a report.
+ODD = [None, 5, 0.5, "Edema.", b"Edema.", {"Edema.": 1}, {"Edema."}, np.array("Edema."), [None]]
+ODD += [[b"Edema."], [["Edema."]], [{"report": "Edema."}], [float("nan")]]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_what_is_no_list_of_texts_is_told_by_every_door(odd: Any) -> None:
+    service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
+    doors: dict[str, Callable[[], object]] = {
+        "reports": lambda: service(odd, ["Edema."]),
+        "references": lambda: service(["Edema."], odd),
+        "reports of submit": lambda: service.submit(odd, ["Edema."]),
+        "references of submit": lambda: service.submit(["Edema."], odd),
+        "references of prefetch": lambda: service.prefetch(odd),
+        "reports of measure": lambda: list(service.measure(["label_f1"], odd, ["Edema."])),
+        "studies of fit": lambda: service.fit(odd),
+    }
+    for name, door in doors.items():
+        with pytest.raises(TypeError, match=rf"^{name.split()[0]}(\[0\])? is .*; wanted "):
+            door()
+
+
+def test_texts_come_one_by_one_from_anything_that_has_an_order() -> None:
+    service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
+    texts = ["Edema.", "Clear."]
+    whole = service(texts, texts)["total"].tolist()
+    for form in (tuple(texts), iter(texts), np.array(texts), dict(enumerate(texts)).values()):
+        assert service(form, texts)["total"].tolist() == whole  # type: ignore[arg-type]
+
+
+def test_one_text_is_no_list_of_references() -> None:
+    service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
+    with pytest.raises(TypeError, match="^references is one str; wanted a sequence"):
+        service(["Edema."] * 5, "Edema")
+
+
+# All model files that a recipe lacks are told at once; terms are measured beside the reward.
+def test_one_line_names_every_file_of_a_paper_recipe() -> None:
+    settings = load_config(Recipe, "paper/editgrpo", []).reward
+    with pytest.raises(UserError) as told:
+        RewardService(settings)
+    line = str(told.value)
+    assert line.startswith("4 model files are missing: ") and "\n" not in line
+    for key in ("chexbert.weights", "radgraph.weights", "ratescore.ner", "ratescore.embedder"):
+        assert f"reward.options.{key} (" in line
+
+
+def test_files_that_are_there_and_names_of_the_hub_are_not_told(tmp_path: Path) -> None:
+    (tmp_path / "x.pth").write_bytes(b"")
+    options = {
+        "chexbert": {"weights": str(tmp_path / "x.pth")},
+        "ratescore": {"ner": "Angelakeke/RaTE-NER-Deberta", "embedder": str(tmp_path / "gone")},
+        "radgraph": {"weights": "~/nowhere/radgraph-xl.tar.gz"},
+    }
+    settings = RewardSettings(
+        labeller="chexbert", extractor="ratescore", terms={"radgraph_simple": 1}, options=options
+    )
+    with pytest.raises(UserError) as told:
+        RewardService(settings)
+    line = str(told.value)
+    assert line.startswith("2 model files are missing: ")
+    assert "ratescore.embedder=" in line and "radgraph.weights=~/nowhere" in line
+    assert "chexbert" not in line and "ratescore.ner" not in line
+
+
+def test_terms_are_measured_that_weigh_nothing(tmp_path: Path) -> None:
+    archive = archives.write_archive(tmp_path)
+    settings = RewardSettings(
+        terms={"label_f1": 1.0}, options={"radgraph": {"weights": str(archive)}}
+    )
+    service = RewardService(settings)
+    reports, references = ["No effusion.", ""], ["No effusion.", "Large heart."]
+    names = ["radgraph_simple", "radgraph_partial", "radgraph_complete", "green", "entity_f1"]
+    found = dict(service.measure(names, reports, references))
+    assert list(found) == names
+    levels = service.model("radgraph").radgraph.f1(reports, references)
+    for level in ("simple", "partial", "complete"):
+        wanted = [getattr(one, level) for one in levels]
+        np.testing.assert_allclose(found[f"radgraph_{level}"], wanted)
+    # each text once, however many levels
+    assert service.model("radgraph").results.computed == 3
+    np.testing.assert_allclose(found["entity_f1"], [1.0, 0.0])
+    assert isinstance(found["green"], RewardError) and "endpoint" in str(found["green"])

@@ -1,4 +1,4 @@
-"""Two ranks, of which rank 0 works for longer than they wait for each other: `test_wait`."""
+"""Two ranks, of which rank 0 works for longer than they wait for each other: `test_scale_runs`."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -132,17 +133,17 @@ def rl_alone() -> Path:
     return finished(*started())[0]
 
 
-# What dies in step 1. Of the first, before it: the look at the data, the evaluation and the
-# validation of the start, and step 0; of those behind a resume the look alone.
+# What dies in the evaluation of the start, behind the look at the data; in step 1, before which are
+# the look, the evaluation, its validation, and step 0, and behind a resume the look alone; and in
+# the validation behind it.
 DYING = [
-    (
-        At(REWARD, 5, "reward"),
-        "editgrpo, step 1: reward term facts failed: no answer from the",
-    ),
+    (At(REWARD, 2, "reward"), "evaluate start: reward term facts failed"),
+    (At(REWARD, 5, "reward"), "editgrpo, step 1: reward term facts failed: no answer from the"),
     (At(REWARD, 2, "bug"), "editgrpo, step 1: ZeroDivisionError: division by zero (traceback in"),
     (At(AHEAD, 1, "reward"), "editgrpo, step 1: reward term facts failed: no answer from"),
     (At(AHEAD, 1), "stopped by SIGTERM after 1 steps of editgrpo; go on with"),
     (At(f"{RL}:sample_groups", 1, "bug"), "editgrpo, step 1: ZeroDivisionError: division by zero"),
+    (At(REWARD, 3, "reward"), "editgrpo, step 2: reward term facts failed"),
 ]
 
 
@@ -158,23 +159,12 @@ def test_a_dying_reward_or_sampler_stops_the_run_and_it_goes_on(
         if at.act == "bug":
             trace = traced.read_text()
             assert "Traceback" in trace and "division by zero" in trace
-        newest = CheckpointStore(tmp_path / "run" / "resume", 9).newest()
-        assert newest is not None and newest.state["step"] == 1, at
+        if step := re.search(r"editgrpo, step (\d)|after (\d) steps", told):
+            newest = CheckpointStore(tmp_path / "run" / "resume", 9).newest()
+            assert newest is not None and str(newest.state["step"]) in step.groups(), at
         words = GO_ON
     done = command(*GO_ON, "checkpoint.steps=1", cwd=tmp_path)
     assert done.status == 0, done.err
-    assert differences(rl_alone, tmp_path / "run") == []
-
-
-def test_a_reward_that_dies_in_evaluations(rl_alone: Path, tmp_path: Path) -> None:
-    words = started()
-    # the start's evaluation; then, after the look at the data: it again, its validation, two steps,
-    # a validation
-    for number, told in ((2, "evaluate start: reward term"), (6, "editgrpo, step 2: reward term")):
-        done = command(*words, cwd=tmp_path, at=At(REWARD, number, "reward"))
-        assert done.status == 75 and told in done.last, done.err
-        words = GO_ON
-    assert command(*words, cwd=tmp_path).status == 0
     assert differences(rl_alone, tmp_path / "run") == []
 
 
@@ -336,31 +326,26 @@ def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path, tmp_p
     assert labels == ["sft-2", "sft-5", "sft", "evaluate.SFT"]
 
 
-def test_fewer_steps_than_were_made_end_the_run(tmp_path: Path) -> None:
-    """It validates where it stands, evaluates and writes its report."""
-    words = started()
-    assert command(*words, cwd=tmp_path, at=At(f"{RL}:sample_groups", 4)).status == 75
-    done = command(*GO_ON, "rl.steps=2", cwd=tmp_path)
-    assert done.status == 0, done.err
-    steps = [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "editgrpo_val"]
-    assert steps == [-1, 1, 2] and (tmp_path / "run" / "report.html").is_file()
-
-
-def test_a_resume_from_exchanged_weights_is_refused(tmp_path: Path) -> None:
+def test_exchanged_weights_are_refused_and_fewer_steps_than_were_made_end_the_run(
+    tmp_path: Path,
+) -> None:
     """`--from runs/sft`, and that run goes on training: the reference would be another."""
     words = started()
     start = shutil.copytree(words[words.index("--from") + 1], tmp_path / "start")
     words[words.index("--from") + 1] = str(start)
-    assert command(*words, cwd=tmp_path, at=At(f"{RL}:sample_groups", 2)).status == 75
+    assert command(*words, cwd=tmp_path, at=At(f"{RL}:sample_groups", 4)).status == 75
     whole = (start / "model.safetensors").read_bytes()
     (start / "model.safetensors").write_bytes(whole[:-4] + bytes(4))
     done = command(*GO_ON, cwd=tmp_path)
     assert done.status == 2 and len(done.err.splitlines()) == 1
     assert "policy.path: model.safetensors is not the file that the run began from" in done.last
-    # moved, and as it was
+    # moved, and as it was; it validates where it stands, evaluates and writes its report
     (start / "model.safetensors").write_bytes(whole)
     start.rename(tmp_path / "moved")
-    assert command(*GO_ON, f"policy.path={tmp_path / 'moved'}", cwd=tmp_path).status == 0
+    done = command(*GO_ON, f"policy.path={tmp_path / 'moved'}", "rl.steps=2", cwd=tmp_path)
+    assert done.status == 0, done.err
+    steps = [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "editgrpo_val"]
+    assert steps == [-1, 1, 2] and (tmp_path / "run" / "report.html").is_file()
 
 
 def test_a_resume_on_other_data_gives_no_report_another_study(tmp_path: Path) -> None:

@@ -144,8 +144,7 @@ def test_a_limit_is_refused_where_files_are_scored(capsys: pytest.CaptureFixture
     assert "eval.limit=2 is for checkpoints" in line and not Path("card").exists()
 
 
-def test_what_an_endpoint_has_cost_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def test_what_an_endpoint_has_cost_is_said() -> None:
     with serving(lambda *_: Reply("no judgement")) as server:
         prices = "input_price: 1000.0, output_price: 10000.0, concurrency: 1"
         named = f"{{green: {{endpoint: '{server.url}', model: m, {prices}}}}}"

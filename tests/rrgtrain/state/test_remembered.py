@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
+from rrgclinical.common.files import file_digest
+from rrgpolicy.model.load import load_policy, read_config
+from rrgpolicy.model.policy import add_lora
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.schema import Recipe
-from rrgtrain.state.remembered import FILE, PROMPT_FILE, as_trained, remembered
-from tests.rrgtrain.common import remember
+from rrgtrain.run.export import Export, export_checkpoint
+from rrgtrain.schema import LoraSettings, Recipe
+from rrgtrain.state.identity import start_files
+from rrgtrain.state.remembered import (
+    BASE,
+    BASE_FILES,
+    FILE,
+    PROMPT_FILE,
+    as_trained,
+    base_files,
+    file_digests,
+    remembered,
+    require_base,
+)
+from rrgtrain.train import save_policy
+from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
+from tests.rrgtrain.common import recipe, remember
 
 
 @pytest.fixture
@@ -157,3 +175,152 @@ def test_a_broken_file_is_told(content: str, message: str, tmp_path: Path) -> No
     (tmp_path / FILE).write_text(content)
     with pytest.raises(UserError, match=message):
         used(tmp_path, "editgrpo")
+
+
+# Digests of a checkpoint's files tell exchanged weights, whatever they are called.
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_directory(), tmp_path / "copied"))
+
+
+def changed(before: dict[str, str], now: dict[str, str]) -> set[str]:
+    return {name for name in before | now if before.get(name) != now.get(name)}
+
+
+def test_one_byte_of_a_small_file_and_the_size_of_any(copied: Path) -> None:
+    before = file_digests(str(tiny_directory()))
+    assert {WEIGHTS, "config.json", "tokenizer.json"} <= before.keys()
+    assert file_digests(str(copied)) == before, "wherever it lies"
+    # a note of what it was trained with, which may be deleted; a picture
+    (copied / FILE).write_text("{}")
+    (copied / "curve.png").write_bytes(b"\x89")
+    assert file_digests(str(copied)) == before
+    with (copied / WEIGHTS).open("r+b") as file:
+        file.seek(-1, 2)
+        last = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([last[0] ^ 1]))
+    assert changed(before, file_digests(str(copied))) == {WEIGHTS}
+    (copied / "new.bin").write_bytes(bytes(1 << 23))
+    longer = file_digests(str(copied))
+    (copied / "new.bin").write_bytes(bytes((1 << 23) + 1))
+    assert changed(longer, file_digests(str(copied))) == {"new.bin"}
+
+
+def test_blocks_along_a_large_file(tmp_path: Path) -> None:
+    file = tmp_path / "pytorch_model.bin"
+    file.write_bytes(bytes(64 << 20))
+    before = file_digests(str(tmp_path))
+    for place in range(0, 64 << 20, 9 << 20):  # trained weights differ all along
+        with file.open("r+b") as stream:
+            stream.seek(place)
+            stream.write(b"\x01" * (1 << 20))
+        now = file_digests(str(tmp_path))
+        assert now != before, place
+        before = now
+
+
+def test_of_other_files_every_byte_counts(tmp_path: Path) -> None:
+    """A tokenizer, or a table of indications, of more than 4 MiB may change in one row."""
+    file = tmp_path / "tokenizer.json"
+    file.write_bytes(bytes(20 << 20))
+    before = file_digest(file)
+    with file.open("r+b") as stream:
+        stream.seek((10 << 20) + (200 << 10))  # between two blocks
+        stream.write(b"\x01")
+    assert file_digest(file) != before
+
+
+def test_an_adapter_stands_on_its_base(copied: Path, tmp_path: Path) -> None:
+    policy = tiny_policy()
+    add_lora(policy, LoraSettings(rank=2), seed=0)
+    adapter = Path(policy.save(tmp_path / "adapter"))
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    settings["base_model_name_or_path"] = str(copied)
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    before = file_digests(str(adapter))
+    assert {"adapter_model.safetensors", f"{WEIGHTS} of its base"} <= before.keys()
+    (copied / WEIGHTS).write_bytes(b"another")
+    assert changed(before, file_digests(str(adapter))) == {f"{WEIGHTS} of its base"}
+    settings["base_model_name_or_path"] = None
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="names no base; set base_model_name_or_path"):
+        file_digests(str(adapter))
+
+
+def test_an_adapter_on_another_base_is_refused(copied: Path, tmp_path: Path) -> None:
+    """It was decoded, exported and trained on with whatever lay at its base's place by then."""
+    policy = tiny_policy()
+    add_lora(policy, LoraSettings(rank=2), seed=0)
+    for config in policy.model.peft_config.values():  # type: ignore[union-attr, operator]
+        config.base_model_name_or_path = str(copied)
+    adapter = str(policy.save(tmp_path / "adapter"))
+    (tmp_path / "adapter" / FILE).write_text(json.dumps(base_files(adapter)))
+    require_base(adapter)
+    require_base(str(copied))
+    for name in (FILE, "vocab.json", "generation_config.json"):  # as a download goes on
+        (copied / name).write_text("{}")
+    require_base(adapter)
+    (copied / WEIGHTS).write_bytes((copied / WEIGHTS).read_bytes()[:-1] + b"?")
+    told = f"^{copied} has other files than when the adapter in {adapter} was trained on it; "
+    told += f"put them back: {WEIGHTS}$"
+    with pytest.raises(UserError, match=told):
+        require_base(adapter)
+    with pytest.raises(UserError, match=told):
+        export_checkpoint(Export(adapter, tmp_path / "out", merge=True))
+    shutil.rmtree(copied)
+    told = f"the adapter in {adapter} is of {copied}, which is no checkpoint directory seen from"
+    with pytest.raises(UserError, match=told):
+        read_config(adapter)
+    (tmp_path / "adapter" / FILE).unlink()
+    require_base(adapter)
+
+
+def test_an_adapter_is_saved_though_its_base_is_gone(copied: Path, tmp_path: Path) -> None:
+    policy = load_policy(copied)
+    add_lora(policy, LoraSettings(rank=2), seed=0)
+    save_policy(policy, tmp_path / "before", {})
+    assert BASE_FILES in json.loads((tmp_path / "before" / FILE).read_text())
+    shutil.rmtree(copied)
+    save_policy(policy, tmp_path / "after", {})
+    assert json.loads((tmp_path / "after" / FILE).read_text()) == {}
+    assert (tmp_path / "after" / "adapter_model.safetensors").is_file()
+
+
+def test_a_file_that_cannot_be_read_is_one_line(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "config.json")
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(UserError, match="^cannot load .*copied: .*Permission denied"):
+        file_digests(str(copied))
+
+
+def begun(*words: str) -> dict[str, str]:
+    asked = recipe(*words)
+    return start_files(asked.policy, asked.rl, asked.reward)
+
+
+def test_what_a_run_begins_from(copied: Path) -> None:
+    plain = {f"policy.path: {n}": d for n, d in file_digests(str(tiny_directory())).items()}
+    start = f"policy.path={tiny_directory()}"
+    assert begun(start) == plain
+    assert begun("policy.path=tiny", "rl.reference=base") == {}
+    assert begun("policy.path=Qwen/Qwen2.5-VL-3B-Instruct") == {}
+    named = begun(start, f"rl.reference={copied}")
+    of_reference = {n for n in named if n.startswith("rl.reference: ")}
+    assert named.keys() - of_reference == plain.keys() and len(of_reference) == len(plain)
+    # a checkpoint of the trainer says what it came from
+    (copied / FILE).write_text(json.dumps({BASE: str(tiny_directory())}))
+    told = begun(f"policy.path={copied}", "rl.reference=base")
+    base = {n.partition(": ")[2]: d for n, d in told.items() if n.startswith("rl.reference: ")}
+    assert base == file_digests(str(tiny_directory()))
+    # one that does not is its own start, and `check_reference` refuses it
+    (copied / FILE).write_text("{}")
+    told = begun(f"policy.path={copied}", "rl.reference=base")
+    assert all(name.startswith("policy.path: ") for name in told)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +15,17 @@ from rrgpolicy.model.policy import Policy, training_only
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.schema import Recipe
+from rrgtrain.run.session import warm_up_vision
+from rrgtrain.schema import PolicySettings, Recipe
+from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import sft as sft_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.sft import SftResult, sft_gradients, sft_loss, train_sft
+from tests.rrgdata.common import studies_under
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import gradients, policy_and_prompts, recipe, sft_run, studies
+from tests.rrgtrain.common import gradients, phantoms, policy_and_prompts, recipe, sft_run, studies
 
 
 @pytest.fixture
@@ -214,3 +219,86 @@ def test_studies_without_a_report_are_left_out(
     validate = Validation(policy, [0.1] * 4)
     train_sft(sft_run(policy, prompts, mixed, recipe("sft.steps=2"), validate, out, log))
     assert set(asked) == {studies(1)[0].report}
+
+
+# Fine-tuning that is resumed: fewer steps than were made, and a plateau of another metric.
+class Earlier(NullCheckpointer):
+    """Gives the state after some steps; a validation after two had a micro-F1 of 0.5."""
+
+    def __init__(self, step: int) -> None:
+        self.step_made = step
+
+    def begin(self, stage: str, state: Callable[[], State]) -> State:
+        by = json.dumps({"eval.best_by": "micro_f1"})
+        best = {"by": by, "value": 0.5, "step": 2, "copies": {2: {}}}
+        return {**state(), "step": self.step_made, "validated": 2, "plateau": 0.5, "best": best}
+
+
+def resumed(home: Path, step: int, by: str, *words: str) -> tuple[SftResult, int]:
+    """Go on after `step` steps, each validation at 0.4; return how many there were, too."""
+    policy, validations = tiny_policy(), []
+
+    def validate() -> dict[str, float]:
+        validations.append(by)
+        return {by: 0.4}
+
+    cfg = recipe("sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}", *words)
+    with RunDir.create(home) as run, RunLog(run) as log:
+        of_run = policy, PromptLoader(policy, "short"), studies(5), cfg, validate
+        run_ = sft_run(*of_run, run.checkpoints / "sft", log, checkpointer=Earlier(step))
+        return train_sft(run_), len(validations)
+
+
+def test_a_resume_with_fewer_steps_than_were_made_validates_and_ends(tmp_path: Path) -> None:
+    result, validations = resumed(tmp_path / "run", 4, "micro_f1", "sft.steps=3")
+    assert (result.best_step, result.steps, validations) == (2, 4, 1)
+
+
+@pytest.mark.filterwarnings("ignore:the checkpoint chose its best weights")
+@pytest.mark.parametrize(("by", "step"), [("micro_f1", 2), ("micro_f1_13", 4)])
+def test_a_plateau_of_another_metric_is_none(by: str, step: int, tmp_path: Path) -> None:
+    """By the same metric 0.4 brings nothing; by another it is the first that counts."""
+    result, _ = resumed(tmp_path / "run", 2, by, "sft.steps=6")
+    assert result.best_step == step and result.steps == step + 2
+
+
+# The vision warm-up trains the tower and nothing else, from its seed alone.
+def warmed(steps: int = 3, seed: int = 0) -> tuple[Policy, float]:
+    policy = tiny_policy()
+    train = studies_under("iu_xray", phantoms())["train"]
+    settings = PolicySettings(warmup_steps=steps, warmup_lr=1e-3, seed=seed)
+    loss = warm_up_vision(policy, PromptLoader(policy, "short"), train, settings, batch=4)
+    return policy, loss
+
+
+def test_only_the_tower_is_trained() -> None:
+    policy, loss = warmed()
+    start = dict(tiny_policy().model.named_parameters())
+    changed = {n for n, p in policy.model.named_parameters() if not torch.equal(p, start[n])}
+    assert changed and all("visual" in name for name in changed)
+    assert math.isfinite(loss) and not policy.model.training
+
+
+def test_it_learns() -> None:
+    assert warmed(steps=25)[1] < 0.8 * warmed(steps=1)[1]
+
+
+def test_the_same_seed_gives_the_same_tower() -> None:
+    runs = []
+    for seed in (0, 0, 1):
+        torch.rand(5)
+        runs.append(warmed(seed=seed)[0].model.state_dict())
+    assert all(torch.equal(v, runs[1][k]) for k, v in runs[0].items())
+    assert any(not torch.equal(v, runs[2][k]) for k, v in runs[0].items())
+
+
+def test_without_images_labels_or_steps_nothing_happens() -> None:
+    policy = tiny_policy()
+    prompts = PromptLoader(policy, "short")
+    seen = studies_under("iu_xray", phantoms())["train"]
+    unlabelled = [replace(study, labels=None) for study in seen]
+    for given, steps in ((studies(3), 2), (unlabelled, 2), (seen, 0), ([], 2)):
+        settings = PolicySettings(warmup_steps=steps, warmup_lr=1.0)
+        assert math.isnan(warm_up_vision(policy, prompts, given, settings, batch=2))
+    start = dict(tiny_policy().model.named_parameters())
+    assert all(torch.equal(p, start[n]) for n, p in policy.model.named_parameters())

@@ -41,11 +41,6 @@ BAD = "The candidate report is unreadable."
 LEFT_OUT = JudgeSettings(unreadable="leave_out")
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-
-
 def judge(_: int, body: dict[str, Any]) -> Reply:
     """Answer in each judge's form, but for a report with the word "odd"."""
     question = json.dumps(body)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from rrgtrain.train import Batch, Gradients
 from rrgtrain.train import batch as batch_module
 from rrgtrain.train import gradients as gradients_module
 from tests.rrgpolicy.model.common import REPORTS, text_policy, tiny_policy
+from tests.rrgtrain.algorithms import plain as paper
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
 
 # Four groups of unequal prompts and reports; the third has members that all earn the same.
@@ -80,34 +80,9 @@ def fused(
     return update, gradients(policy)
 
 
-def plain_logps(
-    policy: Policy, group: Group, ids: torch.Tensor, temperature: float
-) -> torch.Tensor:
-    """Log-probs [T] of one report, by transformers' own forward of prompt and report."""
-    p = group.prompt
-    sequence = torch.cat([p.input_ids, ids])[None]
-    images = {}
-    if p.pixel_values is not None:
-        types = torch.cat([p.mm_token_type_ids, torch.zeros_like(ids)])[None]
-        images = {"pixel_values": p.pixel_values.double(), "image_grid_thw": p.image_grid_thw}
-        images["mm_token_type_ids"] = types.int()
-    logits = policy.model(input_ids=sequence, **images).logits[0] / temperature
-    scored = logits[len(p.input_ids) - 1 : -1].log_softmax(-1)
-    return scored[torch.arange(len(ids)), ids]
-
-
 def plain_advantages(groups: list[Group], std: str) -> list[float]:
-    rewards, found, begin = rewards_of(groups).tolist(), [], 0
-    for group in groups:
-        own = rewards[begin : begin + len(group.members)]
-        begin += len(group.members)
-        spread = {
-            "none": lambda v: 1.0,
-            "population": lambda v: (statistics.pvariance(v) + 1e-6) ** 0.5,
-            "sample": lambda v: statistics.stdev(v) + 1e-4,
-        }[std](own)
-        found += [0.0 if len(set(own)) == 1 else (r - statistics.fmean(own)) / spread for r in own]
-    return found
+    parts = rewards_of(groups).split([len(group.members) for group in groups])
+    return [value for part in parts for value in paper.centred(part.tolist(), std)]
 
 
 def plain(
@@ -126,7 +101,7 @@ def plain(
             "bnpo": 1 / sum(lengths),
             "sum": 1 / len(flat),
         }[rl.aggregation]
-        logps = plain_logps(policy, group, m.ids, rl.temperature)
+        logps = paper.logps(policy, group, m.ids, rl.temperature)
         ratio = (logps - logps.detach()).exp()
         clipped = ratio.clamp(1 - rl.eps_low, 1 + rl.eps_high)
         tokens = -torch.minimum(ratio * advantage, clipped * advantage)
@@ -135,7 +110,7 @@ def plain(
             tokens = tokens - (tokens - -advantage).detach()  # the value at ratio 1
         if reference is not None:
             with torch.no_grad():
-                frozen = plain_logps(reference, group, m.ids, rl.temperature)
+                frozen = paper.logps(reference, group, m.ids, rl.temperature)
             d = frozen - logps
             tokens = tokens + rl.beta * (d.exp() - d - 1)
         loss = loss + scale * tokens.sum()
