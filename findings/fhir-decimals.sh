@@ -17,7 +17,8 @@ outcome = {}
 for value in ("5.50", "0.010", "12345678901234567.89"):
     read = Observation.model_validate_json(PATTERN % value)
     text = read.model_dump_json()
-    outcome[value] = repr(read.valueQuantity.value), json.loads(text, parse_float=str, parse_int=str)["valueQuantity"]["value"]
+    written = json.loads(text, parse_float=str, parse_int=str)["valueQuantity"]["value"]
+    outcome[value] = repr(read.valueQuantity.value), written
     print(value, "is held as", outcome[value][0], "and written as", outcome[value][1])
 assert outcome["5.50"] == ("Decimal('5.5')", "5.5")
 assert outcome["0.010"] == ("Decimal('0.01')", "0.01")

@@ -1,8 +1,9 @@
 #!/bin/sh
 # hl7 0.4.5 escapes a line feed as backslash X, blank, a, backslash: the hexadecimal digits are padded by a blank.
 # HL7 v2 (2.7.7, hexadecimal data) wants pairs of digits, \X0A\. hl7 reads its own form back; a receiver
-# that wants two digits does not. Carriage return, tab and all codes below 16 are written likewise.
-# hl7apy 1.3.5, for one, keeps \X a\ as text. One would expect \X0A\. Seen: below. So: who writes test messages by this package tests a form that no sender has.
+# that wants two digits does not. Tab and the other codes below 16 are written likewise, a return as \.br\.
+# One would expect \X0A\; nothing was guessed. Seen: below. So: who writes test messages by this package tests
+# a form of line ends that no sender has.
 set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT

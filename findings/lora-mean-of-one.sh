@@ -2,7 +2,8 @@
 # peft 0.21.2: the "linear" mean of an adapter with itself, weights 0.5 and 0.5, is twice the adapter. The square root
 # of each weight goes onto A and onto B, and the products across add what is not asked for. For two unlike
 # adapters the error is as large as the mean itself. "cat" is exact. Guess: no mean for unlike adapters; that
-# an adapter's mean with itself is none was not thought of. Seen: below. So: two checkpoints of one run are averaged with combination_type="cat".
+# an adapter's mean with itself is none was not thought of. Seen: below. So: two checkpoints of one run are
+# averaged with combination_type="cat".
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu brings the small build of torch.
 set -eu
 site=$(mktemp -d)

@@ -23,6 +23,7 @@ for intercept in (0, -1024):
     film.WindowCenter, film.WindowWidth = 1024 + intercept, 400
     windowed = apply_windowing(apply_modality_lut(stored, film), film)
     ends[intercept] = windowed.min(), windowed.max()
-    print("intercept", intercept, "black and white", ends[intercept], "as uint16", windowed.astype(np.int64).astype(np.uint16))
+    cast = windowed.astype(np.int64).astype(np.uint16)
+    print("intercept", intercept, "black and white", ends[intercept], "as uint16", cast)
 assert ends == {0: (0, 4095), -1024: (-1024, 3071)}
 EOF
