@@ -1,5 +1,6 @@
 """Count before a run what it will hold: exact bytes of state, checkpoints and disk."""
 
+from rrgtrain.plan.measured import STEP_CODE, Age, age_of, newest
 from rrgtrain.plan.sizes import (
     KNOWN,
     Sizes,
@@ -17,17 +18,21 @@ from rrgtrain.plan.verdict import as_json, as_table, verdict
 
 __all__ = [
     "KNOWN",
+    "STEP_CODE",
+    "Age",
     "Host",
     "Setup",
     "Sizes",
     "StagePlan",
     "StateBytes",
     "Weight",
+    "age_of",
     "as_json",
     "as_table",
     "elements",
     "lora_rank",
     "machine_of",
+    "newest",
     "plan_stage",
     "read_sizes",
     "sizes_of",

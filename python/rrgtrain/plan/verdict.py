@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rrgtrain.config import replaced
+from rrgtrain.plan.measured import step_line
 from rrgtrain.plan.sizes import elements
 from rrgtrain.plan.stage import PHASES, VLLM_WEIGHTS, Host, Part, Setup, StagePlan, plan_stage
 from rrgtrain.run.room import gib
@@ -107,6 +108,7 @@ def as_table(setup: Setup, plan: StagePlan, line: str) -> str:
             *_parts("disk", plan.disk, ("run",)),
             "",
             *OMITTED.replace(". ", ".\n").splitlines(),
+            *([step_line(setup.machine.name)] if plan.stage == "rl" else []),
         ]
     )
 
@@ -138,6 +140,7 @@ def as_json(setup: Setup, plan: StagePlan, fits: bool, line: str) -> str:
         "ranks": setup.ranks,
         "machine": dataclasses.asdict(setup.machine),
         "stage": plan.stage,
+        **({"measured": step_line(setup.machine.name)} if plan.stage == "rl" else {}),
         **parts,
     }
     return json.dumps(whole, indent=1)
