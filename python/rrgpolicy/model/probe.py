@@ -3,6 +3,7 @@
 Two prompts of different image counts, one of them longer than the model's window, and five
 completions, one of a single token, run through each way and through the model's own logits, under
 the run's attention, adapters, frozen parts and checkpointing, in fp32 and without dropout.
+FlexAttention must run in the dtype of the run first: its kernels differ from dtype to dtype.
 Gradients must be in it: a cache that is detached by mistake passes any check of values.
 """
 
@@ -33,6 +34,17 @@ COMPLETIONS = ((5, 1, 9), (3, 7))
 # Windows beyond are not crossed: `Probed.tokens` says up to where sharing is known to be exact.
 LONGEST = 5000
 NAMES = {"row": "a packed row", "cache": "a prefix cache", "none": "a row of its own"}
+# Of a row, the fastest first.
+ATTENTIONS = {
+    "flex": "FlexAttention",
+    "blocks": "blocks of SDPA",
+    "dense": "the model's own attention",
+}
+
+
+Pairs = list[tuple[EncodedPrompt, list[Tensor]]]
+# Log-probs of all completions, and the gradient of each weight, None where it takes none.
+Seen = tuple[Tensor, list[Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,8 @@ class Probed:
         why = f"; not by {'; '.join(self.refused)}" if self.refused else ""
         if self.way == "none":
             return f"{model}: prompts are NOT shared, each report carries its own {close}{why}"
-        by = f"{NAMES[self.way]}, up to {self.tokens} tokens" if self.tokens else NAMES[self.way]
+        by = _named(self.way, self.attn)
+        by += f", up to {self.tokens} tokens" if self.tokens else ""
         return f"{model}: prompts are shared by {by} {close}{why}"
 
     def applied(self, backbone: Backbone) -> None:
@@ -84,7 +97,11 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
     ways = SHARINGS if sharing == "auto" else (sharing,)
     tried = [(way, attn) for way in ways for attn in _attentions(backbone, way)]
     refused: list[str] = []
-    with _as_probed(backbone) as plain:
+    in_run = _in_run(backbone, prompts) if ("row", "flex") in tried else {}
+    # fp32, or wider where a parameter is: in bf16 a mistake hides in rounding
+    dtypes = {p.dtype for p in backbone.model.parameters()}
+    wide = functools.reduce(torch.promote_types, dtypes, torch.float32)
+    with _as_probed(backbone, wide) as plain:
         pairs, tokens = _pairs(plain, prompts)
         reach = max(len(p.input_ids) for p in prompts) + max(map(max, COMPLETIONS))
         if tokens is not None and reach > tokens:
@@ -95,13 +112,13 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
         _refuse_other_values(plain, pairs, own[0])
         for way, attn in tried:
             candidate = replace(plain, sharing=way, attn=attn)
-            try:
+            shared = in_run.get(attn)
+            if not isinstance(shared, str):
                 shared = _shared(candidate, pairs, weights)
-            except Stopped:
-                raise
-            except Exception as error:  # whatever a foreign forward raises
-                lines = str(error).splitlines() or [""]
-                refused.append(f"{_named(way, attn)}: {type(error).__name__}: {lines[0][:100]}")
+                if isinstance(shared, str) and attn in in_run:
+                    shared = _by_blocks(candidate, pairs, weights, own, in_run) or shared
+            if isinstance(shared, str):
+                refused.append(f"{_named(way, attn)}: {shared}")
                 continue
             far = _differences(shared, own)
             if far[0] <= LOGPS and far[1] <= GRADIENTS:
@@ -122,31 +139,63 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
 
 
 def _named(way: str, attn: str) -> str:
-    return f"{NAMES[way]} with the model's own attention" if attn == "dense" else NAMES[way]
+    return f"{NAMES[way]} with {ATTENTIONS[attn]}" if way == "row" else NAMES[way]
 
 
 def _attentions(backbone: Backbone, way: str) -> tuple[str, ...]:
-    """The fast attention first, then the model's own beneath the row."""
-    if way != "row" or backbone.attn == "dense":
+    """List the attention of the run, and beneath a row those that are slower."""
+    if way != "row":
         return (backbone.attn,)
-    return (backbone.attn, "dense")
+    names = tuple(ATTENTIONS)
+    return names[names.index(backbone.shared_attention) :]
+
+
+def _in_run(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> dict[str, Seen | str]:
+    """Run a row by FlexAttention as training will, in 16 bits, and by blocks if it can.
+
+    Forward and backward; in the place of what was seen stands why it cannot. {} for fp32, which
+    needs no run beside the probe's own.
+    """
+    if backbone.dtype.itemsize > 2:
+        return {}
+    seen: dict[str, Seen | str] = {}
+    with _as_probed(backbone, backbone.dtype) as run:
+        pairs, weights = _pairs(run, prompts)[0], _weights(run)
+        for attn in ("flex", "blocks"):
+            seen[attn] = _shared(replace(run, sharing="row", attn=attn), pairs, weights)
+            if isinstance(why := seen[attn], str):
+                return {attn: f"in {backbone.dtype}: {why}".replace("torch.", "")}
+    return {"flex": seen["flex"], "by": seen["blocks"]}
+
+
+def _by_blocks(
+    candidate: Backbone, pairs: Pairs, weights: list[nn.Parameter], own: Seen, in_run: dict
+) -> Seen | None:
+    """Judge FlexAttention in 16 bits where its fp32 kernels do not run, which take more memory.
+
+    The row is held to fp32 by blocks; FlexAttention in 16 bits must be as near to blocks in 16
+    bits as those are to fp32. None where it is not, or blocks fail.
+    """
+    shared = _shared(replace(candidate, attn="blocks"), pairs, weights)
+    apart, rounding = _differences(in_run["flex"], in_run["by"]), _differences(in_run["by"], own)
+    near = all(
+        a <= 2 * r + most for a, r, most in zip(apart, rounding, (LOGPS, GRADIENTS), strict=True)
+    )
+    return shared if near and not isinstance(shared, str) else None
 
 
 @contextmanager
-def _as_probed(backbone: Backbone) -> Iterator[Backbone]:
-    """The backbone in train mode, where layers are checkpointed, in fp32, with dropout off."""
-    # fp32, or wider where a parameter is: in bf16 a mistake hides in rounding
-    dtypes = {p.dtype for p in backbone.model.parameters()}
-    wide = functools.reduce(torch.promote_types, dtypes, torch.float32)
+def _as_probed(backbone: Backbone, dtype: torch.dtype) -> Iterator[Backbone]:
+    """The backbone in train mode, where layers are checkpointed, in `dtype`, with dropout off."""
     with ExitStack() as stack:
         stack.enter_context(_without_dropout(backbone.model))
-        stack.enter_context(sharding.computed_in(backbone.model, wide))
+        stack.enter_context(sharding.computed_in(backbone.model, dtype))
         stack.enter_context(torch.random.fork_rng())
         stack.enter_context(torch.autocast(backbone.device.type, enabled=False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_full_precision())
         stack.enter_context(_plain_tower(backbone.backbone))
-        yield replace(backbone, compute_dtype=wide, vision_cache=None, left_out=())
+        yield replace(backbone, compute_dtype=dtype, vision_cache=None, left_out=())
 
 
 @contextmanager
@@ -193,9 +242,6 @@ def _plain_tower(model: Any) -> Iterator[None]:
         yield
     finally:
         model.set_attn_implementation({"vision_config": name})
-
-
-Pairs = list[tuple[EncodedPrompt, list[Tensor]]]
 
 
 def _pairs(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> tuple[Pairs, int | None]:
@@ -283,10 +329,6 @@ def _weights(backbone: Backbone) -> list[nn.Parameter]:
     return [*{id(p): p for p in chosen}.values()]
 
 
-# Log-probs of all completions, and the gradient of each weight, None where it takes none.
-Seen = tuple[Tensor, list[Tensor | None]]
-
-
 def _own(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
     """By the model's own forward and logits, one completion at a time."""
     model: Any = backbone.model
@@ -347,12 +389,18 @@ def _own_or_refused(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter
         ) from error
 
 
-def _shared(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
-    """By the forward of training: all prompts at once, and the head's weight."""
+def _shared(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen | str:
+    """By the forward of training: all prompts at once, and the head's weight; or why it fails."""
     prompts, members = [p for p, _ in pairs], [m for _, m in pairs]
-    hidden, batch = hidden_states(backbone, prompts, members)
-    logps = head_logps(backbone, hidden, batch.targets)
-    return logps.detach(), _gradients(logps, torch.cat(_spread(pairs)), weights)
+    try:
+        hidden, batch = hidden_states(backbone, prompts, members)
+        logps = head_logps(backbone, hidden, batch.targets)
+        return logps.detach(), _gradients(logps, torch.cat(_spread(pairs)), weights)
+    except Stopped:
+        raise
+    except Exception as error:  # whatever a foreign forward raises
+        lines = str(error).splitlines() or [""]
+        return f"{type(error).__name__}: {lines[0][:100]}"
 
 
 def _spread(pairs: Pairs) -> list[Tensor]:
