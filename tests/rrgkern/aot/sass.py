@@ -180,6 +180,6 @@ def occupancy(assembly: Assembly, shared_bytes: int, num_warps: int, cc: int) ->
         limits.blocks,
         limits.warps // num_warps,
         limits.registers // per_warp // num_warps,
-        limits.shared_bytes // (shared_bytes + limits.shared_reserved_bytes_per_block),
+        limits.shared_bytes // max(1, shared_bytes + limits.shared_reserved_bytes_per_block),
     )
     return blocks * num_warps / limits.warps
