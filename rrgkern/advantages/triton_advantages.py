@@ -8,7 +8,6 @@ import triton.language as tl
 from torch import Tensor
 
 from rrgkern.advantages.reference import dtype_of_advantages
-from rrgkern.triton_lib import launch_options
 
 # Lanes of a program. Groups are few and small: two warps hide what there is of latency.
 GROUPS_PER_PROGRAM = 64
@@ -119,7 +118,7 @@ def launch(
             eps,
             STD=STD_CODES[std],
             BLOCK=GROUPS_PER_PROGRAM,
-            **launch_options(2),
+            num_warps=2,
             # A fused multiply-add would round differently from the reference.
             enable_fp_fusion=False,
         )

@@ -30,7 +30,6 @@ from rrgkern.logps.inputs import (
 )
 from rrgkern.logps.online_softmax import FAR, LOG2E, SoftmaxStats, stats_dtype
 from rrgkern.ops import pack
-from rrgkern.triton_lib import launch_options
 from rrgkern.triton_lib.softmax_row import (
     close_row,
     gradient_at_target,
@@ -139,7 +138,7 @@ def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
             FAR=FAR,
             LANES=32 * NUM_WARPS * (WIDE_LOADS if vector > 1 else NARROW_LOADS),
             VECTOR=vector,
-            **launch_options(NUM_WARPS),
+            num_warps=NUM_WARPS,
         )
     return SoftmaxStats(logps, entropies, shift, lognorm)
 
@@ -257,5 +256,5 @@ def _launch(gradient: Tensor, x: FromLogitsBackward) -> None:
             WIDE=tl.float64 if stats_dtype(logits.dtype) == torch.float64 else tl.float32,
             FAR=FAR,
             BLOCK=block,
-            **launch_options(NUM_WARPS),
+            num_warps=NUM_WARPS,
         )

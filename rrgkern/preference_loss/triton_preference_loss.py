@@ -12,7 +12,6 @@ from torch import Tensor
 from rrgkern.ops import pack
 from rrgkern.preference_loss.inputs import PreferenceInputs
 from rrgkern.preference_loss.reference import METRICS
-from rrgkern.triton_lib import launch_options
 from rrgkern.triton_lib.math import sigmoid, softplus
 
 # A report is 100 to 300 tokens long, and a step holds 36 to a few hundred pairs.
@@ -200,7 +199,7 @@ def launch(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             tau,
             LENGTH_NORMALIZED=length_normalized,
             BLOCK=TOKENS_PER_STEP,
-            **launch_options(NUM_WARPS),
+            num_warps=NUM_WARPS,
         )
         preference_coef_kernel[(n_sequences,)](
             offsets,
@@ -216,7 +215,7 @@ def launch(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             tau,
             PAIRS=PAIRS_PER_STEP,
             BLOCK=TOKENS_PER_STEP,
-            **launch_options(NUM_WARPS),
+            num_warps=NUM_WARPS,
         )
     preference_finish_kernel[(1,)](
         positive,
@@ -227,6 +226,6 @@ def launch(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         metrics,
         n_pairs,
         PAIRS=PAIRS_PER_STEP,
-        **launch_options(NUM_WARPS),
+        num_warps=NUM_WARPS,
     )
     return loss, coef, advantages, metrics

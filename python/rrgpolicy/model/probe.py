@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from rrgclinical.common.errors import Stopped, cause_line
 from rrgpolicy.model.backbone import SHARINGS, Backbone
 from rrgpolicy.model.forward import head_logps, hidden_states
+from rrgpolicy.model.kinds import turn_of, window_of
 from rrgpolicy.model.own_forward import with_tokens
 from rrgpolicy.model.prompt import EncodedPrompt, placed
 from rrgpolicy.ranks import sharding
@@ -193,7 +194,8 @@ def _as_probed(backbone: Backbone, dtype: torch.dtype) -> Iterator[Backbone]:
         stack.enter_context(torch.random.fork_rng())
         stack.enter_context(torch.autocast(backbone.device.type, enabled=False))
         stack.enter_context(torch.enable_grad())
-        stack.enter_context(_full_precision())
+        stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        torch.set_float32_matmul_precision("highest")
         stack.enter_context(_plain_tower(backbone.backbone))
         yield replace(backbone, compute_dtype=dtype, vision_cache=None, left_out=())
 
@@ -220,16 +222,6 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _full_precision() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
 def _plain_tower(model: Any) -> Iterator[None]:
     """A tower that computes in 16 bits alone attends by SDPA inside."""
     tower = getattr(model.config, "vision_config", None)
@@ -253,14 +245,14 @@ def _pairs(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> tuple[Pairs,
         return words[torch.randint(len(words), (length,), generator=draw)]
 
     first, *others = sorted(prompts[:2], key=lambda p: -len(p.images.get("pixel_values", ())))
-    window = _window(backbone.text_config)
+    window = window_of(backbone.text_config)
     of_examples = max(map(len, (p.input_ids for p in prompts)))
     longest = of_examples + 16
     limit = None
     if window is not None and window + 16 > longest:
         limit = None if window + 16 <= LONGEST else longest
         longest = window + 16 if limit is None else longest
-    if (turn := _turn(backbone.text_config)) is not None:
+    if (turn := turn_of(backbone.text_config)) is not None:
         room = turn - max(map(max, COMPLETIONS))  # all sequences of a prompt on one side of it
         longest = min(longest, room) if of_examples <= room else max(longest, turn + 1)
         limit = turn if limit is None else min(limit, turn)
@@ -282,34 +274,6 @@ def _words(backbone: Backbone, prompt: EncodedPrompt) -> Tensor:
     few = len(prompt.input_ids.unique()) < 16
     ids = torch.arange(backbone.embedding_shape[0]) if few else prompt.input_ids.unique()
     return ids[~torch.isin(ids, torch.tensor(sorted(named)).long())]
-
-
-def _window(text: Any) -> int | None:
-    """Count the tokens that the layers with the widest window see; None without windows.
-
-    Doge's and DeepSeek's choose so many among all.
-    """
-    kinds = set(getattr(text, "layer_types", None) or ())
-    names = ["keep_window_size", "index_topk"]
-    if not kinds or any(re.search("sliding|chunked", kind) for kind in kinds):
-        names += ["sliding_window", "sliding_window_size", "attention_chunk_size"]
-    sizes = (getattr(text, name, None) for name in names)
-    return max((s for s in sizes if isinstance(s, int)), default=None)
-
-
-def _turn(text: Any) -> int | None:
-    """Count the tokens up to which rope turns each by its place alone; None for any number.
-
-    Beyond, all keys of a forward turn otherwise, by its longest sequence: those of a shorter one
-    beside it too, and not those of a cache.
-    """
-    rope = getattr(text, "rope_parameters", None) or {}
-    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
-    ropes = [part for part in parts if part.get("rope_type") in ("longrope", "dynamic")]
-    lengths = [part.get("original_max_position_embeddings") for part in ropes]
-    lengths += [getattr(text, "max_position_embeddings", None) for _ in ropes]
-    # a cache's members have two tokens at least
-    return min((n - 1 for n in lengths if isinstance(n, int)), default=None)
 
 
 def _extended(backbone: Backbone, prompt: EncodedPrompt, more: Tensor) -> EncodedPrompt:

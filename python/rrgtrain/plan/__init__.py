@@ -1,6 +1,5 @@
 """Count before a run what it will hold: exact bytes of state, checkpoints and disk."""
 
-from rrgtrain.plan.measured import STEP_CODE, Age, age_of, newest
 from rrgtrain.plan.sizes import (
     KNOWN,
     Sizes,
@@ -14,7 +13,7 @@ from rrgtrain.plan.sizes import (
     tiny_sizes,
 )
 from rrgtrain.plan.stage import Host, Setup, StagePlan, machine_of, plan_stage, stage_of
-from rrgtrain.plan.verdict import as_json, as_table, verdict
+from rrgtrain.plan.verdict import STEP_CODE, Age, age_of, as_json, as_table, newest, verdict
 
 __all__ = [
     "KNOWN",

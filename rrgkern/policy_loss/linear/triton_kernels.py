@@ -13,7 +13,6 @@ from rrgkern.logps.head import Head
 from rrgkern.logps.triton_tile import TILES
 from rrgkern.policy_loss.linear.cpu_kernels import factors
 from rrgkern.policy_loss.linear.gradients import Directions, Plan
-from rrgkern.triton_lib import launch_options
 
 NUM_WARPS = 4
 BLOCK = 32 * NUM_WARPS * 8
@@ -90,9 +89,8 @@ def scale_kernel(
 
 def rescale(total: Tensor, decay: Tensor) -> None:
     """See `cpu_kernels.rescale`."""
-    options = launch_options(NUM_WARPS)
     rescale_kernel[(len(total),)](
-        total, decay, total.stride(0), WIDTH=total.shape[1], BLOCK=BLOCK, **options
+        total, decay, total.stride(0), WIDTH=total.shape[1], BLOCK=BLOCK, num_warps=NUM_WARPS
     )
 
 
@@ -117,7 +115,7 @@ def direction(found: Directions, targets: Tensor, head: Head, coef: Tensor, out:
         WIDTH=total.shape[1],
         WIDE=tl.float64 if total.dtype == torch.float64 else tl.float32,
         BLOCK=BLOCK,
-        **launch_options(NUM_WARPS),
+        num_warps=NUM_WARPS,
     )
 
 
@@ -131,7 +129,7 @@ def scale(values: Tensor, factor: Tensor, out: Tensor) -> None:
             values.numel(),
             IN_PLACE=out is values,
             BLOCK=BLOCK,
-            **launch_options(NUM_WARPS),
+            num_warps=NUM_WARPS,
         )
 
 

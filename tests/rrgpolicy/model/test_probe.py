@@ -19,9 +19,10 @@ from rrgpolicy.model.attention import Row, RowGroup
 from rrgpolicy.model.backbone import Backbone
 from rrgpolicy.model.cache import Behind, PromptStates
 from rrgpolicy.model.families import Family
+from rrgpolicy.model.kinds import window_of
 from rrgpolicy.model.load import checkpoint_layers
 from rrgpolicy.model.own_forward import with_tokens
-from rrgpolicy.model.probe import ATTENTIONS, NoWay, Probed, _window, probe
+from rrgpolicy.model.probe import ATTENTIONS, NoWay, Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt
 from tests.rrgkern.shared_prefix.eager_flex import uncompiled
 from tests.rrgpolicy.model.families import SORTS, WINDOW, backbone, build, forwards, prompt
@@ -287,7 +288,7 @@ def test_a_rope_that_turns_with_length_bounds_the_prompts(kind: str) -> None:
     ],
 )
 def test_what_a_layer_leaves_out_is_a_window(names: dict[str, Any], tokens: int | None) -> None:
-    assert _window(SimpleNamespace(**names)) == tokens
+    assert window_of(SimpleNamespace(**names)) == tokens
 
 
 def test_prompts_of_the_probe_cross_the_window() -> None:
