@@ -43,7 +43,7 @@ def test_the_age_of_a_row_is_its_commit_its_day_and_the_files_changed_since(tmp_
         git(tree, "commit", "-q", "-a", "-m", name)
         later = git(tree, "rev-parse", "--short=12", "HEAD")
         assert age(row | {"commit": later}, tree).changed == 0
-        published.age_of.__globals__["_changed"].cache_clear()
+        published.age_of.__globals__["_files_since"].cache_clear()
         assert age(row | {"commit": first}, tree).changed == min(number + 1, 2), name
     told = str(age(row | {"commit": first}, tree))
     assert told == f"{first[:7]} of 2026-11-26, 2 files of its code changed since"

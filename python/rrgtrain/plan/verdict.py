@@ -184,12 +184,12 @@ def age_of(row: Mapping[str, Any], paths: Sequence[str], root: Path = ROOT) -> A
         paths: folders of the code that the row times, relative to `root`.
     """
     commit, dirty, _ = row["commit"].partition("-dirty")
-    changed = None if dirty else _changed(commit, tuple(paths), root)
+    changed = None if dirty else _files_since(commit, tuple(paths), root)
     return Age(commit[:7] + dirty, row["date"][:10], changed)
 
 
 @functools.cache
-def _changed(commit: str, paths: tuple[str, ...], root: Path) -> int | None:
+def _files_since(commit: str, paths: tuple[str, ...], root: Path) -> int | None:
     words = ("diff", "--no-renames", "--name-only", "--relative", commit, "--", *paths)
     try:
         listed = subprocess.check_output(

@@ -125,6 +125,8 @@ def test_gate_tells_good_from_bad(case, check, passes):
     kernels = [k for k in compiled("tests.rrgkern.aot.gate_probes") if k.case == case]
     assert {kernel.cc for kernel in kernels} == set(TARGETS)
     for kernel in kernels:
+        if (case, kernel.cc) == ("matrix", 75):  # its tensor cores know no bf16
+            continue
         if passes:
             check(kernel)
         else:
