@@ -30,11 +30,9 @@ from unittest.mock import patch
 import psutil
 import torch
 from torch import Tensor
-from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
 
 from bench import rows
-from bench.timing import Rounds, peak_mib, percentiles
+from bench.timing import Rounds, device_state, kernel_figures, peak_mib, percentiles
 from rrgkern import linear_token_logps, loss_scale, policy_loss_from_logits
 from rrgkern.logps import triton_from_hidden
 from rrgkern.logps.head import Tiling
@@ -132,34 +130,22 @@ def logits_cases(device: torch.device, dry: bool) -> Iterator[Case]:
 
 def measure(case: Case, device: torch.device) -> dict[str, Any]:
     """Time one call by kernels, events and the host; measure its peak of memory."""
-    call, cuda, fresh = case.call, device.type == "cuda", case.fresh
+    call, fresh = case.call, case.fresh
 
     def inputs() -> tuple[Tensor, ...]:
         return case.inputs if fresh is None else fresh(*case.inputs)
 
     call(*inputs())  # compiles
-    ready = inputs()
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    with profile(activities=activities) as profiled:
-        call(*ready)
-        if cuda:
-            torch.cuda.synchronize(device)
-    own = "self_device_time_total" if cuda else "self_cpu_time_total"
-    # On a GPU the kernels alone: an operator's entry counts them once more.
-    where = DeviceType.CUDA if cuda else DeviceType.CPU
-    spent = {e.key: e for e in profiled.key_averages() if e.device_type == where}
-    largest = sorted(spent, key=lambda key: getattr(spent[key], own), reverse=True)[:6]
-    del ready
+    figures = kernel_figures(call, inputs())
     rounds = Rounds({"call": call}, [case.inputs], {} if fresh is None else {"call": fresh})
     for _ in range(ROUNDS):
         rounds()
     return {
-        "kernels": sum(event.count for event in spent.values()),
-        "kernel_ms": sum(getattr(event, own) for event in spent.values()) / 1e3,
-        "largest_ms": {key[:60]: getattr(spent[key], own) / 1e3 for key in largest},
+        **figures,
         **{f"{name}_ms": ms for name, ms in percentiles(rounds.milliseconds["call"]).items()},
         "host_ms": percentiles(rounds.host["call"])["p50"],
         "peak_mib": peak_mib(call, case.inputs, fresh),
+        "device_state": device_state(device),
     }
 
 

@@ -206,9 +206,15 @@ class Bench:
         measured = timing.Rounds(runs, inputs, fresh)
         for _ in range(2):
             measured()
+        kernels = {}
+        if device.type == "cuda":
+            for name, run in runs.items():
+                with_inputs = fresh[name](*first) if name in fresh else first
+                kernels[name] = timing.kernel_figures(run, with_inputs)
         peaks = {name: timing.peak_mib(runs[name], first, fresh.get(name)) for name in runs}
         measured.forget()
         benchmark.pedantic(measured, rounds=rounds, iterations=1)
+        state = timing.device_state(device)
 
         packages = tuple(p for name in runs for p in self._entries[name].packages)
         common = {
@@ -224,6 +230,8 @@ class Bench:
         for name in runs:
             label = f"{name} (reference)" if name in slow else name
             row = common | {"provider": label} | self._figures(measured, name, floor, peaks)
+            row |= kernels.get(name, {}) | ({"device_state": state} if state else {})
+            row |= throughput(row.get("p50_ms"), bytes_moved, flops)
             if name in differences:
                 row["difference"] = differences[name]
             if not slow:
@@ -256,7 +264,7 @@ class Bench:
         wanted = found
         if truth:
             wanted = _leading(truth(*inputs), count)
-            differences[self.baseline] = max(map(_difference, found, wanted), default=0.0)
+            differences[self.baseline] = max(map(difference, found, wanted), default=0.0)
             of_peers = max(tolerance, 1.5 * differences[self.baseline])
         del found
         for name, provider in list(runs.items()):
@@ -277,7 +285,7 @@ class Bench:
                 continue
             if not agree:
                 continue
-            differences[name] = max(map(_difference, found, wanted), default=0.0)
+            differences[name] = max(map(difference, found, wanted), default=0.0)
             if entry.exact and not differences[name] <= (of_peers if entry.peer else tolerance):
                 problem = f"differs from {'the truth' if truth else self.baseline}"
                 problem += f" by {differences[name]:.2g}"
@@ -301,11 +309,21 @@ class Bench:
         if measured.cuda:
             figures |= {f"{p}_ms": value for p, value in times.items()}
             figures["host_ms"] = timing.percentiles(measured.host[name])["p50"]
+            host_of_baseline = timing.percentiles(measured.host[self.baseline])["p50"]
+            figures[f"{self.baseline}_host_ms"] = host_of_baseline  # how fast the host is
             if floor is not None:
                 figures["floor_ms"] = floor
         if floor is not None:
             figures["share_of_floor"] = floor / times["p50"]
         return figures | {"peak_mib": peaks[name]}
+
+
+def throughput(ms: float | None, bytes_moved: float, flops: float) -> dict[str, float]:
+    """Divide the least bytes and operations of a problem by its time, as GB/s and TFLOP/s."""
+    if ms is None:
+        return {}
+    rates = {"gb_s": bytes_moved / ms / 1e6, "tflop_s": flops / ms / 1e9}
+    return {name: rate for name, rate in rates.items() if rate}
 
 
 def _names(ops: set[tuple[str, str]]) -> str:
@@ -322,7 +340,7 @@ def _leading(result: Any, count: int) -> list[Tensor]:
     return [tensor.detach() for tensor in result[:count]]
 
 
-def _difference(found: Tensor, wanted: Tensor) -> float:
+def difference(found: Tensor, wanted: Tensor) -> float:
     """‖found - wanted‖ / ‖wanted‖; 16-bit tensors are widened a slice at a time."""
     if found.shape != wanted.shape:
         return float("inf")

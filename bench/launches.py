@@ -6,6 +6,7 @@ products return at once. So the time is Python's and the dispatcher's, without t
 
 launches: products, and Triton's of what a case names, forward and backward. policy_loss: those of
 the loss that a head ends in, beside them. waits: reads for which a host waits on its device.
+dispatched: ops that go by the dispatcher.
 host_us: processor time of a call. beyond_us: how much longer than over 64 columns, one slice.
 Log-probabilities have 8,192 or 32,768 positions, 40 % scored, 65 % of those active.
 With --json one line {case: {"launches": n, ...}}.
@@ -42,7 +43,7 @@ from rrgkern.logps.online_softmax import Coefficients
 VOCABULARY, ONE_SLICE, WIDTH = 151936, 64, 8
 GROUPS, MEMBERS, POSITIONS = 64, 8, 8192
 SCORED, ALIVE, CALLS = 0.4, 0.65, 7  # shares of positions, and of groups with an advantage
-COUNTED = ("triton", "products", "policy_loss", "waits")
+COUNTED = ("triton", "products", "policy_loss", "waits", "dispatched")
 FROM_LOGITS = ("out of place", "in place", "two rooms", "eager")
 BLOCKING = ("nonzero", "tolist", "item", "__bool__", "__int__", "__float__")
 Call = Callable[[], object]
@@ -76,6 +77,7 @@ def standin() -> Iterator[None]:
         *((torch, n, _counted("products", lambda *_, out, **__: out)) for n in ("mm", "addmm")),
         *((Tensor, name, _counted("waits", getattr(Tensor, name))) for name in BLOCKING),
         (JITFunction, "_do_compile", _not_compiled),
+        (CustomOpDef, "__call__", _counted("dispatched", CustomOpDef.__call__)),
     ]
     for module in [m for name, m in sys.modules.items() if name.startswith("rrgkern.")]:
         if hasattr(module, "values_may_be_read"):  # on CUDA a device asserts what they are
@@ -83,6 +85,9 @@ def standin() -> Iterator[None]:
         for op in [x for x in vars(module).values() if isinstance(x, CustomOpDef)]:
             if "cuda" in op._backend_fns and dispatch._kernels.pop((op._qualname, "cpu"), None):
                 op.register_kernel("cpu")(op._backend_fns["cuda"])
+                if op._qualname.startswith("rrgkern::policy_loss_from_logits"):  # go direct on CUDA
+                    of_cuda = dispatch._kernels[op._qualname, "cuda"]
+                    dispatch._kernels[op._qualname, "cpu"] = of_cuda
     with ExitStack() as stack:
         for owner, name, value in replaced:
             stack.enter_context(patch.object(owner, name, value))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 
 Inputs = Sequence[Any]
@@ -102,6 +106,59 @@ class Rounds:
         after.record()
         after.synchronize()
         return before.elapsed_time(after), host
+
+
+def kernel_figures(provider: Provider, inputs: Inputs) -> dict[str, Any]:
+    """Profile one call: kernels, their summed time in ms, the largest; what the allocator did.
+
+    On a GPU a kernel's time knows no host; `allocations` are the allocator's, `segments` those that
+    it asked the driver for. On a CPU operators stand in the kernels' place, without the other two.
+    """
+    device = device_of(inputs)
+    cuda = device.type == "cuda"
+    before = torch.cuda.memory_stats(device) if cuda else {}
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=activities) as profiled:
+        result = provider(*inputs)
+        if cuda:
+            torch.cuda.synchronize(device)
+    del result
+    own = "self_device_time_total" if cuda else "self_cpu_time_total"
+    # On a GPU the kernels alone: an operator's entry counts them once more.
+    where = DeviceType.CUDA if cuda else DeviceType.CPU
+    spent = {e.key: e for e in profiled.key_averages() if e.device_type == where}
+    largest = sorted(spent, key=lambda key: getattr(spent[key], own), reverse=True)[:6]
+    figures = {
+        "kernels": sum(event.count for event in spent.values()),
+        "kernel_ms": sum(getattr(event, own) for event in spent.values()) / 1e3,
+        "largest_ms": {key[:60]: getattr(spent[key], own) / 1e3 for key in largest},
+    }
+    if not cuda:
+        return figures
+    after = torch.cuda.memory_stats(device)
+    names = {"allocations": "allocation.all.allocated", "segments": "segment.all.allocated"}
+    return figures | {name: after[key] - before.get(key, 0) for name, key in names.items()}
+
+
+def device_state(device: torch.device) -> dict[str, str]:
+    """Ask the driver for clocks, power and why a GPU is held back; {} where it does not say."""
+    if device.type != "cuda" or (smi := shutil.which("nvidia-smi")) is None:
+        return {}
+    index = str(torch.cuda.get_device_properties(device).uuid)
+    for reasons in ("clocks_event_reasons.active", "clocks_throttle_reasons.active"):
+        names = ("clocks.sm", "clocks.mem", "power.draw", "power.limit", reasons)
+        query = [
+            smi,
+            f"--id=GPU-{index}",
+            f"--query-gpu={','.join(names)}",
+            "--format=csv,noheader",
+        ]
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
+        if answer.returncode == 0:
+            names = (*names[:-1], "throttle_reasons")
+            values = map(str.strip, answer.stdout.split(","))
+            return dict(zip(names, values, strict=True))
+    return {}
 
 
 def peak_mib(provider: Provider, inputs: Inputs, fresh: Provider | None = None) -> float:

@@ -35,6 +35,8 @@ _OPTIONS = {
     "rrgdata": "{members: false, show_root_heading: false, show_root_toc_entry: false}",
 }
 _MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+# The last column of each table.
+_AGE = "commit, day, files changed since"
 _ROWS = re.compile(r"<!-- rows: (\w+) -->")
 _README = re.compile(r"`([\w/]+)/README\.md`")
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
@@ -107,38 +109,31 @@ def _settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-def rows_of(name: str) -> tuple[list[dict[str, Any]], str]:
-    """Read the rows of a table that are as new as their code, and what to say of the others."""
-    sys.path[:0] = [str(ROOT)]
-    from bench.published import NoHistory, command_of, newest, stale
+def rows_of(name: str) -> list[dict[str, Any]]:
+    """Read the rows of a table, the newest of each measurement, each with its age."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "python")]
+    from bench.published import age, newest
 
-    file, wanted = FILES[name]
+    file, field = FILES[name]
     rows = newest(ROOT / "bench" / "results" / f"{file}.jsonl")
-    rows = [row for row in rows if row.get(wanted)]
-    try:
-        old = [found.row for found in stale(rows)]
-    except NoHistory as error:
-        return rows, f"\n\nWhether these rows are as new as the code is not known here: {error}."
-    fresh = [row for row in rows if row not in old]
-    if not old:
-        return fresh, ""
-    commands = " and ".join(f"`{command}`" for command in dict.fromkeys(map(command_of, old)))
-    return fresh, (
-        f"\n\n{len(old)} rows are not shown: their code has changed since they were measured. "
-        f"{commands} measures them again."
-    )
+    return [row | {"age": _cell(age(row))} for row in rows if row.get(field)]
+
+
+def _cell(age: Any) -> str:
+    """Write an age for a column named _AGE."""
+    return f"{age.commit}, {age.day}, {'?' if age.changed is None else age.changed}"
 
 
 def update_step(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Tabulate a whole update beside TRL's."""
     rows.sort(key=lambda row: (row["pixels"], row["members"]))
-    return [["members", "prompt tokens", "time", "memory", "commit"]] + [
+    return [["members", "prompt tokens", "time", "memory", _AGE]] + [
         [
             str(row["members"]),
             str(row["prompt_tokens"]),
             f"{row['update_ratio']:.1f}",
             f"{row['peak_ratio']:.2f}",
-            row["commit"][:7],
+            row["age"],
         ]
         for row in rows
     ]
@@ -147,14 +142,14 @@ def update_step(rows: list[dict[str, Any]]) -> list[list[str]]:
 def peers(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Tabulate the losses beside eager PyTorch and the peers."""
     rows.sort(key=lambda row: (row["room"], row["case"], row["p50_vs_eager"]))
-    return [["module", "case", "provider", "time", "peak, MiB", "commit"]] + [
+    return [["module", "case", "provider", "time", "peak, MiB", _AGE]] + [
         [
             row["room"],
             row["case"].removesuffix(", forward+backward"),
             row["provider"],
             f"{row['p50_vs_eager']:.2f}",
             f"{row['peak_mib']:.0f}" if row.get("peak_mib") is not None else "-",
-            row["commit"][:7],
+            row["age"],
         ]
         for row in rows
     ]
@@ -162,14 +157,14 @@ def peers(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 def clinical(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Tabulate the clinical models beside the official packages."""
-    return [["model", "reports", "computed by", "reports a second", "ratio", "commit"]] + [
+    return [["model", "reports", "computed by", "reports a second", "ratio", _AGE]] + [
         [
             row["model"],
             row["batch"],
             row["provider"],
             f"{row['reports_a_second']:.1f}",
             f"{row['ratio']:.1f}",
-            row["commit"][:7],
+            row["age"],
         ]
         for row in rows
     ]
@@ -178,16 +173,16 @@ def clinical(rows: list[dict[str, Any]]) -> list[list[str]]:
 def gpu(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Tabulate the losses on a GPU, in milliseconds."""
     rows.sort(key=lambda row: (row["room"], row["case"], row["p50_ms"]))
-    return [["module", "case", "provider", "ms", "floor", "peak, MiB", "off", "commit"]] + [
+    return [["module", "case", "provider", "ms", "floor", "peak, MiB", "off", _AGE]] + [
         [
             row["room"],
             row["case"].removesuffix(", forward+backward"),
             row["provider"],
             f"{row['p50_ms']:.2f}",
-            f"{row['floor_ms']:.1f}",
+            f"{row['floor_ms']:.1f}" if "floor_ms" in row else "-",
             f"{row['peak_mib']:.0f}",
             f"{row['difference']:.3f}" if "difference" in row else "-",
-            row["commit"][:7],
+            row["age"],
         ]
         for row in rows
     ]
@@ -197,7 +192,7 @@ def gpu_step(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Tabulate whole steps on a GPU beside what the plan said of them."""
     rows = [row for row in rows if "plan/peak_mib" in row]
     head = ["prompts", "reports of", "sampling, s", "edits, s", "rewards, s", "update, s"]
-    return [[*head, "peak, GiB", "commit"]] + [
+    return [[*head, "peak, GiB", _AGE]] + [
         [
             str(row["prompts"]),
             f"{row['tokens']} tokens",
@@ -206,7 +201,7 @@ def gpu_step(rows: list[dict[str, Any]]) -> list[list[str]]:
             f"{row['seconds/reward']:.2f} ({row['plan/seconds/rewards']:.2f})",
             f"{row['seconds/update']:.1f} ({row['plan/seconds/update']:.1f})",
             f"{row['peak_mib'] / 1024:.1f} ({row['plan/peak_mib'] / 1024:.1f})",
-            row["commit"][:7],
+            row["age"],
         ]
         for row in rows
     ]
@@ -228,12 +223,9 @@ FILES = {
 
 
 def _drawn(match: re.Match[str]) -> str:
-    found, note = rows_of(match[1])
-    if not found:
-        return note.strip()
-    head, *rows = TABLES[match[1]](found)
+    head, *rows = TABLES[match[1]](rows_of(match[1]))
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + note
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _shown(match: re.Match[str]) -> str:

@@ -36,15 +36,24 @@ def _versions() -> dict[str, str]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "not installed"
+    if torch.version.hip:
+        return versions | {"rocm of torch": torch.version.hip}
     return versions | {"cuda of torch": torch.version.cuda or "none, a CPU build"}
 
 
 def _gpus() -> list[dict[str, Any]]:
     properties = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     return [
-        {"name": p.name, "sm": f"{p.major}{p.minor}", "gib": round(p.total_memory / 2**30, 1)}
+        {"name": p.name, "target": _target(p), "gib": round(p.total_memory / 2**30, 1)}
         for p in properties
     ]
+
+
+def _target(properties: Any) -> str:
+    """Name the target that a GPU's code is compiled for: sm_90, gfx942."""
+    if torch.version.hip:
+        return str(properties.gcnArchName.partition(":")[0])
+    return f"sm_{properties.major}{properties.minor}"
 
 
 def _extension() -> dict[str, Any]:
@@ -75,7 +84,9 @@ def _ops() -> dict[str, dict[str, str]]:
 
 def _served_by(name: str, device: str) -> str:
     try:
-        return dispatch.served_by(name, device)
+        served = dispatch.served_by(name, device)
+        untried = torch.version.hip and device == "cuda" and served.startswith("triton")
+        return f"{served} (compiles for AMD; no card has run it)" if untried else served
     except RuntimeError as error:
         return f"fails: {error}"
 
@@ -84,7 +95,7 @@ def _print(facts: dict[str, Any]) -> None:
     for package, version in facts["versions"].items():
         print(f"{package:16} {version}")
     for index, gpu in enumerate(facts["gpus"]):
-        print(f"{f'GPU {index}':16} {gpu['name']}, sm_{gpu['sm']}, {gpu['gib']} GiB")
+        print(f"{f'GPU {index}':16} {gpu['name']}, {gpu['target']}, {gpu['gib']} GiB")
     if not facts["gpus"]:
         print(f"{'GPU':16} none: the cuda column below says what would serve there")
     extension = facts["extension"]

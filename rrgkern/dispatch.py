@@ -77,7 +77,9 @@ def register_triton(
             return launch(*args) if through is None else through(launch, *args)
 
     for device in ("cuda", "cpu") if interpreting() else ("cuda",):
-        _register(op, device, kernel, _Kernel(f"triton {module}", _no_triton))
+        # Under the interpreter every call goes by the dispatcher, where opcheck meets it.
+        direct = kernel if device == "cuda" else None
+        _register(op, device, kernel, _Kernel(f"triton {module}", _no_triton, direct))
 
 
 def _on_device_of(args: Sequence[Any]) -> AbstractContextManager[Any]:
@@ -127,28 +129,32 @@ def _register(op: CustomOpDef, device: str, launch: Callable[..., Any], kernel: 
     _kernels[op._qualname, device] = kernel
 
 
-def direct(op: CustomOpDef, first: Tensor, *others: Tensor | None) -> Callable[..., Any]:
-    """Return the CPU launcher of `op` where nobody could tell, else the op.
+def direct(
+    op: CustomOpDef, first: Tensor, *others: Tensor | None, devices: Sequence[str] = ("cpu",)
+) -> Callable[..., Any]:
+    """Return the launcher of `op` where nobody could tell, else the op.
 
     The dispatcher costs more than a small kernel, but it is what records, traces and transforms:
     compilation, forward mode, modes, tensor subclasses and torch.vmap get the op; derivatives of
     forward mode and torch.func it has none for, and the public functions refuse them
     (`check_derivatives`). The launcher knows no autograd. `first` and `others` are the tensors that
-    a caller brings along.
+    a caller brings along, on one of `devices`.
     """
     tensors = (first, *others)
     if torch.compiler.is_compiling() or _is_tracing() or forward_ad._current_level >= 0:
         return op
     if not PLAIN.issuperset(map(type, tensors)):
         return op
+    if (device := first.device.type) not in devices:
+        return op
     for x in tensors:
         # The dispatcher also negates a lazily negated tensor before a kernel reads its memory.
-        if x is not None and (not x.is_cpu or _is_negated(x)):
+        if x is not None and (x.device.type != device or _is_negated(x)):
             return op
     # Gradients of autograd's `is_grads_batched` are plain in all but their memory, which they lack.
     if _modes() or functorch_level() is not None or not _has_memory(first):
         return op
-    kernel = _kernels.get((op._qualname, "cpu"))
+    kernel = _kernels.get((op._qualname, device))
     return op if kernel is None else kernel.direct or op
 
 

@@ -12,11 +12,15 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
+import torch
 
+from rrgkern import __main__ as doctor
 from rrgkern import csrc, dispatch
+from rrgkern.triton_lib import launch_options
 
 ROOT = Path(__file__).parents[1]
 NVCC = shutil.which("nvcc", path="/usr/local/cuda/bin") or shutil.which("nvcc")
@@ -217,6 +221,24 @@ def test_sanitizers_find_planted_faults(tree, tmp_path):
         )
         assert (result.returncode == 0) == (report is None), result.stderr
         assert report is None or report in result.stderr
+
+
+def test_doctor_says_of_amd_what_is_true(monkeypatch):
+    card = {"name": "AMD Instinct MI300X", "gcnArchName": "gfx942:sramecc+", "major": 9, "minor": 4}
+    card = types.SimpleNamespace(**card, total_memory=192 << 30)
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    facts = doctor.report()
+    assert facts["versions"]["rocm of torch"] == "7.0" and "cuda of torch" not in facts["versions"]
+    assert facts["gpus"] == [{"name": card.name, "target": "gfx942", "gib": 192.0}]
+    served = {op: cells["cuda"] for op, cells in facts["ops"].items()}
+    assert served["rrgkern::policy_loss_fwd"].endswith("(compiles for AMD; no card has run it)")
+    assert csrc.why_not.__wrapped__("mccs", "cuda") == "csrc holds CUDA, which no AMD GPU runs"
+    assert launch_options(32, 64) == {"num_warps": 16}, "AMD's backend refuses a limit of registers"
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert launch_options(32, 64) == {"num_warps": 32, "maxnreg": 64}
 
 
 def test_doctor_names_who_serves_each_op():

@@ -132,7 +132,7 @@ def test_a_wheel_holds_every_recipe_and_template_of_the_checkout(site: Path) -> 
     ]
     assert len(wanted) > 250
     assert [path for path in wanted if not path.is_file()] == []
-    assert (site / "rrgkern" / "_C.so").is_file()
+    assert (site / "rrgkern" / "_C.so").is_file() and [*site.glob("rrgtrain/measured/nvidia-*")]
     assert not [*site.rglob("*replicat*")], "experiments stay in the checkout"
 
 

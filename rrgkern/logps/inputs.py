@@ -183,11 +183,11 @@ def check_targets(targets: Tensor, vocabulary: int, keep: Tensor | None = None) 
     On CUDA the check is a device assertion, so that nothing waits for the GPU;
     RRGKERN_CHECK=1 makes it wait and raise here, with the row that is wrong.
     """
-    wrong = (targets < 0) | (targets >= vocabulary)
+    right = targets == targets.clamp(0, vocabulary - 1)
     if keep is not None:
-        wrong &= keep
+        right |= ~keep
     if values_may_be_read(targets):
-        rows = wrong.nonzero().flatten()
+        rows = (~right).nonzero().flatten()
         if len(rows):
             row = int(rows[0])
             raise IndexError(
@@ -196,7 +196,7 @@ def check_targets(targets: Tensor, vocabulary: int, keep: Tensor | None = None) 
             )
     else:
         torch._assert_async(
-            ~wrong.any(), "a target is outside the vocabulary; RRGKERN_CHECK=1 names its row"
+            right.all(), "a target is outside the vocabulary; RRGKERN_CHECK=1 names its row"
         )
 
 

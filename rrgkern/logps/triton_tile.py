@@ -28,6 +28,7 @@ from rrgkern.logps.online_softmax import (
     SoftmaxStats,
     stats_dtype,
 )
+from rrgkern.triton_lib import launch_options
 from rrgkern.triton_lib import math as lib
 from rrgkern.triton_lib.softmax_row import (
     across_lanes,
@@ -365,6 +366,5 @@ def _variant(head: Head) -> dict[str, Any]:
         "SOFTCAP": head.softcap != 0,
         "WIDE": tl.float64 if head.wide == torch.float64 else tl.float32,
         "FAR": FAR,
-        "num_warps": NUM_WARPS,
-        **({"maxnreg": WIDE_REGISTERS} if head.wide == torch.float64 else {}),
+        **launch_options(NUM_WARPS, WIDE_REGISTERS if head.wide == torch.float64 else None),
     }

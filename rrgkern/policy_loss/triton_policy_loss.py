@@ -14,6 +14,7 @@ from rrgkern.policy_loss.inputs import LogpsInputs
 from rrgkern.policy_loss.reference import METRICS, LossOutputs
 from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 from rrgkern.policy_loss.triton_passes import policy_loss_sequence_kernel, policy_loss_token_kernel
+from rrgkern.triton_lib import launch_options
 from rrgkern.triton_lib.policy import (
     KL_CODES,
     LEVEL_CODES,
@@ -79,8 +80,7 @@ def launch(*inputs: Any) -> LossOutputs:
             p3,
             KL_IN_RATIO=weighted,
             BLOCK=TOKENS_PER_STEP,
-            num_warps=NUM_WARPS,
-            maxnreg=MAX_REGISTERS,
+            **launch_options(NUM_WARPS, MAX_REGISTERS),
             **variant_codes,
         )
 
@@ -112,8 +112,7 @@ def launch(*inputs: Any) -> LossOutputs:
             p3,
             KL_WEIGHTED=weighted,
             BLOCK=TOKENS_PER_PROGRAM,
-            num_warps=NUM_WARPS,
-            maxnreg=MAX_REGISTERS,
+            **launch_options(NUM_WARPS, MAX_REGISTERS),
             **variant_codes,
         )
     finish(partials, loss, metrics)
@@ -128,7 +127,7 @@ def finish(partials: Tensor, loss: Tensor, metrics: Tensor) -> None:
         loss,
         metrics,
         BLOCK=PARTIALS_PER_STEP,
-        num_warps=2 * NUM_WARPS,
+        **launch_options(2 * NUM_WARPS),
     )
 
 

@@ -1,7 +1,8 @@
-"""Tell which models of transformers can be a policy, from their configuration alone."""
+"""Tell from a configuration which models can be a policy, and how far their layers see."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from transformers.models.auto.modeling_auto import (
@@ -30,3 +31,31 @@ def refuse_other_kinds(config: Any) -> None:
             f"a {config.model_type} reads images by cross-attention; name a model that has them as "
             "tokens of its prompt"
         )
+
+
+def window_of(text: Any) -> int | None:
+    """Count the tokens that the layers with the widest window see; None without windows.
+
+    Doge's and DeepSeek's choose so many among all.
+    """
+    kinds = set(getattr(text, "layer_types", None) or ())
+    names = ["keep_window_size", "index_topk"]
+    if not kinds or any(re.search("sliding|chunked", kind) for kind in kinds):
+        names += ["sliding_window", "sliding_window_size", "attention_chunk_size"]
+    sizes = (getattr(text, name, None) for name in names)
+    return max((s for s in sizes if isinstance(s, int)), default=None)
+
+
+def turn_of(text: Any) -> int | None:
+    """Count the tokens up to which rope turns each by its place alone; None for any number.
+
+    Beyond, all keys of a forward turn otherwise, by its longest sequence: those of a shorter one
+    beside it too, and not those of a cache.
+    """
+    rope = getattr(text, "rope_parameters", None) or {}
+    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    ropes = [part for part in parts if part.get("rope_type") in ("longrope", "dynamic")]
+    lengths = [part.get("original_max_position_embeddings") for part in ropes]
+    lengths += [getattr(text, "max_position_embeddings", None) for _ in ropes]
+    # a cache's members have two tokens at least
+    return min((n - 1 for n in lengths if isinstance(n, int)), default=None)

@@ -274,7 +274,8 @@ def require_dtype(device: torch.device | str, dtype: torch.dtype) -> None:
     if not torch.cuda.is_bf16_supported(including_emulation=False):
         raise UserError(
             f"policy.dtype=bfloat16, which {torch.cuda.get_device_name(device)} lacks; use "
-            "policy.dtype=float32, or a GPU of compute capability 8.0 or more"
+            "policy.dtype=float32, or a GPU of compute capability 8.0 or more (float16 would "
+            "need a loss scale, which the trainer does not keep)"
         )
 
 

@@ -3,6 +3,7 @@
 Two prompts of different image counts, one of them longer than the model's window, and five
 completions, one of a single token, run through each way and through the model's own logits, under
 the run's attention, adapters, frozen parts and checkpointing, in fp32 and without dropout.
+FlexAttention must run in the dtype of the run first: its kernels differ from dtype to dtype.
 Gradients must be in it: a cache that is detached by mistake passes any check of values.
 """
 
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from rrgclinical.common.errors import Stopped, cause_line
 from rrgpolicy.model.backbone import SHARINGS, Backbone
 from rrgpolicy.model.forward import head_logps, hidden_states
+from rrgpolicy.model.kinds import turn_of, window_of
 from rrgpolicy.model.own_forward import with_tokens
 from rrgpolicy.model.prompt import EncodedPrompt, placed
 from rrgpolicy.ranks import sharding
@@ -33,6 +35,17 @@ COMPLETIONS = ((5, 1, 9), (3, 7))
 # Windows beyond are not crossed: `Probed.tokens` says up to where sharing is known to be exact.
 LONGEST = 5000
 NAMES = {"row": "a packed row", "cache": "a prefix cache", "none": "a row of its own"}
+# Of a row, the fastest first.
+ATTENTIONS = {
+    "flex": "FlexAttention",
+    "blocks": "blocks of SDPA",
+    "dense": "the model's own attention",
+}
+
+
+Pairs = list[tuple[EncodedPrompt, list[Tensor]]]
+# Log-probs of all completions, and the gradient of each weight, None where it takes none.
+Seen = tuple[Tensor, list[Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,8 @@ class Probed:
         why = f"; not by {'; '.join(self.refused)}" if self.refused else ""
         if self.way == "none":
             return f"{model}: prompts are NOT shared, each report carries its own {close}{why}"
-        by = f"{NAMES[self.way]}, up to {self.tokens} tokens" if self.tokens else NAMES[self.way]
+        by = _named(self.way, self.attn)
+        by += f", up to {self.tokens} tokens" if self.tokens else ""
         return f"{model}: prompts are shared by {by} {close}{why}"
 
     def applied(self, backbone: Backbone) -> None:
@@ -84,7 +98,11 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
     ways = SHARINGS if sharing == "auto" else (sharing,)
     tried = [(way, attn) for way in ways for attn in _attentions(backbone, way)]
     refused: list[str] = []
-    with _as_probed(backbone) as plain:
+    in_run = _in_run(backbone, prompts) if ("row", "flex") in tried else {}
+    # fp32, or wider where a parameter is: in bf16 a mistake hides in rounding
+    dtypes = {p.dtype for p in backbone.model.parameters()}
+    wide = functools.reduce(torch.promote_types, dtypes, torch.float32)
+    with _as_probed(backbone, wide) as plain:
         pairs, tokens = _pairs(plain, prompts)
         reach = max(len(p.input_ids) for p in prompts) + max(map(max, COMPLETIONS))
         if tokens is not None and reach > tokens:
@@ -95,13 +113,13 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
         _refuse_other_values(plain, pairs, own[0])
         for way, attn in tried:
             candidate = replace(plain, sharing=way, attn=attn)
-            try:
+            shared = in_run.get(attn)
+            if not isinstance(shared, str):
                 shared = _shared(candidate, pairs, weights)
-            except Stopped:
-                raise
-            except Exception as error:  # whatever a foreign forward raises
-                lines = str(error).splitlines() or [""]
-                refused.append(f"{_named(way, attn)}: {type(error).__name__}: {lines[0][:100]}")
+                if isinstance(shared, str) and attn in in_run:
+                    shared = _by_blocks(candidate, pairs, weights, own, in_run) or shared
+            if isinstance(shared, str):
+                refused.append(f"{_named(way, attn)}: {shared}")
                 continue
             far = _differences(shared, own)
             if far[0] <= LOGPS and far[1] <= GRADIENTS:
@@ -122,31 +140,64 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
 
 
 def _named(way: str, attn: str) -> str:
-    return f"{NAMES[way]} with the model's own attention" if attn == "dense" else NAMES[way]
+    return f"{NAMES[way]} with {ATTENTIONS[attn]}" if way == "row" else NAMES[way]
 
 
 def _attentions(backbone: Backbone, way: str) -> tuple[str, ...]:
-    """The fast attention first, then the model's own beneath the row."""
-    if way != "row" or backbone.attn == "dense":
+    """List the attention of the run, and beneath a row those that are slower."""
+    if way != "row":
         return (backbone.attn,)
-    return (backbone.attn, "dense")
+    names = tuple(ATTENTIONS)
+    return names[names.index(backbone.shared_attention) :]
+
+
+def _in_run(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> dict[str, Seen | str]:
+    """Run a row by FlexAttention as training will, in 16 bits, and by blocks if it can.
+
+    Forward and backward; in the place of what was seen stands why it cannot. {} for fp32, which
+    needs no run beside the probe's own.
+    """
+    if backbone.dtype.itemsize > 2:
+        return {}
+    seen: dict[str, Seen | str] = {}
+    with _as_probed(backbone, backbone.dtype) as run:
+        pairs, weights = _pairs(run, prompts)[0], _weights(run)
+        for attn in ("flex", "blocks"):
+            seen[attn] = _shared(replace(run, sharing="row", attn=attn), pairs, weights)
+            if isinstance(why := seen[attn], str):
+                return {attn: f"in {backbone.dtype}: {why}".replace("torch.", "")}
+    return {"flex": seen["flex"], "by": seen["blocks"]}
+
+
+def _by_blocks(
+    candidate: Backbone, pairs: Pairs, weights: list[nn.Parameter], own: Seen, in_run: dict
+) -> Seen | None:
+    """Judge FlexAttention in 16 bits where its fp32 kernels do not run, which take more memory.
+
+    The row is held to fp32 by blocks; FlexAttention in 16 bits must be as near to blocks in 16
+    bits as those are to fp32. None where it is not, or blocks fail.
+    """
+    shared = _shared(replace(candidate, attn="blocks"), pairs, weights)
+    apart, rounding = _differences(in_run["flex"], in_run["by"]), _differences(in_run["by"], own)
+    near = all(
+        a <= 2 * r + most for a, r, most in zip(apart, rounding, (LOGPS, GRADIENTS), strict=True)
+    )
+    return shared if near and not isinstance(shared, str) else None
 
 
 @contextmanager
-def _as_probed(backbone: Backbone) -> Iterator[Backbone]:
-    """The backbone in train mode, where layers are checkpointed, in fp32, with dropout off."""
-    # fp32, or wider where a parameter is: in bf16 a mistake hides in rounding
-    dtypes = {p.dtype for p in backbone.model.parameters()}
-    wide = functools.reduce(torch.promote_types, dtypes, torch.float32)
+def _as_probed(backbone: Backbone, dtype: torch.dtype) -> Iterator[Backbone]:
+    """The backbone in train mode, where layers are checkpointed, in `dtype`, with dropout off."""
     with ExitStack() as stack:
         stack.enter_context(_without_dropout(backbone.model))
-        stack.enter_context(sharding.computed_in(backbone.model, wide))
+        stack.enter_context(sharding.computed_in(backbone.model, dtype))
         stack.enter_context(torch.random.fork_rng())
         stack.enter_context(torch.autocast(backbone.device.type, enabled=False))
         stack.enter_context(torch.enable_grad())
-        stack.enter_context(_full_precision())
+        stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        torch.set_float32_matmul_precision("highest")
         stack.enter_context(_plain_tower(backbone.backbone))
-        yield replace(backbone, compute_dtype=wide, vision_cache=None, left_out=())
+        yield replace(backbone, compute_dtype=dtype, vision_cache=None, left_out=())
 
 
 @contextmanager
@@ -171,16 +222,6 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _full_precision() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
 def _plain_tower(model: Any) -> Iterator[None]:
     """A tower that computes in 16 bits alone attends by SDPA inside."""
     tower = getattr(model.config, "vision_config", None)
@@ -195,9 +236,6 @@ def _plain_tower(model: Any) -> Iterator[None]:
         model.set_attn_implementation({"vision_config": name})
 
 
-Pairs = list[tuple[EncodedPrompt, list[Tensor]]]
-
-
 def _pairs(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> tuple[Pairs, int | None]:
     """Two prompts with their completions, and up to where a window leaves sharing known."""
     draw = torch.Generator().manual_seed(0)
@@ -207,14 +245,14 @@ def _pairs(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> tuple[Pairs,
         return words[torch.randint(len(words), (length,), generator=draw)]
 
     first, *others = sorted(prompts[:2], key=lambda p: -len(p.images.get("pixel_values", ())))
-    window = _window(backbone.text_config)
+    window = window_of(backbone.text_config)
     of_examples = max(map(len, (p.input_ids for p in prompts)))
     longest = of_examples + 16
     limit = None
     if window is not None and window + 16 > longest:
         limit = None if window + 16 <= LONGEST else longest
         longest = window + 16 if limit is None else longest
-    if (turn := _turn(backbone.text_config)) is not None:
+    if (turn := turn_of(backbone.text_config)) is not None:
         room = turn - max(map(max, COMPLETIONS))  # all sequences of a prompt on one side of it
         longest = min(longest, room) if of_examples <= room else max(longest, turn + 1)
         limit = turn if limit is None else min(limit, turn)
@@ -238,34 +276,6 @@ def _words(backbone: Backbone, prompt: EncodedPrompt) -> Tensor:
     return ids[~torch.isin(ids, torch.tensor(sorted(named)).long())]
 
 
-def _window(text: Any) -> int | None:
-    """Count the tokens that the layers with the widest window see; None without windows.
-
-    Doge's and DeepSeek's choose so many among all.
-    """
-    kinds = set(getattr(text, "layer_types", None) or ())
-    names = ["keep_window_size", "index_topk"]
-    if not kinds or any(re.search("sliding|chunked", kind) for kind in kinds):
-        names += ["sliding_window", "sliding_window_size", "attention_chunk_size"]
-    sizes = (getattr(text, name, None) for name in names)
-    return max((s for s in sizes if isinstance(s, int)), default=None)
-
-
-def _turn(text: Any) -> int | None:
-    """Count the tokens up to which rope turns each by its place alone; None for any number.
-
-    Beyond, all keys of a forward turn otherwise, by its longest sequence: those of a shorter one
-    beside it too, and not those of a cache.
-    """
-    rope = getattr(text, "rope_parameters", None) or {}
-    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
-    ropes = [part for part in parts if part.get("rope_type") in ("longrope", "dynamic")]
-    lengths = [part.get("original_max_position_embeddings") for part in ropes]
-    lengths += [getattr(text, "max_position_embeddings", None) for _ in ropes]
-    # a cache's members have two tokens at least
-    return min((n - 1 for n in lengths if isinstance(n, int)), default=None)
-
-
 def _extended(backbone: Backbone, prompt: EncodedPrompt, more: Tensor) -> EncodedPrompt:
     """The prompt with more text behind it."""
     inputs = {**prompt.inputs, **prompt.with_tokens(more)}
@@ -281,10 +291,6 @@ def _weights(backbone: Backbone) -> list[nn.Parameter]:
     chosen = [trained[k] for k in (0, len(trained) // 2, -1)] if trained else []
     chosen += [p for p in layers if p.requires_grad and p.ndim > 1]
     return [*{id(p): p for p in chosen}.values()]
-
-
-# Log-probs of all completions, and the gradient of each weight, None where it takes none.
-Seen = tuple[Tensor, list[Tensor | None]]
 
 
 def _own(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
@@ -347,12 +353,18 @@ def _own_or_refused(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter
         ) from error
 
 
-def _shared(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen:
-    """By the forward of training: all prompts at once, and the head's weight."""
+def _shared(backbone: Backbone, pairs: Pairs, weights: list[nn.Parameter]) -> Seen | str:
+    """By the forward of training: all prompts at once, and the head's weight; or why it fails."""
     prompts, members = [p for p, _ in pairs], [m for _, m in pairs]
-    hidden, batch = hidden_states(backbone, prompts, members)
-    logps = head_logps(backbone, hidden, batch.targets)
-    return logps.detach(), _gradients(logps, torch.cat(_spread(pairs)), weights)
+    try:
+        hidden, batch = hidden_states(backbone, prompts, members)
+        logps = head_logps(backbone, hidden, batch.targets)
+        return logps.detach(), _gradients(logps, torch.cat(_spread(pairs)), weights)
+    except Stopped:
+        raise
+    except Exception as error:  # whatever a foreign forward raises
+        lines = str(error).splitlines() or [""]
+        return f"{type(error).__name__}: {lines[0][:100]}"
 
 
 def _spread(pairs: Pairs) -> list[Tensor]:

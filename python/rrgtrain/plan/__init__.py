@@ -13,21 +13,25 @@ from rrgtrain.plan.sizes import (
     tiny_sizes,
 )
 from rrgtrain.plan.stage import Host, Setup, StagePlan, machine_of, plan_stage, stage_of
-from rrgtrain.plan.verdict import as_json, as_table, verdict
+from rrgtrain.plan.verdict import STEP_CODE, Age, age_of, as_json, as_table, newest, verdict
 
 __all__ = [
     "KNOWN",
+    "STEP_CODE",
+    "Age",
     "Host",
     "Setup",
     "Sizes",
     "StagePlan",
     "StateBytes",
     "Weight",
+    "age_of",
     "as_json",
     "as_table",
     "elements",
     "lora_rank",
     "machine_of",
+    "newest",
     "plan_stage",
     "read_sizes",
     "sizes_of",

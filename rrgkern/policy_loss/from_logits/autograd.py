@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.library import CustomOpDef
 
-from rrgkern.dispatch import direct
+from rrgkern import dispatch
 from rrgkern.first_order import first_order, link
 from rrgkern.logps.op import token_logps_bwd_, token_logps_fwd
 from rrgkern.ops import pack
@@ -26,6 +27,9 @@ ONCE = (
     "policy_loss_from_logits again for each, or compose token_logps and policy_loss, which keep "
     "what a second one needs"
 )
+
+
+direct = partial(dispatch.direct, devices=("cpu", "cuda"))
 
 
 class Fused(torch.autograd.Function):

@@ -20,6 +20,7 @@ from rrgkern.policy_loss.inputs import LogitsInputs, LogitsInputsAnew
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 from rrgkern.policy_loss.triton_policy_loss import finish
+from rrgkern.triton_lib import launch_options
 from rrgkern.triton_lib.policy import KL_CODES, MODE_CODES, SURROGATE_CODES
 from rrgkern.triton_lib.policy_sums import ROWS
 
@@ -109,8 +110,9 @@ def sweep_rows(call: LogitsInputs, gradient: Tensor | None) -> tuple[Tensor, Ten
         LANES=lanes,
         VECTOR=vector,
         AHEAD=AHEAD,
-        num_warps=warps,
-        maxnreg=MAX_REGISTERS_FP64 if logits.dtype == torch.float64 else MAX_REGISTERS,
+        **launch_options(
+            warps, MAX_REGISTERS_FP64 if logits.dtype == torch.float64 else MAX_REGISTERS
+        ),
     )
     return partials, active
 
@@ -137,7 +139,7 @@ def policy_loss_from_logits_scale_(gradient: Tensor, active: Tensor, factor: Ten
         VOCABULARY=gradient.shape[-1],
         WIDE=_wide(gradient),
         BLOCK=block,
-        num_warps=SCALE_WARPS,
+        **launch_options(SCALE_WARPS),
     )
 
 

@@ -1,15 +1,17 @@
 """Print registers, spills, access widths and occupancy of every kernel, per architecture.
 
-python -m tests.rrgkern.aot [--json] [--widest] [module ...]
+python -m tests.rrgkern.aot [--json] [--widest] [--amd] [module ...]
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
 from tests.rrgkern.aot.harness import (
     Compiled,
+    compile_amd,
     compile_cases,
     compile_widest,
     listed_modules,
@@ -43,6 +45,10 @@ def main(arguments: list[str]) -> None:
         sys.exit("TRITON_INTERPRET=1 leaves nothing to compile: unset it")
     as_json = "--json" in arguments
     modules = [a for a in arguments if not a.startswith("--")] or listed_modules()
+    if "--amd" in arguments:
+        for figures in (figures for module in modules for figures in compile_amd(module)):
+            print(json.dumps(figures), flush=True)
+        return
     if not as_json:
         print(HEADER, "|" + "---|" * (HEADER.count("|") - 1), sep="\n")
     compile_listed = compile_widest if "--widest" in arguments else compile_cases

@@ -13,8 +13,8 @@ argument types can go stale. Tensors on the "meta" device cost no memory and lie
 storage offset says, the storage itself at a multiple of 16 bytes; a launcher that reads values
 takes CPU tensors (an untouched `torch.empty` costs none).
 
-`test_gates.py` compiles every case of every room for sm_90, and the widest of each kernel for sm_80
-and sm_100 (RRGKERN_AOT=all: every case), and holds them to their marks;
+`test_gates.py` compiles every case of every room for sm_90, and the widest of each kernel for the
+other TARGETS (RRGKERN_AOT=all: every case), and holds them to their marks; AMD's compile too.
 `python -m tests.rrgkern.aot [module ...]` prints the table. Cases run in a process of
 their own without TRITON_INTERPRET, under which `@triton.jit` has no compiler behind it.
 """
@@ -25,6 +25,7 @@ import functools
 import importlib
 import json
 import os
+import re
 import runpy
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -40,7 +42,10 @@ from torch import Tensor
 from tests.rrgkern.aot.sass import Assembly, disassemble, occupancy
 from tests.rrgtrain.runs import start_process
 
-TARGETS = (80, 90, 100)
+TARGETS = (75, 80, 86, 89, 90, 100, 103, 120)
+AMD = ("gfx90a", "gfx942", "gfx950")  # MI250, MI300X, MI355X
+# What AMD's assembler says of a kernel.
+REPORTED = {"spills": "vgpr_spill_count", "threads": "max_flat_workgroup_size"}
 ROOMS = Path(__file__).parents[1]
 
 
@@ -117,30 +122,35 @@ class Compiled:
     assembly: Assembly
 
 
+def target_of(cc: int | str) -> Any:
+    """Return Triton's target of a compute capability, or of one of AMD's."""
+    from triton.backends.compiler import GPUTarget
+
+    return GPUTarget("hip", cc, 64) if isinstance(cc, str) else GPUTarget("cuda", cc, 32)
+
+
 def compile_for(
     kernel: Any,
     signature: dict[str, str],
     constexprs: dict[Any, Any],
     attrs: dict[Any, Any],
-    cc: int,
+    cc: int | str,
     options: dict[str, Any] | None = None,
 ) -> Any:
-    """`triton.compile` for compute capability `cc`; needs a process without TRITON_INTERPRET."""
-    from triton.backends.compiler import GPUTarget
+    """`triton.compile` for `target_of(cc)`; needs a process without TRITON_INTERPRET."""
     from triton.compiler import ASTSource, compile
 
     source = ASTSource(kernel, signature, constexprs, attrs)
-    return compile(source, target=GPUTarget("cuda", cc, 32), options=options)
+    return compile(source, target=target_of(cc), options=options)
 
 
 @contextmanager
-def recorded_launches(cc: int) -> Iterator[list[Launch]]:
+def recorded_launches(cc: int | str) -> Iterator[list[Launch]]:
     """Record what the body launches, as Triton would specialise it for `cc`, and run none of it."""
-    from triton.backends.compiler import GPUTarget
     from triton.compiler import make_backend
     from triton.runtime.jit import JITFunction, create_function_from_signature
 
-    backend = make_backend(GPUTarget("cuda", cc, 32))
+    backend = make_backend(target_of(cc))
     launches: list[Launch] = []
 
     def record(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
@@ -155,12 +165,9 @@ def recorded_launches(cc: int) -> Iterator[list[Launch]]:
             Launch(self, signature, constexprs, attrs, dict(options.__dict__), tuple(size))
         )
 
-    original = JITFunction.run
-    JITFunction.run = record
-    try:
+    rocm = "of the case" if isinstance(cc, str) else None
+    with patch.object(JITFunction, "run", record), patch.object(torch.version, "hip", rocm):
         yield launches
-    finally:
-        JITFunction.run = original
 
 
 def distinct_kernels(calls: list[Callable[[], Any]], cc: int = 90) -> int:
@@ -255,6 +262,24 @@ def compile_widest(module: str) -> Iterator[Compiled]:
             widest[key] = found
     others = tuple(target for target in TARGETS if target != 90)
     yield from compile_cases(module, others, {(k.case, k.kernel) for k in widest.values()})
+
+
+def compile_amd(module: str) -> Iterator[dict[str, Any]]:
+    """Compile what `module` launches for AMD; yields what the assembler REPORTED.
+
+    All for gfx942, of each kernel one for the others.
+    """
+    for target in AMD:
+        with recorded_launches(target) as launches:
+            for case in importlib.import_module(module).CASES.values():
+                case.run()
+        every = target == "gfx942"
+        distinct = {x.key() if every else x.kernel.__name__: x for x in launches}
+        for launch in distinct.values():
+            made = (launch.signature, launch.constexprs, launch.attrs, target, launch.options)
+            code = compile_for(launch.kernel, *made).asm["amdgcn"]
+            figures = {k: int(re.findall(rf"{v}: *(\d+)", code)[0]) for k, v in REPORTED.items()}
+            yield {"kernel": launch.kernel.__name__, "target": target, **figures}
 
 
 @functools.cache

@@ -30,9 +30,14 @@ class Multiprocessor:
 
 
 MULTIPROCESSORS = {
+    75: Multiprocessor(32, 16, shared_bytes=64 * 1024, shared_reserved_bytes_per_block=0),
     80: Multiprocessor(shared_bytes=164 * 1024),
+    86: Multiprocessor(48, 16, shared_bytes=100 * 1024),
+    89: Multiprocessor(48, 24, shared_bytes=100 * 1024),
     90: Multiprocessor(),
     100: Multiprocessor(),
+    103: Multiprocessor(),
+    120: Multiprocessor(48, 24, shared_bytes=100 * 1024),
 }
 
 
@@ -175,6 +180,6 @@ def occupancy(assembly: Assembly, shared_bytes: int, num_warps: int, cc: int) ->
         limits.blocks,
         limits.warps // num_warps,
         limits.registers // per_warp // num_warps,
-        limits.shared_bytes // (shared_bytes + limits.shared_reserved_bytes_per_block),
+        limits.shared_bytes // max(1, shared_bytes + limits.shared_reserved_bytes_per_block),
     )
     return blocks * num_warps / limits.warps

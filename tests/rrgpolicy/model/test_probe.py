@@ -19,10 +19,12 @@ from rrgpolicy.model.attention import Row, RowGroup
 from rrgpolicy.model.backbone import Backbone
 from rrgpolicy.model.cache import Behind, PromptStates
 from rrgpolicy.model.families import Family
+from rrgpolicy.model.kinds import window_of
 from rrgpolicy.model.load import checkpoint_layers
 from rrgpolicy.model.own_forward import with_tokens
-from rrgpolicy.model.probe import NoWay, Probed, _window, probe
+from rrgpolicy.model.probe import ATTENTIONS, NoWay, Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt
+from tests.rrgkern.shared_prefix.eager_flex import uncompiled
 from tests.rrgpolicy.model.families import SORTS, WINDOW, backbone, build, forwards, prompt
 from tests.rrgpolicy.model.table_of_families import PAGE, written
 
@@ -45,7 +47,53 @@ def test_each_family_goes_the_first_way_that_is_exact() -> None:
         line = found.line(type(subject.backbone).__name__)
         assert found.way == SORTS[name].ways[0], line
         assert line.count("\n") == 0 and f"{found.logps:.0e}" in line
-        assert ("not by a packed row: log-probs differ" in line) == (found.way == "cache")
+        assert ("not by a packed row with blocks of SDPA: log-probs" in line) == (
+            found.way == "cache"
+        )
+
+
+class OutOfResources(RuntimeError):
+    """Stands in for Triton's, on a card whose shared memory a kernel exceeds."""
+
+
+def test_the_fast_attention_is_tried_in_the_dtype_of_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Flex, blocks and dense, each by its name; what a card lacks in fp32 alone decides nothing."""
+    uncompiled(monkeypatch)
+    flex, blocks = forward.shared_prefix_flex_attention, forward.shared_prefix_attention
+    bf16, fp32 = torch.bfloat16, torch.float32
+
+    def without(own: Callable[..., Tensor], *dtypes: torch.dtype) -> Callable[..., Tensor]:
+        def attention(query: Tensor, *others: Any, **options: Any) -> Tensor:
+            if query.dtype in dtypes:
+                raise OutOfResources("shared memory, Required: 147456, Hardware limit: 101376")
+            return own(query, *others, **options)
+
+        return attention
+
+    def wrong(query: Tensor, key: Tensor, *others: Any, **options: Any) -> Tensor:
+        return without(flex, fp32)(query, key.roll(1, 2), *others, **options)
+
+    lacks = "a packed row with FlexAttention: {}OutOfResources: shared memory, Required: 147456"
+    for dtype, of_flex, of_blocks, chosen, reason in (
+        (bf16, flex, blocks, "flex", ""),
+        (bf16, without(flex, fp32), blocks, "flex", ""),
+        (bf16, without(flex, bf16), blocks, "blocks", lacks.format("in bfloat16: ")),
+        (bf16, without(flex, bf16), without(blocks, bf16, fp32), "dense", "blocks of SDPA: OutOf"),
+        (bf16, wrong, blocks, "blocks", lacks.format("")),
+        (fp32, without(flex, fp32), blocks, "blocks", lacks.format("")),
+        (fp32, without(flex, bf16), blocks, "flex", ""),
+    ):
+        subject, prompts = opened("qwen2_5_vl", dtype)
+        subject.attn = "flex"
+        monkeypatch.setattr(forward, "shared_prefix_flex_attention", of_flex)
+        monkeypatch.setattr(forward, "shared_prefix_attention", of_blocks)
+        probed = probe(subject, prompts)
+        line = probed.line("a Qwen")
+        assert (probed.way, probed.attn) == ("row", chosen), line
+        assert f"shared by a packed row with {ATTENTIONS[chosen]} (log-probs" in line
+        assert reason in line and ("not by" in line) == bool(reason) and "\n" not in line
 
 
 def test_reentrant_checkpointing_is_what_is_refused_and_not_the_model() -> None:
@@ -240,7 +288,7 @@ def test_a_rope_that_turns_with_length_bounds_the_prompts(kind: str) -> None:
     ],
 )
 def test_what_a_layer_leaves_out_is_a_window(names: dict[str, Any], tokens: int | None) -> None:
-    assert _window(SimpleNamespace(**names)) == tokens
+    assert window_of(SimpleNamespace(**names)) == tokens
 
 
 def test_prompts_of_the_probe_cross_the_window() -> None:

@@ -42,7 +42,7 @@ def test_each_thing_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines["adapter"].startswith("rank 4 on 28 modules: q_proj x 4, k_proj x 4")
     assert lines["frozen"].startswith("tower and projector (101 k) and the language model but")
     assert lines["images"] == "12 tokens for a radiograph of 2,500 x 2,048 pixels"
-    assert lines["sharing"].startswith("prompts are shared by a packed row (log-probs within")
+    assert lines["sharing"].startswith("prompts are shared by a packed row with ")
     gap = float(lines["engine"].split("differ by ")[1].split()[0])
     assert 0 <= gap < 1e-5 and "4 reports of 2 prompts with images" in lines["engine"]
 

@@ -147,7 +147,7 @@ def test_a_prompt_beyond_what_was_probed_stops_before_a_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("rrgpolicy.model.probe._window", lambda text: 9000)
+    monkeypatch.setattr("rrgpolicy.model.probe.window_of", lambda text: 9000)
     monkeypatch.setattr("rrgpolicy.model.prompt.THINK", "Reason first. " * 400)
     start = checkpoint("qwen3")
     words = [*DATA, "data.images=none", "policy.prompt=think"]
