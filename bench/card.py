@@ -1,4 +1,4 @@
-"""Measure one row of this card in two minutes: the policy loss from logits, in place.
+"""Measure one row of this card in two minutes: the loss from logits.
 
     python -m bench.card             at the vocabulary of Qwen2.5
     python -m bench.card --models    heads too, at the widths and vocabularies of six models

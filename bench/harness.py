@@ -319,7 +319,7 @@ class Bench:
 
 
 def throughput(ms: float | None, bytes_moved: float, flops: float) -> dict[str, float]:
-    """Divide the least bytes and operations of a problem by its time, as GB/s and TFLOP/s."""
+    """Divide the least bytes and operations by the time: GB/s and TFLOP/s."""
     if ms is None:
         return {}
     rates = {"gb_s": bytes_moved / ms / 1e6, "tflop_s": flops / ms / 1e9}

@@ -1,4 +1,4 @@
-"""Say how old the rows of pages are beside the code that they time, and what measures them again.
+"""Say how old the rows of pages are beside the code that they time.
 
     python -m bench.published      a line for each room and commit whose code has changed since
 
@@ -60,7 +60,7 @@ def paths_of(name: str) -> list[str]:
 
 
 def age(row: dict[str, Any], root: Path = ROOT) -> Age:
-    """Tell the commit and day of a row, and how many files of its code changed since."""
+    """Tell a row's commit, its day, and how many files changed since."""
     return age_of(row, paths_of(name_of(row)), root)
 
 

@@ -109,7 +109,7 @@ class Rounds:
 
 
 def kernel_figures(provider: Provider, inputs: Inputs) -> dict[str, Any]:
-    """Profile one call: kernels, their summed time in ms, the largest; what the allocator did.
+    """Profile one call: kernels, their time in ms, what the allocator did.
 
     On a GPU a kernel's time knows no host; `allocations` are the allocator's, `segments` those that
     it asked the driver for. On a CPU operators stand in the kernels' place, without the other two.
@@ -141,7 +141,7 @@ def kernel_figures(provider: Provider, inputs: Inputs) -> dict[str, Any]:
 
 
 def device_state(device: torch.device) -> dict[str, str]:
-    """Ask the driver for clocks, power and why a GPU is held back; {} where it does not say."""
+    """Ask the driver for clocks, power and throttle reasons; {} where it says none."""
     if device.type != "cuda" or (smi := shutil.which("nvidia-smi")) is None:
         return {}
     index = str(torch.cuda.get_device_properties(device).uuid)

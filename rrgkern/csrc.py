@@ -75,8 +75,6 @@ def why_not(room: str, device: str) -> str | None:
         return f"the compiled extension is older than csrc/{room}: re{HOW_TO_BUILD}"
     if device == "cuda" and torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
-        if 10 * major + minor < 75:
-            return f"CUDA 13 compiles for sm_75 and later, and this GPU is sm_{major}{minor}"
         if not runs_on(info.architectures, 10 * major + minor):
             return (
                 f"the extension was compiled for sm_{' sm_'.join(info.architectures)} and this GPU "

@@ -1,4 +1,4 @@
-"""Device functions used by the Triton kernels of two rooms or more, and options of a launch."""
+"""Device functions of Triton kernels in several rooms, and options of a launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell from a configuration which models can be a policy, and how far their layers see."""
+"""Tell from a configuration which models can be a policy, and their windows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def window_of(text: Any) -> int | None:
 
 
 def turn_of(text: Any) -> int | None:
-    """Count the tokens up to which rope turns each by its place alone; None for any number.
+    """Count the tokens that rope turns by their place alone; None for any.
 
     Beyond, all keys of a forward turn otherwise, by its longest sequence: those of a shorter one
     beside it too, and not those of a cache.

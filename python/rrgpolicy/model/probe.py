@@ -159,14 +159,14 @@ def _in_run(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> dict[str, S
     """
     if backbone.dtype.itemsize > 2:
         return {}
-    seen: dict[str, Seen | str] = {}
+    outcomes: dict[str, Seen | str] = {}
     with _as_probed(backbone, backbone.dtype) as run:
         pairs, weights = _pairs(run, prompts)[0], _weights(run)
         for attn in ("flex", "blocks"):
-            seen[attn] = _shared(replace(run, sharing="row", attn=attn), pairs, weights)
-            if isinstance(why := seen[attn], str):
+            outcomes[attn] = _shared(replace(run, sharing="row", attn=attn), pairs, weights)
+            if isinstance(why := outcomes[attn], str):
                 return {attn: f"in {backbone.dtype}: {why}".replace("torch.", "")}
-    return {"flex": seen["flex"], "by": seen["blocks"]}
+    return {"flex": outcomes["flex"], "by": outcomes["blocks"]}
 
 
 def _by_blocks(

@@ -1,4 +1,4 @@
-"""Compare a plan with its machine, and print it: the verdict, its parts, what a step took."""
+"""Compare a plan with its machine, and print it with a measured step."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def as_json(setup: Setup, plan: StagePlan, fits: bool, line: str) -> str:
 
 
 class Age(NamedTuple):
-    """Hold a row's commit and day, and how many files of its code changed since, None unknown."""
+    """Hold a row's commit, day, and count of files changed since (None: unknown)."""
 
     commit: str
     day: str
@@ -175,7 +175,7 @@ def newest(path: Path) -> list[dict[str, Any]]:
 
 
 def age_of(row: Mapping[str, Any], paths: Sequence[str], root: Path = ROOT) -> Age:
-    """Tell how old a row is, by git where `root` has the history of the row's commit.
+    """Tell how old a row is, by the history of its commit.
 
     The row of a tree with changes (`-dirty`) belongs to no commit: how much has changed since
     cannot be told.
@@ -201,7 +201,7 @@ def _files_since(commit: str, paths: tuple[str, ...], root: Path) -> int | None:
 
 
 def step_line(gpu: str) -> str:
-    """Say in a line what a step of rl took on a GPU of this name, by the newest whole row."""
+    """Say what a step of rl took on a GPU of this name."""
     folder = next((folder for folder in _FOLDERS if folder.is_dir()), ROOT)
     rows = [
         row
