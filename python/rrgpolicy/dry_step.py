@@ -308,7 +308,7 @@ MENDS = {
     "parameters not held": "hand them to the optimiser, or set their requires_grad to False",
     "requires_grad changed": "set the flags back behind the reference pass (disable_adapter() "
     "switches all adapters on again), or keep a reference model",
-    "no gradient": "call backward in the step, on a loss of this model whose advantages are not all "
+    "no gradient": "call backward in the step, on a loss of this model with advantages besides "
     "0, and the forward of the module that fully_shard has taken last",
     "adapter without gradient": "make it active in the forward that has the loss; beside gradient "
     "checkpointing call model.enable_input_require_grads()",

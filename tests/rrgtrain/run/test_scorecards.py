@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,11 @@ def test_what_is_left_in_the_directory(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_two_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     Path("b.csv").write_text("id,report\n" + "".join(f"{k},Large heart.\n" for k in REFERENCES))
-    assert scored("--predictions", "A=mine.json", "--predictions", "B=b.csv", "--out", "two") == 0
+    two = ["--predictions", "A=mine.json", "--predictions", "B=b.csv", "--out", "two"]
+    assert scored(*two, "--compare-implementations") == 0
     text = capsys.readouterr().out
+    assert re.search(r"^BLEU-4, rrgclinical: r2gen words +0\.\d{4}  0\.\d{4}$", text, re.MULTILINE)
+    assert "required: --predictions, --references" in refused(capsys, "--compare-implementations")
     assert "B - A" in text and f"{TEMPLATE} - A" in text and " tests of differences; " in text
     assert len(Path("two/predictions.jsonl").read_text().splitlines()) == 8
     twice = ["--predictions", "b.csv", "--predictions", "b.csv"]
