@@ -1,4 +1,4 @@
-"""Name what would keep a training loop from learning, without an error, by one dry step."""
+"""Name what would keep a loop from learning, by one dry step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = 3  # parameters that a line names
 
 
 class LoopFault(NamedTuple):
-    """Name a fault of a loop, one of `MENDS`, with a line for a reader and what mends it."""
+    """Name a fault, one of `MENDS`, with a line for a reader and its mending."""
 
     name: str
     line: str
@@ -73,7 +73,7 @@ def preflight(  # noqa: PLR0913
     saved: Mapping[str, Any] | None = None,
     into: Mapping[str, Any] | None = None,
 ) -> list[LoopFault]:
-    """Run one dry step of a loop, and name what would keep it from learning in silence.
+    """Run one dry step, and name what would keep a loop from learning.
 
     Nothing is stepped: `step` and `zero_grad` of the optimiser do nothing inside. Gradients,
     `requires_grad`, training modes and the random states of torch, numpy and Python are afterwards
@@ -344,9 +344,9 @@ def _other_conversation(
     kwargs: Mapping[str, Any],
 ) -> str:
     render = tokenizer.apply_chat_template
-    *asked, answer = messages
+    *turns, answer = messages
     if taught is None:
-        prompt = render(asked, tokenize=False, add_generation_prompt=True, **kwargs)
+        prompt = render(turns, tokenize=False, add_generation_prompt=True, **kwargs)
         taught = f"{prompt}{answer['content']}"
     elif not isinstance(taught, str):
         taught = str(tokenizer.decode(taught, clean_up_tokenization_spaces=False))

@@ -21,8 +21,8 @@ from rrgclinical.text import build_tokenization, text_scores
 OURS = "rrgclinical"
 PUBLISHED = (
     "Rows of papers: BLEU, METEOR, CIDEr and ROUGE-L of r2gen words (R2Gen and what came after it)",
-    "or of ptb words (captioning); RadEval's BLEU is of space words, its ROUGE-L F1 has a stemmer; F1",
-    "has zero_division=0; RadGraph-F1 is mostly partial. sacrebleu itself prints BLEU times 100.",
+    "or of ptb words (captioning); RadEval's BLEU is of space words, its ROUGE-L F1 has a stemmer;",
+    "F1 has zero_division=0; RadGraph-F1 is mostly partial. sacrebleu prints BLEU times 100.",
 )
 
 
@@ -144,9 +144,9 @@ IMPLEMENTATIONS: Mapping[str, Callable[[Scored], Iterator[Row]]] = {
 def compare_implementations(
     pairs: Pairs, truth: np.ndarray, readings: Mapping[str, SystemReading], **more: Any
 ) -> str:
-    """Write a table of one row for each metric, package and variant, a column for each system.
+    """Write a table with a row for each metric, package and variant.
 
-    truth: int8 [R, 14]; readings: of the systems, with their labels; more: fields of `Scored`. A
+    A column is a system. truth: int8 [R, 14]; readings: of the systems, with their labels; more: fields of `Scored`. A
     package that is not installed, or fails, is said beneath, with its name for pip. Raises
     UserError where a study has no reference report.
     """
