@@ -44,8 +44,9 @@ class DryStep:
 
     parameters: the model's by name, behind the step; trained: those of them that trained before it;
     changed: names of those whose `requires_grad` it changed. param_groups: the optimiser's, and
-    held: their parameters; gradients: of these. adapters: names of PEFT's. untyped: forwards that
-    took images without token types. norm: what clipping used, None without clipping.
+    held: their parameters; gradients: of these, norm: of all of them, dense: of those that are no
+    DTensors; clipped: the norm that clipping used, None without. adapters: names of PEFT's.
+    untyped: forwards that took images without token types.
     """
 
     parameters: Mapping[str, nn.Parameter]
@@ -54,9 +55,11 @@ class DryStep:
     param_groups: Sequence[Mapping[str, Any]]
     held: Sequence[nn.Parameter]
     gradients: Mapping[nn.Parameter, Tensor]
+    norm: float
+    dense: float
+    clipped: float | None
     adapters: Sequence[str]
     untyped: Sequence[str]
-    norm: float | None
 
 
 def preflight(  # noqa: PLR0913
@@ -77,8 +80,8 @@ def preflight(  # noqa: PLR0913
 
     Nothing is stepped: `step` and `zero_grad` of the optimiser do nothing inside. Gradients,
     `requires_grad`, training modes and the random states of torch, numpy and Python are afterwards
-    as they were; a `torch.Generator` of the loop's own is not. Under `torch.distributed` all ranks
-    call it at once. DDP and `fully_shard` are known, FSDP 1 and DeepSpeed are not.
+    as they were; a generator or a scheduler of the loop's own is not. Ranks call it at once. DDP
+    and `fully_shard` are known, FSDP 1 and DeepSpeed are not.
 
     Args:
         model: the module that trains, its wrapper included, as it is before its first step.
@@ -98,12 +101,9 @@ def preflight(  # noqa: PLR0913
         The faults, each with its name, a line and its mending; empty for a sound loop.
 
     Raises:
-        TypeError: a step or clip that is no function; messages without a tokenizer. Else what
-            `step`, `clip` or the template raises; everything is put back before.
+        TypeError: messages without a tokenizer. Else what `step`, `clip` or the template raises;
+            everything is put back before.
     """
-    for name, function in (("step", step), ("clip", clip or step)):
-        if not callable(function):
-            raise TypeError(f"{name} is {type(function).__name__}; wanted a function")
     if messages and tokenizer is None:
         raise TypeError("messages without a tokenizer; pass the one whose template renders them")
     made = _dry_step(model, optimizer, step, clip)
@@ -130,17 +130,20 @@ def _dry_step(
         step()
         named = dict(model.named_parameters())
         trains = {n: flags.get(p, p.requires_grad) for n, p in named.items()}
+        gradients = {p: p.grad for p in held if p.grad is not None}
         return DryStep(
             parameters=named,
             trained={n: p for n, p in named.items() if trains[n]},
             changed=[n for n, p in named.items() if trains[n] != p.requires_grad],
             param_groups=optimizer.param_groups,
             held=held,
-            # clipping scales them in place
-            gradients={p: p.grad.detach().clone() for p in held if p.grad is not None},
+            gradients=gradients,
+            # before clipping, which scales them in place
+            norm=_norm(gradients.values()),
+            dense=_norm(g for g in gradients.values() if not isinstance(g, DTensor)),
+            clipped=None if clip is None else _number(clip()),
             adapters=sorted({a for m in model.modules() for a in getattr(m, "peft_config", ())}),
             untyped=[*untyped],
-            norm=None if clip is None else _number(clip()),
         )
 
 
@@ -196,15 +199,16 @@ def _watched(model: nn.Module) -> Iterator[dict[str, None]]:
 def _foreign(step: DryStep) -> str:
     own = {*step.parameters.values()}
     count = sum(p not in own for p in step.held)
-    line = (
-        f"{count} of the {len(step.held)} parameters that the optimiser holds are not the model's"
-    )
-    return line if count else ""
+    held = f"{len(step.held)} parameters that the optimiser holds"
+    return f"{count} of the {held} are not the model's" if count else ""
 
 
 def _lacking(step: DryStep) -> str:
-    names = [n for n, p in step.trained.items() if p not in {*step.held}]
-    return _listed(names, "train, and the optimiser does not hold them")
+    held = {*step.held}
+    return _listed(
+        [n for n, p in step.trained.items() if p not in held],
+        "train, and the optimiser does not hold them",
+    )
 
 
 def _unfrozen(step: DryStep) -> str:
@@ -212,16 +216,14 @@ def _unfrozen(step: DryStep) -> str:
 
 
 def _no_gradient(step: DryStep) -> str:
-    if _adapter(step) or any(_reached(step, p) for p in step.held):
-        return ""
-    return f"none of the {len(step.held)} parameters that the optimiser holds has a gradient"
+    line = f"none of the {len(step.held)} parameters that the optimiser holds has a gradient"
+    return "" if step.gradients or _adapter(step) else line
 
 
 def _adapter(step: DryStep) -> str:
-    """Look at all of an adapter, since LoRA's A begins with a gradient of 0."""
     for adapter in step.adapters:
         own = [p for name, p in step.trained.items() if adapter in name.split(".")]
-        if own and not any(_reached(step, p) for p in own):
+        if own and not any(p in step.gradients for p in own):
             return f"no gradient reaches the adapter {adapter!r}, any of its {len(own)} tensors"
     return ""
 
@@ -236,9 +238,8 @@ def _unreduced(step: DryStep) -> str:
     """Compare one number of all plain gradients over the ranks."""
     if not dist.is_initialized() or dist.get_world_size() < 2:
         return ""
-    plain = [g for g in step.gradients.values() if not isinstance(g, DTensor)]
     norms: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(norms, _norm(plain))
+    dist.all_gather_object(norms, step.dense)
     if all(math.isclose(norm, norms[0], rel_tol=1e-6) for norm in norms):
         return ""
     shown = ", ".join(f"{norm:.4g}" for norm in norms[:4])
@@ -246,12 +247,11 @@ def _unreduced(step: DryStep) -> str:
 
 
 def _other_norm(step: DryStep) -> str:
-    whole = _norm(step.gradients.values())
-    if step.norm is None or math.isclose(step.norm, whole, rel_tol=NEAR):
+    if step.clipped is None or math.isclose(step.clipped, step.norm, rel_tol=NEAR):
         return ""
     return (
-        f"clipping uses a norm of {step.norm:.4g}, and what the optimiser holds has {whole:.4g} "
-        "over all ranks"
+        f"clipping uses a norm of {step.clipped:.4g}, and what the optimiser holds has "
+        f"{step.norm:.4g} over all ranks"
     )
 
 
@@ -308,8 +308,8 @@ MENDS = {
     "parameters not held": "hand them to the optimiser, or set their requires_grad to False",
     "requires_grad changed": "set the flags back behind the reference pass (disable_adapter() "
     "switches all adapters on again), or keep a reference model",
-    "no gradient": "call backward in the step, on a loss of this model with advantages besides "
-    "0, and the forward of the module that fully_shard has taken last",
+    "no gradient": "call backward in the step, on a loss of this model, and the forward of the "
+    "module that fully_shard has taken last",
     "adapter without gradient": "make it active in the forward that has the loss; beside gradient "
     "checkpointing call model.enable_input_require_grads()",
     "gradients of another kind": "call the forward of the module that fully_shard has taken last, "
@@ -370,11 +370,6 @@ def _listed(names: Sequence[str], what: str) -> str:
     """Name the first and count the others; empty without any."""
     more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
     return f"{', '.join(names[:NAMES])}{more} {what}" if names else ""
-
-
-def _reached(step: DryStep, parameter: nn.Parameter) -> bool:
-    gradient = step.gradients.get(parameter)
-    return gradient is not None and bool(_local(gradient).any())
 
 
 def _in_bf16(group: Mapping[str, Any]) -> list[Tensor]:

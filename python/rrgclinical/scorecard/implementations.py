@@ -146,9 +146,9 @@ def compare_implementations(
 ) -> str:
     """Write a table with a row for each metric, package and variant.
 
-    A column is a system. truth: int8 [R, 14]; readings: of the systems, with their labels; more: fields of `Scored`. A
-    package that is not installed, or fails, is said beneath, with its name for pip. Raises
-    UserError where a study has no reference report.
+    A column is a system. truth: int8 [R, 14]; readings: of the systems, with their labels; more:
+    fields of `Scored`. A package that is not installed, or fails, is said beneath, with its name
+    for pip. Raises UserError where a study has no reference report.
     """
     if not all(pairs.references):
         raise UserError(
