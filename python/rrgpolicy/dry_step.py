@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from rrgpolicy.model.template import NO_KWARGS, parted
 from rrgpolicy.model.prompt import TOKEN_TYPES
+from rrgpolicy.model.template import NO_KWARGS, parted
 
 # Above it the second moment of a weight in bf16 stops growing long before it is right.
 BETA2 = 0.99
