@@ -9,7 +9,6 @@ from rrgclinical.scorecard.card import (
     joined_truth,
     scorecard,
 )
-from rrgclinical.scorecard.implementations import compare_implementations
 from rrgclinical.scorecard.pairs import Pairs, pair_reports
 from rrgclinical.scorecard.read import (
     Columns,
@@ -47,7 +46,6 @@ __all__ = [
     "as_json",
     "as_latex",
     "as_text",
-    "compare_implementations",
     "first_rows",
     "foot",
     "headline",

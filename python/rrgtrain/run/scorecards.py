@@ -15,12 +15,12 @@ from rrgclinical.scorecard import (
     Pairs,
     Scorecard,
     as_text,
-    compare_implementations,
     pair_reports,
     read_references,
     read_systems,
     write_card,
 )
+from rrgclinical.scorecard.implementations import compare_implementations
 from rrgclinical.scorecard.judge import GIVEN_TRUTH, Judge
 from rrgclinical.text import build_tokenization, r2gen_vocabulary
 from rrgreport.html import draw

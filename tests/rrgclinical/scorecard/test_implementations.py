@@ -14,7 +14,8 @@ import pytest
 from rrgclinical import build_labeller
 from rrgclinical.common.errors import UserError
 from rrgclinical.metrics import label_report
-from rrgclinical.scorecard import Pairs, SystemReading, compare_implementations
+from rrgclinical.scorecard import Pairs, SystemReading
+from rrgclinical.scorecard.implementations import compare_implementations
 
 REFERENCES = [
     "The heart is enlarged. Small effusion.",
