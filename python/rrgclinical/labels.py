@@ -47,6 +47,8 @@ class ClassId(IntEnum):
 
 _BINARY = np.array([0, 1, 0, 1], dtype=np.int8)
 _SIGN = np.array([0, 1, -1, 1], dtype=np.int8)
+CELLS: tuple[int | str, ...] = ("", 1, 0, -1)
+"""What CheXpert's csv writes for each class id."""
 
 
 def check_labels(labels: np.ndarray, name: str = "labels") -> np.ndarray:
@@ -69,6 +71,11 @@ def check_labels(labels: np.ndarray, name: str = "labels") -> np.ndarray:
 def to_binary(labels: np.ndarray) -> np.ndarray:
     """Positive or uncertain is 1, negative or blank 0: f1chexbert's `rrg` mode. int8 `[R, 14]`."""
     return _BINARY[check_labels(labels)]
+
+
+def to_classification(labels: np.ndarray) -> list[list[int | str]]:
+    """Write class ids `[R, 14]` as `CELLS`, f1chexbert's `classification` mode; R lists of 14."""
+    return [[CELLS[cell] for cell in row] for row in check_labels(labels).tolist()]
 
 
 def to_signs(labels: np.ndarray) -> np.ndarray:

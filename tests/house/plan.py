@@ -31,7 +31,7 @@ DOORS = {
     "rrgclinical.radgraph": "archive extractor graph reward words",
     "rrgclinical.rules": "assertion attributes concepts details sentences",
     "rrgtrain.algorithms": "base ditpo group objective",
-    "rrgclinical.scorecard": "judge",
+    "rrgclinical.scorecard": "implementations judge",
     "rrgclinical.serving": "app batcher",
     "rrgclinical.common": (
         "arguments errors fields files host inflate json_reader nothing plain_yaml progress "

@@ -26,6 +26,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("report ~/no/where", f"no run in {Path.home()}/no/where;"),
         ("eval --references=~/r.csv --predictions A=~/no.csv", f" {Path.home()}/no.csv cannot be"),
         ("eval --predictions a.csv b.q.csv --references r.csv", " b.q.csv is no setting; say --pr"),
+        ("eval --compare-implementations", "required: --predictions, --references"),
         ("eval --predictions A=a.csv B=b.json", " B=b.json is no setting; say --predictions"),
         ("eval --predictions a.csv eval.training_reports=b.csv", "required: --references"),
         ("plan rl.steps = 8", " a blank stands before '='; settings are written section.key=value"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rrgclinical.chexbert.labeller import CheXbertLabeller, Reading
-from rrgclinical.chexbert.modes import to_classification
 from rrgclinical.chexbert.saliency import (
     PieceSaliency,
     TokenSaliency,
     piece_saliency,
     token_saliency_weights,
 )
+from rrgclinical.labels import to_classification
 
 __all__ = [
     "CheXbertLabeller",

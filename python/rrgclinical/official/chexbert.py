@@ -12,15 +12,8 @@ from transformers import BertConfig
 from rrgclinical.chexbert.checkpoint import locate_weights
 from rrgclinical.chexbert.pieces import read_vocabulary, refuse_foreign
 from rrgclinical.common.arguments import check_reports
-from rrgclinical.labels import OBSERVATIONS, ClassId
+from rrgclinical.labels import CELLS, OBSERVATIONS
 from rrgclinical.official.process import Worker
-
-_CLASS = {
-    "": ClassId.BLANK,
-    1: ClassId.POSITIVE,
-    0: ClassId.NEGATIVE,
-    -1: ClassId.UNCERTAIN,
-}
 
 
 class OfficialCheXbert:
@@ -64,7 +57,7 @@ class OfficialCheXbert:
         rows = self.worker.call(
             "chexbert_labels", model=self._model, reports=check_reports(reports)
         )
-        cells = [[_CLASS[cell] for cell in row] for row in rows]
+        cells = [[CELLS.index(cell) for cell in row] for row in rows]
         return np.array(cells, dtype=np.int8).reshape(-1, len(OBSERVATIONS))
 
     def ids(self, reports: Sequence[str]) -> list[list[int]]:

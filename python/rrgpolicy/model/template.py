@@ -112,7 +112,11 @@ def parting(
     end = end_of_turn(tokenizer)
     closing = "" if end is None else tokenizer.convert_ids_to_tokens(end)
     trained = render_turn(tokenizer, content, kwargs) + answer + closing
-    conversation = _conversation(tokenizer, content, answer, kwargs)
+    return parted(trained, _conversation(tokenizer, content, answer, kwargs))
+
+
+def parted(trained: str, conversation: str) -> tuple[str, str, str] | None:
+    """Split two texts where the first leaves the second, as `parting` does."""
     if conversation.startswith(trained):
         return None
     pairs = enumerate(zip(trained, conversation, strict=False))

@@ -31,12 +31,17 @@ def _words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--references", type=Path, metavar="FILE", help="their references, or labels, by id"
     )
+    parser.add_argument(
+        "--compare-implementations",
+        action="store_true",
+        help="print each metric of files by every package that is installed, too",
+    )
     parser.add_argument("--out", type=Path, help="directory of the evaluation")
 
 
 def _complete(options: argparse.Namespace) -> Mapping[str, str] | None:
     """Name the words that files need; UserError for a mixture of files and a checkpoint."""
-    if not (options.predictions or options.references):
+    if not (options.predictions or options.references or options.compare_implementations):
         return None
     help_ = "see `rrgtrain eval --help`"
     if options.start is not None:
@@ -83,7 +88,8 @@ def score_files(options: argparse.Namespace) -> int:
                 f"eval.limit={recipe.eval.limit} is for checkpoints, files are scored whole; set "
                 "it to null, and shorten the files"
             )
-        evaluate_files(recipe, options.predictions, options.references, options.out)
+        files = options.predictions, options.references, options.out
+        evaluate_files(recipe, *files, compare=options.compare_implementations)
     except OSError as error:
         line = outside_line(error) or f"{error.filename or options.out}: {error.strerror}"
         raise UserError(line) from error

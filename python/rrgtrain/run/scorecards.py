@@ -20,6 +20,7 @@ from rrgclinical.scorecard import (
     read_systems,
     write_card,
 )
+from rrgclinical.scorecard.implementations import compare_implementations
 from rrgclinical.scorecard.judge import GIVEN_TRUTH, Judge
 from rrgclinical.text import build_tokenization, r2gen_vocabulary
 from rrgreport.html import draw
@@ -38,13 +39,18 @@ MADE = (*FILES, "summary.json", "report.html")
 
 
 def evaluate_files(
-    recipe: Recipe, predictions: Sequence[str], references: Path, out: Path | None
+    recipe: Recipe,
+    predictions: Sequence[str],
+    references: Path,
+    out: Path | None,
+    *,
+    compare: bool = False,
 ) -> Scorecard:
     """Score files of predictions against a file of references; print the tables.
 
-    predictions: FILE, or NAME=FILE. The tables, the page and all reports go to the directory `out`.
-    Raises UserError for a file, column or id that does not fit, a model file that is missing, and
-    an `out` that holds an evaluation.
+    predictions: FILE, or NAME=FILE. compare: print `compare_implementations` too. The tables, the
+    page and all reports go to the directory `out`. Raises UserError for a file, column or id that
+    does not fit, a model file that is missing, and an `out` that holds an evaluation.
     """
     asked = [dataclasses.asdict(recipe), list(predictions), str(references)]
     command = digest_of(asked)
@@ -79,6 +85,9 @@ def evaluate_files(
         draw(run, summary)
         unmark(out)
     print(as_text(card), end="")
+    if compare:
+        more = {"cleaning": settings.cleaning, "meteor": settings.meteor}
+        print("\n" + compare_implementations(pairs, truth, readings, **more), end="")
     return card
 
 

@@ -12,13 +12,24 @@ import torch.distributed as dist
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Partial
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from rrgpolicy import preflight
 from rrgpolicy.model import probe_shared_prefix, shared_prefix_logps
 
 STEPS = 3
 ARRANGEMENTS = ("model", "layers, model", "loss", "layers, loss")
 KINDS = ("fp32", "fp32 mixed", "bf16", "lora", "lora mixed")
+NOT_ITS = ["foreign parameters", "parameters not held", "another norm"]
+DRY = {
+    **{"": [], "wrapped": [], "alone": ["unreduced gradients"], "local": ["another norm"]},
+    "dense": ["gradients of another kind"],
+    # the root alone is still gathered, and of an early optimiser nothing is the model's
+    **{"look": NOT_ITS, "early": [*NOT_ITS[:2], "no gradient", NOT_ITS[2]]},
+}
 PROMPT = {"input_ids": torch.arange(1, 8)}
 
 
@@ -103,6 +114,38 @@ def trained(arrangement: str, kind: str, *, probed: bool, rank: int) -> dict[str
     return {"losses": losses, "weights": weights.tolist()}
 
 
+def dry(trap: str, rank: int) -> list[str]:
+    """Name the faults of a loop with a trap; under FSDP2 but "alone" and "wrapped"."""
+    model: Any = policy_of("fp32")
+    probe_shared_prefix(model, [PROMPT])
+    early = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    trained: Any = DistributedDataParallel(Loss(model)) if trap == "wrapped" else Loss(model)
+    if trap not in ("alone", "wrapped"):
+        for layer in model.model.layers:
+            fully_shard(layer)
+        fully_shard(trained)
+    if trap == "look":  # its root stays gathered
+        with torch.no_grad():
+            trained(batch(rank, 0))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        trained(batch(rank, 0)).neg().backward()
+        if trap == "dense":
+            weight = model.lm_head.weight
+            weight.grad = DTensor.from_local(
+                weight.grad.full_tensor(), weight.device_mesh, [Partial()]
+            )
+
+    def clip() -> Tensor:
+        if trap != "local":
+            return clip_grad_norm_(model.parameters(), 1.0)
+        return torch.stack([p.grad.to_local().norm() for p in model.parameters()]).norm()
+
+    faults = preflight(model, early if trap == "early" else optimizer, step, clip=clip)
+    return [fault.name for fault in faults]
+
+
 def main(words: list[str]) -> None:
     """Write what this rank has found, by arrangement, kind and whether it was probed."""
     dist.init_process_group("gloo")
@@ -114,6 +157,7 @@ def main(words: list[str]) -> None:
     }
     for arrangement in ARRANGEMENTS:
         cells[f"{arrangement}/late"] = trained(arrangement, "fp32", probed=False, rank=rank)
+    cells |= {f"dry/{trap}": dry(trap, rank) for trap in DRY}
     Path(f"{words[0]}-{rank}").write_text(json.dumps(cells))
     dist.destroy_process_group()
 

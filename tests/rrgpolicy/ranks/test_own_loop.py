@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.rrgpolicy.ranks.own_loop_suite import ARRANGEMENTS, KINDS, policy_of, trained_of
+from tests.rrgpolicy.ranks.own_loop_suite import ARRANGEMENTS, DRY, KINDS, policy_of, trained_of
 from tests.rrgtrain.runs import on_ranks
 
 
@@ -45,3 +45,8 @@ def test_a_model_is_probed_before_it_is_sharded(cells, arrangement: str) -> None
             assert late["losses"] == pytest.approx(plain["losses"], abs=1e-5)
         else:
             assert "probe_shared_prefix(model, prompts) once before fully_shard" in late["refused"]
+
+
+@pytest.mark.parametrize("trap", DRY)
+def test_a_dry_step_names_the_traps_of_ranks(cells, trap: str) -> None:
+    assert [rank[f"dry/{trap}"] for rank in cells] == [DRY[trap]] * 2

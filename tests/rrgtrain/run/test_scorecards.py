@@ -65,7 +65,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_a_file_is_scored_by_id_beside_the_template(capsys: pytest.CaptureFixture[str]) -> None:
-    assert scored("--predictions", "mine.json", "--out", "card") == 0
+    assert scored("--predictions", "mine.json", "--out", "card", "--compare-implementations") == 0
     text = capsys.readouterr().out
     read = json.loads(Path("card/metrics.json").read_text())
     assert read["systems"] == ["mine", TEMPLATE]
@@ -80,7 +80,7 @@ def test_a_file_is_scored_by_id_beside_the_template(capsys: pytest.CaptureFixtur
     )
     template = read["groups"][0]["systems"][TEMPLATE]
     assert template["micro_f1_13"]["value"] == 0.0 and template["micro_f1"]["value"] > 0
-    assert template["bleu_1"]["value"] > 0
+    assert template["bleu_1"]["value"] > 0 and "\nBLEU-4, rrgclinical: r2gen words  " in text
     assert "micro-F1-14 (rules)" in text and "BLEU-4, r2gen (mimic_cxr)" in text
     assert "mine: 1 of 4 reports are empty ('c')." in text and "Joined by the column 'id'." in text
     assert "The heart size and mediastinal silhouette are" in text and "RadGraph-F1, simple" in text

@@ -27,11 +27,12 @@ class Family:
     """
 
     packed = False
-    joins = True
     windows = False
     embedded = False
-    images: type[ImageRule] = ImageRule
     carried: tuple[str, ...] = ("pooler_output", "deepstack_features")
+
+    def __init__(self, *, joins: bool = True, images: type[ImageRule] = ImageRule) -> None:
+        self.joins, self.images = joins, images
 
     def decoder(self, model: Any) -> Any:
         """The module whose `.layers` are sharded and adapted."""

@@ -29,10 +29,4 @@ class Gemma3Images(Squares):
         return {"processor_class": "Gemma3Processor", "image_seq_length": tokens}
 
 
-class Gemma3(Family):
-    """Its decoder and positions are as most have them."""
-
-    images = Gemma3Images
-
-
-FAMILY = Gemma3()
+FAMILY = Family(images=Gemma3Images)

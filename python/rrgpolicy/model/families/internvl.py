@@ -63,10 +63,4 @@ class InternVLImages(Squares):
         return {"processor_class": "InternVLProcessor", "image_seq_length": self.of_tile}
 
 
-class InternVL(Family):
-    """Its decoder and positions are as most have them."""
-
-    images = InternVLImages
-
-
-FAMILY = InternVL()
+FAMILY = Family(images=InternVLImages)

@@ -4,11 +4,4 @@ from __future__ import annotations
 
 from rrgpolicy.model.families.family import Family
 
-
-class Llama4(Family):
-    """One group a row; its forward takes no features in place of pixels."""
-
-    joins = False
-
-
-FAMILY = Llama4()
+FAMILY = Family(joins=False)  # one group a row; its forward takes no features of images

@@ -79,10 +79,4 @@ class OneVisionImages(Squares):
         }
 
 
-class LlavaOnevision(Family):
-    """Its decoder and positions are as most have them."""
-
-    images = OneVisionImages
-
-
-FAMILY = LlavaOnevision()
+FAMILY = Family(images=OneVisionImages)
