@@ -38,7 +38,7 @@ def score(
         raise ValueError(f"references[{row}] is empty; leave it and its report out of both lists")
     # these load NLTK and the rules
     from rrgclinical.metrics import frequent_labels, label_scores, mean_scores, together, values
-    from rrgclinical.scorecard.card import defined
+    from rrgclinical.scorecard import defined
     from rrgclinical.severity import Severity
     from rrgclinical.text import text_scores
 

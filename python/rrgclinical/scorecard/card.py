@@ -260,7 +260,10 @@ def _values(
 def defined(
     metrics: Mapping[str, float], truth: np.ndarray, frequent: Sequence[int]
 ) -> dict[str, float]:
-    """Leave out what a truth int8 `[R, 14]` does not define; `frequent` are named in tables."""
+    """Leave out what a truth int8 `[R, 14]` does not define.
+
+    frequent: the labels that tables name.
+    """
     left_out: tuple[str, ...] = ()
     if not to_binary(truth)[:, :NO_FINDING].any():
         # no finding to be found: precision and recall are 0 / n and 0 / 0

@@ -82,7 +82,7 @@ def verdict(setup: Setup, plan: StagePlan, host: Host) -> tuple[bool, str]:
 
 
 def fitted(model: str) -> Start:
-    """Choose how a model trains on this machine: whole where a step has room too, or an adapter.
+    """Choose whether a whole model trains on this machine, or an adapter.
 
     Raises UserError where there is no such model.
     """

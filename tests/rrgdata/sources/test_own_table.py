@@ -209,24 +209,6 @@ def test_without_a_split_patients_stay_together(tmp_path: Path) -> None:
     }, "who goes where depends on the name alone"
 
 
-def test_without_a_split_studies_of_one_image_stay_together(tmp_path: Path) -> None:
-    """A table of 40 reports and 16 images had every image of val and test in train."""
-    chain = {f"c{k}": f"{k}.png|{k + 1}.png" for k in range(100, 109)}
-    images = {f"s{i}": f"{i % 16}.png" for i in range(40)} | chain
-    rows = [row(name, images=paths) for name, paths in images.items()]
-    for one in rows:
-        del one["split"]
-    catalogue = catalogue_of("table", write(tmp_path, *rows))
-    split_of = {s.id: split for split, of in catalogue.studies.items() for s in of}
-    assert len(set(split_of.values())) == 3 and len({split_of[name] for name in chain}) == 1
-    for i in range(16, 40):
-        assert split_of[f"s{i}"] == split_of[f"s{i % 16}"], i
-    assert "studies follow one that shares an image" in catalogue.notes[0]
-    assert not any("in several splits" in note for note in catalogue.notes)
-    again = catalogue_of("table", write(tmp_path, *reversed(rows)))
-    assert {s.id: split for split, of in again.studies.items() for s in of} == split_of
-
-
 @pytest.mark.parametrize(
     ("name", "content"), [("Split", "split"), ("PatientID", "patient"), ("Subject ID", "patient")]
 )
