@@ -20,6 +20,7 @@ from rrgclinical.labels import (
     to_binary,
     to_signs,
 )
+from rrgclinical.scoring import score
 
 __all__ = [
     "CHEXPERT_5",
@@ -35,6 +36,7 @@ __all__ = [
     "chexpert_five",
     "register_extractor",
     "register_labeller",
+    "score",
     "to_binary",
     "to_signs",
 ]

@@ -19,7 +19,7 @@ DEFAULT_EPS: dict[str, float] = {"none": 0.0, "population": 1e-6, "sample": 1e-4
 
 def group_advantages(
     rewards: Tensor,
-    group_offsets: Tensor,
+    group_offsets: Tensor | None = None,
     *,
     valid: Tensor | None = None,
     std: Std = "none",
@@ -36,21 +36,23 @@ def group_advantages(
     result's dtype; not differentiable.
 
     Args:
-        rewards: [S] floating point. Nothing at an invalid member is read, NaN included.
-        group_offsets: [B+1] int64, where groups begin in `rewards`; a group may be empty.
-        valid: [S] bool, False for a sequence that is not a member (a dropped edit). None: all are.
+        rewards: [S] floating point, or [B, G] for groups of equal size, without offsets. Nothing at
+            an invalid member is read, NaN included.
+        group_offsets: [B+1] int64, where groups begin in `rewards` [S]; a group may be empty.
+        valid: bool in the shape of `rewards`, False for a sequence that is not a member (a dropped
+            edit). None: all are.
         std: "none", "population" or "sample".
         eps: >= 0; by default 1e-6 for "population" and 1e-4 for "sample".
 
     Returns:
-        [S] on the device of `rewards`, fp64 for fp64 rewards, else fp32.
+        The shape of `rewards`, on their device, fp64 for fp64 rewards, else fp32.
 
     Raises:
         TypeError: a dtype is wrong.
         ValueError: a shape, a device or an option is wrong; on CPU, or with RRGKERN_CHECK=1, also
             a valid reward that is not finite or offsets that do not divide the sequences.
     """
-    check_tensors(rewards=rewards, group_offsets=group_offsets, optional={"valid": valid})
+    rows = _rows(rewards, group_offsets, valid)
     if not isinstance(std, str) or std not in DEFAULT_EPS:
         raise ValueError(f"std is {std!r}; choose one of {', '.join(map(repr, DEFAULT_EPS))}")
     if eps is None:
@@ -59,11 +61,11 @@ def group_advantages(
     eps = float(eps)
     if not 0 <= eps < math.inf:
         raise ValueError(f"eps is {eps}; it must be finite and not negative")
-    return _serve(rewards, group_offsets, valid, std, eps)[0]
+    return _serve(*rows, std, eps)[0].view(rewards.shape)
 
 
 def zero_variance_share(
-    rewards: Tensor, group_offsets: Tensor, *, valid: Tensor | None = None
+    rewards: Tensor, group_offsets: Tensor | None = None, *, valid: Tensor | None = None
 ) -> Tensor:
     """Compute the share of groups that teach nothing: under two valid members, or equal rewards.
 
@@ -73,10 +75,28 @@ def zero_variance_share(
     Returns:
         0-d fp32 on the device of `rewards`; NaN when no group has a valid member.
     """
-    check_tensors(rewards=rewards, group_offsets=group_offsets, optional={"valid": valid})
-    _, count, informative = _serve(rewards, group_offsets, valid, "none", 0.0)
+    _, count, informative = _serve(*_rows(rewards, group_offsets, valid), "none", 0.0)
     counted = count > 0
     return (counted & ~informative).sum().float() / counted.sum()
+
+
+def _rows(
+    rewards: Tensor, group_offsets: Tensor | None, valid: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Check that the arguments are tensors, and lay rewards [B, G] out as sequences."""
+    if group_offsets is not None:
+        check_tensors(rewards=rewards, group_offsets=group_offsets, optional={"valid": valid})
+        return rewards, group_offsets, valid
+    check_tensors(rewards=rewards, optional={"valid": valid})
+    if rewards.ndim != 2:
+        raise ValueError(
+            f"rewards has shape {tuple(rewards.shape)} and group_offsets is None; wanted [B, G], "
+            "or [S] with group_offsets"
+        )
+    _check_valid(rewards, valid)
+    groups, size = rewards.shape
+    offsets = size * torch.arange(groups + 1, device=rewards.device)
+    return rewards.flatten(), offsets, None if valid is None else valid.flatten()
 
 
 def _serve(
@@ -95,7 +115,10 @@ def _serve(
 
 def _check(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None:
     if rewards.ndim != 1:
-        raise ValueError(f"rewards has shape {tuple(rewards.shape)}; wanted [S], one per sequence")
+        raise ValueError(
+            f"rewards has shape {tuple(rewards.shape)}; wanted [S], one per sequence, or [B, G] "
+            "without group_offsets"
+        )
     if not rewards.is_floating_point():
         raise TypeError(f"rewards is {rewards.dtype}; wanted floating point: pass rewards.float()")
     if group_offsets.ndim != 1 or group_offsets.numel() == 0:
@@ -109,19 +132,7 @@ def _check(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None
             f"group_offsets is on {group_offsets.device} and rewards on {rewards.device}; "
             "move them to one device"
         )
-    if valid is not None:
-        if valid.shape != rewards.shape:
-            raise ValueError(
-                f"valid has shape {tuple(valid.shape)} and rewards {tuple(rewards.shape)}; "
-                "wanted the same"
-            )
-        if valid.dtype != torch.bool:
-            raise TypeError(f"valid is {valid.dtype}; wanted torch.bool")
-        if valid.device != rewards.device:
-            raise ValueError(
-                f"valid is on {valid.device} and rewards on {rewards.device}; "
-                "move them to one device"
-            )
+    _check_valid(rewards, valid)
     check_offsets("group_offsets", group_offsets, rewards.numel(), "sequences")
     if values_may_be_read(rewards):
         broken = ~rewards.isfinite() if valid is None else ~rewards.isfinite() & valid
@@ -131,6 +142,22 @@ def _check(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None
                 f"the reward of sequence {at} is {float(rewards[at])}; a reward that could not be "
                 "computed belongs to a member marked valid=False"
             )
+
+
+def _check_valid(rewards: Tensor, valid: Tensor | None) -> None:
+    if valid is None:
+        return
+    if valid.shape != rewards.shape:
+        raise ValueError(
+            f"valid has shape {tuple(valid.shape)} and rewards {tuple(rewards.shape)}; "
+            "wanted the same"
+        )
+    if valid.dtype != torch.bool:
+        raise TypeError(f"valid is {valid.dtype}; wanted torch.bool")
+    if valid.device != rewards.device:
+        raise ValueError(
+            f"valid is on {valid.device} and rewards on {rewards.device}; move them to one device"
+        )
 
 
 def _contiguous(tensor: Tensor | None) -> Tensor | None:

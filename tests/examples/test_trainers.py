@@ -14,7 +14,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from rrgdata import load_studies
+from rrgdata.phantom import write_phantom
+from rrgtrain.config import load_config
 from rrgtrain.errors import RewardError, UserError
+from rrgtrain.schema import Recipe
 from tests.examples.contracts import (
     CONTRACTS,
     EASYR1,
@@ -48,6 +52,20 @@ def test_examples_are_short_and_the_page_names_each_with_its_commit() -> None:
         if contract.commit[:8] not in row:
             wrong.append(f"{name}: no row with {contract.commit[:8]}")
     assert not wrong, wrong
+
+
+def test_what_trl_is_given_are_prompts_images_and_references(tmp_path) -> None:
+    """`make parity` trains it."""
+    example = load("trl_rrg")
+    recipe = load_config(Recipe, None, example.SETTINGS)
+    assert example.members(recipe) == "num_generations=8: 4 sampled, at most 4 edits of them"
+    write_phantom(example.PHANTOMS, tmp_path)
+    studies = load_studies("iu_xray", tmp_path).studies["train"]
+    row = example.row(studies[0])
+    (turn,), pictures = row["prompt"], row["images"]
+    assert len(studies) == 16 and len(pictures) == len(studies[0].images) >= 1
+    assert pictures[0].mode == "RGB" and turn["role"] == "user" and turn["content"].strip()
+    assert row["report"] == studies[0].report and row["id"] == studies[0].id
 
 
 def prime_rl_inputs(**given):

@@ -21,6 +21,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch, accumulate_gradients
 from rrgtrain.train.reference import reference_of
+from tests.examples.contracts import load
 from tests.parity.padded import peer
 from tests.parity.trl_tiny import (
     GROUP,
@@ -58,6 +59,12 @@ def test_with_all_off_it_is_trls_to_the_last_bit(place: Path, tmp_path: Path) ->
     assert own == loss and ours.keys() == gradients.keys()
     assert all(torch.equal(ours[name], gradients[name]) for name in gradients)
     assert all(torch.equal(a, b) for a, b in zip(weights, trained, strict=True))
+
+
+def test_the_example_trains_on_edits_with_images() -> None:
+    first, *_ = load("trl_rrg").main(1)
+    edits = [value for name, value in first.items() if name.startswith("edits/")]
+    assert sum(edits) == 8 and first["grad_norm"] > 0 and "rrgtrain/entity_f1" in first
 
 
 def ours(place: Path, cfg: Recipe, change: Callable[[Any], None]) -> tuple[float, dict]:

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from rrgclinical.labels import OBSERVATIONS
+from rrgdata import load_studies
 from rrgdata.images import check as images_module
 from rrgdata.sources import Source, every_source, guess_source
 from rrgtrain.cli import main
@@ -85,6 +86,25 @@ def test_a_whole_data_set(root: Path, capsys: pytest.CaptureFixture, opened: lis
     assert (row[1], row[4], row[-1]) == (str(words[0]), str(words[7]), str(words[-1]))
     assert len(opened) == 15
     assert check(capsys, root) == (status, lines) and len(opened) == 15, "remembered"
+
+
+def test_without_a_split_studies_of_one_image_stay_together(tmp_path: Path) -> None:
+    """A table of 40 reports and 16 images had every image of val and test in train."""
+    images = {f"s{i}": f"{i % 16}.png" for i in range(40)}
+    images |= (chain := {f"c{k}": f"{k}.png|{k + 1}.png" for k in range(100, 109)})
+    for name in {name for names in images.values() for name in names.split("|")}:
+        (tmp_path / name).write_bytes(b"not decoded here")
+    splits = []
+    for order in (1, -1):
+        rows = [f"{name},{paths},Clear." for name, paths in images.items()][::order]
+        (tmp_path / "mine.csv").write_text("\n".join(["id,images,report", *rows]))
+        catalogue = load_studies("table", tmp_path / "mine.csv")
+        splits.append({s.id: split for split, of in catalogue.studies.items() for s in of})
+        assert "studies follow one that shares an image" in catalogue.notes[0]
+        assert not any("in several splits" in note for note in catalogue.notes)
+    assert splits[0] == splits[1] and len(set(splits[0].values())) == 3
+    assert len({splits[0][name] for name in chain}) == 1
+    assert all(splits[0][f"s{i}"] == splits[0][f"s{i % 16}"] for i in range(40))
 
 
 def test_a_picture_in_two_splits_or_twice_in_a_study_is_told(

@@ -6,6 +6,7 @@ from rrgclinical.scorecard.card import (
     CardSettings,
     Scorecard,
     SystemReading,
+    defined,
     joined_truth,
     scorecard,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "as_json",
     "as_latex",
     "as_text",
+    "defined",
     "first_rows",
     "foot",
     "headline",

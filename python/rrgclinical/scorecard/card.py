@@ -253,17 +253,26 @@ def _values(
     scores: Scores, settings: CardSettings, truth: np.ndarray, frequent: Sequence[int]
 ) -> dict[str, Value]:
     bounds = intervals(scores, **_draws(settings))
-    metrics = {name: Value(value, *bounds[name]) for name, value in values(scores).items()}
+    metrics = defined(values(scores), truth, frequent)
+    return {name: Value(value, *bounds[name]) for name, value in metrics.items()}
+
+
+def defined(
+    metrics: Mapping[str, float], truth: np.ndarray, frequent: Sequence[int]
+) -> dict[str, float]:
+    """Leave out what a truth int8 `[R, 14]` does not define.
+
+    frequent: the labels that tables name.
+    """
+    left_out: tuple[str, ...] = ()
     if not to_binary(truth)[:, :NO_FINDING].any():
         # no finding to be found: precision and recall are 0 / n and 0 / 0
-        undefined = ("_13", "_5", "mean_of_seven")
-        for name in [n for n in metrics if n.startswith("macro_") or n.endswith(undefined)]:
-            if name != "exact_5":
-                del metrics[name]
+        left_out = ("_13", "_5", "mean_of_seven")
+        metrics = {n: v for n, v in metrics.items() if not n.startswith("macro_")}
     if frequent_labels(truth) != frequent:
         # the name in the tables says which labels these are
-        metrics = {n: value for n, value in metrics.items() if not n.endswith("_frequent")}
-    return metrics
+        left_out += ("_frequent",)
+    return {n: v for n, v in metrics.items() if n == "exact_5" or not n.endswith(left_out)}
 
 
 def _groups(truth: np.ndarray) -> list[tuple[str, str, np.ndarray]]:

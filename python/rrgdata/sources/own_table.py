@@ -21,7 +21,7 @@ that is an object is refused.
 Relative paths are relative to the file. A CSV has commas, semicolons or tabs between its columns,
 whichever its header has most of, or what a line "sep=;" above it says. Where there is no split, a
 tenth of the patients is val and a tenth test; who goes where depends on the patient's name alone,
-or else on the study's.
+or else on the study's. Studies that share an image go where the one of the first name goes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from __future__ import annotations
 import difflib
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,14 @@ from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
 from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file, unlisted
 from rrgdata.sources.source import Source
-from rrgdata.sources.tables import CONTEXT, WITHOUT, cell_classes, listed_classes, share_of
+from rrgdata.sources.tables import (
+    CONTEXT,
+    WITHOUT,
+    cell_classes,
+    drawn_split,
+    first_of_groups,
+    listed_classes,
+)
 from rrgdata.study import ImageRef, Study, view_of_name
 
 CONTENTS = (
@@ -80,6 +87,7 @@ def load_table(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None
     number = 1
     for number, row in read_rows(path, catalogue):
         reader.add(number, row)
+    reader.divide()
     if number == 1 and not catalogue.broken:
         raise UserError(f"{path}: no rows; wanted one for each study")
     catalogue.notes += reader.notes()
@@ -168,6 +176,8 @@ class _Reader:
     splits_of: dict[str, set[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     lists: int = 0
+    undivided: list[tuple[Study, str, str]] = field(default_factory=list)
+    moved: int = 0
 
     def check_columns(self, header: list[str]) -> None:
         """Raise UserError for a column that the table lacks and the settings need."""
@@ -189,7 +199,10 @@ class _Reader:
         notes = []
         if "split" not in self.columns:
             by = "patient" if "patient" in self.columns else "study"
-            notes.append(f"{self.path} has no split: a tenth is val and a tenth test, by {by}")
+            moved = f"; {self.moved} studies follow one that shares an image" if self.moved else ""
+            notes.append(
+                f"{self.path} has no split: a tenth is val and a tenth test, by {by}{moved}"
+            )
         if self.lists:
             notes.append(
                 f"{self.path}: {self.lists} texts are lists, as pandas writes them, and read as "
@@ -223,9 +236,21 @@ class _Reader:
             self.catalogue.leave_out("without a frontal image", split=split)
         else:
             study = Study(name, split, report, labels, images, **context, patient=patient)
+            if "split" not in self.columns:
+                self.undivided.append((study, where, patient or name))
+                return
             self.catalogue.add(study, where)
             if patient:
                 self.splits_of.setdefault(patient, set()).add(split)
+
+    def divide(self) -> None:
+        """Add the studies of a table without splits; those that share an image share theirs."""
+        members = ((by, [image.path for image in study.images]) for study, _, by in self.undivided)
+        first = first_of_groups(members)
+        for study, where, by in self.undivided:
+            split = drawn_split(first[by])
+            self.moved += split != study.split
+            self.catalogue.add(replace(study, split=split), where)
 
     def _cell(self, row: Row, content: str) -> Any:
         value = row.get(self.columns[content]) if content in self.columns else None
@@ -274,8 +299,7 @@ class _Reader:
 
     def _split(self, row: Row, by: str) -> str:
         if "split" not in self.columns:
-            share = share_of(by)
-            return "val" if share < 0.1 else ("test" if share < 0.2 else "train")
+            return drawn_split(by)
         name = self._text(row, "split")
         if name.lower() not in SPLIT_NAMES:
             self.wrong.append(f"has split {name!r}; wanted one of {', '.join(SPLITS)}")

@@ -155,6 +155,33 @@ def share_of(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
 
 
+def drawn_split(name: str) -> str:
+    """Draw a split by the name alone: a tenth is val, a tenth test."""
+    share = share_of(name)
+    return "val" if share < 0.1 else ("test" if share < 0.2 else "train")
+
+
+def first_of_groups(members: Iterable[tuple[str, Iterable[Path]]]) -> dict[str, str]:
+    """Find the smallest name among those that share images, of each name.
+
+    Whoever shares an image with one of them shares the name, whatever the order of the members.
+    """
+    above: dict[str, str] = {}
+    owner: dict[Path, str] = {}
+
+    def top(name: str) -> str:
+        while above[name] != name:
+            above[name] = name = above[above[name]]
+        return name
+
+    for name, images in members:
+        above.setdefault(name, name)
+        for image in images:
+            low, high = sorted((top(name), top(owner.setdefault(image, name))))
+            above[high] = low
+    return {name: top(name) for name in above}
+
+
 def cell_classes(cells: Mapping[str, Any], wrong: list[str]) -> tuple[int, ...] | None:
     """Read cells of CheXpert's CSV, by observation; None with a fault in `wrong`."""
     texts = {name: "" if cell is None else str(cell).strip() for name, cell in cells.items()}

@@ -90,13 +90,20 @@ def _init_words(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="table or directory that `rrgtrain data check` reads",
     )
+    policy = parser.add_mutually_exclusive_group()
+    policy.add_argument("--policy", metavar="MODEL", help="checkpoint directory or hub name")
+    policy.add_argument(
+        "--small", action="store_true", help="the demo's policy, from scratch (the default)"
+    )
     add_settings(parser, "settings of data")
 
 
 def _begin(options: argparse.Namespace) -> int:
+    from rrgtrain.plan import fitted
     from rrgtrain.run.init import begin_experiment
 
-    lines = begin_experiment(options.folder, options.data, options.overrides)
+    start = None if options.policy is None else fitted(options.policy)
+    lines = begin_experiment(options.folder, options.data, options.overrides, start)
     print("\n".join([f"cd {shlex.quote(str(options.folder))}", *lines]))
     return 0
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rrgclinical.common.arguments import listed, share_of_state
-from rrgclinical.completions import completion_text
+from rrgclinical.common.arguments import completion_text, listed, share_of_state
 from rrgtrain.rewards.service import RewardService, refuse_left_out
 
 

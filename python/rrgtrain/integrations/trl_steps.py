@@ -13,7 +13,7 @@ from trl import GRPOTrainer
 from trl.data_utils import prepare_multimodal_messages
 from trl.trainer import utils
 
-from rrgclinical.completions import completion_text
+from rrgclinical.common.arguments import completion_text
 from rrgdata.study import Study
 from rrgpolicy.model.codec import ReportCodec
 from rrgpolicy.model.policy import special_ids

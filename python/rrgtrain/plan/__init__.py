@@ -13,7 +13,7 @@ from rrgtrain.plan.sizes import (
     tiny_sizes,
 )
 from rrgtrain.plan.stage import Host, Setup, StagePlan, machine_of, plan_stage, stage_of
-from rrgtrain.plan.verdict import STEP_CODE, Age, age_of, as_json, as_table, newest, verdict
+from rrgtrain.plan.verdict import STEP_CODE, Age, age_of, as_json, as_table, fitted, newest, verdict
 
 __all__ = [
     "KNOWN",
@@ -29,6 +29,7 @@ __all__ = [
     "as_json",
     "as_table",
     "elements",
+    "fitted",
     "lora_rank",
     "machine_of",
     "newest",

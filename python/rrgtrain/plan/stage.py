@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import torch
+
 from rrgclinical.common.host import memory_of_host
 from rrgclinical.common.resolve import nearest
 from rrgtrain.errors import UserError
@@ -79,6 +81,14 @@ def machine_of(name: str, gpu_memory: float | None = None) -> Machine:
     if not 0 < gpu_memory < math.inf:
         raise UserError(f"--gpu-memory {gpu_memory:g}; give the memory of one GPU in GiB")
     return replace(machine, memory=int(gpu_memory * GIB))
+
+
+def this_machine() -> Machine:
+    """Describe the first GPU of this machine, without one its memory."""
+    if not torch.cuda.is_available():
+        return machine_of("cpu")
+    gpu = torch.cuda.get_device_properties(0)
+    return Machine(gpu.name, gpu.total_memory)
 
 
 GPUS_PER_NODE = 8

@@ -11,10 +11,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rrgtrain.config import replaced
+from rrgtrain.config import load_config, replaced
 from rrgtrain.plan.sizes import elements
-from rrgtrain.plan.stage import PHASES, VLLM_WEIGHTS, Host, Part, Setup, StagePlan, plan_stage
+from rrgtrain.plan.stage import (
+    PHASES,
+    VLLM_WEIGHTS,
+    Host,
+    Part,
+    Setup,
+    StagePlan,
+    plan_stage,
+    this_machine,
+)
+from rrgtrain.run.init import Start
 from rrgtrain.run.room import gib
+from rrgtrain.schema import Recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 # An installed wheel carries the rows of GPUs inside the package.
@@ -33,6 +44,9 @@ CHANGES: dict[str, Any] = {
     "policy.lora.rank": 64,
 }
 """Settings that make state smaller, those first that change a run least."""
+STATE_SHARE = 0.7
+"""Share of a device that state may take: `paper/editgrpo` on one H100 has 53.8 of 79.6 GiB, and a
+measured peak of 60.1."""
 OMITTED = (
     "Not counted: activations, the sampler's KV cache, images, models that read reports, CUDA's "
     "context. One real update measures them: rrgtrain check MODEL --recipe RECIPE --step"
@@ -65,6 +79,27 @@ def verdict(setup: Setup, plan: StagePlan, host: Host) -> tuple[bool, str]:
             return False, f"does not fit: {gib(size)} of {name} {gib(have)} are needed; {mend}"
     room = f"{place} {gib(machine.memory)}" if machine.memory else "a memory that is not known"
     return True, f"fits: {plan.stage}'s state takes {gib(need)} of {room} ({phase})"
+
+
+def fitted(model: str) -> Start:
+    """Choose whether a whole model trains on this machine, or an adapter.
+
+    Raises UserError where there is no such model.
+    """
+    machine = this_machine()
+    dtype = {"dtype": "bfloat16" if machine.cuda else "float32"}
+    for size in ("paper/qwen_3b", "paper/lora_24gb"):
+        policy = dtype if size.endswith("24gb") else {**dtype, "freeze_vision": True}
+        words = [f"policy.{key}={value}" for key, value in (policy | {"path": model}).items()]
+        setup = Setup.of(load_config(Recipe, f"editgrpo+{size}", words), machine)
+        plans = [plan_stage(setup, stage) for stage in ("sft", "rl")]
+        largest = max(plans, key=lambda plan: plan.peak[1])
+        if largest.peak[1] <= STATE_SHARE * machine.memory:
+            break
+    whole = "the whole model" if size.endswith("3b") else "an adapter of rank 64"
+    line = verdict(setup, largest, Host())[1]
+    unmeasured = f"{whole} trains; what a step adds, and minutes: unmeasured, see check --step"
+    return Start(model, size, policy, f"{line}; {unmeasured}")
 
 
 def _share_of_vllm(setup: Setup, plan: StagePlan) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os.path
-from dataclasses import fields
+import shlex
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from rrgclinical.common.files import (
     require_file_place,
 )
 from rrgclinical.common.unfinished import MARK, is_left_by, mark, unmark
-from rrgdata import ReadSettings
+from rrgdata import ReadSettings, Study
 from rrgdata.load import usable
 from rrgdata.sources import guess_source
 from rrgtrain.config import load_config
@@ -35,22 +37,43 @@ def brevity(report: str, reference: str) -> float:
     words, wanted = len(report.split()), len(reference.split())
     return min(1.0, wanted / max(1, words))
 '''
+LEAST_TEST = 20
+"""Test studies of which anything is said: of fewer, one study moves a share by five points."""
+MOST_JUDGED = 500
+"""Studies of a validation, and of the test."""
 
 
-def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str]:
+@dataclass(frozen=True)
+class Start:
+    """Name an experiment's policy, the recipe of its size, its settings, and a plan's verdict."""
+
+    path: str = "tiny"
+    size: str | None = None
+    policy: dict[str, Any] = field(default_factory=dict)
+    verdict: str = (
+        "fits: 1.5 M parameters from scratch show that data and reward work, and write no report "
+        "worth reading; --policy MODEL takes a model of a real size"
+    )
+
+
+def begin_experiment(
+    folder: Path, root: Path, overrides: list[str], start: Start | None = None
+) -> list[str]:
     """Write mine.yaml, mine.py and README.md into `folder` for the data at `root`.
 
-    overrides: settings of data, which the recipe keeps.
-    Returns the three commands of README.md. Raises UserError for data that is broken or has no
-    training reports, for another setting, and where one of the files is there that is not of the
-    same call, killed before its end.
+    overrides: settings of data, which the recipe keeps. Paths in the recipe are relative to
+    `folder`, so that both can be moved together.
+    Returns what README.md says: notes, each behind "# ", and the commands. Raises UserError for
+    data that is broken or has no training reports, for another setting, and where one of the files
+    is there that is not of the same call, killed before its end.
     """
+    start = start or Start()
     other = next((o for o in overrides if not o.startswith("data.")), None)
     if other is not None:
         raise UserError(f"{other!r} is no setting of data; write it into {folder / RECIPE} later")
     names = (RECIPE, REWARD, README, MARK)
     taken = [name for name in names if os.path.lexists(folder / name)]
-    call = digest_of([os.path.abspath(root), overrides])
+    call = digest_of([os.path.abspath(root), overrides, start.path])
     if taken and not (is_left_by(folder, call) and len(taken) < len(names)):
         raise UserError(f"{folder} holds {', '.join(taken)} already; name another directory")
     require_file_place(folder / RECIPE)
@@ -60,13 +83,19 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
     settings = ReadSettings(**{f.name: getattr(asked, f.name) for f in fields(ReadSettings)})
     images_named = any(override.startswith("data.images=") for override in overrides)
     images, catalogue = usable(source, root, settings, images_named=images_named, skip=asked.skip)
-    sizes = {split: len(studies) for split, studies in catalogue.studies.items() if studies}
-    data = {"source": source, "root": os.path.abspath(root), "images": images}
+    data = {"source": source, "images": images}
     given = OmegaConf.to_container(OmegaConf.from_dotlist(overrides)) if overrides else {}
-    recipe = _recipe(source, {**data, **given.get("data", {}), "root": data["root"]})  # type: ignore[union-attr]
-    commands = _commands(folder)
+    data |= given.get("data", {}) | {"root": _beside(folder, root)}  # type: ignore[union-attr]
+    studies = catalogue.studies
+    notes = [start.verdict, *_judged(studies), *catalogue.notes]
+    commands = _commands(folder, [data["root"], *overrides], start, studies)
+    lines = [*(f"# {note}" for note in notes), *commands]
     made = make_parents(folder / RECIPE)
-    files = {REWARD: _REWARD_TEXT, RECIPE: recipe, README: _readme(sizes, root, commands)}
+    files = {
+        REWARD: _REWARD_TEXT,
+        RECIPE: _recipe(data, start, folder, studies),
+        README: _readme(root, lines),
+    }
     try:
         mark(folder, call)
         for name, text in files.items():
@@ -79,42 +108,97 @@ def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str
         remove_empty(made)
         raise
     unmark(folder)
-    return commands
+    return lines
 
 
-def _recipe(source: str, data: dict[str, Any]) -> str:
-    base = "table" if source == "table" else "editgrpo"
-    terms = {**load_config(Recipe, base, []).reward.terms, _TERM: _WEIGHT}
-    text = OmegaConf.to_yaml(
-        OmegaConf.create({"base": base, "data": data, "reward": {"terms": terms}})
-    )
-    return f"# EditGRPO on data of one's own, with a reward of one's own ({REWARD}).\n{text}"
+def _beside(folder: Path, path: Path) -> str:
+    """Write a path as it is seen from the folder, wherever both are moved."""
+    place = os.path.join(os.path.realpath(path.parent), path.name)
+    path_from_there = os.path.relpath(place, os.path.realpath(folder))
+    # a bare name could be one of the hub
+    return path_from_there if path_from_there.startswith("..") else f"./{path_from_there}"
 
 
-def _commands(folder: Path) -> list[str]:
-    algorithm = load_config(Recipe, "editgrpo", []).rl.algorithm
+def _policy_path(folder: Path, start: Start) -> str:
+    return _beside(folder, Path(start.path)) if Path(start.path).is_dir() else start.path
+
+
+def _judged(studies: dict[str, list[Study]]) -> list[str]:
+    """Count the studies, and say beforehand where those of the test are too few."""
+    sizes = ", ".join(f"{len(of):,} {split}" for split, of in studies.items() if of)
+    count = len(studies.get("test", []))
+    if count >= LEAST_TEST:
+        return [f"studies: {sizes}"]
     return [
-        f"rrgtrain sft ./{RECIPE} --out runs/sft",
-        f"rrgtrain rl ./{RECIPE} --from runs/sft/checkpoints/sft --out runs/rl",
-        f"rrgtrain eval ./{RECIPE} --from runs/rl/checkpoints/{algorithm} --out runs/eval",
+        f"studies: {sizes}; {count} of the test are too few to judge anything, wanted "
+        f"{LEAST_TEST} or more: a column `split` chooses them"
     ]
 
 
-def _readme(sizes: dict[str, int], root: Path, commands: list[str]) -> str:
-    studies = ", ".join(f"{count:,} {split}" for split, count in sizes.items())
-    listed = "\n".join(commands)
+def _recipe(
+    data: dict[str, Any], start: Start, folder: Path, studies: dict[str, list[Study]]
+) -> str:
+    base = "table" if data["source"] == "table" else "editgrpo"
+    terms = {**load_config(Recipe, base, []).reward.terms, _TERM: _WEIGHT}
+    tree: dict[str, Any] = {"base": base, "data": data, "reward": {"terms": terms}}
+    if start.size is not None:
+        tree |= {"base": [base, start.size], **_steps(studies)}
+        tree["policy"] = {"path": _policy_path(folder, start), **start.policy}
+        tree["reward"]["labeller"] = "rules"
+    text = OmegaConf.to_yaml(OmegaConf.create(tree))
+    return f"# EditGRPO on data of one's own, with a reward of one's own ({REWARD}).\n{text}"
+
+
+def _steps(studies: dict[str, list[Study]]) -> dict[str, Any]:
+    """Choose steps by the number of training studies: the fewer, the more often each is seen.
+
+    SFT stops at its plateau before that. RL sees each study once, within bounds.
+    """
+    count = len(studies["train"])
+    passes = 10 if count < 1_000 else 3 if count < 10_000 else 1
+    batch = 16 if count < 1_000 else 64
+    sft, rl = math.ceil(passes * count / batch), min(max(20, count // 8), 500)
+    return {
+        "sft": {"batch": batch, "steps": sft, "eval_every": max(1, sft // 10)},
+        "rl": {"prompts": 8, "steps": rl, "eval_every": rl // 5},
+        "eval": {"limit": MOST_JUDGED},
+    }
+
+
+def _commands(
+    folder: Path, checked: list[str], start: Start, studies: dict[str, list[Study]]
+) -> list[str]:
+    algorithm = load_config(Recipe, "editgrpo", []).rl.algorithm
+    sft, rl = "runs/sft/checkpoints/sft", f"runs/rl/checkpoints/{algorithm}"
+    tuning = f"rrgtrain sft ./{RECIPE} --out runs/sft"
+    policy = sft if start.size is None else shlex.quote(_policy_path(folder, start))
+    check = f"rrgtrain check {policy} --recipe ./{RECIPE} --step"
+    images = [image for study in studies.get("test", []) for image in study.images][:1]
+    pictures = [shlex.quote(_beside(folder, image.path.parent)) for image in images]
+    return [
+        f"rrgtrain data check {shlex.join(checked)}",
+        # a policy from scratch is there when it is fine-tuned
+        *((tuning, check) if start.size is None else (check, tuning)),
+        f"rrgtrain rl ./{RECIPE} --from {sft} --out runs/rl",
+        f"rrgtrain eval ./{RECIPE} --from {rl} --out runs/eval",
+        *(f"rrgtrain generate {rl} {place} --out runs/reports.jsonl" for place in pictures),
+        "rrgtrain report runs/sft runs/rl --out runs/compare.html",
+    ]
+
+
+def _readme(root: Path, lines: list[str]) -> str:
+    listed = "\n".join(lines)
     return f"""# An experiment on {root.name}
 
-Studies: {studies}. In this directory:
+In this directory, which can be moved together with the data:
 
 ```bash
 {listed}
 ```
 
-The first fine-tunes on the reports, the second trains by EditGRPO from there, the third scores
-the held-out studies; each leaves a `report.html`. They train a policy of 1.5 M parameters, which
-shows that data and reward work, and writes no report worth reading. For a model of a real size set
-`policy.path` in `{RECIPE}` to its directory or name.
+`data check` looks at every image, `check --step` measures one update of the policy, `sft`
+fine-tunes on the reports, `rl` trains by EditGRPO from there, `eval` scores the held-out studies.
+Each run leaves a `report.html`, and `report` lays them side by side.
 
 `{RECIPE}` is the recipe, `{REWARD}` a term of the reward. `rrgtrain keys` lists every setting,
 `rrgtrain recipes` the other methods, `rrgtrain plan ./{RECIPE}` what a run needs.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rrgclinical import OBSERVATIONS, build_labeller
+from rrgclinical import OBSERVATIONS, build_labeller, score
 from rrgclinical.metrics import label_report, label_scores, values
 from rrgclinical.metrics.registry import SEVEN
 from rrgclinical.scorecard import (
@@ -35,6 +35,8 @@ from rrgclinical.scorecard import (
     report_rows,
     scorecard,
 )
+from rrgclinical.severity import Severity
+from rrgclinical.text import text_scores
 
 REFERENCES = [
     "The heart is enlarged. Small left pleural effusion.",
@@ -73,6 +75,39 @@ def test_values_are_those_of_the_metrics_and_lie_in_their_intervals() -> None:
         assert {k: v.value for k, v in found.items()} == pytest.approx(wanted)
         assert all(v.low - 1e-9 <= v.value <= v.high + 1e-9 for v in found.values())
     assert found["micro_f1"].value > 0.7 and found["micro_f1_13"].value == 0.0
+
+
+def test_two_lists_have_the_values_of_the_scorecard() -> None:
+    reports = REPORTS["A & <b>"]
+    for references in (REFERENCES, ["No acute disease."] * len(reports)):
+        truth = LABELLER.label(references)
+        severity = np.array([one.score for one in Severity().judge(reports, references)])
+        words = text_scores(reports, references, meteor=False)
+        reading = SystemReading(LABELLER.label(reports), {"severity": severity}, words)
+        pairs = Pairs(list(map(str, range(len(reports)))), [[r] for r in references], {"": reports})
+        made = scorecard(pairs, truth, {"": reading}, CardSettings(resamples=20))
+        want = {name: one.value for name, one in made.groups[0].systems[""].items()}
+        assert score(reports, tuple(references)) == want
+        assert "bleu_4" in want and ("macro_f1_13" in want) is (references is REFERENCES)
+    assert score(REFERENCES, REFERENCES)["micro_f1_13"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reports", "references", "message"),
+    [
+        (["a.", "b."], ["a."], "2 reports and 1 references; wanted one for each"),
+        ([], [], "0 reports and references; wanted at least one of each"),
+        (["a.", "b."], ["a.", " \n"], "references[1] is empty; leave it and its report out"),
+        (["a.", None], ["a.", "b."], "reports[1] is NoneType; wanted str"),
+        ("a.", ["a."], "reports is one str; wanted a sequence of str"),
+    ],
+)
+def test_lists_that_cannot_be_scored_are_one_line(
+    reports: object, references: object, message: str
+) -> None:
+    with pytest.raises((ValueError, TypeError)) as refused:
+        score(reports, references)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_sub_groups_by_their_rules() -> None:

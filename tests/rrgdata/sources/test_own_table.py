@@ -193,7 +193,7 @@ def test_cells_that_say_nothing_beside_others(tmp_path: Path) -> None:
 
 
 def test_without_a_split_patients_stay_together(tmp_path: Path) -> None:
-    rows = [row(f"{p}-{k}", patient=f"p{p}", images="a.png") for p in range(60) for k in (1, 2)]
+    rows = [row(f"{p}-{k}", patient=f"p{p}", images=f"{p}") for p in range(60) for k in (1, 2)]
     for one in rows:
         del one["split"]
     catalogue = catalogue_of("table", write(tmp_path, *rows))

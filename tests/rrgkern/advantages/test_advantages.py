@@ -163,6 +163,27 @@ def test_empty_and_strided_inputs(std: str) -> None:
     assert torch.equal(strided, group_advantages(rewards, offsets, valid=valid, std=std))
 
 
+@pytest.mark.parametrize("std", STDS)
+def test_a_table_of_groups_needs_no_offsets(std: str) -> None:
+    rewards, _, valid = batch()
+    for groups, size in ((5, 8), (40, 1), (1, 40), (0, 4), (3, 0)):
+        count = groups * size
+        offsets = torch.arange(groups + 1, device=DEVICE) * size
+        for members in (None, valid[:count]):
+            table = rewards[:count].reshape(groups, size)
+            shaped = None if members is None else members.reshape(groups, size)
+            got = group_advantages(table, valid=shaped, std=std)
+            want = group_advantages(rewards[:count], offsets, valid=members, std=std)
+            assert got.shape == table.shape and torch.equal(got.flatten(), want)
+            shares = (
+                zero_variance_share(table, valid=shaped),
+                zero_variance_share(rewards[:count], offsets, valid=members),
+            )
+            torch.testing.assert_close(*shares, rtol=0, atol=0, equal_nan=True)
+    turned = rewards[:40].reshape(5, 8).T
+    assert torch.equal(group_advantages(turned), group_advantages(turned.contiguous()))
+
+
 def test_two_runs_are_bitwise_equal() -> None:
     rewards, offsets, valid = batch()
     runs = [group_advantages(rewards, offsets, valid=valid, std="sample") for _ in range(2)]
@@ -180,6 +201,12 @@ def test_opcheck(std: str) -> None:
     ("change", "error", "message"),
     [
         ({"rewards": torch.zeros(3, 2)}, ValueError, r"rewards has shape \(3, 2\); wanted \[S\]"),
+        ({"group_offsets": None}, ValueError, r"wanted \[B, G\], or \[S\] with group_offsets"),
+        (
+            {"rewards": torch.zeros(1, 3), "group_offsets": None, "valid": torch.ones(3).bool()},
+            ValueError,
+            r"valid has shape \(3,\) and rewards \(1, 3\)",
+        ),
         ({"rewards": torch.zeros(3, dtype=torch.int64)}, TypeError, "rewards is torch.int64"),
         ({"group_offsets": torch.tensor([0.0, 3.0])}, TypeError, "group_offsets is torch.float32"),
         ({"group_offsets": torch.zeros(0).long()}, ValueError, r"wanted \[B\+1\]"),

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import csv
 import errno
+import json
 import os
 import re
 import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from PIL import Image
 
+from rrgdata.phantom import PhantomConfig, write_phantom
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
+from rrgtrain.plan import fitted
 from rrgtrain.run import init
 from rrgtrain.schema import Recipe
+from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.runs import TINY_RUN, At, command
 
 REPORTS = ("The lungs are clear.", "Small left pleural effusion.", "The heart is enlarged.")
@@ -40,24 +46,82 @@ def table(path: Path, *, images: bool, split: bool = True) -> Path:
 
 def commands_of(folder: Path) -> list[list[str]]:
     (block,) = re.findall(r"```bash\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
-    return [shlex.split(line)[1:] for line in block.splitlines()]
+    return [shlex.split(line)[1:] for line in block.splitlines() if line[0] != "#"]
 
 
-def test_its_three_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = table(tmp_path / "my data" / "mine.csv", images=True)
     folder = tmp_path / "experiment"
-    assert main(["init", str(folder), "--data", str(data)]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    assert main(["init", str(folder), "--data", str(data), "--small"]) == 0
+    verdict, sizes, *printed = capsys.readouterr().out.splitlines()[1:]
     ran = commands_of(folder)
-    assert [words[0] for words in ran] == ["sft", "rl", "eval"]
-    assert printed == [f"cd {folder}", *(f"rrgtrain {shlex.join(words)}" for words in ran)]
+    verbs = ["data", "sft", "check", "rl", "eval", "generate", "report"]
+    assert [words[0] for words in ran] == verbs
+    assert printed == [f"rrgtrain {shlex.join(words)}" for words in ran]
+    assert verdict.startswith("# fits: 1.5 M parameters from scratch")
+    assert sizes.startswith("# studies: 4 train, 2 val, 2 test; 2 of the test are too few to judge")
     tiny = [word for word in TINY_RUN if not word.startswith("data.")]
     for words in ran:
-        kept = [w for w in tiny if "--from" not in words or not w.startswith("policy.")]
-        done = command(*words, *kept, cwd=folder)
+        loaded = words[0] != "sft"
+        sized = [w for w in tiny if not (loaded and w.startswith("policy."))]
+        done = command(*words, *(sized if words[0] not in ("data", "report") else ()), cwd=folder)
         assert done.status == 0, (words, done.err)
     page = (folder / "runs" / "rl" / "report.html").read_text()
     assert "reward: mine:brevity" in page and (folder / "runs/eval/metrics.json").is_file()
+    assert (folder / "runs" / "compare.html").is_file()
+
+
+def test_forty_reports_and_a_policy_are_moved_and_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table's absolute path stood in the recipe, which no other machine has."""
+    here = tmp_path / "here"
+    write_phantom(PhantomConfig(train=36, val=2, test=2, size=64), here / "drawn")
+    splits = json.loads((here / "drawn" / "annotation.json").read_text())
+    with (here / "mine.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", "images", "report"])
+        for one in (study for of in splits.values() for study in of):
+            images = "|".join(f"drawn/images/{path}" for path in one["image_path"])
+            rows.writerow([one["id"], images, one["report"]])
+    shutil.copytree(tiny_directory(), here / "policy")
+    words = ["--data", str(here / "mine.csv"), "--policy", str(here / "policy")]
+    assert main(["init", str(here / "experiment"), *words]) == 0
+    verdict = capsys.readouterr().out.splitlines()[1]
+    assert re.match(
+        r"# fits: (sft|rl)'s state takes .* the whole model trains; .*unmeasured", verdict
+    )
+    recipe = load_config(Recipe, here / "experiment" / "mine.yaml", [])
+    assert recipe.policy.path == "../policy" and recipe.data.root == "../mine.csv"
+    assert (recipe.sft.batch, recipe.sft.steps, recipe.rl.steps) == (16, 21, 20)
+    here = here.rename(tmp_path / "there")
+    tiny = ("rl.prompts=1", "rl.group=2", "rl.max_new_tokens=8", "eval.max_new_tokens=8")
+    checks = [words for words in commands_of(here / "experiment") if "check" in words[:2]]
+    assert [words[0] for words in checks] == ["data", "check"]
+    for words in checks:
+        sized = tiny if words[0] == "check" else ()
+        done = command(*words, *sized, cwd=here / "experiment")
+        assert done.status == 0, done.err
+    assert "step: one rl update of 1 prompts" in done.out and "REFUSED" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("memory", "size", "verdict"),
+    [
+        (79 << 30, "paper/qwen_3b", "fits: .* the whole model trains"),
+        (22 << 30, "paper/lora_24gb", "fits: .* an adapter of rank 64 trains"),
+        (2 << 30, "paper/lora_24gb", "does not fit: .* an adapter of rank 64 trains"),
+    ],
+)
+def test_a_policy_trains_as_the_gpu_has_room(
+    memory: int, size: str, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    gpu = SimpleNamespace(name="card", total_memory=memory)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    start = fitted("Qwen/Qwen2.5-VL-3B-Instruct")
+    assert start.size == size and start.policy["dtype"] == "bfloat16"
+    assert re.match(verdict, start.verdict)
 
 
 def test_what_it_writes_is_of_the_data(tmp_path: Path) -> None:
@@ -70,7 +134,10 @@ def test_what_it_writes_is_of_the_data(tmp_path: Path) -> None:
         folder = tmp_path / name
         assert main(["init", str(folder), "--data", str(data), *words]) == 0
         recipe = load_config(Recipe, folder / "mine.yaml", [])
-        assert (recipe.data.source, recipe.data.root) == ("table", str(data)), name
+        assert (recipe.data.source, folder / recipe.data.root) == (
+            "table",
+            folder / f"../{data.parent.name}/{data.name}",
+        )
         assert recipe.data.skip is bool(words), name
         assert recipe.data.images == images and recipe.reward.terms["mine:brevity"] == 0.5, name
         assert recipe.reward.terms.items() > load_config(Recipe, "table", []).reward.terms.items()
