@@ -58,12 +58,14 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
         if (value := getattr(settings, name)) not in choices:
             raise UserError(f"{name}={value!r} is unknown; wanted one of {', '.join(choices)}")
     place, layout = Path(root), every_source().get(source)
-    if settings.reports is not None and layout is not None and not layout.reports_apart:
-        apart = " or ".join(s.name for s in every_source().values() if s.reports_apart)
-        raise UserError(
-            f"data.reports={settings.reports} is for data.source={apart}, {source} does not read "
-            "it; take it off"
-        )
+    for key, unset, kind in (("reports", None, "reports_apart"), ("prior", "none", "priors")):
+        value = getattr(settings, key)
+        if value != unset and layout is not None and not getattr(layout, kind):
+            names = " or ".join(s.name for s in every_source().values() if getattr(s, kind))
+            raise UserError(
+                f"data.{key}={value} is for data.source={names}, {source} does not read it; take "
+                "it off"
+            )
     may_be_file = layout is None or layout.may_be_file
     if not (place.exists() if may_be_file else place.is_dir()):
         kind = "is a file" if place.exists() else "does not exist"

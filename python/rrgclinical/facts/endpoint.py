@@ -21,10 +21,9 @@ from rrgclinical.facts.reading import (
     FactReading,
 )
 from rrgclinical.labels import ClassId
-from rrgclinical.rules import says_normal
+from rrgclinical.rules import plain_lines, says_normal, split_sentences
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS
-from rrgclinical.rules.sentences import split_sentences
 
 _EXTRACT = (
     "Split the findings of this chest X-ray report into atomic facts: short sentences that each "
@@ -195,6 +194,7 @@ def _read(text: str) -> FactReading:
     facts: list[str] = []
     verdicts = [NOT_MENTIONED] * len(LABELS)
     evidence: list[int | None] = [None] * len(LABELS)
+    text = plain_lines(text)
     sentences = [text[start:end] for start, end in split_sentences(text)]
     for sentence in sentences:
         first, spans = len(facts), clauses(sentence)

@@ -303,6 +303,7 @@ SOURCE = Source(
     name="chexpert_plus",
     load=load_chexpert_plus,
     marks=("df_chexpert_plus_*.csv",),
+    priors=True,
     terms="the agreement of Stanford AIMI",
     published=Published(
         {"all": (187_711, 223_228), "val": (200, 234)},

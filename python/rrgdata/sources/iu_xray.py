@@ -197,6 +197,7 @@ SOURCE = Source(
     name="iu_xray",
     load=load_iu_xray,
     holds=lambda root: names_subjects(root) is False,
+    priors=True,
     terms="public (Open-i); cite the source",
     published=Published(
         {"train": (2_069, None), "val": (296, None), "test": (590, None)},

@@ -288,7 +288,7 @@ class _Reader:
             report = self._text(row, "report")
         elif sections:
             cut = ReportSections(self._text(row, "findings"), self._text(row, "impression"))
-            report = cut.report(self.settings.sections)
+            report = self.catalogue.report(cut, self.settings.sections)
             if not report:
                 return None, WITHOUT[self.settings.sections]
         else:
@@ -369,4 +369,4 @@ def _has_table(root: Path) -> bool:
     return False
 
 
-SOURCE = Source(name="table", load=load_table, holds=_has_table, may_be_file=True)
+SOURCE = Source(name="table", load=load_table, holds=_has_table, may_be_file=True, priors=True)

@@ -203,7 +203,7 @@ def add_study(
         if name in CONTEXT or settings.sections in (name, "both"):
             text = getattr(parts, name, "")
             texts[name] = str(catalogue.read(text, name, where, context=name in CONTEXT))
-    report = ReportSections(**texts).report(settings.sections)
+    report = catalogue.report(ReportSections(**texts), settings.sections)
     images = study.images if settings.images != "none" else ()
     if settings.images == "frontal":
         images = tuple(image for image in images if image.view == "frontal")
