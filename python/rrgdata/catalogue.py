@@ -67,7 +67,7 @@ class Broken:
 
 
 def traits_of(text: str) -> tuple[bool, str]:
-    """Tell of a text as written whether it is RTF, and the first words that glue statements."""
+    """Tell whether a text is RTF, and the first words that glue statements."""
     places = glued(text)
     if not places:
         return is_rtf(text), ""

@@ -23,7 +23,7 @@ from rrgclinical.cached import (
     unpack_entities,
 )
 from rrgclinical.entities import join_entities, split_entities
-from rrgclinical.fingerprint import sources
+from rrgclinical.inference import sources
 from rrgclinical.store import Store
 
 REPORTS = [

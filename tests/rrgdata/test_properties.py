@@ -11,7 +11,7 @@ import pytest
 from rrgclinical.facts import RulesFacts
 from rrgclinical.rules import join_lines, plain_lines
 from rrgclinical.severity import read
-from rrgdata.properties import CARRIERS, MARKS, try_properties
+from rrgdata.check import CARRIERS, MARKS, try_properties
 from rrgtrain.cli import main
 from tests.real_data import IU_XRAY
 

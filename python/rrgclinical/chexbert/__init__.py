@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rrgclinical.chexbert.labeller import CheXbertLabeller, Reading
-from rrgclinical.chexbert.modes import to_classification
+from rrgclinical.chexbert.labeller import CheXbertLabeller, Reading, to_classification
 from rrgclinical.chexbert.saliency import (
     PieceSaliency,
     TokenSaliency,

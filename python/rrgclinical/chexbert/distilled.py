@@ -20,8 +20,8 @@ from torch import Tensor
 from transformers import BertConfig
 
 from rrgclinical.backends import Labeller
+from rrgclinical.chexbert.checkpoint import CLASSES, CheXbertNetwork
 from rrgclinical.chexbert.labeller import CheXbertLabeller
-from rrgclinical.chexbert.network import CLASSES, CheXbertNetwork
 from rrgclinical.chexbert.pieces import SPECIALS, pad
 from rrgclinical.common.errors import UserError
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig
 
-from rrgclinical.chexbert.checkpoint import load_network
-from rrgclinical.chexbert.network import CLASSES
+from rrgclinical.chexbert.checkpoint import CLASSES, load_network
 from rrgclinical.chexbert.pieces import (
     Pieces,
     ReportTokenizer,
@@ -23,9 +22,8 @@ from rrgclinical.chexbert.pieces import (
     refuse_foreign,
 )
 from rrgclinical.common.arguments import check_reports
-from rrgclinical.fingerprint import fingerprint
-from rrgclinical.inference import length_sorted, place_network
-from rrgclinical.labels import OBSERVATIONS, ClassId
+from rrgclinical.inference import fingerprint, length_sorted, place_network
+from rrgclinical.labels import OBSERVATIONS, ClassId, check_labels
 
 _log = logging.getLogger(__name__)
 
@@ -160,3 +158,18 @@ class CheXbertLabeller:
                 "overflow? use dtype fp32"
             )
         return logits
+
+
+_CELL: dict[int, int | str] = {
+    ClassId.BLANK: "",
+    ClassId.POSITIVE: 1,
+    ClassId.NEGATIVE: 0,
+    ClassId.UNCERTAIN: -1,
+}
+
+
+def to_classification(labels: np.ndarray) -> list[list[int | str]]:
+    """Class ids `[R, 14]` as CheXpert's csv writes them: blank "", positive 1, negative 0,
+    uncertain -1. R lists of 14. Raises as `to_binary`.
+    """
+    return [[_CELL[cell] for cell in row] for row in check_labels(labels).tolist()]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from rrgclinical.facts.endpoint import CachedFacts, EndpointFacts, RulesFacts, build_facts
-from rrgclinical.facts.reading import (
+from rrgclinical.facts.endpoint import (
     DENIED,
     ENTAILED,
     NOT_MENTIONED,
+    CachedFacts,
+    EndpointFacts,
     FactReader,
     FactReading,
+    RulesFacts,
+    build_facts,
     fact_scores,
 )
 

@@ -11,7 +11,7 @@ import torch
 
 from rrgclinical.cached import Cached
 from rrgclinical.common.arguments import check_reports
-from rrgclinical.inference import length_sorted, padded_rows, place_network
+from rrgclinical.inference import in_batches, place_network
 from rrgclinical.ratescore.models import load_embedder
 from rrgclinical.ratescore.sentences import splitter
 
@@ -44,11 +44,10 @@ class SentenceEmbedder:
 
         Raises UserError for an option that cannot be, or files that are absent or another model's.
         """
-        placement = place_network("sdr", device, "fp32", token_budget)
-        self.device, self.token_budget = placement.device, placement.token_budget
+        self.placement = place_network("sdr", device, "fp32", token_budget)
         self.split = splitter(sentences)
         network, self._tokens = load_embedder(embedder)
-        self._network = network.to(self.device)
+        self._network = network.to(self.placement.device)
         self._embedded: Cached[np.ndarray] = Cached(self._embed, capacity=50_000)
 
     def read(self, reports: Sequence[str], *, keep: bool = False) -> SentenceSets:
@@ -70,11 +69,8 @@ class SentenceEmbedder:
     def _embed(self, texts: list[str]) -> list[np.ndarray]:
         ids = self._tokens(texts, max_length=PIECES, truncation=True)["input_ids"]
         rows: list[np.ndarray] = [np.zeros(0)] * len(texts)
-        for places in length_sorted([len(one) for one in ids], self.token_budget):
-            padded, mask = padded_rows([ids[place] for place in places], self._tokens.pad_token_id)
-            out = self._network(
-                input_ids=padded.to(self.device), attention_mask=mask.to(self.device)
-            )
+        pad = self._tokens.pad_token_id
+        for places, out in in_batches(self._network, ids, pad, self.placement):
             states = torch.nn.functional.normalize(out.last_hidden_state[:, 0], dim=1).cpu().numpy()
             for row, place in enumerate(places):
                 rows[place] = states[row].copy()

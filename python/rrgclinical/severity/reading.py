@@ -9,8 +9,8 @@ from typing import NamedTuple
 from rrgclinical.labels import ClassId
 from rrgclinical.rules import says_normal
 from rrgclinical.rules.assertion import read_sentence
-from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS, LUNG, PLAIN
+from rrgclinical.rules.cues import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.details import read_details
 from rrgclinical.rules.sentences import split_plain
 

@@ -37,9 +37,8 @@ from rrgclinical.rules import join_lines
 from rrgdata.catalogue import Catalogue, ReadSettings, traits_of
 from rrgdata.problems import files_of
 from rrgdata.sections import ReportSections
-from rrgdata.sources.annotation import read_split
 from rrgdata.sources.source import Published, Source
-from rrgdata.sources.tables import add_study, read_csv, share_of
+from rrgdata.sources.tables import add_study, read_csv, read_split, share_of
 from rrgdata.study import ImageRef, Study
 
 REPORTS = ("ecgen-radiology", "NLMCXR_reports/ecgen-radiology", "NLMCXR_reports")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rrgdata.arrange import check_lengths
+from rrgdata.load import check_lengths
 from rrgdata.study import Study
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.cli import main
