@@ -145,7 +145,7 @@ def told_faults(names: Mapping[str, Iterable[str]]) -> str:
 # What every reading passes through, besides the folders of its reader and of the rules, whose words
 # tell which hyphens part one.
 _SHARED = (
-    *("cached.py", "common/rtf.py", "common/tags.py"),
+    *("cached.py", "common/rtf.py", "common/nothing.py"),
     *("entities.py", "inference.py", "labels.py"),
 )
 

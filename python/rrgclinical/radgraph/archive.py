@@ -18,7 +18,7 @@ from torch import Tensor
 from rrgclinical import hub
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError, unreadable
-from rrgclinical.common.inflate import open_gzip
+from rrgclinical.common.files import open_gzip
 from rrgclinical.inference import load_tensors
 from rrgclinical.radgraph.words import MODEL_TYPES
 

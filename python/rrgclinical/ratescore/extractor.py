@@ -29,7 +29,7 @@ from rrgclinical.common.arguments import check_reports
 from rrgclinical.entities import KINDS, Entities, EntityRow
 from rrgclinical.inference import fingerprint, in_batches, place_network
 from rrgclinical.ratescore.models import load_embedder, load_ner
-from rrgclinical.ratescore.sentences import Splitter, splitter
+from rrgclinical.ratescore.sentence_sets import Splitter, splitter
 
 _log = logging.getLogger(__name__)
 

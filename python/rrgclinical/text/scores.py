@@ -85,14 +85,12 @@ def text_scores(
         missing["meteor"] = "METEOR was not asked for"
     else:
         try:
-            parts.append(Part("meteor", meteor_statistics(corpus), _meteor))
+            parts.append(
+                Part("meteor", meteor_statistics(corpus), lambda sums: {"meteor": meteor_of(sums)})
+            )
         except java.JavaError as error:
             missing["meteor"] = str(error)
     return TextScores(tuple(parts), tokenization.name, missing, each)
-
-
-def _meteor(sums: np.ndarray) -> dict[str, np.ndarray]:
-    return {"meteor": meteor_of(sums)}
 
 
 def meteor_statistics(corpus: Corpus) -> np.ndarray:

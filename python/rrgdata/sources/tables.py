@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import require_end
-from rrgclinical.common.inflate import open_gzip
+from rrgclinical.common.files import open_gzip, require_end
 from rrgclinical.common.spreadsheets import (
     LONGEST_CELL,
     declared_separator,
