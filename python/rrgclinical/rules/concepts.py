@@ -13,21 +13,19 @@ from rrgclinical.rules.trie import phrases_of
 
 CHEST_FINDINGS: dict[Concept, str] = {
     finding("enlarged cardiomediastinum", "mediastinum", states="Enlarged Cardiomediastinum"): """
-        mediastinal widening, widened mediastinum, wide mediastinum, mediastinal enlargement,
-        enlarged cardiomediastinum, enlarged mediastinum, cardiomediastinal enlargement,
-        widened cardiomediastinal silhouette|contour, mediastinal prominence,
-        mediastinal shift|mass|hematoma
+        mediastinal widening|enlargement|prominence|shift|mass|hematoma,
+        widened|wide|enlarged mediastinum, enlarged cardiomediastinum,
+        cardiomediastinal enlargement, widened cardiomediastinal silhouette|contour
     """,
     finding("cardiomegaly", "heart", states="Cardiomegaly"): """
-        cardiomegaly, cardiac enlargement, heart enlargement, cardiac dilation|dilatation,
-        enlarged heart|cardiac, megalocardia, enlarged heart|cardiac size|silhouette|shadow,
-        increase|increased in? heart|cardiac size|silhouette,
+        cardiomegaly, cardiac|heart|lv|rv|la|ra enlargement,
+        cardiac dilation|dilatation|hypertrophy, enlarged heart|cardiac size|silhouette|shadow?,
+        megalocardia, increase|increased in? heart|cardiac size|silhouette,
         interval? increase|enlargement in the? size|diameter of the? heart|cardiac silhouette?,
         slight|mild|moderate|marked|significant interval? increase in heart|cardiac size,
         slight|mild|moderate|marked interval? increase in size of the? heart|cardiac,
         ventricular|atrial|biventricular|biatrial enlargement|hypertrophy|dilation|dilatation,
-        left|right ventricular|atrial enlargement|hypertrophy, cardiomyopathy, cardiac hypertrophy,
-        lv|rv|la|ra enlargement
+        left|right ventricular|atrial enlargement|hypertrophy, cardiomyopathy
     """,
     finding("fracture", "bone", SIDED, states="Fracture"): """
         fracture, fractured, rib|clavicle|clavicular|vertebral|humeral|sternal fracture,
@@ -61,8 +59,7 @@ CHEST_FINDINGS: dict[Concept, str] = {
     """,
     finding("kyphosis", "spine"): "kyphosis, kyphotic curvature?, exaggerated kyphosis",
     finding("osteopenia", "osteopenia"): """
-        osteopenia, osteoporosis, osteopenic, demineralization, bony demineralization,
-        demineralized, osteoporotic
+        osteopenia, osteoporosis, osteopenic, bony? demineralization, demineralized, osteoporotic
     """,
     finding("tortuous aorta", "aorta"): """
         aortic? tortuosity|ectasia|unfolding|uncoiling,
@@ -156,10 +153,9 @@ CHEST_FINDINGS: dict[Concept, str] = {
         device, valve artifact, internal fixation, prosthesis, implant
     """,
     finding("surgical change", "surgery", SIDED): """
-        sternotomy, sternotomy wire|change, median sternotomy, cabg, surgical clip|staple|change,
-        postsurgical|postoperative change, cholecystectomy clip?, clip, suture, surgical suture,
-        lobectomy, mastectomy, bypass graft, thoracotomy, sternal wire, postsurgical|postoperative,
-        resection, vertebroplasty, kyphoplasty
+        sternotomy wire|change?, median sternotomy, cabg, surgical clip|staple|change|suture,
+        postsurgical|postoperative change?, cholecystectomy clip?, clip, suture, lobectomy,
+        mastectomy, bypass graft, thoracotomy, sternal wire, resection, vertebroplasty, kyphoplasty
     """,
     finding("foreign body", "foreign body", SIDED): """
         foreign body, radiopaque|metallic foreign body|object, bullet fragment?, shrapnel,
@@ -178,18 +174,17 @@ CHEST_FINDINGS: dict[Concept, str] = {
         soft tissue abnormality|swelling|injury
     """,
     finding("acute cardiopulmonary abnormality", "chest"): """
-        acute|active cardiopulmonary|cardiac|pulmonary disease|abnormality,
-        acute|active intrathoracic|chest|thoracic disease|abnormality,
-        acute|active cardiopulmonary|pulmonary process|finding|pathology,
-        acute|active intrathoracic|chest|thoracic process|finding|pathology,
-        cardiopulmonary|intrathoracic|intrapulmonary abnormality|disease|process|finding,
-        cardiopulmonary|intrathoracic|intrapulmonary pathology,
-        acute|active disease|process|finding|abnormality|pathology, acute radiographic abnormality,
+        acute|active cardiopulmonary|cardiac|pulmonary|intrathoracic|chest|thoracic
+        disease|abnormality,
+        acute|active cardiopulmonary|pulmonary|intrathoracic|chest|thoracic
+        process|finding|pathology,
+        cardiopulmonary|intrathoracic|intrapulmonary|acute|active
+        abnormality|disease|process|finding|pathology, acute radiographic|abdominal? abnormality,
         acute|active cardiac or? pulmonary disease|process|abnormality|finding, acute changes,
         acute|active lung? disease|abnormality|process, radiographic abnormality|finding|evidence,
         acute radiographic|radiologic cardiopulmonary process|abnormality|disease|finding,
         acute cardiac pulmonary or? process|abnormality, acute infiltrative? process,
-        acute preoperative finding, acute abdominal? abnormality, significant abnormality|finding,
+        acute preoperative finding, significant abnormality|finding,
         acute cardio pulmonary process|disease|abnormality|finding, abnormality
     """,
 }

@@ -20,11 +20,11 @@ from typing import Any
 
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SPLITS, check_file, first_of, is_text, kind_of
-from rrgdata.sources.own_rows import json_lines
 from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import (
     CONTEXT,
     is_outside,
+    json_lines,
     listed_classes,
     names_subjects,
     read_annotation,

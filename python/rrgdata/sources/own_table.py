@@ -41,9 +41,19 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
-from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file, unlisted
 from rrgdata.sources.source import Source
-from rrgdata.sources.tables import CONTEXT, WITHOUT, cell_classes, listed_classes, share_of
+from rrgdata.sources.tables import (
+    CONTEXT,
+    WITHOUT,
+    Row,
+    cell_classes,
+    listed_classes,
+    read_header,
+    read_rows,
+    share_of,
+    table_file,
+    unlisted,
+)
 from rrgdata.study import ImageRef, Study, view_of_name
 
 CONTENTS = (
