@@ -1,4 +1,4 @@
-"""Compile phrase tables to a word trie, for the longest phrase at a word, and read slips.
+"""Compile phrase tables to a word trie, for the longest phrase at a word.
 
 A British or misspelt word is read as the word of the tables. A misspelt word and the one that was
 meant are one slip of the keys apart: a letter dropped, added or doubled, two neighbours swapped, or

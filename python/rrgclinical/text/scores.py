@@ -1,4 +1,4 @@
-"""Word metrics of a report, and of a corpus under report weights, as the field's tables print them.
+"""Word metrics of a report, and of a corpus as the field's tables print them.
 
 Of a report, for rewards: BLEU and CIDEr are pycocoevalcap's, which the field reports; ROUGE-L is
 rouge-score's (no stemming, F1; of ASCII text its own tokens, which of other text keep only the
