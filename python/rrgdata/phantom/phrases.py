@@ -187,14 +187,10 @@ MASS_NOUNS = frozenset(
     {"cardiomegaly", "atelectasis", "consolidation", "edema", "pneumonia", "thickening"}
 )
 
-UNCERTAIN = (
-    "possible {noun}.",
-    "there may be {a}{noun}.",
-    "{a}{noun} cannot be excluded.",
-    "findings may represent {a}{noun}.",
-    "questionable {noun}.",
-    "{a}{noun} may be present.",
-)
+UNCERTAIN = _each("""
+    possible {noun}. there may be {a}{noun}. {a}{noun} cannot be excluded.
+    findings may represent {a}{noun}. questionable {noun}. {a}{noun} may be present.
+""")
 CAUSE_UNCERTAIN = (
     ", which may represent {cause}.",
     ", concerning for {cause}.",
@@ -204,30 +200,22 @@ CAUSE_UNCERTAIN = (
 )
 CAUSE_CERTAIN = (", consistent with {cause}.", ", compatible with {cause}.")
 CHANGE: dict[str, tuple[str, ...]] = {
-    "new": (
-        "new {noun}.",
-        "there is {a}new {noun}.",
-        "{noun}, new since the prior study.",
-        "compared to the prior study there is {a}new {noun}.",
-    ),
-    "unchanged": (
-        "unchanged {noun}.",
-        "stable {noun}.",
-        "{noun}, unchanged from the prior study.",
-        "compared to the prior study the {noun} {be} unchanged.",
-    ),
-    "larger": (
-        "{noun}, increased since the prior study.",
-        "interval increase in {noun}.",
-        "compared to the prior study the {noun} {have} increased.",
-        "worsening {noun}.",
-    ),
-    "smaller": (
-        "{noun}, decreased since the prior study.",
-        "interval decrease in {noun}.",
-        "compared to the prior study the {noun} {have} decreased.",
-        "improving {noun}.",
-    ),
+    "new": _each("""
+        new {noun}. there is {a}new {noun}. {noun}, new since the prior study.
+        compared to the prior study there is {a}new {noun}.
+    """),
+    "unchanged": _each("""
+        unchanged {noun}. stable {noun}. {noun}, unchanged from the prior study.
+        compared to the prior study the {noun} {be} unchanged.
+    """),
+    "larger": _each("""
+        {noun}, increased since the prior study. interval increase in {noun}.
+        compared to the prior study the {noun} {have} increased. worsening {noun}.
+    """),
+    "smaller": _each("""
+        {noun}, decreased since the prior study. interval decrease in {noun}.
+        compared to the prior study the {noun} {have} decreased. improving {noun}.
+    """),
 }
 
 NEGATIVE: dict[str, tuple[str, ...]] = {
