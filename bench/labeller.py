@@ -16,7 +16,7 @@ import pytest
 
 from bench import harness
 from rrgclinical import build_extractor, build_labeller
-from rrgclinical.human import load_coded_reports
+from rrgclinical.evaluate import load_coded_reports
 from rrgclinical.rules.assertion import read_sentence
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 

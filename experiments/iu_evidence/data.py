@@ -23,7 +23,7 @@ import numpy as np
 from rrgclinical import build_labeller
 from rrgclinical.common import json_reader
 from rrgclinical.common.files import atomic_write
-from rrgclinical.human import CODED, load_coded_reports
+from rrgclinical.evaluate import CODED, load_coded_reports
 from rrgclinical.labels import NO_FINDING, OBSERVATIONS, to_binary
 from rrgtrain.errors import UserError
 

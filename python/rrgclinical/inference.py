@@ -1,13 +1,21 @@
-"""Place a network on a device and cut reports into batches for it."""
+"""Place a network on a device, cut reports into batches, digest what made a result.
+
+The digest, of weights, settings and code, keys caches on disk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import UserError, unreadable
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -15,6 +23,10 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # in fp32; a GPU needs large batches to be busy (its best value is unmeasured).
 CPU_TOKENS = 1024
 GPU_TOKENS = 32768
+# What torch.load raises for a file that is no checkpoint, depending on its first bytes.
+_UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError, TypeError)
+_NAMED = 4
+"""Names that a line about a file shows of each kind of fault."""
 
 
 @dataclass(frozen=True)
@@ -77,3 +89,86 @@ def length_sorted(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         rows = max(1, budget // max(1, lengths[order[start]]))
         yield order[start : start + rows]
         start += rows
+
+
+def in_batches(
+    network: nn.Module, rows: Sequence[Sequence[int]], pad_id: int, placement: Placement
+) -> Iterator[tuple[list[int], Any]]:
+    """Yield the places of a batch of rows, and what the network makes of them.
+
+    rows: of ids. Batches are padded, and within the placement's budget, the longest first.
+    """
+    for chosen in length_sorted([len(row) for row in rows], placement.token_budget):
+        padded = padded_rows([rows[i] for i in chosen], pad_id)
+        ids, mask = (part.to(placement.device) for part in padded)
+        yield chosen, network(input_ids=ids, attention_mask=mask)
+
+
+def load_tensors(source: Any, name: str, origin: str) -> Any:
+    """Read what torch has saved in a path or stream, tensors and plain values alone.
+
+    Raises UserError for anything else; name: of the file, origin: the file that it should be.
+    """
+    try:
+        return torch.load(source, map_location="cpu", weights_only=True)
+    except _UNREADABLE as error:
+        fault = f"is no checkpoint of tensors ({unreadable(error)})"
+        raise UserError(f"{name} {fault}; wanted {origin}") from error
+
+
+def faults_of(
+    state: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]], extra: Iterable[str]
+) -> str:
+    """Say which tensors of `shapes` a state lacks or shapes otherwise; "" for none.
+
+    extra: names of the state that should not be there.
+    """
+    shaped = [
+        f"{key} {list(state[key].shape)} where {list(shape)} is wanted"
+        for key, shape in shapes.items()
+        if key in state and tuple(state[key].shape) != shape
+    ]
+    lacking = [key for key in shapes if key not in state]
+    return told_faults({"lacks {}": lacking, "holds {} besides": extra, "has {}": shaped})
+
+
+def told_faults(names: Mapping[str, Iterable[str]]) -> str:
+    """Put the first names of each kind of fault into its words; "" without any."""
+    lines = []
+    for words, of in names.items():
+        listed = list(of)
+        more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+        lines += [words.format(", ".join(listed[:_NAMED]) + more)] if listed else []
+    return "; ".join(lines)
+
+
+# What every reading passes through, besides the folders of its reader and of the rules, whose words
+# tell which hyphens part one.
+_SHARED = (
+    *("cached.py", "common/rtf.py", "common/nothing.py"),
+    *("entities.py", "inference.py", "labels.py"),
+)
+
+
+def fingerprint(modules: Iterable[nn.Module], *settings: object, reader: str) -> str:
+    """32 hex digits of the modules' tensors (values, dtype, name), `settings` and `sources`.
+
+    The device does not enter. About a second per GB.
+    """
+    digest = hashlib.sha256(repr(settings).encode())
+    for file in sources(reader):
+        digest.update(f"{file.name} ".encode() + file.read_bytes())
+    for module in modules:
+        for name, tensor in module.state_dict().items():
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(memoryview(flat.view(torch.uint8).numpy()))
+    return digest.hexdigest()[:32]
+
+
+def sources(reader: str) -> list[Path]:
+    """The files of this package that a reading depends on; `reader`: `__file__` of a reader."""
+    root = Path(__file__).parent
+    folders = dict.fromkeys((Path(reader).parent, root / "rules"))
+    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
+    return [*files, *(root / name for name in _SHARED)]

@@ -18,6 +18,7 @@ from rrgclinical.common.rtf import is_rtf
 from rrgclinical.common.shown import hidden, shortened
 from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits
 from rrgclinical.rules import glued, join_lines
+from rrgdata.sections import ReportSections
 from rrgdata.study import Study
 
 SHOWN = 3
@@ -65,6 +66,15 @@ class Broken:
         return hidden(json.dumps({"where": self.where, "why": self.why})) + "\n"
 
 
+def traits_of(text: str) -> tuple[bool, str]:
+    """Tell whether a text is RTF, and the first words that glue statements."""
+    places = glued(text)
+    if not places:
+        return is_rtf(text), ""
+    before, after = text[: places[0]].split()[-1], text[places[0] :].split()[0]
+    return is_rtf(text), shortened(before + after, LONGEST_SHOWN)
+
+
 class Wording:
     """Counts reports in another language than English, in RTF, and with glued statements."""
 
@@ -78,11 +88,13 @@ class Wording:
         if _WORD.search(text) is None:
             return
         self.reports += 1
-        self.rtf += is_rtf(text)
         self.foreign += _ENGLISH.search(text) is None
-        if places := glued(text):
-            before, after = text[: places[0]].split()[-1], text[places[0] :].split()[0]
-            self.glued.append(shortened(before + after, LONGEST_SHOWN))
+        self.note(*traits_of(text))
+
+    def note(self, rtf: bool, words: str) -> None:
+        """Count the `traits_of` a text that is made plain before `add` meets it."""
+        self.rtf += rtf
+        self.glued += [words] if words else []
 
     def lines(self) -> list[str]:
         """Write a line for each trait that somebody should know of."""
@@ -129,6 +141,13 @@ class Catalogue:
     def read(self, value: Any, name: str, where: str, *, context: bool = False) -> Any:
         """Return a text as `NothingRead.read`; of the context, "None." with its stop stays."""
         return self.nothing.read(value, name, where, dictated=context)
+
+    def report(self, parts: ReportSections, sections: str) -> str:
+        """Return the text that `data.sections` asks for, see `ReportSections.report`."""
+        if sections == "both":  # which makes it plain
+            texts = (parts.findings or parts.unheaded, parts.impression)
+            self.wording.note(*traits_of("\n\n".join(texts)))
+        return parts.report(sections)
 
     def add(self, study: Study, where: str) -> None:
         """Add a study to its split, its report as `join_lines` writes it.

@@ -36,8 +36,8 @@ class DataSettings:
     """Text that is the report where a data set keeps the sections apart; both puts the findings
     first. Studies without it are left out and counted."""
     prior: Literal["none", "last"] = "none"
-    """Images of an earlier study that are added to each study, where their order is known
-    (mimic_cxr, chexpert_plus, padchest_gr): none, or those of the patient's latest one before."""
+    """Images of an earlier study that are added to each study, where the data set tells of them:
+    none, or those of the patient's latest one before."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Columns of your own table, by content: `{report: findings_text, images: png}`; the contents
     are in `rrgdata/README.md`."""

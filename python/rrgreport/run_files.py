@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import read_whole
-from rrgclinical.common.inflate import open_gzip
+from rrgclinical.common.files import open_gzip, read_whole
 
 RESERVED = ("phase", "step", "time")
 """Keys of a row of metrics that no metric may have."""

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from rrgclinical import OBSERVATIONS, build_labeller
-from rrgclinical.evaluate import main
-from rrgclinical.human import (
+from rrgclinical.evaluate import (
     CODED,
     MENTIONED,
     STATED,
     agreement,
     load_coded_reports,
+    main,
     uncertain_coded,
 )
 from rrgtrain.errors import UserError

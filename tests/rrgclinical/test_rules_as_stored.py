@@ -13,7 +13,7 @@ import pytest
 
 from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
 from rrgclinical.rules.plain import plain
-from rrgdata.properties import CARRIERS
+from rrgdata.check import CARRIERS
 from tests.rrgclinical.test_rules_as_written import MARK, needs_data, reports, sentences, wrapped
 from tests.rrgclinical.test_rules_signs_of_systems import FINDINGS
 

@@ -9,7 +9,7 @@ import pytest
 
 from rrgclinical import KINDS, Entities, build_extractor
 from rrgclinical.rules.concepts import CONCEPTS
-from rrgclinical.rules.geometry import dimension, embed
+from rrgclinical.rules.extractor import dimension, embed
 from tests.rrgclinical.cases import sentences_with_entities, templates
 
 EXTRACTOR = build_extractor("rules")

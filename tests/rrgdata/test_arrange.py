@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from rrgdata import Catalogue
-from rrgdata.arrange import join_splits, leave_out_crowded, one_image_each
-from rrgdata.load import open_studies
+from rrgdata.load import join_splits, leave_out_crowded, one_image_each, open_studies
 from rrgdata.study import ImageRef, Study
 from rrgtrain.errors import UserError
 from tests.rrgtrain.common import recipe

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rrgclinical.rules import plain_lines
-from rrgdata.properties import CARRIERS, MARKS, try_properties
+from rrgclinical.facts import RulesFacts
+from rrgclinical.rules import join_lines, plain_lines
+from rrgclinical.severity import read
+from rrgdata.check import CARRIERS, MARKS, try_properties
 from rrgtrain.cli import main
 from tests.real_data import IU_XRAY
 
@@ -33,6 +35,27 @@ def test_a_carrier_hands_on_the_lines(name: str) -> None:
     lines = ["No {effusion} or", "edema.", "", "Small 3 cm mass"]
     read = plain_lines(CARRIERS[name]("\n".join(lines)))
     assert [line.strip(' "') for line in read.strip("\n").split("\n")] == lines
+
+
+SAID = "No effusion or edema.\nSmall left pneumothorax, and cardiomegaly.\nNo cafe."
+ROWS = "Pleural effusion: None\nPneumothorax: No\nCardiomegaly: Yes"
+
+
+@pytest.mark.parametrize(
+    ("plain", "written"),
+    [
+        *((SAID, write(SAID)) for write in CARRIERS.values()),
+        (SAID.replace("fe", "f\u00e9"), SAID.replace("fe", "fe\u0301")),
+        (ROWS, ROWS.replace(": ", "\t")),
+    ],
+)
+def test_facts_and_findings_are_those_of_the_plain_text(plain: str, written: str) -> None:
+    said, same = RulesFacts().read([plain, written])
+    assert [fact.strip('".') for fact in same.facts] == list(said.facts)
+    assert (same.verdicts, same.evidence) == (said.verdicts, said.evidence)
+    first, second = read(plain), read(written)
+    assert second[:3] == first[:3] and second.silent == first.silent
+    assert "\t" in written or join_lines(written).strip('"') == join_lines(plain)
 
 
 def table(path: Path, reports: list[str]) -> str:
@@ -63,7 +86,6 @@ def test_the_check_names_what_changes(
     ("reports", "line"),
     [
         (["Sin derrame pleural."] * 8 + ["No edema."] * 3, "8 of 11 reports have none of"),
-        (["Lungs clearNo effusion.", "No edema."], "1 reports glue statements, as 'clearNo'"),
         ([r"{\rtf1 No effusion.}", "No edema."], "1 reports are documents in RTF"),
     ],
 )

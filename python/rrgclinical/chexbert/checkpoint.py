@@ -1,31 +1,65 @@
-"""`chexbert.pth` into the network: every tensor that belongs there, and no other.
+"""CheXbert's network, and `chexbert.pth` in it: every tensor that belongs there, and no other.
 
 The official loader takes a file with other keys without a word and labels with random weights.
 """
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import BertConfig
+from torch import Tensor, nn
+from transformers import BertConfig, BertModel
 
 from rrgclinical import hub
-from rrgclinical.chexbert.network import CLASSES, CheXbertNetwork
-from rrgclinical.common.errors import UserError, unreadable
+from rrgclinical.common.errors import UserError
+from rrgclinical.inference import faults_of, load_tensors, told_faults
+from rrgclinical.labels import NO_FINDING, OBSERVATIONS, ClassId
+
+# No Finding is blank or positive, the other 13 observations take all four classes.
+CLASSES = tuple(2 if c == NO_FINDING else len(ClassId) for c in range(len(OBSERVATIONS)))
+
+
+class CheXbertNetwork(nn.Module):
+    """BERT and its 14 heads: one matrix of 54 rows, ordered as `OBSERVATIONS`."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        # The pooler is in the checkpoint, and no head reads it.
+        self.bert = BertModel(config, add_pooling_layer=False)
+        self.heads = nn.Linear(config.hidden_size, sum(CLASSES))
+
+    @property
+    def word_embeddings(self) -> nn.Embedding:
+        """The table e_j of DiTPO eq. 9 comes from."""
+        return self.bert.embeddings.word_embeddings
+
+    def first_state(self, embeddings: Tensor, attention_mask: Tensor) -> Tensor:
+        """Compute the state of [CLS], [R, H]; arguments as of `forward`."""
+        states = self.bert(inputs_embeds=embeddings, attention_mask=attention_mask)
+        return states.last_hidden_state[:, 0]
+
+    def forward(self, embeddings: Tensor, attention_mask: Tensor) -> Tensor:
+        """Logits [R, 14, 4], fp32 at least; -inf where an observation lacks the class.
+
+        Args:
+            embeddings: [R, L, H], rows of `word_embeddings`; position 0 is [CLS].
+            attention_mask: [R, L] int64, 0 at padding.
+        """
+        # The heads stay in fp32: in bf16 two of four logits are often equal.
+        flat = self.heads(self.first_state(embeddings, attention_mask).to(self.heads.weight.dtype))
+        parts = [
+            nn.functional.pad(part, (0, len(ClassId) - part.shape[1]), value=-torch.inf)
+            for part in flat.split(CLASSES, dim=1)
+        ]
+        return torch.stack(parts, dim=1)
+
 
 SOURCE = f"chexbert.pth of the Hugging Face repository {hub.SCORERS}"
 OFFLINE = "the labeller `rules` needs no file"
 
 # Older transformers saved this buffer: 0, 1, 2, ... and no weight.
 _IGNORED = "bert.embeddings.position_ids"
-_NAMED = 4
-
-# What torch.load raises for a file that is no checkpoint, depending on its first bytes.
-_UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError, TypeError)
 
 
 def load_network(weights: str | Path | None, config: BertConfig) -> CheXbertNetwork:
@@ -43,7 +77,10 @@ def load_network(weights: str | Path | None, config: BertConfig) -> CheXbertNetw
     # Its random initial weights must not move the generator of the run that loads it.
     with torch.random.fork_rng(devices=[]):
         network = CheXbertNetwork(config)
-    _check(state, _official_shapes(network))
+    shapes = _official_shapes(network)
+    extra = [key for key in state if key not in shapes and key != _IGNORED]
+    if faults := faults_of(state, shapes, extra):
+        raise UserError(f"the CheXbert checkpoint {faults}; wanted {SOURCE}")
     network.bert.load_state_dict({k: state[f"bert.{k}"] for k in network.bert.state_dict()})
     network.heads.load_state_dict(
         {
@@ -82,38 +119,10 @@ def locate_weights(weights: str | Path | None) -> Path:
 
 def _read(weights: str | Path | None) -> dict[str, Tensor]:
     path = locate_weights(weights)
-    try:
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except _UNREADABLE as error:
-        raise UserError(
-            f"{path} is no checkpoint of tensors ({unreadable(error)}); wanted {SOURCE}"
-        ) from error
+    content = load_tensors(path, str(path), SOURCE)
     state = content.get("model_state_dict") if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
-        held = f"keys {_some(map(str, content))}" if isinstance(content, dict) else "another object"
+        keys = told_faults({"keys {}": map(str, content)}) if isinstance(content, dict) else ""
+        held = keys or "another object"
         raise UserError(f"{path} holds {held}, no `model_state_dict` of tensors; wanted {SOURCE}")
     return {key.removeprefix("module."): value for key, value in state.items()}
-
-
-def _check(state: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
-    state.pop(_IGNORED, None)
-    faults = []
-    if missing := [key for key in shapes if key not in state]:
-        faults.append(f"lacks {_some(missing)}")
-    if extra := [key for key in state if key not in shapes]:
-        faults.append(f"holds {_some(extra)} besides")
-    shaped = [
-        f"{key} {list(state[key].shape)} where {list(shape)} is wanted"
-        for key, shape in shapes.items()
-        if key in state and tuple(state[key].shape) != shape
-    ]
-    if shaped:
-        faults.append(f"has {_some(shaped)}")
-    if faults:
-        raise UserError(f"the CheXbert checkpoint {'; '.join(faults)}; wanted {SOURCE}")
-
-
-def _some(names: Any) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(listed[:_NAMED]) + more

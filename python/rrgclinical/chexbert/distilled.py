@@ -16,12 +16,11 @@ import numpy as np
 import torch
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
-from torch import Tensor
 from transformers import BertConfig
 
 from rrgclinical.backends import Labeller
+from rrgclinical.chexbert.checkpoint import CLASSES, CheXbertNetwork
 from rrgclinical.chexbert.labeller import CheXbertLabeller
-from rrgclinical.chexbert.network import CLASSES, CheXbertNetwork
 from rrgclinical.chexbert.pieces import SPECIALS, pad
 from rrgclinical.common.errors import UserError
 
@@ -117,7 +116,9 @@ def _train(
         texts += [_shuffled(sentences, longest, rng) for _ in range(BATCH - len(texts))]
         ids, mask = pad(labeller.tokenize(texts), labeller.tokenize.pad, labeller.device)
         logits = network(network.word_embeddings(ids), mask)
-        loss = _cross_entropy(logits, torch.from_numpy(teacher.label(texts)).long())
+        labels = torch.from_numpy(teacher.label(texts)).long()
+        # a class that an observation lacks is -inf, and never a label
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, (step + 1) / WARMUP) * (1.0 - step / steps)
         optimizer.zero_grad(set_to_none=True)
@@ -131,8 +132,3 @@ def _train(
 def _shuffled(sentences: Sequence[str], longest: int, rng: np.random.Generator) -> str:
     count = int(rng.integers(1, longest + 1))
     return " ".join(sentences[int(i)] for i in rng.integers(0, len(sentences), count))
-
-
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over reports and observations; a class that one lacks is -inf, and never a label."""
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig
 
-from rrgclinical.chexbert.checkpoint import load_network
-from rrgclinical.chexbert.network import CLASSES
+from rrgclinical.chexbert.checkpoint import CLASSES, load_network
 from rrgclinical.chexbert.pieces import (
     Pieces,
     ReportTokenizer,
@@ -23,8 +22,7 @@ from rrgclinical.chexbert.pieces import (
     refuse_foreign,
 )
 from rrgclinical.common.arguments import check_reports
-from rrgclinical.fingerprint import fingerprint
-from rrgclinical.inference import length_sorted, place_network
+from rrgclinical.inference import fingerprint, length_sorted, place_network
 from rrgclinical.labels import OBSERVATIONS, ClassId
 
 _log = logging.getLogger(__name__)

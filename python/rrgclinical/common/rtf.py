@@ -52,14 +52,11 @@ def from_rtf(text: str, filler: str = "") -> str:
             said = code["text"] or bytes.fromhex(code["byte"]).decode("cp1252", "ignore")
             said, ahead = said[ahead:], max(ahead - len(said), 0)
         elif word == "u":
-            ahead, said = instead, _character(int(code["number"] or 0) % 0x10000)
+            number = int(code["number"] or 0) % 0x10000
+            ahead, said = instead, "" if 0xD800 <= number < 0xE000 else chr(number)
         elif word == "uc":
             instead = int(code["number"] or 1)
         else:
             said = _SAYS.get(word or "") or _SIGNS.get(code["sign"] or "", "")
         pieces.append(said + filler * (len(code[0]) - len(said)))
     return "".join(pieces)
-
-
-def _character(number: int) -> str:
-    return "" if 0xD800 <= number < 0xE000 else chr(number)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from rrgclinical.official.chexbert import OfficialCheXbert
+from rrgclinical.official.packages import (
+    OfficialCheXbert,
+    OfficialRadGraph,
+    OfficialRadGraphExtractor,
+    OfficialRaTEScore,
+)
 from rrgclinical.official.process import OracleError, Worker, oracle_python
-from rrgclinical.official.radgraph import OfficialRadGraph, OfficialRadGraphExtractor
-from rrgclinical.official.ratescore import OfficialRaTEScore
 
 __all__ = [
     "OfficialCheXbert",

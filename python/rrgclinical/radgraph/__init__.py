@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from rrgclinical.radgraph.annotator import RadGraph
-from rrgclinical.radgraph.cached import CachedGraphs
+from rrgclinical.radgraph.annotator import CachedGraphs, RadGraph
 from rrgclinical.radgraph.extractor import RadGraphExtractor
-from rrgclinical.radgraph.graph import Entity, Graph
-from rrgclinical.radgraph.reward import RadGraphF1, radgraph_f1
+from rrgclinical.radgraph.graph import Entity, Graph, RadGraphF1, radgraph_f1
 
 __all__ = [
     "CachedGraphs",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
@@ -12,15 +13,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from rrgclinical.cached import CAPACITY, Cached, store_of
 from rrgclinical.common.arguments import check_reports
 from rrgclinical.common.errors import UserError
-from rrgclinical.fingerprint import fingerprint
-from rrgclinical.inference import length_sorted, place_network
+from rrgclinical.inference import fingerprint, length_sorted, place_network
 from rrgclinical.radgraph.archive import read_archive
 from rrgclinical.radgraph.checkpoint import load_network
-from rrgclinical.radgraph.graph import Graph, build_graph
+from rrgclinical.radgraph.graph import CASES, Entity, Graph, RadGraphF1, build_graph, radgraph_f1
 from rrgclinical.radgraph.pieces import WordTokenizer, read_order, word_places
-from rrgclinical.radgraph.reward import CASES, RadGraphF1, radgraph_f1
 from rrgclinical.radgraph.words import EMPTY, spelling, split_words
 
 _log = logging.getLogger(__name__)
@@ -220,3 +220,32 @@ class RadGraph:
                 len(reports),
                 self.shape.segment,
             )
+
+
+class CachedGraphs:
+    """RadGraph's graphs, each distinct text read once; see `Cached`."""
+
+    def __init__(
+        self, radgraph: RadGraph, *, cache: str | Path | None = None, capacity: int = CAPACITY
+    ) -> None:
+        def decode(payload: bytes, text: str) -> Graph:
+            fields = json.loads(payload)
+            entities = tuple(
+                Entity(**{**entity, "relations": tuple(map(tuple, entity["relations"]))})
+                for entity in fields["entities"]
+            )
+            spans = tuple((a, b) for a, b in fields["spans"])
+            return Graph(tuple(fields["words"]), spans, entities, fields["segments"])
+
+        self.radgraph = radgraph
+        self.results: Cached[Graph] = Cached(
+            radgraph.annotate,
+            store=store_of(cache, radgraph, "graphs"),
+            encode=lambda graph: json.dumps(asdict(graph)).encode(),
+            decode=decode,
+            capacity=capacity,
+        )
+
+    def annotate(self, reports: Sequence[str], *, keep: bool = False) -> list[Graph]:
+        """The graph of every report."""
+        return self.results(reports, keep=keep)

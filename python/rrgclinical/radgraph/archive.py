@@ -7,21 +7,19 @@ packed one into memory, and what another model would need is refused by name.
 from __future__ import annotations
 
 import io
-import pickle
 import re
 import tarfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from rrgclinical import hub
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError, unreadable
-from rrgclinical.common.inflate import open_gzip
+from rrgclinical.common.files import open_gzip
+from rrgclinical.inference import load_tensors
 from rrgclinical.radgraph.words import MODEL_TYPES
 
 SOURCE = (
@@ -35,9 +33,8 @@ _FILES = ("config.json", "weights.th")
 _VOCABULARY = re.compile(r"vocabulary/(.+)__(ner|relation)_labels\.txt")
 _LINE = re.compile("\r?\n")
 
-# What tarfile and torch.load raise for bytes that are no archive or no checkpoint.
+# What tarfile raises for bytes that are no archive.
 _BROKEN = (tarfile.TarError, zlib.error, OSError, EOFError)
-_UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -218,11 +215,7 @@ def _shape(path: Path, content: bytes) -> Shape:
 
 def _state(path: Path, content: Path | bytes) -> dict[str, Tensor]:
     source = content if isinstance(content, Path) else io.BytesIO(content)
-    try:
-        state: Any = torch.load(source, map_location="cpu", weights_only=True)
-    except _UNREADABLE as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"weights.th of {path} is no checkpoint ({reason})") from error
+    state = load_tensors(source, f"weights.th of {path}", SOURCE)
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise UserError(f"weights.th of {path} is no dictionary of tensors; wanted {SOURCE}")
     return state

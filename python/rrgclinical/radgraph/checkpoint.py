@@ -6,13 +6,14 @@ the datasets that it was not asked for. They are let pass without being loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModel
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.inference import faults_of
 from rrgclinical.radgraph.archive import SOURCE, Archive
 from rrgclinical.radgraph.network import Head, RadGraphNetwork
 
@@ -21,7 +22,6 @@ _WIDTH = "_endpoint_span_extractor._span_width_embedding.weight"
 _UNREAD = ("_coref.", "_events.")
 # Older transformers saved this buffer: 0, 1, 2, ... and no weight.
 _BUFFER = "embeddings.position_ids"
-_NAMED = 4
 
 
 def load_network(archive: Archive, encoder: str | Path, download: bool) -> RadGraphNetwork:
@@ -105,29 +105,11 @@ def _check(archive: Archive, own_names: dict[str, str], network: RadGraphNetwork
             ("_relation._relation_scorers", "relation"),
         )
     )
-    state = archive.state
-    faults = []
-    if absent := [key for key in own_names if key not in state]:
-        faults.append(f"lacks {_some(absent)}")
+    of_official = {official: shapes[own] for official, own in own_names.items()}
     extra = [
         key
-        for key in state
+        for key in archive.state
         if key not in own_names and not key.startswith(unread) and key != _ENCODER + _BUFFER
     ]
-    if extra:
-        faults.append(f"holds {_some(extra)} besides")
-    shaped = [
-        f"{key} {list(state[key].shape)} where {list(shapes[own])} is wanted"
-        for key, own in own_names.items()
-        if key in state and tuple(state[key].shape) != shapes[own]
-    ]
-    if shaped:
-        faults.append(f"has {_some(shaped)}")
-    if faults:
-        raise UserError(f"weights.th of {archive.place} {'; '.join(faults)}; wanted {SOURCE}")
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(listed[:_NAMED]) + more
+    if faults := faults_of(archive.state, of_official, extra):
+        raise UserError(f"weights.th of {archive.place} {faults}; wanted {SOURCE}")

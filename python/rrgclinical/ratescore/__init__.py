@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from rrgclinical.ratescore.affinity import TYPES, affinity
-from rrgclinical.ratescore.decode import decode_labels
-from rrgclinical.ratescore.extractor import RaTEExtractor
-from rrgclinical.ratescore.sentence_sets import SentenceEmbedder
-from rrgclinical.ratescore.sentences import splitter
+from rrgclinical.ratescore.extractor import RaTEExtractor, decode_labels
+from rrgclinical.ratescore.sentence_sets import SentenceEmbedder, splitter
 
 __all__ = ["TYPES", "RaTEExtractor", "SentenceEmbedder", "affinity", "decode_labels", "splitter"]

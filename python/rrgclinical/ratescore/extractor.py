@@ -1,4 +1,14 @@
-"""`RaTEExtractor`: reports in, RaTE-NER's entities with BioLORD's embeddings out."""
+"""`RaTEExtractor`: reports in, RaTE-NER's entities with BioLORD's embeddings out.
+
+B-, I- and O labels are decoded as the RaTEScore package does. It looks at the label of the next
+token, that of the closing special token included, and remembers an end that it should have
+forgotten; scores depend on both, so both are kept:
+
+- an entity ends where the next label is not I-, whatever type I- names;
+- I- without a B- before it begins an entity only for its successor: alone it is dropped;
+- an entity still open at the end runs to the last token, unless an entity before it was closed by
+  a B- that followed at once, and nothing was closed by O since: then it is dropped.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +16,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,11 +27,9 @@ from torch import Tensor, nn
 from rrgclinical.cached import Cached
 from rrgclinical.common.arguments import check_reports
 from rrgclinical.entities import KINDS, Entities, EntityRow
-from rrgclinical.fingerprint import fingerprint
-from rrgclinical.inference import length_sorted, place_network
-from rrgclinical.ratescore.decode import decode_labels
+from rrgclinical.inference import fingerprint, in_batches, place_network
 from rrgclinical.ratescore.models import load_embedder, load_ner
-from rrgclinical.ratescore.sentences import Splitter, splitter
+from rrgclinical.ratescore.sentence_sets import Splitter, splitter
 
 _log = logging.getLogger(__name__)
 
@@ -73,12 +82,12 @@ class RaTEExtractor:
             UserError: an option that cannot be, or a file that is absent or holds something else.
         """
         placement = place_network("extractor ratescore", device, dtype, token_budget)
-        self.device, self.token_budget = placement.device, placement.token_budget
+        self.placement = placement
         self.split: Splitter = splitter(sentences)
         self._ner, self._ner_tokens = load_ner(ner)
         self._embedder, self._embedder_tokens = load_embedder(embedder)
         for network in (self._ner, self._embedder):
-            network.to(device=self.device, dtype=placement.dtype)
+            network.to(device=placement.device, dtype=placement.dtype)
         self._settings = (dtype, sentences)
         names = self._ner.config.id2label
         self._labels = [names[index] for index in range(len(names))]
@@ -146,7 +155,8 @@ class RaTEExtractor:
             sentences, max_length=_NER_PIECES, truncation=True, return_offsets_mapping=True
         )
         entities: list[list[SentenceEntity]] = [[] for _ in sentences]
-        for rows, states in self._batches(self._ner, self._ner_tokens, encoded["input_ids"]):
+        pad, ids_of = self._ner_tokens.pad_token_id, encoded["input_ids"]
+        for rows, states in in_batches(self._ner, ids_of, pad, self.placement):
             logits = _finite(states.logits, "RaTE-NER's logits")
             labels = logits.argmax(-1).tolist()
             for row, ids in zip(rows, labels, strict=True):
@@ -178,29 +188,12 @@ class RaTEExtractor:
     def _embed(self, texts: list[str]) -> list[np.ndarray]:
         encoded = self._embedder_tokens(texts, max_length=_EMBEDDER_PIECES, truncation=True)
         out = torch.empty(len(texts), self.width)
-        for rows, states in self._batches(
-            self._embedder, self._embedder_tokens, encoded["input_ids"]
-        ):
+        pad, ids = self._embedder_tokens.pad_token_id, encoded["input_ids"]
+        for rows, states in in_batches(self._embedder, ids, pad, self.placement):
             first = _finite(states.last_hidden_state[:, 0], "BioLORD's states")
             out[rows] = nn.functional.normalize(first.float(), dim=1).cpu()
         # copies: a view would keep the array of the whole batch alive
         return [row.copy() for row in out.numpy()]
-
-    def _batches(self, network: nn.Module, tokenizer, ids: list[list[int]]):  # noqa: ANN001, ANN202
-        """(rows, outputs) of the network over token ids, longest first, within the budget."""
-        for rows in length_sorted([len(row) for row in ids], self.token_budget):
-            longest = len(ids[rows[0]])
-            padded = [
-                ids[row] + [tokenizer.pad_token_id] * (longest - len(ids[row])) for row in rows
-            ]
-            mask = [[1] * len(ids[row]) + [0] * (longest - len(ids[row])) for row in rows]
-            yield (
-                rows,
-                network(
-                    input_ids=torch.tensor(padded, device=self.device),
-                    attention_mask=torch.tensor(mask, device=self.device),
-                ),
-            )
 
 
 def _visible(text: str, start: int, end: int) -> tuple[int, int]:
@@ -228,3 +221,32 @@ def _key(text: str, kind: int) -> int:
     canonical = f"{int(kind)} {' '.join(text.casefold().split())}"
     digest = hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+def decode_labels(labels: Sequence[str], special: Sequence[bool]) -> list[tuple[int, int, str]]:
+    """(first token, last token, type) of each entity, last included, in the package's order.
+
+    Args:
+        labels: "B-TYPE", "I-TYPE" or "O" of every token, special tokens included.
+        special: True at [CLS] and [SEP], which never hold an entity.
+    """
+    spans: list[tuple[int, int, str]] = []
+    start: int | None = None
+    remembers_end = False
+    kind = ""
+    for token, (label, following) in enumerate(pairwise(labels)):
+        if special[token] or label == "O":
+            continue
+        begins, goes_on = label.startswith("B-"), following.startswith("I-")
+        if begins:
+            start, kind = token, label[2:]
+        if goes_on:
+            continue
+        if start is not None:
+            spans.append((start, token, kind))
+        start, kind, remembers_end = token, label[2:], True
+        if following == "O":
+            start, remembers_end = None, False
+    if start is not None and not remembers_end:
+        spans.append((start, len(labels) - 2, kind))
+    return spans

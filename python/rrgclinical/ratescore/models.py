@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModel, AutoModelForTokenClassification, PreTrainedTokenizerFast
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.inference import told_faults
 from rrgclinical.progress_bars import no_key_tables, no_progress_bars
 from rrgclinical.ratescore.affinity import TYPES
 
@@ -85,18 +86,15 @@ def _load(option: str, path: str | Path | None, origin: str, auto: Any) -> Loade
             f"extractor ratescore: {option} {path} cannot be loaded ({reason}); wanted the folder "
             f"of {origin}: {_OFFLINE}"
         ) from error
-    faults = []
-    for what, keys in (
-        ("lacks", report["missing_keys"]),
-        ("holds besides", report["unexpected_keys"]),
-        ("has other shapes for", [key[0] for key in report["mismatched_keys"]]),
-    ):
-        named = sorted(key for key in keys if not any(mark in key for mark in _HARMLESS))
-        if named:
-            more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-            faults.append(f"{what} {', '.join(named[:_NAMED])}{more}")
-    if faults:
-        raise UserError(
-            f"extractor ratescore: the checkpoint {path} {'; '.join(faults)}; wanted {origin}"
-        )
+    reported = {
+        "lacks {}": report["missing_keys"],
+        "holds besides {}": report["unexpected_keys"],
+        "has other shapes for {}": [key[0] for key in report["mismatched_keys"]],
+    }
+    harmful = {
+        words: sorted(key for key in keys if not any(mark in key for mark in _HARMLESS))
+        for words, keys in reported.items()
+    }
+    if faults := told_faults(harmful):
+        raise UserError(f"extractor ratescore: the checkpoint {path} {faults}; wanted {origin}")
     return Loaded(network.eval().requires_grad_(False), tokenizer)

@@ -1,8 +1,8 @@
-"""Embed the sentences of reports by BioLORD, each distinct sentence once."""
+"""Split reports into sentences, and embed them by BioLORD, each distinct one once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +11,55 @@ import torch
 
 from rrgclinical.cached import Cached
 from rrgclinical.common.arguments import check_reports
-from rrgclinical.inference import length_sorted, padded_rows, place_network
+from rrgclinical.common.errors import UserError
+from rrgclinical.inference import in_batches, place_network
 from rrgclinical.ratescore.models import load_embedder
-from rrgclinical.ratescore.sentences import splitter
+from rrgclinical.rules.sentences import split_sentences
+
+Splitter = Callable[[str], list[tuple[int, int]]]
+
+SPLITTERS = ("rules", "pyrush")
+
+
+def splitter(name: str) -> Splitter:
+    """text -> (start, end) of its sentences, without outer white space.
+
+    "rules" is this project's own and needs nothing. "pyrush" is medspacy's PyRuSH, which the
+    RaTEScore package calls (about 14 ms a report): wanted for values equal to the package's, and
+    only where medspacy is installed.
+
+    Raises:
+        UserError: another name, or medspacy is not there.
+    """
+    if name == "rules":
+        return split_sentences
+    if name == "pyrush":
+        return _pyrush()
+    raise UserError(f"extractor ratescore: sentences {name!r}; choose {' or '.join(SPLITTERS)}")
+
+
+def _pyrush() -> Splitter:
+    try:
+        import medspacy
+    except ImportError as error:
+        raise UserError(
+            f"extractor ratescore: sentences=pyrush needs medspacy ({error}); it wants NumPy 1 and "
+            "an environment of its own, or use sentences=rules"
+        ) from error
+    read = medspacy.load(medspacy_enable=["medspacy_pyrush"])
+
+    def split(text: str) -> list[tuple[int, int]]:
+        spans = []
+        for sentence in read(text).sents:
+            piece = text[sentence.start_char : sentence.end_char]
+            stripped = piece.strip()
+            if stripped:
+                start = sentence.start_char + len(piece) - len(piece.lstrip())
+                spans.append((start, start + len(stripped)))
+        return spans
+
+    return split
+
 
 PIECES = 128
 """Word pieces of a sentence that are read; RaTEScore reads 30 of a phrase."""
@@ -44,11 +90,10 @@ class SentenceEmbedder:
 
         Raises UserError for an option that cannot be, or files that are absent or another model's.
         """
-        placement = place_network("sdr", device, "fp32", token_budget)
-        self.device, self.token_budget = placement.device, placement.token_budget
+        self.placement = place_network("sdr", device, "fp32", token_budget)
         self.split = splitter(sentences)
         network, self._tokens = load_embedder(embedder)
-        self._network = network.to(self.device)
+        self._network = network.to(self.placement.device)
         self._embedded: Cached[np.ndarray] = Cached(self._embed, capacity=50_000)
 
     def read(self, reports: Sequence[str], *, keep: bool = False) -> SentenceSets:
@@ -70,11 +115,8 @@ class SentenceEmbedder:
     def _embed(self, texts: list[str]) -> list[np.ndarray]:
         ids = self._tokens(texts, max_length=PIECES, truncation=True)["input_ids"]
         rows: list[np.ndarray] = [np.zeros(0)] * len(texts)
-        for places in length_sorted([len(one) for one in ids], self.token_budget):
-            padded, mask = padded_rows([ids[place] for place in places], self._tokens.pad_token_id)
-            out = self._network(
-                input_ids=padded.to(self.device), attention_mask=mask.to(self.device)
-            )
+        pad = self._tokens.pad_token_id
+        for places, out in in_batches(self._network, ids, pad, self.placement):
             states = torch.nn.functional.normalize(out.last_hidden_state[:, 0], dim=1).cpu().numpy()
             for row, place in enumerate(places):
                 rows[place] = states[row].copy()

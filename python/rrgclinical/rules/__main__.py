@@ -6,8 +6,8 @@ import sys
 
 from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.rules.assertion import read_sentence
-from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPTS
+from rrgclinical.rules.cues import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.labeller import RulesLabeller
 from rrgclinical.rules.sentences import split_sentences
 

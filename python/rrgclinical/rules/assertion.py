@@ -11,7 +11,6 @@ from rrgclinical.labels import ClassId
 from rrgclinical.rules.anatomy import Subject
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
-from rrgclinical.rules.elsewhere import is_elsewhere
 from rrgclinical.rules.headings import settle
 from rrgclinical.rules.lexicon import Event, Role, find_events
 from rrgclinical.rules.lines import ANSWER
@@ -25,7 +24,7 @@ from rrgclinical.rules.lookaround import (
 from rrgclinical.rules.mention import Draft, Mention, Named
 from rrgclinical.rules.plain import JOINER, LIGATURES, plain
 from rrgclinical.rules.scopes import Scopes
-from rrgclinical.rules.told_apart import told_apart
+from rrgclinical.rules.told_apart import is_elsewhere, told_apart
 
 _LETTERS = {**LIGATURES, ord("&"): " and "}
 _SIGNS = re.compile(f"[{JOINER}{''.join(map(chr, _LETTERS))}]")

@@ -1,7 +1,11 @@
-"""Headings of one sentence: findings before a colon that what follows denies or tells of."""
+"""Headings of one sentence: findings before a colon that what follows denies or tells of.
+
+And exceptions, as "no effusion except on the left".
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +14,7 @@ from rrgclinical.labels import ClassId
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
-from rrgclinical.rules.lookaround import ATTRIBUTES
+from rrgclinical.rules.lookaround import ATTRIBUTES, ENDS
 from rrgclinical.rules.mention import Draft
 
 _NAMES = frozenset({Cue.FINDING, Cue.AND, Cue.OR, Cue.COMMA, *ATTRIBUTES})
@@ -92,3 +96,51 @@ def _denies(events: Sequence[Event], places: range, told: bool) -> bool:
 
 def _is_mark(event: Event) -> bool:
     return event.end - event.start <= 2  # a dash or bullet, no "but" or "there is"
+
+
+_DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END})
+_TOLD = frozenset({Cue.ASSERT, Cue.PREPOSITION, Cue.PRONOUN, Cue.SUBJECT, Cue.VERB, Cue.FINITE})
+# An amount, and words that name nothing; another word may be another finding's.
+_AMOUNTS = (
+    "amount amounts bit hint little sliver pocket component remnant residual residue residuum"
+    " rim layer quantity volume patch area areas focus foci spot streak trickle touch"
+    " suggestion strip portion region side sides lobe"
+)
+_FILLERS = (
+    "a an the for some very what may be this that its only just perhaps about mere most seen"
+    " there is was and or apparent new single solitary few isolated focal localized patchy"
+    " thin rather laterally medially posteriorly anteriorly inferiorly superiorly apically"
+    " basally peripherally centrally posterior anterior lateral medial dependent dependently"
+)
+_WORD = re.compile(r"[^\W_]+")
+
+
+def read_exception(events: Sequence[Event], index: int, sentence: str) -> int:
+    """The status that the exception cue at `index` gives a finding denied before it.
+
+    BLANK where its words name another finding, or nothing: they then say nothing of the denied one.
+    """
+    placed, amounts = False, frozenset(_AMOUNTS.split())
+    allowed = amounts.union(_FILLERS.split())
+    doubtful = "possible" in sentence[events[index].start : events[index].end].lower()
+    before = events[index]
+    for place in range(index + 1, len(events)):
+        event = events[place]
+        words = _WORD.findall(sentence[before.end : event.start].lower())
+        if not allowed.issuperset(words):
+            return ClassId.BLANK
+        placed |= not amounts.isdisjoint(words)
+        cues = event.cues
+        if cues & ENDS:
+            break
+        if cues & ATTRIBUTES or Cue.PRONOUN in cues:
+            placed = True
+        elif cues & _DOUBTS:
+            doubtful = True
+        elif not cues <= _TOLD:
+            return ClassId.BLANK
+        placed |= Cue.SUBJECT in cues
+        before = event
+    if not placed:
+        return ClassId.BLANK
+    return ClassId.UNCERTAIN if doubtful else ClassId.POSITIVE

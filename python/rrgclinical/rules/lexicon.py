@@ -8,12 +8,10 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from rrgclinical.rules.anatomy import PREDICATES, SUBJECTS
-from rrgclinical.rules.attributes import ATTRIBUTES, SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPTS
-from rrgclinical.rules.cues import CUES, PUNCTUATION, Cue
+from rrgclinical.rules.cues import ATTRIBUTES, CUES, PUNCTUATION, SEVERITIES, SIDES, ZONES, Cue
 from rrgclinical.rules.parts import ALIASES
-from rrgclinical.rules.spelling import Spelling, plain_spelling
-from rrgclinical.rules.trie import PhraseTable, expand, phrases_of
+from rrgclinical.rules.trie import PhraseTable, Spelling, expand, phrases_of, plain_spelling
 
 VALUES: dict[Cue, tuple[str, ...]] = {Cue.SIDE: SIDES, Cue.ZONE: ZONES, Cue.SEVERITY: SEVERITIES}
 

@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from rrgclinical.labels import SUPPORT_DEVICES
-from rrgclinical.rules.attributes import SEVERITIES, SIDES
 from rrgclinical.rules.concepts import CONCEPTS
-from rrgclinical.rules.cues import Cue
+from rrgclinical.rules.cues import SEVERITIES, SIDES, Cue
 from rrgclinical.rules.lexicon import Event
 
 Question = Callable[[Sequence[Event], int], bool | None]

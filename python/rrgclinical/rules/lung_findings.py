@@ -72,18 +72,17 @@ LUNG_FINDINGS: dict[Concept, str] = {
         nodular upper|lower|middle|perihilar|basilar|apical lobe|lung? opacity|density
     """,
     finding("granuloma", "granuloma", LUNG): """
-        granuloma, granulomatous nodule,
-        granulomatous disease|change|infection|process|calcification,
-        calcified granuloma|granulomata|granulomatous, ghon complex|lesion, ranke complex,
-        granulomatous sequela|residual|scar|scarring,
+        granuloma, granulomatous nodule|disease|change|infection|process|calcification,
+        calcified granuloma|granulomata|granulomatous|adenopathy|lymphadenopathy,
+        ghon complex|lesion, ranke complex, granulomatous sequela|residual|scar|scarring,
         sequela|sequelae|residual of|to|from prior|old|previous? granulomatous disease,
         sequela|sequelae|residual of|to|from prior|old|previous granulomatous infection,
         sequela prior|old granulomatous disease, calcified lymph? node,
         calcified hilar|mediastinal|paratracheal|subcarinal lymph? node|lymph,
-        calcified adenopathy|lymphadenopathy, calcified hilar|mediastinal adenopathy,
+        calcified left|right|bilateral? hilar|mediastinal adenopathy,
         calcified left|right|bilateral hilar|mediastinal|paratracheal|perihilar lymph? node,
         calcified left|right|bilateral hilar|mediastinal|paratracheal lymph|lymphadenopathy,
-        calcified left|right|bilateral hilar|mediastinal adenopathy, nodal calcification,
+        nodal calcification,
         left|right|bilateral hilar|mediastinal|paratracheal|perihilar calcification,
         hilar|mediastinal|paratracheal|perihilar|subcarinal lymph? node? calcification,
         lymph node calcification,
@@ -91,10 +90,9 @@ LUNG_FINDINGS: dict[Concept, str] = {
     """,
     finding("calcification", "granuloma", LUNG): "calcification, calcific|calcified focus|foci",
     finding("edema", "edema", states="Edema", disease=True): """
-        edema, lung|pulmonary|interstitial|alveolar edema, chf, heart failure,
-        congestive heart failure, cardiac failure|decompensation, congestive failure|change,
-        fluid overload, volume overload, decompensation, cardiogenic edema,
-        acute|early|mild|overt? failure, biventricular|myocardial|pump|diastolic failure,
+        lung|pulmonary|interstitial|alveolar|cardiogenic? edema, chf, congestive? heart failure,
+        cardiac failure|decompensation, congestive failure|change, fluid|volume overload,
+        decompensation, acute|early|mild|overt|biventricular|myocardial|pump|diastolic? failure,
         systolic failure, left|right sided? ventricular|heart failure,
         failure of the? left|right? heart|ventricle,
         cardiac|heart and|or renal|respiratory|liver|hepatic|kidney failure
@@ -115,11 +113,10 @@ LUNG_FINDINGS: dict[Concept, str] = {
         air space consolidation, consolidated, consolidate, pneumonic consolidation
     """,
     finding("pneumonia", "airspace", LUNG, states="Pneumonia", disease=True): """
-        pneumonia, pna, bronchopneumonia, pneumonitis, infection, infectious process|etiology,
-        pneumonic consolidation, infectious infiltrate|consolidation|disease|change,
-        pneumonic infiltrate|process, lung|pulmonary|respiratory infection,
-        lobar|aspiration|bacterial|viral pneumonia, multifocal|atypical pneumonia, aspiration,
-        infectious
+        lobar|aspiration|bacterial|viral|multifocal|atypical? pneumonia, pna, bronchopneumonia,
+        pneumonitis, lung|pulmonary|respiratory? infection,
+        infectious process|etiology|infiltrate|consolidation|disease|change?,
+        pneumonic consolidation|infiltrate|process, aspiration
     """,
     finding("atelectasis", "volume", LUNG, states="Atelectasis"): """
         atelectasis, atelectatic change|opacity|lung|band|disease|density|segment, atelectatic,
@@ -149,14 +146,12 @@ LUNG_FINDINGS: dict[Concept, str] = {
         tension pneumothorax, hemopneumothorax
     """,
     finding("pleural effusion", "pleura", LUNG, states="Pleural Effusion"): """
-        effusion, pleural effusion|fluid, pleural effusion or|and|nor thickening, hydrothorax,
-        hemothorax, haemothorax, empyema, parapneumonic|subpulmonic|loculated effusion|fluid,
-        pleural based? fluid collection, effusion layering, fissural|interlobar|loculated fluid,
-        pleural collection,
+        effusion layering?, pleural|parapneumonic|subpulmonic|loculated effusion|fluid,
+        pleural effusion or|and|nor thickening, hydrothorax, hemothorax, haemothorax, empyema,
+        pleural based? fluid collection, fissural|interlobar|loculated fluid, pleural collection,
         fluid in|within|along the|both? left|right? minor|major|oblique|horizontal? fissure,
         fluid is|are? present|seen|noted|identified? in|within the|both? left|right? pleural
-        space|cavity,
-        pleural space fluid,
+        space|cavity, pleural space fluid,
         fluid in|within|at the? posterior|lateral|left|right? costophrenic angle|sulcus|recess,
         fluid is? seen|noted|present? tracking|extending|layering? in|within|along the|both?
         left|right? minor|major? fissure,
@@ -202,8 +197,7 @@ LUNG_FINDINGS: dict[Concept, str] = {
     """,
     # Of lung and vessels, need treatment at once and have no observation.
     finding("lung abscess", "airspace", LUNG, disease=True): """
-        abscess, lung|pulmonary|parenchymal|pleural|mediastinal abscess, abscess cavity,
-        cavitary|cavitating abscess
+        lung|pulmonary|parenchymal|pleural|mediastinal|cavitary|cavitating? abscess, abscess cavity
     """,
     finding("pulmonary contusion", "airspace", LUNG): """
         contusion, lung|pulmonary|parenchymal contusion, contused lung
@@ -213,9 +207,8 @@ LUNG_FINDINGS: dict[Concept, str] = {
         alveolar|pulmonary bleeding
     """,
     finding("acute respiratory distress syndrome", "airspace", disease=True): """
-        ards, acute|adult respiratory distress syndrome, respiratory distress syndrome,
-        acute lung injury, diffuse alveolar damage, noncardiogenic pulmonary? edema,
-        non cardiogenic pulmonary? edema
+        ards, acute|adult? respiratory distress syndrome, acute lung injury,
+        diffuse alveolar damage, noncardiogenic pulmonary? edema, non cardiogenic pulmonary? edema
     """,
     finding("pulmonary embolism", "pulmonary artery", disease=True): """
         embolism, embolus, pulmonary|septic|thrombo|lung embolism|embolus|emboli, thromboembolism,

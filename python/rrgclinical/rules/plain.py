@@ -32,6 +32,7 @@ _LAST_PART = re.compile(r"[^\W\d_](?:[^\W\d_](?<![A-Z]))*$")
 _NO_UNIT = re.compile(r"[a-z]{4,}")
 """Neither a unit nor the part of a name that stands before a capital."""
 _ESCAPED = frozenset({"entity", "bare", "garbled", "delimiter", "hex", "quoted", "json"})
+_ACCENTED = re.compile(r"[^\W\d_][\u0300-\u034e\u0350-\u036f]+")
 _SOFT = "\xad"
 """A soft hyphen: it is seen at the end of a line, and nowhere else."""
 _BROKEN = re.compile(r"(?<![^\W_])([^\W\d_]{2,})([-\u2010\xad](?: *\n *| ))([^\W\d_]{2,})(\S*)( ?)")
@@ -43,6 +44,7 @@ _INNER_STOP = re.compile(r"[^\W\d_]{3}[.!?][\"')\]]* +[^\W_]")
 def plain(text: str) -> str:
     """`text` in as many characters: line feeds, blanks, stops, and nothing without a width."""
     if may_be_odd(text):
+        text = _ACCENTED.sub(_composed, text)
         if is_rtf(text):
             text = _FILLED.sub(lambda run: " " * len(run[0]), from_rtf(text, JOINER))
         text = _apart(odd().sub(_replaced, text), filled=True)
@@ -56,9 +58,15 @@ def plain_lines(text: str) -> str:
     and stops stay as they are.
     """
     if may_be_odd(text):
-        text = odd().sub(_unescaped, from_rtf(text) if is_rtf(text) else text)
+        text = normalize("NFC", from_rtf(text) if is_rtf(text) else text)
+        text = odd().sub(_unescaped, text)
         text = _apart(text.translate(LIGATURES), filled=False)
     return _unbroken(_unquoted(unglued(text), ""), "")
+
+
+def _composed(match: re.Match[str]) -> str:
+    """The letter with its accents as one sign, where there is one."""
+    return normalize("NFC", match[0]).ljust(len(match[0]), JOINER)
 
 
 def _unbroken(text: str, joiner: str) -> str:

@@ -6,8 +6,7 @@ import re
 
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.cues import Cue
-from rrgclinical.rules.exceptions import read_exception
-from rrgclinical.rules.headings import find_heading
+from rrgclinical.rules.headings import find_heading, read_exception
 from rrgclinical.rules.lexicon import Event, Role, is_behind_unknown
 from rrgclinical.rules.lookaround import (
     advice_follows,

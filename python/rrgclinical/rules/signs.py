@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-from rrgclinical.common.tags import APART, BLOCKS, CELLS, WITHIN
+from rrgclinical.common.nothing import APART, BLOCKS, CELLS, WITHIN
 
 # What stands behind a tag's name: prose after a "<" is none of it ("<a third. Mass >2 cm").
 _ATTRIBUTE = (

@@ -21,8 +21,8 @@ from typing import Any
 
 from rrgclinical.cached import CAPACITY, Cached
 from rrgclinical.common.arguments import check_pairs, check_reports
-from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
+from rrgclinical.rules.cues import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.details import CHANGES, TIPS
 from rrgclinical.severity.reading import LEFT, RIGHT, WRONG_TIP, ReportReading, SidedFinding, read
 from rrgclinical.severity.table import Significance, load_table

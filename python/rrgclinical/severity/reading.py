@@ -9,10 +9,10 @@ from typing import NamedTuple
 from rrgclinical.labels import ClassId
 from rrgclinical.rules import says_normal
 from rrgclinical.rules.assertion import read_sentence
-from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS, LUNG, PLAIN
+from rrgclinical.rules.cues import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.details import read_details
-from rrgclinical.rules.sentences import split_sentences
+from rrgclinical.rules.sentences import split_plain
 
 LEFT, RIGHT, BOTH = 1, 2, 3
 WRONG_TIP = 2
@@ -85,7 +85,7 @@ def read(text: str) -> ReportReading:
     """Gather the statements of a report; the same text gives an equal reading."""
     present: dict[tuple[int, int], SidedFinding] = {}
     denied: dict[int, frozenset[int]] = {}
-    spans = split_sentences(text)
+    text, spans = split_plain(text)
     distinct = set()
     for start, end in spans:
         sentence = text[start:end]

@@ -19,8 +19,7 @@ from rrgclinical.stress.orders import (
     values_of,
 )
 from rrgclinical.stress.pairs import PairAgreement, Preferences, agreement, read_pairs
-from rrgclinical.stress.phrases import IDLE, NOTHING
-from rrgclinical.stress.planted import Planted, gaming_rows, is_normal, plant
+from rrgclinical.stress.planted import IDLE, NOTHING, Planted, gaming_rows, is_normal, plant
 
 __all__ = [
     "CRITICAL_ERRORS",

@@ -6,13 +6,140 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rrgclinical.labels import ClassId
 from rrgclinical.rules import split_sentences
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS
-from rrgclinical.stress import phrases
-from rrgclinical.stress.phrases import CRITICAL, DENIALS, INVENTED, MINOR, MINOR_INVENTED
+
+
+class Critical(NamedTuple):
+    """A critical finding in {grade}, on a {side}: said, said otherwise, denied, and a relative.
+
+    near: findings whose sentences are taken out of the report that it is planted in.
+    """
+
+    said: str
+    otherwise: str
+    denied: str
+    relative: str
+    near: tuple[str, ...]
+
+
+class Minor(NamedTuple):
+    """A minor finding: said and denied."""
+
+    said: str
+    denied: str
+
+
+_AIRSPACE = ("opacity", "consolidation", "pneumonia", "lung abnormality", "atelectasis")
+CRITICAL: dict[str, Critical] = {
+    "pneumothorax": Critical(
+        "A {grade} {side} pneumothorax is present.",
+        "There is a {grade} pneumothorax on the {side}.",
+        "There is no pneumothorax.",
+        "A {grade} lucency is present in the {side} lung.",
+        ("pneumothorax", "lucency"),
+    ),
+    "pleural effusion": Critical(
+        "A {grade} {side} pleural effusion is present.",
+        "There is {grade} {side} pleural fluid.",
+        "There is no pleural effusion.",
+        "The {side} costophrenic angle is blunted.",
+        ("pleural effusion", "blunted costophrenic angle", "pleural thickening"),
+    ),
+    "consolidation": Critical(
+        "A {grade} consolidation is present in the {side} lower lobe.",
+        "There is {grade} {side} lower lobe consolidation.",
+        "There is no consolidation.",
+        "A {grade} opacity is present in the {side} lower lobe.",
+        _AIRSPACE,
+    ),
+    "pneumonia": Critical(
+        "There is {grade} {side} lower lobe pneumonia.",
+        "A {grade} pneumonia is seen in the {side} lower lobe.",
+        "There is no pneumonia.",
+        "There is a {grade} {side} lower lobe opacity.",
+        _AIRSPACE,
+    ),
+    "lung lesion": Critical(
+        "A {grade} mass is present in the {side} upper lobe.",
+        "There is a {grade} {side} upper lobe mass.",
+        "There is no lung mass.",
+        "A {grade} nodular opacity is present in the {side} upper lobe.",
+        ("lung lesion", "nodular opacity", "opacity", "granuloma"),
+    ),
+    "lung abscess": Critical(
+        "A {grade} abscess is present in the {side} lower lobe.",
+        "There is a {grade} {side} lower lobe abscess.",
+        "There is no lung abscess.",
+        "A {grade} mass is present in the {side} lower lobe.",
+        ("lung abscess", "lung lesion", *_AIRSPACE),
+    ),
+}
+MINOR: dict[str, Minor] = {
+    "degenerative change": Minor(
+        "There are degenerative changes of the thoracic spine.",
+        "There are no degenerative changes of the spine.",
+    ),
+    "scoliosis": Minor("There is scoliosis of the spine.", "There is no scoliosis."),
+    "tortuous aorta": Minor("The aorta is tortuous.", "The aorta is not tortuous."),
+    "granuloma": Minor(
+        "A calcified granuloma is present in the left upper lobe.", "There is no granuloma."
+    ),
+    "osteopenia": Minor("There is diffuse osteopenia.", "There is no osteopenia."),
+}
+INVENTED: dict[str, str] = {
+    "pneumothorax": "There is a moderate right pneumothorax.",
+    "free air": "There is free intraperitoneal air.",
+    "edema": "There is severe pulmonary edema.",
+    "lung lesion": "There is a large mass in the left upper lobe.",
+    "aortic dissection": "Findings are those of aortic dissection.",
+}
+"""Critical findings that are unlike those planted."""
+MINOR_INVENTED: dict[str, str] = {
+    **{name: minor.said for name, minor in MINOR.items()},
+    "aortic calcification": "There is aortic calcification.",
+}
+DENIALS: dict[str, str] = {
+    "free air": "There is no free intraperitoneal air.",
+    "lymphadenopathy": "There is no lymphadenopathy.",
+    "fracture": "There is no acute fracture.",
+    "pneumothorax": "There is no pneumothorax.",
+    "edema": "There is no pulmonary edema.",
+    "pericardial effusion": "There is no pericardial effusion.",
+}
+IDLE = (
+    "Frontal and lateral views of the chest were obtained.",
+    "The examination was compared with the one before.",
+    "The results were given to the referring physician by telephone.",
+    "The patient was examined in an upright position.",
+)
+NOTHING = ("asdf qwer zxcv.", "See above.", "1. 1. 1.")
+"""Reports that say nothing, worth what the empty one is."""
+TUBE = (
+    "The endotracheal tube ends 4 cm above the carina.",
+    "An endotracheal tube is present.",
+    "The endotracheal tube ends in the right mainstem bronchus.",
+)
+"""A tube in its place, somewhere, and in a wrong place."""
+CHANGE = (
+    "which has increased in size since the prior study.",
+    "which has decreased in size since the prior study.",
+)
+TEMPLATE = (
+    "The heart size and the mediastinal contours are normal. The lungs are clear. There is no "
+    "pleural effusion or pneumothorax. No acute bony abnormality."
+)
+SHORT_TEMPLATE = "No acute cardiopulmonary abnormality."
+ALL_FINDINGS = (
+    "Large bilateral pneumothoraces. Large bilateral pleural effusions. Severe pulmonary edema. "
+    "Bilateral consolidation. Bilateral pneumonia. Bilateral atelectasis. Cardiomegaly. Widened "
+    "mediastinum. Lung opacity. Lung mass. Rib fracture. Pleural thickening. Support devices."
+)
+
 
 WORDS = (15, 120)
 """Words of the reports that findings are planted in."""
@@ -136,7 +263,7 @@ class _Case:
                 self.said(form=self.critical.otherwise), rest=[_reworded(s) for s in self.rest]
             ),
             "a sentence said twice": f"{reference} {self.rng.choice(order)}",
-            "idle sentences added": self.text(more=self.rng.sample(phrases.IDLE, 2)),
+            "idle sentences added": self.text(more=self.rng.sample(IDLE, 2)),
             "true denials added": self.text(more=true) if true else "",
             "doubted": self.text(self.doubted()),
             "severity one step off": self.text(self.said(1)),
@@ -155,15 +282,15 @@ class _Case:
             "wrong side and minor dropped": self.text(self.said(side=self.other), ""),
             "critical dropped and invented": self.text("", more=[invented]) if invented else "",
             "severity two steps off and doubted": self.text(self.doubted(2)),
-            "normal template": phrases.TEMPLATE,
-            "all findings": phrases.ALL_FINDINGS,
+            "normal template": TEMPLATE,
+            "all findings": ALL_FINDINGS,
         }
         pairs = {name: (reference, text) for name, text in reports.items() if text}
         pairs["empty"] = (reference, "")
         return Planted(pairs | self._of_change() | self._of_tube())
 
     def _of_change(self) -> dict[str, tuple[str, str]]:
-        changed = [f"{self.said()[:-1]}, {how}" for how in phrases.CHANGE]
+        changed = [f"{self.said()[:-1]}, {how}" for how in CHANGE]
         reference = self.text(changed[0])
         return {
             "change told": (reference, reference),
@@ -174,7 +301,7 @@ class _Case:
     def _of_tube(self) -> dict[str, tuple[str, str]]:
         if "endotracheal tube" in self.there:
             return {}
-        right, unsaid, wrong = (self.text(more=[sentence]) for sentence in phrases.TUBE)
+        right, unsaid, wrong = (self.text(more=[sentence]) for sentence in TUBE)
         return {
             "tip told": (right, right),
             "tip unsaid": (right, unsaid),
@@ -204,14 +331,14 @@ def gaming_rows(references: Sequence[str]) -> dict[str, list[str]]:
     others = [*references[1:], *references[:1]]
     fixed = {
         "empty": "",
-        **{f"nothing said: {text}": text for text in phrases.NOTHING},
-        "normal template": phrases.TEMPLATE,
-        "short template": phrases.SHORT_TEMPLATE,
+        **{f"nothing said: {text}": text for text in NOTHING},
+        "normal template": TEMPLATE,
+        "short template": SHORT_TEMPLATE,
         "all findings named": named,
         "all findings named possible": possible,
         "all findings denied": normal,
     }
-    idle = " ".join(phrases.IDLE * (_IDLE_TIMES // 2))
+    idle = " ".join(IDLE * (_IDLE_TIMES // 2))
     return {
         **{name: [text] * len(references) for name, text in fixed.items()},
         f"reference {_COPIES} times": [" ".join([text] * _COPIES) for text in references],

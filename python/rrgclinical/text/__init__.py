@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rrgclinical.text.java import JavaError, meteor_statistics, ptb_tokens
-from rrgclinical.text.overlap import cider, meteor, rouge_l, sentence_bleu
-from rrgclinical.text.scores import TextScores, text_scores
+from rrgclinical.text.scores import TextScores, cider, meteor, rouge_l, sentence_bleu, text_scores
 from rrgclinical.text.statistics import meteor_of
 from rrgclinical.text.tokenizations import (
     TOKENIZATIONS,

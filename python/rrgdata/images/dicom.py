@@ -23,7 +23,6 @@ from pydicom.pixels import get_decoder
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgclinical.common.files import require_end
-from rrgdata.images.cut_short import is_closed_early
 from rrgdata.images.dicom_grey import grey_of
 from rrgdata.images.dicom_header import (
     begins_as_dicom,
@@ -32,7 +31,14 @@ from rrgdata.images.dicom_header import (
     is_long,
     open_dicom,
 )
-from rrgdata.images.endings import CODESTREAM, MARKERS, SCANS, jpeg_ends, jpeg_segments
+from rrgdata.images.endings import (
+    CODESTREAM,
+    MARKERS,
+    SCANS,
+    is_closed_early,
+    jpeg_ends,
+    jpeg_segments,
+)
 from rrgdata.images.in_flight import check_area
 from rrgdata.study import view_of_name
 

@@ -33,10 +33,16 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from rrgclinical.common.errors import PassingError, Stopped, UserError
-from rrgdata.images.cut_short import is_coarse, is_cut_short, is_suspect
 from rrgdata.images.dicom import dicom_area, is_dicom, read_dicom
 from rrgdata.images.dicom_grey import to_8_bits
-from rrgdata.images.endings import check_beginning, jpeg_ends, png_ends
+from rrgdata.images.endings import (
+    check_beginning,
+    is_coarse,
+    is_cut_short,
+    is_suspect,
+    jpeg_ends,
+    png_ends,
+)
 from rrgdata.images.in_flight import check_area
 
 PHOTOMETRIC_TAG = 262

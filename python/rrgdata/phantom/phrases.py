@@ -8,6 +8,14 @@ device. A wording begins in lower case; the report capitalises.
 
 from __future__ import annotations
 
+import re
+
+
+def _each(text: str) -> tuple[str, ...]:
+    """List the wordings of a text, each of which ends in a stop."""
+    return tuple(re.findall(r"\S[^.]*\.", " ".join(text.split())))
+
+
 ADJECTIVES: dict[str, tuple[str, str, str]] = {
     "cardiomegaly": ("mild", "moderate", "severe"),
     "effusion": ("small", "moderate", "large"),
@@ -25,218 +33,138 @@ ADJECTIVES: dict[str, tuple[str, str, str]] = {
 ADVERBS = ("mildly", "moderately", "severely")
 
 POSITIVE: dict[str, tuple[str, ...]] = {
-    "cardiomegaly": (
-        "the heart is {adv} enlarged.",
-        "{size} cardiomegaly.",
-        "there is {size} cardiomegaly.",
-        "cardiac silhouette is {adv} enlarged.",
-        "{size} enlargement of the cardiac silhouette.",
-        "heart size is {adv} enlarged.",
-        "cardiomegaly is present, {size} in degree.",
-        "enlarged heart, {size} in degree.",
-        "note is made of {size} cardiomegaly.",
-        "imaging shows {a}{adv} enlarged heart.",
-        "again the heart appears {adv} enlarged.",
-        "findings include {size} cardiomegaly.",
-    ),
-    "effusion": (
-        "{size} {side} pleural effusion{s}.",
-        "there {be} {a}{size} {side} pleural effusion{s}.",
-        "{side} pleural effusion{s}, {size} in size.",
-        "pleural effusion{s} {on}, {size} in size.",
-        "blunting of the {side} costophrenic angle{s} is consistent with {a}{size} pleural"
-        " effusion{s}.",
-        "layering {side} pleural effusion{s}, {size} in size.",
-        "note is made of {a}{size} {side} pleural effusion{s}.",
-        "{on} there {be} {a}{size} pleural effusion{s}.",
-        "imaging shows {a}{size} {side} pleural effusion{s}.",
-        "{a}{size} pleural effusion{s} {be} seen {on}.",
-        "findings include {a}{size} {side} pleural effusion{s}.",
-        "evidence of {a}{size} {side} pleural effusion{s}.",
-    ),
-    "opacity": (
-        "{size} opacity {inlobe}.",
-        "there is {a}{size} {lobe} opacity.",
-        "{lobe} opacity, {size} in appearance.",
-        "opacity {inlobe}, {size} in appearance.",
-        "airspace opacity is seen {inlobe}, {size} in appearance.",
-        "hazy {lobe} opacity.",
-        "note is made of {a}{size} opacity {inlobe}.",
-        "{inlobe} there is {a}{size} opacity.",
-        "imaging shows {a}{size} {lobe} opacity.",
-        "{a}{size} opacity is seen {inlobe}.",
-        "findings include {a}{size} {lobe} opacity.",
-        "evidence of {a}{size} {lobe} opacity.",
-    ),
-    "atelectasis": (
-        "{size} atelectasis {atbase}.",
-        "there is {size} {side} basilar atelectasis.",
-        "{side} basilar atelectasis, {size} in degree.",
-        "linear atelectasis {atbase}, {size} in degree.",
-        "atelectasis is seen {atbase}, {size} in degree.",
-        "streaky {size} atelectasis {atbase}.",
-        "note is made of {size} atelectasis {atbase}.",
-        "{atbase} there is {size} atelectasis.",
-        "imaging shows {size} {side} basilar atelectasis.",
-        "basilar atelectasis {on}, {size} in degree.",
-        "findings include {size} atelectasis {atbase}.",
-        "evidence of {size} {side} basilar atelectasis.",
-    ),
-    "consolidation": (
-        "{lobe} consolidation.",
-        "there is {a}{size} consolidation {inlobe}.",
-        "{size} {lobe} consolidation.",
-        "consolidation {inlobe}.",
-        "dense airspace consolidation {inlobe}.",
-        "airspace consolidation is seen {inlobe}.",
-        "note is made of {size} consolidation {inlobe}.",
-        "{inlobe} there is {size} consolidation.",
-        "imaging shows {a}{size} {lobe} consolidation.",
-        "{a}{size} consolidation is seen {inlobe}.",
-        "findings include {a}{size} {lobe} consolidation.",
-        "evidence of {lobe} consolidation.",
-    ),
-    "edema": (
-        "{size} pulmonary edema.",
-        "there is {size} pulmonary edema.",
-        "pulmonary edema, {size} in degree.",
-        "diffuse pulmonary edema is seen, {size} in degree.",
-        "bilateral {size} pulmonary edema.",
-        "interstitial edema is present, {size} in degree.",
-        "note is made of {size} pulmonary edema.",
-        "both lungs show {size} pulmonary edema.",
-        "imaging shows {size} pulmonary edema.",
-        "the lungs show {size} interstitial edema.",
-        "findings include {size} pulmonary edema.",
-        "evidence of {size} pulmonary edema.",
-    ),
-    "pneumothorax": (
-        "{size} {side} pneumothorax.",
-        "there is {a}{size} {side} pneumothorax.",
-        "{side} pneumothorax, {size} in size.",
-        "pneumothorax {on}, {size} in size.",
-        "apical pneumothorax {on}, {size} in size.",
-        "{side} apical pneumothorax, {size} in size.",
-        "note is made of {a}{size} {side} pneumothorax.",
-        "{on} there is {a}{size} pneumothorax.",
-        "imaging shows {a}{size} {side} pneumothorax.",
-        "{a}{size} pneumothorax is seen {on}.",
-        "findings include {a}{size} {side} pneumothorax.",
-        "evidence of {a}{size} {side} pneumothorax.",
-    ),
-    "pneumonia": (
-        "{lobe} pneumonia.",
-        "there is {size} {lobe} pneumonia.",
-        "{size} pneumonia {inlobe}.",
-        "pneumonia {inlobe}.",
-        "{lobe} findings are consistent with pneumonia.",
-        "focal pneumonia of the {lobe}.",
-        "note is made of {size} {lobe} pneumonia.",
-        "{inlobe} there is {size} pneumonia.",
-        "imaging shows {size} pneumonia {inlobe}.",
-        "{size} pneumonia is seen {inlobe}.",
-        "findings include {size} {lobe} pneumonia.",
-        "evidence of {lobe} pneumonia.",
-    ),
-    "mediastinum": (
-        "the mediastinum is {size} widened.",
-        "{size} widened mediastinum.",
-        "there is {size} widened mediastinum.",
-        "mediastinum is {size} enlarged.",
-        "widened mediastinum.",
-        "enlarged mediastinum.",
-        "note is made of {a}{size} widened mediastinum.",
-        "the mediastinal contour is {size} widened.",
-        "imaging shows {a}{size} widened mediastinum.",
-        "{a}{size} widened mediastinum is seen.",
-        "findings include {a}{size} widened mediastinum.",
-        "widening of the mediastinum is seen.",
-    ),
-    "lesion": (
-        "{size} {kind} {inlobe}.",
-        "there is {a}{size} {kind} {inlobe}.",
-        "{lobe} {kind}.",
-        "{kind} {inlobe}, {size} in appearance.",
-        "well defined {lobe} {kind}.",
-        "{size} {lobe} {kind}.",
-        "note is made of {a}{size} {kind} {inlobe}.",
-        "{inlobe} there is {a}{size} {kind}.",
-        "imaging shows {a}{size} {lobe} {kind}.",
-        "{a}{size} {kind} is seen {inlobe}.",
-        "findings include {a}{size} {lobe} {kind}.",
-        "evidence of {a}{size} {lobe} {kind}.",
-    ),
-    "fracture": (
-        "{size} {side} rib fracture.",
-        "there is {a}{size} {side} rib fracture.",
-        "{side} rib fracture.",
-        "fracture of {a}{side} rib.",
-        "acute {side} rib fracture.",
-        "rib fracture {on}.",
-        "note is made of {a}{size} {side} rib fracture.",
-        "{on} there is {a}{size} rib fracture.",
-        "imaging shows {a}{size} {side} rib fracture.",
-        "{a}{size} rib fracture is seen {on}.",
-        "findings include {a}{size} {side} rib fracture.",
-        "evidence of {a}{side} rib fracture.",
-    ),
-    "thickening": (
-        "{side} pleural thickening.",
-        "there is {size} {side} pleural thickening.",
-        "{size} {side} pleural thickening.",
-        "pleural thickening {on}.",
-        "lateral pleural thickening is seen {on}.",
-        "{side} lateral pleural thickening, {size} in degree.",
-        "note is made of {size} {side} pleural thickening.",
-        "{on} there is {size} pleural thickening.",
-        "imaging shows {size} {side} pleural thickening.",
-        "{size} pleural thickening is seen {on}.",
-        "findings include {size} {side} pleural thickening.",
-        "evidence of {side} pleural thickening.",
-    ),
+    "cardiomegaly": _each("""
+        the heart is {adv} enlarged. {size} cardiomegaly. there is {size} cardiomegaly.
+        cardiac silhouette is {adv} enlarged. {size} enlargement of the cardiac silhouette.
+        heart size is {adv} enlarged. cardiomegaly is present, {size} in degree.
+        enlarged heart, {size} in degree. note is made of {size} cardiomegaly.
+        imaging shows {a}{adv} enlarged heart. again the heart appears {adv} enlarged.
+        findings include {size} cardiomegaly.
+    """),
+    "effusion": _each("""
+        {size} {side} pleural effusion{s}. there {be} {a}{size} {side} pleural effusion{s}.
+        {side} pleural effusion{s}, {size} in size. pleural effusion{s} {on}, {size} in size.
+        blunting of the {side} costophrenic angle{s} is consistent with {a}{size} pleural
+        effusion{s}.
+        layering {side} pleural effusion{s}, {size} in size.
+        note is made of {a}{size} {side} pleural effusion{s}.
+        {on} there {be} {a}{size} pleural effusion{s}.
+        imaging shows {a}{size} {side} pleural effusion{s}.
+        {a}{size} pleural effusion{s} {be} seen {on}.
+        findings include {a}{size} {side} pleural effusion{s}.
+        evidence of {a}{size} {side} pleural effusion{s}.
+    """),
+    "opacity": _each("""
+        {size} opacity {inlobe}. there is {a}{size} {lobe} opacity.
+        {lobe} opacity, {size} in appearance. opacity {inlobe}, {size} in appearance.
+        airspace opacity is seen {inlobe}, {size} in appearance. hazy {lobe} opacity.
+        note is made of {a}{size} opacity {inlobe}. {inlobe} there is {a}{size} opacity.
+        imaging shows {a}{size} {lobe} opacity. {a}{size} opacity is seen {inlobe}.
+        findings include {a}{size} {lobe} opacity. evidence of {a}{size} {lobe} opacity.
+    """),
+    "atelectasis": _each("""
+        {size} atelectasis {atbase}. there is {size} {side} basilar atelectasis.
+        {side} basilar atelectasis, {size} in degree. linear atelectasis {atbase}, {size} in degree.
+        atelectasis is seen {atbase}, {size} in degree. streaky {size} atelectasis {atbase}.
+        note is made of {size} atelectasis {atbase}. {atbase} there is {size} atelectasis.
+        imaging shows {size} {side} basilar atelectasis. basilar atelectasis {on}, {size} in degree.
+        findings include {size} atelectasis {atbase}. evidence of {size} {side} basilar atelectasis.
+    """),
+    "consolidation": _each("""
+        {lobe} consolidation. there is {a}{size} consolidation {inlobe}.
+        {size} {lobe} consolidation. consolidation {inlobe}. dense airspace consolidation {inlobe}.
+        airspace consolidation is seen {inlobe}. note is made of {size} consolidation {inlobe}.
+        {inlobe} there is {size} consolidation. imaging shows {a}{size} {lobe} consolidation.
+        {a}{size} consolidation is seen {inlobe}. findings include {a}{size} {lobe} consolidation.
+        evidence of {lobe} consolidation.
+    """),
+    "edema": _each("""
+        {size} pulmonary edema. there is {size} pulmonary edema. pulmonary edema, {size} in degree.
+        diffuse pulmonary edema is seen, {size} in degree. bilateral {size} pulmonary edema.
+        interstitial edema is present, {size} in degree. note is made of {size} pulmonary edema.
+        both lungs show {size} pulmonary edema. imaging shows {size} pulmonary edema.
+        the lungs show {size} interstitial edema. findings include {size} pulmonary edema.
+        evidence of {size} pulmonary edema.
+    """),
+    "pneumothorax": _each("""
+        {size} {side} pneumothorax. there is {a}{size} {side} pneumothorax.
+        {side} pneumothorax, {size} in size. pneumothorax {on}, {size} in size.
+        apical pneumothorax {on}, {size} in size. {side} apical pneumothorax, {size} in size.
+        note is made of {a}{size} {side} pneumothorax. {on} there is {a}{size} pneumothorax.
+        imaging shows {a}{size} {side} pneumothorax. {a}{size} pneumothorax is seen {on}.
+        findings include {a}{size} {side} pneumothorax. evidence of {a}{size} {side} pneumothorax.
+    """),
+    "pneumonia": _each("""
+        {lobe} pneumonia. there is {size} {lobe} pneumonia. {size} pneumonia {inlobe}.
+        pneumonia {inlobe}. {lobe} findings are consistent with pneumonia.
+        focal pneumonia of the {lobe}. note is made of {size} {lobe} pneumonia.
+        {inlobe} there is {size} pneumonia. imaging shows {size} pneumonia {inlobe}.
+        {size} pneumonia is seen {inlobe}. findings include {size} {lobe} pneumonia.
+        evidence of {lobe} pneumonia.
+    """),
+    "mediastinum": _each("""
+        the mediastinum is {size} widened. {size} widened mediastinum.
+        there is {size} widened mediastinum. mediastinum is {size} enlarged. widened mediastinum.
+        enlarged mediastinum. note is made of {a}{size} widened mediastinum.
+        the mediastinal contour is {size} widened. imaging shows {a}{size} widened mediastinum.
+        {a}{size} widened mediastinum is seen. findings include {a}{size} widened mediastinum.
+        widening of the mediastinum is seen.
+    """),
+    "lesion": _each("""
+        {size} {kind} {inlobe}. there is {a}{size} {kind} {inlobe}. {lobe} {kind}.
+        {kind} {inlobe}, {size} in appearance. well defined {lobe} {kind}. {size} {lobe} {kind}.
+        note is made of {a}{size} {kind} {inlobe}. {inlobe} there is {a}{size} {kind}.
+        imaging shows {a}{size} {lobe} {kind}. {a}{size} {kind} is seen {inlobe}.
+        findings include {a}{size} {lobe} {kind}. evidence of {a}{size} {lobe} {kind}.
+    """),
+    "fracture": _each("""
+        {size} {side} rib fracture. there is {a}{size} {side} rib fracture. {side} rib fracture.
+        fracture of {a}{side} rib. acute {side} rib fracture. rib fracture {on}.
+        note is made of {a}{size} {side} rib fracture. {on} there is {a}{size} rib fracture.
+        imaging shows {a}{size} {side} rib fracture. {a}{size} rib fracture is seen {on}.
+        findings include {a}{size} {side} rib fracture. evidence of {a}{side} rib fracture.
+    """),
+    "thickening": _each("""
+        {side} pleural thickening. there is {size} {side} pleural thickening.
+        {size} {side} pleural thickening. pleural thickening {on}.
+        lateral pleural thickening is seen {on}.
+        {side} lateral pleural thickening, {size} in degree.
+        note is made of {size} {side} pleural thickening. {on} there is {size} pleural thickening.
+        imaging shows {size} {side} pleural thickening. {size} pleural thickening is seen {on}.
+        findings include {size} {side} pleural thickening. evidence of {side} pleural thickening.
+    """),
 }
 
 DEVICE: dict[str, tuple[str, ...]] = {
-    "endotracheal tube": (
-        "endotracheal tube in place.",
-        "there is an endotracheal tube above the carina.",
-        "the endotracheal tube ends above the carina.",
-        "an endotracheal tube is present.",
-        "tip of the endotracheal tube is above the carina.",
-        "support devices include an endotracheal tube.",
-    ),
-    "pacemaker": (
-        "{side} pacemaker in place.",
-        "there is a {side} chest pacemaker.",
-        "a {side} pacemaker is present with leads in the heart.",
-        "pacemaker leads from the {side} chest are in place.",
-        "leads of a {side} pacemaker are in place.",
-        "support devices include a {side} pacemaker.",
-    ),
-    "central line": (
-        "{side} central venous line in place.",
-        "there is a {side} central venous line.",
-        "a {side} central venous line ends in the vena cava.",
-        "central venous line from the {side} in place.",
-        "tip of the {side} central venous line is in the vena cava.",
-        "support devices include a {side} central venous line.",
-    ),
-    "chest tube": (
-        "{side} chest tube in place.",
-        "there is a {side} chest tube.",
-        "a {side} chest tube is present.",
-        "chest tube is present {on}.",
-        "tip of a {side} chest tube is seen {on}.",
-        "support devices include a {side} chest tube.",
-    ),
-    "enteric tube": (
-        "enteric tube in place.",
-        "there is an enteric tube in the stomach.",
-        "the enteric tube ends in the stomach.",
-        "an enteric tube is present.",
-        "tip of the enteric tube is in the stomach.",
-        "support devices include an enteric tube.",
-    ),
+    "endotracheal tube": _each("""
+        endotracheal tube in place. there is an endotracheal tube above the carina.
+        the endotracheal tube ends above the carina. an endotracheal tube is present.
+        tip of the endotracheal tube is above the carina.
+        support devices include an endotracheal tube.
+    """),
+    "pacemaker": _each("""
+        {side} pacemaker in place. there is a {side} chest pacemaker.
+        a {side} pacemaker is present with leads in the heart.
+        pacemaker leads from the {side} chest are in place.
+        leads of a {side} pacemaker are in place. support devices include a {side} pacemaker.
+    """),
+    "central line": _each("""
+        {side} central venous line in place. there is a {side} central venous line.
+        a {side} central venous line ends in the vena cava.
+        central venous line from the {side} in place.
+        tip of the {side} central venous line is in the vena cava.
+        support devices include a {side} central venous line.
+    """),
+    "chest tube": _each("""
+        {side} chest tube in place. there is a {side} chest tube. a {side} chest tube is present.
+        chest tube is present {on}. tip of a {side} chest tube is seen {on}.
+        support devices include a {side} chest tube.
+    """),
+    "enteric tube": _each("""
+        enteric tube in place. there is an enteric tube in the stomach.
+        the enteric tube ends in the stomach. an enteric tube is present.
+        tip of the enteric tube is in the stomach. support devices include an enteric tube.
+    """),
 }
 
 # The bare noun phrase that uncertain and comparing sentences are built on.
@@ -259,14 +187,10 @@ MASS_NOUNS = frozenset(
     {"cardiomegaly", "atelectasis", "consolidation", "edema", "pneumonia", "thickening"}
 )
 
-UNCERTAIN = (
-    "possible {noun}.",
-    "there may be {a}{noun}.",
-    "{a}{noun} cannot be excluded.",
-    "findings may represent {a}{noun}.",
-    "questionable {noun}.",
-    "{a}{noun} may be present.",
-)
+UNCERTAIN = _each("""
+    possible {noun}. there may be {a}{noun}. {a}{noun} cannot be excluded.
+    findings may represent {a}{noun}. questionable {noun}. {a}{noun} may be present.
+""")
 CAUSE_UNCERTAIN = (
     ", which may represent {cause}.",
     ", concerning for {cause}.",
@@ -276,30 +200,22 @@ CAUSE_UNCERTAIN = (
 )
 CAUSE_CERTAIN = (", consistent with {cause}.", ", compatible with {cause}.")
 CHANGE: dict[str, tuple[str, ...]] = {
-    "new": (
-        "new {noun}.",
-        "there is {a}new {noun}.",
-        "{noun}, new since the prior study.",
-        "compared to the prior study there is {a}new {noun}.",
-    ),
-    "unchanged": (
-        "unchanged {noun}.",
-        "stable {noun}.",
-        "{noun}, unchanged from the prior study.",
-        "compared to the prior study the {noun} {be} unchanged.",
-    ),
-    "larger": (
-        "{noun}, increased since the prior study.",
-        "interval increase in {noun}.",
-        "compared to the prior study the {noun} {have} increased.",
-        "worsening {noun}.",
-    ),
-    "smaller": (
-        "{noun}, decreased since the prior study.",
-        "interval decrease in {noun}.",
-        "compared to the prior study the {noun} {have} decreased.",
-        "improving {noun}.",
-    ),
+    "new": _each("""
+        new {noun}. there is {a}new {noun}. {noun}, new since the prior study.
+        compared to the prior study there is {a}new {noun}.
+    """),
+    "unchanged": _each("""
+        unchanged {noun}. stable {noun}. {noun}, unchanged from the prior study.
+        compared to the prior study the {noun} {be} unchanged.
+    """),
+    "larger": _each("""
+        {noun}, increased since the prior study. interval increase in {noun}.
+        compared to the prior study the {noun} {have} increased. worsening {noun}.
+    """),
+    "smaller": _each("""
+        {noun}, decreased since the prior study. interval decrease in {noun}.
+        compared to the prior study the {noun} {have} decreased. improving {noun}.
+    """),
 }
 
 NEGATIVE: dict[str, tuple[str, ...]] = {

@@ -9,8 +9,7 @@ from typing import Any
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue
-from rrgdata.sources.own_rows import json_lines
-from rrgdata.sources.tables import cell_classes, read_csv
+from rrgdata.sources.tables import cell_classes, json_lines, read_csv
 
 LABELS_OF = {
     "findings": "findings_fixed.json",

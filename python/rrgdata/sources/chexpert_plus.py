@@ -50,10 +50,9 @@ from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import files_of, only_file
 from rrgdata.sections import ReportSections
-from rrgdata.sources.annotation import read_split
 from rrgdata.sources.chexpert_labels import STUDY, ImageLabels, read_human
 from rrgdata.sources.source import Published, Source
-from rrgdata.sources.tables import add_study, read_csv
+from rrgdata.sources.tables import add_study, read_csv, read_split
 from rrgdata.study import ImageRef, Study
 
 SPLIT_OF = {"train": "train", "valid": "val"}
@@ -303,6 +302,7 @@ SOURCE = Source(
     name="chexpert_plus",
     load=load_chexpert_plus,
     marks=("df_chexpert_plus_*.csv",),
+    priors=True,
     terms="the agreement of Stanford AIMI",
     published=Published(
         {"all": (187_711, 223_228), "val": (200, 234)},

@@ -19,7 +19,7 @@ from rrgclinical.common.errors import UserError, odd_text
 from rrgdata.catalogue import Catalogue
 from rrgdata.images.dicom import is_dicom, view_of
 from rrgdata.problems import names_of
-from rrgdata.sources.own_rows import read_header, read_rows
+from rrgdata.sources.tables import read_header, read_rows
 from rrgdata.study import ImageRef, Study
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")

@@ -20,10 +20,15 @@ from typing import Any
 
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SPLITS, check_file, first_of, is_text, kind_of
-from rrgdata.sources.annotation import is_outside, names_subjects, read_annotation
-from rrgdata.sources.own_rows import json_lines
 from rrgdata.sources.source import Published, Source
-from rrgdata.sources.tables import CONTEXT, listed_classes
+from rrgdata.sources.tables import (
+    CONTEXT,
+    is_outside,
+    json_lines,
+    listed_classes,
+    names_subjects,
+    read_annotation,
+)
 from rrgdata.study import ImageRef, Study
 
 VIEWS = ("frontal", "lateral", "prior frontal", "prior lateral")
@@ -197,6 +202,7 @@ SOURCE = Source(
     name="iu_xray",
     load=load_iu_xray,
     holds=lambda root: names_subjects(root) is False,
+    priors=True,
     terms="public (Open-i); cite the source",
     published=Published(
         {"train": (2_069, None), "val": (296, None), "test": (590, None)},

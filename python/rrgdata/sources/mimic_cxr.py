@@ -33,13 +33,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from rrgclinical import rules
+from rrgclinical.common import rtf
 from rrgclinical.common.errors import PassingError
 from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.labels import OBSERVATIONS
-from rrgclinical.rules import sentences
 from rrgdata import sections
-from rrgdata.catalogue import Catalogue, ReadSettings
+from rrgdata.catalogue import Catalogue, ReadSettings, traits_of
 from rrgdata.file_memory import read_all
 from rrgdata.sections import ReportSections, read_sections
 from rrgdata.sources.mimic_files import MimicFiles, patients_of
@@ -95,8 +97,8 @@ def load_mimic_cxr(root: Path, settings: ReadSettings, catalogue: Catalogue) -> 
             catalogue.leave_out("of patients whose folder is not there", split=exam.split)
     named = [name for name, exam in exams.items() if exam.patient in patients]
     paths = (reports / f"{exams[name].folder(name)}.txt" for name in named)
-    joins = Path(sentences.__file__)
-    sources = (Path(sections.__file__), joins, joins.with_name("lines.py"))
+    makes_plain = sorted(Path(rules.__file__).parent.glob("*.py"))
+    sources = (Path(sections.__file__), Path(rtf.__file__), *makes_plain)
     version = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     texts = read_all(reports, paths, _read_report, version, total=len(named))
     for name, (_, text) in zip(named, texts, strict=True):
@@ -104,6 +106,8 @@ def load_mimic_cxr(root: Path, settings: ReadSettings, catalogue: Catalogue) -> 
         if isinstance(text, str):
             catalogue.add_broken(where, text)
             continue
+        *texts_of, in_rtf, words = text
+        catalogue.wording.note(in_rtf, words)
         refs = [ImageRef(*image) for image in exam.files(images, name, suffix)]
         if name in priors:
             earlier = listed[priors[name]].files(images, priors[name], suffix)
@@ -117,7 +121,7 @@ def load_mimic_cxr(root: Path, settings: ReadSettings, catalogue: Catalogue) -> 
             expert=name in expert,
             patient=exam.patient,
         )
-        add_study(study, ReportSections(*text), where, settings, catalogue)
+        add_study(study, ReportSections(*texts_of), where, settings, catalogue)
     if labels:
         unlabelled = sum(name not in labels for name in named)
         if unlabelled:
@@ -264,8 +268,8 @@ def _priors(exams: dict[str, _Exam], catalogue: Catalogue) -> dict[str, str]:
     return priors
 
 
-def _read_report(path: Path) -> tuple[str, ...] | str:
-    """Read the sections of a report in `ReportSections`' order, or say what is wrong with it.
+def _read_report(path: Path) -> tuple[Any, ...] | str:
+    """Read a report's sections, in `ReportSections`' order, and traits, or what is wrong with it.
 
     Raises PassingError where the file cannot be read, whatever it holds.
     """
@@ -279,7 +283,7 @@ def _read_report(path: Path) -> tuple[str, ...] | str:
         raise PassingError(line) from None
     if not text.strip():
         return f"the report {path} is empty; unpack it again"
-    return astuple(read_sections(text))
+    return (*astuple(read_sections(text)), *traits_of(text))
 
 
 SOURCE = Source(
@@ -287,6 +291,7 @@ SOURCE = Source(
     load=load_mimic_cxr,
     marks=tuple(f"{above}mimic-cxr-2.*-split.csv*" for above in ("", "*/", "*/*/")),
     reports_apart=True,
+    priors=True,
     terms="PhysioNet's credentialed access; what is made of the data falls under it too",
     published=Published(
         {"train": (222_758, 368_960), "val": (1_808, 2_991), "test": (3_269, 5_159)},

@@ -19,7 +19,7 @@ R2Gen's file keeps 2,955 of the 3,955 reports: 2,069, 296 and 590.
 The reports do not tell which image is frontal: their captions are of the study ("PA and Lateral");
 that figure F1 is the frontal one, as that repository has it, no file says. Views come from
 indiana_projections.csv alone, else they are "". MeSH headings are no labels here: the map at hand
-(`rrgclinical.human`) gives 8 of the 14 observations, and as truth the other six would be blank.
+(`rrgclinical.evaluate`) gives 8 of the 14 observations, and as truth the other six would be blank.
 
 Reports are parsed without a document type, so that no entity is ever expanded or fetched.
 """
@@ -34,12 +34,11 @@ from xml.etree import ElementTree
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.rules import join_lines
-from rrgdata.catalogue import Catalogue, ReadSettings
+from rrgdata.catalogue import Catalogue, ReadSettings, traits_of
 from rrgdata.problems import files_of
 from rrgdata.sections import ReportSections
-from rrgdata.sources.annotation import read_split
 from rrgdata.sources.source import Published, Source
-from rrgdata.sources.tables import add_study, read_csv, share_of
+from rrgdata.sources.tables import add_study, read_csv, read_split, share_of
 from rrgdata.study import ImageRef, Study
 
 REPORTS = ("ecgen-radiology", "NLMCXR_reports/ecgen-radiology", "NLMCXR_reports")
@@ -65,8 +64,6 @@ def load_open_i(root: Path, settings: ReadSettings, catalogue: Catalogue) -> Non
     report that is not XML, has a document type or no id, or names an image that is not there, is
     broken.
     """
-    if settings.prior != "none":
-        raise UserError("Open-i does not tell which studies are one patient's; set data.prior=none")
     reports = _reports(root)
     # R2Gen's ids are "<study>_<image>"
     split = read_split(
@@ -105,8 +102,9 @@ def load_open_i(root: Path, settings: ReadSettings, catalogue: Catalogue) -> Non
                 absent = ids[images.index(None)]
                 catalogue.add_broken(where, f"has image {absent!r}, not found under {root}")
                 continue
-            texts = {e.get("Label"): _text(e) for e in tree.iter("AbstractText")}
-            parts = {name: texts.get(name.upper(), "") for name in SECTIONS}
+            texts = {e.get("Label"): "".join(e.itertext()) for e in tree.iter("AbstractText")}
+            catalogue.wording.note(*traits_of("\n\n".join(texts.values())))
+            parts = {name: join_lines(texts.get(name.upper(), "")) for name in SECTIONS}
             own = next(part for part, end in SHARES if share_of(name) < end)
             refs = tuple(image for image in images if image is not None)
             study = Study(name, split[name] if split else own, None, None, refs)
@@ -133,10 +131,6 @@ def _parse(path: Path, catalogue: Catalogue) -> ElementTree.Element | None:
         why = f"is not plain XML: {error}; download the reports again"
     catalogue.add_broken(path.name, why)
     return None
-
-
-def _text(element: ElementTree.Element) -> str:
-    return join_lines("".join(element.itertext()))
 
 
 def _images(

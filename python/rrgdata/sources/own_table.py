@@ -41,15 +41,19 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
-from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file, unlisted
 from rrgdata.sources.source import Source
 from rrgdata.sources.tables import (
     CONTEXT,
     WITHOUT,
+    Row,
     cell_classes,
     drawn_split,
     first_of_groups,
     listed_classes,
+    read_header,
+    read_rows,
+    table_file,
+    unlisted,
 )
 from rrgdata.study import ImageRef, Study, view_of_name
 
@@ -312,7 +316,7 @@ class _Reader:
             report = self._text(row, "report")
         elif sections:
             cut = ReportSections(self._text(row, "findings"), self._text(row, "impression"))
-            report = cut.report(self.settings.sections)
+            report = self.catalogue.report(cut, self.settings.sections)
             if not report:
                 return None, WITHOUT[self.settings.sections]
         else:
@@ -393,4 +397,4 @@ def _has_table(root: Path) -> bool:
     return False
 
 
-SOURCE = Source(name="table", load=load_table, holds=_has_table, may_be_file=True)
+SOURCE = Source(name="table", load=load_table, holds=_has_table, may_be_file=True, priors=True)

@@ -32,7 +32,7 @@ from typing import Any
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits, whole_number
 from rrgclinical.rules import join_lines
-from rrgdata.catalogue import Catalogue, ReadSettings
+from rrgdata.catalogue import Catalogue, ReadSettings, traits_of
 from rrgdata.problems import only_file, parse_json, read_text
 from rrgdata.sections import ReportSections
 from rrgdata.sources.source import Published, Source
@@ -152,6 +152,7 @@ def _sentences(entry: Any, where: str, catalogue: Catalogue) -> str | None:
     if not all(isinstance(sentence, str) for sentence in sentences):
         catalogue.add_broken(where, "has a sentence_en that is no text")
         return None
+    catalogue.wording.note(*traits_of("\n\n".join(sentences)))
     joined = [join_lines(sentence) for sentence in sentences]
     return " ".join(s if _ENDED.search(s) else f"{s}." for s in joined if s)
 
@@ -160,6 +161,7 @@ SOURCE = Source(
     name="padchest_gr",
     load=load_padchest_gr,
     marks=("grounded_reports_*.json",),
+    priors=True,
     terms="BIMCV's agreement",
     published=Published(
         {"train+val": (3_640, None), "test": (915, None), "all": (4_555, None)},

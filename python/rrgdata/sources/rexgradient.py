@@ -48,10 +48,6 @@ def load_rexgradient(root: Path, settings: ReadSettings, catalogue: Catalogue) -
     UserError where no metadata file is there, one is not JSON, or no patient has a folder in
     deid_png. A study without a list of images, or with one outside deid_png, is broken.
     """
-    if settings.prior != "none":
-        raise UserError(
-            "ReXGradient-160K is read without the order of a patient's studies; set data.prior=none"
-        )
     files = _files(root, catalogue)
     patients: set[str] = set()
     if settings.images != "none":

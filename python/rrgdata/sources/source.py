@@ -35,6 +35,8 @@ class Source:
     """The root may be a file; among directories such a layout is guessed last."""
     reports_apart: bool = False
     """`data.reports` is for it."""
+    priors: bool = False
+    """`data.prior` is for it: it says which images are of an earlier study."""
     terms: str = "its owner's terms"
     """Under which the data are used, for the card of a model that was trained on them."""
     published: Published | None = None

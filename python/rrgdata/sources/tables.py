@@ -1,22 +1,25 @@
-"""Read CSV files row by row, and add studies by shared rules."""
+"""Read CSV, JSON lines and R2Gen's `annotation.json`; add studies by shared rules."""
 
 from __future__ import annotations
 
+import ast
 import csv
 import gzip
 import hashlib
 import io
+import os.path
+import re
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import require_end
-from rrgclinical.common.inflate import open_gzip
+from rrgclinical.common.files import open_gzip, require_end
 from rrgclinical.common.spreadsheets import (
     LONGEST_CELL,
     declared_separator,
@@ -26,7 +29,16 @@ from rrgclinical.common.spreadsheets import (
 )
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.problems import is_text, kind_of, names_of
+from rrgdata.problems import (
+    SPLITS,
+    files_of,
+    first_twice,
+    is_text,
+    kind_of,
+    names_of,
+    parse_json,
+    read_text,
+)
 from rrgdata.sections import ReportSections
 from rrgdata.study import ImageRef, Study
 
@@ -230,7 +242,7 @@ def add_study(
         if name in CONTEXT or settings.sections in (name, "both"):
             text = getattr(parts, name, "")
             texts[name] = str(catalogue.read(text, name, where, context=name in CONTEXT))
-    report = ReportSections(**texts).report(settings.sections)
+    report = catalogue.report(ReportSections(**texts), settings.sections)
     images = study.images if settings.images != "none" else ()
     if settings.images == "frontal":
         images = tuple(image for image in images if image.view == "frontal")
@@ -254,3 +266,157 @@ def _any_broken(images: tuple[ImageRef, ...], where: str, catalogue: Catalogue) 
             catalogue.add_broken(where, f"has image '{image.path}', {defect}; copy it there again")
             return True
     return False
+
+
+HEAD = 1 << 16
+
+
+def read_annotation(root: Path, layout: str) -> tuple[Path, dict[str, Any]]:
+    """Read the annotation that is the data set; UserError where there is none."""
+    path = root / "annotation.json"
+    if not path.is_file():
+        raise UserError(f"{path} not found; wanted a directory in R2Gen's {layout} layout")
+    annotation = parse_json(read_text(path), str(path))
+    if not isinstance(annotation, dict) or not annotation:
+        raise UserError(f"{path}: wanted an object with the splits {', '.join(SPLITS)}")
+    return path, annotation
+
+
+def is_outside(path: str) -> bool:
+    """Tell a path that leads out of the folder it is relative to."""
+    return os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == ".."
+
+
+def read_split(
+    path: Path, name_of: Callable[[dict[str, Any]], str | None], what: str
+) -> dict[str, str] | None:
+    """Read each study's split from an annotation beside the data; None without one.
+
+    name_of: gives an entry's study, None where it does not name `what` is read.
+    """
+    if not path.is_file():
+        return None
+    annotation = parse_json(read_text(path), str(path))
+    split: dict[str, str] = {}
+    for name in SPLITS:
+        entries = annotation.get(name, []) if isinstance(annotation, dict) else None
+        if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
+            raise UserError(f"{path}: no list {name!r}; wanted R2Gen's layout, train, val and test")
+        for study in map(name_of, entries):
+            if study is None:
+                raise UserError(f"{path}: an entry of {name} names no {what}")
+            if split.setdefault(study, name) != name:
+                raise UserError(f"{path}: {study} is in {split[study]} and {name}; keep it in one")
+    return split
+
+
+def names_subjects(root: Path) -> bool | None:
+    """Tell whether the root's annotation has subjects, as only MIMIC's; None: no file.
+
+    R2Gen's two annotations have one name; a subject is looked for at the beginning of the file.
+    """
+    path = root / "annotation.json"
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        return b'"subject_id"' in stream.read(HEAD)
+
+
+Row = Mapping[str, Any]
+
+CSV_SUFFIXES, JSONL_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
+DELIMITERS = ",;\t"
+# As Python writes them: any other escape, or a line end, is none of its texts.
+_ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U00(?:0[0-9a-f]|10)[0-9a-f]{4})"
+_PLAIN = r"\\\n\r\0\ud800-\udfff"
+_PART = rf"""'(?:[^'{_PLAIN}]|{_ESCAPE})*'|"(?:[^"{_PLAIN}]|{_ESCAPE})*"|nan|NaN|NaT|None|<NA>"""
+_PARTS = re.compile(_PART)
+# NumPy parts by blanks what Python parts by commas
+_LIST = re.compile(rf"[\[(]\s*(?:{_PART})(?:(?:\s*,\s*|\s+)(?:{_PART}))*\s*,?\s*[\])]")
+_CONTAINER = re.compile(r"(?:\[\s*|\{\s*|array\(|b)+['\"]")
+
+
+def table_file(root: Path) -> Path:
+    """Find the table at `root`: the file itself, or the one table of a directory."""
+    if root.is_file():
+        if root.suffix.lower() not in CSV_SUFFIXES + JSONL_SUFFIXES:
+            raise UserError(f"{root}: wanted a .csv, .tsv or .jsonl file; save the table as one")
+        return root
+    suffixes = CSV_SUFFIXES + JSONL_SUFFIXES
+    tables = [p for p in files_of(root, "*") if p.suffix.lower() in suffixes and p.is_file()]
+    if len(tables) != 1:
+        have = ", ".join(p.name for p in tables[:3]) + (", ..." if len(tables) > 3 else "")
+        content = f"{len(tables)} tables ({have})" if tables else "no .csv, .tsv or .jsonl file"
+        raise UserError(f"{root} holds {content}; name the file of your table as data.root")
+    return tables[0]
+
+
+def read_header(path: Path) -> list[str]:
+    """Read the column names, a CSV's first row or the keys of JSON lines.
+
+    UserError for a name that stands twice, and where there is none.
+    """
+    if path.suffix.lower() not in JSONL_SUFFIXES:
+        header = next(csv_rows(path, delimiters=DELIMITERS))
+    else:
+        header = list(dict.fromkeys(key for _, row in json_lines(path) for key in row))
+    # a spreadsheet leaves columns without a name behind the last one
+    twice = first_twice(name for name in header if name)
+    if twice is not None:
+        raise UserError(f"{path}: the column {twice!r} stands twice; rename one")
+    if not any(header):
+        raise UserError(f"{path}: no rows; wanted a header and a row for each study")
+    return header
+
+
+def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
+    """Yield each row with its number.
+
+    The header of a CSV is row 1, the first JSON line row 2. A row of another length is broken.
+    """
+    if path.suffix.lower() in JSONL_SUFFIXES:
+        yield from enumerate((row for _, row in json_lines(path)), 2)
+        return
+    rows = csv_rows(path, delimiters=DELIMITERS)
+    header = next(rows)
+    for number, cells in whole_rows(path, rows, len(header), catalogue):
+        yield number, dict(zip(header, cells, strict=True))
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the object of each line that is not blank; else UserError."""
+    number = 0
+    try:
+        require_end(path)
+        with path.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    row = parse_json(line, f"{path}: line {number}")
+                    if not isinstance(row, dict):
+                        raise UserError(
+                            f"{path}: line {number} is {kind_of(row)}; wanted an object a line"
+                        )
+                    yield number, row
+    except UnicodeDecodeError:
+        with path.open("rb") as lines:
+            raise not_utf8(path, lines) from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
+
+
+def unlisted(value: Any) -> Any:
+    """Return the list that a text is, anything else as it is.
+
+    Lists are those that JSON, Python and NumPy write. ValueError for a text that begins as a list,
+    an object or bytes do, and is no list of texts.
+    """
+    text = value.strip() if isinstance(value, str) else ""
+    if text.startswith("["):
+        with suppress(ValueError):
+            return json_reader.parse(text)
+    parts = _PARTS.findall(text) if _LIST.fullmatch(text) else []
+    if any(part[0] in "'\"" for part in parts):
+        return [ast.literal_eval(part) if part[0] in "'\"" else None for part in parts]
+    if _CONTAINER.match(text):
+        raise ValueError("a list or an object written as text, and no whole list of texts")
+    return value

@@ -25,9 +25,9 @@ from PIL import Image
 from rrgclinical.common.files import file_digest, remove_own
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.shown import hidden
-from rrgdata.arrange import check_lengths
 from rrgdata.images.in_flight import InFlight
 from rrgdata.images.read import area_of, read_with_facts
+from rrgdata.load import check_lengths
 from rrgdata.sources.folder import Folder, frontal_alone, read_folder, with_context
 from rrgdata.study import Study
 from rrgpolicy.model.backbone import sees_images

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.replicate.results import Result
-from rrgclinical.human import CODED
+from rrgclinical.evaluate import CODED
 
 SENTENCES = (
     "The heart is enlarged.",

@@ -135,7 +135,7 @@ def test_a_cached_run_asks_no_network(folders, tmp_path: Path, monkeypatch) -> N
     assert RaTEExtractor(*folders, dtype="bf16").fingerprint != again.fingerprint
 
 
-@pytest.mark.parametrize("changed", ["rules/sentences", "ratescore/decode", "entities"])
+@pytest.mark.parametrize("changed", ["rules/sentences", "ratescore/extractor", "entities"])
 def test_readings_of_other_code_are_not_used(changed: str, folders, tmp_path, monkeypatch) -> None:
     """The splitter may have changed, or what is made of the networks' outputs."""
     read, report = Path.read_bytes, REPORTS[:1]

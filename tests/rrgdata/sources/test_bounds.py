@@ -163,7 +163,7 @@ def pictures(folder: Path) -> dict[Path, str]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rrgdata.images.dicom_header.INFLATED", AT_MOST)
-    monkeypatch.setattr("rrgclinical.common.inflate.AT_LEAST", AT_MOST)
+    monkeypatch.setattr("rrgclinical.common.files.AT_LEAST", AT_MOST)
     monkeypatch.setattr("rrgdata.images.in_flight.LARGEST", AREA)
     monkeypatch.setattr(tables, "LONGEST_ROW", AT_MOST // 4)
 

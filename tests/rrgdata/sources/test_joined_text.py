@@ -81,6 +81,26 @@ def test_a_loader_joins_the_lines(loader, tmp_path):
         np.testing.assert_array_equal(label([join_lines(text)]), label([text]))
 
 
+def of_mimic_cxr(root, text):
+    write_mimic(root)
+    for path in root.rglob("s*.txt"):
+        path.write_text(f"FINDINGS: {text}\n\nIMPRESSION: Normal.")
+    return "mimic_cxr", root
+
+
+def of_padchest_gr(root, text):
+    return "padchest_gr", test_padchest_gr.write(root, [test_padchest_gr.entry(1, text)])
+
+
+@pytest.mark.parametrize("sections", ["findings", "both"])
+@pytest.mark.parametrize("loader", [*LOADERS, of_mimic_cxr, of_padchest_gr])
+def test_a_loader_counts_what_it_makes_plain(loader, sections, tmp_path):
+    source, place = loader(tmp_path, "Lungs are clearNo effusion.")
+    for _ in range(2):  # what is remembered of a file counts too
+        lines = catalogue_of(source, place, images="none", sections=sections).lines()
+        assert any("reports glue statements, as 'clearNo'" in line for line in lines)
+
+
 def chexpert_plus_with_tests(root):
     test_chexpert_plus.write(root)
     study = "test/patient64741/study1"
@@ -211,6 +231,7 @@ SOURCE = Source(
     load=load_made_up,
     marks=("made_up.bin",),
     reports_apart=True,
+    priors=True,
     terms="the made-up terms",
     published=Published({"train": (12_345, None)}, "made-up studies", "https://example.org"),
 )

@@ -83,7 +83,7 @@ def test_reports_and_images_in_each_layout(tmp_path, reports, images):
 def test_kaggles_table_tells_the_views(tmp_path):
     write(tmp_path)
     refused(SOURCE, tmp_path, "which images are frontal", images="frontal")
-    refused(SOURCE, tmp_path, "which studies are one patient's", "data.prior=none", prior="last")
+    refused(SOURCE, tmp_path, "data.prior=last is for data.source=chexpert_plus", prior="last")
     studies = by_id(found(views(tmp_path)))
     assert [i.view for i in studies["CXR1"].images] == ["frontal", "lateral"]
     assert [i.view for i in studies["CXR2"].images] == [""]

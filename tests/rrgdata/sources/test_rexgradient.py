@@ -75,7 +75,7 @@ def test_studies_with_their_views(tmp_path, folder):
 
 def test_sections_and_views_that_are_wanted(tmp_path):
     write(tmp_path)
-    refused(SOURCE, tmp_path, "order of a patient's studies", "data.prior=none", prior="last")
+    refused(SOURCE, tmp_path, "data.prior=last is for data.source=chexpert_plus", prior="last")
     both = by_id(found(tmp_path, sections="both"))
     assert both["pP1_aA_sS"].report == "Findings of P1. Impression of P1."
     assert both["pP2_aA_sS"].report == "Impression of P2."

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rrgdata.arrange import check_lengths
 from rrgdata.images import check as images_module
 from rrgdata.images.check import ImageMemory, image_paths, look_at
-from rrgdata.load import open_studies
+from rrgdata.load import check_lengths, open_studies
 from rrgdata.study import Study
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.cli import main

@@ -23,7 +23,7 @@ from rrgclinical.cached import Cached
 from rrgclinical.chexbert import CheXbertLabeller
 from rrgclinical.common.arguments import check_pairs, check_reports
 from rrgclinical.common.errors import UserError
-from rrgclinical.inference import length_sorted, padded_rows, place_network
+from rrgclinical.inference import in_batches, place_network
 from rrgclinical.progress_bars import no_key_tables, no_progress_bars
 from rrgclinical.radgraph import Graph, RadGraph
 
@@ -154,8 +154,7 @@ class BertScore:
 
         Raises UserError for an option that cannot be, or a folder that lacks or holds other files.
         """
-        placement = place_network("bertscore", device, "fp32", token_budget)
-        self.device, self.token_budget = placement.device, placement.token_budget
+        self.placement = place_network("bertscore", device, "fp32", token_budget)
         folder = Path(weights).expanduser()
         if not (folder / "config.json").is_file():
             raise UserError(f"bertscore: no config.json in {folder}; pass the folder of {_ORIGIN}")
@@ -191,7 +190,7 @@ class BertScore:
         # Two positions of RoBERTa lie before the first token's.
         self._limit = config.max_position_embeddings - 2
         network.encoder.layer = network.encoder.layer[:LAYER]
-        self._network = network.to(self.device).eval().requires_grad_(False)
+        self._network = network.to(self.placement.device).eval().requires_grad_(False)
         self.results = Cached(self._states, capacity=KEPT)
         self._reports = Cached(self._states, capacity=RECENT)
 
@@ -221,9 +220,8 @@ class BertScore:
             for text in texts
         ]
         states: list[Tensor] = [torch.empty(0)] * len(texts)
-        for rows in length_sorted([len(one) for one in ids], self.token_budget):
-            padded, mask = padded_rows([ids[row] for row in rows], self._tokenizer.pad_token_id)
-            out = self._network(padded.to(self.device), attention_mask=mask.to(self.device))
+        pad = self._tokenizer.pad_token_id
+        for rows, out in in_batches(self._network, ids, pad, self.placement):
             hidden = torch.nn.functional.normalize(out.last_hidden_state, dim=-1).cpu()
             for place, row in enumerate(rows):
                 # a view would keep the padded batch alive
