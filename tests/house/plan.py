@@ -158,7 +158,7 @@ NOT_IN_CI = {
     "docs": "tests/test_docs.py builds the site, strict as here",
     "bench": "times, on a quiet machine; tests/bench and tests/test_bench.py run the code",
     "gpu": "needs a GPU; `make gates` goes the same way on a CPU",
-    "findings": "installs other packages from an index; what changes there is no fault of a change here",
+    "findings": "installs other packages from an index; what changes there is no fault here",
     "slow": "hours; `.ci/run` makes ptx-short of it, and has a short form of each other",
     "night": "what `.ci/run` makes by day where .ci/due says so",
     "clean": "removes what was built",
