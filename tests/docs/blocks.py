@@ -27,7 +27,6 @@ import yaml
 
 from rrgtrain import cli
 from rrgtrain.algorithms.base import no_check, no_completion, no_preparation
-from rrgtrain.commands.show import list_keys
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
@@ -277,7 +276,7 @@ def check_command(words: list[str], files: dict[str, str], folder: Path) -> None
 def _check_rrgtrain(words: list[str], files: dict[str, str], folder: Path) -> None:
     options = cli.understood(words)
     if options.verb == "keys":
-        list_keys(options.prefix)
+        cli.COMMANDS["keys"].run(options)
     if getattr(options, "overrides", None) is None:
         return
     for override in options.overrides:

@@ -28,9 +28,9 @@ KERNEL_DOORS |= {
 DOORS = {
     "rrgclinical.chexbert": "checkpoint distilled pieces",
     "rrgclinical.metrics": "registry",
-    "rrgclinical.radgraph": "archive extractor graph words",
-    "rrgclinical.rules": "assertion concepts cues details sentences",
-    "rrgtrain.algorithms": "base ditpo group objective",
+    "rrgclinical.radgraph": "archive extractor graph reward words",
+    "rrgclinical.rules": "assertion attributes concepts details sentences",
+    "rrgtrain.algorithms": "base ditpo group",
     "rrgclinical.scorecard": "implementations judge",
     "rrgclinical.serving": "app batcher",
     "rrgclinical.common": (
@@ -46,7 +46,7 @@ DOORS = {
     "rrgdata.images": "check dicom in_flight read",
     "rrgdata.phantom": "write",
     "rrgdata.sources": "folder source",
-    "rrgtrain.commands": "command show started",
+    "rrgtrain.commands": "command started",
     "rrgtrain.integrations": (
         "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
     ),

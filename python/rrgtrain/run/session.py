@@ -1,4 +1,4 @@
-"""Open the policy, how it shares prompts, and what samples from it: a run's third step."""
+"""Open the policy and what samples from it, a run's third step."""
 
 from __future__ import annotations
 
