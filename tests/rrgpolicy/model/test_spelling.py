@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models
 
@@ -202,6 +202,7 @@ REPORT = st.one_of(
 REPORT_IDS = st.lists(st.integers(0, VOCABULARY - 1), max_size=40)
 
 
+@example([*POLICY.codec.encode("No").tolist(), *POLICY.codec.encode("edema.").tolist()])
 @given(REPORT_IDS)
 @settings(max_examples=200, deadline=None)
 def test_any_ids_decode_as_the_tokenizer_decodes_them(ids: list[int]) -> None:
