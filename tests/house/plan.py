@@ -28,8 +28,8 @@ KERNEL_DOORS |= {
 DOORS = {
     "rrgclinical.chexbert": "checkpoint distilled pieces",
     "rrgclinical.metrics": "registry",
-    "rrgclinical.radgraph": "archive extractor graph reward words",
-    "rrgclinical.rules": "assertion attributes concepts details sentences",
+    "rrgclinical.radgraph": "archive extractor graph words",
+    "rrgclinical.rules": "assertion concepts cues details sentences",
     "rrgtrain.algorithms": "base ditpo group",
     "rrgclinical.scorecard": "implementations judge",
     "rrgclinical.serving": "app batcher",
