@@ -184,7 +184,7 @@ def test_without_a_compiler_nothing_is_compiled_and_plain_pytorch_serves(
     (wheel,) = tmp_path.glob("*.whl")
     assert not [*without.rglob("*.so")] and wheel.name.endswith("-py3-none-any.whl")
     _, served, state = one_loss(without, tmp_path)
-    assert state.startswith("missing: build it with")
+    assert state.startswith("the compiled extension is missing: build it with")
     assert {name.split(" ")[0] for name in served.values()} == {"reference"}, served
 
 
