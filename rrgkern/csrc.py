@@ -1,8 +1,8 @@
 """Load the compiled extension `rrgkern/_C.so`, and say what it holds.
 
-The package imports and works without it: every op then runs its reference, and says so once. Sources
-of a checkout that was installed without `-e` hide what is installed wherever the checkout is the
-working directory: the extension installed from equal sources serves them.
+The package imports and works without it: every op then runs its reference, and says so once.
+In a checkout that was installed without `-e` sources hide what is installed, whose extension then
+serves them where it was built from equal ones.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def _find() -> tuple[Path, str]:
         if not (package / own.name).exists():
             continue
         for source in HERE.rglob("*.py"):
-            name = source.relative_to(HERE)
-            hidden = package / name
+            hidden = package / source.relative_to(HERE)
             if not hidden.exists() or hidden.read_bytes() != source.read_bytes():
-                return own, (
+                fault = (
                     f"{HERE} hides the rrgkern of {package.parent}, which serves elsewhere; its "
-                    f"compiled extension is of other sources ({name} differs)"
+                    f"compiled extension is of other sources ({source.relative_to(HERE)} differs)"
                 )
+                return own, fault
         return package / own.name, fault
     return own, fault
 
