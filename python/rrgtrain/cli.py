@@ -137,13 +137,13 @@ def understood(words: Sequence[str]) -> argparse.Namespace:
     """Parse the options; every key=value is an override wherever it stands."""
     if (two := " ".join(words[:2])) in COMMANDS:
         words = [two, *words[2:]]
-    if not words[0].startswith("-") and words[0] not in COMMANDS:
-        hint = nearest(words[0], COMMANDS).strip() or f"choose {', '.join(COMMANDS)}"
-        raise UserError(f"no command {words[0]!r}: {hint}; see `rrgtrain --help`")
     top = parser(words[0])
     words = [FROM_HOME.sub(rf"\1{os.path.expanduser('~')}", word) for word in words]
     if bad := bad_word(words):
         top.error(bad)
+    if not words[0].startswith("-") and words[0] not in COMMANDS:
+        hint = nearest(words[0], COMMANDS).strip() or f"choose {', '.join(COMMANDS)}"
+        raise UserError(f"no command {words[0]!r}: {hint}; see `rrgtrain --help`")
     if any(word.startswith("=") for word in words):
         top.error("a blank stands before '='; settings are written section.key=value, without one")
     options, rest = top.parse_known_args(words)
