@@ -1,4 +1,4 @@
-"""Asks the hub whether it answers, and for official files where a recipe says `weights: hub`."""
+"""Asks the hub whether it answers, and for files where a recipe says so."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def completions(typed: str) -> list[str]:
-    """List what may end a line of bash (`complete -o default -o nospace -C rrgtrain rrgtrain`)."""
+    """List what may follow in a line of bash, for `complete -C rrgtrain rrgtrain`."""
     *before, last = typed.split(" ")
     verb = next((name for n in (3, 2) if (name := " ".join(before[1:n])) in COMMANDS), "")
     path = " ".join([*before[1:], ""])

@@ -1,4 +1,4 @@
-"""Serve CPUs with csrc/logps: whole rows of logits, or tiles as the compiled twin of `cpu_tile`.
+"""Serve CPUs with csrc/logps: rows of logits, and tiles as `cpu_tile` does.
 
 A row of logits is read once and its gradient written once. Bias and cap of a tile are PyTorch's; it
 is read once for the sums, and overwritten by its exponentials or its gradient. Rows whose tile has
