@@ -98,7 +98,7 @@ docs: $(VENV)/.installed-dev
 BENCHES := $(patsubst bench/%.py,%,$(shell grep -l 'Bench."' $(filter-out bench/harness.py,$(wildcard bench/*.py))))
 BENCH_PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
 define bench-room
-@$(BENCH_PYTHON) -c 'import rrgkern, pytest_benchmark' || { echo "$(BENCH_PYTHON) lacks what stands above: pip install -c constraints.txt '.[bench]' pytest pytest-benchmark, or say make bench BENCH_PYTHON=..."; exit 2; }
+@$(BENCH_PYTHON) -c 'import rrgkern, pytest_benchmark, pytest_timeout' || { echo "$(BENCH_PYTHON) lacks what stands above: pip install -c constraints.txt '.[bench]', or say make bench BENCH_PYTHON=..."; exit 2; }
 $(if $(TESTS),$(BENCH_PYTHON) -m pytest -q $(or $(wildcard tests/rrgkern/$(ROOM)),tests/rrgkern/policy_loss))
 $(BENCH_PYTHON) -m pytest -q --benchmark-quiet bench/$(ROOM).py
 endef

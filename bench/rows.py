@@ -66,7 +66,7 @@ def append(device: torch.device, row: Mapping[str, Any], folder: Path | None = N
     be taken for the kernels, nothing is written, and that is said.
     """
     if csrc.build_info() is None:
-        print(f"no row is written: the compiled extension is missing; {csrc.HOW_TO_BUILD}")
+        print(f"no row is written: {csrc.MISSING}")
         return
     stamp = {
         "device": device_name(device),

@@ -62,9 +62,10 @@ def _extension() -> dict[str, Any]:
     except RuntimeError as error:
         return {"state": str(error)}
     if info is None:
-        return {"state": f"missing: {csrc.HOW_TO_BUILD}"}
+        return {"state": csrc.MISSING}
     return {
         "state": "CPU and CUDA" if info.architectures else "CPU only",
+        "file": str(csrc.LIBRARY),
         "architectures": [f"sm_{arch}" for arch in info.architectures],
         "rooms": sorted(info.rooms - {"build_info:cpu"}),
         "compiler": info.compiler,
@@ -100,9 +101,9 @@ def _print(facts: dict[str, Any]) -> None:
         print(f"{'GPU':16} none: the cuda column below says what would serve there")
     extension = facts["extension"]
     print(f"{'extension':16} {extension['state']}")
-    for key in ("architectures", "rooms"):
-        if extension.get(key):
-            print(f"{'  ' + key:16} {' '.join(extension[key])}")
+    for key in ("file", "architectures", "rooms"):
+        if value := extension.get(key):
+            print(f"{'  ' + key:16} {value if isinstance(value, str) else ' '.join(value)}")
     if facts["triton_interpreter"]:
         print(f"{'triton':16} interpreted on CPU tensors (TRITON_INTERPRET=1)")
 

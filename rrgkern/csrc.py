@@ -1,6 +1,8 @@
 """Load the compiled extension `rrgkern/_C.so`, and say what it holds.
 
 The package imports and works without it: every op then runs its reference, and says so once.
+In a checkout that was installed without `-e` sources hide what is installed, whose extension then
+serves them where it was built from equal ones.
 """
 
 from __future__ import annotations
@@ -8,14 +10,39 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-# RRGKERN_LIBRARY names another build of it, one with sanitizers for example.
-LIBRARY = Path(os.environ.get("RRGKERN_LIBRARY", Path(__file__).with_name("_C.so")))
+HERE = Path(__file__).parent
 HOW_TO_BUILD = "build it with `pip install -c constraints.txt -e .` in the repository"
+
+
+def _find() -> tuple[Path, str]:
+    """Find the extension; without one, where it should be and why that of elsewhere serves not."""
+    own, fault = HERE / "_C.so", "the compiled extension is missing"
+    for installed in () if own.exists() else metadata.distributions(name="rrgkern"):
+        package = Path(str(installed.locate_file("rrgkern")))
+        if not (package / own.name).exists():
+            continue
+        for source in HERE.rglob("*.py"):
+            hidden = package / source.relative_to(HERE)
+            if not hidden.exists() or hidden.read_bytes() != source.read_bytes():
+                fault = (
+                    f"{HERE} hides the rrgkern of {package.parent}, which serves elsewhere; its "
+                    f"compiled extension is of other sources ({source.relative_to(HERE)} differs)"
+                )
+                return own, fault
+        return package / own.name, fault
+    return own, fault
+
+
+LIBRARY, _FAULT = _find()
+# RRGKERN_LIBRARY names another build of it, one with sanitizers for example.
+LIBRARY = Path(os.environ.get("RRGKERN_LIBRARY", LIBRARY))
+MISSING = f"{_FAULT}: {HOW_TO_BUILD}"
 
 
 @dataclass(frozen=True)
@@ -36,7 +63,7 @@ def load() -> Any:
             build it.
     """
     if not LIBRARY.exists():
-        raise RuntimeError(f"rrgkern was installed without its compiled extension: {HOW_TO_BUILD}")
+        raise RuntimeError(MISSING)
     import tvm_ffi
 
     try:
@@ -63,7 +90,7 @@ def why_not(room: str, device: str) -> str | None:
     """Say why the extension does not serve `room` on `device`; None if it does."""
     info = build_info()
     if info is None:
-        return f"the compiled extension is missing: {HOW_TO_BUILD}"
+        return MISSING
     if device == "cuda" and torch.version.hip:  # whose gfx90a and gfx942 call themselves sm_90
         return "csrc holds CUDA, which no AMD GPU runs"
     if f"{room}:{device}" not in info.rooms:

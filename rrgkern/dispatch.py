@@ -108,13 +108,9 @@ def register_csrc(
     the CPU where `register_triton` came first.
     """
     for device in devices:
-        if (op._qualname, device) in _kernels:
-            continue
-
-        def why_not(device: str = device) -> str | None:
-            return csrc.why_not(source, device)
-
-        _register(op, device, launcher, _Kernel(f"csrc {source}", why_not, launcher))
+        if (op._qualname, device) not in _kernels:
+            why_not = functools.partial(csrc.why_not, source, device)
+            _register(op, device, launcher, _Kernel(f"csrc {source}", why_not, launcher))
 
 
 def _register(op: CustomOpDef, device: str, launch: Callable[..., Any], kernel: _Kernel) -> None:

@@ -38,7 +38,8 @@ def first_order(name: str) -> Callable[[Backward], Backward]:
         def served(ctx: Any, *upstream: Any) -> tuple[Tensor | None, ...]:
             if torch.compiler.is_compiling():
                 # Only a run of the graph knows of create_graph, and tracing has no grad mode.
-                return backward(ctx, *[_watched(x, name) for x in upstream])
+                watched = (x if x is None else first_order_upstream(x, name) for x in upstream)
+                return backward(ctx, *watched)
             if not torch.is_grad_enabled():
                 return backward(ctx, *upstream)
             if not hasattr(ctx, "sources"):
@@ -102,10 +103,6 @@ def _is_batched(tensor: Tensor) -> bool:
     """True under `is_grads_batched`, which `jacobian(vectorize=True)` uses, and torch.vmap."""
     functorch = torch._C._functorch
     return functorch.is_legacy_batchedtensor(tensor) or functorch.is_batchedtensor(tensor)
-
-
-def _watched(upstream: Tensor | None, name: str) -> Tensor | None:
-    return upstream if upstream is None else first_order_upstream(upstream, name)
 
 
 # AOTAutograd links a gradient to tensors that it saved and that require one, the inputs seldom

@@ -255,3 +255,29 @@ def test_doctor_names_who_serves_each_op():
     assert registered <= set(facts["ops"])
     for op in facts["ops"]:
         assert re.search(rf"^{op}\s+\S+", printed, re.MULTILINE)
+
+
+def test_sources_that_hide_an_installation_use_its_extension_where_it_is_theirs(tmp_path):
+    sources, site = tmp_path / "tree" / "rrgkern", tmp_path / "site" / "rrgkern"
+    for package in (sources, site):
+        left_out = shutil.ignore_patterns("_C.so", "__pycache__")
+        shutil.copytree(ROOT / "rrgkern", package, ignore=left_out)
+    shutil.copy(csrc.LIBRARY, site / "_C.so")
+    about = site.with_name("rrgkern-1.dist-info")
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: rrgkern\nVersion: 1\n")
+    unset = ("TRITON_INTERPRET", "RRGKERN_LIBRARY")
+    environment = {k: v for k, v in os.environ.items() if k not in unset}
+    environment["PYTHONPATH"] = str(site.parent)
+    run = {"cwd": sources.parent, "env": environment, "text": True}
+    command = [sys.executable, "-m", "rrgkern", "--json"]
+    facts = json.loads(subprocess.check_output(command, **run))
+    assert facts["ops"]["rrgkern::mccs"]["cpu"] == "csrc mccs"
+    assert facts["extension"]["file"] == str(site / "_C.so")
+    with (sources / "mccs" / "reference.py").open("a") as source:
+        source.write("# another\n")
+    facts = json.loads(subprocess.check_output(command, **run))
+    line = f"{sources} hides the rrgkern of {site.parent}, which serves elsewhere; "
+    assert facts["extension"]["state"].startswith(line)
+    assert "mccs/reference.py differs): build it with" in facts["extension"]["state"]
+    assert facts["ops"]["rrgkern::mccs"]["cpu"].startswith(f"reference ({line}")

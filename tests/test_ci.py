@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
@@ -121,3 +122,18 @@ def test_a_stage_is_due_when_a_file_that_it_covers_has_changed(tmp_path):
     assert stages_due(tmp_path) == []
     commit(tmp_path, "Makefile", "of all")
     assert stages_due(tmp_path) == ["parity", "oracle"]
+
+
+def test_the_image_is_made_of_what_is_there_for_the_cards_of_the_wheel():
+    image, workflow = (
+        (ROOT / name).read_text() for name in ("Dockerfile", ".github/workflows/wheels.yml")
+    )
+    copied = re.findall(r"^COPY ((?!--)[^\n]+) \S+$", image, re.MULTILINE)
+    sources = {name for line in copied for name in line.split()}
+    assert {"setup.py", "csrc", "rrgkern", "python", "recipes"} <= sources
+    assert not [name for name in sources if not (ROOT / name).exists()]
+    (cards,) = re.findall(r'RRGKERN_CUDA_ARCHS="([\d;]+)"', image)
+    assert f'RRGKERN_CUDA_ARCHS: "{cards}"' in workflow and "docker build -t rrgkern ." in workflow
+    (extras,) = re.findall(r"\.whl\)\[([\w,-]+)\]", image)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {*extras.split(",")} <= {*project["optional-dependencies"]}

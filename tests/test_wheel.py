@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
@@ -136,12 +138,16 @@ def test_a_wheel_holds_every_recipe_and_template_of_the_checkout(site: Path) -> 
     assert not [*site.rglob("*replicat*")], "experiments stay in the checkout"
 
 
-def test_a_wheel_is_for_its_platform_and_every_python(site: Path) -> None:
+def test_a_wheel_is_for_every_python_and_has_the_extras_that_are_named(site: Path) -> None:
     (about,) = site.glob("rrgkern-*.dist-info/WHEEL")
     (tag,) = [line for line in about.read_text().splitlines() if line.startswith("Tag: ")]
     python, abi, platform = tag.removeprefix("Tag: ").split("-")
     assert (python, abi) == ("py3", "none") and platform == platform_tag()
     typed = {path.parent.name for path in site.glob("*/py.typed")}
+    extras = set(PathDistribution(about.parent).metadata.get_all("Provides-Extra") or ())
+    texts = [p.read_text() for p in house.files(ROOT) if p.suffix in (".py", ".md")]
+    named = set(re.findall(r"(?:rrgkern|constraints.txt '\.)\[([\w-]+)\]'", "".join(texts)))
+    assert {"serve", "trl", "vllm", "gpu", "flash-attn", "dicom"} <= named <= extras
     assert typed == {"rrgkern", "rrgtrain", "rrgclinical", "rrgdata", "rrgpolicy", "rrgreport"}
 
 
@@ -184,7 +190,7 @@ def test_without_a_compiler_nothing_is_compiled_and_plain_pytorch_serves(
     (wheel,) = tmp_path.glob("*.whl")
     assert not [*without.rglob("*.so")] and wheel.name.endswith("-py3-none-any.whl")
     _, served, state = one_loss(without, tmp_path)
-    assert state.startswith("missing: build it with")
+    assert state.startswith("the compiled extension is missing: build it with")
     assert {name.split(" ")[0] for name in served.values()} == {"reference"}, served
 
 

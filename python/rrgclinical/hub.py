@@ -1,15 +1,39 @@
-"""Files of the official repository, downloaded when a recipe says `weights: hub`, never unasked."""
+"""Asks the hub whether it answers, and for files where a recipe says so."""
 
 from __future__ import annotations
 
+import functools
+import warnings
 from pathlib import Path
 
-from huggingface_hub import hf_hub_download
+from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.utils import get_session
 
 from rrgclinical.common.errors import UserError
 
 SCORERS = "StanfordAIMI/RRG_scorers"
+PATIENCE = 5.0  # seconds
+
+
+@functools.cache
+def reach_hub() -> None:
+    """Ask once whether the hub answers; where not, its cache alone serves this process.
+
+    The hub's client and transformers would try each file six times, half a minute in all.
+    """
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        get_session().head(constants.ENDPOINT, timeout=PATIENCE)
+    except Exception as error:  # httpx's or httpx2's, by the version of the hub's client
+        constants.HF_HUB_OFFLINE = True
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        warnings.warn(
+            f"{constants.ENDPOINT} does not answer ({reason}): files come from its cache alone, as "
+            "with HF_HUB_OFFLINE=1",
+            stacklevel=2,
+        )
 
 
 def download(repository: str, file: str, offline: str) -> Path:
@@ -23,6 +47,7 @@ def download(repository: str, file: str, offline: str) -> Path:
     Raises:
         UserError: it is neither in the cache nor to be had.
     """
+    reach_hub()
     try:
         return Path(hf_hub_download(repository, file))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:

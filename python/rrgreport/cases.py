@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os.path
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -209,6 +210,7 @@ def _shown(case: Case, systems: Sequence[str], marked: Mapping[str, Marked]) -> 
         "indication": sample.indication,
         "reference": sample.reference,
         "images": _images(sample),
+        "texts": [(name, sample.outputs[name]) for name in order],
         "findings": _labels(case),
         "tags": case.present(),
         "errors": [e.count if (e := errors.get(name)) else None for name in systems],
@@ -218,11 +220,27 @@ def _shown(case: Case, systems: Sequence[str], marked: Mapping[str, Marked]) -> 
                 "marked": marked[name],
                 "facts": _facts_read(case, name),
                 "errors": errors[name],
-                "severity": in_words(note) if (note := (sample.severity or {}).get(name)) else "",
+                "severity": _severity(note) if (note := (sample.severity or {}).get(name)) else (),
+                "repeated": _repeated(marked[name]),
             }
             for name in order
         ],
     }
+
+
+def _severity(note: Mapping[str, Any]) -> tuple[str, str]:
+    """Say what was missed and invented, at which cost, and the whole of a judgement."""
+    parts = [f"Severity {note['score']:.3f}"]
+    for key in ("missed", "invented"):
+        listed = [f"{one['finding']} (\N{MINUS SIGN}{one['cost']:g})" for one in note[key]]
+        parts += [f"{key}: {', '.join(listed)}"] if listed else []
+    return "; ".join(parts), in_words(note)
+
+
+def _repeated(marked: Marked) -> list[tuple[str, int]]:
+    """List the sentences that a report says more than once, and how often."""
+    said = Counter(text.strip() for text, _ in marked.pieces if text.strip())
+    return [(text, times) for text, times in said.items() if times > 1]
 
 
 def _facts_read(case: Case, system: str) -> FactsRead | None:

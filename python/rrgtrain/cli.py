@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from rrgclinical.common.errors import bad_word, cause_line, odd_text, outside_line
+from rrgclinical.common.resolve import nearest
 from rrgclinical.common.shown import LONGEST_LINE, one_line, shortened
 from rrgclinical.common.stop import INTERRUPTED, stopping
 from rrgclinical.common.streams import lasting_output
@@ -79,6 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     the status is 2: a script whose words were lost has done nothing.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if "COMP_LINE" in os.environ and arguments is None:
+        typed = os.environ["COMP_LINE"][: int(os.environ.get("COMP_POINT", "-1"))]
+        print("\n".join(completions(typed)))
+        return 0
 
     def command() -> int:
         if not words:
@@ -105,6 +110,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return reported(command, ends_process=arguments is None)
 
 
+def completions(typed: str) -> list[str]:
+    """List what may follow in a line of bash, for `complete -C rrgtrain rrgtrain`."""
+    *before, last = typed.split(" ")
+    verb = next((name for n in (3, 2) if (name := " ".join(before[1:n])) in COMMANDS), "")
+    path = " ".join([*before[1:], ""])
+    choices = [name.removeprefix(path).split()[0] for name in COMMANDS if name.startswith(path)]
+    words = Parser()
+    if verb:
+        COMMANDS[verb].words(words)
+        choices += words._option_string_actions
+    if verb and (COMMANDS[verb].recipe or any(a.dest == "overrides" for a in words._actions)):
+        from rrgtrain.recipe_files import recipe_names
+
+        choices += recipe_names()
+        if "." in last and "=" not in last:  # seconds, so only where a key has begun
+            from rrgtrain.schema import Recipe
+            from rrgtrain.schema.keys import settings
+
+            choices += [f"{setting.key}=" for setting in settings(Recipe)]
+    matching = sorted({choice for choice in choices if choice.startswith(last)})
+    return [choice if choice.endswith("=") else f"{choice} " for choice in matching]
+
+
 def understood(words: Sequence[str]) -> argparse.Namespace:
     """Parse the options; every key=value is an override wherever it stands."""
     if (two := " ".join(words[:2])) in COMMANDS:
@@ -113,6 +141,9 @@ def understood(words: Sequence[str]) -> argparse.Namespace:
     words = [FROM_HOME.sub(rf"\1{os.path.expanduser('~')}", word) for word in words]
     if bad := bad_word(words):
         top.error(bad)
+    if not words[0].startswith("-") and words[0] not in COMMANDS:
+        hint = nearest(words[0], COMMANDS).strip() or f"choose {', '.join(COMMANDS)}"
+        raise UserError(f"no command {words[0]!r}: {hint}; see `rrgtrain --help`")
     if any(word.startswith("=") for word in words):
         top.error("a blank stands before '='; settings are written section.key=value, without one")
     options, rest = top.parse_known_args(words)
@@ -166,6 +197,8 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"rrgtrain {command.name} is one process; start it without torchrun")
     if not command.anywhere:
         _look_here()
+        if sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
+            print(f"rrgtrain {command.name}: loading its libraries ...", file=sys.stderr)
     return _printed(command.run(options), leaves_files=command.spread or command.name in LEAVING)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from torch import Tensor, cat
+from torch import cat
 
 from rrgkern.cosines import cosines, lanes_of
 from rrgkern.edit_plan.types import SentenceEntities
@@ -72,7 +72,7 @@ def read_pair(x: SentenceEntities, y: SentenceEntities, r: int, tau: float) -> P
     entity_key = x.key[rows_x].tolist() + y.key[rows_y].tolist()
     lanes = lanes_of(cat([x.embedding[rows_x], y.embedding[rows_y]]))
     cosine = cosines(lanes, lanes)
-    near = masks_of(cosine > tau)
+    near = [mask_where(row, 1) for row in (cosine > tau).tolist()]
     present = mask_where(presence, 1)
     absent = mask_where(presence, 0)
     wanted = union(y_masks)
@@ -106,11 +106,6 @@ def numbered(rows: list[list[int]], start: int) -> list[int]:
         masks.append(((1 << len(sentence)) - 1) << start)
         start += len(sentence)
     return masks
-
-
-def masks_of(matrix: Tensor) -> list[int]:
-    """Make one mask per row of a boolean matrix."""
-    return [mask_where(row, 1) for row in matrix.tolist()]
 
 
 def mask_where(values: list[int], wanted: int) -> int:

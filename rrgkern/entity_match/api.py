@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import check_number, check_record, check_tensors
+from rrgkern.entity_match.inputs import EntityMatch, ReportEntities
 from rrgkern.entity_match.op import entity_match_op
-from rrgkern.entity_match.types import EntityMatch, ReportEntities
 
 
 def entity_match(

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.cosines import cosines, lanes_of
-from rrgkern.entity_match.inputs import MatchTables
-from rrgkern.entity_match.types import ANY, ReportEntities
+from rrgkern.entity_match.inputs import ANY, MatchTables, ReportEntities
 
 NO_ENTITIES = 0.5  # RaTEScore's value where a report has none
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rrgkern.logps import cpu_tile, csrc_tile
+from rrgkern.logps import cpu_tile, csrc_launch
 from rrgkern.logps.head import (
     BackwardRows,
     Gradients,
@@ -22,7 +22,7 @@ from rrgkern.ops import pack
 
 # A tile and a slice of each matrix stay in the cache of a core.
 TORCH_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), cpu_tile)
-CSRC_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), csrc_tile, csrc_tile.whole_rows)
+CSRC_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), csrc_launch, csrc_launch.whole_rows)
 
 
 def fwd(tiles: Tiles, *inputs: Any) -> SoftmaxStats:

@@ -71,9 +71,9 @@ class Tiling(NamedTuple):
 class Tiles(NamedTuple):
     """Size of the tiles, and the module whose functions work on one between the products.
 
-    `kernels` is `cpu_tile`, `csrc_tile` or `triton_tile`: `head_of`, and `add_to_sums`,
+    `kernels` is `cpu_tile`, `csrc_launch` or `triton_tile`: `head_of`, and `add_to_sums`,
     `exponentials` and `tile_gradient` of a `Tile`, documented in `cpu_tile`. `whole_rows` is
-    `csrc_tile.whole_rows`, which serves a tile of all columns in one call, or None.
+    `csrc_launch.whole_rows`, which serves a tile of all columns in one call, or None.
     """
 
     tiling: Tiling

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import json
 import math
 from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 SURROGATES = ("clip", "cispo", "sapo", "reinforce", "luspo", "vespo")
 RATIO_LEVELS = ("token", "sequence", "sequence_token")
@@ -45,6 +47,7 @@ class PolicyLoss:
 
     Raises:
         ValueError: on construction, one line naming the field, what it holds and what it may.
+        TypeError: a field that there is not; the line names the nearest.
     """
 
     surrogate: str = "clip"
@@ -66,6 +69,14 @@ class PolicyLoss:
     vespo_lambda_pos: float = 3.0
     vespo_k_neg: float = 3.0
     vespo_lambda_neg: float = 2.0
+
+    def __new__(cls, *values: Any, **fields: Any) -> Self:
+        """Refuse a field that there is not, which Python's own error would leave at that."""
+        for name in fields.keys() - cls.__dataclass_fields__:
+            near = difflib.get_close_matches(name, cls.__dataclass_fields__, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see its docstring"
+            raise TypeError(f"PolicyLoss has no field {name!r}; {hint}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self._one_of("surrogate", SURROGATES)

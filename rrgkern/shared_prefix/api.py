@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -111,7 +112,7 @@ def pack_shared_prefix(
         gather=gather,
         offsets=offsets,
         group_of_sequence=long([b for b, _ in order]),
-        group_offsets=long([0, *_running([len(group) for group in suffixes])]),
+        group_offsets=long([0, *accumulate([len(group) for group in suffixes])]),
         prefix_lengths=long([len(prefix) for prefix in prefixes]),
         row_of_group=long(row_of_group),
         start_of_group=long(start_of_group),
@@ -134,14 +135,6 @@ def _place(sizes: Sequence[int], budget: int | None) -> list[list[int]]:
             rows.append([b])
             room.append(budget - size)
     return rows
-
-
-def _running(values: Sequence[int]) -> list[int]:
-    out, total = [], 0
-    for value in values:
-        total += value
-        out.append(total)
-    return out
 
 
 def _check(

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from rrgkern.token_weights.api import byte_level_spans, span_max, tfidf_weights
-from rrgkern.token_weights.vocabulary import ByteVocabulary, byte_alphabet, byte_vocabulary
+from rrgkern.token_weights.api import (
+    ByteVocabulary,
+    byte_alphabet,
+    byte_level_spans,
+    byte_vocabulary,
+    span_max,
+    tfidf_weights,
+)
 
 __all__ = [
     "ByteVocabulary",

@@ -104,6 +104,18 @@ def test_a_click_on_a_finding_leaves_its_cases(open_page: Any) -> None:
     assert two.text_content("#count") == "3 of 4 cases"
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_case_with_its_radiograph_is_on_the_first_screen(open_page: Any, width: int) -> None:
+    page = open_page("one", width=width)
+    for part in ("img", "figcaption"):
+        box = page.locator(f".case {part}").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= 900, (part, box)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert "Left effusion." in page.text_content(".case figcaption")
+    assert page.locator("table:visible").count() == 1
+
+
 def test_cases_are_ordered_by_errors(open_page: Any) -> None:
     page = open_page("two")
     page.select_option("#order", "worst 0")

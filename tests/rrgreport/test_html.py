@@ -61,6 +61,9 @@ class Page(HTMLParser):
             self.text += data
 
 
+VIEWS = {"1 of 2": "frontal", "2 of 2": "lateral"}
+
+
 def summary(name: str = "EditGRPO") -> RunSummary:
     return RunSummary(
         "Demo",
@@ -133,10 +136,8 @@ def test_whole_page(tmp_path: Path) -> None:
     assert page.tags["del"] == page.tags["ins"] == 2
     assert "reward 0.250 → 0.750 +0.500" in " ".join(page.text.split())
     alts = [value for tag, name, value in page.attributes if (tag, name) == ("img", "alt")]
-    assert alts == [
-        "Radiograph 1 of 2 of study s1, frontal",
-        "Radiograph 2 of 2 of study s1, lateral",
-    ]
+    films = [f"Radiograph {n} of study s1, {view}" for n, view in VIEWS.items()]
+    assert alts == [films[0], *films], "the first on the first screen too"
     charts = [v for tag, name, v in page.attributes if (tag, name) == ("svg", "aria-label")]
     assert len(charts) == page.tags["svg"] == 2 and all("last values" in v for v in charts)
     bars = [value for tag, name, value in page.attributes if (tag, name) == ("div", "style")]
@@ -146,11 +147,23 @@ def test_whole_page(tmp_path: Path) -> None:
     assert panels.index("SFT") < panels.index("EditGRPO")
 
 
+def test_a_judgement_is_folded_and_a_repetition_is_told(tmp_path: Path) -> None:
+    note: dict[str, object] = {key: [] for key in ("right", "differs", "invented", "contradicted")}
+    note |= {"score": 0.2, "missed": [{"finding": "mass", "cost": 0.5}], "style": 1}
+    note |= {"denials": {"said": 0, "of": 1}}
+    outputs = {"SFT": "Clear. Left edema. Left edema."}
+    render(tmp_path, summary(), [], [Sample("s", [], "Mass.", outputs, severity={"SFT": note})])
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    folded = "<summary>Severity 0.200; missed: mass (\N{MINUS SIGN}0.5)</summary>severity 0.200;"
+    assert folded in page and "Said 2 times: “Left edema.”" in page
+
+
 def test_images_are_inline_and_nothing_is_fetched(tmp_path: Path) -> None:
     page = render(tmp_path, summary(), [], [Sample("s", [Image.new("L", (9, 9))], "r", {})])
     sources = [v for _, name, v in page.attributes if name in ("src", "href", "action", "data")]
     images = [s for s in sources if s.startswith("data:image/png;base64,")]
-    assert len(images) == 1 and [s for s in sources if s not in images] == ["#results"]
+    assert len(images) == 2 and len({*images}) == 1
+    assert [s for s in sources if s not in images] == ["#results", "#studies"]
     data = base64.b64decode(images[0].partition(",")[2])
     assert Image.open(io.BytesIO(data)).size == (9, 9)
     style = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -187,7 +200,7 @@ def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
         for i in range(2)
     ]
     page = render(tmp_path, whole, rows, [study, edit], config=EVIL)
-    assert page.tags["script"] == 1 and "alert" not in page.scripts and page.tags["img"] == 1
+    assert page.tags["script"] == 1 and "alert" not in page.scripts and page.tags["img"] == 2
     assert not [a for a in page.attributes if a[1].startswith("on")]
     assert "{{ 7*7 }}" in page.text and "49" not in page.text.replace("{{ 7*7 }}", "")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rrgtrain.cli import main
+from rrgtrain.commands import COMMANDS
 
 EMPTY = "is empty; write it out, or set the variable"
 DASH = "- is no file here, and nothing goes through a pipe; name a file, or ./-"
@@ -31,12 +33,55 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("eval --predictions a.csv eval.training_reports=b.csv", "required: --references"),
         ("plan rl.steps = 8", " a blank stands before '='; settings are written section.key=value"),
         ("plan reward.terms={match: 1}", " quote 'k={a: 1}'"),
+        ("trian", "no command 'trian': choose demo, sft, rl,"),
+        ("evla --out r", "no command 'evla': did you mean eval?; see `rrgtrain --help`"),
         ("plan --gpus 8 scale.mode=none", " scale.mode=none is one process, --gpus 8 several"),
     ],
 )
 def test_one_line_names_the_mend(words: str, told: str, refusal: Callable[..., str]) -> None:
     out = ["--out", "r"] if words.startswith("eval") else []
     assert told in refusal(*words.split(), *out)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("rrgtrain ev", ["eval "]),
+        ("rrgtrain data ch", ["check "]),
+        ("rrgtrain data check --no", ["--no-images "]),
+        ("rrgtrain rl rl.lr", ["rl.lr="]),
+        ("rrgtrain sft editgrpo_n", ["editgrpo_norm "]),
+        ("rrgtrain report ", ["--help ", "--out ", "-h "]),
+        ("rrgtrain eval editgrpo eval.cleaning=", []),
+    ],
+)
+def test_bash_completes(
+    typed: str,
+    offered: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COMP_LINE", f"{typed} behind the cursor")
+    monkeypatch.setenv("COMP_POINT", str(len(typed)))
+    monkeypatch.setattr("sys.argv", ["rrgtrain", "rrgtrain", "word", "before"])
+    assert main() == 0
+    assert capsys.readouterr().out.split("\n")[:-1] == (offered or [""])
+
+
+def test_a_terminal_shows_a_line_before_anything_slow_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+
+    def run(options: object) -> int:
+        shown.append(capsys.readouterr().err)
+        return 0
+
+    monkeypatch.setitem(COMMANDS, "check", replace(COMMANDS["check"], run=run))
+    for terminal in (True, False):
+        monkeypatch.setattr("sys.stderr.isatty", lambda answer=terminal: answer)
+        assert main(["check", "tiny"]) == 0
+    assert shown == ["rrgtrain check: loading its libraries ...\n", ""]
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "loop/run/er", "file/run/er"])

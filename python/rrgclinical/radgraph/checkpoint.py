@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.hub import reach_hub
 from rrgclinical.inference import faults_of
 from rrgclinical.radgraph.archive import SOURCE, Archive
 from rrgclinical.radgraph.network import Head, RadGraphNetwork
@@ -35,6 +36,8 @@ def load_network(archive: Archive, encoder: str | Path, download: bool) -> RadGr
     Raises:
         UserError: no such encoder, or keys or shapes that differ.
     """
+    if download:
+        reach_hub()
     try:
         config = AutoConfig.from_pretrained(str(encoder), local_files_only=not download)
     except (OSError, ValueError, KeyError) as error:

@@ -98,14 +98,18 @@ def as_csv(card: Scorecard) -> str:
     return out.getvalue()
 
 
-def as_text(card: Scorecard) -> str:
-    """Write the tables for a terminal, each reason and note beneath them."""
+def as_text(card: Scorecard, whole: Path | None = None) -> str:
+    """Write the tables for a terminal, each reason and note beneath them.
+
+    whole: file that holds all of them; a page's first rows are enough here then.
+    """
     tests = f"{tests_shown(card.comparisons)} tests of differences"
     head = [f"{card.studies} studies", interval_kind(card), tests]
     lines = ["; ".join([*head, labels_by(card.settings.labeller)])]
     lines += [*filter(None, [headline(card)]), ""]
-    for _, rows in tables(card):
+    for rows in [first_rows(card)] if whole else [rows for _, rows in tables(card)]:
         lines += [*aligned(rows), ""]
+    lines += [f"All metrics, findings, sub-groups and differences: {whole}"] if whole else []
     return "\n".join([*lines, *foot(card)]) + "\n"
 
 

@@ -17,6 +17,7 @@ from transformers.utils import cached_file
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
+from rrgclinical.hub import reach_hub
 from rrgclinical.progress_bars import no_progress_bars
 from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.backbone import SHARED_ATTENTION, sees_images
@@ -254,6 +255,8 @@ def read_config(name: str) -> Any:
     if (Path(name) / "adapter_config.json").is_file():
         return read_config(base_of_adapter(name))
     refuse_missing(name)
+    if not Path(name).is_dir():
+        reach_hub()
     config = fetch(name, lambda: AutoConfig.from_pretrained(name, trust_remote_code=False))
     _refuse_foreign(name, config)
     return config

@@ -142,5 +142,5 @@ def _missing(device: torch.device, dtype: torch.dtype) -> str | None:
         name = str(dtype).removeprefix("torch.")
         return f"computes in 16 bits only, and the policy is {name}; use policy.dtype=bfloat16"
     if importlib.util.find_spec("flash_attn") is None:
-        return "needs the package flash-attn; pip install flash-attn --no-build-isolation"
+        return "needs flash-attn; pip install --no-build-isolation 'rrgkern[flash-attn]'"
     return None

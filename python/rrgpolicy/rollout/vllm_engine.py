@@ -50,7 +50,7 @@ def require_vllm() -> None:
     """UserError where vLLM is not installed."""
     if find_spec("vllm") is None:
         raise UserError(
-            "rollout.engine=vllm, but vllm is not installed; `pip install vllm`, or use "
+            "rollout.engine=vllm, but vllm is not installed; `pip install 'rrgkern[vllm]'`, or use "
             "rollout.engine=transformers"
         )
 

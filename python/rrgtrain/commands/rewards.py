@@ -68,6 +68,7 @@ def _serve_words(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    import rrgclinical.serving.app  # noqa: F401 (tells what is missing before torch is loaded)
     from rrgclinical.serving.batcher import BatchSettings
     from rrgtrain.config import load_config
     from rrgtrain.run.serve import serve

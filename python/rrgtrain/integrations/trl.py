@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
 
 def refuse_untested() -> None:
     """Raise UserError for a TRL outside the tested range, or none."""
-    wanted = "RRGTrainer is tested with TRL >=1.16,<1.17: pip install 'trl>=1.16,<1.17'"
+    wanted = "RRGTrainer is tested with TRL >=1.16,<1.17: pip install 'rrgkern[trl]'"
     try:
         version = metadata.version("trl")
     except metadata.PackageNotFoundError:

@@ -84,7 +84,7 @@ def evaluate_files(
         summary.save(run.summary)
         draw(run, summary)
         unmark(out)
-    print(as_text(card), end="")
+    print(as_text(card, out and out / FILES[1]), end="")
     if compare:
         more = {"cleaning": settings.cleaning, "meteor": settings.meteor}
         print("\n" + compare_implementations(pairs, truth, readings, **more), end="")

@@ -125,7 +125,7 @@ def require_8bit(stage: str) -> None:
     if importlib.util.find_spec("bitsandbytes") is None:
         raise UserError(
             f"{stage}.optimizer=adamw_8bit needs the package bitsandbytes; pip install "
-            f"bitsandbytes, or use {stage}.optimizer=adamw"
+            f"'rrgkern[gpu]', or use {stage}.optimizer=adamw"
         )
 
 

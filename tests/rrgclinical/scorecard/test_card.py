@@ -189,6 +189,16 @@ def test_the_head_says_the_draws_the_tests_and_who_read_labels() -> None:
     assert [int(share) < 99 for share in re.findall(r"(\d+)% of tests", power)] == [True] * 3
 
 
+def test_a_terminal_has_the_first_rows_and_the_file_with_the_rest(tmp_path: Path) -> None:
+    whole, brief = as_text(two_systems(60)), as_text(two_systems(60), tmp_path / "table.csv")
+    _, headline, _, header, *rows = brief.splitlines()
+    assert "not CheXbert" in headline and "two - one -0." in headline
+    end = rows.index("")
+    assert header.split()[:2] == ["metric", "one"] and 3 <= end <= 6
+    assert rows[end + 1].endswith(f"differences: {tmp_path}/table.csv")
+    assert "accuracy" in whole and "accuracy" not in "\n".join(rows[:end])
+
+
 def test_power_is_that_of_the_normal_distribution() -> None:
     """Five points with a standard error of 5 are seen in 17 % of tests, of 1 in all."""
     card = two_systems(60)

@@ -342,7 +342,7 @@ def test_faults_in_the_rules_die(old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("masks_of(cosine > tau)", "masks_of(cosine >= tau)"),
+        ("(cosine > tau)", "(cosine >= tau)"),
         ("n & same & wanted", "n & wanted"),
         ("n & other & wanted", "n & wanted"),
         ("y_masks[first[key]] if key in first else mask", "mask"),

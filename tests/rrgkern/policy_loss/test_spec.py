@@ -103,6 +103,13 @@ def test_nonsense_is_one_clear_line(fields: dict[str, Any], message: str) -> Non
     assert "\n" not in str(caught.value)
 
 
+def test_a_field_that_there_is_not_names_the_nearest() -> None:
+    for name, hint in {"eps": "eps_low", "clip_high": "eps_high", "surogate": "surrogate"}.items():
+        line = f"PolicyLoss has no field '{name}'; did you mean {hint}?"
+        with pytest.raises(TypeError, match=re.escape(line)):
+            PolicyLoss(**{name: 0.2})
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     spec = PolicyLoss(beta=np.float32(0.25), eps_high=np.int64(1), dual_clip=np.float64(3))
     assert PolicyLoss(beta=torch.tensor(0.25, dtype=torch.bfloat16)).beta == 0.25

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 import transformers
 
+from rrgclinical import hub
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model import load
 from rrgpolicy.model.load import load_policy
@@ -137,6 +139,25 @@ def test_options() -> None:
     assert policy.vision_frozen
     assert all(p.requires_grad for p in policy.language_model.parameters())
     assert not load_policy(tiny_directory()).vision_frozen
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: list[str] = []
+
+    def head(url: str, timeout: float) -> None:
+        heads.append(url)
+        raise OSError("no route\nto host")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "get_session", lambda: types.SimpleNamespace(head=head))
+    hub.reach_hub.cache_clear()
+    with pytest.warns(UserWarning, match=r"does not answer \(no route\): files come from"):
+        hub.reach_hub()
+    for name in ("nobody/nothing", "nobody/else"):
+        with pytest.raises(UserError, match=f"cannot load {name}: .* cached files"):
+            load_policy(name)
+    assert len(heads) == 1
+    hub.reach_hub.cache_clear()
 
 
 def test_a_user_reads_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ def test_installed_it_is_taken_on_a_gpu_in_16_bits(installed: None) -> None:
 @pytest.mark.parametrize("installed", [False], indirect=True)
 def test_without_the_package(installed: None) -> None:
     assert vision_attention("auto", "cuda", torch.bfloat16) == PACKED_WINDOWS
-    with pytest.raises(UserError, match="needs the package flash-attn; pip install"):
+    with pytest.raises(UserError, match="needs flash-attn; pip install"):
         vision_attention(FLASH, "cuda", torch.bfloat16)
 
 
