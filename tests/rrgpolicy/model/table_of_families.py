@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
-from rrgpolicy.model.families import Family, family_of
+from rrgpolicy import model
 from tests.rrgpolicy.model.families import SORTS, Sort
 
+MODEL = Path(model.__file__).parent
 PAGE = Path(__file__).parents[3] / "docs" / "backbones.md"
 BEGIN = "<!-- written by tests/rrgpolicy/model/table_of_families.py -->\n"
 END = "<!-- end -->\n"
@@ -27,8 +27,8 @@ def _row(name: str, sort: Sort) -> str:
         ("experts", any("experts" in key for key in layers)),
     ]
     has = ", ".join(kind for kind, is_there in kinds if is_there) or "full attention"
-    own = type(family_of(SimpleNamespace(model_type=name))) is not Family
-    module = f"`families/{name}.py`" if own else "none"
+    module = f"families/{name}.py"
+    module = f"`{module}`" if (MODEL / module).is_file() else "none"
     images = "images" if sort.sees else "text"
     cells = (sort.config.removesuffix("Config"), images, has, WAYS[sort.ways[0]], module)
     return f"| {' | '.join(cells)} |\n"

@@ -196,7 +196,7 @@ def test_a_family_that_counts_from_a_rows_first_place_is_sampled_without_padding
     with torch.no_grad():
         logps, own = sampled(policy)
     torch.testing.assert_close(logps, own, rtol=0, atol=1e-4)
-    monkeypatch.setattr(type(policy.family), "joins", True)
+    monkeypatch.setattr(policy.family, "joins", True)
     with torch.no_grad(), pytest.warns(UserWarning, match="with padding before a shorter prompt"):
         logps, own = sampled(policy)
     assert (logps - own).abs().max() > 1e-2
@@ -206,7 +206,7 @@ def test_reports_with_the_most_padding_are_compared_before_they_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy = stranger("DeepseekV4", **DEEPSEEK_V4)
-    monkeypatch.setattr(type(policy.family), "joins", True)
+    monkeypatch.setattr(policy.family, "joins", True)
     prompts = [placed(policy, {"input_ids": torch.arange(3, n)[None]}) for n in (23, 12)]
     request = SamplingRequest(prompts, group=1, max_new_tokens=12, seeds=[[1], [2]])
     with torch.no_grad(), pytest.warns(UserWarning, match="other reports with a cache"):
