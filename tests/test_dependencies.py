@@ -25,7 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 ASKED_FOR = {"bitsandbytes", "medspacy", "triton", "trl", "verl", "vllm"}
 ASKED_FOR |= {"fastapi", "starlette", "uvicorn"}
 # Asked beside ours by `eval --compare-implementations`.
-ASKED_FOR |= {"nltk", "radgraph", "rouge_score", "sacrebleu", "sklearn"}
+ASKED_FOR |= {"radgraph", "rouge_score", "sacrebleu", "sklearn"}
 # The published packages run in an environment of their own.
 WORKER = ROOT / "python/rrgclinical/official/worker.py"
 # torch.utils.tensorboard imports the first, pydicom the others where a file is compressed.
