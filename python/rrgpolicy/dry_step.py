@@ -7,7 +7,6 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -28,6 +27,8 @@ SAMPLED = 2**20
 NEAR = 0.02
 SHOWN = 48  # characters on either side of where a template and training part
 NAMES = 3  # parameters that a line names
+# Names and lines of faults.
+Named = Iterator[tuple[str, str]]
 
 
 class LoopFault(NamedTuple):
@@ -36,30 +37,6 @@ class LoopFault(NamedTuple):
     name: str
     line: str
     mend: str
-
-
-@dataclass(frozen=True)
-class DryStep:
-    """Hold what a dry step has left.
-
-    parameters: the model's by name, behind the step; trained: those of them that trained before it;
-    changed: names of those whose `requires_grad` it changed. param_groups: the optimiser's, and
-    held: their parameters; gradients: of these, norm: of all of them, dense: of those that are no
-    DTensors; clipped: the norm that clipping used, None without. adapters: names of PEFT's.
-    untyped: forwards that took images without token types.
-    """
-
-    parameters: Mapping[str, nn.Parameter]
-    trained: Mapping[str, nn.Parameter]
-    changed: Sequence[str]
-    param_groups: Sequence[Mapping[str, Any]]
-    held: Sequence[nn.Parameter]
-    gradients: Mapping[nn.Parameter, Tensor]
-    norm: float
-    dense: float
-    clipped: float | None
-    adapters: Sequence[str]
-    untyped: Sequence[str]
 
 
 def preflight(  # noqa: PLR0913
@@ -106,45 +83,38 @@ def preflight(  # noqa: PLR0913
     """
     if messages and tokenizer is None:
         raise TypeError("messages without a tokenizer; pass the one whose template renders them")
-    made = _dry_step(model, optimizer, step, clip)
-    lines = {name: rule(made) for name, rule in RULES.items()}
-    lines["equal members"] = _equal_members(groups)
+    faults = _of_step(model, optimizer, step, clip)
+    for group in optimizer.param_groups:
+        faults += _of_bf16(group)
+    faults += _of_groups(groups)
     if messages:
-        other = _other_conversation(tokenizer, messages, taught, chat_template_kwargs)
-        lines["another conversation"] = other
+        faults += _of_template(tokenizer, messages, taught, chat_template_kwargs)
     if saved is not None:
-        entries = model.state_dict() if into is None else into
-        lines["saved otherwise"] = _saved_otherwise(saved, entries)
-    return [LoopFault(name, line, MENDS[name]) for name, line in lines.items() if line]
+        faults += _of_entries(saved, model.state_dict() if into is None else into)
+    first: dict[str, str] = {}
+    for name, line in faults:
+        first.setdefault(name, line)
+    return [LoopFault(name, line, MENDS[name]) for name, line in first.items()]
 
 
-def _dry_step(
+def _of_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     step: Callable[[], Any],
     clip: Callable[[], Tensor | float] | None,
-) -> DryStep:
+) -> list[tuple[str, str]]:
+    """Run the step, and name what it tells of parameters, gradients and images."""
     flags = {p: p.requires_grad for p in model.parameters()}
     held = [p for group in optimizer.param_groups for p in group["params"]]
     with _put_back(model, optimizer, held), _watched(model) as untyped:
         step()
-        named = dict(model.named_parameters())
-        trains = {n: flags.get(p, p.requires_grad) for n, p in named.items()}
-        gradients = {p: p.grad for p in held if p.grad is not None}
-        return DryStep(
-            parameters=named,
-            trained={n: p for n, p in named.items() if trains[n]},
-            changed=[n for n, p in named.items() if trains[n] != p.requires_grad],
-            param_groups=optimizer.param_groups,
-            held=held,
-            gradients=gradients,
-            # before clipping, which scales them in place
-            norm=_norm(gradients.values()),
-            dense=_norm(g for g in gradients.values() if not isinstance(g, DTensor)),
-            clipped=None if clip is None else _number(clip()),
-            adapters=sorted({a for m in model.modules() for a in getattr(m, "peft_config", ())}),
-            untyped=[*untyped],
-        )
+        trained = {n: p for n, p in model.named_parameters() if flags.get(p, p.requires_grad)}
+        faults = [*_of_parameters(model, trained, held)]
+        faults += _of_norms([p.grad for p in held if p.grad is not None], clip)
+    if untyped:
+        takes = f"{', '.join(untyped)} takes {' or '.join(TOKEN_TYPES)}"
+        faults.append(("no token types", f"{takes} and gets images without: they count as text"))
+    return faults
 
 
 @contextmanager
@@ -152,24 +122,19 @@ def _put_back(
     model: nn.Module, optimizer: torch.optim.Optimizer, held: Iterable[nn.Parameter]
 ) -> Iterator[None]:
     """Take no step inside; gradients, flags, modes and random states are as before afterwards."""
-    before = [(p, p.grad, p.requires_grad) for p in {*model.parameters(), *held}]
-    modes = [(module, module.training) for module in model.modules()]
-    python, numpy = random.getstate(), np.random.get_state()
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng())
+        stack.callback(random.setstate, random.getstate())
+        stack.callback(np.random.set_state, np.random.get_state())
         for owner, name in ((optimizer, "step"), (optimizer, "zero_grad"), (model, "zero_grad")):
             stack.enter_context(mock.patch.object(owner, name, return_value=None))
-        try:
-            for parameter, _, _ in before:
-                parameter.grad = None
-            yield
-        finally:
-            for parameter, gradient, trains in before:
-                parameter.requires_grad_(trains).grad = gradient
-            for module, training in modes:
-                module.training = training
-            random.setstate(python)
-            np.random.set_state(numpy)
+        for module in model.modules():
+            stack.callback(setattr, module, "training", module.training)
+        for parameter in {*model.parameters(), *held}:
+            stack.callback(setattr, parameter, "grad", parameter.grad)
+            stack.callback(parameter.requires_grad_, parameter.requires_grad)
+            parameter.grad = None
+        yield
 
 
 @contextmanager
@@ -184,124 +149,85 @@ def _watched(model: nn.Module) -> Iterator[dict[str, None]]:
         if "pixel_values" in has and not has & {*TOKEN_TYPES, "position_ids"}:
             untyped[type(module).__name__] = None
 
-    hooks = [
-        module.register_forward_pre_hook(watch, with_kwargs=True)
-        for module in model.modules()
-        if {*TOKEN_TYPES} & {*inspect.signature(module.forward).parameters}
-    ]
-    try:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            if {*TOKEN_TYPES} & {*inspect.signature(module.forward).parameters}:
+                hooks.enter_context(module.register_forward_pre_hook(watch, with_kwargs=True))
         yield untyped
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
-def _foreign(step: DryStep) -> str:
-    own = {*step.parameters.values()}
-    count = sum(p not in own for p in step.held)
-    held = f"{len(step.held)} parameters that the optimiser holds"
-    return f"{count} of the {held} are not the model's" if count else ""
+def _of_parameters(
+    model: nn.Module, trained: Mapping[str, nn.Parameter], held: Sequence[nn.Parameter]
+) -> Named:
+    of_optimizer, having = {*held}, {p for p in held if p.grad is not None}
+    if count := len(of_optimizer.difference(model.parameters())):
+        line = f"{count} of the {len(held)} parameters that the optimiser holds are not the model's"
+        yield "foreign parameters", line
+    lacking = [name for name, p in trained.items() if p not in of_optimizer]
+    line = "train, and the optimiser does not hold them"
+    yield from _listed("parameters not held", lacking, line)
+    flags = {name: p.requires_grad for name, p in model.named_parameters()}
+    changed = [name for name, trains in flags.items() if trains != (name in trained)]
+    line = "have another requires_grad behind the step than before it"
+    yield from _listed("requires_grad changed", changed, line)
+    for adapter in sorted({a for m in model.modules() for a in getattr(m, "peft_config", ())}):
+        own = [p for name, p in trained.items() if adapter in name.split(".")]
+        if own and having.isdisjoint(own):
+            line = f"no gradient reaches the adapter {adapter!r}, any of its {len(own)} tensors"
+            yield "adapter without gradient", line
+            break
+    else:
+        if not having:
+            line = f"none of the {len(held)} parameters that the optimiser holds has a gradient"
+            yield "no gradient", line
+    kinds = {n: (_kind(p), _kind(p.grad)) for n, p in model.named_parameters() if p in having}
+    odd = [name for name, (of_weight, of_gradient) in kinds.items() if of_weight != of_gradient]
+    line = "and their gradients differ in kind: dense or DTensor, and placements"
+    yield from _listed("gradients of another kind", odd, line)
 
 
-def _lacking(step: DryStep) -> str:
-    held = {*step.held}
-    return _listed(
-        [n for n, p in step.trained.items() if p not in held],
-        "train, and the optimiser does not hold them",
-    )
+def _of_norms(gradients: Sequence[Tensor], clip: Callable[[], Tensor | float] | None) -> Named:
+    """Compare one number of all plain gradients over the ranks, and clipping's with that of all."""
+    dense = _norm(g for g in gradients if not isinstance(g, DTensor))
+    norms: list[Any] = [dense]
+    if dist.is_initialized():
+        norms *= dist.get_world_size()
+        dist.all_gather_object(norms, dense)
+    if not all(math.isclose(norm, norms[0], rel_tol=1e-6) for norm in norms):
+        shown = ", ".join(f"{norm:.4g}" for norm in norms[:4])
+        line = f"plain gradients differ over the ranks, which train apart: norms {shown}"
+        yield "unreduced gradients", line
+    norm = _norm(gradients)  # before clipping, which scales them in place
+    if clip is not None and not math.isclose(used := _number(clip()), norm, rel_tol=NEAR):
+        holds = f"what the optimiser holds has {norm:.4g} over all ranks"
+        yield "another norm", f"clipping uses a norm of {used:.4g}, and {holds}"
 
 
-def _unfrozen(step: DryStep) -> str:
-    return _listed(step.changed, "have another requires_grad behind the step than before it")
+def _of_bf16(group: Mapping[str, Any]) -> Named:
+    trained = [p for p in group["params"] if p.dtype == torch.bfloat16 and p.requires_grad]
+    beta2 = group.get("betas", (0.0, 0.0))[1]
+    if trained and beta2 > BETA2:
+        yield (
+            "bf16 under a large beta2",
+            f"{len(trained)} parameters are bfloat16 under beta2={beta2:g}: their second moments "
+            "are too, and stop growing far below their value",
+        )
+    own = [(p.to_local() if isinstance(p, DTensor) else p).detach().flatten() for p in trained]
+    stride = 1 + sum(p.numel() for p in own) // SAMPLED
+    sizes = torch.cat([p[::stride].abs().float().cpu() for p in own] or [torch.zeros(0)])
+    if not sizes.any():
+        return
+    median = float(sizes[sizes > 0].median())
+    half = 2.0 ** (math.floor(math.log2(median)) - 8)  # bf16 has 8 bits, the first unwritten
+    rate = group.get("initial_lr", group["lr"])  # a warm-up begins at 0
+    if rate is not None and rate < half:
+        yield (
+            "rate below bf16",
+            f"the learning rate {rate:g} is below {half:.2g}, half a unit of bfloat16 at the "
+            f"median weight of {median:.2g}: most steps round to nothing",
+        )
 
 
-def _no_gradient(step: DryStep) -> str:
-    line = f"none of the {len(step.held)} parameters that the optimiser holds has a gradient"
-    return "" if step.gradients or _adapter(step) else line
-
-
-def _adapter(step: DryStep) -> str:
-    for adapter in step.adapters:
-        own = [p for name, p in step.trained.items() if adapter in name.split(".")]
-        if own and not any(p in step.gradients for p in own):
-            return f"no gradient reaches the adapter {adapter!r}, any of its {len(own)} tensors"
-    return ""
-
-
-def _other_kind(step: DryStep) -> str:
-    odd = {p for p, g in step.gradients.items() if _placements(p) != _placements(g)}
-    names = [name for name, p in step.parameters.items() if p in odd]
-    return _listed(names, "and their gradients differ in kind: dense or DTensor, and placements")
-
-
-def _unreduced(step: DryStep) -> str:
-    """Compare one number of all plain gradients over the ranks."""
-    if not dist.is_initialized() or dist.get_world_size() < 2:
-        return ""
-    norms: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(norms, step.dense)
-    if all(math.isclose(norm, norms[0], rel_tol=1e-6) for norm in norms):
-        return ""
-    shown = ", ".join(f"{norm:.4g}" for norm in norms[:4])
-    return f"plain gradients differ over the ranks, which train apart: norms {shown}"
-
-
-def _other_norm(step: DryStep) -> str:
-    if step.clipped is None or math.isclose(step.clipped, step.norm, rel_tol=NEAR):
-        return ""
-    return (
-        f"clipping uses a norm of {step.clipped:.4g}, and what the optimiser holds has "
-        f"{step.norm:.4g} over all ranks"
-    )
-
-
-def _long_memory(step: DryStep) -> str:
-    for group in step.param_groups:
-        beta2, count = group.get("betas", (0.0, 0.0))[1], len(_in_bf16(group))
-        if count and beta2 > BETA2:
-            return (
-                f"{count} parameters are bfloat16 under beta2={beta2:g}: their second moments are "
-                "too, and stop growing far below their value"
-            )
-    return ""
-
-
-def _small_rate(step: DryStep) -> str:
-    for group in step.param_groups:
-        own = [_local(p).detach().flatten() for p in _in_bf16(group)]
-        stride = 1 + sum(p.numel() for p in own) // SAMPLED
-        sizes = torch.cat([p[::stride].abs().float().cpu() for p in own] or [torch.zeros(0)])
-        if not sizes.any():
-            continue
-        median = float(sizes[sizes > 0].median())
-        half = 2.0 ** (math.floor(math.log2(median)) - 8)  # bf16 has 8 bits, the first unwritten
-        rate = group.get("initial_lr", group["lr"])  # a warm-up begins at 0
-        if rate is not None and rate < half:
-            return (
-                f"the learning rate {rate:g} is below {half:.2g}, half a unit of bfloat16 at the "
-                f"median weight of {median:.2g}: most steps round to nothing"
-            )
-    return ""
-
-
-def _untyped(step: DryStep) -> str:
-    names, types = ", ".join(step.untyped), " or ".join(TOKEN_TYPES)
-    return f"{names} takes {types} and gets images without: they count as text" if names else ""
-
-
-RULES: Mapping[str, Callable[[DryStep], str]] = {
-    "foreign parameters": _foreign,
-    "parameters not held": _lacking,
-    "requires_grad changed": _unfrozen,
-    "no gradient": _no_gradient,
-    "adapter without gradient": _adapter,
-    "gradients of another kind": _other_kind,
-    "unreduced gradients": _unreduced,
-    "another norm": _other_norm,
-    "bf16 under a large beta2": _long_memory,
-    "rate below bf16": _small_rate,
-    "no token types": _untyped,
-}
 MENDS = {
     "foreign parameters": "make the optimiser behind fully_shard, an adapter or a move to another "
     "dtype, and not between a forward without backward and its reshard()",
@@ -328,21 +254,22 @@ MENDS = {
 }
 
 
-def _equal_members(groups: Sequence[Sequence[Any]]) -> str:
+def _of_groups(groups: Sequence[Sequence[Any]]) -> Named:
     count = 0
     for group in groups:
         members = [m if isinstance(m, str) else torch.as_tensor(m).tolist() for m in group]
         count += len(members) > 1 and all(member == members[0] for member in members)
-    line = f"{count} of {len(groups)} groups have one text in all members: an advantage of 0"
-    return line if count else ""
+    if count:
+        line = f"{count} of {len(groups)} groups have one text in all members: an advantage of 0"
+        yield "equal members", line
 
 
-def _other_conversation(
+def _of_template(
     tokenizer: Any,
     messages: Sequence[Mapping[str, Any]],
     taught: str | Tensor | Sequence[int] | None,
     kwargs: Mapping[str, Any],
-) -> str:
+) -> Named:
     render = tokenizer.apply_chat_template
     *turns, answer = messages
     if taught is None:
@@ -350,30 +277,27 @@ def _other_conversation(
         taught = f"{prompt}{answer['content']}"
     elif not isinstance(taught, str):
         taught = str(tokenizer.decode(taught, clean_up_tokenization_spaces=False))
-    parts = parted(taught, render([*messages], tokenize=False, **kwargs))
-    if parts is None:
-        return ""
-    both, trained, conversation = parts
-    return (
-        f"behind {both[-SHOWN:]!r} the loop trains {trained[:SHOWN]!r}, and the template writes "
-        f"{conversation[:SHOWN]!r}"
-    )
+    if parts := parted(taught, render([*messages], tokenize=False, **kwargs)):
+        both, trained, conversation = parts
+        yield (
+            "another conversation",
+            f"behind {both[-SHOWN:]!r} the loop trains {trained[:SHOWN]!r}, and the template "
+            f"writes {conversation[:SHOWN]!r}",
+        )
 
 
-def _saved_otherwise(saved: Mapping[str, Any], into: Mapping[str, Any]) -> str:
+def _of_entries(saved: Mapping[str, Any], into: Mapping[str, Any]) -> Named:
     kinds = [{n: getattr(v, "dtype", type(v)) for n, v in of.items()} for of in (saved, into)]
     names = [n for n, kind in kinds[0].items() if kinds[1].get(n, kind) != kind]
-    return _listed(names, "are saved in another dtype or kind than what they are loaded into")
+    line = "are saved in another dtype or kind than what they are loaded into"
+    yield from _listed("saved otherwise", names, line)
 
 
-def _listed(names: Sequence[str], what: str) -> str:
-    """Name the first and count the others; empty without any."""
+def _listed(fault: str, names: Sequence[str], what: str) -> Named:
+    """Name the first and count the others; nothing without any."""
     more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
-    return f"{', '.join(names[:NAMES])}{more} {what}" if names else ""
-
-
-def _in_bf16(group: Mapping[str, Any]) -> list[Tensor]:
-    return [p for p in group["params"] if p.dtype == torch.bfloat16 and p.requires_grad]
+    if names:
+        yield fault, f"{', '.join(names[:NAMES])}{more} {what}"
 
 
 def _norm(gradients: Iterable[Tensor]) -> float:
@@ -385,9 +309,5 @@ def _number(value: Tensor | float) -> float:
     return float(value.full_tensor() if isinstance(value, DTensor) else value)
 
 
-def _local(value: Tensor) -> Tensor:
-    return value.to_local() if isinstance(value, DTensor) else value
-
-
-def _placements(value: Tensor) -> Any:
+def _kind(value: Any) -> Any:
     return value.placements if isinstance(value, DTensor) else None
