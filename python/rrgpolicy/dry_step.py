@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from rrgpolicy.model.prompt import TOKEN_TYPES
+from rrgpolicy.model.prompt import SHOWN, TOKEN_TYPES
 from rrgpolicy.model.template import NO_KWARGS, parted
 
 # Above it the second moment of a weight in bf16 stops growing long before it is right.
@@ -25,7 +25,6 @@ BETA2 = 0.99
 SAMPLED = 2**20
 # Of two norms that are one, relative: torch may sum gradients in bf16.
 NEAR = 0.02
-SHOWN = 48  # characters on either side of where a template and training part
 NAMES = 3  # parameters that a line names
 # Names and lines of faults.
 Named = Iterator[tuple[str, str]]

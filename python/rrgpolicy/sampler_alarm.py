@@ -196,7 +196,19 @@ def sampler_alarm(trainer: Tensor, sampler: Tensor, run: Run) -> Fault | None:
     if not math.isfinite(gap):
         return Fault("not finite", "log-probs that are not finite; look for NaN in the weights")
     explained = _played(trainer, sampler, run, (1 - EXPLAINED) * gap)
-    return explained or _by_images(trainer, sampler, run) or _left(run)
+    if fault := explained or _by_images(trainer, sampler, run):
+        return fault
+    if run.agreed:
+        return Fault(
+            "weights",
+            "weights that the sampler has not taken over, since both agreed in the step before; "
+            "restart it",
+        )
+    return Fault(
+        "template",
+        "other prompt tokens (tokenizer, chat template), images of another size "
+        "(policy.max_pixels), or other weights or another dtype in the sampler",
+    )
 
 
 def _played(trainer: Tensor, sampler: Tensor, run: Run, enough: float) -> Fault | None:
@@ -263,20 +275,6 @@ def _by_images(trainer: Tensor, sampler: Tensor, run: Run) -> Fault | None:
         "image size",
         f"images of another size or preprocessing: prompts with images differ by {having:.2g}, "
         f"those without by {without:.2g}; compare the bounds of their pixels (policy.max_pixels)",
-    )
-
-
-def _left(run: Run) -> Fault:
-    if run.agreed:
-        return Fault(
-            "weights",
-            "weights that the sampler has not taken over, since both agreed in the step before; "
-            "restart it",
-        )
-    return Fault(
-        "template",
-        "other prompt tokens (tokenizer, chat template), images of another size "
-        "(policy.max_pixels), or other weights or another dtype in the sampler",
     )
 
 

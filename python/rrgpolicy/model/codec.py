@@ -135,7 +135,7 @@ class ReportCodec:
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes a token stands for; empty for a special token."""
-        return self._spelling.of(token)
+        return self._spelling.join([token])
 
     def _report(self, ids: Tensor | Sequence[int]) -> list[int]:
         listed = ids.tolist() if isinstance(ids, Tensor) else list(ids)
@@ -198,10 +198,6 @@ class Spelling:
     def _of_byte(self) -> dict[int, int]:
         return {s[0]: v for v, s in reversed([*enumerate(self._strings)]) if len(s) == 1}
 
-    def of(self, token: int) -> bytes:
-        """The bytes of a token."""
-        return self._strings[token]
-
     def join(self, ids: Sequence[int]) -> bytes:
         """The bytes of a sequence, a first blank included."""
         return b"".join([self._strings[token] for token in ids])
@@ -255,7 +251,7 @@ class Spelling:
         if not alike([start, *spoken]):
             odd = next((v for v in spoken if not alike([start, v])), spoken[0])
             raise ValueError(
-                f"token {odd} is {self.of(odd)!r} by its spelling, and decode() reads "
+                f"token {odd} is {self.join([odd])!r} by its spelling, and decode() reads "
                 f"{read([start, odd])[1:]!r}; {MEND}"
             )
         characters = [start, *(self._of_byte[byte] for byte in CHARACTERS.encode())]

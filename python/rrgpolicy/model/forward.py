@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -45,7 +44,6 @@ def hidden_states(
     suffixes: Sequence[Sequence[Tensor]],
     *,
     token_budget: int | None = None,
-    vision_cache: VisionCache | None = None,
 ) -> tuple[Tensor, SharedPrefixBatch]:
     """Compute the last hidden state wherever a scored token is predicted, without the head.
 
@@ -56,8 +54,6 @@ def hidden_states(
         suffixes: for each prompt the G_b >= 0 members, int64 [T] ids, end of turn included.
         token_budget: tokens per row, see `pack_shared_prefix`. By default all groups share a row,
             which needs no padding; with dense attention each has its own.
-        vision_cache: features by `EncodedPrompt.key`; only with a frozen vision tower. The
-            caller keeps it as long as the tower does not change.
 
     Returns:
         hidden [N, H] in the model's dtype, as `Backbone.head` takes them, and the batch with
@@ -67,8 +63,6 @@ def hidden_states(
         ValueError: see `pack_shared_prefix`; a cache with a vision tower that trains.
     """
     refuse_longer(network, prompts, suffixes)
-    if vision_cache is not None:
-        network = replace(network, vision_cache=vision_cache)
     budget = _row(network, prompts, suffixes) if token_budget is None else token_budget
     if network.is_packed:
         return _packed(network, prompts, suffixes, budget)
@@ -135,14 +129,7 @@ def _packed(
     budget: int | None,
 ) -> tuple[Tensor, SharedPrefixBatch]:
     """Call the decoder with embeddings, positions and attention of our own, see `hidden_states`."""
-    packed = pack_shared_prefix(
-        [prompt.input_ids for prompt in prompts],
-        suffixes,
-        token_budget=budget,
-        pad_id=network.pad_id,
-        # FlexAttention's kernels are compiled once for lengths of whole blocks.
-        multiple_of=FLEX_BLOCK if network.shared_attention == "flex" else 1,
-    )
+    packed = _in_rows(network, prompts, suffixes, budget)
     positions = packed.position_ids([prompt.positions for prompt in prompts])
     image_places = image_index(prompts, packed.start_of_group.tolist())
     batch = packed.to(network.device)
@@ -203,7 +190,27 @@ def _row(
     """Tokens of a row that holds every group; None for a group a row."""
     if network.shared_attention == "dense" or all(len(members) <= 1 for members in suffixes):
         return None
+    return _tokens_of(prompts, suffixes)
+
+
+def _tokens_of(prompts: Sequence[EncodedPrompt], suffixes: Sequence[Sequence[Tensor]]) -> int:
     return sum(len(p.input_ids) for p in prompts) + sum(len(s) for m in suffixes for s in m)
+
+
+def _in_rows(
+    network: Backbone,
+    prompts: Sequence[EncodedPrompt],
+    suffixes: Sequence[Sequence[Tensor]],
+    budget: int | None,
+) -> SharedPrefixBatch:
+    return pack_shared_prefix(
+        [prompt.input_ids for prompt in prompts],
+        suffixes,
+        token_budget=budget,
+        pad_id=network.pad_id,
+        # FlexAttention's kernels are compiled once for lengths of whole blocks.
+        multiple_of=FLEX_BLOCK if network.shared_attention == "flex" else 1,
+    )
 
 
 def _row_hidden(
@@ -211,14 +218,7 @@ def _row_hidden(
 ) -> list[Tensor]:
     """Hidden states [N_b, H] that predict the tokens of each group's members, from one row."""
     require_attention(backbone.text_config)  # another one would read members as one text
-    total = sum(len(p.input_ids) for p in prompts) + sum(len(s) for m in suffixes for s in m)
-    packed = pack_shared_prefix(
-        [p.input_ids for p in prompts],
-        suffixes,
-        token_budget=total,
-        pad_id=backbone.pad_id,
-        multiple_of=FLEX_BLOCK if backbone.shared_attention == "flex" else 1,
-    )
+    packed = _in_rows(backbone, prompts, suffixes, _tokens_of(prompts, suffixes))
     batch = packed.to(backbone.device)
     positions = packed.position_ids([p.positions for p in prompts]).to(backbone.device)
     fast = (

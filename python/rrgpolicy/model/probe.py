@@ -189,51 +189,26 @@ def _by_blocks(
 def _as_probed(backbone: Backbone, dtype: torch.dtype) -> Iterator[Backbone]:
     """The backbone in train mode, where layers are checkpointed, in `dtype`, with dropout off."""
     with ExitStack() as stack:
-        stack.enter_context(_without_dropout(backbone.model))
+        for module in backbone.model.modules():
+            stack.callback(setattr, module, "training", module.training)
+            for name, rate in [*vars(module).items()]:
+                if isinstance(rate, float) and re.search("^p$|drop|jitter", name):
+                    stack.callback(setattr, module, name, rate)
+                    setattr(module, name, 0.0)
+        backbone.model.train()
         stack.enter_context(sharding.computed_in(backbone.model, dtype))
         stack.enter_context(torch.random.fork_rng())
         stack.enter_context(torch.autocast(backbone.device.type, enabled=False))
         stack.enter_context(torch.enable_grad())
         stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
         torch.set_float32_matmul_precision("highest")
-        stack.enter_context(_plain_tower(backbone.backbone))
+        tower = getattr(backbone.config, "vision_config", None)
+        name = getattr(tower, "_attn_implementation", None) or ""
+        if name.startswith("flash"):  # which computes in 16 bits alone
+            attend_by = backbone.backbone.set_attn_implementation
+            stack.callback(attend_by, {"vision_config": name})
+            attend_by({"vision_config": "sdpa"})
         yield replace(backbone, compute_dtype=dtype, vision_cache=None, left_out=())
-
-
-@contextmanager
-def _without_dropout(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    rates = [
-        (module, name, rate)
-        for module, _ in modes
-        for name, rate in vars(module).items()
-        if isinstance(rate, float) and re.search("^p$|drop|jitter", name)
-    ]
-    model.train()
-    try:
-        for module, name, _ in rates:
-            setattr(module, name, 0.0)
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        for module, name, rate in rates:
-            setattr(module, name, rate)
-
-
-@contextmanager
-def _plain_tower(model: Any) -> Iterator[None]:
-    """A tower that computes in 16 bits alone attends by SDPA inside."""
-    tower = getattr(model.config, "vision_config", None)
-    name = getattr(tower, "_attn_implementation", None) or ""
-    if not name.startswith("flash"):
-        yield
-        return
-    model.set_attn_implementation({"vision_config": "sdpa"})
-    try:
-        yield
-    finally:
-        model.set_attn_implementation({"vision_config": name})
 
 
 def _pairs(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> tuple[Pairs, int | None]:

@@ -31,7 +31,7 @@ REASONS = "think"
 
 _ANSWER = "The heart is normal."
 _BLOCKS = f"<think>{_ANSWER}</think>\n<report>{_ANSWER}</report>"
-_SHOWN = 48  # characters on either side of where a template and training part
+SHOWN = 48  # characters on either side of where a template and training part
 
 # Once parted a token is gone, unless a normaliser takes blanks away.
 ROUNDS = 8
@@ -129,28 +129,15 @@ def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
     check_prompt(style, PROMPT_STYLES)
     current = [image.view for image in study.images if not image.prior]
     prior = [image.view for image in study.images if image.prior]
+    names = ("indication", "technique", "comparison")
+    sections = {name: _plain(getattr(study, name)) for name in names}
     if style not in PROMPT_STYLES:
-        values = {
-            "current": _listed(current),
-            "prior": _listed(prior),
-            "indication": _plain(study.indication),
-            "technique": _plain(study.technique),
-            "comparison": _plain(study.comparison),
-        }
-        return filled(style, values)
-    sections = [
-        f"{name}: {_plain(text)}"
-        for name, text in (
-            ("INDICATION", study.indication),
-            ("TECHNIQUE", study.technique),
-            ("COMPARISON", study.comparison),
-        )
-        if text.strip()
-    ]
+        views = {"current": _listed(current), "prior": _listed(prior)}
+        return filled(style, views | sections)
     head = _short(current, prior) if style == "short" else _editgrpo(current, prior)
     if style == REASONS:
         head = f"{head}\n{THINK}"
-    return "\n".join([head, *sections])
+    return "\n".join([head, *(f"{k.upper()}: {text}" for k, text in sections.items() if text)])
 
 
 def encode_prompt(
@@ -236,8 +223,8 @@ def template_held(policy: Policy, style: str) -> str:
         return f"prompt, answer and end of turn are as it writes a conversation{by}"
     both, trained, conversation = parts
     return (
-        f"IT PARTS{by}: behind {both[-_SHOWN:]!r} training writes {trained[:_SHOWN]!r}, and the "
-        f"template itself {conversation[:_SHOWN]!r}; see policy.chat_template_kwargs"
+        f"IT PARTS{by}: behind {both[-SHOWN:]!r} training writes {trained[:SHOWN]!r}, and the "
+        f"template itself {conversation[:SHOWN]!r}; see policy.chat_template_kwargs"
     )
 
 

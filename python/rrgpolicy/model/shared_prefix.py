@@ -33,13 +33,6 @@ OF_A_CALL = ("labels", "position_ids", "inputs_embeds", *OF_CACHE)
 _PROBED: WeakKeyDictionary[nn.Module, dict[Any, Probed]] = WeakKeyDictionary()
 
 
-class Options(NamedTuple):
-    """Name the attention and the way that are asked for."""
-
-    attn: str
-    sharing: str
-
-
 class SharedPrefixLogps(NamedTuple):
     """Log-probs of N tokens of S completions, in order, on the model's device.
 
@@ -106,20 +99,15 @@ def shared_prefix_logps(  # noqa: PLR0913
                 'returns for it, {"input_ids": ids, ...}'
             )
     groups = _groups_of_ids(completions)
-    network = _backbone(model, prompts, Options(attn, sharing))
+    network = _backbone(model, prompts, attn, sharing)
     vocabulary = network.head()[0].shape[0]
     for group, members in enumerate(groups):
         for member, ids in enumerate(members):
             _check_known(f"completion {member} of group {group}", ids, vocabulary)
     cached = vision_cache is not None
     encoded = [_encoded(network, p, b, cached=cached) for b, p in enumerate(prompts)]
-    hidden, batch = hidden_states(
-        network,
-        encoded,
-        groups,
-        token_budget=token_budget,
-        vision_cache=vision_cache,
-    )
+    network.vision_cache = vision_cache
+    hidden, batch = hidden_states(network, encoded, groups, token_budget=token_budget)
     weight, bias, softcap = network.head()
     out = linear_token_logps(
         *(hidden, weight, batch.targets),
@@ -145,7 +133,7 @@ def probe_shared_prefix(
     Arguments and errors are those of `shared_prefix_logps`, whose later calls for this model with
     the same options take what was found. Prompts with images are probed by prompts with images.
     """
-    return _backbone(model, prompts, Options(attn, sharing)).way
+    return _backbone(model, prompts, attn, sharing).way
 
 
 def _check_options(
@@ -196,12 +184,11 @@ def _prompt_ids(written: Any, name: str) -> Tensor:
     """Return the ids of a prompt as they are shaped, a list of one list among them."""
     if hasattr(written, "dtype") and not written.ndim:
         return torch.as_tensor(written)  # whose shape is refused
-    nested = isinstance(written, list | tuple) and len(written) == 1 and not _is_number(written[0])
-    return _ids(written[0] if nested else written, name)
-
-
-def _is_number(value: object) -> bool:
-    return hasattr(value, "__index__") and not getattr(value, "ndim", 0)
+    if isinstance(written, list | tuple) and len(written) == 1:
+        (only,) = written
+        is_number = hasattr(only, "__index__") and not getattr(only, "ndim", 0)
+        return _ids(written if is_number else only, name)
+    return _ids(written, name)
 
 
 def _check_known(name: str, ids: Tensor, vocabulary: int) -> None:
@@ -210,11 +197,13 @@ def _check_known(name: str, ids: Tensor, vocabulary: int) -> None:
         raise ValueError(f"{name} has the id {odd}; the model knows 0 to {vocabulary - 1}")
 
 
-def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: Options) -> Backbone:
-    if options.attn not in SHARED_ATTENTION:
-        raise ValueError(f"attn={options.attn!r}: use one of {', '.join(SHARED_ATTENTION)}")
-    if options.sharing not in ("auto", *SHARINGS):
-        raise ValueError(f"sharing={options.sharing!r}: use one of auto, {', '.join(SHARINGS)}")
+def _backbone(
+    model: nn.Module, prompts: Sequence[Mapping[str, Any]], attn: str, sharing: str
+) -> Backbone:
+    if attn not in SHARED_ATTENTION:
+        raise ValueError(f"attn={attn!r}: use one of {', '.join(SHARED_ATTENTION)}")
+    if sharing not in ("auto", *SHARINGS):
+        raise ValueError(f"sharing={sharing!r}: use one of auto, {', '.join(SHARINGS)}")
     adapters: Any = getattr(model, "peft_config", {})
     if any(config.is_prompt_learning for config in adapters.values()):
         raise ValueError("prompt-learning adapters prepend tokens of their own: use LoRA")
@@ -232,11 +221,11 @@ def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: O
     refuse_other_kinds(inner.config)
     use_rows(inner)
     embedding: Any = inner.get_input_embeddings()
-    backbone = Backbone(model=model, device=embedding.weight.device, pad_id=0, attn=options.attn)
+    backbone = Backbone(model=model, device=embedding.weight.device, pad_id=0, attn=attn)
     _ = backbone.head(), backbone.language_model  # which have reasons of their own to refuse
     probed = _PROBED.setdefault(model, {})
     pictured = any(p.get("pixel_values") is not None for p in prompts)
-    key = (options, _trains(model), pictured)
+    key = (attn, sharing, _trains(model), pictured)
     if key not in probed:
         if any(isinstance(p, DTensor) for p in model.parameters()):
             raise ValueError(
@@ -248,7 +237,7 @@ def _backbone(model: nn.Module, prompts: Sequence[Mapping[str, Any]], options: O
         counts = {len(e.images.get("pixel_values", ())): e for e in examples if len(e.input_ids)}
         if not counts:
             return backbone  # nothing to probe with, and nothing to compute
-        probed[key] = probe(backbone, [*counts.values()][:2], options.sharing)
+        probed[key] = probe(backbone, [*counts.values()][:2], sharing)
         print(f"rrgpolicy: {probed[key].line(type(inner).__name__)}", file=sys.stderr)
     probed[key].applied(backbone)
     return backbone

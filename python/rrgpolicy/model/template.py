@@ -67,17 +67,15 @@ def _conversation(
     tokenizer: Any, content: Any, answer: str, kwargs: Mapping[str, Any] = NO_KWARGS
 ) -> str:
     """Render a user's message and the assistant's whole answer, as the template writes both."""
-    turns = [{"role": "user", "content": content}, {"role": "assistant", "content": answer}]
-    rendered = _rendered(tokenizer, turns, kwargs)
-    if answer in rendered:
-        return rendered
     # a template of a model that sees may take lists of parts alone
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    turns = [
-        {"role": "user", "content": parts},
-        {"role": "assistant", "content": [{"type": "text", "text": answer}]},
-    ]
-    return _rendered(tokenizer, turns, kwargs)
+    rendered = ""
+    for asks, says in ((content, answer), (parts, [{"type": "text", "text": answer}])):
+        turns = [{"role": "user", "content": asks}, {"role": "assistant", "content": says}]
+        rendered = _rendered(tokenizer, turns, kwargs)
+        if answer in rendered:
+            break
+    return rendered
 
 
 def _rendered(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,7 +69,10 @@ def load_model(name: str, load: Callable[..., tuple[Any, dict[str, Any]]]) -> An
     are missing or of another shape, for layers that config.json does not count, and for weights
     that stay quantised.
     """
-    with _without_its_report():
+    with ExitStack() as stack:
+        # transformers reports missing tensors over many lines, and goes on with random ones
+        stack.callback(logging.set_verbosity, logging.get_verbosity())
+        logging.set_verbosity_error()
         model, found = fetch(
             name, lambda: load(output_loading_info=True, ignore_mismatched_sizes=True)
         )
@@ -167,17 +170,6 @@ def _refuse(name: str, fault: str, keys: set[str] | list[str]) -> None:
         first = ", ".join(sorted(keys)[:_NAMED])
         rest = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
         raise UserError(f"{name} {fault}: {first}{rest}; {COPY}")
-
-
-@contextmanager
-def _without_its_report() -> Iterator[None]:
-    """transformers reports missing tensors over many lines, and goes on with random ones."""
-    shown = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(shown)
 
 
 BLOCK_BYTES = 1 << 26
