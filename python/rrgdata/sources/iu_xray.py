@@ -14,24 +14,28 @@ key is not read, nor is any other.
 
 from __future__ import annotations
 
+import os.path
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.problems import SPLITS, check_file, first_of, is_text, kind_of
-from rrgdata.sources.source import Published, Source
-from rrgdata.sources.tables import (
-    CONTEXT,
-    is_outside,
-    json_lines,
-    listed_classes,
-    names_subjects,
-    read_annotation,
+from rrgdata.problems import (
+    SPLITS,
+    check_file,
+    first_of,
+    is_text,
+    kind_of,
+    parse_json,
+    read_text,
 )
+from rrgdata.sources.source import Published, Source
+from rrgdata.sources.tables import CONTEXT, json_lines, listed_classes
 from rrgdata.study import ImageRef, Study
 
 VIEWS = ("frontal", "lateral", "prior frontal", "prior lateral")
+HEAD = 1 << 16
 
 
 def load_iu_xray(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
@@ -196,6 +200,34 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
             out[row["id"]] = row
     check_file(path, problems)
     return out
+
+
+def read_annotation(root: Path, layout: str) -> tuple[Path, dict[str, Any]]:
+    """Read the annotation that is the data set; UserError where there is none."""
+    path = root / "annotation.json"
+    if not path.is_file():
+        raise UserError(f"{path} not found; wanted a directory in R2Gen's {layout} layout")
+    annotation = parse_json(read_text(path), str(path))
+    if not isinstance(annotation, dict) or not annotation:
+        raise UserError(f"{path}: wanted an object with the splits {', '.join(SPLITS)}")
+    return path, annotation
+
+
+def is_outside(path: str) -> bool:
+    """Tell a path that leads out of the folder it is relative to."""
+    return os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == ".."
+
+
+def names_subjects(root: Path) -> bool | None:
+    """Tell whether the root's annotation has subjects, as only MIMIC's; None: no file.
+
+    R2Gen's two annotations have one name; a subject is looked for at the beginning of the file.
+    """
+    path = root / "annotation.json"
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        return b'"subject_id"' in stream.read(HEAD)
 
 
 SOURCE = Source(

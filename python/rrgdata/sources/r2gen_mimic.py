@@ -18,9 +18,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.sources.iu_xray import read_entries
+from rrgdata.sources.iu_xray import names_subjects, read_entries
 from rrgdata.sources.source import Published, Source
-from rrgdata.sources.tables import names_subjects
 
 
 def load_r2gen_mimic(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:

@@ -7,7 +7,6 @@ import csv
 import gzip
 import hashlib
 import io
-import os.path
 import re
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -268,25 +267,6 @@ def _any_broken(images: tuple[ImageRef, ...], where: str, catalogue: Catalogue) 
     return False
 
 
-HEAD = 1 << 16
-
-
-def read_annotation(root: Path, layout: str) -> tuple[Path, dict[str, Any]]:
-    """Read the annotation that is the data set; UserError where there is none."""
-    path = root / "annotation.json"
-    if not path.is_file():
-        raise UserError(f"{path} not found; wanted a directory in R2Gen's {layout} layout")
-    annotation = parse_json(read_text(path), str(path))
-    if not isinstance(annotation, dict) or not annotation:
-        raise UserError(f"{path}: wanted an object with the splits {', '.join(SPLITS)}")
-    return path, annotation
-
-
-def is_outside(path: str) -> bool:
-    """Tell a path that leads out of the folder it is relative to."""
-    return os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == ".."
-
-
 def read_split(
     path: Path, name_of: Callable[[dict[str, Any]], str | None], what: str
 ) -> dict[str, str] | None:
@@ -308,18 +288,6 @@ def read_split(
             if split.setdefault(study, name) != name:
                 raise UserError(f"{path}: {study} is in {split[study]} and {name}; keep it in one")
     return split
-
-
-def names_subjects(root: Path) -> bool | None:
-    """Tell whether the root's annotation has subjects, as only MIMIC's; None: no file.
-
-    R2Gen's two annotations have one name; a subject is looked for at the beginning of the file.
-    """
-    path = root / "annotation.json"
-    if not path.is_file():
-        return None
-    with path.open("rb") as stream:
-        return b'"subject_id"' in stream.read(HEAD)
 
 
 Row = Mapping[str, Any]
