@@ -11,33 +11,10 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from transformers import TrainerCallback
 
-from rrgpolicy import preflight
 from rrgpolicy.model.policy import ids_of_images
 from rrgpolicy.sampler_alarm import ROUNDING, Run, gap_row, reshaped_by, sampler_alarm
 from rrgtrain.errors import UserError
 from rrgtrain.integrations.trl_rows import Rows, rows_of_batch, shared_logps
-
-
-class Preflight(TrainerCallback):
-    """Says at the first update what would keep a trainer from learning; see `preflight`."""
-
-    def __init__(self) -> None:
-        self._said = False
-
-    def on_pre_optimizer_step(self, *arguments: Any, **named: Any) -> None:
-        """Read the gradients that the update has made, on all processes at once."""
-        if self._said:
-            return
-        self._said = True
-        gradients = [(p, p.grad) for p in named["model"].parameters()]
-
-        def step() -> None:
-            for parameter, gradient in gradients:
-                parameter.grad = gradient
-
-        for fault in preflight(named["model"], named["optimizer"], step):
-            if arguments[1].is_world_process_zero:
-                print(f"rrgtrain: {fault.name}: {fault.line}; {fault.mend}", file=sys.stderr)
 
 
 class SamplerAlarm(TrainerCallback):

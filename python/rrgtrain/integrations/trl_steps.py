@@ -22,7 +22,7 @@ from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.algorithms.base import Context, keep_all
 from rrgtrain.config import replaced
 from rrgtrain.errors import UserError
-from rrgtrain.integrations.trl_alarm import Preflight, SamplerAlarm
+from rrgtrain.integrations.trl_alarm import SamplerAlarm
 from rrgtrain.integrations.trl_loss import LOSSES, ObjectiveRows
 from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.integrations.trl_rows import Rows, SharedPrefix, shared_logps
@@ -40,8 +40,7 @@ class Extras:
     recipe: its algorithm edits, weighs tokens and injects the oracle, with the sections `edit`,
     `token_weights`, `oracle` and `reward`; numbers of TRL's own configuration stay TRL's. None:
     TRL's algorithm. share: each prompt, and its images, once for its group. alarm: compare sampler
-    and trainer, see `SamplerAlarm`, and look at the first update, see `Preflight`; max_gap: the
-    limit of the former. column: the data set's reference reports.
+    and trainer, see `SamplerAlarm`; max_gap: its limit. column: the data set's reference reports.
     """
 
     recipe: Recipe | None = None
@@ -77,8 +76,6 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
             self._probe()
         if self.extras.alarm:
             self.add_callback(SamplerAlarm(self, self.extras.max_gap))
-            if self.accelerator.is_fsdp2 or not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
-                self.add_callback(Preflight())
 
     def _build(self: Any) -> None:
         """Build the recipe's algorithm under TRL's numbers; UserError for what does not go."""

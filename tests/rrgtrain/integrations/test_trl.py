@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.integrations.from_trainers import read_settings, reference_of
 from rrgtrain.integrations.trl import SharedPrefix
-from rrgtrain.integrations.trl_alarm import Preflight, SamplerAlarm
+from rrgtrain.integrations.trl_alarm import SamplerAlarm
 from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import EditSettings, RewardSettings
@@ -198,23 +198,6 @@ def test_it_is_told_once_and_nothing_is_computed(
         "rrgtrain: sampler and trainer are not compared: top_k=20 changes the sampler's log-probs "
         "alone; leave it out to compare them\n"
     )
-
-
-def test_what_keeps_a_trainer_from_learning_is_told_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
-    for trained, faults in ((model, 0), (other, 3)):
-        flight = Preflight()
-        optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
-        model(torch.ones(1, 2)).backward()
-        gradient = model.weight.grad
-        for _ in range(2):
-            state = SimpleNamespace(is_world_process_zero=True)
-            flight.on_pre_optimizer_step(None, state, None, model=model, optimizer=optimizer)
-        lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == faults and model.weight.grad is gradient
-    assert lines[0].startswith("rrgtrain: foreign parameters: 2 of the 2 parameters that the opt")
 
 
 # TRL's rows with other families' arguments reach the model whole.

@@ -13,7 +13,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
-import rrgpolicy
+from experiments.preflight import preflight
 from tests.rrgpolicy.model import families
 from tests.rrgpolicy.model.common import OPENS, text_policy
 from tests.rrgpolicy.ranks.own_loop_suite import policy_of, trained_of
@@ -33,9 +33,7 @@ def loss_of(model: Any) -> Tensor:
 
 def names(model: nn.Module, optimizer: Any, step: Callable[[], Any] | None = None, **more: Any):
     """Return what is named of the loop, and hold that each fault has its line and mending."""
-    faults = rrgpolicy.preflight(
-        model, optimizer, step or (lambda: loss_of(model).backward()), **more
-    )
+    faults = preflight(model, optimizer, step or (lambda: loss_of(model).backward()), **more)
     assert all(fault.line and fault.mend for fault in faults)
     assert all("\n" not in fault.line for fault in faults)
     return {fault.name: fault.line for fault in faults}
