@@ -15,8 +15,8 @@ from experiments.replicate.results import Result, begin, end
 from experiments.threads import threads_of_environment
 from rrgclinical.severity import AXIS, alarm_lines
 from rrgdata.phantom import write_phantom
-from rrgreport.provenance import commit
 from rrgreport.run_files import read_metrics
+from rrgreport.summary import commit
 from rrgtrain.run.stages import Stages
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import AxesWatch

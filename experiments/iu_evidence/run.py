@@ -35,7 +35,7 @@ from rrgclinical.severity import AXES, AXIS
 from rrgdata.study import Study
 from rrgkern import diagnostic_diversity
 from rrgpolicy.model.prompt import prompt_text
-from rrgreport.provenance import commit
+from rrgreport.summary import commit
 from rrgreport.wording import sentences
 from rrgtrain.run.select_studies import RECORDS, random_draw, select
 from rrgtrain.run.stages import Stages

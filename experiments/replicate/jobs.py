@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgdata.phantom.write import VERSION as PHANTOM_VERSION
-from rrgreport.provenance import versions
+from rrgreport.summary import versions
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.run.select_studies import SUBSET

@@ -12,7 +12,7 @@ from experiments.replicate.results import Result, begin, end
 from experiments.threads import threads_of_environment
 from rrgclinical.common.progress import Bar, progress
 from rrgdata.phantom import write_phantom
-from rrgreport.provenance import commit
+from rrgreport.summary import commit
 from rrgtrain.run.select_studies import select
 from rrgtrain.run.session import session_of
 from rrgtrain.run.stages import Stages

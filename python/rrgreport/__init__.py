@@ -2,9 +2,8 @@
 
 from rrgreport.html import write_report
 from rrgreport.marks import NEUTRAL, mark_reports
-from rrgreport.provenance import commit, versions
 from rrgreport.samples import EditSample, Sample, WeightSample, read_samples, write_samples
-from rrgreport.summary import Metric, RunSummary, System
+from rrgreport.summary import Metric, RunSummary, System, commit, versions
 from rrgreport.table import print_summary
 
 __all__ = [

@@ -238,7 +238,6 @@ def _severity(note: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _repeated(marked: Marked) -> list[tuple[str, int]]:
-    """List the sentences that a report says more than once, and how often."""
     said = Counter(text.strip() for text, _ in marked.pieces if text.strip())
     return [(text, times) for text, times in said.items() if times > 1]
 

@@ -18,7 +18,7 @@ from rrgreport import numbers
 from rrgreport.cases import Case, CaseSource, case_list, kept_cases
 from rrgreport.figures import PART_COLOURS, Rows, compared_figures
 from rrgreport.html import draw
-from rrgreport.judged import changes_labels, changes_reward
+from rrgreport.names import changes_labels, changes_reward
 from rrgreport.page import rendered, require_page, write_out
 from rrgreport.results import facts, finding_bars, headline_scores, table_rows
 from rrgreport.run_files import RunFiles, read_metrics

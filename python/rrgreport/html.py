@@ -16,12 +16,12 @@ from rrgclinical.metrics.registry import METRICS, metric_of
 from rrgclinical.scorecard import first_rows, foot, headline, interval_kind, read_card, tables
 from rrgreport import numbers
 from rrgreport.cases import case_list, kept_cases
+from rrgreport.facts import last_rollouts
 from rrgreport.figures import PHASE_COLOURS, training_figures
 from rrgreport.names import RULES
 from rrgreport.page import rendered, write_out
 from rrgreport.redline import quoted, redline
 from rrgreport.results import facts, finding_bars, headline_scores, table_rows
-from rrgreport.rollouts import last_rollouts
 from rrgreport.run_files import RunFiles, read_metrics
 from rrgreport.samples import AnySample, EditSample, Sample, WeightSample, read_samples
 from rrgreport.series import with_changes

@@ -9,7 +9,7 @@ from rrgclinical import OBSERVATIONS
 from rrgclinical.common.shown import redacted
 from rrgclinical.metrics.registry import CLINICAL, HEADLINE, REWARD, TEXT, in_order, metric_of
 from rrgreport import numbers
-from rrgreport.judged import changes_labels, changes_reward
+from rrgreport.names import changes_labels, changes_reward
 from rrgreport.summary import Metric, RunSummary, System
 
 HEADINGS = {CLINICAL: "Clinical", REWARD: "Reward and training", TEXT: "Text overlap"}

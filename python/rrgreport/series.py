@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from rrgreport.judged import changes_labels, changes_reward
+from rrgreport.names import changes_labels, changes_reward
 
 POINTS = 400
 """Points kept of a curve: more than a figure has pixels for is only weight."""

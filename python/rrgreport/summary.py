@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import platform
+import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +133,37 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+_PACKAGES = ("rrgkern", "torch", "triton", "transformers", "numpy")
+
+
+def commit() -> str | None:
+    """Read the short commit of this checkout, with "+" where files differ.
+
+    None outside a checkout of this project.
+    """
+    here = Path(__file__).resolve().parent
+    described = _git(here, "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+")
+    tracked = _git(here, "ls-files", "--error-unmatch", Path(__file__).name)
+    return described if described and tracked else None
+
+
+def versions() -> dict[str, str]:
+    """Installed versions by package, Python's included; packages not installed are left out."""
+    versions_of = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions_of[name] = metadata.version(name)
+    return versions_of
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        # No git, or no checkout: both mean that the commit is not known.
+        return None
+    return done.stdout.strip()

@@ -10,7 +10,7 @@ import pytest
 
 from rrgclinical import OBSERVATIONS
 from rrgreport import RunSummary, System, write_report
-from rrgreport.rollouts import last_rollouts
+from rrgreport.facts import last_rollouts
 from rrgreport.run_files import RECORD_FORMAT
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService

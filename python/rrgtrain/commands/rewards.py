@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from rrgtrain.commands.command import Command
@@ -68,15 +70,38 @@ def _serve_words(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    import rrgclinical.serving.app  # noqa: F401 (tells what is missing before torch is loaded)
-    from rrgclinical.serving.batcher import BatchSettings
+    """Serve a recipe's reward until a signal comes; print where, and at the end how much.
+
+    The training studies are read where a term counts something in them. Raises UserError for an
+    address that cannot be had, and for a recipe that cannot score texts.
+    """
+    # the first tells what is missing before torch is loaded
+    from rrgclinical.serving.app import address_of, listen, make_app, run
+    from rrgclinical.serving.batcher import Batcher, BatchSettings
     from rrgtrain.config import load_config
-    from rrgtrain.run.serve import serve
+    from rrgtrain.errors import Stopped
+    from rrgtrain.rewards import RewardService, refuse_left_out
+    from rrgtrain.run.data import read_studies, split_of
     from rrgtrain.schema import Recipe
 
     settings = BatchSettings(options.batch, options.wait, options.queue)
     recipe = load_config(Recipe, options.recipe, options.overrides)
-    serve(recipe.reward, recipe.data, (options.host, options.port), settings)
+    refuse_left_out(recipe.reward, "a trainer behind HTTP")
+    with listen(options.host, options.port) as listening:
+        rewards = RewardService(recipe.reward)
+        if rewards.counts_corpus:
+            with tempfile.TemporaryDirectory() as work:
+                rewards.fit(split_of(read_studies(recipe.data, Path(work)), "train"))
+        # models are loaded, and what a recipe lacks is told, before anyone asks
+        rewards(["No acute disease."], ["No acute disease."])
+        batcher = Batcher(rewards, settings)
+        where = address_of(listening)
+        print(f"serving {', '.join(recipe.reward.terms)} on {where}", flush=True)
+        # the signal that ends it is raised when all that was accepted is answered
+        with suppress(Stopped):
+            run(make_app(batcher, rewards.statistics), listening)
+    counts = batcher.counts
+    print(f"served {counts.requests} requests, {counts.reports} reports", flush=True)
     return 0
 
 

@@ -20,10 +20,9 @@ from rrgdata.images.read import read_image
 from rrgpolicy.ranks import ranks
 from rrgreport import numbers
 from rrgreport.html import draw
-from rrgreport.provenance import commit, versions
 from rrgreport.run_files import read_metrics
 from rrgreport.samples import AnySample, Sample, png, write_samples
-from rrgreport.summary import Metric, RunSummary, System
+from rrgreport.summary import Metric, RunSummary, System, commit, versions
 from rrgreport.table import print_summary
 from rrgreport.wording import wording_notes
 from rrgtrain.run.data import validation_split

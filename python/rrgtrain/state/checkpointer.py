@@ -26,11 +26,11 @@ import torch
 from rrgclinical.common.stop import stopping
 from rrgpolicy.ranks import ranks
 from rrgpolicy.ranks.layout import Shardable
+from rrgpolicy.ranks.rng import random_states, set_random_states
 from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.schema import CheckpointSettings, StateSettings
 from rrgtrain.state.null_checkpointer import MetricsLog, NullCheckpointer, State
-from rrgtrain.state.rng import random_states, set_random_states
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import Checkpoint, CheckpointStore, load_checkpoint
 from rrgtrain.state.tree import PerRank, size_of

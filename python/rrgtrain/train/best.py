@@ -18,7 +18,7 @@ from rrgpolicy.model.adapters import adapter_state, is_adapted
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
 from rrgpolicy.ranks.sharding import full_state_dict, is_sharded, load_weights
-from rrgreport.judged import changes_reward
+from rrgreport.names import changes_reward
 from rrgtrain.schema import EvalSettings, RewardSettings, SftSettings
 from rrgtrain.state.identity import code_files, digest_of, leaves
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights

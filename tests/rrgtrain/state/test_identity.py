@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from rrgpolicy.ranks.rng import random_states, set_random_states
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
@@ -20,7 +21,6 @@ from rrgtrain.state.identity import (
     require_whole,
     settled,
 )
-from rrgtrain.state.rng import random_states, set_random_states
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.tree import SMALL, PerRank, put_back, size_of, take_out
 from tests.rrgtrain.state.saving import SavingStore

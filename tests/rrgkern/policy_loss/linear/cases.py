@@ -10,10 +10,10 @@ from torch import Tensor
 from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps.reference import head_logits, linear_token_logps_reference
 from rrgkern.policy_loss.inputs import PolicyInputs
-from rrgkern.policy_loss.linear import reference
 from rrgkern.policy_loss.reference import METRICS, terms
 from rrgkern.segments import sequence_of_token
 from tests.rrgkern.device import DEVICE
+from tests.rrgkern.policy_loss.linear import reference
 from tests.tolerance import assert_close_to_truth
 
 LENGTHS = (3, 0, 4, 1, 2)

@@ -11,7 +11,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rrgkern import PolicyLoss, linear_policy_loss, linear_token_logps, policy_loss
 from rrgkern.logps.head import NeedsGrad
-from rrgkern.policy_loss.linear import reference
 from rrgkern.policy_loss.linear.api import (
     LEAST_ROWS_WIDE,
     choose_mode,
@@ -19,6 +18,7 @@ from rrgkern.policy_loss.linear.api import (
     operations_per_byte,
 )
 from tests.rrgkern.device import DEVICE
+from tests.rrgkern.policy_loss.linear import reference
 from tests.rrgkern.policy_loss.linear.cases import keywords, problem
 
 TRAINABLE = NeedsGrad(True, True, False)
