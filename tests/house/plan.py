@@ -135,7 +135,7 @@ CAPS: dict[str, float] = {
     "Makefile targets": 18,
     "docs pages": 24,
     "refusals, % of packages": 5.8,
-    "before step 1": 11_360,
+    "before step 1": 11_310,
 }
 
 FIRST_LINE_WORDS = 15
