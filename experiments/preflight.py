@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import inspect
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -18,6 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from rrgpolicy.model.prompt import SHOWN, TOKEN_TYPES
 from rrgpolicy.model.template import NO_KWARGS, parted
+from rrgpolicy.ranks.rng import random_states, set_random_states
 
 # Above it the second moment of a weight in bf16 stops growing long before it is right.
 BETA2 = 0.99
@@ -122,9 +121,7 @@ def _put_back(
 ) -> Iterator[None]:
     """Take no step inside; gradients, flags, modes and random states are as before afterwards."""
     with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng())
-        stack.callback(random.setstate, random.getstate())
-        stack.callback(np.random.set_state, np.random.get_state())
+        stack.callback(set_random_states, random_states())
         for owner, name in ((optimizer, "step"), (optimizer, "zero_grad"), (model, "zero_grad")):
             stack.enter_context(mock.patch.object(owner, name, return_value=None))
         for module in model.modules():
