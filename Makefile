@@ -179,7 +179,7 @@ endef
 
 # The other cases of the kernels' tests of which `make test` has a representative, and ten times as
 # many of the drawn ones.
-DRAWN := test_random.py test_cosines.py diversity edit_plan entity_match token_weights
+DRAWN := test_random.py diversity edit_plan entity_match token_weights
 define slow-products
 RRGKERN_PRODUCTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -m product tests/rrgkern
 RRGKERN_CASES=2000 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) $(DRAWN:%=tests/rrgkern/%)

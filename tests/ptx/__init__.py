@@ -1,8 +1,8 @@
 """Execute compiled GPU code without a GPU: a PTX interpreter on NumPy arrays, a lane an element.
 
     parse.py      PTX text -> kernels: registers, variables, instructions, source lines
-    numbers.py    arithmetic that NumPy lacks: fused multiply-add, bf16, flushing, rounding
-    approximate.py  fp32 instructions that err by all that the manual allows
+    numbers.py    arithmetic that NumPy lacks: fused multiply-add, bf16, flushing, rounding, and
+                  fp32 instructions that err by all that the manual allows
     fields.py     bit fields, bytes, funnel shifts
     opcodes.py    an instruction -> a function on the registers of the lanes that execute it
     accesses.py   likewise for loads, stores, atomics, shuffles, votes and matrices

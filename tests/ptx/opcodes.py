@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.ptx import approximate, fields, numbers
+from tests.ptx import fields, numbers
 from tests.ptx.parse import (
     SIZES,
     Immediate,
@@ -164,7 +164,7 @@ def semantics(at: Instruction) -> tuple[Function, str, list[str]] | None:
     flush = "ftz" in modifiers
     if base == "rcp" and kind == "f64" and modifiers == ["approx", "ftz"]:
         return numbers.rough_reciprocal, kind, [kind]
-    if kind == "f32" and (rough := approximate.known(base, modifiers)):
+    if kind == "f32" and (rough := numbers.known(base, modifiers)):
         function, count = rough
         return _flushing(function) if flush else function, kind, [kind] * count
     if kind in ("bf16", "f16"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.mutants import mutate
-from tests.ptx import approximate, numbers, opcodes
+from tests.ptx import numbers, opcodes
 from tests.ptx.handmade import evaluate
 from tests.ptx.parse import SIZES, PtxError
 
@@ -133,7 +133,7 @@ def check(instruction: str) -> None:
     kinds = operands.split()
     *columns, wanted = zip(*cases, strict=True)
     given = [bits(c, k) for c, k in zip(columns, kinds, strict=True)]
-    with approximate.exact():
+    with numbers.exact():
         found = evaluate(instruction, kinds, given, result)
     right = bits(wanted, result)
     if result in ("f32", "f64"):

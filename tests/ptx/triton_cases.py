@@ -31,18 +31,18 @@ from rrgkern.advantages.op import group_advantages_op
 from rrgkern.policy_loss.from_logits.op import policy_loss_from_logits_scale_
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.preference_loss.op import preference_loss_fwd
-from tests.ptx import approximate
+from tests.ptx import numbers
 from tests.ptx.parse import Kernel, PtxError
 from tests.ptx.program import Block, program
 from tests.rrgkern.logps import from_hidden_oracle, from_logits_oracle
+from tests.rrgkern.logps.from_hidden_oracle import check_tile
 from tests.rrgkern.logps.test_from_logits_accuracy import through_op
-from tests.rrgkern.logps.tile_oracle import check_tile
 from tests.rrgkern.policy_loss import cases as policy_cases
+from tests.rrgkern.policy_loss.cases import check_fp32
 from tests.rrgkern.policy_loss.from_logits import cases as from_logits_cases
 from tests.rrgkern.policy_loss.from_logits import test_kernel as from_logits_kernel
 from tests.rrgkern.policy_loss.linear import cases as linear_cases
 from tests.rrgkern.policy_loss.linear.conftest import shrink_triton
-from tests.rrgkern.policy_loss.yardstick import check_fp32
 from tests.rrgkern.preference_loss import test_kernel as preference_kernel
 from tests.triton_functions import triton_functions
 
@@ -333,8 +333,8 @@ def main(names: list[str]) -> None:
                 run_mutant(name, kernel, "mask")
     for name in ROUGH:
         if name in names:
-            rough = {("ex2", "approx"): approximate.relative(-20)}
-            with mock.patch.dict(approximate.ALLOWED, rough):
+            rough = {("ex2", "approx"): numbers.relative(-20)}
+            with mock.patch.dict(numbers.ALLOWED, rough):
                 run_mutant(name, name, "rough exponential")
 
 

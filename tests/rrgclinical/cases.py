@@ -9,8 +9,14 @@ comment.
 
 from __future__ import annotations
 
+import random
+import re
 from functools import cache
 from pathlib import Path
+
+import yaml
+
+from rrgclinical import ClassId
 
 FOLDER = Path(__file__).parent / "sentences"
 TABLES = ("findings", "scope", "clauses", "wording", "dictation")
@@ -59,3 +65,27 @@ def splits() -> list[tuple[str, list[str]]]:
 def _lines(table: str) -> list[str]:
     lines = (FOLDER / f"{table}.tsv").read_text(encoding="utf-8").splitlines()[1:]
     return [line for line in lines if not line.startswith("#")]
+
+
+# Parts of sentences that deny, doubt or ask for a finding: the class follows from the parts.
+#
+# `{}` is the finding. Each kind is a list of templates with slots; a slot's words are in `PARTS`.
+_TABLE = yaml.safe_load((FOLDER / "parts.yaml").read_text(encoding="utf-8"))
+FINDINGS: dict[str, str] = _TABLE["findings"]
+# Of words that take several lines, each line.
+PARTS = {
+    slot: words if isinstance(words, str) else "|".join(words)
+    for slot, words in _TABLE["parts"].items()
+}
+KINDS: dict[str, tuple[ClassId, tuple[str, ...]]] = {
+    kind: (ClassId[row["class"]], tuple(row["templates"])) for kind, row in _TABLE["kinds"].items()
+}
+_SLOT = re.compile(r"<(\w+)>")
+
+
+def drawn(template: str, count: int, rng: random.Random) -> list[str]:
+    """`count` readings of a template, each with one of the words of its slots."""
+    return [
+        _SLOT.sub(lambda slot: rng.choice(PARTS[slot[1]].split("|")), template)
+        for _ in range(count)
+    ]

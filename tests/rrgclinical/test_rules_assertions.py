@@ -12,8 +12,7 @@ from rrgclinical import OBSERVATIONS, ClassId, build_labeller
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.sentences import split_sentences
-from tests.rrgclinical.cases import templates
-from tests.rrgclinical.parts_of_assertions import FINDINGS, KINDS, drawn
+from tests.rrgclinical.cases import FINDINGS, KINDS, drawn, templates
 
 LABELLER = build_labeller("rules")
 TERMS = {

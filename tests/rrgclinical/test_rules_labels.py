@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rrgclinical import NO_FINDING, OBSERVATIONS, ClassId, build_labeller
-from rrgclinical.labels import SUPPORT_DEVICES
+from rrgclinical import ClassId, build_labeller
+from rrgclinical.facts import RulesFacts
+from rrgclinical.labels import NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES
 from rrgclinical.rules.__main__ import main
+from rrgclinical.stress import IDLE, NOTHING
 from tests.rrgclinical.cases import TABLES, cases
 
 LABELLER = build_labeller("rules")
@@ -104,3 +106,80 @@ def test_command_shows_what_was_read(capsys):
     ]
     assert main([]) == 2
     assert "usage" in capsys.readouterr().err
+
+
+# No Finding is positive where a report says so, and a text that says nothing is blank.
+SILENT = (
+    *(*NOTHING, *IDLE, "", "x", "nan", "None.", "-1", "XXXX.", "[redacted]", "Not available."),
+    *("Not given.", "Comparison: none.", "Portable chest.", "PA and lateral views."),
+    *("Evaluate for pneumonia.", "No prior for comparison.", "No interval change.", "..."),
+    *("Lorem ipsum dolor sit amet.", "Clear liquid diet.", "No acute distress.", "the the the"),
+    *("AP view of the chest.", "Stable appearance of the chest.", "Report to follow."),
+)
+NORMAL = (
+    *("Normal.", "Unremarkable.", "Negative.", "Normal study.", "Chest clear.", "NAD."),
+    *("No acute disease.", "No acute thoracic XXXX.", "Nil acute.", "Nothing abnormal detected."),
+    *("Unremarkable examination.", "The heart is normal.", "Trachea midline.", "No scoliosis."),
+    *("Lungs are clear.", "No effusion.", "No abnormality.", "Within normal limits."),
+    *("1. Negative. No significant change.", "Impression: normal chest x-ray.", "Nil effusion."),
+)
+
+
+@pytest.mark.parametrize("text", SILENT)
+def test_a_text_that_says_nothing_is_blank(text):
+    assert not LABELLER.label([text]).any()
+    (reading,) = RulesFacts().read([text])
+    assert not any(reading.verdicts)
+
+
+@pytest.mark.parametrize("text", NORMAL)
+def test_a_report_that_says_that_all_is_well_is_no_finding(text):
+    assert LABELLER.label([text])[0, NO_FINDING] == ClassId.POSITIVE
+    (reading,) = RulesFacts().read([text])
+    assert reading.verdicts[NO_FINDING] == ClassId.POSITIVE
+
+
+@pytest.mark.parametrize("text", ["Scoliosis.", "Pneumonia. No effusion.", "Possible edema."])
+def test_a_report_that_names_something_is_not(text):
+    assert LABELLER.label([text])[0, NO_FINDING] == ClassId.BLANK
+
+
+# Words with a slip of the keys, and neighbours that are words of their own.
+@pytest.mark.parametrize(
+    ("text", "name", "status"),
+    [
+        ("Cardiomegally.", "Cardiomegaly", ClassId.POSITIVE),
+        ("Cardiomgaly.", "Cardiomegaly", ClassId.POSITIVE),
+        ("No pneumothroax.", "Pneumothorax", ClassId.NEGATIVE),
+        ("Left plueral effusions.", "Pleural Effusion", ClassId.POSITIVE),
+        ("Bibasilar opacites.", "Lung Opacity", ClassId.POSITIVE),
+        ("Bibasilar atelectesis.", "Atelectasis", ClassId.POSITIVE),
+        ("Consoldation has not resolved.", "Consolidation", ClassId.POSITIVE),
+        ("Possibile pnuemonia.", "Pneumonia", ClassId.UNCERTAIN),
+        ("Fractrue of the clavicle.", "Fracture", ClassId.POSITIVE),
+    ],
+)
+def test_a_misspelt_word_is_read(text, name, status):
+    assert LABELLER.label([text])[0, OBSERVATIONS.index(name)] == status
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Pneumothoraz.",  # a consonant for another
+        "Bneumothorax.",  # the first letter
+        "Pnuemothroax.",  # two slips
+        "Edemma.",  # a short word
+        "Rejection.",
+        "Injection.",
+        "The plural is used.",
+    ],
+)
+def test_another_word_is_left_alone(text):
+    assert not LABELLER.label([text])[0, :-1].any()
+
+
+def test_an_ending_makes_another_word():
+    effusion = OBSERVATIONS.index("Pleural Effusion")
+    for text in ("The effusion may resolve.", "If the effusion resolves."):
+        assert LABELLER.label([text])[0, effusion] != ClassId.NEGATIVE

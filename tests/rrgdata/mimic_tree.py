@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgdata import Catalogue
-from rrgtrain.errors import UserError
-from tests.rrgdata.common import catalogue_of
+from tests.rrgdata import common
+from tests.rrgdata.common import by_id, catalogue_of
 
 METADATA = (
     "dicom_id,subject_id,study_id,PerformedProcedureStepDescription,ViewPosition,Rows,Columns,"
@@ -116,27 +115,14 @@ def write_mimic(root: Path, packed: bool = False) -> Path:
     return root
 
 
-def load(root, **wanted) -> Catalogue:
-    return catalogue_of("mimic_cxr", root, **wanted)
-
-
-def every(catalogue):
-    return {study.id: study for of in catalogue.studies.values() for study in of}
-
-
-def refused(root, *parts, **wanted):
-    with pytest.raises(UserError) as caught:
-        load(root, **wanted)
-    line = str(caught.value)
-    assert "\n" not in line
-    for part in parts:
-        assert part in line
+load = partial(catalogue_of, "mimic_cxr")
+refused = partial(common.refused, "mimic_cxr")
 
 
 def broken(root, name, *parts, **wanted):
     catalogue = load(root, **wanted)
     (only,) = catalogue.broken
-    assert name in only.where and name not in every(catalogue)
+    assert name in only.where and name not in by_id(catalogue)
     for part in parts:
         assert part in only.why
     return catalogue

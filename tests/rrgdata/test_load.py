@@ -7,14 +7,18 @@ import typing
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rrgdata import Catalogue, ImageRef, ReadSettings, Study, load_studies
+from rrgdata.images.read import read_image
 from rrgdata.load import IMAGES, SECTIONS, open_studies
 from rrgdata.sources import every_source
 from rrgtrain.errors import UserError
 from rrgtrain.schema import DataSettings, Recipe
 from rrgtrain.schema.keys import settings
+from tests.real_data import REAL
+from tests.rrgdata.common import studies_under
 from tests.rrgtrain.common import recipe
 
 OWN = "tests.rrgdata.test_load:load_own"
@@ -153,3 +157,42 @@ def test_no_more_than_so_many_images_are_looked_for(tmp_path: Path) -> None:
     assert catalogue.image_defect(tmp_path / "a\0b") == "not found"
     assert all(catalogue.image_defect(gone) == "not found" for _ in range(20_000 - 1))
     assert catalogue.image_defect(gone) is None
+
+
+# The loaders on real files: Open-i reports and NIH radiographs, where they are at hand.
+needs_real = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA")
+
+
+@pytest.mark.realdata
+@needs_real
+def test_iu_xray_reports():
+    studies = studies_under("iu_xray", REAL / "iu_xray", images="none")
+    assert {k: len(v) for k, v in studies.items()} == {"train": 1800, "val": 296, "test": 269}
+    everything = [s for split in studies.values() for s in split]
+    assert len({s.id for s in everything}) == 2365
+    assert np.mean([bool(s.indication) for s in everything]) > 0.9
+    assert all(s.report and s.labels is None and not s.images for s in everything)
+
+
+@pytest.mark.realdata
+@needs_real
+def test_iu_xray_images_that_are_not_there_are_counted():
+    with pytest.raises(UserError, match=r"0\.png.*images=none.*and 2362 more"):
+        studies_under("iu_xray", REAL / "iu_xray")
+
+
+@pytest.mark.realdata
+@needs_real
+@pytest.mark.filterwarnings("ignore:.*left out")
+def test_nih_radiographs():
+    studies = studies_under("nih", REAL / "nih_starter")
+    everything = [s for split in studies.values() for s in split]
+    assert len(everything) == len(list((REAL / "nih_starter").glob("*.png")))
+    for study in everything:
+        image = read_image(study.images[0].path)
+        pixels = np.asarray(image)
+        assert image.mode == "RGB" and min(image.size) >= 512
+        assert pixels.std() > 20
+        height, width = pixels.shape[:2]
+        middle = pixels[height // 2 :, width * 45 // 100 : width * 55 // 100].mean()
+        assert middle > pixels[: height // 10, : width // 10].mean(), "bone white, air black"

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 SENSITIVE = [
     *(
         "../rrgclinical/common/test_stop.py",
-        "../rrgclinical/common/test_progress.py",
+        "../rrgclinical/common/test_streams.py",
         "test_clocks.py",
         "log/test_logs.py",
     ),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from rrgclinical.common import files
+from rrgclinical.common import files, json_reader
 from rrgclinical.common.errors import UserError, outside_line
 from rrgclinical.common.files import (
     atomic_write,
@@ -20,6 +22,8 @@ from rrgclinical.common.files import (
     remove_own,
     require_file_place,
 )
+from rrgclinical.common.host import memory_of_host, room_of_quota, room_on_disk
+from rrgclinical.common.json_reader import DEEPEST
 
 
 def kinds(folder: Path) -> list[tuple[str, int]]:
@@ -175,3 +179,137 @@ def test_a_disk_that_is_read_only_and_a_closed_directory_are_told_apart(
     monkeypatch.setattr(Path, "lstat", closed)
     with pytest.raises(UserError, match="a directory above it is closed to this user; give this"):
         require_file_place(tmp_path / "file")
+
+
+# JSON that others wrote: read, or refused as a ValueError in one line.
+BAD: dict[bytes, str] = {
+    b"[" * DEEPEST + b"[]" + b"]" * DEEPEST: "nested too deeply",
+    b'{"a": ' * DEEPEST + b"{}" + b"}" * DEEPEST: "nested too deeply",
+    b'"\xff"': "byte 1 is not UTF-8",
+    '{"a": 1}'.encode("utf-16"): "not UTF-8",
+    b"9" * 309: "an integer of 309 digits",
+    b'{"a": ' + b"9" * 5000 + b"}": "an integer of 5000 digits",
+    b"": "Expecting value",
+    b"{": "Expecting",
+    b"[7]": "JSON of a list, wanted a dict",
+    b"null": "JSON of a NoneType, wanted a dict",
+}
+
+
+def test_whatever_is_wrong_is_one_line(tmp_path: Path) -> None:
+    for content, told in BAD.items():
+        path = tmp_path / "file"
+        path.write_bytes(content)
+        for read in (
+            lambda c=content: json_reader.parse(c, dict),
+            lambda p=path: json_reader.read(p, dict),
+        ):
+            with pytest.raises(ValueError, match=told) as caught:
+                read()
+            assert "\n" not in str(caught.value)
+
+
+def test_what_is_right_is_read(tmp_path: Path) -> None:
+    right: dict[bytes, Any] = {
+        b'\xef\xbb\xbf{"a": "\xc3\xa9"}': {"a": "é"},
+        b"9" * 308: int("9" * 308),
+        b'["' + b"9" * 400 + b'"]': ["9" * 400],
+        b"[NaN]".replace(b"NaN", b"1.5e3"): [1500.0],
+    }
+    for content, value in right.items():
+        assert json_reader.parse(content) == value
+    assert float(json_reader.parse(b"9" * 308)) < float("inf")
+
+
+def test_no_more_of_a_file_is_read_than_a_run_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_reader, "LARGEST", 8)
+    path = tmp_path / "file"
+    path.write_bytes(b"[1, 2]")
+    assert json_reader.read(path, list) == [1, 2]
+    path.write_bytes(b"[1, 2, 3]")
+    with pytest.raises(ValueError, match="more than"):
+        json_reader.read(path)
+    with pytest.raises(ValueError, match="no regular file"):
+        json_reader.read("/dev/zero")
+    with pytest.raises(IsADirectoryError):
+        json_reader.read(tmp_path)
+
+
+# Test that limits of containers and quotas count.
+GIB = 1 << 30
+
+
+def group(folder: Path, limit: str, current: int, cached: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{current}\n")
+    half = cached // 2
+    (folder / "memory.stat").write_text(f"anon 7\nactive_file {half}\ninactive_file {half}\n")
+
+
+def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {512 << 20} kB\n")
+    (proc / "self" / "cgroup").write_text("0::/slurm/job_1\n")
+    assert memory_of_host(proc, groups) == 512 * GIB
+    group(groups / "slurm" / "job_1", "max", 3 * GIB, 0)
+    group(groups / "slurm", str(64 * GIB), 30 * GIB, 20 * GIB)
+    assert memory_of_host(proc, groups) == 54 * GIB, "files are dropped when it is wanted"
+    group(groups / "slurm" / "job_1", str(16 * GIB), 20 * GIB, 0)
+    assert memory_of_host(proc, groups) == 0
+    assert memory_of_host(tmp_path / "none", tmp_path / "none") is None
+
+
+def test_the_limit_of_an_older_control_group_counts(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    lines = "9:cpu,cpuacct:/\n5:memory:/slurm/job_1\n0::/\n"
+    (proc / "self" / "cgroup").write_text(lines)
+    for folder, limit in (("slurm/job_1", 2**63 - 4096), ("slurm", 64 * GIB)):
+        place = groups / "memory" / folder
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "memory.limit_in_bytes").write_text(f"{limit}\n")
+        (place / "memory.usage_in_bytes").write_text(f"{30 * GIB}\n")
+        (place / "memory.stat").write_text(f"inactive_file 7\ntotal_inactive_file {20 * GIB}\n")
+    assert memory_of_host(proc, groups) == 54 * GIB
+    (groups / "memory" / "slurm" / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
+    assert memory_of_host(proc, groups) is None
+
+
+QUOTA = {
+    "lfs": "   /scratch  8388608* 9000000 10485760 6d23h 120 0 0 -",
+    "quota": (
+        "Disk quotas for user ann (uid 1000): \n"
+        "     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace\n"
+        "nas:/home 4194304  9000000 6291456 0 120 0 0 0"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("answers", "left"),
+    [
+        (QUOTA, 2 * GIB),
+        ({"quota": QUOTA["quota"]}, 2 * GIB),
+        ({"lfs": QUOTA["lfs"].replace("10485760", "0"), "quota": QUOTA["quota"]}, 2 * GIB),
+        ({"lfs": QUOTA["lfs"].replace("10485760", "8388000")}, 0),
+        ({"lfs": "Unexpected quotactl error: Operation not supported"}, None),
+        ({}, None),
+    ],
+)
+def test_a_quota_counts(
+    answers: dict[str, str], left: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in answers.items():
+        command = tmp_path / "bin" / name
+        command.parent.mkdir(exist_ok=True)
+        command.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
+    assert room_of_quota(tmp_path) == left
+    free = shutil.disk_usage(tmp_path).free
+    room = room_on_disk(tmp_path / "run")
+    assert room == pytest.approx(free if left is None else min(free, left), rel=0.05)

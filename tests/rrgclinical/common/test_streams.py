@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
-from rrgclinical.common.progress import progress
+from rrgclinical.common import shown
+from rrgclinical.common.arguments import whole_number
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.progress import progress, silenced
+from rrgclinical.common.shown import one_line, printable, redacted, shortened, shown_url
 from rrgclinical.common.streams import Lasting, lasting
 from rrgtrain import cli
-from rrgtrain.cli import reported
+from rrgtrain.cli import main, reported
 
 GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)
 
@@ -172,3 +180,189 @@ def test_no_words_are_answered_by_the_help(capsys: pytest.CaptureFixture[str]) -
     assert cli.main([]) == 2
     told = capsys.readouterr()
     assert "usage: rrgtrain" in told.err and "generate" in told.err and told.out == ""
+
+
+# Test shown text: no secret of an address, no character that a terminal obeys.
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://h:8000/v1/", "http://h:8000/v1"),
+        ("http://me:p@ss@h/v1?api-key=x#y", "http://h/v1"),
+        ("me:pw@h/a@b", "h/a@b"),
+    ],
+)
+def test_an_address_is_shown_without_what_it_carries(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a: 'http://me:pw@h/v1'\nmail@h", "a: 'http://***@h/v1'\nmail@h"),
+        ("https://h/v1?v=2&api-key=abc&x=1 rest", "https://h/v1?v=2&api-key=***&x=1 rest"),
+        ('"http://h?sig=abc", "sk"', '"http://h?sig=***", "sk"'),
+        ("http://${oc.env:U}:${oc.env:P}@h", "http://***@h"),
+        ("https://h?monkey=1&X-Amz-Signature=b", "https://h?monkey=1&X-Amz-Signature=***"),
+        ("reward.cache=a@b key=1", "reward.cache=a@b key=1"),
+    ],
+)
+def test_addresses_in_a_text_lose_their_secrets(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+def test_control_characters_become_escapes() -> None:
+    text = "é\x1b[2J\x00\x85\u202e\u2028\t\n\r"
+    assert printable(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\t\n\\r"
+    assert one_line(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\\t\\n\\r"
+
+
+def test_a_replay_prints_no_control_character(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ids and texts of a record are whatever the data held."""
+    monkeypatch.setattr(
+        "rrgtrain.run.replay.replay_batch", lambda path, overrides: ["study \x1b[2J"]
+    )
+    assert main(["replay", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "study \\x1b[2J\n"
+
+
+def test_a_long_text_is_shown_by_its_ends() -> None:
+    assert shortened("abcd", 4) == "abcd"
+    assert shortened("ab" + "x" * 99 + "cd", 4) == "ab [99 characters] cd"
+
+
+def test_no_part_of_a_secret_is_left_where_a_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "_written", {})
+    shown.hide("sk-1234567890", "${oc.env:KEY}")
+    assert "sk-" not in shortened(f"{'x' * 10}sk-1234567890{'x' * 90}", 30)
+    for show in (one_line, printable, redacted):
+        assert show("by sk-1234567890.") == "by ${oc.env:KEY}."
+
+
+def test_a_line_about_a_huge_word_is_short(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", f"rl.steps={'x' * 100_000}"]) == 2
+    line = capsys.readouterr().err
+    assert len(line) < 5_000 and line.count("\n") == 1 and "characters]" in line
+
+
+def test_half_characters_are_escapes_that_a_file_can_hold() -> None:
+    # the name of a directory that is no UTF-8; a page with it could not be written
+    for show in (one_line, printable):
+        assert show("bad\udcff \ud800") == "bad\\udcff \\ud800"
+
+
+# Counts that callers hand over.
+@pytest.mark.parametrize("value", ["1", 1.0, 1.5, True, None, math.nan, [1], -1, 0], ids=repr)
+def test_a_count_is_a_whole_number(value) -> None:
+    with pytest.raises(UserError, match="^edited is .*; wanted a whole number of at least 1$"):
+        whole_number(value, "edited", 1)
+    assert whole_number(np.int64(2), "edited", 1) == 2
+
+
+# Plain lines where there is no terminal, a bar where there is one.
+class Time:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def plain() -> tuple[io.StringIO, Console]:
+    out = io.StringIO()
+    return out, Console(file=out, force_terminal=False, width=20)
+
+
+def run(total: int, seconds_each: float, work: Callable[[int], None] = lambda i: None) -> list[str]:
+    out, console = plain()
+    clock = Time()
+    for i in (bar := progress(range(total), "SFT [val]", console=console, clock=clock)):
+        clock.now += seconds_each
+        work(i)
+        bar.show(f1=i / total)
+    assert bar.done == total
+    return out.getvalue().splitlines()
+
+
+def test_a_line_every_tenth_with_rate_eta_and_values() -> None:
+    lines = run(100, 1.0)
+    assert len(lines) == 10
+    assert lines[0] == "SFT [val]  10/100 10%  1 it/s  ETA 1:30  f1=0.09"
+    assert lines[-1] == "SFT [val]  100/100 100%  1 it/s  took 1:40  f1=0.99"
+
+
+def test_a_line_every_fifteen_seconds_of_slow_work() -> None:
+    lines = run(4, 16.0)
+    assert [line.split("  ")[1] for line in lines] == [
+        "0/4 0%",
+        "1/4 25%",
+        "2/4 50%",
+        "3/4 75%",
+        "4/4 100%",
+    ]
+    assert "16 s/it" in lines[1] and "ETA 0:48" in lines[1]
+    assert "ETA -:--" in lines[0]
+
+
+def test_fast_work_is_one_line() -> None:
+    assert len(run(1000, 0.0001)) == 1
+
+
+def test_no_control_characters_off_a_terminal() -> None:
+    assert all(c.isprintable() for line in run(30, 2.0) for c in line)
+
+
+def test_total_with_advance_and_tensor_values() -> None:
+    out, console = plain()
+    with progress(50, "scoring", console=console, clock=Time()) as bar:
+        for _ in range(5):
+            bar.advance(10, reward=torch.tensor(0.5))
+    assert out.getvalue() == "scoring  50/50 100%  took 0:00  reward=0.5\n"
+    with pytest.raises(TypeError, match="iterate progress"):
+        next(iter(progress(3, "x", console=console)))
+
+
+def test_unknown_and_empty_totals() -> None:
+    out, console = plain()
+    clock = Time()
+    assert list(progress(iter("ab"), "files", console=console, clock=clock)) == ["a", "b"]
+    assert list(progress([], "none", console=console, clock=clock)) == []
+    assert out.getvalue() == "files  2  took 0:00\nnone  0  took 0:00\n"
+
+
+def test_quiet_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert list(progress([1, 2], "rank 1", quiet=True)) == [1, 2]
+    with silenced(), silenced(False):
+        assert list(progress([1, 2], "rank 1")) == [1, 2]
+    assert capfd.readouterr() == ("", "")
+    with silenced(False):
+        assert list(progress([1, 2], "rank 0")) == [1, 2]
+    assert capfd.readouterr().err.startswith("rank 0  2/2 100%")
+
+
+def test_bars_nest_on_a_terminal_and_the_display_ends() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100)
+
+    def interrupted() -> None:
+        for i in (bar := progress(range(3), "outer [b]", console=console)):
+            bar.show(reward=0.25)
+            list(progress(range(2), "inner", console=console))
+            if i == 1:
+                raise KeyError
+
+    with pytest.raises(KeyError):
+        interrupted()
+    text = out.getvalue()
+    assert "outer [b]" in text and "inner" in text and "reward=0.25" in text
+    before = len(out.getvalue())
+    list(progress([1], "after", console=console))
+    assert "after" in out.getvalue()[before:] and "outer" not in out.getvalue()[before:]
+
+
+def test_a_resume_with_fewer_steps_is_at_its_end() -> None:
+    out, console = plain()
+    with progress(8, "rl", done=9, console=console):
+        pass
+    assert out.getvalue().startswith("rl  9/9 100%")

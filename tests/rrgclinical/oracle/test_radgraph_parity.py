@@ -11,9 +11,12 @@ from rrgclinical.radgraph import RadGraph, RadGraphExtractor
 from rrgclinical.radgraph.extractor import entities_of, kinds_of
 from tests.rrgclinical.oracle.base import write_radgraph
 from tests.rrgclinical.oracle.conftest import REPORTS
-from tests.rrgclinical.radgraph import archives, texts
+from tests.rrgclinical.radgraph import archives
 
-TEXTS = [*texts.ADVERSARIAL, *texts.random_reports(REPORTS - len(texts.ADVERSARIAL), seed=3)]
+TEXTS = [
+    *archives.ADVERSARIAL,
+    *archives.random_reports(REPORTS - len(archives.ADVERSARIAL), seed=3),
+]
 
 
 def write(folder, dataset: str, base: bool):

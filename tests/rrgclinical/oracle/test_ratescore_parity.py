@@ -17,13 +17,13 @@ from rrgclinical.ratescore import RaTEExtractor, affinity
 from rrgkern import ReportEntities, entity_match
 from tests.rrgclinical.oracle.base import name_tokenizers, write_ratescore
 from tests.rrgclinical.oracle.conftest import REPORTS, SIZE
-from tests.rrgclinical.radgraph import texts
+from tests.rrgclinical.radgraph import archives
 from tests.rrgclinical.ratescore import tiny
 
 # At the real size the package takes seconds for one score: fewer of them there.
 BASE = SIZE == "base"
-EDGES = ["", " ", "a", "a. b.", "ok", *texts.ADVERSARIAL[1:]]
-TEXTS = [*EDGES, *texts.random_reports(REPORTS - len(EDGES), seed=7)]
+EDGES = ["", " ", "a", "a. b.", "ok", *archives.ADVERSARIAL[1:]]
+TEXTS = [*EDGES, *archives.random_reports(REPORTS - len(EDGES), seed=7)]
 SCORED = 40 if BASE else len(TEXTS) - 1
 # What 0.5.0 multiplies opposite polarities with; 0.6.0 has a number of its own per table.
 WEIGHTS = {"long": 0.8716553966489615, "short": 0.3611577852354489, "0.5.0": 0.3612}

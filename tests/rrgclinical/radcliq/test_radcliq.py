@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, BertModel, RobertaModel
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import (
+    AutoTokenizer,
+    BertModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaModel,
+    RobertaTokenizerFast,
+)
 
 from rrgclinical.radcliq import BertScore, RadCliQ, RadCliQParts, entity_relation_f1, radcliq_v1
 from rrgclinical.radgraph import Entity, Graph, RadGraph
 from rrgtrain.errors import UserError
 from tests.rrgclinical.chexbert import tiny as chexbert
-from tests.rrgclinical.radcliq.tiny import TEXTS, write_folder
-from tests.rrgclinical.radgraph import archives, texts
+from tests.rrgclinical.radgraph import archives
 
+TEXTS = [
+    "The heart is enlarged.",
+    "No pleural effusion or pneumothorax is seen; the lungs are clear.",
+    "Épanchement à gauche,   heart  normal",
+    "clear",
+    "effusion " * 80,
+]
 CANDIDATES = [*TEXTS, "", " ", "heart", "The heart is"]
 REFERENCES = [*TEXTS[1:], "heart", "clear", TEXTS[0], "", "The heart is"]
 
@@ -105,7 +120,7 @@ def test_radcliq_of_three_models(folder, tmp_path) -> None:
     labeller = chexbert.labeller(chexbert.write_folder(tmp_path))
     radgraph = RadGraph(archives.write_archive(tmp_path, "radgraph"))
     judge = RadCliQ(radgraph, labeller, BertScore(folder))
-    reports = [*texts.random_reports(5, seed=3), ""]
+    reports = [*archives.random_reports(5, seed=3), ""]
     others = [*(f"{text} {text[:20]} effusion" for text in reports[:-1]), "no effusion"]
     parts = judge.parts(reports, others)
     assert parts.radgraph[-1] == 0.0 and len(set(parts.radgraph)) > 2
@@ -124,3 +139,35 @@ def test_radcliq_of_three_models(folder, tmp_path) -> None:
     np.testing.assert_allclose(radcliq_v1(parts), judge.score(reports, others))
     with pytest.raises(ValueError, match="1 reports and 2 references"):
         judge.score(["a"], ["a", "b"])
+
+
+# A tiny distilroberta with random weights and its tokenizer, in the official layout.
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def write_folder(folder: Path, layers: int = 6) -> Path:
+    """Config, tokenizer and weights with the head that the hub's checkpoint has."""
+    bpe = Tokenizer(models.BPE(unk_token="<unk>"))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    bpe.train_from_iterator(TEXTS, trainer)
+    bpe.model.save(str(folder))
+    names = (str(folder / "vocab.json"), str(folder / "merges.txt"))
+    tokenizer = RobertaTokenizerFast(*names, model_max_length=62)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = RobertaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        type_vocab_size=1,
+        initializer_range=0.3,
+    )
+    RobertaForMaskedLM(config).save_pretrained(folder)
+    return folder

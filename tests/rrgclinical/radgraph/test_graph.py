@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from nltk.tokenize import wordpunct_tokenize
 
 from rrgclinical.radgraph import RadGraph, RadGraphF1, radgraph_f1
 from rrgclinical.radgraph.graph import build_graph
 from rrgclinical.radgraph.pieces import read_order
-from tests.rrgclinical.radgraph import archives, texts
+from rrgclinical.radgraph.words import split_words
+from tests.rrgclinical.radgraph import archives
 from tests.rrgclinical.radgraph.reference import Reference
 
-REPORTS = [*texts.ADVERSARIAL, *texts.random_reports(12, seed=3, longest=30)]
+REPORTS = [*archives.ADVERSARIAL, *archives.random_reports(12, seed=3, longest=30)]
 
 
 def official(graphs) -> list[str]:
@@ -83,7 +86,7 @@ def test_longer_than_the_encoder_reads_is_told_once(xl, caplog):
 
 def test_one_long_report_is_no_different_in_small_batches(xl):
     """A row budget below a single report, and pairs in several chunks."""
-    report = " ".join(texts.random_reports(8, seed=11))
+    report = " ".join(archives.random_reports(8, seed=11))
     assert official(RadGraph(xl, token_budget=1).annotate([report])) == official(
         RadGraph(xl).annotate([report, "no effusion"])[:1]
     )
@@ -199,3 +202,37 @@ def test_scores_of_reports(xl):
     assert empty == blank == RadGraphF1(0.0, 0.0, 0.0)
     with pytest.raises(ValueError, match="1 candidates with 2 references"):
         radgraph.f1(["a"], ["b", "c"])
+
+
+# Words are those of the package's preprocessing, written here as it is: replace, join, split.
+_PARTS = [*"ab%).,'\"\\nfu2 \n\t\x0b\x1c\x85\u3000-_/?!:(\u0301\u200d\u200bé😀心"]
+_PARTS += ["\\n", "\\f", "\\u2122", '\\"', ").", "%.", ".'", "%,", "%)"]
+
+
+def xl_words(text: str) -> list[str]:
+    for escape, spaces in (("\\n", 2), ("\\f", 2), ("\\u2122", 6), ("\n", 1)):
+        text = text.replace(escape, " " * spaces)
+    text = re.sub(r"\s+", " ", text.replace('\\"', "``"))
+    joined = " ".join(wordpunct_tokenize(text))
+    for marks in (").", "%.", ".'", "%,", "%)"):
+        joined = joined.replace(marks, " ".join(marks))
+    return joined.split()
+
+
+def first_words(text: str) -> list[str]:
+    spaced = re.sub(r"(?<! )(?=[/,:.!?()])|(?<=[/,:.!?()])(?! )", " ", text)
+    return spaced.split()
+
+
+@settings(max_examples=400)
+@given(st.lists(st.sampled_from(_PARTS), max_size=16).map("".join))
+@example("cafe\u0301 \u200d\x1c).'%.")
+def test_words_are_official(text):
+    for model_type, wanted in (("radgraph", first_words), ("radgraph-xl", xl_words)):
+        found = split_words(text, model_type)
+        assert [word for word, _, _ in found] == wanted(text)
+        ends = 0
+        for word, start, end in found:
+            assert ends <= start < end
+            assert text[start:end] == word or "``" in word
+            ends = end

@@ -13,7 +13,7 @@ from rrgclinical.radgraph.words import split_words
 from rrgdata.study import Study
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.errors import UserError
-from tests.rrgclinical.radgraph import archives, texts
+from tests.rrgclinical.radgraph import archives
 from tests.rrgpolicy.model.common import prompt, tiny_policy
 from tests.rrgtrain.common import member, recipe
 
@@ -108,7 +108,7 @@ def test_a_recipe_edits_by_radgraph(xl):
                 pairs[sentences[sentence]].add((text, int(presence)))
         return pairs
 
-    drawn = [f"{text.strip()}." for text in texts.random_reports(40, seed=11, longest=9)]
+    drawn = [f"{text.strip()}." for text in archives.random_reports(40, seed=11, longest=9)]
     known = [text for text in drawn if any(said(text).values())]
     reference = " ".join(known[:3])
     study = Study("s", "train", reference, None, ())
@@ -131,7 +131,7 @@ def test_a_recipe_edits_by_radgraph(xl):
     assert len({letter for _, letter, _, _ in edits}) >= 2
 
 
-@pytest.mark.parametrize("reports", [[], [""], [" "], list(texts.ADVERSARIAL)])
+@pytest.mark.parametrize("reports", [[], [""], [" "], list(archives.ADVERSARIAL)])
 def test_any_report_gives_valid_entities(xl, reports):
     found = RadGraphExtractor(xl).extract(reports)
     assert found.reports == reports

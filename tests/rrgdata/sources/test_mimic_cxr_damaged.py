@@ -12,7 +12,8 @@ import pytest
 
 from rrgclinical.common.spreadsheets import whole_number
 from tests.rrgdata import mimic_tree as tree
-from tests.rrgdata.mimic_tree import FIRST, broken, every, load, refused
+from tests.rrgdata.common import by_id
+from tests.rrgdata.mimic_tree import FIRST, broken, load, refused
 
 
 @pytest.mark.parametrize("kind", ["split", "metadata"])
@@ -106,7 +107,7 @@ def test_a_broken_report_is_named(tmp_path, content, why):
     if content is not None:
         path.write_bytes(content)
     catalogue = broken(tmp_path, FIRST, str(path), why)
-    assert len(every(catalogue)) == 4
+    assert len(by_id(catalogue)) == 4
 
 
 def test_a_report_that_a_disk_error_hides_is_read_the_next_time(tmp_path, monkeypatch):
@@ -141,7 +142,7 @@ def test_a_label_that_is_none_is_named(tmp_path):
     tree.write_mimic(tmp_path)
     tree.write_labels(tmp_path, {FIRST: {"Edema": "yes"}})
     broken(tmp_path, FIRST, "'yes'", "chexpert.csv.gz: row 2")
-    later = every(load(tmp_path, prior="last"))["53911762"]
+    later = by_id(load(tmp_path, prior="last"))["53911762"]
     assert {i.path.parent.name for i in later.images if i.prior} == {f"s{FIRST}"}
 
 
@@ -177,7 +178,7 @@ def with_labels(root: Path) -> dict[str, Path]:
 
 def test_ids_that_pandas_made_floats_are_whole_numbers(tmp_path):
     lists = with_labels(tmp_path)
-    whole = every(load(tmp_path, prior="last"))
+    whole = by_id(load(tmp_path, prior="last"))
     assert whole[FIRST].expert
     texts = {kind: path.read_text() for kind, path in lists.items()}
     for changed in (*([kind] for kind in LISTS), LISTS):
@@ -188,7 +189,7 @@ def test_ids_that_pandas_made_floats_are_whole_numbers(tmp_path):
             lists[kind].write_text(text)
         catalogue = load(tmp_path, prior="last")
         catalogue.check(tmp_path)
-        assert every(catalogue) == whole, changed
+        assert by_id(catalogue) == whole, changed
         for kind in changed:
             lists[kind].write_text(texts[kind])
 

@@ -1,5 +1,5 @@
 """Scripts applied to text: every character that no edit touches stays. Lists and missing full
-stops: test_lists.py."""
+stops: test_op.py."""
 
 from __future__ import annotations
 

@@ -204,3 +204,35 @@ def test_a_hundredth_is_what_a_length_may_be_off(width: int, length: float, fine
     for x, y in ((rows, changed), (changed, rows)):
         runs = on_every_processor(one_report(x), one_report(y), tables)
         assert {said for said, _ in runs} == {fine}
+
+
+# A GPU matches as the CPU does, bit for bit.
+
+
+def on_gpu(z: ReportEntities) -> ReportEntities:
+    return ReportEntities(*(tensor.cuda() for tensor in z))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("width", [1, 31, 32, 100, 768, 4097])
+@pytest.mark.parametrize("draw", [side, clustered])
+def test_a_gpu_matches_as_the_cpu(width: int, draw) -> None:
+    assert csrc.why_not("entity_match", "cuda") is None, "build the extension for this GPU first"
+    generator = torch.Generator().manual_seed(width)
+    for most, pairs in ((41, 200), (2, 50), (500, 2)):
+        sizes = torch.randint(0, most + 1, (2, pairs), generator=generator).tolist()
+        options = (width, 3, generator) if draw is side else (width, generator)
+        x, y = (draw(counts, *options) for counts in sizes)
+        affinity = torch.rand(3, 3, generator=generator)
+        wanted = entity_match(x, y, affinity=affinity, neg_weight=0.8717)
+        for _ in range(2):
+            found = entity_match(on_gpu(x), on_gpu(y), affinity=affinity.cuda(), neg_weight=0.8717)
+            for field, other in zip(found, wanted, strict=True):
+                assert torch.equal(field.cpu(), other)
+
+
+@pytest.mark.gpu
+def test_no_reports_at_all() -> None:
+    generator = torch.Generator().manual_seed(0)
+    none = on_gpu(side([], 5, 1, generator))
+    assert entity_match(none, none).score.shape == (0,)

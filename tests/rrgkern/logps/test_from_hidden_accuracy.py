@@ -25,8 +25,7 @@ from rrgkern.logps.reference import (
 )
 from tests.products import first_of, more
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.logps.from_hidden_oracle import check, ours, problem
-from tests.rrgkern.logps.tile_oracle import check_tile
+from tests.rrgkern.logps.from_hidden_oracle import check, check_tile, ours, problem
 from tests.skips import no_case
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")

@@ -13,10 +13,9 @@ from rrgkern.policy_loss.from_logits import op as from_logits
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.products import more
-from tests.rrgkern.device import DEVICE
-from tests.rrgkern.isas import ISAS
+from tests.rrgkern.device import DEVICE, ISAS
 from tests.rrgkern.policy_loss import test_kernel as kernel
-from tests.rrgkern.policy_loss.cases import Batch, batch
+from tests.rrgkern.policy_loss.cases import Batch, batch, check_fp32
 from tests.rrgkern.policy_loss.from_logits.cases import (
     EVERYTHING,
     NO_ENTROPY,
@@ -26,7 +25,6 @@ from tests.rrgkern.policy_loss.from_logits.cases import (
     rising_problem,
 )
 from tests.rrgkern.policy_loss.test_api import BAD, call
-from tests.rrgkern.policy_loss.yardstick import check_fp32
 
 LEVELS = ("token", "sequence", "sequence_token")
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")

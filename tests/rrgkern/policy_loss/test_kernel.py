@@ -16,8 +16,14 @@ from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.products import first_of, more
 from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.policy_loss.cases import LENGTHS, Batch, batch, name_of, sampled_variants
-from tests.rrgkern.policy_loss.yardstick import check_fp32
+from tests.rrgkern.policy_loss.cases import (
+    LENGTHS,
+    Batch,
+    batch,
+    check_fp32,
+    name_of,
+    sampled_variants,
+)
 
 Served = tuple[Tensor, ...]
 # 11 and 13 share no factor with the counts of the choices, so every choice keeps coming up.

@@ -13,8 +13,7 @@ from rrgkern import PreferencePairs, dispatch, preference_advantages, preference
 from rrgkern.preference_loss import op
 from rrgkern.preference_loss.op import preference_loss_fwd
 from tests.products import more
-from tests.rrgkern.device import DEVICE
-from tests.rrgkern.isas import ISAS
+from tests.rrgkern.device import DEVICE, ISAS
 from tests.rrgkern.preference_loss import test_kernel as kernel
 from tests.rrgkern.preference_loss.cases import Batch, batch, reference
 from tests.tolerance import assert_close_to_truth

@@ -10,7 +10,7 @@ import torch
 
 from rrgpolicy.model.forward import hidden_states
 from rrgpolicy.model.load import Policy, load_policy
-from tests.rrgkern.shared_prefix.eager_flex import uncompiled
+from tests.rrgkern.shared_prefix.test_flex import uncompiled
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_directory, tiny_policy
 from tests.rrgpolicy.model.equality import Group, assert_equal, gradients, unshared
 

@@ -24,7 +24,7 @@ from rrgpolicy.model.load import checkpoint_layers
 from rrgpolicy.model.own_forward import with_tokens
 from rrgpolicy.model.probe import ATTENTIONS, NoWay, Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt
-from tests.rrgkern.shared_prefix.eager_flex import uncompiled
+from tests.rrgkern.shared_prefix.test_flex import uncompiled
 from tests.rrgpolicy.model.families import SORTS, WINDOW, backbone, build, forwards, prompt
 from tests.rrgpolicy.model.table_of_families import PAGE, written
 

@@ -15,7 +15,7 @@ from rrgdata.study import Study
 from rrgtrain.rewards import TERMS, RewardService
 from rrgtrain.rewards.batch import parse_blocks
 from rrgtrain.schema import RewardSettings
-from tests.rrgclinical.paraphrases import few_paraphrases, short_package
+from tests.rrgclinical.text.conftest import few_paraphrases, short_package
 
 GOOD = "<think>a</think><report>b</report>"
 

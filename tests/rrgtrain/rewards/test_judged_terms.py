@@ -19,7 +19,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe, RewardSettings
 from tests.rrgclinical.chexbert import tiny as chexbert
-from tests.rrgclinical.radcliq.tiny import write_folder
+from tests.rrgclinical.radcliq.test_radcliq import write_folder
 from tests.rrgclinical.radgraph import archives
 from tests.rrgclinical.ratescore.tiny import write_embedder, write_tiny
 from tests.rrgtrain.runs import rows, started

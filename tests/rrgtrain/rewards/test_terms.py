@@ -16,7 +16,7 @@ from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe, RewardSettings
 from rrgtrain.state.identity import require_same_start, start_files
-from tests.rrgclinical.paraphrases import few_paraphrases, short_package
+from tests.rrgclinical.text.conftest import few_paraphrases, short_package
 
 __all__ = ["few_paraphrases", "short_package"]
 

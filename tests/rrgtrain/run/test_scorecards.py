@@ -27,7 +27,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.train.evaluate import score
 from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgclinical.chexbert import tiny as chexbert
-from tests.rrgclinical.radcliq.tiny import write_folder
+from tests.rrgclinical.radcliq.test_radcliq import write_folder
 from tests.rrgclinical.radgraph import archives
 from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.common import OF_PHANTOM, studies

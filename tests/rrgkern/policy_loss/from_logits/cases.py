@@ -13,8 +13,7 @@ from rrgkern.ops import flatten
 from rrgkern.policy_loss.from_logits.reference import from_logits_reference
 from rrgkern.policy_loss.inputs import LogitsInputs
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.policy_loss.cases import Batch, batch, sampled_variants
-from tests.rrgkern.policy_loss.yardstick import magnitude
+from tests.rrgkern.policy_loss.cases import Batch, batch, magnitude, sampled_variants
 from tests.tolerance import assert_close_to_truth
 
 EPS = torch.finfo(torch.float32).eps

@@ -8,12 +8,19 @@ import torch
 from torch import Tensor
 
 from rrgkern import PolicyLoss, linear_policy_loss
-from rrgkern.logps.reference import head_logits, linear_token_logps_reference
-from rrgkern.policy_loss.inputs import PolicyInputs
-from rrgkern.policy_loss.reference import METRICS, terms
+from rrgkern.logps.inputs import FromHidden
+from rrgkern.logps.online_softmax import Coefficients
+from rrgkern.logps.reference import (
+    head_logits,
+    linear_token_logps_reference,
+    linear_token_logps_reference_backward,
+)
+from rrgkern.ops import flatten
+from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
+from rrgkern.policy_loss.reference import METRICS, policy_loss_reference
+from rrgkern.policy_loss.terms import terms
 from rrgkern.segments import sequence_of_token
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.policy_loss.linear import reference
 from tests.tolerance import assert_close_to_truth
 
 LENGTHS = (3, 0, 4, 1, 2)
@@ -42,8 +49,8 @@ class Problem(NamedTuple):
         return self._replace(hidden=cast[0], weight=cast[1], bias=cast[2], policy=policy)
 
     @property
-    def call(self) -> reference.LinearCall:
-        return reference.LinearCall(*self[:-1], self.softcap or 0.0)
+    def call(self) -> LinearCall:
+        return LinearCall(*self[:-1], self.softcap or 0.0)
 
 
 class Outcome(NamedTuple):
@@ -161,7 +168,7 @@ def eager(given: Problem, *, frozen: bool = False, upstream: float = 1.0) -> Out
 def truth(given: Problem, *, frozen: bool = False, upstream: float = 1.0) -> Outcome:
     """The reference in fp64."""
     double = given.to(torch.float64)
-    result = reference.forward_and_backward(double.call)
+    result = forward_and_backward(double.call)
     head = (None, None) if frozen else (result.weight, result.bias)
     grads = [None if g is None else g * upstream for g in (result.hidden, *head)]
     if given.bias is None:
@@ -218,7 +225,7 @@ def _terms(given: Problem, upstream: float) -> Outcome:
     """Size of the terms that the loss, and each row of a gradient, is the sum of."""
     double = given.to(torch.float64)
     policy = double.policy
-    logps, entropy = reference.logps_and_entropy(double.call)
+    logps, entropy = logps_and_entropy(double.call)
     t = terms(logps, entropy, policy)
     logits = head_logits(*double[:3], double.softcap or 0.0)
     spread = (logits / double.temperature).abs().nan_to_num(0.0).amax(1)
@@ -240,3 +247,67 @@ def _terms(given: Problem, upstream: float) -> Outcome:
         bias=dz.sum(0),
         metrics=torch.zeros(len(METRICS)),
     )
+
+
+# Define the loss from hidden states: [N, V] logits, `token_logps`, then `policy_loss`.
+class LinearCall(NamedTuple):
+    """Arguments of the reference; shapes as in `linear_policy_loss`, `softcap` 0 for none."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    targets: Tensor
+    policy: PolicyInputs
+    temperature: float = 1.0
+    softcap: float = 0.0
+
+
+def forward(call: LinearCall) -> Tensor:
+    """The loss, differentiable by autograd in hidden, weight and bias."""
+    t = terms(*logps_and_entropy(call), call.policy)
+    return (t.scale * t.loss).sum()
+
+
+class Result(NamedTuple):
+    """Loss 0-d, its gradients, and the metrics in the order of `policy_loss.reference.METRICS`."""
+
+    loss: Tensor
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor
+    metrics: Tensor
+
+
+def forward_and_backward(call: LinearCall) -> Result:
+    """Loss, explicit gradients and metrics; what stands in masked rows is never read."""
+    logps, entropy = logps_and_entropy(call)
+    loss, coef, coef_entropy, metrics = policy_loss_reference(
+        *flatten(LogpsInputs(logps, entropy, call.policy))
+    )
+    rows = _scored(call)
+    coefficients = Coefficients(coef, coef_entropy if len(coef_entropy) else None).rows(rows)
+    head = FromHidden(
+        *(call.hidden[rows], call.weight, call.bias, call.targets[rows]),
+        *(call.temperature, call.softcap),
+        entropy=True,
+    )
+    at_rows, d_weight, d_bias = linear_token_logps_reference_backward(coefficients, head)
+    d_hidden = torch.zeros_like(call.hidden).index_copy(0, rows, at_rows)
+    return Result(loss, d_hidden, d_weight, d_bias, metrics)
+
+
+def logps_and_entropy(call: LinearCall) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies [N], 0 where masked."""
+    rows, n_rows = _scored(call), len(call.hidden)
+    of_rows = linear_token_logps_reference(
+        *(call.hidden[rows], call.weight, call.bias, call.targets[rows]),
+        *(call.temperature, call.softcap),
+    )
+    logps, entropy = (x.new_zeros(n_rows).index_copy(0, rows, x) for x in of_rows)
+    return logps, entropy
+
+
+def _scored(call: LinearCall) -> Tensor:
+    if call.policy.mask is None:
+        return torch.arange(len(call.hidden), device=call.policy.offsets.device)
+    return call.policy.mask.nonzero().flatten()

@@ -11,9 +11,9 @@ from rrgkern.logps.from_hidden import CSRC_TILES
 from rrgkern.logps.head import Tiling
 from rrgkern.policy_loss.linear import op
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.policy_loss.linear.alive import Alive
 from tests.rrgkern.policy_loss.linear.cases import keywords, problem
 from tests.rrgkern.policy_loss.linear.conftest import open_up, use_torch
+from tests.rrgkern.policy_loss.linear.whole_calls import Alive
 
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="counts what serves CPUs")
 

@@ -18,7 +18,7 @@ from rrgkern.policy_loss.linear.api import (
     operations_per_byte,
 )
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.policy_loss.linear import reference
+from tests.rrgkern.policy_loss.linear import cases
 from tests.rrgkern.policy_loss.linear.cases import keywords, problem
 
 TRAINABLE = NeedsGrad(True, True, False)
@@ -174,7 +174,7 @@ def small(spec: PolicyLoss, given: str = "old ref mask token_weight"):
 
 
 def loss_of(given, hidden, weight, bias):
-    return reference.forward(given.call._replace(hidden=hidden, weight=weight, bias=bias))
+    return cases.forward(given.call._replace(hidden=hidden, weight=weight, bias=bias))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.surrogate + spec.ratio_level)
@@ -184,7 +184,7 @@ def test_explicit_gradients_are_the_derivative(spec):
     loss = loss_of(given, *leaves)
     expected = torch.autograd.grad(loss, leaves)
     with torch.no_grad():
-        result = reference.forward_and_backward(given.call)
+        result = cases.forward_and_backward(given.call)
     torch.testing.assert_close(result.loss, loss.detach(), rtol=1e-12, atol=1e-14)
     for got, want in zip(result[1:4], expected, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-13)
@@ -213,4 +213,4 @@ def test_it_is_the_two_rooms_one_after_the_other():
         ref=policy.ref,
         spec=policy.variant,
     )
-    torch.testing.assert_close(reference.forward(given.call), out.loss, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(cases.forward(given.call), out.loss, rtol=1e-12, atol=1e-14)
