@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import inspect
 import types
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+TABLE = Path(__file__).parent / "rrgkern" / "mutants.yaml"
+
+
+def faults(name: str) -> Any:
+    """Return the faults of `rrgkern/mutants.yaml` there: the right text and the wrong one."""
+    return yaml.safe_load(TABLE.read_text(encoding="utf-8"))[name]
 
 
 def mutate(module: types.ModuleType, old: str, new: str) -> types.ModuleType:

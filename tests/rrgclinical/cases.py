@@ -13,6 +13,7 @@ import random
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -60,6 +61,16 @@ def splits() -> list[tuple[str, list[str]]]:
         (text.translate(_CONTROLS), sentences.translate(_CONTROLS).split("|") if sentences else [])
         for _, text, sentences in rows
     ]
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return yaml.safe_load((FOLDER / "tables.yaml").read_text(encoding="utf-8"))
+
+
+def table(name: str) -> Any:
+    """Return the rows of a table of `sentences/tables.yaml`, which its test explains."""
+    return _tables()[name]
 
 
 def _lines(table: str) -> list[str]:

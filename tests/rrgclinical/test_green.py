@@ -15,6 +15,7 @@ from rrgclinical.green import build_green, parse_judgement
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
+from tests.rrgclinical.cases import table
 from tests.rrgclinical.chat.server import Reply, Server, serving
 
 
@@ -91,19 +92,7 @@ def test_counts_that_the_published_parser_loses_stand(significant: str) -> None:
 
 @pytest.mark.parametrize(
     ("line", "errors"),
-    [
-        ("{} the study of 10:30 is left out", 0),
-        ("{} none, the exam at 10:30 is named in both", 0),
-        ("{} effusion, ratio 1:2", 0),
-        ("{} one. (see 08:15)", 1),
-        ("{} 10:30 is the time of both", 0),
-        ("{} 3/4 is dated", 0),
-        ("{} two. effusion; edema", 2),
-        ("{}\n1. effusion\n2. edema\n3. mass", 3),
-        ("(device: 2 leads){} 1. A lead.", 1),
-        ("in comparison: candidate only{} 4. All.", 4),
-        ("{}  3; effusion at 10:30", 3),
-    ],
+    table("counts of GREEN"),
 )
 @pytest.mark.parametrize("letter", ["b", "f"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

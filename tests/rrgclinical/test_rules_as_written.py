@@ -25,7 +25,7 @@ from rrgclinical.rules.details import read_details
 from rrgclinical.rules.lexicon import _misspelt, phrase_table
 from rrgclinical.rules.plain import LIGATURES, plain, plain_lines
 from tests.real_data import IU_XRAY
-from tests.rrgclinical.cases import FOLDER
+from tests.rrgclinical.cases import FOLDER, table
 
 COUNT, STEP = (1500, 1) if os.environ.get("RRG_ALL_REPORTS") else (300, 8)
 MOST = 0.003
@@ -284,16 +284,7 @@ def test_these_are_one_sentence():
     assert [text for text in texts if len(split_sentences(text)) != 1] == []
 
 
-BRITISH = [
-    (r"(?<=[a-z]{3})z(?=(?:e[ds]?|ing|ation)\b)", "s"),
-    (r"(?<=[bcfilmuv])or(?=(?:ed|s|ing|able)?\b)", "our"),
-    (r"(?<=\bh)em(?=[ao])", "aem"),
-    (r"\bedema", "oedema"),
-    (r"\besoph", "oesoph"),
-    (r"(?<=t)er\b", "re"),
-    (r"(?<=[a-z]{4})l(?=ed\b)", "ll"),
-    (r"ulf", "ulph"),
-]
+BRITISH = table("British spelling")
 
 
 def test_every_word_is_read_in_british_too():

@@ -12,7 +12,7 @@ from rrgclinical import OBSERVATIONS, ClassId, build_labeller
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.sentences import split_sentences
-from tests.rrgclinical.cases import FINDINGS, KINDS, drawn, templates
+from tests.rrgclinical.cases import FINDINGS, KINDS, drawn, table, templates
 
 LABELLER = build_labeller("rules")
 TERMS = {
@@ -44,38 +44,7 @@ SENTENCES = {
     "HILAR_MASSES": ("Lung Lesion", ClassId.POSITIVE),
 }
 # A piece that is said again and again in one sentence, behind an opening.
-ENDLESS = (
-    ("no ", "effusion, "),
-    ("", "no effusion and "),
-    ("", "effusion or "),
-    ("", "effusion and "),
-    ("", "without "),
-    ("", "no effusion; "),
-    ("", "effusion not seen and "),
-    ("", "effusion, not seen, "),
-    ("", "effusion, possible, and not seen and is excluded, "),
-    ("", "effusion, edema: none, "),
-    ("", "effusion - no "),
-    ("", "possible "),
-    ("effusion, ", "possible edema, "),
-    ("", "lungs normal "),
-    ("", "heart, lungs and "),
-    ("", "enlarged and "),
-    ("", "left in lung "),
-    ("", "since "),
-    ("nodule, left ", "shadow versus "),
-    ("", "except on the left "),
-    ("no effusion ", "except "),
-    ("", "calcified nodule, "),
-    ("", "not seen is "),
-    ("no ", "really "),
-    ("", "to exclude effusion "),
-    ("", "the and "),
-    ("", "effusion is uncertain, "),
-    ("unclear whether ", "effusion has resolved and "),
-    ("", "no evidence that effusion "),
-    ("", "that this is "),
-)
+ENDLESS = table("endless")
 
 
 def status(text: str, concept: int) -> int:

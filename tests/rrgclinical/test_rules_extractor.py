@@ -10,7 +10,7 @@ import pytest
 from rrgclinical import KINDS, Entities, build_extractor
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.extractor import dimension, embed
-from tests.rrgclinical.cases import sentences_with_entities, templates
+from tests.rrgclinical.cases import sentences_with_entities, table, templates
 
 EXTRACTOR = build_extractor("rules")
 THRESHOLD = 0.6
@@ -47,15 +47,7 @@ def test_canonical_text_and_presence():
     assert not misread
 
 
-SYNONYMS = [
-    ("Cardiomegaly.", "The heart is enlarged.", "Enlarged cardiac silhouette."),
-    ("Airspace opacity.", "There is an infiltrate.", "Airspace disease."),
-    ("Left pleural effusion.", "Left-sided effusion.", "Pleural fluid on the left."),
-    ("Right base atelectasis.", "Right basilar atelectatic changes.",
-     "Atelectasis at the right lung base."),
-    ("No pneumothorax.", "There is no evidence of pneumothoraces."),
-    ("Lungs are clear.", "No focal airspace disease.", "Clear lungs."),
-]  # fmt: skip
+SYNONYMS = table("synonyms")  # fmt: skip
 
 
 @pytest.mark.parametrize("group", SYNONYMS, ids=lambda group: group[0])
@@ -66,37 +58,10 @@ def test_synonyms_have_cosine_one_and_one_key(group):
         assert len({int(e.key[e.presence >= 0][0]) for e in keys}) == 1
 
 
-COMPATIBLE = [
-    ("Pleural effusion.", "Left pleural effusion."),
-    ("Bilateral effusions.", "Right effusion."),
-    ("Atelectasis.", "Small left lower lobe atelectasis."),
-    ("Left consolidation.", "Lower lobe consolidation."),
-    ("Small right effusion.", "Large right effusion."),
-    ("Opacity.", "Large right upper lobe opacity."),
-]
-CONTRADICTORY = [
-    ("Left pleural effusion.", "Right pleural effusion."),
-    ("Left lower lobe pneumonia.", "Right lower lobe pneumonia."),
-    ("Right upper lobe opacity.", "Right lower lobe opacity."),
-    ("Right middle lobe opacity.", "Right lower lobe opacity."),
-    ("Upper lobe nodule.", "Middle lobe nodule."),
-    ("Left rib fracture.", "Right rib fracture."),
-    ("Small left effusion.", "Small right effusion."),
-]
-RELATED = [
-    ("Consolidation.", "Pneumonia."),
-    ("Airspace opacity.", "Consolidation."),
-    ("Left lower lobe pneumonia.", "Left lower lobe opacity."),
-    ("Pleural effusion.", "Pleural thickening."),
-    ("Endotracheal tube.", "Pacemaker."),
-]
-UNRELATED = [
-    ("Small left pleural effusion.", "Small left pneumothorax."),
-    ("Cardiomegaly.", "Pleural effusion."),
-    ("Left lower lobe atelectasis.", "Left lower lobe pneumonia."),
-    ("Right rib fracture.", "Right upper lobe nodule."),
-    ("Severe pulmonary edema.", "Severe cardiomegaly."),
-]
+COMPATIBLE = table("compatible")
+CONTRADICTORY = table("contradictory")
+RELATED = table("related")
+UNRELATED = table("unrelated")
 
 
 @pytest.mark.parametrize(("first", "second"), COMPATIBLE)

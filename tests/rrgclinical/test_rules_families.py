@@ -7,23 +7,12 @@ import itertools
 import pytest
 
 from rrgclinical import OBSERVATIONS, ClassId, build_extractor, build_labeller
-from tests.rrgclinical.cases import templates
+from tests.rrgclinical.cases import table, templates
 
 LABELLER = build_labeller("rules")
 EXTRACTOR = build_extractor("rules")
 
-FINDINGS = {
-    "pleural effusion": "Pleural Effusion",
-    "pneumothorax": "Pneumothorax",
-    "pneumonia": "Pneumonia",
-    "focal consolidation": "Consolidation",
-    "pulmonary edema": "Edema",
-    "pulmonary nodule": "Lung Lesion",
-    "bibasilar atelectasis": "Atelectasis",
-    "cardiomegaly": "Cardiomegaly",
-    "rib fracture": "Fracture",
-    "airspace opacity": "Lung Opacity",
-}
+FINDINGS = table("findings of families")
 PAIRS = list(itertools.permutations(FINDINGS, 2))
 
 FAMILIES = {

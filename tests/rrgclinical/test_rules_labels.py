@@ -10,7 +10,7 @@ from rrgclinical.facts import RulesFacts
 from rrgclinical.labels import NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES
 from rrgclinical.rules.__main__ import main
 from rrgclinical.stress import IDLE, NOTHING
-from tests.rrgclinical.cases import TABLES, cases
+from tests.rrgclinical.cases import TABLES, cases, table
 
 LABELLER = build_labeller("rules")
 SENTENCES = [case for table in TABLES for case in cases(table)]
@@ -165,15 +165,7 @@ def test_a_misspelt_word_is_read(text, name, status):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "Pneumothoraz.",  # a consonant for another
-        "Bneumothorax.",  # the first letter
-        "Pnuemothroax.",  # two slips
-        "Edemma.",  # a short word
-        "Rejection.",
-        "Injection.",
-        "The plural is used.",
-    ],
+    table("other words"),
 )
 def test_another_word_is_left_alone(text):
     assert not LABELLER.label([text])[0, :-1].any()

@@ -15,23 +15,10 @@ from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
 from rrgclinical.rules.plain import plain, plain_lines
 from rrgdata.check import CARRIERS
+from tests.rrgclinical.cases import table
 from tests.rrgclinical.test_rules_as_written import MARK, needs_data, reports, sentences, wrapped
 
-FINDINGS = {
-    "Enlarged Cardiomediastinum": "widened mediastinum",
-    "Cardiomegaly": "cardiomegaly",
-    "Lung Opacity": "opacity",
-    "Lung Lesion": "nodule",
-    "Edema": "pulmonary edema",
-    "Consolidation": "consolidation",
-    "Pneumonia": "pneumonia",
-    "Atelectasis": "atelectasis",
-    "Pneumothorax": "pneumothorax",
-    "Pleural Effusion": "pleural effusion",
-    "Pleural Other": "pleural thickening",
-    "Fracture": "rib fracture",
-    "Support Devices": "endotracheal tube",
-}
+FINDINGS = table("findings of systems")
 STATUS = {"p": ClassId.POSITIVE, "n": ClassId.NEGATIVE, "u": ClassId.UNCERTAIN}
 
 PARTED = {  # written between "No scoliosis" and "Small X", which are two statements
@@ -335,14 +322,7 @@ def test_a_break_behind_a_participle_ends_nothing(participle):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "Heart size is normal\nEffusion is present",
-        "No effusion identified\nPulmonary edema",
-        "Effusion is unchanged\nCardiomegaly",
-        "The effusion is small\nNo pneumothorax",
-        "EFFUSION SLIGHTLY INCREASED\nPULMONARY EDEMA",
-        "HEART: ENLARGED\nPULMONARY EDEMA",
-    ],
+    table("statements that break"),
 )
 def test_a_break_behind_a_statement_ends_it(text):
     assert len(split_sentences(text)) == 2

@@ -10,6 +10,7 @@ import pytest
 
 from rrgclinical.chat import Unreadable, after_reasoning, parse_json
 from rrgtrain.errors import UserError
+from tests.rrgclinical.cases import table
 from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgclinical.chat.test_client import OK, chat, no_key
 
@@ -26,15 +27,7 @@ def test_strict_json(text: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        '{"a": 1',
-        '{"a": 1} {}',
-        'One {"a": 1} or {"a": 2}',
-        '{"a": 1, "a": 2}',
-        "NaN",
-        "",
-        "```json",
-    ],
+    table("no JSON"),
 )
 def test_what_is_no_json(text: str) -> None:
     with pytest.raises(ValueError):

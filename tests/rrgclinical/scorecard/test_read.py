@@ -12,6 +12,7 @@ import pytest
 from rrgclinical.common.errors import UserError
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.scorecard import Columns, pair_reports, read_predictions, read_references
+from tests.rrgclinical.cases import table
 
 
 def written(path: Path, text: str) -> Path:
@@ -229,26 +230,7 @@ def test_labels_of_a_list(tmp_path: Path, value: list, wanted: list[int]) -> Non
     assert again is not None and again.tolist() == [wanted]
 
 
-REFUSED = {
-    "a.txt": ("x", "ends in '.txt'; wanted .csv"),
-    "empty.csv": ("id,report\n", "holds no row"),
-    "ragged.csv": ("id,report\n1,a,b\n", "ragged.csv:2 has 3 cells, its header 2"),
-    "quote.csv": ('id,report\n1,"a\n', "is no CSV"),
-    "twice.csv": ("id,report,report\n1,a,b\n", "two columns 'report'"),
-    "no.jsonl": ('{"id": 1, "report": "a"}\n{', "no.jsonl:2 is no JSON"),
-    "list.jsonl": ("[1]", "list.jsonl:1 is a list; wanted an object"),
-    "number.json": ("3", "holds a int; wanted"),
-    "cell.jsonl": ('{"id": 1, "report": 3}', "'report' is a int; wanted a report"),
-    "gap.jsonl": ('{"id": 1, "report": "a"}\n{"id": 2}', "gap.jsonl:2 has no 'report'"),
-    "id.csv": ("id,report\n ,a\n", "id.csv:2 has an empty 'id'"),
-    "id.json": ('{"1": "a", "2": "b", "1": "c"}', "id.json: id '1' stands twice; keep one"),
-    "split.json": ('{"val": [{"id": 1}], "val": [{"id": 2}]}', "split 'val' stands twice"),
-    "key.json": ('[{"id": 1, "report": "a", "id": 2}]', r"key.json\[0\]: column 'id' stands twice"),
-    "inner.json": ('{"1": {"report": "a", "report": "b"}}', "'1': column 'report' stands twice"),
-    "mixed.json": ('{"1": {"report": "a"}, "2": {"text": "b"}}', "'2' has no 'report'; it has id,"),
-    "key.jsonl": ('{"id": 1, "report": "a", "report": "b"}', "column 'report' stands twice"),
-    "ids.csv": ("id,report\n1,a\n2,b\n1,c\n", r"id '1' stands twice \(.*:2, .*:4\)"),
-}
+REFUSED = table("refused files")
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -15,6 +15,7 @@ from rrgclinical.severity import AXES, Severity, axes, caveat, in_words, load_ta
 from rrgclinical.stress import ORDERS, dearer_than_error, gaming_rows, plant, tally
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 from tests.real_data import IU_XRAY
+from tests.rrgclinical.cases import table
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGED = ROOT / "python" / "rrgclinical" / "severity" / "significance.yaml"
@@ -143,18 +144,7 @@ def test_axes_count_what_they_say():
 
 @pytest.mark.parametrize(
     ("text", "tense"),
-    [
-        ("Left tension pneumothorax.", True),
-        ("Left pneumothorax with mediastinal shift.", True),
-        ("Left pneumothorax with rightward shift.", True),
-        ("Left pneumothorax with shift of the mediastinum to the right.", True),
-        ("No effusion. Left pneumothorax; the trachea is deviated.", True),
-        ("No right but large left tension pneumothorax.", True),
-        ("Left pneumothorax without evidence of tension.", False),
-        ("Left pneumothorax, no tension component.", False),
-        ("Left pneumothorax without effusion, consolidation or mediastinal shift.", False),
-        ("Left pneumothorax; mediastinal shift is not present.", False),
-    ],
+    table("tension"),
 )
 def test_tension_is_said_where_it_is_not_denied(text, tense):
     found = [one for one in read(text).present.values() if "pneumothorax" in one.name()]

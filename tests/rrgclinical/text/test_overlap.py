@@ -36,7 +36,7 @@ from rrgclinical.text import (
     text_scores,
     tokens,
 )
-from tests.rrgclinical.cases import cases
+from tests.rrgclinical.cases import cases, table
 
 REPORTS = [
     "The heart is enlarged. No pleural effusion or pneumothorax is seen today.",
@@ -126,14 +126,7 @@ def test_rouge_l_of_ascii_is_rouge_scores_own(report, reference) -> None:
 
 @pytest.mark.parametrize(
     ("report", "reference", "shared", "words"),
-    [
-        ("Легкие чистые", "Легкие не чистые", 2, (2, 3)),
-        ("Épanchement pleural à gauche.", "Pas d'épanchement pleural", 2, (4, 4)),
-        ("Kein Pleuraerguß", "kein pleuraerguß links", 2, (2, 3)),
-        ("左侧胸腔积液", "右侧胸腔积液", 5, (6, 6)),
-        ("फेफड़े साफ हैं", "फेफड़े साफ", 2, (3, 2)),
-        ("Herzgröße: groß", "Herzgrosse: gross", 0, (2, 2)),
-    ],
+    table("words outside ASCII"),
 )
 def test_rouge_l_of_words_outside_ascii(report, reference, shared, words) -> None:
     assert rouge_l([report], [reference])[0] == pytest.approx(2 * shared / sum(words))
@@ -233,14 +226,7 @@ def test_one_that_hangs_is_ended(java, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("script", "text"),
-    [
-        ("echo one >&2; echo no heap >&2; exit 3", r"ended with 3 after 0 of 2 texts \(no heap\)"),
-        ("cat > /dev/null", r"ended with 0 after 0 of 2 texts \(silent\)"),
-        ("cat > /dev/null; echo a; echo b; echo c", "after 3 of 2 texts"),
-        ("cat > /dev/null; echo a; echo b", "METEOR answered 'a'; wanted numbers"),
-        ("cat > /dev/null; echo 1 2; echo 3", "METEOR answered '1 2'; wanted numbers"),
-        ("cat > /dev/null; echo 1 2; echo 3 4", "METEOR answered '1 2'; wanted 23 numbers"),
-    ],
+    table("failing programs"),
 )
 def test_one_that_fails_is_told(java, script, text) -> None:
     java(script)

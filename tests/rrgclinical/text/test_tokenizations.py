@@ -9,26 +9,10 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.text import R2Gen, build_tokenization, r2gen_tokens, r2gen_vocabulary, text_scores
+from tests.rrgclinical.cases import table
 
 # Worked out from the rules of clean_report_iu_xray and clean_report_mimic_cxr.
-BOTH = [
-    ("The heart is Normal. No effusion.", "the heart is normal . no effusion ."),
-    # a stop that no space follows is no end of a sentence, and goes
-    ("1.5 cm nodule.No edema", "15 cm noduleno edema ."),
-    # the hyphen stays; "<", "=", ">", "@" are within the range from ":" to "["
-    ("Right-sided; [new] <x> a=b, c@d?", "right-sided new x ab cd ."),
-    ('it\'s "clear" and/or \\ (dense) #1 $2 ~ |', "its clear andor dense #1 $2 ~ | ."),
-    # the number of an item goes, also "1. " at the end of another
-    ("1. Edema. 2. Effusion. 3. Nodule 4. mass", "edema . effusion . nodule . mass ."),
-    ("T11. Normal", "t1normal ."),
-    # from six on a number is a sentence
-    ("Clear. 6. Edema.", "clear . 6 . edema ."),
-    # a sentence without words leaves its stop
-    ("Edema. , . Mass.", "edema . . mass ."),
-    ("", "."),
-    (".", "."),
-    ("Épanchement à gauche. 胸 ok.", "épanchement à gauche . 胸 ok ."),
-]
+BOTH = table("words of R2Gen")
 
 
 @pytest.mark.parametrize("dataset", ["iu_xray", "mimic_cxr"])

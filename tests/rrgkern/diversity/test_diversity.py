@@ -11,7 +11,7 @@ import torch
 from rrgkern import csrc, diagnostic_diversity, reward_spread
 from rrgkern.diversity import reference as reference_module
 from rrgkern.diversity.api import deviations, without_square
-from tests.mutants import mutate
+from tests.mutants import faults, mutate
 from tests.rrgkern.many_cases import Cases, Choices, for_all
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -147,13 +147,7 @@ def test_the_reference_itself_is_right() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("total / samples", "total"),
-        ("* roots[b]", ""),
-        ("positive.long().sum(1)", "positive.long().cummax(1)[0].sum(1)"),
-        ("factor[count])", "torch.ones_like(count))"),
-        ("range(len(roots))", "range(1, len(roots))"),
-    ],
+    faults("diversity"),
 )
 def test_planted_faults_die(old: str, new: str) -> None:
     assert not right(mutate(reference_module, old, new))

@@ -13,7 +13,7 @@ from rrgkern import csrc, rank_sample
 from rrgkern.diversity import reference as reference_module
 from rrgkern.diversity.reference import philox, plain_log, rank_sample_reference
 from rrgkern.random import philox4x32
-from tests.mutants import mutate
+from tests.mutants import faults, mutate
 from tests.rrgkern.many_cases import Cases, Choices, for_all
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -184,15 +184,7 @@ def test_the_reference_itself_is_right() -> None:
 @pytest.mark.gate
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("(rank + 1).double()", "rank.double()"),
-        ("descending=True", "descending=False"),
-        ("order = tie.argsort(stable=True)", "order = torch.arange(len(tie))"),
-        ("tie = first >> 1", "tie = first"),
-        ("return tie, -plain_log(uniform)", "return tie, uniform"),
-        ("range(10)", "range(9)"),
-        ("keys.argsort(stable=True)", "keys.argsort(descending=True)"),
-    ],
+    faults("rank_sample"),
 )
 def test_planted_faults_die(old: str, new: str) -> None:
     assert not right(mutate(reference_module, old, new))

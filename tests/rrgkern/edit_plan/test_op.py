@@ -13,7 +13,7 @@ import yaml
 
 from rrgkern import Edit, Rule, SentenceEntities, csrc, dispatch, edit_plan, sentence_body
 from rrgkern.edit_plan import op, places, splicing
-from tests.mutants import mutate
+from tests.mutants import faults, mutate
 from tests.rrgkern.edit_plan.cases import Entity, Sentence, random_pair, tensors
 from tests.rrgkern.edit_plan.test_twin import scattered, table, with_kinds
 
@@ -325,33 +325,7 @@ def test_what_a_sentence_says_has_no_number_and_no_stop(sentence: str, body: str
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("new[len(list_marker(new).text) :]", "new"),
-        ("low, high = start + len(marker), ", "low, high = start, "),
-        ("high = start + len(marker), end + self.tails[i]", "high = start + len(marker), end"),
-        ("        end += self.tails[i]\n", ""),
-        ("if marker.number is not None:", "if False:"),
-        ("if marker.number < latest:", "if False:"),
-        ("latest = marker.number\n", "pass\n"),
-        ("(marker.number or 0) + 1", "(marker.number or 0)"),
-        ("start = len(self.text[:start].rstrip())", "pass"),
-        ("            self._close(len(self.spans) - 1)\n", ""),
-        ("self.tails[i] = 0\n        self._close(i - 1)", "self.tails[i] = 0"),
-        ("        if follows:\n            self._close(i - 1)\n", ""),
-        ('self.between = before if "\\n" in before else " "', "pass"),
-        ('before if "\\n" in before else " "', "before"),
-        ("gap[len(gap.rstrip()) :]", "gap"),
-        ("gap.strip() or ", ""),
-        ('blank.count("\\n") >= space.count("\\n")', "True"),
-        ("return not (self.marker(i).text or gap.strip()", "return not (gap.strip()"),
-        ('gap.strip() or "\\n" in gap)', "gap.strip())"),
-        ("or not sentence_body(self.sentence(last))", ""),
-        ("if body == bodies[i]", "if self.sentence(k) == self.sentence(i)"),
-        ("self.first_changed = min(self.first_changed, start)", "self.first_changed = start"),
-        ("if a >= end else (a, b)", "if a > end else (a, b)"),
-        ('return "\\n\\n", ""  # a heading', 'return " ", ""'),
-        ('or marker[-1].isspace() else " "', 'else ""'),
-    ],
+    faults("splicing"),
 )
 def test_faults_in_the_splicing_die(old: str, new: str) -> None:
     mutant = mutate(splicing, old, new)
@@ -360,14 +334,7 @@ def test_faults_in_the_splicing_die(old: str, new: str) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        (r"(?=\s|[^\W\d_]|$)", ""),
-        (r"[-*\u2022]\s+", r"\Z."),
-        (r"[.!?][\"')\]]*$", r"[.!?]$"),
-        (r'.rstrip(" \t\n,;:") + "."', ' + "."'),
-        ("{number}", "1"),
-        (r'.rstrip(" \t\n.,;:")', ""),
-    ],
+    faults("parts of a sentence"),
 )
 def test_faults_in_the_parts_of_a_sentence_die(old: str, new: str) -> None:
     parts = mutate(places, old, new)

@@ -13,7 +13,7 @@ from rrgkern import Edit, EditScript, Rule, SentenceEntities, edit_plan, philox_
 from rrgkern.edit_plan import pair as pair_module
 from rrgkern.edit_plan import reference as reference_module
 from rrgkern.edit_plan.inputs import EditOptions
-from tests.mutants import mutate
+from tests.mutants import faults, mutate
 from tests.rrgkern.edit_plan import naive
 from tests.rrgkern.edit_plan.cases import EDGE, Entity, Report, Sentence, random_pair, tensors
 
@@ -315,24 +315,7 @@ def test_the_reference_itself_is_right() -> None:
 @pytest.mark.gate
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("if sentence.key not in texts]", "]"),
-        ("universe = held | pair.wanted", "universe = pair.wanted"),
-        ("mean > best:", "mean >= best:"),
-        ("best >= options.tau_replace", "best > options.tau_replace"),
-        ("suspects &= pair.spurious", "pass"),
-        ("if sentence.key in reference_texts:", "if False:"),
-        ("lock = options.max_edits != 1", "lock = True"),
-        ("if len(report) > 1:", "if len(report) > 0:"),
-        ("(len(spurious) * UNITS)", "UNITS"),
-        ("max(cosine[e][u] for u in candidates)", "max(cosine[e][u] for u in candidates[:1])"),
-        ("first.setdefault(entity_key[e], e)", "first[e] = e"),
-        ("and sentence.entities & ~covered", "and sentence.entities"),
-        ("covered = union(pair.agree[e]", "covered = union(pair.near[e]"),
-        ("conflicts[uniform_below(len(conflicts), seed, number)]", "conflicts[0]"),
-        ("donors[uniform_below(len(donors), seed, number)]\n    return", "donors[-1]\n    return"),
-        ("return report[:i] + new + report[i + 1 :]", "return report[: i + 1] + new"),
-    ],
+    faults("rules of edits"),
 )
 def test_faults_in_the_rules_die(old: str, new: str) -> None:
     assert not right(mutate(reference_module, old, new))
@@ -341,13 +324,7 @@ def test_faults_in_the_rules_die(old: str, new: str) -> None:
 @pytest.mark.gate
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("(cosine > tau)", "(cosine >= tau)"),
-        ("n & same & wanted", "n & wanted"),
-        ("n & other & wanted", "n & wanted"),
-        ("y_masks[first[key]] if key in first else mask", "mask"),
-        ("if p >= 0:", "if True:"),
-    ],
+    faults("what the rules read"),
 )
 def test_faults_in_what_the_rules_read_die(old: str, new: str) -> None:
     reference = mutate(reference_module, "# (a) an entity", "# (a) an entity")

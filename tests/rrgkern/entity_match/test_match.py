@@ -12,7 +12,7 @@ from rrgkern import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntities, entity_ma
 from rrgkern import cosines as cosines_module
 from rrgkern.entity_match import reference as reference_module
 from rrgkern.entity_match.inputs import MatchTables
-from tests.mutants import mutate
+from tests.mutants import faults, mutate
 from tests.rrgkern.entity_match import cases
 from tests.rrgkern.entity_match.cases import Entity, tensors
 from tests.rrgkern.many_cases import for_all
@@ -306,20 +306,7 @@ def test_the_reference_itself_is_right() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("NO_ENTITIES = 0.5", "NO_ENTITIES = 0.0"),
-        ("(best_y, columns, cosine.T, side_y, side_x)", "(best_y, rows, cosine, side_x, side_y)"),
-        ("& (mine[:, None] >= 0)", ""),
-        ("(mine >= 0) & (theirs >= 0) & (mine != theirs)", "mine != theirs"),
-        ("tables.crossed[kinds], shares)", "shares, shares)"),
-        ("shares = tables.weight[kinds]", "shares = tables.weight[kinds[::-1]]"),
-        ("round(value * gain * scale)", "round(value * scale)"),
-        ("float(total) / float(mass)", "float(total) / scale / len(cosine)"),
-        ("(-crosses.float(), shares, gains)", "(shares, gains)"),
-        ("(-crosses.float(), shares, gains)", "(-crosses.float(),)"),
-        ("2 * precision * recall / both", "both / 2"),
-        ("masked_fill(~eligible, -torch.inf)", "masked_fill(~eligible, 0.0)"),
-    ],
+    faults("entity_match"),
 )
 def test_planted_faults_die(old: str, new: str) -> None:
     assert not right(mutate(reference_module, old, new))

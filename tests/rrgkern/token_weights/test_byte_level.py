@@ -8,7 +8,7 @@ import torch
 from rrgkern import byte_level_spans, byte_vocabulary
 from rrgkern.token_weights import byte_alphabet
 from rrgkern.token_weights import reference as reference_module
-from tests.mutants import mutate
+from tests.mutants import faults, mutate
 from tests.rrgkern.many_cases import for_all
 from tests.rrgkern.token_weights.cases import token_reports
 from tests.rrgkern.token_weights.cases import token_tensors as tensors
@@ -119,15 +119,7 @@ def test_the_reference_itself_is_right() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("0xA0 if byte == 0xE0 else 0x80", "0x80"),
-        ("0x9F if byte == 0xED else 0xBF", "0xBF"),
-        ("0x90 if byte == 0xF0 else 0x80", "0x80"),
-        ("0x8F if byte == 0xF4 else 0xBF", "0xBF"),
-        ("wanted, low, high = wanted - 1, 0x80, 0xBF", "wanted -= 1"),
-        ("first if first >= 0 else characters", "first"),
-        ("characters, wanted, low, high = 0, 0,", "characters, wanted, low, high = 0, 1,"),
-    ],
+    faults("byte_level_spans"),
 )
 def test_planted_faults_die(old: str, new: str) -> None:
     assert not right(mutate(reference_module, old, new))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rrgkern import ByteVocabulary, byte_level_spans, csrc, span_max, tfidf_weights
 from rrgkern.token_weights import reference
 from rrgkern.token_weights import reference as reference_module
-from tests.mutants import mutate
+from tests.mutants import faults, mutate
 from tests.rrgkern.many_cases import Choices, for_all
 from tests.rrgkern.token_weights import cases
 from tests.rrgkern.token_weights.cases import alignment_tensors as tensors
@@ -99,12 +99,7 @@ def test_the_reference_itself_is_right() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("piece_start) < torch.minimum", "piece_start) <= torch.minimum"),
-        (".amax(1)", ".amin(1)"),
-        ("torch.where(shares.any(1), best, 0.0)", "best"),
-        ("slice(*tokens), slice(*pieces)", "slice(*tokens), slice(0, None)"),
-    ],
+    faults("span_max"),
 )  # fmt: skip
 def test_planted_faults_die(old: str, new: str) -> None:
     assert not right(mutate(reference_module, old, new))

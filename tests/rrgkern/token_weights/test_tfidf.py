@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rrgkern import tfidf_weights
 from rrgkern.token_weights import reference as reference_module
-from tests.mutants import mutate
+from tests.mutants import faults, mutate
 from tests.rrgkern.many_cases import for_all
 from tests.rrgkern.token_weights.cases import Group, groups
 from tests.rrgkern.token_weights.cases import group_tensors as tensors
@@ -126,15 +126,7 @@ def test_the_reference_itself_is_right() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("count[place].double()", "1.0"),
-        ("/ lengths[sequence].double()", ""),
-        ("logs[sizes[group_of_sequence[sequence]]] - ", "-"),
-        ("frequency[group_place[place]]", "count[place]"),
-        ("= 1 + (alpha", "= (alpha"),
-        ("(alpha * (tf * idf))", "(tf * idf)"),
-        ("stack([group_of_sequence[in_sequence[0]],", "stack([0 * in_sequence[0],"),
-    ],
+    faults("tfidf_weights"),
 )  # fmt: skip
 def test_planted_faults_die(old: str, new: str) -> None:
     assert not right(mutate(reference_module, old, new))
