@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +25,9 @@ def mutate(module: types.ModuleType, old: str, new: str) -> types.ModuleType:
     mutant = types.ModuleType(module.__name__)
     exec(compile(source.replace(old, new), module.__name__, "exec"), mutant.__dict__)
     return mutant
+
+
+def survivors(module: types.ModuleType, name: str, right: Callable[[Any], bool]) -> list[str]:
+    """Return the faults of `faults(name)` that `right`, true of the module itself, misses."""
+    assert right(module)
+    return [new for old, new in faults(name) if right(mutate(module, old, new))]

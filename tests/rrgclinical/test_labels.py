@@ -7,41 +7,30 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rrgclinical import (
-    CHEXPERT_5,
-    NO_FINDING,
-    OBSERVATIONS,
-    Entities,
-    build_extractor,
-    build_labeller,
-    chexpert_five,
-    register_labeller,
-    to_binary,
-    to_signs,
-)
+import rrgclinical
 from rrgtrain.errors import UserError
 
 ROW = np.array([[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1]], dtype=np.int8)
 
 
 def test_observations_stand_in_chexbert_order():
-    assert len(OBSERVATIONS) == 14
-    assert NO_FINDING == 13
-    assert [OBSERVATIONS[i] for i in CHEXPERT_5] == [
+    assert len(rrgclinical.OBSERVATIONS) == 14
+    assert rrgclinical.NO_FINDING == 13
+    assert [rrgclinical.OBSERVATIONS[i] for i in rrgclinical.CHEXPERT_5] == [
         "Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Pleural Effusion",
     ]  # fmt: skip
 
 
 def test_binary_counts_uncertain_as_positive():
-    assert to_binary(ROW).tolist() == [[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]]
+    assert rrgclinical.to_binary(ROW).tolist() == [[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]]
 
 
 def test_signs_leave_no_finding_out():
-    assert to_signs(ROW).tolist() == [[0, 1, -1, 1, 0, 1, -1, 1, 0, 1, -1, 1, 0]]
+    assert rrgclinical.to_signs(ROW).tolist() == [[0, 1, -1, 1, 0, 1, -1, 1, 0, 1, -1, 1, 0]]
 
 
 def test_five_columns():
-    assert chexpert_five(ROW).tolist() == [[1, 0, 1, 3, 1]]
+    assert rrgclinical.chexpert_five(ROW).tolist() == [[1, 0, 1, 3, 1]]
 
 
 @pytest.mark.parametrize(
@@ -55,10 +44,10 @@ def test_five_columns():
 )
 def test_bad_labels_are_named(labels, error, text):
     with pytest.raises(error, match=text):
-        to_binary(labels)
+        rrgclinical.to_binary(labels)
 
 
-@pytest.mark.parametrize("build", [build_labeller, build_extractor])
+@pytest.mark.parametrize("build", [rrgclinical.build_labeller, rrgclinical.build_extractor])
 def test_unknown_backend_lists_the_choices(build):
     with pytest.raises(UserError, match=r"unknown \w+ 'chexpert': choose one of .*rules"):
         build("chexpert")
@@ -66,12 +55,15 @@ def test_unknown_backend_lists_the_choices(build):
 
 def test_registering_a_name_twice_is_refused():
     with pytest.raises(ValueError, match="'rules' is already"):
-        register_labeller("rules", "elsewhere:Labeller")
+        rrgclinical.register_labeller("rules", "elsewhere:Labeller")
     with pytest.raises(ValueError, match="wanted 'module:callable'"):
-        register_labeller("elsewhere", "elsewhere.Labeller")
+        rrgclinical.register_labeller("elsewhere", "elsewhere.Labeller")
 
 
-@pytest.mark.parametrize("read", [build_labeller("rules").label, build_extractor("rules").extract])
+@pytest.mark.parametrize(
+    "read",
+    [rrgclinical.build_labeller("rules").label, rrgclinical.build_extractor("rules").extract],
+)
 def test_reports_that_are_no_text_are_named_by_index(read):
     with pytest.raises(TypeError, match=r"reports\[1\] is NoneType; wanted str"):
         read(["clear lungs.", None, 3])
@@ -80,7 +72,9 @@ def test_reports_that_are_no_text_are_named_by_index(read):
 
 
 # Entities refuse to be built from fields that contradict each other.
-GOOD = build_extractor("rules").extract(["No effusion. Heart is enlarged.", "Clear lungs."])
+GOOD = rrgclinical.build_extractor("rules").extract(
+    ["No effusion. Heart is enlarged.", "Clear lungs."]
+)
 
 
 def test_a_rebuilt_copy_is_accepted():
@@ -113,6 +107,6 @@ def test_a_broken_field_is_named(field, value, error, text):
 
 
 def test_slices_of_reports():
-    assert isinstance(GOOD, Entities)
+    assert isinstance(GOOD, rrgclinical.Entities)
     assert GOOD.of_report(0) == slice(0, int(GOOD.offsets[1]))
     assert GOOD.of_report(1).stop == len(GOOD)

@@ -10,27 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rrgkern import (
-    ByteVocabulary,
-    PolicyLoss,
-    PreferencePairs,
-    ReportEntities,
-    SentenceEntities,
-    byte_level_spans,
-    edit_plan,
-    entity_match,
-    group_advantages,
-    linear_policy_loss,
-    loss_scale,
-    oracle_pairs,
-    policy_loss,
-    policy_loss_from_logits,
-    preference_loss,
-    reward_spread,
-    span_max,
-    tfidf_weights,
-    zero_variance_share,
-)
+import rrgkern
 from rrgkern.checks import check_offsets
 
 # From 0 to 4, and every difference of two neighbours is positive once it has wrapped around.
@@ -42,48 +22,52 @@ BYTES = torch.zeros(4, dtype=torch.uint8)
 UNIT = torch.tensor([[1.0, 0.0]] * 4)
 
 
-def _sentences(offsets: torch.Tensor) -> SentenceEntities:
+def _sentences(offsets: torch.Tensor) -> rrgkern.SentenceEntities:
     presence = torch.ones(4, dtype=torch.int8)
-    return SentenceEntities(offsets, IDS, offsets, IDS, presence, IDS, UNIT)
+    return rrgkern.SentenceEntities(offsets, IDS, offsets, IDS, presence, IDS, UNIT)
 
 
-def _entities(offsets: torch.Tensor) -> ReportEntities:
-    return ReportEntities(offsets, torch.ones(4, dtype=torch.int8), UNIT)
+def _entities(offsets: torch.Tensor) -> rrgkern.ReportEntities:
+    return rrgkern.ReportEntities(offsets, torch.ones(4, dtype=torch.int8), UNIT)
 
 
-PAIRS = PreferencePairs(IDS[:1], IDS[:1], torch.ones(1))
+PAIRS = rrgkern.PreferencePairs(IDS[:1], IDS[:1], torch.ones(1))
 SPANS = torch.zeros(4, 2, dtype=torch.int64)
 ALL = torch.tensor([0, 4])
-LOSS = {"scale": SIX, "ref": FOUR, "spec": PolicyLoss()}
+LOSS = {"scale": SIX, "ref": FOUR, "spec": rrgkern.PolicyLoss()}
 
 
 def _edits(w: torch.Tensor, **options: object) -> object:
-    return edit_plan(_sentences(w), _sentences(w), seeds=SIX.long(), **options)
+    return rrgkern.edit_plan(_sentences(w), _sentences(w), seeds=SIX.long(), **options)
 
 
 CALLS = {
-    "tfidf_weights": lambda w: tfidf_weights(IDS, w, torch.tensor([0, 6])),
-    "tfidf_weights, groups": lambda w: tfidf_weights(IDS, torch.arange(5), w),
-    "span_max": lambda w: span_max(FOUR, SPANS, w, SPANS, w),
-    "policy_loss": lambda w: policy_loss(FOUR, SIX, w, **LOSS),
-    "group_advantages": lambda w: group_advantages(FOUR, w),
-    "zero_variance_share": lambda w: zero_variance_share(FOUR, w),
-    "preference_loss": lambda w: preference_loss(FOUR, FOUR, w, PAIRS),
-    "policy_loss_from_logits": lambda w: policy_loss_from_logits(
+    "tfidf_weights": lambda w: rrgkern.tfidf_weights(IDS, w, torch.tensor([0, 6])),
+    "tfidf_weights, groups": lambda w: rrgkern.tfidf_weights(IDS, torch.arange(5), w),
+    "span_max": lambda w: rrgkern.span_max(FOUR, SPANS, w, SPANS, w),
+    "policy_loss": lambda w: rrgkern.policy_loss(FOUR, SIX, w, **LOSS),
+    "group_advantages": lambda w: rrgkern.group_advantages(FOUR, w),
+    "zero_variance_share": lambda w: rrgkern.zero_variance_share(FOUR, w),
+    "preference_loss": lambda w: rrgkern.preference_loss(FOUR, FOUR, w, PAIRS),
+    "policy_loss_from_logits": lambda w: rrgkern.policy_loss_from_logits(
         torch.zeros(4, 8), IDS, SIX, w, **LOSS
     ),
-    "linear_policy_loss": lambda w: linear_policy_loss(
+    "linear_policy_loss": lambda w: rrgkern.linear_policy_loss(
         UNIT, torch.zeros(8, 2), IDS, SIX, w, **LOSS
     ),
     "edit_plan": _edits,
     "edit_plan, no limit": lambda w: _edits(w, max_edits=None),
     "edit_plan, released": lambda w: _edits(w, rule="released"),
-    "entity_match": lambda w: entity_match(_entities(w), _entities(w)),
-    "loss_scale": lambda w: loss_scale("grpo", w),
-    "reward_spread": lambda w: reward_spread(FOUR, w),
-    "oracle_pairs": lambda w: oracle_pairs(IDS.bool(), w),
-    "byte_level_spans": lambda w: byte_level_spans(IDS, w, ByteVocabulary(BYTES, ALL)),
-    "byte_level_spans, vocabulary": lambda w: byte_level_spans(IDS, ALL, ByteVocabulary(BYTES, w)),
+    "entity_match": lambda w: rrgkern.entity_match(_entities(w), _entities(w)),
+    "loss_scale": lambda w: rrgkern.loss_scale("grpo", w),
+    "reward_spread": lambda w: rrgkern.reward_spread(FOUR, w),
+    "oracle_pairs": lambda w: rrgkern.oracle_pairs(IDS.bool(), w),
+    "byte_level_spans": lambda w: rrgkern.byte_level_spans(
+        IDS, w, rrgkern.ByteVocabulary(BYTES, ALL)
+    ),
+    "byte_level_spans, vocabulary": lambda w: rrgkern.byte_level_spans(
+        IDS, ALL, rrgkern.ByteVocabulary(BYTES, w)
+    ),
 }
 OUTSIDE = {
     "far outside": torch.tensor([0, 2**33]),
@@ -129,7 +113,9 @@ def test_differences_that_wrap_around_are_refused_by_every_function() -> None:
 @pytest.mark.parametrize("offsets", OUTSIDE.values(), ids=OUTSIDE)
 def test_a_vocabulary_lies_in_its_bytes(offsets: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="vocabulary.offsets"):
-        byte_level_spans(IDS[:1], torch.tensor([0, 1]), ByteVocabulary(BYTES, offsets))
+        rrgkern.byte_level_spans(
+            IDS[:1], torch.tensor([0, 1]), rrgkern.ByteVocabulary(BYTES, offsets)
+        )
 
 
 def test_offsets_have_one_axis_and_an_element() -> None:
@@ -144,33 +130,39 @@ def test_spans_that_do_not_fit_are_refused() -> None:
     token = torch.tensor([[0, 3]])
     one = torch.tensor([0, 1])
     with pytest.raises(ValueError, match=r"piece_spans is 4294967296 at row 0.*2147483647"):
-        span_max(torch.ones(1), far, one, token, one)
+        rrgkern.span_max(torch.ones(1), far, one, token, one)
     with pytest.raises(ValueError, match="token_spans is 4294967296 at row 0"):
-        span_max(torch.ones(1), token, one, far, one)
+        rrgkern.span_max(torch.ones(1), token, one, far, one)
 
 
 def test_no_group_has_no_spread() -> None:
-    assert all(value.isnan() for value in reward_spread(torch.zeros(0), torch.tensor([0])))
+    assert all(value.isnan() for value in rrgkern.reward_spread(torch.zeros(0), torch.tensor([0])))
 
 
 def test_loss_scale_refuses_lengths_below_zero() -> None:
     with pytest.raises(ValueError, match="goes down after position 1"):
-        loss_scale("grpo", torch.tensor([0, 5, 3]))
+        rrgkern.loss_scale("grpo", torch.tensor([0, 5, 3]))
 
 
 @pytest.mark.parametrize(
     ("call", "told"),
     [
         (
-            lambda: group_advantages([1.0, 2.0], torch.tensor([0, 2])),
+            lambda: rrgkern.group_advantages([1.0, 2.0], torch.tensor([0, 2])),
             "rewards is a list; .*as_tensor",
         ),
-        (lambda: tfidf_weights(None, ALL, ALL), "token_ids is None; wanted a torch.Tensor"),
-        (lambda: policy_loss(FOUR.numpy(), FOUR, ALL, scale=FOUR), "logps is a ndarray; wanted"),
-        (lambda: policy_loss(FOUR, FOUR, ALL, scale=0.1), "scale is a float; wanted"),
-        (lambda: policy_loss(FOUR, FOUR, ALL, scale=FOUR, ref=[0.0]), "ref is a list; wanted"),
+        (lambda: rrgkern.tfidf_weights(None, ALL, ALL), "token_ids is None; wanted a torch.Tensor"),
         (
-            lambda: linear_policy_loss(
+            lambda: rrgkern.policy_loss(FOUR.numpy(), FOUR, ALL, scale=FOUR),
+            "logps is a ndarray; wanted",
+        ),
+        (lambda: rrgkern.policy_loss(FOUR, FOUR, ALL, scale=0.1), "scale is a float; wanted"),
+        (
+            lambda: rrgkern.policy_loss(FOUR, FOUR, ALL, scale=FOUR, ref=[0.0]),
+            "ref is a list; wanted",
+        ),
+        (
+            lambda: rrgkern.linear_policy_loss(
                 UNIT, torch.nn.Linear(2, 8), IDS, SIX[:1], ALL, scale=SIX[:1], ref=FOUR
             ),
             "weight is a Linear; wanted a torch.Tensor: pass weight.weight",

@@ -7,14 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import (
-    BertConfig,
-    DebertaV2Config,
-    DebertaV2ForTokenClassification,
-    ModernBertConfig,
-    MPNetConfig,
-    MPNetModel,
-)
+import transformers
 
 from tests.rrgclinical.chexbert import tiny as chexbert
 from tests.rrgclinical.radgraph import archives
@@ -26,17 +19,19 @@ SPREAD = 0.05
 
 def write_chexbert(folder: Path) -> Path:
     """BERT-base with 14 heads: weights.pth and vocab.txt."""
-    return chexbert.write_folder(folder, network=chexbert.random_network(BertConfig(), 0, SPREAD))
+    return chexbert.write_folder(
+        folder, network=chexbert.random_network(transformers.BertConfig(), 0, SPREAD)
+    )
 
 
 def write_radgraph(folder: Path, dataset: str) -> Path:
     """An archive with the sizes of DyGIE++'s template on BERT-base or ModernBERT-base."""
-    config: BertConfig | ModernBertConfig = BertConfig()
+    config: transformers.BertConfig | transformers.ModernBertConfig = transformers.BertConfig()
     if dataset.startswith("modern"):
         special = archives.tiny_modern()
         names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
         ids = {name: getattr(special, name) for name in names}
-        config = ModernBertConfig(max_position_embeddings=512, **ids)
+        config = transformers.ModernBertConfig(max_position_embeddings=512, **ids)
     return archives.write_archive(
         folder, dataset, encoder=config, hidden=150, features=20, spread=SPREAD
     )
@@ -48,7 +43,7 @@ def write_ratescore(
     """Folders of DeBERTa-v3-base with a head calibrated on `sentences`, and of MPNet-base."""
     ner, embedder = folder / "ner", folder / "embedder"
     tokens = ratescore.write_tokenizer(ner, texts, lower=False)
-    config = DebertaV2Config(
+    config = transformers.DebertaV2Config(
         vocab_size=len(tokens),
         type_vocab_size=0,
         relative_attention=True,
@@ -63,7 +58,7 @@ def write_ratescore(
         label2id={label: index for index, label in enumerate(ratescore.LABELS)},
     )
     torch.manual_seed(0)
-    model = DebertaV2ForTokenClassification(config).eval()
+    model = transformers.DebertaV2ForTokenClassification(config).eval()
     with torch.no_grad():
         # One by one: padded to the longest of them, they take minutes.
         read = [tokens(text, return_tensors="pt")["input_ids"] for text in sentences]
@@ -73,8 +68,8 @@ def write_ratescore(
     model.save_pretrained(ner)
     tokens = ratescore.write_tokenizer(embedder, texts, lower=True)
     size, pad = len(tokens), tokens.pad_token_id
-    body = MPNetConfig(vocab_size=size, initializer_range=SPREAD, pad_token_id=pad)
-    MPNetModel(body).eval().save_pretrained(embedder)
+    body = transformers.MPNetConfig(vocab_size=size, initializer_range=SPREAD, pad_token_id=pad)
+    transformers.MPNetModel(body).eval().save_pretrained(embedder)
     return ner, embedder
 
 

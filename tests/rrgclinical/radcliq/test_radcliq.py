@@ -9,15 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import (
-    AutoTokenizer,
-    BertModel,
-    RobertaConfig,
-    RobertaForMaskedLM,
-    RobertaModel,
-    RobertaTokenizerFast,
-)
 
 from rrgclinical.radcliq import BertScore, RadCliQ, RadCliQParts, entity_relation_f1, radcliq_v1
 from rrgclinical.radgraph import Entity, Graph, RadGraph
@@ -43,8 +36,8 @@ def folder(tmp_path_factory):
 
 def plain_f1(folder, report: str, reference: str) -> float:
     """Word by word, a text at a time, from the fifth of the states that the whole network gives."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, add_prefix_space=True)
-    network = RobertaModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, add_prefix_space=True)
+    network = transformers.RobertaModel.from_pretrained(folder, add_pooling_layer=False).eval()
     sides = []
     for text in (report, reference):
         ids = tokenizer(re.sub(" +", " ", text).strip(), truncation=True, max_length=62)
@@ -125,7 +118,7 @@ def test_radcliq_of_three_models(folder, tmp_path) -> None:
     parts = judge.parts(reports, others)
     assert parts.radgraph[-1] == 0.0 and len(set(parts.radgraph)) > 2
     network = labeller.network.bert
-    assert isinstance(network, BertModel)
+    assert isinstance(network, transformers.BertModel)
     for report, other, cosine in zip(reports, others, parts.embedding, strict=True):
         states = []
         for text in (report, other):
@@ -156,10 +149,10 @@ def write_folder(folder: Path, layers: int = 6) -> Path:
     bpe.train_from_iterator(TEXTS, trainer)
     bpe.model.save(str(folder))
     names = (str(folder / "vocab.json"), str(folder / "merges.txt"))
-    tokenizer = RobertaTokenizerFast(*names, model_max_length=62)
+    tokenizer = transformers.RobertaTokenizerFast(*names, model_max_length=62)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    config = RobertaConfig(
+    config = transformers.RobertaConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,
         num_hidden_layers=layers,
@@ -169,5 +162,5 @@ def write_folder(folder: Path, layers: int = 6) -> Path:
         type_vocab_size=1,
         initializer_range=0.3,
     )
-    RobertaForMaskedLM(config).save_pretrained(folder)
+    transformers.RobertaForMaskedLM(config).save_pretrained(folder)
     return folder

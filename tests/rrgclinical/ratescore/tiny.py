@@ -10,16 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram
 from tokenizers.trainers import UnigramTrainer
-from transformers import (
-    DebertaV2Config,
-    DebertaV2ForTokenClassification,
-    MPNetConfig,
-    MPNetModel,
-    PreTrainedTokenizerFast,
-)
 
 from rrgclinical.ratescore import TYPES
 
@@ -27,7 +21,9 @@ LABELS = ("O", *(f"{mark}-{kind}" for kind in TYPES for mark in "BI"))
 SPECIALS = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 
 
-def write_tokenizer(folder: Path, texts: Sequence[str], *, lower: bool) -> PreTrainedTokenizerFast:
+def write_tokenizer(
+    folder: Path, texts: Sequence[str], *, lower: bool
+) -> transformers.PreTrainedTokenizerFast:
     """A SentencePiece-like tokenizer learnt from `texts`."""
     tokenizer = Tokenizer(Unigram())
     tokenizer.normalizer = normalizers.Lowercase() if lower else normalizers.NFKC()
@@ -44,7 +40,7 @@ def write_tokenizer(folder: Path, texts: Sequence[str], *, lower: bool) -> PreTr
         single="[CLS] $A [SEP]",
         special_tokens=[(t, tokenizer.token_to_id(t)) for t in ("[CLS]", "[SEP]")],
     )
-    fast = PreTrainedTokenizerFast(
+    fast = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, **{f"{name}_token": text for name, text in SPECIALS.items()}
     )
     fast.save_pretrained(folder)
@@ -56,7 +52,7 @@ def write_ner(folder: Path, texts: Sequence[str], seed: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = write_tokenizer(folder, texts, lower=False)
     torch.manual_seed(seed)
-    config = DebertaV2Config(
+    config = transformers.DebertaV2Config(
         vocab_size=len(tokenizer),
         hidden_size=32,
         num_hidden_layers=2,
@@ -75,7 +71,7 @@ def write_ner(folder: Path, texts: Sequence[str], seed: int = 0) -> Path:
         id2label=dict(enumerate(LABELS)),
         label2id={label: index for index, label in enumerate(LABELS)},
     )
-    model = DebertaV2ForTokenClassification(config).eval()
+    model = transformers.DebertaV2ForTokenClassification(config).eval()
     with torch.no_grad():
         read = []
         # All at once, padded to the longest, would take gigabytes.
@@ -95,7 +91,7 @@ def write_embedder(folder: Path, texts: Sequence[str], seed: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = write_tokenizer(folder, texts, lower=True)
     torch.manual_seed(seed + 1)
-    config = MPNetConfig(
+    config = transformers.MPNetConfig(
         vocab_size=len(tokenizer),
         hidden_size=24,
         num_hidden_layers=2,
@@ -105,7 +101,7 @@ def write_embedder(folder: Path, texts: Sequence[str], seed: int = 0) -> Path:
         initializer_range=0.5,
         pad_token_id=tokenizer.pad_token_id,
     )
-    MPNetModel(config).eval().save_pretrained(folder)
+    transformers.MPNetModel(config).eval().save_pretrained(folder)
     return folder
 
 

@@ -7,21 +7,10 @@ import itertools
 import numpy as np
 import pydicom
 import pytest
+from pydicom import uid
 from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset
 from pydicom.pixels import get_decoder
-from pydicom.uid import (
-    JPEG2000,
-    ExplicitVRBigEndian,
-    ExplicitVRLittleEndian,
-    ImplicitVRLittleEndian,
-    JPEG2000Lossless,
-    JPEGBaseline8Bit,
-    JPEGExtended12Bit,
-    JPEGLosslessSV1,
-    JPEGLSLossless,
-    RLELossless,
-)
 
 from tests.rrgdata.dicom_files import (
     CUT_SHORT,
@@ -40,7 +29,7 @@ from tests.rrgdata.dicom_files import (
     write,
 )
 
-PLAIN = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
+PLAIN = (uid.ImplicitVRLittleEndian, uid.ExplicitVRLittleEndian, uid.ExplicitVRBigEndian)
 # bits in the descriptor, greatest entry, whether an entry takes one byte, and white
 KINDS = {
     "16 bits": (16, 65535, False, 65535),
@@ -91,7 +80,7 @@ def test_value_tables_however_stored(tmp_path):
             vr=vr,
             data_vr=data_vr,
             packed=packed,
-            big=syntax == ExplicitVRBigEndian,
+            big=syntax == uid.ExplicitVRBigEndian,
         )
         file = of_item(tmp_path / "a.dcm", "VOILUTSequence", syntax, values, item, **tags)
         wanted = looked_up(shown, first, entries) / white * 255
@@ -112,8 +101,10 @@ def test_tables_of_other_sizes_and_encodings(tmp_path):
         "one entry less": (wide // 16, 0, entries_to(255, 4095)),
         "256 entries": (wide // 256, 0, entries_to(255, 256)),
     }.items():
-        for syntax, vr in itertools.product((*PLAIN, JPEG2000Lossless, RLELossless), ("US", "SS")):
-            packed, big = entries.max() == 255, syntax == ExplicitVRBigEndian
+        for syntax, vr in itertools.product(
+            (*PLAIN, uid.JPEG2000Lossless, uid.RLELossless), ("US", "SS")
+        ):
+            packed, big = entries.max() == 255, syntax == uid.ExplicitVRBigEndian
             item = table_item(first, entries, 8 if packed else 16, vr=vr, packed=packed, big=big)
             file = of_item(tmp_path / "a.dcm", "VOILUTSequence", syntax, values, item)
             wanted = looked_up(values, first, entries) / int(entries.max()) * 255
@@ -127,7 +118,7 @@ def test_modality_tables_come_before_window_and_value_table(tmp_path):
     for syntax, signed, bits, vr in itertools.product(PLAIN, (False, True), (12, 16), ("US", "SS")):
         values = (VALUES.astype(np.int16) - 2048) if signed else VALUES
         first, entries = int(values.min()) + 500, entries_to(4095)
-        big = syntax == ExplicitVRBigEndian
+        big = syntax == uid.ExplicitVRBigEndian
         item = table_item(first, entries, bits, vr=vr, big=big)
         out = looked_up(values, first, entries)
         file, name = tmp_path / "a.dcm", "ModalityLUTSequence"
@@ -216,10 +207,10 @@ def test_bits_above_those_stored_are_ignored_by_every_encoding(tmp_path, signed)
         words[::2] ^= 0x8000
         words[::3] ^= np.uint16(0x8000 | (1 << bits))
         dirty = words.view(np.int16) if signed else words
-        for syntax in (*PLAIN, RLELossless, JPEG2000Lossless, JPEGLosslessSV1):
-            plain = syntax if syntax in PLAIN else ExplicitVRLittleEndian
+        for syntax in (*PLAIN, uid.RLELossless, uid.JPEG2000Lossless, uid.JPEGLosslessSV1):
+            plain = syntax if syntax in PLAIN else uid.ExplicitVRLittleEndian
             file = write(tmp_path / "a.dcm", dirty, syntax=plain)
-            if syntax == JPEGLosslessSV1:
+            if syntax == uid.JPEGLosslessSV1:
                 pytest.importorskip("libjpeg")
                 encapsulated(file, syntax, lossless_jpeg(words, 16))
             elif syntax not in PLAIN:
@@ -229,7 +220,7 @@ def test_bits_above_those_stored_are_ignored_by_every_encoding(tmp_path, signed)
 
 
 def test_a_high_bit_in_rle_is_refused_as_it_is_uncompressed(tmp_path):
-    file = recoded(write(tmp_path / "a.dcm", VALUES << 4), RLELossless)
+    file = recoded(write(tmp_path / "a.dcm", VALUES << 4), uid.RLELossless)
     data = pydicom.dcmread(file)
     data.BitsStored = 12
     data.save_as(file)
@@ -238,7 +229,7 @@ def test_a_high_bit_in_rle_is_refused_as_it_is_uncompressed(tmp_path):
 
 def test_unsigned_values_have_an_unsigned_first_value_also_where_they_do_not_reach_it(tmp_path):
     item = table_item(40000, entries_to(4095, 30000), 12)
-    file = of_item(tmp_path / "a.dcm", "VOILUTSequence", ExplicitVRLittleEndian, VALUES, item)
+    file = of_item(tmp_path / "a.dcm", "VOILUTSequence", uid.ExplicitVRLittleEndian, VALUES, item)
     assert notes_of(file) == (NOTHING,)
     assert (read(file) == read(write(tmp_path / "b.dcm"))).all()
 
@@ -252,7 +243,7 @@ def ramp(bits, signed=False):
     return (values - 2 ** (bits - 1)).astype(np.int16) if signed else values.astype(np.uint16)
 
 
-@pytest.mark.parametrize("syntax", [JPEG2000Lossless, RLELossless])
+@pytest.mark.parametrize("syntax", [uid.JPEG2000Lossless, uid.RLELossless])
 @pytest.mark.parametrize("bits", [12, 15, 16])
 @pytest.mark.parametrize("signed", [False, True])
 def test_lossless(tmp_path, syntax, bits, signed):
@@ -275,7 +266,7 @@ def test_jpeg_lossless(tmp_path, bits):
 def test_jpeg_2000_lossy(tmp_path):
     plain = stored(write(tmp_path / "a.dcm", ramp(12)), 12)
     data = pydicom.dcmread(plain)
-    data.compress(JPEG2000, j2k_cr=[4])
+    data.compress(uid.JPEG2000, j2k_cr=[4])
     data.save_as(tmp_path / "b.dcm")
     assert np.abs(read(tmp_path / "b.dcm") - read(plain)).max() < 8
 
@@ -298,23 +289,23 @@ def sample(path, name, **tags):
 def test_jpeg_ls(tmp_path):
     pytest.importorskip("libjpeg")
     compressed = sample(tmp_path / "a.dcm", "MR_small_jpeg_ls_lossless.dcm")
-    assert pydicom.dcmread(compressed).file_meta.TransferSyntaxUID == JPEGLSLossless
+    assert pydicom.dcmread(compressed).file_meta.TransferSyntaxUID == uid.JPEGLSLossless
     assert (read(compressed) == read(sample(tmp_path / "b.dcm", "MR_small.dcm"))).all()
 
 
 def test_jpeg_of_12_bits(tmp_path):
     pytest.importorskip("libjpeg")
     compressed = sample(tmp_path / "a.dcm", "JPGExtended.dcm")
-    assert pydicom.dcmread(compressed).file_meta.TransferSyntaxUID == JPEGExtended12Bit
+    assert pydicom.dcmread(compressed).file_meta.TransferSyntaxUID == uid.JPEGExtended12Bit
     grey = read(compressed)
     assert grey.shape == (1024, 256) and grey.max() == 255
 
 
-@pytest.mark.parametrize("syntax", [JPEG2000Lossless, RLELossless, JPEGLosslessSV1])
+@pytest.mark.parametrize("syntax", [uid.JPEG2000Lossless, uid.RLELossless, uid.JPEGLosslessSV1])
 @pytest.mark.parametrize("keep", [0.02, 0.1, 0.5])
 def test_truncated(tmp_path, syntax, keep):
     file = stored(write(tmp_path / "a.dcm", ramp(12)), 12)
-    if syntax == JPEGLosslessSV1:
+    if syntax == uid.JPEGLosslessSV1:
         pytest.importorskip("libjpeg")
         frame = lossless_jpeg(ramp(12), 12)
     else:
@@ -325,12 +316,14 @@ def test_truncated(tmp_path, syntax, keep):
     refused(file)
 
 
-@pytest.mark.parametrize("syntax", [JPEG2000Lossless, JPEGLosslessSV1, JPEGBaseline8Bit])
+@pytest.mark.parametrize(
+    "syntax", [uid.JPEG2000Lossless, uid.JPEGLosslessSV1, uid.JPEGBaseline8Bit]
+)
 def test_padding_behind_a_frame_is_passed_over(tmp_path, syntax):
-    if syntax == JPEGLosslessSV1:
+    if syntax == uid.JPEGLosslessSV1:
         pytest.importorskip("libjpeg")
         file = lossless(tmp_path / "a.dcm", ramp(12), 12)
-    elif syntax == JPEGBaseline8Bit:
+    elif syntax == uid.JPEGBaseline8Bit:
         file = baseline(tmp_path / "a.dcm", np.round(RAMP * 255).astype(np.uint8))
     else:
         file = recoded(stored(write(tmp_path / "a.dcm", ramp(12)), 12), syntax)
@@ -353,10 +346,10 @@ def test_a_compressed_file_that_breaks_off(tmp_path):
 @pytest.mark.parametrize(
     ("syntax", "package"),
     [
-        (JPEGLosslessSV1, "pylibjpeg-libjpeg"),
-        (JPEGLSLossless, "pylibjpeg-libjpeg"),
-        (JPEGExtended12Bit, "pylibjpeg-libjpeg"),
-        (JPEG2000Lossless, "pylibjpeg-openjpeg"),
+        (uid.JPEGLosslessSV1, "pylibjpeg-libjpeg"),
+        (uid.JPEGLSLossless, "pylibjpeg-libjpeg"),
+        (uid.JPEGExtended12Bit, "pylibjpeg-libjpeg"),
+        (uid.JPEG2000Lossless, "pylibjpeg-openjpeg"),
     ],
 )
 def test_a_missing_decoder_is_named(tmp_path, syntax, package):
@@ -373,7 +366,7 @@ def test_a_missing_decoder_is_named(tmp_path, syntax, package):
 
 
 def test_jpeg_of_8_bits_needs_no_extra(tmp_path):
-    decoder = get_decoder(JPEGBaseline8Bit)
+    decoder = get_decoder(uid.JPEGBaseline8Bit)
     had = "pylibjpeg" in decoder.available_plugins
     decoder.remove_plugin("pylibjpeg") if had else None
     try:

@@ -9,14 +9,7 @@ import json
 import os
 import sys
 
-from tests.rrgkern.aot.harness import (
-    Compiled,
-    compile_amd,
-    compile_cases,
-    compile_widest,
-    listed_modules,
-    to_json,
-)
+from tests.rrgkern.aot import harness
 
 HEADER = (
     "| kernel | case | sm | warps | registers | spills | shared B | instructions | loads | stores "
@@ -24,7 +17,7 @@ HEADER = (
 )
 
 
-def row(compiled: Compiled) -> str:
+def row(compiled: harness.Compiled) -> str:
     """One line of the table."""
     assembly = compiled.assembly
     loads, stores = (
@@ -44,17 +37,17 @@ def main(arguments: list[str]) -> None:
     if os.environ.get("TRITON_INTERPRET") == "1":
         sys.exit("TRITON_INTERPRET=1 leaves nothing to compile: unset it")
     as_json = "--json" in arguments
-    modules = [a for a in arguments if not a.startswith("--")] or listed_modules()
+    modules = [a for a in arguments if not a.startswith("--")] or harness.listed_modules()
     if "--amd" in arguments:
-        for figures in (figures for module in modules for figures in compile_amd(module)):
+        for figures in (figures for module in modules for figures in harness.compile_amd(module)):
             print(json.dumps(figures), flush=True)
         return
     if not as_json:
         print(HEADER, "|" + "---|" * (HEADER.count("|") - 1), sep="\n")
-    compile_listed = compile_widest if "--widest" in arguments else compile_cases
+    compile_listed = harness.compile_widest if "--widest" in arguments else harness.compile_cases
     for module in modules:
         for compiled in compile_listed(module):
-            print(to_json(compiled) if as_json else row(compiled), flush=True)
+            print(harness.to_json(compiled) if as_json else row(compiled), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,7 @@ from tests.products import more
 from tests.rrgkern.device import DEVICE, ISAS
 from tests.rrgkern.policy_loss import test_kernel as kernel
 from tests.rrgkern.policy_loss.cases import Batch, batch, check_fp32
-from tests.rrgkern.policy_loss.from_logits.cases import (
-    EVERYTHING,
-    NO_ENTROPY,
-    call_of,
-    check,
-    problem,
-    rising_problem,
-)
+from tests.rrgkern.policy_loss.from_logits import cases
 from tests.rrgkern.policy_loss.test_api import BAD, call
 
 LEVELS = ("token", "sequence", "sequence_token")
@@ -93,35 +86,35 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(isa, monkeypatch) -> No
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-@pytest.mark.parametrize("spec", [EVERYTHING, NO_ENTROPY])
+@pytest.mark.parametrize("spec", [cases.EVERYTHING, cases.NO_ENTROPY])
 def test_from_logits_on_every_instruction_set_and_number_of_threads(isa, spec, monkeypatch) -> None:
     for dtype in DTYPES:
-        given = problem(3, 9001, dtype=dtype)
-        call = call_of(given, spec)
+        given = cases.problem(3, 9001, dtype=dtype)
+        call = cases.call_of(given, spec)
         results = []
         for threads in (1, 3):
             monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
             results.append(from_logits.anew_by_csrc(*flatten(call), True))
         assert all(map(torch.equal, *results))
-        check(results[0], given, spec)
+        cases.check(results[0], given, spec)
 
 
 @pytest.mark.parametrize("vocabulary", [2, 17, 2047, 2048, 2049, 6144, 6151])
 def test_blocks_of_columns_with_maxima_of_their_own(isa, vocabulary: int) -> None:
     for dtype in DTYPES:
-        given = rising_problem(vocabulary, dtype)
-        call = call_of(given, NO_ENTROPY)
+        given = cases.rising_problem(vocabulary, dtype)
+        call = cases.call_of(given, cases.NO_ENTROPY)
         anew = from_logits.anew_by_csrc(*flatten(call), True)
-        check(anew, given, NO_ENTROPY)
+        cases.check(anew, given, cases.NO_ENTROPY)
         over = call._replace(logits=call.logits.clone())
         from_logits.inplace_by_csrc(*flatten(over))
         assert torch.equal(over.logits, anew.gradient)
 
 
-@pytest.mark.parametrize("spec", [EVERYTHING, NO_ENTROPY])
+@pytest.mark.parametrize("spec", [cases.EVERYTHING, cases.NO_ENTROPY])
 def test_the_gradient_of_a_row_from_logits_is_the_same_alone(isa, spec) -> None:
-    given = problem(5, 3001, lengths=(6, 3), mask=False, on_policy=False)
-    call = call_of(given, spec)
+    given = cases.problem(5, 3001, lengths=(6, 3), mask=False, on_policy=False)
+    call = cases.call_of(given, spec)
     whole = from_logits.anew_by_csrc(*flatten(call), True)
     for row in range(9):
         here, sequence = slice(row, row + 1), slice(int(row >= 6), int(row >= 6) + 1)

@@ -16,19 +16,12 @@ from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.products import first_of, more
 from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.policy_loss.cases import (
-    LENGTHS,
-    Batch,
-    batch,
-    check_fp32,
-    name_of,
-    sampled_variants,
-)
+from tests.rrgkern.policy_loss import cases
 
 Served = tuple[Tensor, ...]
 # 11 and 13 share no factor with the counts of the choices, so every choice keeps coming up.
-CASES = sampled_variants(stride=11)
-FP32_CASES = sampled_variants(stride=13)
+CASES = cases.sampled_variants(stride=11)
+FP32_CASES = cases.sampled_variants(stride=13)
 SPREAD = PolicyLoss(beta=0.1, entropy_coef=0.01, kl_ratio_weight=True, dual_clip=1.5)
 
 
@@ -39,9 +32,9 @@ def test_the_kernel_is_what_is_tested() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "data"), first_of(CASES, 12), ids=[name_of(spec) for spec, _ in CASES]
+    ("spec", "data"), first_of(CASES, 12), ids=[cases.name_of(spec) for spec, _ in CASES]
 )
-def test_fp64_equals_the_reference(spec: PolicyLoss, data: Batch) -> None:
+def test_fp64_equals_the_reference(spec: PolicyLoss, data: cases.Batch) -> None:
     served = policy_loss_fwd(*data.arguments(spec))
     expected = policy_loss_reference(*data.arguments(spec))
     for got, want in zip(served, expected, strict=True):
@@ -49,10 +42,10 @@ def test_fp64_equals_the_reference(spec: PolicyLoss, data: Batch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "data"), first_of(FP32_CASES, 10), ids=[name_of(spec) for spec, _ in FP32_CASES]
+    ("spec", "data"), first_of(FP32_CASES, 10), ids=[cases.name_of(spec) for spec, _ in FP32_CASES]
 )
-def test_fp32_is_as_close_to_the_truth_as_eager(spec: PolicyLoss, data: Batch) -> None:
-    check_fp32(spec, data, policy_loss_fwd(*data.to(torch.float32).arguments(spec)))
+def test_fp32_is_as_close_to_the_truth_as_eager(spec: PolicyLoss, data: cases.Batch) -> None:
+    cases.check_fp32(spec, data, policy_loss_fwd(*data.to(torch.float32).arguments(spec)))
 
 
 @pytest.mark.parametrize("serve", [policy_loss_fwd])
@@ -60,13 +53,13 @@ def test_fp32_over_several_blocks(serve: Callable[..., Served]) -> None:
     lengths = (300, 0, 1, 511, 40, 700, 3)
     for seed, level in enumerate(("token", "sequence", "sequence_token")):
         spec = PolicyLoss(ratio_level=level, beta=0.1, sampler_level="sequence")
-        data = batch(seed, lengths=lengths)
-        check_fp32(spec, data, serve(*data.to(torch.float32).arguments(spec)))
+        data = cases.batch(seed, lengths=lengths)
+        cases.check_fp32(spec, data, serve(*data.to(torch.float32).arguments(spec)))
 
 
 @pytest.mark.product
 def test_two_runs_are_bitwise_equal() -> None:
-    data = batch(5, dtype=torch.float32, lengths=(300, 1, 259))
+    data = cases.batch(5, dtype=torch.float32, lengths=(300, 1, 259))
     for level in ("token", "sequence"):
         spec = PolicyLoss(ratio_level=level, beta=0.1, sampler_level="sequence")
         for first, second in zip(
@@ -80,7 +73,7 @@ def test_two_runs_are_bitwise_equal() -> None:
 @pytest.mark.parametrize("poison", [torch.nan, *more(torch.inf, -torch.inf, 1e30)])
 def test_nothing_at_a_masked_position_changes_a_bit(serve, poison: float, surrogate: str) -> None:
     spec = PolicyLoss(surrogate=surrogate, beta=0.1, entropy_coef=0.1, kl_ratio_weight=True)
-    data = batch(2, dtype=torch.float32, per_token=True)
+    data = cases.batch(2, dtype=torch.float32, per_token=True)
     fields = ["logps", "advantages", "scale", "old", "ref", "sampler", "token_weight", "entropy"]
     poisoned = data.changed(
         **{name: torch.where(data.mask, getattr(data, name), poison) for name in fields}
@@ -98,7 +91,7 @@ def test_nothing_at_a_masked_position_changes_a_bit(serve, poison: float, surrog
 @pytest.mark.parametrize("serve", [policy_loss_fwd])
 def test_odd_lengths(lengths: tuple[int, ...], level: str, serve: Callable[..., Served]) -> None:
     spec = PolicyLoss(ratio_level=level, beta=0.1, entropy_coef=0.1)
-    data = batch(4, lengths=lengths)
+    data = cases.batch(4, lengths=lengths)
     for got, want in zip(
         serve(*data.arguments(spec)),
         policy_loss_reference(*data.arguments(spec)),
@@ -109,7 +102,9 @@ def test_odd_lengths(lengths: tuple[int, ...], level: str, serve: Callable[..., 
 
 @pytest.mark.parametrize("serve", [policy_loss_fwd, policy_loss_reference])
 def test_all_masked(serve) -> None:
-    data = batch(4).changed(mask=torch.zeros(sum(LENGTHS), dtype=torch.bool, device=DEVICE))
+    data = cases.batch(4).changed(
+        mask=torch.zeros(sum(cases.LENGTHS), dtype=torch.bool, device=DEVICE)
+    )
     loss, coef, coef_entropy, metrics = serve(*data.arguments(SPREAD))
     assert loss == 0 and coef.eq(0).all() and coef_entropy.eq(0).all() and metrics.eq(0).all()
 
@@ -123,9 +118,9 @@ def test_all_masked(serve) -> None:
 )
 @pytest.mark.parametrize("given", [True, *more(False)])
 def test_opcheck(spec: PolicyLoss, given: bool) -> None:
-    data = batch(1, dtype=torch.float32)
+    data = cases.batch(1, dtype=torch.float32)
     if not given:
-        data = Batch(data.logps, data.advantages, data.offsets, data.scale, ref=data.ref)
+        data = cases.Batch(data.logps, data.advantages, data.offsets, data.scale, ref=data.ref)
         spec = PolicyLoss(surrogate=spec.surrogate, ratio_level=spec.ratio_level, beta=spec.beta)
     arguments = list(data.arguments(spec))
     arguments[0] = arguments[0].clone().requires_grad_()
@@ -181,7 +176,7 @@ SPEC = PolicyLoss(
 )
 
 
-def serve(data: Batch, spec: PolicyLoss = SPEC) -> Served:
+def serve(data: cases.Batch, spec: PolicyLoss = SPEC) -> Served:
     return policy_loss_fwd(*data.to(torch.float32).arguments(spec))
 
 
@@ -189,17 +184,17 @@ def scaled(served: Served, loss: float, coef: float, entropy: float) -> Served:
     return served[0] * loss, served[1] * coef, served[2] * entropy, served[3]
 
 
-def with_gradient_of(other: Callable[[Batch], Served]) -> Callable[[Batch], Served]:
+def with_gradient_of(other: Callable[[cases.Batch], Served]) -> Callable[[cases.Batch], Served]:
     """Right loss and metrics, the gradient of a wrong loss."""
 
-    def mutant(data: Batch) -> Served:
+    def mutant(data: cases.Batch) -> Served:
         right = serve(data)
         return right[0], other(data)[1], right[2], right[3]
 
     return mutant
 
 
-MUTANTS: dict[str, Callable[[Batch], Served]] = {
+MUTANTS: dict[str, Callable[[cases.Batch], Served]] = {
     "zero gradient": lambda d: scaled(serve(d), 1, 0, 1),
     "half gradient": lambda d: scaled(serve(d), 1, 0.5, 1),
     "flipped gradient": lambda d: scaled(serve(d), 1, -1, 1),
@@ -233,15 +228,15 @@ MUTANTS: dict[str, Callable[[Batch], Served]] = {
 
 
 # Short sequences, so that ratios of a sequence too lie on both sides of every clip.
-DATA = batch(1, lengths=(1, 2, 3, 1) * 5)
+DATA = cases.batch(1, lengths=(1, 2, 3, 1) * 5)
 
 
 def test_the_right_one_passes() -> None:
-    check_fp32(SPEC, DATA, serve(DATA))
+    cases.check_fp32(SPEC, DATA, serve(DATA))
 
 
 @pytest.mark.gate
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS.keys())
-def test_mutant_dies(mutant: Callable[[Batch], Served]) -> None:
+def test_mutant_dies(mutant: Callable[[cases.Batch], Served]) -> None:
     with pytest.raises(AssertionError):
-        check_fp32(SPEC, DATA, mutant(DATA))
+        cases.check_fp32(SPEC, DATA, mutant(DATA))

@@ -10,13 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rrgkern.shared_prefix import (
-    AttentionLayout,
-    SharedPrefixBatch,
-    attention_layout,
-    pack_shared_prefix,
-    shared_prefix_attention,
-)
+from rrgkern import shared_prefix
 from rrgkern.shared_prefix.reference import unshared_rows
 from tests.rrgkern.device import DEVICE
 
@@ -63,14 +57,14 @@ def truth() -> Tensor:
     return out[rows.gather.to(DEVICE)]
 
 
-def packed() -> SharedPrefixBatch:
+def packed() -> shared_prefix.SharedPrefixBatch:
     prefixes, suffixes, _ = groups()
-    batch = pack_shared_prefix(prefixes, suffixes, token_budget=BUDGET).to(DEVICE)
+    batch = shared_prefix.pack_shared_prefix(prefixes, suffixes, token_budget=BUDGET).to(DEVICE)
     assert batch.row_of_group.tolist() == [0, 1, 0]
     return batch
 
 
-def dense(batch: SharedPrefixBatch, positions: Tensor | None = None) -> Tensor:
+def dense(batch: shared_prefix.SharedPrefixBatch, positions: Tensor | None = None) -> Tensor:
     mask = batch.attention_mask(torch.float64)
     out = layer(
         batch.input_ids,
@@ -80,11 +74,11 @@ def dense(batch: SharedPrefixBatch, positions: Tensor | None = None) -> Tensor:
     return out[batch.gather]
 
 
-def blocks(batch: SharedPrefixBatch, layout: AttentionLayout) -> Tensor:
+def blocks(batch: shared_prefix.SharedPrefixBatch, layout: shared_prefix.AttentionLayout) -> Tensor:
     out = layer(
         batch.input_ids,
         batch.position_ids(groups()[2]),
-        lambda *qkv: shared_prefix_attention(*qkv, layout),
+        lambda *qkv: shared_prefix.shared_prefix_attention(*qkv, layout),
     )
     return out[batch.gather]
 
@@ -92,56 +86,56 @@ def blocks(batch: SharedPrefixBatch, layout: AttentionLayout) -> Tensor:
 def test_packed_rows_equal_unshared_rows() -> None:
     batch = packed()
     torch.testing.assert_close(dense(batch), truth())
-    torch.testing.assert_close(blocks(batch, attention_layout(batch)), truth())
+    torch.testing.assert_close(blocks(batch, shared_prefix.attention_layout(batch)), truth())
 
 
-def members_see_each_other(batch: SharedPrefixBatch) -> Tensor:
+def members_see_each_other(batch: shared_prefix.SharedPrefixBatch) -> Tensor:
     return dense(replace(batch, member=batch.member.clamp(max=0)))
 
 
-def groups_see_each_other(batch: SharedPrefixBatch) -> Tensor:
+def groups_see_each_other(batch: shared_prefix.SharedPrefixBatch) -> Tensor:
     return dense(replace(batch, group=batch.group.clamp(max=0)), batch.position_ids(groups()[2]))
 
 
-def positions_run_on(batch: SharedPrefixBatch) -> Tensor:
+def positions_run_on(batch: shared_prefix.SharedPrefixBatch) -> Tensor:
     along_the_row = torch.arange(batch.input_ids.shape[1], device=DEVICE).expand(
         2, *batch.input_ids.shape
     )
     return dense(batch, along_the_row)
 
 
-def suffixes_restart_one_late(batch: SharedPrefixBatch) -> Tensor:
+def suffixes_restart_one_late(batch: shared_prefix.SharedPrefixBatch) -> Tensor:
     positions = batch.position_ids(groups()[2])
     return dense(batch, positions + (batch.member >= 0))
 
 
-def hidden_states_one_late(batch: SharedPrefixBatch) -> Tensor:
+def hidden_states_one_late(batch: shared_prefix.SharedPrefixBatch) -> Tensor:
     return dense(replace(batch, gather=batch.gather + 1))
 
 
-def first_token_from_its_neighbour(batch: SharedPrefixBatch) -> Tensor:
+def first_token_from_its_neighbour(batch: shared_prefix.SharedPrefixBatch) -> Tensor:
     gather = batch.gather.clone()
     gather[batch.offsets[:-1]] = batch.start_of_sequence - 1
     return dense(replace(batch, gather=gather))
 
 
-def blocks_of_another_prefix(batch: SharedPrefixBatch) -> Tensor:
-    layout = attention_layout(batch)
+def blocks_of_another_prefix(batch: shared_prefix.SharedPrefixBatch) -> Tensor:
+    layout = shared_prefix.attention_layout(batch)
     longest = layout.prefix.shape[1]
     keys = layout.keys.clone()
     keys[:, :longest] = layout.prefix[(batch.group_of_sequence + 1) % 3]
     return blocks(batch, replace(layout, keys=keys))
 
 
-def blocks_see_the_padding_of_a_prefix(batch: SharedPrefixBatch) -> Tensor:
-    layout = attention_layout(batch)
+def blocks_see_the_padding_of_a_prefix(batch: shared_prefix.SharedPrefixBatch) -> Tensor:
+    layout = shared_prefix.attention_layout(batch)
     visible = layout.visible.clone()
     visible[..., : layout.prefix.shape[1]] = True
     return blocks(batch, replace(layout, visible=visible))
 
 
-def blocks_see_later_tokens(batch: SharedPrefixBatch) -> Tensor:
-    layout = attention_layout(batch)
+def blocks_see_later_tokens(batch: shared_prefix.SharedPrefixBatch) -> Tensor:
+    layout = shared_prefix.attention_layout(batch)
     visible = layout.visible.clone()
     visible[..., layout.prefix.shape[1] :] = True
     return blocks(batch, replace(layout, visible=visible))
@@ -161,7 +155,7 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_mutants_die(mutant: Callable[[SharedPrefixBatch], Tensor]) -> None:
+def test_mutants_die(mutant: Callable[[shared_prefix.SharedPrefixBatch], Tensor]) -> None:
     broken, wanted = mutant(packed()), truth()
     with pytest.raises(AssertionError, match="Tensor-likes are not close"):
         torch.testing.assert_close(broken, wanted)

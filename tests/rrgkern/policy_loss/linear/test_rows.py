@@ -18,41 +18,33 @@ from rrgkern.policy_loss.linear.rows import rows_with_gradient
 from rrgkern.policy_loss.reference import METRICS
 from tests.products import more
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.policy_loss.linear.cases import (
-    LENGTHS,
-    VOCABULARY,
-    WIDTH,
-    check,
-    keywords,
-    ours,
-    problem,
-)
+from tests.rrgkern.policy_loss.linear import cases
 from tests.skips import no_case
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 MODES = ("frozen_head", "grad_in_forward", "recompute")
-PRODUCT = 2 * WIDTH * VOCABULARY
+PRODUCT = 2 * cases.WIDTH * cases.VOCABULARY
 # The last sequence has no advantage.
-DEAD = LENGTHS[-1]
-ROWS = sum(LENGTHS)
+DEAD = cases.LENGTHS[-1]
+ROWS = sum(cases.LENGTHS)
 LIVE = ROWS - DEAD
 
 
 def flops(given, mode: str, **options) -> float:
     with FlopCounterMode(display=False) as counter:
-        ours(given, mode, frozen=mode == "frozen_head", **options)
+        cases.ours(given, mode, frozen=mode == "frozen_head", **options)
     return counter.get_total_flops() / PRODUCT
 
 
 @pytest.mark.parametrize(("mode", "products"), list(zip(MODES, (2, 3, 4), strict=True)))
 def test_products_of_a_dense_batch(in_the_open, mode, products):
-    given = problem(PolicyLoss(beta=0.1), given="ref").to(torch.float32)
+    given = cases.problem(PolicyLoss(beta=0.1), given="ref").to(torch.float32)
     assert flops(given, mode) == products * (LIVE + DEAD)
 
 
 @pytest.mark.parametrize(("mode", "products"), list(zip(MODES, (2, 3, 4), strict=True)))
 def test_rows_without_advantage_cost_nothing(in_the_open, mode, products):
-    given = problem(given="token_weight").to(torch.float32)
+    given = cases.problem(given="token_weight").to(torch.float32)
     assert flops(given, mode) == products * LIVE
     given.policy.token_weight[[0, 4]] = 0.0
     assert flops(given, mode) == products * (LIVE - 2)
@@ -60,13 +52,13 @@ def test_rows_without_advantage_cost_nothing(in_the_open, mode, products):
 
 @pytest.mark.parametrize(("mode", "products"), list(zip(MODES, (2, 3, 4), strict=True)))
 def test_metrics_of_all_scored_rows_cost_their_forward_only(in_the_open, mode, products):
-    given = problem(PolicyLoss(surrogate="cispo"), given="old").to(torch.float32)
+    given = cases.problem(PolicyLoss(surrogate="cispo"), given="old").to(torch.float32)
     assert flops(given, mode) == products * LIVE + DEAD
     assert flops(given, mode, metrics="computed") == products * LIVE
 
 
 def test_masked_rows_cost_nothing(in_the_open):
-    given = problem(PolicyLoss(beta=0.1), given="ref mask").to(torch.float32)
+    given = cases.problem(PolicyLoss(beta=0.1), given="ref mask").to(torch.float32)
     scored = int(given.policy.mask.sum())
     assert 0 < scored < LIVE + DEAD
     for mode, products in zip(MODES, (2, 3, 4), strict=True):
@@ -75,17 +67,17 @@ def test_masked_rows_cost_nothing(in_the_open):
 
 def test_clipped_rows_leave_the_recomputation(in_the_open):
     # Ratios far above the clip and positive advantages: no gradient, known only after the forward.
-    given = problem(given="old").to(torch.float32)
+    given = cases.problem(given="old").to(torch.float32)
     given.policy.advantages.abs_()
-    clipped = LENGTHS[0]
+    clipped = cases.LENGTHS[0]
     given.policy.old[:clipped] -= 3.0
     given.policy.old[clipped:] += 0.5
     assert flops(given, "recompute") == ROWS + 3 * (LIVE - clipped)
 
 
 def test_one_live_token_keeps_a_tied_sequence():
-    for spec, kept in ((PolicyLoss(), 1), (PolicyLoss(ratio_level="sequence"), LENGTHS[0])):
-        given = problem(spec, given="old")
+    for spec, kept in ((PolicyLoss(), 1), (PolicyLoss(ratio_level="sequence"), cases.LENGTHS[0])):
+        given = cases.problem(spec, given="old")
         weight = torch.zeros(ROWS, dtype=torch.float64, device=DEVICE)
         weight[1] = 1.0
         policy = given.policy._replace(token_weight=weight)
@@ -99,23 +91,23 @@ def test_one_live_token_keeps_a_tied_sequence():
 @pytest.mark.parametrize("given_names", ["mask", "old mask token_weight sampler"])
 def test_metrics_are_those_of_policy_loss(torch_kernel, mode, given_names):
     # fp64: `check` compares all nine with the reference, which computes every scored row.
-    given, frozen = problem(given=given_names), mode == "frozen_head"
-    check(ours(given, mode, frozen=frozen), given, frozen=frozen)
+    given, frozen = cases.problem(given=given_names), mode == "frozen_head"
+    cases.check(cases.ours(given, mode, frozen=frozen), given, frozen=frozen)
 
 
 def test_metrics_of_computed_rows(torch_kernel):
-    given = problem(PolicyLoss(surrogate="cispo"), given="old mask")
-    part = ours(given, "recompute", metrics="computed")
-    whole = ours(given, "recompute")
+    given = cases.problem(PolicyLoss(surrogate="cispo"), given="old mask")
+    part = cases.ours(given, "recompute", metrics="computed")
+    whole = cases.ours(given, "recompute")
     live = rows_with_gradient(given.policy, ROWS)
     assert part.metrics[METRICS.index("tokens")] == live.sum() < whole.metrics[-1]
     for name in ("loss", "hidden", "weight"):
         torch.testing.assert_close(getattr(part, name), getattr(whole, name), rtol=1e-12, atol=0)
-    check(part._replace(metrics=whole.metrics), given)
+    cases.check(part._replace(metrics=whole.metrics), given)
 
 
 def test_the_entropy_is_reported_when_asked(torch_kernel):
-    given = problem(given="mask")
+    given = cases.problem(given="mask")
     expected = (
         linear_token_logps(
             *(given.hidden, given.weight, given.targets),
@@ -126,9 +118,9 @@ def test_the_entropy_is_reported_when_asked(torch_kernel):
         .mean()
     )
     for mode in MODES:
-        out = ours(given, mode, frozen=mode == "frozen_head", entropy=True)
+        out = cases.ours(given, mode, frozen=mode == "frozen_head", entropy=True)
         torch.testing.assert_close(out.metrics[METRICS.index("entropy")], expected)
-        check(out, given, frozen=mode == "frozen_head")
+        cases.check(out, given, frozen=mode == "frozen_head")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -138,9 +130,9 @@ def test_the_entropy_is_reported_when_asked(torch_kernel):
 def test_masked_rows_change_no_bit(kernel, mode, spec):
     if kernel == "triton" and spec.beta:
         no_case("the kernels of this room do not know beta")
-    given = problem(spec, bias=True, dtype=torch.float32).to(torch.float32)
+    given = cases.problem(spec, bias=True, dtype=torch.float32).to(torch.float32)
     frozen, masked = mode == "frozen_head", ~given.policy.mask
-    clean = ours(given, mode, frozen=frozen)
+    clean = cases.ours(given, mode, frozen=frozen)
 
     def poisoned(values, poison):
         return values.clone().masked_fill_(masked, poison)
@@ -153,7 +145,9 @@ def test_masked_rows_change_no_bit(kernel, mode, spec):
         token_weight=poisoned(given.policy.token_weight, torch.nan),
     )
     targets = given.targets.masked_fill(masked, -100)
-    dirty = ours(given._replace(hidden=hidden, policy=policy, targets=targets), mode, frozen=frozen)
+    dirty = cases.ours(
+        given._replace(hidden=hidden, policy=policy, targets=targets), mode, frozen=frozen
+    )
     for got, want in zip(dirty, clean, strict=True):
         assert (got is None and want is None) or torch.equal(got, want)
     assert masked.any() and not dirty.hidden[masked].any()
@@ -163,12 +157,12 @@ def test_masked_rows_change_no_bit(kernel, mode, spec):
 @pytest.mark.parametrize("batch", ["all masked", "S = 0", *more("N = 0", "no advantage")])
 def test_nothing_to_learn(kernel, mode, batch):
     lengths = {"N = 0": (0, 0), "S = 0": ()}.get(batch, (3, 2))
-    given = problem(lengths=lengths, given="old mask", bias=True, dtype=torch.bfloat16)
+    given = cases.problem(lengths=lengths, given="old mask", bias=True, dtype=torch.bfloat16)
     given = given.to(torch.bfloat16)
     if batch == "all masked":
         given.policy.mask.zero_()
     given.policy.advantages.zero_()
-    out = ours(given, mode, frozen=mode == "frozen_head")
+    out = cases.ours(given, mode, frozen=mode == "frozen_head")
     assert out.loss == 0
     for name in ("hidden", "weight", "bias"):
         gradient = getattr(out, name)
@@ -180,28 +174,28 @@ def test_nothing_to_learn(kernel, mode, batch):
 
 @pytest.mark.parametrize("mode", ["grad_in_forward", "recompute"])
 def test_an_entropy_bonus_without_a_scored_row(torch_kernel, mode):
-    given = problem(PolicyLoss(entropy_coef=0.1), lengths=(2,), given="mask")
+    given = cases.problem(PolicyLoss(entropy_coef=0.1), lengths=(2,), given="mask")
     given.policy.mask.zero_()
-    out = ours(given, mode)
+    out = cases.ours(given, mode)
     assert out.loss == 0 and not out.hidden.any() and not out.weight.any()
 
 
 def test_the_ratio_is_exactly_one_on_policy(kernel):
-    given = problem(given="", dtype=torch.bfloat16).to(torch.bfloat16)
+    given = cases.problem(given="", dtype=torch.bfloat16).to(torch.bfloat16)
     for mode in MODES:
-        metrics = linear_policy_loss(**keywords(given, mode=mode)).metrics
+        metrics = linear_policy_loss(**cases.keywords(given, mode=mode)).metrics
         assert metrics["ratio_mean"] == metrics["ratio_max"] == 1
         assert metrics["effective_sample_size"] == 1
 
 
 def test_the_ratio_is_exactly_one_to_the_log_probabilities_of_the_same_policy(kernel):
-    given = problem(given="mask", dtype=torch.bfloat16).to(torch.bfloat16)
+    given = cases.problem(given="mask", dtype=torch.bfloat16).to(torch.bfloat16)
     mask = given.policy.mask
     old = torch.zeros(len(mask), device=mask.device)
     old[mask] = linear_token_logps(
         given.hidden[mask], given.weight, given.targets[mask], temperature=given.temperature
     ).logps
-    metrics = linear_policy_loss(**keywords(given, old=old, mode="recompute")).metrics
+    metrics = linear_policy_loss(**cases.keywords(given, old=old, mode="recompute")).metrics
     assert metrics["ratio_mean"] == metrics["ratio_max"] == 1
 
 
@@ -219,9 +213,9 @@ def mesh() -> Iterator[DeviceMesh]:
 @on_cpu
 @pytest.mark.parametrize("mode", ["frozen_head", "grad_in_forward", "recompute"])
 def test_a_sharded_head_is_gathered(torch_kernel, mesh, mode):
-    given, frozen = problem(given="old mask", bias=True), mode == "frozen_head"
-    expected = ours(given, mode, frozen=frozen)
-    arguments = keywords(given, mode=mode, hidden=given.hidden.clone().requires_grad_())
+    given, frozen = cases.problem(given="old mask", bias=True), mode == "frozen_head"
+    expected = cases.ours(given, mode, frozen=frozen)
+    arguments = cases.keywords(given, mode=mode, hidden=given.hidden.clone().requires_grad_())
     sharded = {
         name: distribute_tensor(getattr(given, name), mesh, [Shard(0)]).requires_grad_(not frozen)
         for name in ("weight", "bias")
@@ -240,7 +234,7 @@ def test_a_sharded_head_is_gathered(torch_kernel, mesh, mode):
 
 @on_cpu
 def test_log_probabilities_of_a_sharded_head(torch_kernel, mesh):
-    given = problem(given="old")
+    given = cases.problem(given="old")
     sharded = distribute_tensor(given.weight, mesh, [Shard(0)]).requires_grad_()
     plain = given.weight.clone().requires_grad_()
     results = []
@@ -255,13 +249,15 @@ def test_log_probabilities_of_a_sharded_head(torch_kernel, mesh):
 def test_fully_shard_leaves_its_parameters_usable(torch_kernel, mesh):
     from torch.distributed.fsdp import fully_shard
 
-    given = problem(given="old")
+    given = cases.problem(given="old")
     head = torch.nn.Linear(16, 200, bias=False, dtype=torch.float64)
     head.weight.data.copy_(given.weight)
     fully_shard(head, mesh=mesh)
     assert isinstance(head.weight, DTensor)
-    expected = ours(given, "recompute")
-    linear_policy_loss(**keywords(given, weight=head.weight, mode="recompute")).loss.backward()
+    expected = cases.ours(given, "recompute")
+    linear_policy_loss(
+        **cases.keywords(given, weight=head.weight, mode="recompute")
+    ).loss.backward()
     assert torch.equal(head.weight.grad.full_tensor(), expected.weight)
 
 
@@ -279,7 +275,7 @@ def test_under_ddp_the_hooks_fire(torch_kernel, mesh):
             weight = self.head.weight
             return linear_policy_loss(self.body(hidden), weight, **called).loss
 
-    called = keywords(problem(given="old"), mode="grad_in_forward")
+    called = cases.keywords(cases.problem(given="old"), mode="grad_in_forward")
     del called["weight"]
     torch.manual_seed(0)
     plain = Model()
@@ -293,15 +289,15 @@ def test_under_ddp_the_hooks_fire(torch_kernel, mesh):
 
 @on_cpu
 def test_a_gradient_straight_into_a_sharded_weight_is_refused(mesh):
-    given = problem(given="old")
+    given = cases.problem(given="old")
     weight = distribute_tensor(given.weight, mesh, [Shard(0)]).requires_grad_()
     with pytest.raises(ValueError, match="weight is a DTensor, whose gradient FSDP2 averages"):
-        linear_policy_loss(**keywords(given, weight=weight, accumulate_weight_grad=True))
+        linear_policy_loss(**cases.keywords(given, weight=weight, accumulate_weight_grad=True))
 
 
 @on_cpu
 def test_sharded_rows_are_refused(mesh):
-    given = problem(given="old")
+    given = cases.problem(given="old")
     hidden = distribute_tensor(given.hidden, mesh, [Shard(0)])
     with pytest.raises(TypeError, match=r"hidden is a DTensor.*hidden.to_local\(\)"):
-        linear_policy_loss(**keywords(given, hidden=hidden))
+        linear_policy_loss(**cases.keywords(given, hidden=hidden))
