@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,24 @@ def by_id(catalogue: Catalogue) -> dict[str, Study]:
     return {s.id: s for studies in catalogue.studies.values() for s in studies}
 
 
-def refused(source: str, root: Path, *parts: str, **wanted: Any) -> None:
-    """The data set cannot be read at all: one line that says these parts."""
+def every(source: str, root: Path, **wanted: Any) -> dict[str, Study]:
+    """The studies of all splits of a data set, which must hold no broken one."""
+    return {s.id: s for of in studies_under(source, root, **wanted).values() for s in of}
+
+
+def refused(source: str, root: Path, *parts: str, load: Any = catalogue_of, **wanted: Any) -> str:
+    """The data set cannot be read at all: return the one line, which says these parts."""
     with pytest.raises(UserError) as caught:
-        catalogue_of(source, root, **wanted)
-    assert "\n" not in str(caught.value)
+        load(source, root, **wanted)
+    line = str(caught.value)
+    assert "\n" not in line
     for part in parts:
-        assert part in str(caught.value)
+        assert part in line
+    return line
+
+
+told = partial(refused, load=studies_under)
+"""It cannot be read, or holds a broken study."""
 
 
 def broken(catalogue: Catalogue, place: str, why: str) -> None:

@@ -21,48 +21,18 @@ MARKED = (
     *("none", "NONE", "\\N", "-", ".", "--", "—", "...", "NaT", "None.", "N/A.", " NA ", "(none)"),
     *("'NaN'", "missing", "undefined", "nil."),
     *("nan nan", "NA NA", "None None", "N / A", "NaN,", "NA;", "nan | nan", "\\\\N", "#NAME?"),
-    *(
-        "#VALUE!",
-        "#REF!",
-        "#DIV/0!",
-        "#NULL!",
-        "#NUM!",
-        "Err:508",
-        "___",
-        "?",
-        "*",
-        "|",
-        "/",
-        "_" * 60,
-    ),
+    *("#VALUE!", "#REF!", "#DIV/0!", "#NULL!", "#NUM!", "Err:508", "___", "?", "*", "|", "/"),
+    "_" * 60,
     *("___.", "Not given.", "not available", "XXXX.", "[redacted]", "<PHI>", "[**removed**]", "-1"),
 )
 # Words of a radiologist, or taken out of what one said: they stay in the context.
 DICTATED = ("None.", "N/A.", "nil.", "___", "_" * 60, "___.", "Not given.", "XXXX.", "[redacted]")
 DICTATED += ("<PHI>", "[**removed**]")
 BLANK = ("", " ", "\u00a0", "\u200b")
-TEXTS = (
-    "Normal.",
-    "No.",
-    "Clear lungs.",
-    "None seen.",
-    "Nodule, 3 mm.",
-    "NAD",
-    "None, none seen.",
-    "#3 rib!",
-)
-TEXTS += ("At ___.", "<clear>", "5")
-MARKUP = (
-    "<br>",
-    "<p></p>",
-    "&nbsp;",
-    "<br>&nbsp;<BR />\n",
-    "&lt;br&gt;",
-    "<p>NA</p>",
-    r"\n\n",
-    "_x000D_\n",
-)
-MARKUP += ("<div class='x'>&#160;</div>" * 20, "&lt;NA&gt;", "<!-- no report -->")
+TEXTS = ["Normal.", "No.", "Clear lungs.", "None seen.", "Nodule, 3 mm.", "NAD", "#3 rib!"]
+TEXTS += ["None, none seen.", "At ___.", "<clear>", "5"]
+MARKUP = ["<br>", "<p></p>", "&nbsp;", "<br>&nbsp;<BR />\n", "&lt;br&gt;", "<p>NA</p>", r"\n\n"]
+MARKUP += ["_x000D_\n", "<div class='x'>&#160;</div>" * 20, "&lt;NA&gt;", "<!-- no report -->"]
 CELLS = (*MARKED, *BLANK, *TEXTS)
 
 

@@ -38,29 +38,11 @@ def test_a_heading_is_seen_behind_a_number_or_in_markdown() -> None:
 
 
 NAMES = (("INDICATION", "FINDINGS", "IMPRESSION"), ("Indication", "Findings", "Impression"))
-NUMBERS = (
-    "{}: ",
-    "{} ",
-    "{} - ",
-    "[{}] ",
-    "{}.1 ",
-    "#{} ",
-    "{}./ ",
-    "Section {}: ",
-    "({}) ",
-    "{}. ",
-)
-SHAPES = ("[{}] ", "[{}]: ", "[{}:] ", "== {} ==\n", "=={}==\n", "_{}_: ", "_{}:_ ", '"{}": ')
-SHAPES += (
-    "\u201c{}\u201d: ",
-    "{}\uff1a",
-    "**{}**\uff1a ",
-    "{}- ",
-    "{} -- ",
-    "{}:: ",
-    "{} : ",
-    "{}:",
-)
+NUMBERS = ["{}: ", "{} ", "{} - ", "[{}] ", "{}.1 ", "#{} ", "{}./ ", "({}) ", "{}. "]
+NUMBERS += ["Section {}: "]
+SHAPES = ["[{}] ", "[{}]: ", "[{}:] ", "== {} ==\n", "=={}==\n", "_{}_: ", "_{}:_ ", '"{}": ']
+SHAPES += ["\u201c{}\u201d: ", "{}\uff1a", "**{}**\uff1a ", "{}- ", "{} -- ", "{}:: ", "{} : "]
+SHAPES += ["{}:"]
 CUT = ReportSections("Clear.", "Normal.", indication="Cough.")
 
 

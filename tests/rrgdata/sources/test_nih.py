@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from PIL import Image
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.sources.nih import NIH_TO_CHEXPERT
-from rrgtrain.errors import UserError
+from tests.rrgdata import common
 from tests.rrgdata.common import catalogue_of, studies_under
 
 HEADER = "Image Index,Finding Labels,Patient ID,View Position\n"
@@ -22,16 +24,7 @@ def write(root, *rows, images=True, folder=".", name="labels.csv"):
     return root
 
 
-def every(root, images="all"):
-    return {s.id: s for split in studies_under("nih", root, images=images).values() for s in split}
-
-
-def refused(root, *parts):
-    with pytest.raises(UserError) as caught:
-        studies_under("nih", root)
-    assert "\n" not in str(caught.value)
-    for part in parts:
-        assert part in str(caught.value)
+every, refused = partial(common.every, "nih"), partial(common.told, "nih")
 
 
 @pytest.mark.parametrize(

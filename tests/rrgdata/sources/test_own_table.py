@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgdata import Catalogue, Study
+from rrgdata import Catalogue
 from rrgdata.load import open_studies
 from rrgdata.sources.tables import csv_rows, read_csv
 from rrgtrain.errors import UserError
+from tests.rrgdata import common
 from tests.rrgdata.common import catalogue_of, studies_under
 from tests.rrgtrain.common import recipe
 
@@ -39,16 +41,7 @@ def write(root: Path, *rows: dict[str, Any], delimiter: str = ",", images: bool 
     return path
 
 
-def every(path: Path, **wanted: Any) -> dict[str, Study]:
-    splits = studies_under("table", path, **wanted)
-    return {study.id: study for studies in splits.values() for study in studies}
-
-
-def refused(path: Path, **wanted: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        studies_under("table", path, **wanted)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+every, refused = partial(common.every, "table"), partial(common.told, "table")
 
 
 def test_a_table_with_the_canonical_columns(tmp_path: Path) -> None:

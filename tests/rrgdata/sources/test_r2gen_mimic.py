@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
-from rrgtrain.errors import UserError
+from tests.rrgdata import common
 from tests.rrgdata.common import catalogue_of, studies_under
 
 SOURCE = "r2gen_mimic"
@@ -34,13 +35,7 @@ def write(root, annotation=None, folder="images"):
     return root
 
 
-def refused(root, *parts, **wanted):
-    with pytest.raises(UserError) as caught:
-        catalogue_of(SOURCE, root, **wanted)
-    line = str(caught.value)
-    assert "\n" not in line
-    for part in parts:
-        assert part in line
+refused = partial(common.refused, SOURCE)
 
 
 @pytest.mark.parametrize("folder", ["images", "files", "."])
