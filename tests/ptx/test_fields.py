@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.mutants import mutate
+from tests.mutants import faults, mutate
 from tests.ptx import fields, numbers, opcodes
 from tests.ptx.handmade import evaluate
 
@@ -167,21 +167,7 @@ def test_bits_are_those_of_the_manual() -> None:
     assert [line for instruction in DEFINITIONS for line in wrong(instruction)[:3]] == []
 
 
-FAULTS = {
-    "a field's sign is the register's": ("np.minimum(start + count - WIDE(1) * (count > 0), ",
-                                         "np.minimum(start * 0 + 255, ", "bfe.s64"),
-    "an empty field has a sign": (" & WIDE(1) & (count > 0)", " & WIDE(1)", "bfe.s32"),
-    "a place is of five bits": ("np.asarray(x & 255).astype(WIDE) for x in (position, length))\n"
-                                "    whole", "np.asarray(x & 31).astype(WIDE) for x in (position, "
-                                "length))\n    whole", "bfe.u32"),
-    "an insertion beyond the top wraps": ("_low(count) << held, WIDE(0))", "_low(count) << held, "
-                                          "_low(count))", "bfi.b32"),
-    "the table is read backwards": ("a if place & 4", "c if place & 4", "lop3.b32"),
-    "a clamped shift wraps": ('by = np.minimum(count, 32) if mode == "clamp"',
-                              'by = np.asarray(count) & 31 if mode == "clamp"', "shf.l.clamp"),
-    "the edge is the other one": ('"3210", "3211", "3222", "3333"',
-                                  '"3210", "3210", "3210", "3210"', "prmt.b32.ecl"),
-}  # fmt: skip
+FAULTS = faults("PTX fields")
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -273,15 +259,7 @@ def test_an_error_leaves_the_sign_and_the_range() -> None:
     assert (np.abs(applied("div.full.f32", np.full(9, largest), np.ones(9))) <= largest).all()
 
 
-APPROXIMATION_FAULTS = {
-    "ex2 errs by three": ('("ex2", "approx"): 2', '("ex2", "approx"): 3', "ex2.approx.f32"),
-    "ex2 is exact": ('("ex2", "approx"): 2', '("ex2", "approx"): 0', "ex2.approx.f32"),
-    "all errors go up": ("return (h & np.uint32(1)).astype(bool)", "return h == h",
-                         "rcp.approx.f32"),
-    "a logarithm near 0 errs relatively": ("(a > 0.5) & (a < 2)", "a < 0", "lg2.approx.f32"),
-    "one at 0 errs": ("& (operands[0] != 0)", "", "ex2.approx.f32"),
-    "the bound is passed": ("np.abs(found - true) > most", "most < 0", "sqrt.approx.f32"),
-}  # fmt: skip
+APPROXIMATION_FAULTS = faults("PTX approximations")
 
 
 @pytest.mark.parametrize("name", APPROXIMATION_FAULTS)

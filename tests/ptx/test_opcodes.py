@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.mutants import mutate
+from tests.mutants import faults, mutate
 from tests.ptx import numbers, opcodes
 from tests.ptx.handmade import evaluate
 from tests.ptx.parse import SIZES, PtxError
@@ -169,24 +169,13 @@ def test_fused_multiply_add_rounds_once(size: int) -> None:
             assert error < other or (error == other and even)
 
 
-FAULTS = {
-    "signed division rounds down": (numbers, "((floor < 0) &", "((floor > 0) &", "div.s32"),
-    "fma rounds twice": (numbers, "return _to_odd(*_two_sum(product, np.asarray(c, np.float64)))",
-                         "return (product + np.asarray(c, np.float64))", "fma.rn.f32"),
-    "NaN survives max": (numbers, "np.fmax(a, b)", "np.maximum(a, b)", "max.f64"),
-    "bf16 is cut": (numbers, "np.uint32(0x7FFF) + odd", "np.uint32(0)", "cvt.rn.bf16.f32"),
-    "no flushing": (numbers, "np.float32(2.0**-126)", "np.float32(0)", "add.ftz.f32"),
-    "saturation wraps": (numbers, "np.where(above, info.max, ", "np.where(above, 0, ",
-                         "cvt.rzi.s32.f32"),
-    "the rough reciprocal is exact": (numbers, "return cut(1.0 / cut(x))", "return 1.0 / x",
-                                      "rcp.approx.ftz.f64"),
-}  # fmt: skip
+FAULTS = faults("PTX opcodes")
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_planted_faults_die(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, old, new, opcode = FAULTS[name]
-    mutant = mutate(module, old, new)
+    old, new, opcode = FAULTS[name]
+    mutant = mutate(numbers, old, new)
     tables = (opcodes.FLOAT, opcodes.INTEGER)
     for table in tables:
         for key, function in table.items():

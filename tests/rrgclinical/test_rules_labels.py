@@ -109,20 +109,8 @@ def test_command_shows_what_was_read(capsys):
 
 
 # No Finding is positive where a report says so, and a text that says nothing is blank.
-SILENT = (
-    *(*NOTHING, *IDLE, "", "x", "nan", "None.", "-1", "XXXX.", "[redacted]", "Not available."),
-    *("Not given.", "Comparison: none.", "Portable chest.", "PA and lateral views."),
-    *("Evaluate for pneumonia.", "No prior for comparison.", "No interval change.", "..."),
-    *("Lorem ipsum dolor sit amet.", "Clear liquid diet.", "No acute distress.", "the the the"),
-    *("AP view of the chest.", "Stable appearance of the chest.", "Report to follow."),
-)
-NORMAL = (
-    *("Normal.", "Unremarkable.", "Negative.", "Normal study.", "Chest clear.", "NAD."),
-    *("No acute disease.", "No acute thoracic XXXX.", "Nil acute.", "Nothing abnormal detected."),
-    *("Unremarkable examination.", "The heart is normal.", "Trachea midline.", "No scoliosis."),
-    *("Lungs are clear.", "No effusion.", "No abnormality.", "Within normal limits."),
-    *("1. Negative. No significant change.", "Impression: normal chest x-ray.", "Nil effusion."),
-)
+SILENT = [*NOTHING, *IDLE, *table("reports that say nothing")]
+NORMAL = table("reports that say that all is well")
 
 
 @pytest.mark.parametrize("text", SILENT)
@@ -145,22 +133,9 @@ def test_a_report_that_names_something_is_not(text):
 
 
 # Words with a slip of the keys, and neighbours that are words of their own.
-@pytest.mark.parametrize(
-    ("text", "name", "status"),
-    [
-        ("Cardiomegally.", "Cardiomegaly", ClassId.POSITIVE),
-        ("Cardiomgaly.", "Cardiomegaly", ClassId.POSITIVE),
-        ("No pneumothroax.", "Pneumothorax", ClassId.NEGATIVE),
-        ("Left plueral effusions.", "Pleural Effusion", ClassId.POSITIVE),
-        ("Bibasilar opacites.", "Lung Opacity", ClassId.POSITIVE),
-        ("Bibasilar atelectesis.", "Atelectasis", ClassId.POSITIVE),
-        ("Consoldation has not resolved.", "Consolidation", ClassId.POSITIVE),
-        ("Possibile pnuemonia.", "Pneumonia", ClassId.UNCERTAIN),
-        ("Fractrue of the clavicle.", "Fracture", ClassId.POSITIVE),
-    ],
-)
+@pytest.mark.parametrize(("text", "name", "status"), table("misspelt words"))
 def test_a_misspelt_word_is_read(text, name, status):
-    assert LABELLER.label([text])[0, OBSERVATIONS.index(name)] == status
+    assert LABELLER.label([text])[0, OBSERVATIONS.index(name)] == ClassId[status]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,15 @@ By default that is Triton's interpreter; without it the extension, and without t
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
+import torch
 
-from rrgkern import dispatch
+from rrgkern import csrc, dispatch
 from rrgkern.logps import csrc_launch as of_logits
 from rrgkern.logps import from_hidden
 from rrgkern.logps import op as logps
@@ -49,3 +53,32 @@ def serve(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
         kernel = dispatch._Kernel(backend, lambda: None, launch)
         monkeypatch.setitem(dispatch._kernels, (op._qualname, "cpu"), kernel)
         monkeypatch.setitem(op._backend_fns, "cpu", launch or op._init_fn)
+
+
+def csrc_alone(monkeypatch: pytest.MonkeyPatch, op: Any, launch: Callable[..., Any]) -> None:
+    """As without Triton's interpreter: let csrc have the op, which may then call it directly."""
+    kernel = dispatch._Kernel("csrc", lambda: None, launch)
+    monkeypatch.setitem(dispatch._kernels, (op._qualname, "cpu"), kernel)
+    monkeypatch.setitem(op._backend_fns, "cpu", launch)
+
+
+def by_threads(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any], *counts: int) -> list[Any]:
+    """Return what `call` returns on so many threads each."""
+    results = []
+    for count in counts:
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
+        results.append(call())
+    return results
+
+
+def isas() -> list[str]:
+    """The instruction sets that RRGKERN_CPU may name on this machine, the least first."""
+    known = ["portable", "avx2", "avx512"]
+    asked = os.environ.pop("RRGKERN_CPU", None)
+    best = known.index(csrc.load().cpu_isa())
+    if asked is not None:
+        os.environ["RRGKERN_CPU"] = asked
+    return known[: best + 1]
+
+
+ISAS = isas()

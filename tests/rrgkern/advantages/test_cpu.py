@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgkern import dispatch, group_advantages, zero_variance_share
+from rrgkern import group_advantages, zero_variance_share
 from rrgkern.advantages import op
 from rrgkern.advantages.op import group_advantages_op
 from rrgkern.advantages.reference import group_advantages_reference
 from tests.rrgkern.advantages import test_advantages as rooms
+from tests.rrgkern.backends import by_threads, csrc_alone
 from tests.rrgkern.device import DEVICE
 
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")
@@ -64,10 +65,7 @@ def test_nan_and_infinite_rewards() -> None:
 def test_the_bits_depend_on_neither_threads_nor_batch(std: str, monkeypatch) -> None:
     rewards = torch.rand(600_000, generator=torch.Generator().manual_seed(0))
     offsets = torch.arange(0, 600_001, 10)
-    results = []
-    for threads in (1, 2, 5):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        results.append(launch(rewards, offsets, None, std, 1e-6))
+    results = by_threads(monkeypatch, lambda: launch(rewards, offsets, None, std, 1e-6), 1, 2, 5)
     assert all(map(torch.equal, results[0], results[1]))
     assert all(map(torch.equal, results[0], results[2]))
     alone = launch(rewards[70:80], torch.tensor([0, 10]), None, std, 1e-6)
@@ -76,10 +74,7 @@ def test_the_bits_depend_on_neither_threads_nor_batch(std: str, monkeypatch) -> 
 
 @pytest.fixture
 def csrc_serves(monkeypatch) -> None:
-    """As without Triton's interpreter: csrc has the op, and may be called directly."""
-    served = dispatch._Kernel("csrc advantages", lambda: None, launch)
-    monkeypatch.setitem(dispatch._kernels, (group_advantages_op._qualname, "cpu"), served)
-    monkeypatch.setitem(group_advantages_op._backend_fns, "cpu", launch)
+    csrc_alone(monkeypatch, group_advantages_op, launch)
 
 
 def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypatch) -> None:

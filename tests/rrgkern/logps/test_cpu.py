@@ -20,7 +20,8 @@ from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES, fwd
 from rrgkern.logps.inputs import FromLogits
 from rrgkern.logps.reference import softmax_stats_reference
 from tests.products import more
-from tests.rrgkern.device import DEVICE, ISAS
+from tests.rrgkern.backends import ISAS
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_logits_oracle import Problem, check, problem
 from tests.rrgkern.logps.test_from_logits_accuracy import compiled_cpu, through_op
 

@@ -13,7 +13,8 @@ from rrgkern.policy_loss.from_logits import op as from_logits
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.products import more
-from tests.rrgkern.device import DEVICE, ISAS
+from tests.rrgkern.backends import ISAS, by_threads, csrc_alone
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss import test_kernel as kernel
 from tests.rrgkern.policy_loss.cases import Batch, batch, check_fp32
 from tests.rrgkern.policy_loss.from_logits import cases
@@ -75,10 +76,7 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(isa, monkeypatch) -> No
     for level in LEVELS:
         spec = PolicyLoss(ratio_level=level, beta=0.1, sampler_level="sequence")
         data = batch(1, dtype=torch.float32, lengths=(300, 1, 90_000, 700), device="cpu")
-        results = []
-        for threads in (1, 2, 5):
-            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-            results.append(serve(data, spec))
+        results = by_threads(monkeypatch, lambda: serve(data, spec), 1, 2, 5)  # noqa: B023
         for got in results[1:]:
             assert all(map(torch.equal, got, results[0]))
 
@@ -91,10 +89,11 @@ def test_from_logits_on_every_instruction_set_and_number_of_threads(isa, spec, m
     for dtype in DTYPES:
         given = cases.problem(3, 9001, dtype=dtype)
         call = cases.call_of(given, spec)
-        results = []
-        for threads in (1, 3):
-            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-            results.append(from_logits.anew_by_csrc(*flatten(call), True))
+        results = by_threads(
+            monkeypatch,
+            lambda: from_logits.anew_by_csrc(*flatten(call), True),  # noqa: B023
+            *(1, 3),
+        )
         assert all(map(torch.equal, *results))
         cases.check(results[0], given, spec)
 
@@ -132,10 +131,7 @@ def test_the_gradient_of_a_row_from_logits_is_the_same_alone(isa, spec) -> None:
 
 @pytest.fixture
 def csrc_serves(monkeypatch) -> None:
-    """As without Triton's interpreter: csrc has the op, and may be called directly."""
-    kernel = dispatch._Kernel("csrc policy_loss", lambda: None, csrc_launch.launch)
-    monkeypatch.setitem(dispatch._kernels, (policy_loss_fwd._qualname, "cpu"), kernel)
-    monkeypatch.setitem(policy_loss_fwd._backend_fns, "cpu", csrc_launch.launch)
+    csrc_alone(monkeypatch, policy_loss_fwd, csrc_launch.launch)
 
 
 def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypatch) -> None:

@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgkern import PreferencePairs, dispatch, preference_advantages, preference_loss
+from rrgkern import preference_advantages, preference_loss
 from rrgkern.preference_loss import op
 from rrgkern.preference_loss.op import preference_loss_fwd
 from tests.products import more
-from tests.rrgkern.device import DEVICE, ISAS
+from tests.rrgkern.backends import ISAS, by_threads, csrc_alone
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.preference_loss import test_definition as definition
 from tests.rrgkern.preference_loss import test_kernel as kernel
 from tests.rrgkern.preference_loss.cases import Batch, batch, reference
 from tests.tolerance import assert_close_to_truth
@@ -104,10 +106,7 @@ def test_no_sequences_and_all_masked(isa) -> None:
 
 def test_the_bits_do_not_depend_on_the_number_of_threads(isa, monkeypatch) -> None:
     data = batch(5, lengths=(300, 0, 90_000, 1, 2_000_000, 700), n_pairs=40)
-    results = []
-    for threads in (1, 2, 5):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        results.append(launch(*data.arguments(torch.float32)))
+    results = by_threads(monkeypatch, lambda: launch(*data.arguments(torch.float32)), 1, 2, 5)
     for got in results[1:]:
         assert all(map(torch.equal, got, results[0]))
 
@@ -135,10 +134,7 @@ def test_a_group_has_the_same_bits_alone_and_in_a_batch(isa) -> None:
 
 @pytest.fixture
 def csrc_serves(monkeypatch) -> None:
-    """As without Triton's interpreter: csrc has the op, and may be called directly."""
-    served = dispatch._Kernel("csrc preference_loss", lambda: None, launch)
-    monkeypatch.setitem(dispatch._kernels, (preference_loss_fwd._qualname, "cpu"), served)
-    monkeypatch.setitem(preference_loss_fwd._backend_fns, "cpu", launch)
+    csrc_alone(monkeypatch, preference_loss_fwd, launch)
 
 
 def loss_of(data: Batch, logps: Tensor, **changes: Any) -> Tensor:
@@ -207,28 +203,9 @@ def test_arguments_that_csrc_cannot_take_as_they_are_are_converted(csrc_serves) 
     assert torch.equal(loss_of(data, logps, offsets=strided), want)
 
 
-ZERO, ONE = torch.tensor([0]), torch.tensor([1])
-BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"ref": torch.zeros(3)}, ValueError, r"ref has shape \(3,\) and logps \(28,\)"),
-    ({"offsets": torch.tensor([0, 9])}, ValueError, "from 0 to 9; .* tokens, 28"),
-    ({"offsets": torch.tensor([0, 9, 5, 28])}, ValueError, "goes down after position 1"),
-    ({"offsets": torch.zeros(0).long()}, ValueError, r"offsets has shape \(0,\)"),
-    ({"offsets": torch.tensor([0, 28]).int()}, TypeError, "offsets is torch.int32"),
-    ({"pairs": PreferencePairs(ONE, ONE + 6, torch.ones(1))}, ValueError, "sequences 1 and 7"),
-    ({"pairs": PreferencePairs(ONE, -ONE, torch.ones(1))}, ValueError, "sequences 1 and -1"),
-    ({"pairs": PreferencePairs(ZERO, ONE, -torch.ones(1))}, ValueError, "weight of pair 0 is -1"),
-    ({"pairs": PreferencePairs(ZERO, ONE, torch.ones(1) / 0)}, ValueError, "weight of pair 0 is"),
-    ({"pairs": PreferencePairs(ZERO, ONE, torch.ones(2))}, ValueError, "pairs.weight has shape"),
-    ({"pairs": PreferencePairs(ZERO, ONE.int(), torch.ones(1))}, TypeError, "pairs.negative is"),
-    ({"ref": torch.zeros(28, device="meta")}, ValueError, "ref is on meta"),
-]
-
-
-@pytest.mark.parametrize(("change", "error", "message"), BAD)
-def test_bad_input_is_one_clear_line(csrc_serves, change, error, message) -> None:
-    data = batch(0)
-    with pytest.raises(error, match=message):
-        loss_of(data, data.logps.float(), **change)
+@pytest.mark.parametrize(("change", "error", "words"), definition.BAD)
+def test_bad_input_is_one_clear_line(csrc_serves, change, error, words) -> None:
+    definition.test_losses_refuse_in_one_line(preference_loss, change, error, words)
 
 
 def test_the_op_refuses_what_leads_astray() -> None:

@@ -263,33 +263,37 @@ def pairs(positive=(0,), negative=(1,), weight=(1.0,), dtypes=None) -> Preferenc
     )
 
 
+BAD: list[tuple[dict[str, object], type[Exception], str]] = [
+    ({"logps": torch.zeros(3, 1)}, ValueError, r"logps has shape \(3, 1\)"),
+    ({"logps": torch.zeros(3).long()}, TypeError, "logps is torch.int64"),
+    ({"ref": torch.zeros(3).long()}, TypeError, "ref is torch.int64"),
+    ({"ref": torch.zeros(2)}, ValueError, r"ref has shape \(2,\) and logps \(3,\)"),
+    ({"ref": torch.zeros(3, device="meta")}, ValueError, "ref is on meta"),
+    ({"mask": torch.ones(3)}, TypeError, "mask is torch.float32"),
+    ({"mask": torch.ones(4).bool()}, ValueError, r"mask has shape \(4,\)"),
+    ({"offsets": torch.zeros(0).long()}, ValueError, r"wanted \[S\+1\]"),
+    ({"offsets": torch.zeros(1).long()}, ValueError, "so no sequence"),
+    ({"offsets": torch.tensor([0.0, 2.0, 3.0])}, TypeError, "offsets is torch.float32"),
+    ({"offsets": torch.tensor([0, 2, 4])}, ValueError, "from 0 to 4; .* tokens, 3"),
+    ({"offsets": torch.tensor([0, 2, 1, 3])}, ValueError, "goes down after position 1"),
+    ({"offsets": torch.tensor([0, 3]).int()}, TypeError, "offsets is torch.int32"),
+    ({"tau": 0.0}, ValueError, "tau is 0.0"),
+    ({"tau": math.inf}, ValueError, "tau is inf"),
+    ({"pairs": pairs(negative=(1, 1))}, ValueError, r"pairs.negative has shape \(2,\)"),
+    ({"pairs": pairs(weight=(1, 1))}, ValueError, r"pairs.weight has shape \(2,\)"),
+    ({"pairs": pairs(dtypes={"positive": torch.int32})}, TypeError, "positive is torch.int32"),
+    ({"pairs": pairs(weight=(1,))}, TypeError, "pairs.weight is torch.int64"),
+    ({"pairs": pairs(positive=(2,))}, ValueError, "pair 0 is of sequences 2 and 1; .* 0 to 1"),
+    ({"pairs": pairs(negative=(-1,))}, ValueError, "pair 0 is of sequences 0 and -1"),
+    ({"pairs": pairs(weight=(-1.0,))}, ValueError, "weight of pair 0 is -1.0"),
+    ({"pairs": pairs(weight=(math.nan,))}, ValueError, "weight of pair 0 is nan"),
+    ({"pairs": pairs(weight=(math.inf,))}, ValueError, "weight of pair 0 is"),
+    ({"pairs": pairs(dtypes={"negative": torch.int32})}, TypeError, "pairs.negative is"),
+]
+
+
 @pytest.mark.parametrize("function", [preference_loss, preference_advantages])
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"logps": torch.zeros(3, 1)}, ValueError, r"logps has shape \(3, 1\)"),
-        ({"logps": torch.zeros(3).long()}, TypeError, "logps is torch.int64"),
-        ({"ref": torch.zeros(3).long()}, TypeError, "ref is torch.int64"),
-        ({"ref": torch.zeros(2)}, ValueError, r"ref has shape \(2,\) and logps \(3,\)"),
-        ({"ref": torch.zeros(3, device="meta")}, ValueError, "ref is on meta"),
-        ({"mask": torch.ones(3)}, TypeError, "mask is torch.float32"),
-        ({"mask": torch.ones(4).bool()}, ValueError, r"mask has shape \(4,\)"),
-        ({"offsets": torch.zeros(0).long()}, ValueError, r"wanted \[S\+1\]"),
-        ({"offsets": torch.zeros(1).long()}, ValueError, "so no sequence"),
-        ({"offsets": torch.tensor([0.0, 2.0, 3.0])}, TypeError, "offsets is torch.float32"),
-        ({"offsets": torch.tensor([0, 2, 4])}, ValueError, "from 0 to 4; .* tokens, 3"),
-        ({"tau": 0.0}, ValueError, "tau is 0.0"),
-        ({"tau": math.inf}, ValueError, "tau is inf"),
-        ({"pairs": pairs(negative=(1, 1))}, ValueError, r"pairs.negative has shape \(2,\)"),
-        ({"pairs": pairs(weight=(1, 1))}, ValueError, r"pairs.weight has shape \(2,\)"),
-        ({"pairs": pairs(dtypes={"positive": torch.int32})}, TypeError, "positive is torch.int32"),
-        ({"pairs": pairs(weight=(1,))}, TypeError, "pairs.weight is torch.int64"),
-        ({"pairs": pairs(positive=(2,))}, ValueError, "pair 0 is of sequences 2 and 1; .* 0 to 1"),
-        ({"pairs": pairs(negative=(-1,))}, ValueError, "pair 0 is of sequences 0 and -1"),
-        ({"pairs": pairs(weight=(-1.0,))}, ValueError, "weight of pair 0 is -1.0"),
-        ({"pairs": pairs(weight=(math.nan,))}, ValueError, "weight of pair 0 is nan"),
-    ],
-)
+@pytest.mark.parametrize(("change", "error", "words"), BAD)
 def test_losses_refuse_in_one_line(function, change, error, words) -> None:
     arguments = {
         "logps": torch.zeros(3),
