@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import warnings
 
 import pytest
@@ -11,7 +12,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import CustomOpDef
 
-from rrgkern import dispatch
+from rrgkern import dispatch, group_advantages
+from tests.interpreter import patch_once
 
 _names = (f"rrgkern_test::op{i}" for i in itertools.count())
 
@@ -116,3 +118,51 @@ def test_a_launcher_runs_on_the_device_of_its_tensors(op, monkeypatch):
     assert served["cuda"](first) == TwoDevices.current == 0
     with pytest.raises(ValueError, match="on cuda:0 and cuda:1 in one call; move them to one"):
         served["cuda"](first, 2, second)
+
+
+# Triton's interpreter as the tests have it (`tests/interpreter.py`).
+interpreted = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="a GPU takes its place"
+)
+
+
+@interpreted
+def test_the_language_is_patched_once_a_launch_and_put_back(monkeypatch) -> None:
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    patch_once()
+    patch, places = interpreter._patch_builtin, []
+    monkeypatch.setattr(
+        interpreter, "_patch_builtin", lambda *args: (places.append(args[0]), patch(*args))[1]
+    )
+    before = (tl.sum, tl.where, tl.math.sqrt, tl.tensor.__add__)
+    found = group_advantages(torch.tensor([1.0, 2.0, 6.0, 1.0, 3.0]), torch.tensor([0, 3, 5]))
+    assert found[0] < found[1] < 0 < found[2] and found[3] == -found[4]
+    # four places in tl, three in tl.core, for each launch; a call each were more than fifty
+    assert 0 < len(places) <= 14, "a call patched it again"
+    assert (tl.sum, tl.where, tl.math.sqrt, tl.tensor.__add__) == before
+
+
+@interpreted
+def test_an_offset_that_overflows_is_refused_and_types_are_those_of_triton() -> None:
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    patch_once()
+    semantic = interpreter.interpreter_semantic
+    offsets = semantic.mul(semantic.arange(0, 8), 2**28 - 1, True)
+    assert (offsets.type, offsets.dtype, offsets.numel.value) == (
+        tl.block_type(tl.int32, [8]),
+        tl.int32,
+        8,
+    )
+    assert offsets.handle.data.dtype == interpreter._get_np_dtype(offsets.type) == "int32"
+    assert interpreter._get_np_dtype(tl.block_type(tl.pointer_type(tl.int8), [2])) == "uint64"
+    for operation in (semantic.add, semantic.mul):
+        with pytest.raises(AssertionError, match="int32 overflow detected for operation"):
+            operation(offsets, offsets, True)
+    with pytest.raises(AssertionError, match="int32 overflow detected for operation sub"):
+        semantic.sub(semantic.minus(offsets), offsets, True)
+    wide = semantic.cast(offsets, tl.int64)
+    assert semantic.add(wide, wide, True).handle.data.max() == 14 * (2**28 - 1)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+import torch
 
+from rrgclinical import build_extractor, hub
 from rrgclinical.entities import KINDS
-from rrgclinical.radgraph import RadGraphExtractor
+from rrgclinical.radgraph import RadGraph, RadGraphExtractor
 from rrgclinical.radgraph.extractor import entities_of, kinds_of
 from rrgclinical.radgraph.graph import build_graph
 from rrgclinical.radgraph.words import split_words
@@ -137,3 +141,163 @@ def test_any_report_gives_valid_entities(xl, reports):
     assert found.reports == reports
     if not any(report.strip() for report in reports):
         assert len(found) == 0
+
+
+# Test that a file that is no RadGraph archive is named in one line.
+NER = "_ner._ner_scorers.radgraph-xl__ner_labels.1._module"
+
+
+def refused(place, text: str, **options) -> None:
+    with pytest.raises(UserError, match=text) as caught:
+        RadGraph(place, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def copy(xl, tmp_path):
+    """An archive of its own, whose weights are those of `xl`."""
+    place = tmp_path / "copy"
+    (place / "vocabulary").mkdir(parents=True)
+    for file in (*xl.glob("*.*"), *xl.glob("vocabulary/*")):
+        (place / file.relative_to(xl)).write_bytes(file.read_bytes())
+    return place
+
+
+def test_packed_is_read_as_unpacked(xl, tmp_path):
+    packed = archives.pack(xl, tmp_path / "radgraph-xl.tar.gz")
+    report = ["small left effusion. no edema"]
+    assert RadGraph(packed).annotate(report) == RadGraph(xl).annotate(report)
+
+
+def test_another_place_of_the_encoder(xl, copy):
+    config = json.loads((copy / "config.json").read_text())
+    for part in (
+        config["dataset_reader"]["token_indexers"],
+        config["model"]["embedder"]["token_embedders"],
+    ):
+        part["bert"]["model_name"] = "nobody/never-downloaded"
+    (copy / "config.json").write_text(json.dumps(config))
+    refused(copy, "radgraph: no encoder nobody/never-downloaded .*: pass encoder=")
+    report = ["small left effusion. no edema"]
+    again = RadGraph(copy, encoder=xl.parent / "encoder")
+    assert again.annotate(report) == RadGraph(xl).annotate(report)
+
+
+def test_no_weights():
+    refused(None, "no weights given; pass the path of one of radgraph.tar.gz, .*rules. needs no")
+    refused("/nowhere/x.tar.gz", "no file or folder /nowhere/x.tar.gz; wanted one of")
+
+
+def test_options_that_cannot_be(xl):
+    refused(xl, "model_type 'echograph'; choose radgraph, ", model_type="echograph")
+    refused(xl, "dtype 'fp8'; choose fp32 or bf16", dtype="fp8")
+    refused(xl, "case 'upper'; choose pypi or master", case="upper")
+    refused(xl, "token_budget is 0", token_budget=0)
+    refused(xl, "device 'tpu' is not there; use cpu", device="tpu")
+
+
+def test_wrong_archive(xl, copy, tmp_path):
+    refused(xl, "is an archive of radgraph-xl, wanted radgraph;", model_type="radgraph")
+    for file in copy.glob("vocabulary/radgraph-xl*"):
+        file.rename(file.with_name(file.name.replace("radgraph-xl", "echograph")))
+    refused(copy, "is an archive of echograph, wanted one of radgraph, ")
+    (tmp_path / "text.tar.gz").write_text("no archive")
+    refused(tmp_path / "text.tar.gz", r"text.tar.gz is no .tar.gz \(Not a gzipped file")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "empty lacks config.json and weights.th; wanted one of")
+
+
+def test_labels_of_another_kind(copy):
+    (copy / "vocabulary" / "radgraph-xl__ner_labels.txt").write_text("OBS-DP\n")
+    refused(copy, "first of the radgraph-xl entity labels is 'OBS-DP', not the empty label")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (("model", "modules", "coref", "coref_prop"), 2, r"another model \(coref_prop 2, "),
+        (("model", "loss_weights", "relation"), 0.0, "'relation': 0.0"),
+        (("model", "feedforward_params"), {}, "not that of a RadGraph model .*num_layers"),
+        (("dataset_reader", "max_span_width"), 9, "max_span_width 9 of 8"),
+        (("model", "feedforward_params", "hidden_dims"), [150], "2 layers of .150."),
+    ],
+)
+def test_settings_of_another_model(copy, path, value, text):
+    config = json.loads((copy / "config.json").read_text())
+    *way, last = path
+    part = config
+    for key in way:
+        part = part[key]
+    part[last] = value
+    (copy / "config.json").write_text(json.dumps(config))
+    refused(copy, text)
+
+
+def test_keys_that_differ_are_named(xl, copy):
+    state = torch.load(xl / "weights.th")
+    del state[f"{NER}.bias"]
+    state["_ner.new"] = torch.zeros(1)
+    state["_endpoint_span_extractor._span_width_embedding.weight"] = torch.zeros(3, 3)
+    torch.save(state, copy / "weights.th")
+    refused(
+        copy,
+        rf"lacks {NER}.bias; holds _ner.new besides; has .*width_embedding.weight \[3, 3\] "
+        r"where \[8, 6\] is wanted; wanted one of radgraph.tar.gz",
+    )
+
+
+def test_what_is_never_read_may_differ(xl, copy):
+    state = torch.load(xl / "weights.th")
+    state = {key: value for key, value in state.items() if not key.startswith("_coref.")}
+    prefix = "_embedder.token_embedder_bert._matched_embedder.transformer_model."
+    state[f"{prefix}embeddings.position_ids"] = torch.arange(64)[None]
+    torch.save(state, copy / "weights.th")
+    report = ["small left effusion. no edema"]
+    assert RadGraph(copy).annotate(report) == RadGraph(xl).annotate(report)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04broken"])
+def test_weights_that_are_no_checkpoint(copy, content):
+    (copy / "weights.th").write_bytes(content)
+    refused(copy, "weights.th of .* is no checkpoint")
+
+
+def test_weights_of_something_else(copy):
+    torch.save({"epoch": 3}, copy / "weights.th")
+    refused(copy, "is no dictionary of tensors")
+
+
+def test_the_hub_is_asked_only_when_told(xl, tmp_path, monkeypatch):
+    packed = archives.pack(xl, tmp_path / "radgraph-xl.tar.gz")
+    asked = []
+
+    def fetch(repository, file):
+        asked.append((repository, file))
+        return str(packed)
+
+    monkeypatch.setattr(hub, "hf_hub_download", fetch)
+    assert RadGraph("hub").model_type == "radgraph-xl"
+    assert asked == [("StanfordAIMI/RRG_scorers", "radgraph-xl.tar.gz")]
+    RadGraph(xl)
+    assert len(asked) == 1
+
+    def fail(repository, file):
+        raise OSError("no route\nto host")
+
+    monkeypatch.setattr(hub, "hf_hub_download", fail)
+    refused("hub", r"cannot download radgraph-xl.tar.gz of .*\(no route\); pass its path")
+
+
+def test_registered(xl):
+    assert len(build_extractor("radgraph", weights=xl).extract(["no effusion"]).reports) == 1
+
+
+def test_fingerprint_tells_models_apart(xl, tmp_path):
+    first = RadGraph(xl).fingerprint
+    assert RadGraph(archives.pack(xl, tmp_path / "x.tar.gz"), case="master").fingerprint == first
+    assert RadGraph(xl, dtype="bf16").fingerprint != first
+
+    def change(state):
+        state[f"{NER}.bias"][0] += 1
+
+    assert RadGraph(archives.write_archive(tmp_path, change=change)).fingerprint != first
