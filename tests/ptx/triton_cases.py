@@ -31,6 +31,7 @@ from rrgkern.advantages.op import group_advantages_op
 from rrgkern.policy_loss.from_logits.op import policy_loss_from_logits_scale_
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.preference_loss.op import preference_loss_fwd
+from tests.mutants import faults
 from tests.ptx import numbers
 from tests.ptx.parse import Kernel, PtxError
 from tests.ptx.program import Block, program
@@ -183,40 +184,7 @@ if os.environ.get("RRGKERN_PTX") == "all":
 ROUGH = ("from logits, few columns", "from hidden")
 
 # A wrong mask by kernel: the case, and what is exchanged in the source.
-MASKS: dict[str, tuple[str, str, str]] = {
-    "token_logps_fwd_kernel": ("from logits", "columns < VOCABULARY", "columns <= VOCABULARY"),
-    "token_logps_bwd_kernel": ("from logits", "inside = columns < V", "inside = columns <= V"),
-    "fold_kernel": ("from hidden", "inside = tail < width", "inside = tail <= width"),
-    "gradient_kernel": ("from hidden", "inside = columns < width", "inside = columns <= width"),
-    "policy_loss_sequence_kernel": ("policy", "inside = token < end", "inside = token <= end"),
-    "policy_loss_token_kernel": (
-        "policy",
-        "token.to(tl.int64) < n_tokens",
-        "token.to(tl.int64) <= n_tokens",
-    ),
-    "policy_finish_kernel": ("policy", "mask=row <= TOKENS", "mask=row <= TOKENS + 1"),
-    "policy_loss_from_logits_kernel": (
-        "policy from logits",
-        "FULL * BLOCK + lane < VOCABULARY",
-        "FULL * BLOCK + lane <= VOCABULARY",
-    ),
-    "policy_loss_from_logits_scale_kernel": (
-        "upstream",
-        "columns < VOCABULARY",
-        "columns <= VOCABULARY",
-    ),
-    "rescale_kernel": ("linear, frozen", "columns < WIDTH", "columns <= WIDTH"),
-    "direction_kernel": ("linear, frozen", "columns < WIDTH", "columns <= WIDTH"),
-    "scale_kernel": ("linear, frozen", "lane < size - first", "lane <= size - first"),
-    "preference_rewards_kernel": ("preference", "inside = token < end", "inside = token <= end"),
-    "preference_coef_kernel": ("preference", "inside = token < end", "inside = token <= end"),
-    "preference_finish_kernel": (
-        "preference",
-        "reward_ptr, pair, n_pairs",
-        "reward_ptr, pair, n_pairs + 1",
-    ),
-    "group_advantages_kernel": ("advantages", "group < n_groups", "group <= n_groups"),
-}
+MASKS = faults("masks of kernels")
 # The function that holds the mask, where it is not the kernel itself.
 MASKED_IN = {"token_logps_fwd_kernel": "sum_row"}
 VECTOR = re.compile(

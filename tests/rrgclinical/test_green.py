@@ -90,10 +90,7 @@ def test_counts_that_the_published_parser_loses_stand(significant: str) -> None:
     assert (found.matched, list(found.errors)) == (3, [2, 0, 1, 0, 0, 0])
 
 
-@pytest.mark.parametrize(
-    ("line", "errors"),
-    table("counts of GREEN"),
-)
+@pytest.mark.parametrize(("line", "errors"), table("counts of GREEN"))
 @pytest.mark.parametrize("letter", ["b", "f"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_count_stands_behind_the_colon_of_its_category(

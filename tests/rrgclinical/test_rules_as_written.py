@@ -201,14 +201,8 @@ def test_two_signs_of_one_line_end_are_one(end: str) -> None:
 TWICE = ["\n\n", "\r\r", "\r\n\r\n", "\n\r\n", "\n\r\n\r", "\r\r\n\r\r\n", "\f\f", "\u2028\u2028"]
 TWICE += ["<br><br>", "<br/><BR>", "<br>\n<br>\n", "\n<br>\n<br>", "<br>&nbsp;<br>", "<br>\n\n"]
 TWICE += [r"\n\n", r"\r\n\r\n", r"\n" + "\n" + r"\n" + "\n", "&#13;\n&#13;\n", "&#10;&#10;"]
-TWICE += [
-    "_x000D_\n_x000D_\n",
-    "</p>\n<p>",
-    "</p><p>",
-    "</p>\n",
-    "\n<li>",
-    "</div>\n<p id='x'>",
-]
+TWICE += ["_x000D_\n_x000D_\n", "</p>\n<p>", "</p><p>", "</p>\n", "\n<li>"]
+TWICE += ["</div>\n<p id='x'>"]
 
 
 @pytest.mark.parametrize("ends", TWICE, ids=map(repr, TWICE))

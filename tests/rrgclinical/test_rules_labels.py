@@ -142,10 +142,7 @@ def test_a_misspelt_word_is_read(text, name, status):
     assert LABELLER.label([text])[0, OBSERVATIONS.index(name)] == ClassId[status]
 
 
-@pytest.mark.parametrize(
-    "text",
-    table("other words"),
-)
+@pytest.mark.parametrize("text", table("other words"))
 def test_another_word_is_left_alone(text):
     assert not LABELLER.label([text])[0, :-1].any()
 

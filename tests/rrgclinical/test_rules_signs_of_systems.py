@@ -197,16 +197,8 @@ def misread(text: str) -> str:
 LINE_ENDS = ["=0A", "_x000D__x000D_\n", "&#13;&#13;\n", "\\\\n", "\\u000a", "\\x0a", "\u2424"]
 LINE_ENDS += ["&amp;lt;br&amp;gt;", "&amp;#10;", "\\\n", "=20\n"]
 ENDS_OF_TEXT = ["</s>", "<|im_end|>", "[SEP]", "<eos>", "\xb6", "\u23ce", "&#x0A;", "</item><item>"]
-STORED_BLANKS = [
-    "=C2=A0",
-    "&amp;nbsp;",
-    "&amp;#160;",
-    "&nbsp",
-    "\\u00a0",
-    "\\xa0",
-    "\u2800",
-    "\u2423",
-]
+STORED_BLANKS = ["=C2=A0", "&amp;nbsp;", "&amp;#160;", "&nbsp", "\\u00a0", "\\xa0"]
+STORED_BLANKS += ["\u2800", "\u2423"]
 STORED_BLANKS += ["\xc2\xc2 ", "\xc2\xc2\xa0", "\xc3\x82\xc2\xa0", "\xc3\u201a\xc2\xa0"]
 HIDDEN = "\x00\x08\x1a\x7f\u061c\u180e\u202a\u202e\u2063\u2066\u206a\ufe0f\ufff9\U000e0020"
 MARKED = [("<mark>", "</mark>"), ("<code>", "</code>"), ("[", "](https://x.org/a)"), ("**", "**")]
@@ -320,9 +312,6 @@ def test_a_break_behind_a_participle_ends_nothing(participle):
             assert len(split_sentences(said)) == 2
 
 
-@pytest.mark.parametrize(
-    "text",
-    table("statements that break"),
-)
+@pytest.mark.parametrize("text", table("statements that break"))
 def test_a_break_behind_a_statement_ends_it(text):
     assert len(split_sentences(text)) == 2

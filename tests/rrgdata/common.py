@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rrgdata import Catalogue, ReadSettings, Study, load_studies
 from rrgtrain.errors import UserError
+
+
+def table(name: str) -> Any:
+    """Return a table of `cases.yaml`."""
+    cases = Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(cases)[name]
 
 
 def catalogue_of(source: str, root: Path, **wanted: Any) -> Catalogue:

@@ -13,7 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,13 +23,12 @@ from rrgdata import ReportSections, cut_sections, read_sections
 from rrgdata.check import CARRIERS, MARKS, try_properties
 from rrgtrain.cli import main
 from tests.real_data import IU_XRAY
-from tests.rrgdata.common import studies_under
+from tests.rrgdata.common import studies_under, table
 
 BOTH = dict(findings="Clear.", impression="Normal.")
 # name, report, the fields that are not empty
-TABLE = Path(__file__).with_name("sections.yaml")
 CASES: list[tuple[str, str, dict[str, str]]] = [
-    *map(tuple, yaml.safe_load(TABLE.read_text(encoding="utf-8"))),
+    *map(tuple, table("sections")),
     *(
         (
             f"line ends {end!r}",
@@ -90,21 +88,7 @@ def test_the_report_is_what_is_asked_for() -> None:
     assert [once.report(w) for w in ("findings", "impression", "both")] == ["A."] * 3
 
 
-@pytest.mark.parametrize(
-    ("heading", "name"),
-    [
-        ("FINDINGS", "findings"),
-        ("TYPE OF EXAMINATION", "examination"),
-        ("COMPARISON FILM", "comparison"),
-        ("CLINICAL INDICATION", "indication"),
-        ("Reason for exam", "indication"),
-        ("WETREAD", "wet read"),
-        ("PA AND LATERAL", "views"),
-        ("Lungs", "preamble"),
-        ("The findings were told to", "preamble"),
-        ("LUNGS", "preamble"),
-    ],
-)
+@pytest.mark.parametrize(("heading", "name"), table("headings"))
 def test_a_heading_is_known(heading: str, name: str) -> None:
     assert cut_sections(f"{heading}: A.")[0].name == name
 

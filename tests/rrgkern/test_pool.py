@@ -11,26 +11,13 @@ from pathlib import Path
 import pytest
 from tvm_ffi import libinfo
 
+from tests.mutants import faults
+
 ROOT = Path(__file__).parents[2]
 THREADS = "common/threads.h"
 # Two threads meet in a race or not; on a loaded machine a run went without.
 TURNS = 20
-RACES = {
-    "an item for two": (
-        "*begin = taken_.fetch_add(at_once_, std::memory_order_relaxed);",
-        "*begin = taken_.load(std::memory_order_relaxed);\n"
-        "    std::this_thread::sleep_for(std::chrono::microseconds(200));\n"
-        "    taken_.store(*begin + at_once_);",
-    ),
-    "no waiting for the others": (
-        "done_.wait(lock, [&] { return busy_ == 0; });",
-        "",
-    ),
-    "a call that is told without the lock": (
-        "const std::lock_guard<std::mutex> lock(guard_);\n        run_ = run;",
-        "run_ = run;",
-    ),
-}
+RACES = faults("races")
 
 
 def build(folder: Path, tree: Path, *flags: str) -> Path:
@@ -93,6 +80,7 @@ import sys
 import torch, tvm_ffi
 from rrgkern import csrc
 from rrgkern.advantages.op import launch
+from tests.mutants import faults
 
 torch.get_num_threads = lambda: 3
 for library in sys.argv[1:]:

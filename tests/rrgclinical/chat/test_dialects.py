@@ -25,10 +25,7 @@ def test_strict_json(text: str, value: Any) -> None:
     assert parse_json(text) == value
 
 
-@pytest.mark.parametrize(
-    "text",
-    table("no JSON"),
-)
+@pytest.mark.parametrize("text", table("no JSON"))
 def test_what_is_no_json(text: str) -> None:
     with pytest.raises(ValueError):
         parse_json(text)

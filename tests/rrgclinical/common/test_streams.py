@@ -196,10 +196,7 @@ def test_an_address_is_shown_without_what_it_carries(url: str, shown: str) -> No
     assert shown_url(url) == shown
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    table("secrets in a text"),
-)
+@pytest.mark.parametrize(("text", "shown"), table("secrets in a text"))
 def test_addresses_in_a_text_lose_their_secrets(text: str, shown: str) -> None:
     assert redacted(text) == shown
 
@@ -288,13 +285,7 @@ def test_a_line_every_tenth_with_rate_eta_and_values() -> None:
 
 def test_a_line_every_fifteen_seconds_of_slow_work() -> None:
     lines = run(4, 16.0)
-    assert [line.split("  ")[1] for line in lines] == [
-        "0/4 0%",
-        "1/4 25%",
-        "2/4 50%",
-        "3/4 75%",
-        "4/4 100%",
-    ]
+    assert [line.split("  ")[1] for line in lines] == [f"{k}/4 {25 * k}%" for k in range(5)]
     assert "16 s/it" in lines[1] and "ETA 0:48" in lines[1]
     assert "ETA -:--" in lines[0]
 

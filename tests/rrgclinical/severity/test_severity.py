@@ -142,10 +142,7 @@ def test_axes_count_what_they_say():
     assert rates["length_ratio"] == pytest.approx(len(report.split()) / len(reference.split()))
 
 
-@pytest.mark.parametrize(
-    ("text", "tense"),
-    table("tension"),
-)
+@pytest.mark.parametrize(("text", "tense"), table("tension"))
 def test_tension_is_said_where_it_is_not_denied(text, tense):
     found = [one for one in read(text).present.values() if "pneumothorax" in one.name()]
     assert any(one.tension for one in found) is tense

@@ -127,10 +127,7 @@ def test_rouge_l_of_ascii_is_rouge_scores_own(report, reference) -> None:
     assert rouge_l([report], [reference])[0] == wanted
 
 
-@pytest.mark.parametrize(
-    ("report", "reference", "shared", "words"),
-    table("words outside ASCII"),
-)
+@pytest.mark.parametrize(("report", "reference", "shared", "words"), table("words outside ASCII"))
 def test_rouge_l_of_words_outside_ascii(report, reference, shared, words) -> None:
     assert rouge_l([report], [reference])[0] == pytest.approx(2 * shared / sum(words))
 
@@ -227,10 +224,7 @@ def test_one_that_hangs_is_ended(java, tmp_path) -> None:
         os.kill(process, 0)
 
 
-@pytest.mark.parametrize(
-    ("script", "text"),
-    table("failing programs"),
-)
+@pytest.mark.parametrize(("script", "text"), table("failing programs"))
 def test_one_that_fails_is_told(java, script, text) -> None:
     java(script)
     with pytest.raises(JavaError, match=text):

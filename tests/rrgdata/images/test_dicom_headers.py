@@ -202,17 +202,8 @@ def of_part(path, part: bytes, charset: str | None):
 
 CHESTS = (
     *("CHEST", "PORTABLECHEST", "CHESTPA", "CHEST_PA", "CHEST, PA", "chest-lat", "Chest^AP", "CXR"),
-    *(
-        "THORAX",
-        "TORAX",
-        "TÓRAX",
-        "Tórax PA",
-        "BRUST",
-        "BRUSTKORB",
-        "POITRINE",
-        "POUMONS",
-        "PULMÃO",
-    ),
+    *("THORAX", "TORAX", "TÓRAX", "Tórax PA", "BRUST", "BRUSTKORB", "POITRINE", "POUMONS"),
+    "PULMÃO",
     *("LUNGS", "X-RAY CHEST", "CHEST2VIEWS", "PORT CHEST", "CHESTPORTABLEAP", "GÖĞÜS"),
 )
 FAR_CHESTS = (("胸部", "GB18030"), ("胸部", "ISO_IR 192"), ("胸部正面", "ISO 2022 IR 87"))

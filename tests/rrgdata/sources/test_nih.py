@@ -10,7 +10,7 @@ from PIL import Image
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata.sources.nih import NIH_TO_CHEXPERT
 from tests.rrgdata import common
-from tests.rrgdata.common import catalogue_of, studies_under
+from tests.rrgdata.common import catalogue_of, studies_under, table
 
 HEADER = "Image Index,Finding Labels,Patient ID,View Position\n"
 
@@ -90,18 +90,7 @@ def test_patients_never_straddle_splits(tmp_path):
     assert patients[0] == {s.patient for s in studies["train"]}
 
 
-@pytest.mark.parametrize(
-    ("row", "parts"),
-    [
-        ("1.png,Effusions,1,PA", ("row 2 (1.png)", "'Effusions'", "'Effusion'")),
-        ("1.png,mass,1,PA", ("'mass'", "'Mass'")),
-        ("1.png,,1,PA", ("empty label",)),
-        ("1.png,No Finding|Mass,1,PA", ("'No Finding' beside",)),
-        ("1.png,Mass,1,LL", ("view 'LL'", "PA or AP")),
-        (",Mass,1,PA", ("image ''",)),
-        ("../1.png,Mass,1,PA", ("'../1.png'", "file name")),
-    ],
-)
+@pytest.mark.parametrize(("row", "parts"), table("bad rows of NIH"))
 def test_bad_rows(tmp_path, row, parts):
     write(tmp_path, row, images=False)
     refused(tmp_path, *parts)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.rrgdata.common import broken, by_id, catalogue_of, refused
+from tests.rrgdata.common import broken, by_id, catalogue_of, refused, table
 
 SOURCE = "padchest_gr"
 
@@ -130,19 +130,7 @@ def test_views_and_sections_that_are_wanted(tmp_path):
     assert len(by_id(found(tmp_path, images="none"))) == 3
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"findings": None}, "no list of findings"),
-        ({"findings": ["a"]}, "no list of findings"),
-        ({"findings": [{"sentence_en": 3}]}, "a sentence_en that is no text"),
-        ({"StudyID": None}, "no StudyID or ImageID"),
-        ({"StudyID": "s7"}, "is not in master_table.csv"),
-        ({"StudyID": "s3"}, "repeats the id 's3'"),
-        ({"ImageID": "i8.png"}, "image 'i8.png', not found"),
-        ({"ImageID": ["i8.png"]}, "no StudyID or ImageID"),
-    ],
-)
+@pytest.mark.parametrize(("change", "why"), table("damaged studies of PadChest-GR"))
 def test_a_damaged_study_is_broken_and_the_others_are_read(tmp_path, change, why):
     entries = [ENTRIES[0], ENTRIES[2], ENTRIES[1] | change]
     broken(found(write(tmp_path, entries)), f"{REPORTS}: [2]", why)

@@ -323,19 +323,13 @@ def test_what_a_sentence_says_has_no_number_and_no_stop(sentence: str, body: str
     assert sentence_body(sentence) == body
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    faults("splicing"),
-)
+@pytest.mark.parametrize(("old", "new"), faults("splicing"))
 def test_faults_in_the_splicing_die(old: str, new: str) -> None:
     mutant = mutate(splicing, old, new)
     assert any(outcome(mutant, name) != (EXAMPLES[name][3], True) for name in EXAMPLES)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    faults("parts of a sentence"),
-)
+@pytest.mark.parametrize(("old", "new"), faults("parts of a sentence"))
 def test_faults_in_the_parts_of_a_sentence_die(old: str, new: str) -> None:
     parts = mutate(places, old, new)
     mutant = mutate(splicing, "# a heading", "# a heading")

@@ -318,10 +318,7 @@ def test_faults_in_the_rules_die() -> None:
 
 
 @pytest.mark.gate
-@pytest.mark.parametrize(
-    ("old", "new"),
-    faults("what the rules read"),
-)
+@pytest.mark.parametrize(("old", "new"), faults("what the rules read"))
 def test_faults_in_what_the_rules_read_die(old: str, new: str) -> None:
     reference = mutate(reference_module, "# (a) an entity", "# (a) an entity")
     reference.read_pair = mutate(pair_module, old, new).read_pair
