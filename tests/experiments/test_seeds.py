@@ -1,21 +1,32 @@
-"""Differences over seeds by hand and by planted means; when one holds, fails, is undecided."""
+"""Differences over seeds, the coverage of intervals, and the first page's pictures."""
 
 from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from experiments.replicate.measures import Ratios, label_measures, mean_of
-from experiments.seeds import (
-    FAILS,
-    HOLDS,
-    UNDECIDED,
-    Estimate,
-    difference,
-    judge_above,
-    over_seeds,
+from experiments import draw
+from experiments.coverage import (
+    HOSPITAL,
+    IU_XRAY,
+    SYSTEMS,
+    TESTED,
+    Population,
+    coverage,
+    false_alarms,
+    main,
+    population,
 )
+from experiments.replicate.measures import Ratios, label_measures, mean_of
+from experiments.seeds import FAILS, HOLDS, UNDECIDED, Estimate, difference, judge_above, over_seeds
+from rrgclinical.common.errors import UserError
 from rrgclinical.metrics import label_report
+from rrgreport import EditSample, Sample, read_samples, write_samples
+from tests.rrgtrain.runs import finished_demo
 
 SEEDS = (0, 1, 2)
 
@@ -105,3 +116,122 @@ def test_one_seed_that_points_the_other_way_leaves_it_undecided() -> None:
     assert between.value > 0 > min(between.seeds)
     assert judge_above(between) == UNDECIDED
     assert judge_above(Estimate(0.02, 0.01, 0.03, (-0.001, 0.02, 0.041))) == UNDECIDED
+
+
+IMAGES = Path(__file__).parents[2] / "docs" / "img"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parts(path: Path) -> tuple[str, set[str], set[str]]:
+    """All text of a picture, its tags, and the colours in it; it must not be cut or grow."""
+    text = path.read_text(encoding="utf-8")
+    assert len(text.encode()) < 60_000 and "http" not in text.replace("http://www.w3.org", "")
+    root = ElementTree.fromstring(text)
+    wide, high = map(float, root.attrib["viewBox"].split()[2:])
+    for node in root.iter(f"{SVG}text"):
+        assert 0 <= float(node.attrib["x"]) < wide and 0 < float(node.attrib["y"]) < high
+    nodes = list(root.iter())
+    fills = {node.attrib["fill"] for node in nodes if "fill" in node.attrib}
+    words = " ".join(" ".join("".join(node.itertext()).split()) for node in nodes)
+    return words, {node.tag.removeprefix(SVG) for node in nodes}, fills
+
+
+def look(folder: Path) -> None:
+    words, tags, fills = parts(folder / "case.svg")
+    for word in ("a phantom, no clinical result", "reference", "SFT", "EditGRPO", "An edit while"):
+        assert word in words, word
+    assert "image" in tags and {draw.COLOURS["added"], draw.COLOURS["removed"]} & fills
+    words, _, fills = parts(folder / "step.svg")
+    rooms = {name for station in draw.STATIONS for name in " ".join(station).split()}
+    assert all(name in words for name in rooms) and set(draw.OWNERS.values()) <= fills
+    assert "sampling" in words and "update" in words
+
+
+def test_the_committed_pictures_are_what_the_script_draws() -> None:
+    look(IMAGES)
+
+
+@pytest.mark.slow
+def test_both_are_drawn_from_a_run(tmp_path: Path) -> None:
+    run = shutil.copytree(finished_demo()[0], tmp_path / "run")
+    samples = read_samples(run / "samples.jsonl")
+    study = next(s for s in samples if isinstance(s, Sample) and s.images)
+    hostile = "The heart is enlarged & <b>wide</b>.\x00 " + "long " * 80
+    edit = EditSample("e", hostile, "No edema.", [("b", hostile, "No edema.")], "No edema.")
+    write_samples(run / "samples.jsonl", [*samples, edit])
+    draw.main([str(run), "--out", str(tmp_path / "img")])
+    look(tmp_path / "img")
+    # a run without a radiograph is refused in one line
+    write_samples(run / "samples.jsonl", [Sample(study.id, [], "", study.outputs)])
+    with pytest.raises(UserError, match="kept no study with an image"):
+        draw.main([str(run), "--out", str(tmp_path / "img")])
+
+
+def test_rooms_of_the_picture_are_on_the_disk() -> None:
+    root = IMAGES.parents[1]
+    for _, _, own, kernels in draw.STATIONS:
+        assert (root / "python" / own).is_dir() or (root / "python/rrgtrain" / own).is_dir(), own
+        assert all((root / "rrgkern" / name).is_dir() for name in kernels.split()), kernels
+
+
+REPETITIONS = 60
+
+
+def error(share: float, repetitions: int = REPETITIONS) -> float:
+    """Three standard errors of a share that so many repetitions measure."""
+    return 3.0 * (share * (1.0 - share) / repetitions) ** 0.5
+
+
+def made(number: int) -> Population:
+    """Make one of each kind: with words, several studies a patient, a system that is bad."""
+    return (
+        population(IU_XRAY, SYSTEMS["F1 0.5"], words=1000),
+        population(HOSPITAL, SYSTEMS["rare ones bad"], patient=3),
+        population(IU_XRAY, SYSTEMS["F1 0.2"]),
+    )[number]
+
+
+@pytest.mark.parametrize("kind", range(3))
+@pytest.mark.parametrize("size", [100, 200, 600])
+def test_printed_intervals_cover(kind: int, size: int) -> None:
+    held = coverage(made(kind), size, REPETITIONS, resamples=300)
+    papers = [name for name in held if name.startswith("macro_") and "frequent" not in name]
+    assert len(papers) == 9, "of few positives: a note of the scorecard says so"
+    printed = {name: share for name, share in held.items() if name not in papers}
+    assert {"micro_f1_13", "sample_f1", "macro_f1_frequent", "f1/*", "accuracy"} <= set(printed)
+    assert ("bleu_4" in printed) == (kind == 0)
+    # BLEU is a little low until 200 studies
+    low = {name: 0.90 if name.startswith("bleu") and size < 200 else 0.92 for name in printed}
+    least = {name: share - error(share) for name, share in low.items()}
+    # of three findings at least in each set
+    least["f1/*"] = 0.90 - error(0.90, 3 * REPETITIONS)
+    assert {name: share for name, share in printed.items() if share < least[name]} == {}
+    assert printed["micro_f1"] < 1.0 or printed["sample_f1"] < 1.0, "nor are they ever so wide"
+
+
+@pytest.mark.parametrize(("size", "differ"), [(50, 0), (200, 4), (200, 8)])
+def test_equal_systems_seldom_differ(size: int, differ: int) -> None:
+    one = population(IU_XRAY, SYSTEMS["F1 0.5"])
+    alarms = false_alarms(one, size, 100, differ=differ, resamples=300)
+    assert set(alarms) == set(TESTED)
+    assert max(alarms.values()) <= (0.065 + error(0.065, 100) if differ != 4 else 0.0)
+
+
+def test_a_population_is_what_it_says() -> None:
+    one = population(HOSPITAL, SYSTEMS["rare ones never"], patient=5, size=20_000)
+    np.testing.assert_allclose(one.truth.mean(0)[:13], HOSPITAL, atol=0.02)
+    both = one.first[:, :13] & one.truth[:, :13]
+    assert both.sum(0)[2] / one.truth.sum(0)[2] == pytest.approx(0.6, abs=0.03)
+    assert not one.first[:, 10].any(), "a rare one"
+    assert (one.truth[:, 13] == ~one.truth[:, :13].any(1)).all()
+    rows = one.draw(4, np.random.default_rng(0)).reshape(4, 5)
+    assert (rows[:, 0] % 5 == 0).all() and (np.diff(rows) == 1).all()
+
+
+def test_the_command_prints_both_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--repetitions", "1", "--sizes", "30", "--metrics", "micro_f1", "rouge_l"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "| studies, or patients | `micro_f1` | `rouge_l` |"
+    assert [line.split(" |")[0] for line in lines[4:] if not line.startswith("|---")] == [
+        *("| studies", "| 30", "| 200, 4 differ", "| 200, 6 differ", "| 200, 12 differ")
+    ]

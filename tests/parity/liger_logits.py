@@ -129,10 +129,6 @@ def by_both(
         given.data, spec_of(loss, level, kl, delta), AGGREGATION.get(loss, loss), packed=False
     )
     theirs = given.by_liger(
-        loss,
-        beta=kl[0],
-        importance_sampling_level=level,
-        delta=delta,
-        use_bias_correction_kl=kl[1],
+        loss, beta=kl[0], importance_sampling_level=level, delta=delta, use_bias_correction_kl=kl[1]
     )
     return Result(mine.loss, given.gradient(mine.gradient), mine.metrics), theirs

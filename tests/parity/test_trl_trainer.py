@@ -1,8 +1,9 @@
-"""`RRGTrainer` beside TRL's trainer, where all is off, and beside ours, where all is on."""
+"""`RRGTrainer` beside TRL's trainer, where all is off, and beside ours; the Lightning example."""
 
 from __future__ import annotations
 
 import os
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch, accumulate_gradients
 from rrgtrain.train.reference import reference_of
-from tests.examples.contracts import load
+from tests.examples.contracts import EXAMPLES, load, record_gradients
 from tests.parity.padded import peer
 from tests.parity.trl_tiny import (
     GROUP,
@@ -198,3 +199,21 @@ def test_two_ranks_are_one(mode: str, place: Path, tmp_path: Path) -> None:
     for rank in range(2):
         for name, weight in torch.load(tmp_path / f"{mode}{rank}.pt").items():
             assert (weight - alone[name]).abs().max() <= 1e-8, name
+
+
+peer("pytorch_lightning")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_lightning_loop_updates_its_policy(monkeypatch, tmp_path) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):  # seed_everything leaves them behind
+        monkeypatch.setenv(name, "0")
+    gradients = record_gradients(monkeypatch)
+    options = dict(accelerator="cpu", enable_progress_bar=False, enable_model_summary=False)
+    with torch.random.fork_rng():
+        main = runpy.run_path(str(EXAMPLES / "lightning_loop.py"))["main"]
+        means = main(2, **options)
+    assert len(means) == len(gradients) == 2
+    assert all(0.0 < mean < 1.0 for mean in means) and min(gradients) > 0.0

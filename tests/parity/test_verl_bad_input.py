@@ -59,10 +59,7 @@ NAN = torch.full_like(BATCH.logps, math.nan)
             {"info": {"loss_scale_factor": 0}, "loss_agg_mode": "seq-mean-token-sum-norm"},
             "global_batch_info has loss_scale_factor=0; wanted a count above 0",
         ),
-        (
-            {"response_mask": BATCH.mask[:, :-1]},
-            "response_mask has shape (6, 8) and log_prob",
-        ),
+        ({"response_mask": BATCH.mask[:, :-1]}, "response_mask has shape (6, 8) and log_prob"),
         ({"response_mask": BATCH.mask * 0.5}, "response_mask holds 0.5; wanted 1 on scored tokens"),
         ({"response_mask": NAN}, "response_mask holds nan; wanted 1 on scored tokens"),
         ({"response_mask": None}, "response_mask is NoneType; wanted a tensor [B, T]"),
@@ -192,14 +189,8 @@ def scored(manager: Any, **changes: Any) -> dict:
     ("changes", "line"),
     [
         ({"attention_mask": torch.ones(1, 2)}, "responses are torch.int64 (3,) and attention_mask"),
-        (
-            {"attention_mask": torch.tensor([[1, 1, 1, 0, 1]])},
-            "attention_mask of a response is",
-        ),
-        (
-            {"attention_mask": torch.tensor([[1, 1, 2, 0, 0]])},
-            "attention_mask of a response is",
-        ),
+        ({"attention_mask": torch.tensor([[1, 1, 1, 0, 1]])}, "attention_mask of a response is"),
+        ({"attention_mask": torch.tensor([[1, 1, 2, 0, 0]])}, "attention_mask of a response is"),
         ({"attention_mask": None}, "a sample has no attention_mask, it has prompts, responses"),
         ({"responses": torch.ones(1, 3)}, "responses are torch.float32 (3,) and attention_mask"),
         ({"reward_model": None}, "a sample has fields: none; wanted reward_model.ground_truth"),

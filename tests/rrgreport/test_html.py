@@ -14,16 +14,7 @@ import pytest
 from PIL import Image
 
 from rrgclinical import OBSERVATIONS
-from rrgreport import (
-    EditSample,
-    Metric,
-    RunSummary,
-    Sample,
-    System,
-    commit,
-    versions,
-    write_report,
-)
+from rrgreport import EditSample, Metric, RunSummary, Sample, System, commit, versions, write_report
 
 EVIL = '</p><script>alert("x")</script><img src=x onerror=alert(1)>{{ 7*7 }} & "quoted"'
 

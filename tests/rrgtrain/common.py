@@ -123,11 +123,7 @@ def rollout_logps(
 
 
 def run_of(
-    policy: Policy,
-    prompts: PromptLoader,
-    chosen: Sequence[Study],
-    cfg: Recipe,
-    **fields: Any,
+    policy: Policy, prompts: PromptLoader, chosen: Sequence[Study], cfg: Recipe, **fields: Any
 ) -> RlRun:
     """A run that nothing is logged of; `fields` are those of `RlRun`."""
     given = {

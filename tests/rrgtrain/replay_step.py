@@ -31,11 +31,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint
 from rrgtrain.train import Batch, with_rollout_logps
-from rrgtrain.train.step_record import (
-    StepRecord,
-    record_of,
-    recorded,
-)
+from rrgtrain.train.step_record import StepRecord, record_of, recorded
 
 # What another machine, or a batch of another size, may change in the last digits of fp32.
 RELATIVE, ABSOLUTE = 1e-5, 1e-6

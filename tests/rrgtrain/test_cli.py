@@ -234,10 +234,7 @@ def test_the_doctor_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["sft", "--out", "r", "reward.terms={f1: 1}"], "reward.terms names 'f1'; choose from"),
         (["demo", "--out", "r", "rl.group=5"], "rl.group=5 is odd"),
         (["demo", "--out", "r", "rl.algorithm=ppo"], "rl.algorithm='ppo' is unknown"),
-        (
-            ["demo", "--out", "r", "edit.tau=0.99"],
-            "tau is 0.99; wanted a value >= -1.0 and < 0.97",
-        ),
+        (["demo", "--out", "r", "edit.tau=0.99"], "tau is 0.99; wanted a value >= -1.0 and < 0.97"),
         (["demo", "--out", "r", "policy.path=./nowhere"], "no such directory: ./nowhere"),
         (["rl", "--out", "r", "--from", "runs/typo"], "no such directory: runs/typo"),
         (["sft", "--out", "r", "data.source=iu_xray"], "needs data.root=<directory of the data"),

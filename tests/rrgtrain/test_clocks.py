@@ -106,11 +106,7 @@ sys.exit(reported(command, ends_process=True))
 
 @pytest.mark.parametrize(
     ("variables", "spins"),
-    [
-        ({}, "1000"),
-        ({"GOMP_SPINCOUNT": "7"}, "7"),
-        ({"OMP_WAIT_POLICY": "active"}, "30000000000"),
-    ],
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "30000000000")],
 )
 def test_threads_spin_as_long_as_a_run_or_its_user_says(
     tmp_path: Path, variables: dict[str, str], spins: str

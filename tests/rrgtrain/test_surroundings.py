@@ -1,4 +1,4 @@
-"""Tests do not mind what started them: nohup, a background, no input, a home, a narrow screen."""
+"""Tests do not mind what started them, and a child that dies or calls exit says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.term_models import SpreadLabeller
 from rrgtrain.schema import RewardSettings
 from tests.rrgtrain.common import studies
-from tests.rrgtrain.runs import command, start_process, started
+from tests.rrgtrain.runs import command, ends, on_ranks, start_process, started
 
 HERE = Path(__file__).resolve().parent
 # Signals, lines for a screen, times, files of a run, children, words with a home.
@@ -25,7 +25,7 @@ SENSITIVE = [
         "test_clocks.py",
         "log/test_logs.py",
     ),
-    *("state/test_rundir.py", "state/test_grace.py", "test_words.py", "commands/test_listing.py"),
+    *("state/test_rundir.py", "state/test_write.py", "test_words.py", "commands/test_listing.py"),
 ]
 
 
@@ -83,3 +83,16 @@ def test_a_term_and_a_labeller_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(service.labeller, "label", leave)
     with pytest.raises(RewardError, match="^labels of reports cannot be read: SystemExit: 0"):
         SpreadLabeller(service.labeller).label(["Edema."])
+
+
+def main(words: list[str]) -> int:
+    signal.raise_signal(signal.SIGSEGV)
+    return 0
+
+
+def test_a_fault_is_named_with_its_stack(tmp_path: Path) -> None:
+    done = on_ranks(cwd=tmp_path, main="tests.rrgtrain.test_surroundings", count=1)
+    assert done[0].status == -signal.SIGSEGV
+    assert ends(done).startswith("rank 0 died of SIGSEGV:\n")
+    assert "Fatal Python error: Segmentation fault" in done[0].err
+    assert "in main" in done[0].err

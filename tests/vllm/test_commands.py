@@ -1,4 +1,4 @@
-"""`eval`, `generate` and `select` through vLLM in process: the greedy reports of transformers."""
+"""Commands through vLLM in process: greedy reports, families, pictures, and two ranks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from rrgreport.run_files import read_metrics
 from rrgtrain.cli import main
+from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import tiny_directory
-from tests.rrgtrain.common import OF_PHANTOM, phantoms
-from tests.rrgtrain.runs import on_ranks
+from tests.rrgpolicy.model.sighted import sighted
+from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
+from tests.rrgtrain.runs import At, ends, on_ranks
+from tests.vllm.server import LENGTH, Server, engine_of
+from tests.vllm.test_families import SIZES, followed, policy_of
 
 ENGINE = ["rollout.max_model_len=256", "rollout.memory=0.1", "policy.prompt=short"]
 SHORT = ["eval.max_new_tokens=8", "eval.batch=2", "rl.max_new_tokens=8", "select.samples=2"]
@@ -50,3 +55,82 @@ def test_two_ranks_evaluate_to_what_the_trainer_writes(tmp_path: Path) -> None:
     assert not (tmp_path / "vllm" / "served").exists()
     own, theirs = (tmp_path / name / "predictions.jsonl" for name in ("transformers", "vllm"))
     assert theirs.read_bytes() == own.read_bytes()
+
+
+def test_a_server_follows_all_weights(tmp_path: Path) -> None:
+    policy = policy_of("qwen3_vl")
+    served = lambda: Server(tmp_path, checkpoint("qwen3_vl", **SIZES["qwen3_vl"]))  # noqa: E731
+    with engine_of("server", tmp_path / "work", policy, served) as engine:
+        followed(engine, policy)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "internvl"])
+def test_check_says_if_a_family_is_served(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tokens of Gemma 3's images see each other, but in vLLM's attention for CPUs."""
+    words = ["rollout.engine=vllm", "rollout.memory=0.1", f"rollout.max_model_len={LENGTH}"]
+    words += ["policy.prompt=short", "rl.max_new_tokens=16", "eval.max_new_tokens=16"]
+    status = main(["check", str(sighted(name, **SIZES[name])), *words])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("engine")]
+    if name == "gemma3":
+        assert status == 1
+        assert "REFUSED: vLLM in this process failed" in line
+        assert (
+            "the tokens of an image see each other in this model, and not in vLLM's CPU_ATTN"
+            in line
+        )
+    else:
+        assert status == 0
+        assert float(line.split("differ by ")[1].split()[0]) < 1e-5 and "with images" in line
+
+
+def test_a_step_reads_pictures_through_the_loader(tmp_path: Path) -> None:
+    """RL of the tower too, its prompts encoded by a worker: the sampler's gap stays rounding."""
+    words = ["rl", "--from", str(checkpoint("qwen3_vl", **SIZES["qwen3_vl"]))]
+    words += ["--out", str(tmp_path / "run"), *OF_PHANTOM, f"data.root={phantoms()}", "rl.lr=0.001"]
+    words += ["rollout.engine=vllm", "rollout.memory=0.1", f"rollout.max_model_len={LENGTH}"]
+    words += ["policy.prompt=short", "policy.min_pixels=null", "policy.max_pixels=null"]
+    words += ["rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=8", "rl.eval_every=9"]
+    words += ["eval.limit=2", "eval.max_new_tokens=8", "eval.bootstrap=20", "eval.meteor=false"]
+    assert main([*words, "eval.samples=2", "data.workers=1", "checkpoint.steps=5"]) == 0
+    rows = [r for r in read_metrics(tmp_path / "run/metrics.jsonl") if "sampler/gap_mean" in r]
+    assert [row["step"] for row in rows] == [0, 1]
+    assert all(row["sampler/gap_mean"] < 1e-4 for row in rows)
+
+
+RUN = [
+    *("rl", "--from", "tiny", "--out", "run", *OF_PHANTOM, *SMALL_POLICY),
+    *("scale.mode=fsdp2", "rl.steps=2", "rl.prompts=3", "rl.group=4", "rl.max_new_tokens=10"),
+    *("rl.eval_every=9", "rl.lr=0.001", "eval.limit=3", "eval.max_new_tokens=10"),
+    *("eval.bootstrap=20", "eval.meteor=false"),
+    *("eval.samples=2", "checkpoint.steps=1", "rollout.engine=vllm", "rollout.memory=0.05"),
+]
+
+
+@pytest.mark.timeout(1800)
+def test_each_rank_has_an_engine_of_its_own_that_samples_the_trainers_tokens(
+    tmp_path: Path,
+) -> None:
+    """In fp32 and greedily: unequal work, sharded weights, a step that is asked for twice."""
+    done = on_ranks("served", cwd=tmp_path, main="tests.vllm.two_ranks", patience=1700.0)
+    assert [d.status for d in done] == [0, 0], ends(done)
+    for rank in (0, 1):
+        told = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert told["backend"] == "external_launcher" and told["world"] == 2
+        assert told["theirs"] == told["ours"]
+        assert told["theirs"][0] != told["theirs"][2], "the second step has other weights"
+        assert told["theirs"][4] != told["theirs"][2], "of a second engine, after the first's end"
+        assert told["after"] == [0, 1], "the trainer's process group outlives the engine"
+        assert told["pushes"] == ["take_weights"] * 2, "one a step"
+
+
+def test_a_rank_killed_in_a_rollout_is_named_and_the_run_goes_on(tmp_path: Path) -> None:
+    at = At("rrgpolicy.rollout.vllm_engine:VllmEngine.generate", 2, "SIGKILL")
+    done = on_ranks(*RUN, cwd=tmp_path, at=at)
+    assert [d.status for d in done] == [75, -9], ends(done)
+    assert "rrgtrain: another rank is gone (" in done[0].last
+    assert "go on with: torchrun --nproc-per-node 2 -m rrgtrain rl --resume run" in done[0].last
+    done = on_ranks("rl", "--resume", "run", cwd=tmp_path)
+    assert [d.status for d in done] == [0, 0], ends(done)
+    rows = [r for r in read_metrics(tmp_path / "run" / "metrics.jsonl") if "sampler/gap_mean" in r]
+    assert [r["step"] for r in rows] == [0, 1]
+    assert all(r["sampler/gap_mean"] < 1e-4 for r in rows)

@@ -14,13 +14,7 @@ import torch
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.prompt import EncodedPrompt
-from rrgpolicy.rollout import (
-    RolloutEngine,
-    SamplingRequest,
-    VllmEngine,
-    generate,
-    named_as_loaded,
-)
+from rrgpolicy.rollout import RolloutEngine, SamplingRequest, VllmEngine, generate, named_as_loaded
 from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings
 from tests.rrgpolicy.model.checkpoints import checkpoint

@@ -1,4 +1,4 @@
-"""Run on each of two ranks for `test_ranks.py`: its own engine against its own policy."""
+"""Run on each of two ranks for `test_commands.py`: its own engine against its own policy."""
 
 from __future__ import annotations
 

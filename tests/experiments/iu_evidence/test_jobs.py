@@ -184,10 +184,7 @@ def test_the_small_form_runs_its_jobs_in_this_process(
 
 
 def test_the_command_runs_estimates_and_keeps_what_has_finished(
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def in_this_process(task: FoldTask, words: list[str]) -> Played:
         assert words == ["--data", str(home / "iu"), "--device", "cpu", "--slice", "480.0"]

@@ -1,4 +1,4 @@
-"""Compute on two nodes of two ranks beside what one process computes, for `test_nodes`.
+"""Compute on two nodes of two ranks beside what one process computes, for `test_loading`.
 
 Rank 0 first computes the whole batch alone; then all four join, weights sharded over the two ranks
 of a node.

@@ -1,4 +1,4 @@
-"""Train by a loop of one's own under FSDP2, each arrangement in each dtype, for `test_own_loop`."""
+"""Train by a loop of one's own under FSDP2, each arrangement and dtype (`test_scale_ranks`)."""
 
 from __future__ import annotations
 

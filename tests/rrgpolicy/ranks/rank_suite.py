@@ -1,4 +1,4 @@
-"""Compute on two ranks what one process computes, for `test_scale_gradients`.
+"""Compute on two ranks what one process computes, for `test_scale_ranks`.
 
 Each process first computes the whole batch alone, then joins the other and computes its share.
 """
@@ -30,14 +30,7 @@ from rrgtrain.train.reference import reference_of
 from rrgtrain.train.sft import own_share, read_losses, sft_gradients
 from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_directory, tiny_policy
-from tests.rrgtrain.common import (
-    accumulate,
-    groups_of,
-    recipe,
-    rollout_logps,
-    studies,
-    unscored,
-)
+from tests.rrgtrain.common import accumulate, groups_of, recipe, rollout_logps, studies, unscored
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
 
@@ -100,9 +93,7 @@ def computed(policy: Policy, reference: Policy | None, groups: list[Group], case
     kept = reference if case.oracle or settings.beta > 0 else None
     fixed = rollout_logps(policy, kept, groups, objective, spec, settings) if case.fixed else None
     update = accumulate(
-        *(policy, kept, groups, objective, spec, settings),
-        fixed=fixed,
-        read_logps=not case.in_one,
+        *(policy, kept, groups, objective, spec, settings), fixed=fixed, read_logps=not case.in_one
     )
     return Found(update.loss, update.metrics, taken(policy))
 

@@ -1,12 +1,14 @@
-"""Test in one process the values and errors that ranks exchange."""
+"""Two ranks compute and exchange what one process has, in a loop of one's own too."""
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rrgclinical.common.stop import stopping
 from rrgpolicy.ranks import ranks
@@ -14,6 +16,9 @@ from rrgpolicy.rollout import Pushed, VllmServerEngine
 from rrgtrain.commands.started import starter
 from rrgtrain.errors import RewardError, UserError
 from tests.rrgpolicy.model.common import tiny_policy
+from tests.rrgpolicy.ranks.own_loop_suite import ARRANGEMENTS, DRY, KINDS, policy_of, trained_of
+from tests.rrgpolicy.ranks.rank_suite import CASES, FAMILIES, Found
+from tests.rrgtrain.runs import on_ranks
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -108,3 +113,134 @@ def test_the_ranks_name_the_program_that_they_are_of(monkeypatch: pytest.MonkeyP
     with stopping.installed("trainer"):
         assert "`torchrun --nproc-per-node N -m trainer ...`" in refused()
     assert "trainer" not in refused()
+
+
+Suites = dict[str, tuple[dict[str, Found], dict[str, Found]]]
+
+VARIANTS = (
+    *("bf16", "bf16, frozen tower", "LoRA in bf16"),
+    *("checkpointing", "LoRA", "LoRA, head and loss in one", "frozen tower"),
+)
+TUNING = ("sft, whole", "sft, micro-batches", "sft, one study")
+HUNG = 300.0
+"""Seconds of the clock after which ranks that wait for each other are killed."""
+
+
+@pytest.fixture(scope="module")
+def suites(tmp_path_factory: pytest.TempPathFactory) -> Suites:
+    home = tmp_path_factory.mktemp("fsdp2")
+    return computed_in(home, "families", "updates", "variants", "tuning")
+
+
+def computed_in(home: Path, *names: str, patience: float = 600.0) -> Suites:
+    out, main = home / "found", "tests.rrgpolicy.ranks.rank_suite"
+    done = on_ranks("fsdp2", str(out), *names, cwd=home, main=main, patience=patience)
+    assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
+    return pickle.loads(out.read_bytes())
+
+
+def compared(alone: Found, both: Found, tolerance: float) -> None:
+    assert both.loss == pytest.approx(alone.loss, rel=tolerance, abs=tolerance)
+    assert both.metrics.keys() == alone.metrics.keys()
+    for name, value in alone.metrics.items():
+        assert both.metrics[name] == pytest.approx(value, rel=tolerance, abs=tolerance), name
+    assert both.gradients.keys() == alone.gradients.keys()
+    assert any(bool(value.any()) for value in alone.gradients.values())
+    # the largest entry is the scale: what is near 0 is a difference of large numbers
+    largest = max(float(value.abs().max()) for value in alone.gradients.values())
+    for name, value in alone.gradients.items():
+        assert float((both.gradients[name] - value).abs().max()) <= tolerance * largest, name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_update_on_two_ranks_is_that_of_one_process(suites: Suites, case: str) -> None:
+    alone, both = suites["updates"]
+    compared(alone[case], both[case], 1e-9)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_in_other_forms_of_training_too(suites: Suites, variant: str) -> None:
+    alone, both = suites["variants"]
+    # 2^-8 is half a unit in the last place of bf16, and gradients are rounded on every rank
+    compared(alone[variant], both[variant], 2**-6 if "bf16" in variant else 1e-9)
+
+
+def test_head_and_loss_in_one_are_both_one_after_the_other(suites: Suites) -> None:
+    for found in suites["variants"]:
+        compared(found["LoRA"], found["LoRA, head and loss in one"], 1e-9)
+
+
+@pytest.mark.parametrize("tuned", TUNING)
+def test_fine_tuning_ends_a_step_at_the_same_weights(suites: Suites, tuned: str) -> None:
+    alone, both = suites["tuning"]
+    compared(alone[tuned], both[tuned], 1e-9)
+
+
+def test_the_suite_tells_its_cases_apart(suites: Suites) -> None:
+    """Results that are equal would mean that an option never arrived. Those of bnpo, dapo and bnpo
+    in micro-batches are, those of dr_grpo with and without old log-probabilities, and those of bnpo
+    and dapo with cut reports."""
+    alone, _ = suites["updates"]
+    sums = {
+        name: float(sum(g.abs().sum() for g in f.gradients.values())) for name, f in alone.items()
+    }
+    assert len({round(total, 9) for total in sums.values()}) == len(sums) - 4
+    assert all(torch.isfinite(torch.tensor(total)) for total in sums.values())
+
+
+@pytest.mark.parametrize("way", FAMILIES)
+@pytest.mark.parametrize("loop", ["rl", "sft"])
+def test_other_families_share_prompts_on_two_ranks_as_in_one_process(
+    suites: Suites, way: str, loop: str
+) -> None:
+    alone, both = suites["families"]
+    # linear attention computes in fp32 within
+    compared(alone[f"{way}, {loop}"], both[f"{way}, {loop}"], 1e-4 if way == "a cache" else 1e-9)
+
+
+def test_a_tower_that_trains_alone_keeps_ranks_without_images_in_step(tmp_path: Path) -> None:
+    """In every way; the suite is alone, so that ranks that wait for ever are this test's."""
+    alone, both = computed_in(tmp_path, "towers", patience=HUNG)["towers"]
+    assert alone.keys() == both.keys()
+    for name, computed in alone.items():
+        # linear attention computes in fp32 within
+        compared(computed, both[name], 1e-4 if "states" in name else 1e-9)
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Return what each rank has found."""
+    home = tmp_path_factory.mktemp("own-loop")
+    done = on_ranks(str(home / "out"), cwd=home, main="tests.rrgpolicy.ranks.own_loop_suite")
+    assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
+    return [json.loads(Path(home / f"out-{rank}").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("arrangement", ARRANGEMENTS)
+def test_a_probed_model_trains_as_without_shards(cells, arrangement: str, kind: str) -> None:
+    start = torch.cat([p.detach().float().flatten() for p in trained_of(policy_of(kind))])
+    ends = []
+    for rank in cells:
+        got, plain = rank[f"{arrangement}/{kind}"], rank[f"plain/{kind}"]
+        assert got["losses"] == pytest.approx(plain["losses"], abs=1e-5 if kind == "fp32" else 5e-3)
+        way = torch.tensor(plain["weights"]) - start
+        gap = (torch.tensor(got["weights"]) - start - way).norm() / way.norm()
+        assert way.abs().max() > 0.001 and gap < (1e-4 if kind == "fp32" else 0.1)
+        ends.append(got["weights"])
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("arrangement", ARRANGEMENTS)
+def test_a_model_is_probed_before_it_is_sharded(cells, arrangement: str) -> None:
+    for rank in cells:
+        late, plain = rank[f"{arrangement}/late"], rank["plain/fp32"]
+        if arrangement == "loss":  # its forward gathers the weights, and such can be probed
+            assert late["losses"] == pytest.approx(plain["losses"], abs=1e-5)
+        else:
+            assert "probe_shared_prefix(model, prompts) once before fully_shard" in late["refused"]
+
+
+@pytest.mark.parametrize("trap", DRY)
+def test_a_dry_step_names_the_traps_of_ranks(cells, trap: str) -> None:
+    assert [rank[f"dry/{trap}"] for rank in cells] == [DRY[trap]] * 2

@@ -85,9 +85,7 @@ def test_the_adapter_of_a_reference_is_not_pushed(served: Served, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "dies",
-    [[(CHAT, 1)], [(LOAD, 2)], [(WORKERS, 5)], [("/v1/models", 2)]],
-    ids=str,
+    "dies", [[(CHAT, 1)], [(LOAD, 2)], [(WORKERS, 5)], [("/v1/models", 2)]], ids=str
 )
 def test_a_server_that_starts_anew_between_two_pushes_gets_base_and_adapter(
     dies: list, served: Served, tmp_path: Path

@@ -15,15 +15,7 @@ import torch
 
 from rrgclinical import Entities, Extractor, build_extractor, build_labeller
 from rrgclinical.rules import split_sentences
-from rrgkern import (
-    Edit,
-    ReportEntities,
-    Rule,
-    edit_plan,
-    entity_match,
-    philox_seed,
-    sentence_body,
-)
+from rrgkern import Edit, ReportEntities, Rule, edit_plan, entity_match, philox_seed, sentence_body
 from rrgkern.edit_plan import list_marker
 from rrgreport import NEUTRAL, mark_reports
 from rrgtrain.algorithms import Edited, edit_reports, sentence_entities

@@ -299,10 +299,7 @@ def test_settings_are_those_of_a_recipe() -> None:
         ({"uid": 1}, "a sample has fields: uid; wanted"),
         ({"reward_model": None}, "a sample has reward_model=None; wanted"),
         ({"reward_model": "Edema."}, "a sample has reward_model='Edema.'; wanted"),
-        (
-            {"reward_model": {"style": "rule"}},
-            "a sample has reward_model={.*}; wanted",
-        ),
+        ({"reward_model": {"style": "rule"}}, "a sample has reward_model={.*}; wanted"),
         ({"reward_model": {"ground_truth": ["No."]}}, "a sample has reward_model={.*}; wanted"),
         ({"reward_model": {"ground_truth": None}}, "a sample has reward_model={.*}; wanted"),
     ],

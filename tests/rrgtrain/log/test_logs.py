@@ -111,12 +111,7 @@ def test_rewind_drops_what_a_resume_logs_again(run: RunDir) -> None:
         assert log.size == size
         log.write("rl", 2, {"reward": 0.7})
     rows = read_metrics(run.metrics)
-    assert [(r["phase"], r["step"]) for r in rows] == [
-        ("sft", 5),
-        ("rl", 1),
-        ("val", 1),
-        ("rl", 2),
-    ]
+    assert [(r["phase"], r["step"]) for r in rows] == [("sft", 5), ("rl", 1), ("val", 1), ("rl", 2)]
     assert rows[-1]["reward"] == 0.7
     assert scalars(run, "rl", "reward") == [(1, pytest.approx(0.1)), (2, pytest.approx(0.7))]
     assert scalars(run, "val", "f1") == [(1, pytest.approx(0.01))]

@@ -1,18 +1,16 @@
-"""Test that the formula gives the memory that training holds."""
+"""The formula gives the memory that training holds, and the plan of every family is right."""
 
 from __future__ import annotations
 
 import gc
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 
 import pytest
 import torch
-from transformers import (
-    AutoConfig,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
-)
+from peft import LoraConfig, get_peft_model
+from transformers import AutoConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from bench.gpu_step import LAYERS, TEXT, VISION, real_size
 from rrgpolicy.model.load import load_policy
@@ -40,6 +38,7 @@ from tests.rrgpolicy.model.common import (
     tiny_directory,
     tiny_policy,
 )
+from tests.rrgpolicy.model.families import SORTS, backbone, build
 from tests.rrgtrain.common import accumulate, groups_of, recipe
 
 
@@ -190,3 +189,52 @@ def test_where_no_configuration_is(tmp_path: object) -> None:
     with pytest.raises(UserError, match="no such directory"):
         sizes_of(PolicySettings(path=f"{tmp_path}/nothing"))
     assert lora_rank(PolicySettings(path=f"{tmp_path}/nothing")) == 0
+
+
+RANK = 3
+
+
+@lru_cache
+def sizes_of_family(name: str) -> Sizes:
+    return read_sizes(build(name, torch.float32).config)
+
+
+def shapes_of_family(model: torch.nn.Module) -> Counter:
+    return Counter(tuple(p.shape) for p in model.parameters())
+
+
+def test_weights_by_part_are_those_of_the_model_that_is_built() -> None:
+    wrong = {}
+    for name in SORTS:
+        model, sizes = build(name, torch.float32), sizes_of_family(name)
+        of = backbone(model)
+        layers = of.language_model.layers
+        counted = {
+            "layer": sum(p.numel() for p in layers.parameters()),
+            "tower": sum(p.numel() for _, p in of.eyes()),
+        }
+        listed = {part: elements(sizes.listed, part) for part in counted}
+        frozen = [w.trained for w in sizes.weights(freeze_vision=True) if w.part == "tower"]
+        if (
+            (listed, sizes.layers) != (counted, len(layers))
+            or Counter(w.shape for w in sizes.listed) != shapes_of_family(model)
+            or any(frozen)
+            or bool(frozen) != SORTS[name].sees
+        ):
+            wrong[name] = listed, counted
+    assert not wrong
+
+
+def test_an_adapter_goes_on_the_modules_that_training_names() -> None:
+    wrong = []
+    for name in SORTS:
+        model = build(name, torch.float32)
+        before = shapes_of_family(model)
+        targets = backbone(model).family.lora_targets(model)
+        added = (
+            shapes_of_family(get_peft_model(model, LoraConfig(r=RANK, target_modules=targets)))
+            - before
+        )
+        planned = (w.shape for w in sizes_of_family(name).weights(lora=RANK) if w.part == "adapter")
+        wrong += [name] if Counter(planned) != added else []
+    assert not wrong

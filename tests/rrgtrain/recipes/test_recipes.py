@@ -1,9 +1,10 @@
-"""Every recipe of a demonstration trains a step; those of a paper's size ask for what they need."""
+"""Recipes: a demonstration trains a step, each name is a file or a rule and stands in PAPERS.md."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,15 @@ from rrgtrain.algorithms import build_algorithm
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.recipe_files import recipe_names
+from rrgtrain.recipe_files import (
+    describe_recipe,
+    find_recipe,
+    paper_of,
+    papers,
+    read_recipe,
+    recipe_folder,
+    recipe_names,
+)
 from rrgtrain.rewards import RewardService
 from rrgtrain.run import Checked, check_data
 from rrgtrain.schema import Recipe
@@ -144,3 +153,180 @@ def test_a_papers_size_is_asked_for_what_it_needs_in_one_line() -> None:
         with pytest.raises(UserError, match=r"weights|options|tokenizer|download|hub") as caught:
             RewardService(recipe.reward)
         assert "\n" not in str(caught.value), name
+
+
+TEXT = (recipe_folder() / "PAPERS.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in TEXT.splitlines()
+    if line.startswith("|") and not line.startswith(("|---", "| where", "| what"))
+]
+NAMES = recipe_names()
+# What others build on, and what belongs to no paper.
+BASES = {
+    "paper/qwen_3b",
+    "paper/huatuo_7b",
+    "paper/editgrpo_common",
+    "paper/lora_24gb",
+    "sft",
+    "learning",
+    "demo",
+    "demo_small",
+}
+
+
+# Rows of the papers have their command last, the others their recipe.
+RECIPES = [row[2] if len(row) == 4 else row[-1] for row in ROWS]
+COMMANDS = [command for row in ROWS if len(row) == 4 for command in re.findall("`(.+)`", row[3])]
+
+
+def named(cell: str) -> list[str]:
+    """The recipes of a cell: quoted alone, or after the verb of a quoted command."""
+    quoted = re.findall(r"`([^`]+)`", cell)
+    words = [q.split()[2] if q.startswith("rrgtrain ") and " " in q[9:] else q for q in quoted]
+    return [w for w in words if "=" not in w and "." not in w and not w.startswith("rrgtrain")]
+
+
+def test_every_recipe_that_is_named_exists() -> None:
+    found = {name for cell in RECIPES for name in named(cell)}
+    assert len(found) > 35
+    assert found <= set(NAMES), found - set(NAMES)
+
+
+def test_every_recipe_is_named() -> None:
+    shown = {name.removeprefix("paper/") for cell in RECIPES for name in named(cell)}
+    left = [n for n in NAMES if n.removeprefix("paper/") not in shown and n not in BASES]
+    assert left == []
+
+
+def test_every_demonstration_has_its_papers_size() -> None:
+    of_this_project = {"sft", "learning", "demo", "demo_small", "iu_xray", "nih", "table"}
+    of_this_project |= {"editgrpo_severity", "dr_grpo_severity"}
+    small = {n for n in NAMES if "/" not in n} - of_this_project
+    assert {n for n in small if f"paper/{n}" not in NAMES} == set()
+
+
+def test_its_settings_can_be_given() -> None:
+    settings = set(re.findall(r"\b((?:sft|select)\.\w+=[\w.]+)", TEXT))
+    assert len(settings) >= 3
+    for setting in settings:
+        load_config(Recipe, None, [setting])
+
+
+@pytest.mark.parametrize("paper", ["EditGRPO", "MRG-R1", "DEER", "OraPO"])
+def test_every_table_with_trainings_is_there(paper: str) -> None:
+    section = TEXT.split(f"## {paper}\n", 1)[1].split("\n## ", 1)[0]
+    places = {
+        "EditGRPO": ["table 1", "table 4", "table 5", "tables 2 and 6", "figure 3", "figure 4"],
+        "MRG-R1": ["table II", "tables I and II", "eq. 1"],
+        "DEER": [
+            "table 1",
+            "tables 1, 2 and 4",
+            "table 2",
+            "table 3",
+            "table 5",
+            "table 6",
+            "table 7",
+        ],
+        "OraPO": [f"table 4, row {row}" for row in range(1, 6)] + ["| table 5", "tables 3 and 7"],
+    }
+    for place in places[paper]:
+        assert place in section, place
+
+
+BY_RULE = {
+    "editgrpo_common": [
+        "dr_grpo",
+        "dr_grpo_resample",
+        "editgrpo",
+        "editgrpo_norm",
+        "editgrpo_para",
+        "editgrpo_prior",
+        "editgrpo_released",
+        "grpo",
+        "out_of_domain",
+    ],
+    "mrg_r1": ["mrg_r1_ce_f1_format", "mrg_r1_format", "mrg_r1_sequence"],
+    "deer": ["deer_both", "deer_f1", "deer_mixed", "deer_random", "deer_tfidf"],
+    "orapo": ["orapo_400", "orapo_accuracy", "orapo_grpo", "orapo_grpo_accuracy", "orapo_sft"],
+}
+RULED = [(name, size) for size, names in BY_RULE.items() for name in names]
+
+
+def test_every_name_is_there() -> None:
+    assert {f"paper/{name}" for name, _ in RULED} <= set(recipe_names())
+    assert len(recipe_names()) == 102 and "papers" not in recipe_names()
+
+
+def test_the_rule_is_what_a_file_of_two_bases_says(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    for name, size in RULED:
+        path = find_recipe(f"paper/{name}")
+        assert not path.exists() and path == recipe_folder() / "paper" / f"{name}.yaml"
+        assert read_recipe(path)[0] == {"base": [size, f"../{name}"]}
+        file.write_text(f"base: [paper/{size}, {name}]\n")
+        wanted = load_config(Recipe, file, [])
+        assert loaded(f"paper/{name}") == wanted != loaded(name), name
+    assert load_config(Recipe, path, []) == wanted, "the path that a file would have"
+
+
+def test_a_file_goes_before_the_rule() -> None:
+    assert loaded("paper/editgrpo_exact").edit.extractor == "radgraph"
+    assert loaded("paper/editgrpo_rexgradient").rl.prompts == 32, "its base too"
+
+
+def test_the_rule_is_one_of_the_shipped_recipes_alone(tmp_path: Path) -> None:
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "editgrpo.yaml").write_text("seed: 1\n")
+    with pytest.raises(UserError, match="no such file"):
+        load_config(Recipe, tmp_path / "paper" / "editgrpo.yaml", [])
+    (tmp_path / "paper" / "editgrpo.yaml").write_text("seed: 2\n")
+    (tmp_path / "mine.yaml").write_text("base: paper/editgrpo\n")
+    assert load_config(Recipe, tmp_path / "mine.yaml", []) == Recipe(seed=2)
+
+
+@pytest.mark.parametrize("typo", ["paper/deer_tfid", "paper/deer_tfidff"])
+def test_a_misspelt_name_is_told_the_nearest(typo: str) -> None:
+    with pytest.raises(UserError, match=f"'{typo}' is unknown; did you mean paper/deer_tfidf"):
+        load_config(Recipe, typo, [])
+
+
+def test_the_list_of_papers_is_no_recipe() -> None:
+    with pytest.raises(UserError, match="recipe 'papers' is unknown"):
+        load_config(Recipe, "papers", [])
+
+
+def test_papers_list_recipes_that_exist_once() -> None:
+    listed = [name for paper in papers() for name in paper.recipes]
+    assert len(listed) == len(set(listed))
+    own = {name.removeprefix("paper/") for name in recipe_names()}
+    assert set(listed) <= own and {paper.size for paper in papers()} <= own
+    assert paper_of("paper/deer_tfidf") == paper_of("deer_tfidf") == "DEER"
+    none = {"sft", "learning", "demo", "demo_small", "iu_xray", "nih", "table", "combined"}
+    none |= {"lora_24gb", "editgrpo_severity", "dr_grpo_severity"}
+    unlisted = {n for n in own if paper_of(n) is None}
+    assert unlisted == none | {"qwen_3b"}
+
+
+def test_the_first_line_of_a_recipe_says_what_it_is() -> None:
+    for name in recipe_names():
+        first = describe_recipe(name)
+        assert first[0] not in "#{" and first.endswith(".") and len(first) <= 90, name
+
+
+def test_an_arm_is_a_recipe_of_its_own_name_whose_places_are_in_its_file() -> None:
+    """A bad value is told with the file that one can open, and its line."""
+    path = find_recipe("deer_tfidf")
+    tree, places = read_recipe(path)
+    assert not path.exists() and tree["token_weights"]["kind"] == "tfidf"
+    file, _, line = places["token_weights.kind"].rpartition(":")
+    assert Path(file) == recipe_folder() / "deer.yaml"
+    assert Path(file).read_text().splitlines()[int(line) - 1].strip() == "kind: tfidf"
+    assert "arms" not in read_recipe(find_recipe("deer"))[0]
+
+
+def test_arms_are_of_shipped_files(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("seed: 1\narms:\n  other:\n    seed: 2\n")
+    with pytest.raises(UserError, match=r"mine.yaml:2: .*arms"):
+        load_config(Recipe, mine, [])

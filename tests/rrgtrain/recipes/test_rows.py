@@ -19,7 +19,7 @@ from rrgtrain.schema import Recipe
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import phantoms
 from tests.rrgtrain.recipes.loaded import loaded
-from tests.rrgtrain.recipes.test_papers import COMMANDS
+from tests.rrgtrain.recipes.test_recipes import COMMANDS
 
 # What a laptop has in place of the papers' data and models; everything else is the recipe's.
 HERE = [
@@ -99,10 +99,7 @@ def unlike_commands() -> list[str]:
 
 
 def test_a_command_prints_its_row(
-    tiny: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     commands = unlike_commands()
@@ -136,10 +133,7 @@ def prints_its_row(command: str, tiny: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_masking_prints_deers_table_6(
-    tiny: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = shlex.split(MASKING)[3:]

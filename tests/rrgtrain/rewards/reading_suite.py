@@ -1,4 +1,4 @@
-"""Ask the readers of several ranks, and keep what they score: `test_reading_on_ranks`.
+"""Ask the readers of several ranks, and keep what they score: `test_spending`.
 
 words: a directory. Each rank writes `Read` to <directory>/<rank>.pickle.
 """

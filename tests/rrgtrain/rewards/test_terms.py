@@ -29,9 +29,7 @@ def labels(**classes: int) -> tuple[int, ...]:
 
 
 def values(
-    term: str,
-    pairs: list[tuple[str, str]] | list[tuple[str, tuple[int, ...]]],
-    **settings: object,
+    term: str, pairs: list[tuple[str, str]] | list[tuple[str, tuple[int, ...]]], **settings: object
 ) -> np.ndarray:
     """The term on (report, reference) pairs; a reference is a text or 14 class ids."""
     service = RewardService(RewardSettings(terms={term: 1.0}, **settings))  # type: ignore[arg-type]

@@ -103,8 +103,7 @@ def test_what_is_left_in_the_directory(capsys: pytest.CaptureFixture[str]) -> No
     # and nothing of it is overwritten
     before = Path("card/metrics.json").stat().st_mtime_ns
     line = refused(
-        capsys,
-        *("--predictions", "mine.json", "--references", "truth.json", "--out", "card"),
+        capsys, *("--predictions", "mine.json", "--references", "truth.json", "--out", "card")
     )
     assert "card already holds an evaluation (metrics.json, table.csv" in line
     assert Path("card/metrics.json").stat().st_mtime_ns == before

@@ -1,4 +1,4 @@
-"""`eval`, `select` and `generate` on two ranks: the bytes of one process, and one line of an error.
+"""Commands on two ranks give the bytes of one process; room and sharing are decided once.
 
 Three batches on two ranks: rank 0 has two of them, the other one.
 """
@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.rrgpolicy.model.common import tiny_directory
-from tests.rrgtrain.common import OF_PHANTOM, phantoms
-from tests.rrgtrain.runs import At, Done, command, on_ranks
+from rrgclinical.common import host
+from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.policy import Policy
+from rrgtrain.cli import main
+from rrgtrain.errors import UserError
+from rrgtrain.run import room
+from rrgtrain.run.session import FILE, decide_sharing
+from rrgtrain.schema import PolicySettings
+from tests.rrgpolicy.model.checkpoints import checkpoint
+from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
+from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe
+from tests.rrgtrain.runs import TINY_RUN, At, Done, command, on_ranks
 
 DATA = [*OF_PHANTOM, f"data.root={phantoms()}", "policy.prompt=short"]
 EVAL = ["eval", "--from", str(tiny_directory()), "--out", "run", *DATA, "eval.split=train"]
@@ -120,3 +131,134 @@ def test_reports_of_two_ranks_are_those_of_one_after_any_stop(tmp_path: Path) ->
     ended(on_ranks(*words, cwd=tmp_path), 2, 2)
     assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
     assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(".served")]
+
+
+def opened(name: str, **options: Any) -> Policy:
+    return load_policy(checkpoint(name), **options)
+
+
+def settings(name: str, **values: Any) -> PolicySettings:
+    return PolicySettings(path=str(checkpoint(name)), **values)
+
+
+def test_a_way_that_is_not_exact_cannot_be_forced(tmp_path: Path) -> None:
+    policy = opened("qwen3_5")
+    with pytest.raises(UserError, match="policy.sharing=row, which is not exact for this Qwen3_5"):
+        decide_sharing(policy, settings("qwen3_5", sharing="row"), tmp_path)
+    assert not (tmp_path / FILE).exists()
+    decide_sharing(policy, settings("qwen3_5", sharing="none"), tmp_path)
+    assert policy.way == "none" == json.loads((tmp_path / FILE).read_text())["way"]
+
+
+def test_a_resume_goes_the_same_way_or_says_why_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = opened("qwen3")
+    decide_sharing(policy, settings("qwen3", sharing="cache"), tmp_path)
+    decide_sharing(policy, settings("qwen3"), tmp_path)  # auto would begin with a row
+    assert policy.way == "cache"
+    assert "so far" not in capsys.readouterr().err
+    kept = json.loads((tmp_path / FILE).read_text())
+    (tmp_path / FILE).write_text(json.dumps({**kept, "way": "row"}))
+    other = opened("qwen3_5")
+    decide_sharing(other, settings("qwen3_5"), tmp_path)
+    told = capsys.readouterr().err
+    assert other.way == "cache"
+    assert "not as before the resume: policy.sharing=row, which is not exact" in told
+    assert "the run shared prompts by a packed row so far (what is installed has changed)" in told
+    (tmp_path / FILE).write_text("{}")
+    with pytest.raises(UserError, match=r"sharing.json is not what a run has written; delete it"):
+        decide_sharing(other, settings("qwen3_5"), tmp_path)
+
+
+def test_weights_that_are_unread_are_stood_in_for(tmp_path: Path) -> None:
+    tiny = load_policy(tiny_directory(), masters=True, unread=True)  # its tower packs windows
+    decide_sharing(tiny, PolicySettings(path=str(tiny_directory())), tmp_path)
+    assert tiny.is_packed
+    policy = opened("qwen3_vl", masters=True, unread=True, gradient_checkpointing=True)
+    assert all(p.is_meta for p in policy.model.parameters())
+    decide_sharing(policy, settings("qwen3_vl"), tmp_path)
+    assert policy.way == "row"
+    assert all(p.is_meta for p in policy.model.parameters())
+    decide_sharing(policy, settings("qwen3_vl", sharing="cache"), tmp_path)
+    assert policy.way == "cache"  # on any number of ranks
+
+
+POLICY = tiny_policy()
+TRAINED = sum(p.numel() for p in POLICY.model.parameters() if p.requires_grad)
+
+
+def told(*words: str, resume: bool = False, stages: tuple[str, ...] = ("rl",)) -> list[str]:
+    """The line of a refusal, if there is one."""
+    try:
+        room.check_room(
+            recipe("plan.refuse=true", *words), POLICY, stages, Path("run"), resume=resume
+        )
+    except UserError as error:
+        return [str(error)]
+    return []
+
+
+@pytest.fixture
+def bytes_free(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    free = SimpleNamespace(memory=1 << 50, disk=1 << 50)
+    monkeypatch.setattr(room, "memory_of_host", lambda: free.memory)
+    monkeypatch.setattr(host.shutil, "disk_usage", lambda _: SimpleNamespace(free=free.disk))
+    monkeypatch.setattr(host, "room_of_quota", lambda _: None)
+    return free
+
+
+def test_the_border_is_16_bytes_a_trained_weight(bytes_free: SimpleNamespace) -> None:
+    bytes_free.memory = 16 * TRAINED
+    assert told() == []
+    bytes_free.memory -= 1
+    (line,) = told()
+    assert line.startswith(f"{TRAINED:,} weights that train take ") and "`rrgtrain plan`" in line
+    assert told(stages=()) == [], "an evaluation trains nothing"
+
+
+def test_the_border_of_a_disk_is_12_bytes_in_each_checkpoint(bytes_free: SimpleNamespace) -> None:
+    bytes_free.disk = 12 * TRAINED * 4
+    assert told("checkpoint.keep=3") == []
+    assert "checkpoint.keep=4 takes" in told("checkpoint.keep=4")[0]
+    assert told("checkpoint.keep=4", resume=True) == [], "they lie there already"
+
+
+def test_ranks_without_a_group_are_warned_of_and_never_refused(
+    bytes_free: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room.ranks, "size", lambda: 4)
+    with pytest.warns(UserWarning, match="leaves 1 of them idle in rl"):
+        assert told("rl.prompts=3", "scale.shard=1") == []
+
+
+def test_an_evaluation_asks_nothing_of_the_disk(
+    bytes_free: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "room_on_disk", None)
+    assert told(stages=()) == []
+
+
+def test_an_estimate_warns(bytes_free: SimpleNamespace) -> None:
+    bytes_free.memory = 1
+    with pytest.warns(UserWarning, match="weights that train take"):
+        room.check_room(recipe(), POLICY, ["sft"], Path("run"), resume=False)
+
+
+def test_ranks_without_a_group_are_counted() -> None:
+    assert room.idle_ranks(recipe("rl.prompts=3").rl, 3) == ""
+    line = room.idle_ranks(recipe("rl.prompts=4", "rl.minibatch=2").rl, 3)
+    assert line.startswith("rl.minibatch=2 on 3 processes leaves 1 of them idle in rl")
+    assert "sft.batch=1" in room.idle_ranks(recipe("sft.batch=1").sft, 2)
+
+
+@pytest.mark.parametrize("verb", ["sft", "demo"])
+def test_a_run_without_room_is_refused_before_it_starts(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], bytes_free: SimpleNamespace
+) -> None:
+    bytes_free.memory = 1 << 19
+    words = ("plan.refuse=true", "deterministic=false", "--out", str(tmp_path / "run"))
+    assert main([verb, *TINY_RUN, *words]) == 2
+    out, err = capsys.readouterr()
+    assert not (tmp_path / "run" / "config.yaml").exists() and not out
+    assert "and 0.5 MiB of cpu memory are free" in err.splitlines()[-1]

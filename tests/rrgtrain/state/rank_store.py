@@ -1,4 +1,4 @@
-"""Write or read a checkpoint on some ranks; `test_sharded_store` starts the processes."""
+"""Write or read a checkpoint on some ranks; `test_identity` starts the processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of the trainer whose policy is on the stand-in for a GPU: `test_standin.py` runs them.
+"""Steps of the trainer whose policy is on the stand-in for a GPU: `test_engines.py` runs them.
 
 What they would leave on the CPU, or read from there, is an error at once. The weights are not
 written to files: the stand-in has no memory that safetensors could read.

@@ -164,9 +164,7 @@ def test_validations_of_other_reports_are_not_compared() -> None:
     assert offered(later, [0.5], first=4).value == 0.5 and restored(later) == 4.0
     # the terms of the reward move no F1, but a reward
     same = Best(
-        tiny_policy(),
-        judged_by("eval.limit=32", "reward.terms.words=1"),
-        NullCheckpointer(),
+        tiny_policy(), judged_by("eval.limit=32", "reward.terms.words=1"), NullCheckpointer()
     )
     same.load_state_dict(first.state_dict())
     assert same.value == 0.62

@@ -1,4 +1,4 @@
-"""Engines by name, installed ones, and those of the user's own."""
+"""Engines by name and of the user's own, the speed of a step, and steps on a stand-in."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from rrgclinical.common.stopwatch import Stopwatch
 from rrgpolicy.rollout import SamplingRequest, TransformersEngine, sampling
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
+from rrgtrain.train import step_log
 from rrgtrain.train.engines import build_engine, find_engine, require_engine
-from tests.rrgpolicy.model.common import prompt, tiny_policy
-from tests.rrgtrain.common import recipe
+from rrgtrain.train.gradients import _forward
+from rrgtrain.train.step_log import Speed, peak_flops, update_flops
+from tests.rrgkern.test_standin import ROOT, on_standin
+from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
+from tests.rrgtrain.common import groups_of, recipe
 
 OWN = """
 from rrgpolicy.rollout import TransformersEngine
@@ -86,3 +93,96 @@ def test_what_is_wrong_is_told_in_one_line(name: str, told: str, tmp_path: Path)
     assert "\n" not in str(caught.value)
     status = main(["plan", "demo", "--gpu", "cpu", "rollout.engine=vlm"])
     assert status == 2, "a plan is not made for a misspelt engine"
+
+
+def test_flops_of_an_update_against_the_operators_own_count() -> None:
+    policy = tiny_policy(freeze_vision=True)
+    groups = groups_of(policy, [[REPORTS[0], REPORTS[1]]], edited=False)
+    tokens = len(groups[0].prompt.input_ids) + sum(len(m.ids) for m in groups[0].members)
+    scored = sum(len(m.ids) for m in groups[0].members)
+    with FlopCounterMode(display=False) as counter:
+        states = policy.language_model.layers[0].mlp
+        x = torch.randn(tokens, policy.config.text_config.hidden_size, requires_grad=True)
+        states(x).sum().backward()
+    by_hand = 6.0 * tokens * sum(p.numel() for p in states.parameters())
+    assert counter.get_total_flops() == by_hand, "6 per parameter and token, as update_flops counts"
+    body = sum(p.numel() for p in policy.language_model.layers.parameters())
+    head = policy.backbone.lm_head.weight.numel()
+    found = update_flops(policy, tokens, scored, reference=False)
+    assert found == pytest.approx(6 * tokens * body + 6 * scored * head)
+    with_reference = update_flops(policy, tokens, scored, reference=True)
+    assert with_reference - found == pytest.approx(2 * tokens * body + 2 * scored * head)
+    policy.model.requires_grad_(False)
+    frozen = update_flops(policy, tokens, scored, reference=False)
+    assert frozen == pytest.approx(4 * tokens * body + 4 * scored * head)
+    assert _forward(policy, groups, 1.0)[0].numel() == scored
+
+
+class Device:
+    type = "cuda"
+
+    def __str__(self) -> str:
+        return "cuda:0"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "peak"),
+    [
+        ("NVIDIA H200", torch.bfloat16, 9.89e14),
+        ("NVIDIA H100 PCIe", torch.bfloat16, 7.56e14),
+        ("NVIDIA H100 80GB HBM3", torch.bfloat16, 9.89e14),
+        ("NVIDIA A100-SXM4-80GB", torch.float16, 3.12e14),
+        ("NVIDIA L40S", torch.bfloat16, 3.62e14),
+        ("NVIDIA H200", torch.float32, None),
+        ("Another 9000", torch.bfloat16, None),
+    ],
+)
+def test_peaks(
+    name: str, dtype: torch.dtype, peak: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tiny_policy(dtype=dtype)
+    policy.device = Device()  # type: ignore[assignment]
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
+    assert peak_flops(policy) == peak
+    monkeypatch.setattr(step_log, "peak_memory", lambda _: 3 << 20)
+    speed = Speed(policy)
+    seconds = {"rollout": 2.0, "edit": 0.0, "reward": 0.5, "update": 4.0}
+    row = speed.row(seconds, generated=100, trained=2000, scored=400, reference=False)
+    assert row["speed/generated_tokens"] == 50 and row["speed/trained_tokens"] == 500
+    assert row["seconds/reward"] == 0.5 and row["memory/peak_mib"] == 3
+    if peak is None:
+        assert "speed/flop_utilisation" not in row
+        assert name in (speed.note() or "")
+    else:
+        flops = update_flops(policy, 2000, 400, reference=False)
+        assert row["speed/flop_utilisation"] == pytest.approx(flops / 4.0 / peak)
+        assert speed.note() is None
+
+
+def test_of_a_cpu_no_utilisation_is_asked() -> None:
+    assert Speed(tiny_policy()).note() is None
+
+
+def test_a_stopwatch_goes_on_after_a_resume() -> None:
+    now = iter([0.0, 2.0, 5.0, 10.0, 100.0, 101.0, 103.0])
+    watch = Stopwatch(("a", "b"), lambda: next(now))
+    assert (watch.lap("a"), watch.lap("b"), watch.lap("a")) == (2.0, 3.0, 5.0)
+    assert watch.seconds == {"a": 7.0, "b": 3.0} and watch.total == 10.0
+    again = Stopwatch(("a", "b"), lambda: next(now))
+    again.load({"a": 7.0, "b": 3.0})
+    assert again.lap("b") == 2.0 and again.total == 12.0
+
+
+STEPS = str(ROOT / "tests" / "rrgtrain" / "train" / "on_standin.py")
+# Rewards and texts are on the host, and with them what is made of them.
+ON_HOST = "group_advantages,edit_plan,entity_match,byte_level_spans,span_max,tfidf_weights"
+
+
+@pytest.mark.slow
+def test_every_algorithm_trains_on_a_device_of_its_own_and_a_fault_is_red(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RRGKERN_STANDIN_HOST", ON_HOST)
+    monkeypatch.setenv("RRGKERN_STANDIN_CASES", "all")
+    run = on_standin(STEPS)
+    assert "8 passed" in run.stdout, run.stdout[-4000:] + run.stderr

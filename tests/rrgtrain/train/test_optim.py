@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from contextlib import nullcontext
 from functools import lru_cache
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks, sharding
-from rrgpolicy.ranks.sharding import as_parameter, load_optimizer
+from rrgpolicy.ranks.sharding import as_parameter, load_optimizer, load_weights
 from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
@@ -26,9 +29,12 @@ from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate
+from rrgtrain.state.store import load_checkpoint, write_checkpoint
+from rrgtrain.train.loader import PromptLoader
+from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate, optimizer_of
+from rrgtrain.train.sft import sft_loss
 from tests.rrgpolicy.model.common import REPORTS, tiny_policy
-from tests.rrgtrain.common import ALL_STUDIES, SMALL_POLICY, accumulate, groups_of, recipe
+from tests.rrgtrain.common import ALL_STUDIES, SMALL_POLICY, accumulate, groups_of, recipe, studies
 from tests.rrgtrain.recipes.loaded import PAPER
 from tests.rrgtrain.runs import command
 
@@ -80,6 +86,7 @@ def test_only_matrices_decay_and_only_what_trains_is_there() -> None:
     torch.testing.assert_close(after["0.weight"], before["0.weight"] * (1 - 0.1 * 0.5))
     for name in set(before) - {"0.weight"}:
         assert torch.equal(after[name], before[name]), name
+    assert len(adamw(torch.nn.Linear(2, 2, bias=False), 0.1, 0.5).param_groups) == 1
 
 
 def test_a_resume_takes_its_moments_and_the_settings_of_its_recipe() -> None:
@@ -92,10 +99,6 @@ def test_a_resume_takes_its_moments_and_the_settings_of_its_recipe() -> None:
     load_optimizer(again, first.state_dict())
     assert [(g["weight_decay"], g["betas"]) for g in again.param_groups] == 2 * [(0.0, (0.8, 0.95))]
     assert torch.equal(again.state[net[0].weight]["exp_avg"], torch.full((3, 4), 0.1))
-
-
-def test_a_model_of_matrices_alone() -> None:
-    assert len(adamw(torch.nn.Linear(2, 2, bias=False), 0.1, 0.5).param_groups) == 1
 
 
 @pytest.mark.parametrize(("clip", "scale"), [(0.5, 0.1), (5.0, 1.0), (100.0, 1.0), (0.0, 1.0)])
@@ -121,13 +124,8 @@ def test_a_gradient_that_is_not_finite_stops_and_changes_no_weight(bad: float) -
     with pytest.raises(UserError, match=r"norm of the gradient is (nan|inf); lower") as caught:
         apply_step(optimizer, clip_gradients(net.parameters(), 1.0), 0.1)
     assert "\n" not in str(caught.value)
-    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
-
-
-def test_a_step_without_any_gradient_changes_nothing() -> None:
-    net = model()
-    before = copy.deepcopy(net.state_dict())
-    assert apply_step(adamw(net, 0.1, 0.5), clip_gradients(net.parameters(), 1.0), 0.1) == 0.0
+    net.zero_grad()
+    assert apply_step(optimizer, clip_gradients(net.parameters(), 1.0), 0.1) == 0.0, "no gradient"
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
 
 
@@ -244,12 +242,7 @@ def test_each_full_parameter_recipe_of_the_papers_takes_a_step_that_moves_its_we
 
 @lru_cache
 def _moves(
-    dtype: str,
-    frozen: bool,
-    lr: float,
-    decay: float,
-    betas: tuple[float, float],
-    clip: float,
+    dtype: str, frozen: bool, lr: float, decay: float, betas: tuple[float, float], clip: float
 ) -> dict[str, tuple[int, int, int]]:
     """Count, of norms' and other weights, how many of those with |gradient| >= 1e-8, as the
     optimiser sees it, one step changes, how many there are, and how many others."""
@@ -324,3 +317,64 @@ def test_a_demo_in_bf16_learns_as_its_twin_in_fp32(tmp_path: Path) -> None:
     assert losses["float32"][-1] < losses["float32"][0] / 5
     assert losses["bfloat16"][-1] == pytest.approx(losses["float32"][-1], rel=0.1)
     assert losses["bfloat16"] != losses["float32"], "the twins are not one run"
+
+
+def test_the_optimiser_is_the_recipes() -> None:
+    model = tiny_policy().model
+    rl = recipe("rl.lr=0.5", "rl.weight_decay=0.1", "rl.beta2=0.99").rl
+    optimizer = optimizer_of(model, rl)
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert [g["weight_decay"] for g in optimizer.param_groups] == [0.1, 0.0]
+    assert all(g["betas"] == (0.9, 0.99) and g["lr"] == 0.5 for g in optimizer.param_groups)
+
+
+def test_eight_bits_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="rl.optimizer=adamw_8bit needs the package bitsandbytes"):
+        optimizer_of(tiny_policy().model, recipe("rl.optimizer=adamw_8bit").rl)
+
+
+def test_eight_bits_train_the_same_parameters_and_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    settings = recipe("rl.optimizer=adamw_8bit", "rl.lr=0.01", "rl.weight_decay=0.5").rl
+
+    def stepped(optimizer: torch.optim.Optimizer, policy: Policy) -> dict[str, torch.Tensor]:
+        loss, _ = sft_loss(policy, PromptLoader(policy, "short").batch(studies(2)), studies(2))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+
+    policy = tiny_policy()
+    before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+    optimizer = optimizer_of(policy.model, settings)
+    assert [g["weight_decay"] for g in optimizer.param_groups] == [0.5, 0.0], "matrices alone"
+    once = stepped(optimizer, policy)
+    changed = [name for name, value in once.items() if not torch.equal(value, before[name])]
+    assert any(n.endswith("mlp.up_proj.weight") for n in changed)
+    write_checkpoint(tmp_path / "kept", {"optimizer": optimizer.state_dict(), "weights": once})
+    twice = stepped(optimizer, policy)
+
+    again = tiny_policy()
+    saved = load_checkpoint(tmp_path / "kept").state
+    load_weights(again, saved["weights"])
+    second = optimizer_of(again.model, settings)
+    load_optimizer(second, saved["optimizer"])
+    resumed = stepped(second, again)
+    assert [n for n, value in twice.items() if not torch.equal(value, resumed[n])] == []
+
+
+def test_eight_bits_where_bitsandbytes_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NotImplementedError("no kernel for cpu\nand a second line")
+
+    fake = ModuleType("bitsandbytes")
+    fake.__spec__ = ModuleSpec("bitsandbytes", None)
+    fake.__version__ = "0.1"  # type: ignore[attr-defined]
+    fake.optim = ModuleType("bitsandbytes.optim")  # type: ignore[attr-defined]
+    fake.optim.AdamW8bit = refuse  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bitsandbytes", fake)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", fake.optim)  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"bitsandbytes 0.1 cannot run on cpu \(no kernel") as told:
+        optimizer_of(tiny_policy().model, recipe("rl.optimizer=adamw_8bit").rl)
+    assert "\n" not in str(told.value)

@@ -31,14 +31,7 @@ from rrgtrain.train import rl_run as run_module
 from rrgtrain.train import step_log as log_module
 from rrgtrain.train.step_record import StepRecord
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import (
-    accumulate,
-    policy_and_prompts,
-    recipe,
-    run_of,
-    sampled,
-    studies,
-)
+from tests.rrgtrain.common import accumulate, policy_and_prompts, recipe, run_of, sampled, studies
 from tests.rrgtrain.train.loops import Length, Plain, state, trained
 
 

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: its loss, where it stops, which weights it keeps."""
+"""Fine-tuning as a plain loop does it; the taught text, alone or with findings in a template."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from rrgclinical import build_labeller
 from rrgpolicy.model.policy import Policy, training_only
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
+from rrgtrain.rewards.batch import parse_blocks
 from rrgtrain.run.session import warm_up_vision
 from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
@@ -23,6 +25,7 @@ from rrgtrain.train import sft as sft_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.sft import SftResult, sft_gradients, sft_loss, train_sft
+from rrgtrain.train.target_text import check_template, target_text, with_findings
 from tests.rrgdata.common import studies_under
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import gradients, phantoms, policy_and_prompts, recipe, sft_run, studies
@@ -302,3 +305,54 @@ def test_without_images_labels_or_steps_nothing_happens() -> None:
         assert math.isnan(warm_up_vision(policy, prompts, given, settings, batch=2))
     start = dict(tiny_policy().model.named_parameters())
     assert all(torch.equal(p, start[n]) for n, p in policy.model.named_parameters())
+
+
+THINK = "<think>{findings}</think><report>{report}</report>"
+
+
+def test_a_template_holds_the_report_and_its_findings() -> None:
+    first, second = studies(2)
+    assert target_text(first) == first.report
+    text = target_text(first, THINK)
+    blocks = parse_blocks(text)
+    assert blocks.report == first.report and blocks.format == 1.0
+    assert blocks.think == "Cardiomegaly, Pleural Effusion"
+    assert parse_blocks(target_text(second, THINK)).think == "No Finding"
+
+
+def test_the_loss_is_of_the_template() -> None:
+    policy = tiny_policy()
+    given = studies(2)
+    prompts = PromptLoader(policy, "short").batch(given)
+    plain, tokens = sft_loss(policy, prompts, given)
+    framed, more = sft_loss(policy, prompts, given, THINK)
+    assert more == sum(len(policy.codec.encode(target_text(s, THINK))) for s in given) > tokens
+    assert not torch.isclose(plain, framed)
+
+
+@pytest.mark.parametrize(
+    "template", ["{findings}", "", "{report} {labels}", "{report", "{}", "plain words"]
+)
+def test_a_template_that_cannot_be_taught(template: str) -> None:
+    with pytest.raises(UserError, match="sft.template=") as caught:
+        check_template(template)
+    assert "\n" not in str(caught.value)
+    check_template(THINK)
+
+
+def test_findings_of_a_study_without_labels() -> None:
+    bare = replace(studies(1)[0], labels=None)
+    with pytest.raises(UserError, match="asks for findings, but study train-0 has no labels"):
+        target_text(bare, THINK)
+    assert target_text(bare, "Report: {report}") == f"Report: {bare.report}"
+
+
+def test_findings_that_nobody_gave_are_read_in_the_report() -> None:
+    labeller = build_labeller("rules")
+    given = studies(3)
+    bare = [replace(given[0], labels=None), given[1], replace(given[2], labels=None, report=None)]
+    assert with_findings(bare, "{report}", labeller) == bare
+    found = with_findings(bare, THINK, labeller)
+    assert found == [given[0], given[1], bare[2]], "the rules read what the rules had labelled"
+    own = replace(given[1], labels=(1,) * 14)
+    assert with_findings([own], THINK, labeller) == [own], "a study keeps its own"

@@ -1,9 +1,11 @@
-"""Every step can be made again from its record, and every field of it is looked at."""
+"""Every step can be made again from its record; samples are kept along the run."""
 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +13,24 @@ import numpy as np
 import pytest
 import torch
 
+from rrgdata.study import Study
+from rrgpolicy.model.codec import ReportCodec
 from rrgreport.run_files import read_record
-from rrgtrain.algorithms import Context, Objective, build_algorithm
+from rrgtrain.algorithms import Context, Group, Member, Objective, build_algorithm
 from rrgtrain.algorithms.group import members
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.session import Session
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import Recipe, RlSettings
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import Batch
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.step_record import (
+    SampleCollector,
     StepRecord,
     StepRecords,
+    heaviest,
     packed,
     recorded,
 )
@@ -276,3 +282,117 @@ def test_a_step_of_a_run_is_the_same_and_a_spoilt_record_is_not(
     Path("run/resume").rename("gone")
     told = "log-probabilities: not checked, no checkpoint of this step is kept"
     assert told in map(str, replay_step(path))
+
+
+NO_IDS = torch.zeros(0, dtype=torch.int64)
+
+
+class Characters:
+    """A codec whose token i is the character i; 0 ends the turn."""
+
+    @staticmethod
+    def char_spans(ids: torch.Tensor) -> list[tuple[int, int]]:
+        return [(i, i + (v != 0)) for i, v in enumerate(ids.tolist())]
+
+
+def batch(step: int, groups: list[Group], rewards: list[float], objective: Objective) -> StepRecord:
+    codec: ReportCodec = Characters()  # type: ignore[assignment]
+    made = Batch(groups, scores={"total": np.array(rewards)})
+    made = made.with_objective(objective, RlSettings())
+    return StepRecord(step, 0.0, made, {}, codec)
+
+
+def edited_group(index: int, *letters: str) -> Group:
+    """A group of as many sampled members as letters, each with an edit by that rule."""
+    sampled = [Member(NO_IDS, f"report {k}") for k in range(len(letters))]
+    edited = [
+        Member(NO_IDS, f"edit {k}", "edited", parent=k, steps=((letter, "out", "in"),))
+        for k, letter in enumerate(letters)
+    ]
+    study = Study(f"s{index}", "train", "reference", None, ())
+    return Group(index, study, None, (*sampled, *edited))  # type: ignore[arg-type]
+
+
+def edits(step: int, groups: list[Group]) -> StepRecord:
+    count = sum(len(g.members) for g in groups)
+    rewards = [float(i + 1) for i in range(count)]
+    return batch(step, groups, rewards, Objective(torch.zeros(count)))
+
+
+def test_an_edit_is_kept_with_both_rewards() -> None:
+    kept = SampleCollector()
+    kept(edits(4, [edited_group(0, "a", "b"), edited_group(1, "d")]))
+    first, second, third = kept.kept_edits
+    assert (first.id, first.before, first.after) == ("s0", "report 0", "edit 0")
+    assert (first.reward_before, first.reward_after) == (1.0, 3.0)
+    assert (second.reward_before, second.reward_after) == (2.0, 4.0)
+    assert (third.id, third.reward_before, third.reward_after) == ("s1", 5.0, 6.0)
+    assert first.step == 4 and first.reference == "reference"
+    assert [s.steps[0][0] for s in kept.kept_edits] == ["a", "b", "d"]
+
+
+def test_the_first_of_each_rule_then_some_along_the_run() -> None:
+    kept = SampleCollector(edits=4)
+    for step, letters in ((0, "ddd"), (1, "dc"), (5, "d"), (12, "dd"), (30, "d"), (60, "d")):
+        kept(edits(step, [edited_group(0, *letters)]))
+    found = [(s.step, s.steps[0][0]) for s in kept.kept_edits]
+    assert found == [(0, "d"), (1, "c"), (12, "d"), (30, "d")]
+
+
+def weighed_groups(step: int, top: float = 3.0) -> StepRecord:
+    """Three members: a plain one, the heaviest, and an edited one that is heavier still."""
+    study = Study("s", "train", "ref", None, ())
+    members = (
+        Member(torch.tensor([5, 6, 0]), "ab"),
+        Member(torch.tensor([7, 8, 9, 0]), "cde"),
+        Member(torch.tensor([7, 8]), "fg", "edited", parent=0),
+    )
+    group = Group(0, study, None, members)  # type: ignore[arg-type]
+    weight = torch.tensor([1.0, 1.0, 1.0, 1.0, top, 2.0, 1.0, 9.0, 1.0])
+    advantages = torch.tensor([-1.0, 0.5, 0.5])
+    return batch(step, [group], [0.0, 0.75, 0.75], Objective(advantages, weight=weight))
+
+
+def test_the_heaviest_sampled_report_of_a_batch() -> None:
+    found = heaviest(weighed_groups(7))
+    assert found is not None
+    assert (found.id, found.step, found.reference) == ("s", 7, "ref")
+    assert list(found.pieces) == [("c", 1.0), ("d", 3.0), ("e", 2.0)]
+    assert (found.reward, found.advantage) == (0.75, 0.5)
+
+
+def test_advantages_by_token_are_shown_as_their_mean() -> None:
+    record = weighed_groups(0)
+    by_token = torch.tensor([[0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 9.0]])
+    objective = replace(record.batch.objective, advantages=by_token)
+    batch = record.batch.with_objective(objective, RlSettings())
+    found = heaviest(replace(record, batch=batch))
+    assert found is not None and found.advantage == 2.5
+
+
+def test_without_weights_that_differ_nothing_is_kept() -> None:
+    record = weighed_groups(0)
+    for objective in (
+        Objective(torch.zeros(3)),
+        Objective(torch.zeros(3), weight=torch.full((9,), 2.0)),
+    ):
+        batch = record.batch.with_objective(objective, RlSettings())
+        assert heaviest(replace(record, batch=batch)) is None
+
+
+def test_the_first_and_the_latest_weighed_reports_stay() -> None:
+    kept = SampleCollector(weighed=3)
+    for step in range(0, 60, 4):
+        kept(weighed_groups(step))
+    assert [s.step for s in kept.kept_weights] == [0, 36, 48]
+
+
+@pytest.mark.parametrize("cut", [0, 20, 44])
+def test_a_resumed_run_keeps_the_same(cut: int) -> None:
+    whole, first, later = (SampleCollector(weighed=3) for _ in range(3))
+    for step in range(60):
+        whole(weighed_groups(step))
+        (first if step < cut else later)(weighed_groups(step))
+        if step == cut - 1:
+            later.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert [s.step for s in whole.samples()] == [s.step for s in later.samples()]
