@@ -116,7 +116,6 @@ LONG_FILES = {
     "bench/update_step.py": 465,
     "csrc/edit_plan/edit_plan.h": 474,
     "tests/rrgdata/phantom/test_text.py": 408,
-    "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 440,
 }
 # What the tree may weigh (`weight.weights`). They only fall: `python -m tests.house --caps` lowers

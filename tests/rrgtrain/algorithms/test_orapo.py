@@ -16,12 +16,12 @@ from rrgtrain.algorithms.group import scored_members
 from rrgtrain.algorithms.orapo import ZeroRate, mixing_weight, oracle_against_sampled, zero_shares
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.train import Batch
+from rrgtrain.train import Batch, accumulate_gradients
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps
-from tests.rrgtrain.train.parts import replace_part
 
 POLICY = tiny_policy()
+PARTS = accumulate_gradients.__globals__
 SAMPLED = [["Edema.", "Clear.", "The heart is enlarged."], ["No effusion.", "Clear lungs."]]
 
 
@@ -158,7 +158,7 @@ def test_measuring_takes_one_forward_and_one_backward(monkeypatch: pytest.Monkey
     def counted(name: str) -> Callable[..., Callable[..., object]]:
         return lambda real: lambda *given, **named: (passes.append(name), real(*given, **named))[1]
 
-    replace_part(monkeypatch, "forward", counted("forward"))
+    monkeypatch.setitem(PARTS, "_forward", counted("forward")(PARTS["_forward"]))
     monkeypatch.setattr(sharding, "backward", counted("backward")(sharding.backward))
     cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft")
     algorithm, groups = build_algorithm(cfg), completed()
@@ -212,14 +212,12 @@ def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.Mo
     """With the oracle's likelihood and no advantage, the sampled reports stay out."""
     seen = []
 
-    def around(real):
-        def counted(policy, groups, temperature):
-            seen.extend(m.origin for g in groups for m in g.members)
-            return real(policy, groups, temperature)
+    def counted(policy, groups, temperature):
+        seen.extend(m.origin for g in groups for m in g.members)
+        return forward(policy, groups, temperature)
 
-        return counted
-
-    replace_part(monkeypatch, "forward", around)
+    forward = PARTS["_forward"]
+    monkeypatch.setitem(PARTS, "_forward", counted)
     cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft")
     algorithm, groups = build_algorithm(cfg), completed()
     objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
