@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.ports import free_port
-from tests.rrgtrain.runs import At, Done, as_from_a_shell, start_process, warm
+from tests.rrgtrain.runs import At, Done, as_from_a_shell, ends, start_process, warm
 
 
 def on_nodes(
@@ -30,15 +30,16 @@ def on_nodes(
     disturb: Callable[[Sequence[Path]], None] | None = None,
     restarts: int = 0,
     more: Sequence[str] = (),
+    statuses: Sequence[int] | None = None,
 ) -> list[Done]:
     """The same command on `nodes` nodes of `here` ranks; how each rank ended, in their order.
 
     at: acts on one rank, the last by default. homes: a working directory for each node, where
     they are not one. disturb: called while they run with the places of the ranks, each of which
     holds `pid` once it has started. restarts: how often torchrun starts them again. more: options
-    of torchrun. What a rank
-    prints goes to `cwd`/<rank>, and torchrun's report to `cwd`/node<k>. Ranks that take more than
-    `patience` seconds are killed; a rank that wrote no status has -9.
+    of torchrun. statuses: asserted of the ranks' ends. What a rank prints goes to `cwd`/<rank>, and
+    torchrun's report to `cwd`/node<k>. Ranks that take more than `patience` seconds are killed; a
+    rank that wrote no status has -9.
     """
     warm()
     port = free_port()
@@ -73,7 +74,9 @@ def on_nodes(
         if agent.is_alive():
             agent.kill()
             agent.join()
-    return [_done(place, time.monotonic() - began) for place in places]
+    done = [_done(place, time.monotonic() - began) for place in places]
+    assert statuses is None or [d.status for d in done] == [*statuses], ends(done)
+    return done
 
 
 def _done(place: Path, seconds: float) -> Done:

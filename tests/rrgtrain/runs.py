@@ -22,7 +22,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
@@ -151,11 +151,13 @@ def command(
     kill_at: float | None = None,
     main: str = "rrgtrain.cli",
     world: dict[str, str] | None = None,
+    status: int | None = None,
 ) -> Done:
     """`rrgtrain WORDS` in a process of its own; at `kill_at` CPU seconds it gets kill -9.
 
     CPU seconds, for the moment to be the same on a busy machine. cwd: made where it lacks.
-    main: the module whose `main` takes the words. world: variables of its environment.
+    main: the module whose `main` takes the words. world: variables of its environment. status:
+    asserted of its end.
     """
     cwd.mkdir(exist_ok=True)
     out, err = cwd / "out.txt", cwd / "err.txt"
@@ -170,7 +172,9 @@ def command(
         process.join(0.02 if kill_at is None else 0.002)
     assert process.exitcode is not None
     texts = [path.read_text() if path.exists() else "" for path in (out, err)]
-    return Done(process.exitcode, texts[0], texts[1], seconds)
+    done = Done(process.exitcode, texts[0], texts[1], seconds)
+    assert status in (None, done.status), done.end
+    return done
 
 
 @functools.lru_cache(maxsize=1)
@@ -187,11 +191,13 @@ def on_ranks(
     rank: int = 1,
     main: str = "rrgtrain.cli",
     patience: float = 600.0,
+    statuses: Sequence[int] | None = None,
 ) -> list[Done]:
     """The same command in as many processes as torchrun would start; `at` acts on one of them.
 
     What a rank prints goes to `cwd`/<rank>. `seconds` are those of the clock, and a process that
     takes more than `patience` of them is killed. main: the module whose `main` takes the words.
+    statuses: asserted of their ends.
     """
     warm()
     port, began = free_port(), time.monotonic()
@@ -218,6 +224,7 @@ def on_ranks(
         assert process.exitcode is not None
         texts = [(cwd / str(r) / name).read_text() for name in ("out.txt", "err.txt")]
         found.append(Done(process.exitcode, *texts, time.monotonic() - began))
+    assert statuses is None or [d.status for d in found] == [*statuses], ends(found)
     return found
 
 

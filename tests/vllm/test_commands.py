@@ -13,7 +13,7 @@ from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgpolicy.model.sighted import sighted
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
-from tests.rrgtrain.runs import At, ends, on_ranks
+from tests.rrgtrain.runs import At, on_ranks
 from tests.vllm.server import LENGTH, Server, engine_of
 from tests.vllm.test_families import SIZES, followed, policy_of
 
@@ -111,8 +111,7 @@ def test_each_rank_has_an_engine_of_its_own_that_samples_the_trainers_tokens(
     tmp_path: Path,
 ) -> None:
     """In fp32 and greedily: unequal work, sharded weights, a step that is asked for twice."""
-    done = on_ranks("served", cwd=tmp_path, main="tests.vllm.two_ranks", patience=1700.0)
-    assert [d.status for d in done] == [0, 0], ends(done)
+    on_ranks("served", cwd=tmp_path, main="tests.vllm.two_ranks", patience=1700.0, statuses=[0, 0])
     for rank in (0, 1):
         told = json.loads((tmp_path / f"{rank}.json").read_text())
         assert told["backend"] == "external_launcher" and told["world"] == 2
@@ -125,12 +124,10 @@ def test_each_rank_has_an_engine_of_its_own_that_samples_the_trainers_tokens(
 
 def test_a_rank_killed_in_a_rollout_is_named_and_the_run_goes_on(tmp_path: Path) -> None:
     at = At("rrgpolicy.rollout.vllm_engine:VllmEngine.generate", 2, "SIGKILL")
-    done = on_ranks(*RUN, cwd=tmp_path, at=at)
-    assert [d.status for d in done] == [75, -9], ends(done)
+    done = on_ranks(*RUN, cwd=tmp_path, at=at, statuses=[75, -9])
     assert "rrgtrain: another rank is gone (" in done[0].last
     assert "go on with: torchrun --nproc-per-node 2 -m rrgtrain rl --resume run" in done[0].last
-    done = on_ranks("rl", "--resume", "run", cwd=tmp_path)
-    assert [d.status for d in done] == [0, 0], ends(done)
+    on_ranks("rl", "--resume", "run", cwd=tmp_path, statuses=[0, 0])
     rows = [r for r in read_metrics(tmp_path / "run" / "metrics.jsonl") if "sampler/gap_mean" in r]
     assert [r["step"] for r in rows] == [0, 1]
     assert all(r["sampler/gap_mean"] < 1e-4 for r in rows)

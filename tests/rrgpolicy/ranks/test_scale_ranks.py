@@ -134,8 +134,7 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Suites:
 
 def computed_in(home: Path, *names: str, patience: float = 600.0) -> Suites:
     out, main = home / "found", "tests.rrgpolicy.ranks.rank_suite"
-    done = on_ranks("fsdp2", str(out), *names, cwd=home, main=main, patience=patience)
-    assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
+    on_ranks("fsdp2", str(out), *names, cwd=home, main=main, patience=patience, statuses=[0, 0])
     return pickle.loads(out.read_bytes())
 
 

@@ -34,8 +34,7 @@ def nothing(*_: Any) -> Reply:
 def test_ranks_share_conversations_questions_and_budget(tmp_path: Path) -> None:
     with serving(nothing) as server:
         main = "tests.rrgtrain.rewards.spending_suite"
-        done = on_ranks(str(tmp_path), server.url, cwd=tmp_path, main=main)
-        assert [d.status for d in done] == [0, 0], [d.err for d in done]
+        on_ranks(str(tmp_path), server.url, cwd=tmp_path, main=main, statuses=[0, 0])
         assert 2 <= server.at_once <= CONCURRENCY
     *rows, total, stopped = json.loads((tmp_path / "found.json").read_text())
     # in the first step also the word that each rank asks for, and what both have once
@@ -69,16 +68,14 @@ def run_options(server: Server) -> list[str]:
 
 def test_a_budget_stops_a_run_which_goes_on_with_more(tmp_path: Path) -> None:
     with serving(nothing) as server:
-        done = command(*run_options(server), "reward.max_cost=2.0", cwd=tmp_path)
-        assert done.status == 75, done.err
+        done = command(*run_options(server), "reward.max_cost=2.0", cwd=tmp_path, status=75)
         assert "the endpoints have cost 2 (10 requests, 1,000 tokens in, 100 out)" in done.last
         assert "reward.max_cost=2 allows no more; raise it to go on; go on with:" in done.last
         asked = len(server.asked)
         again = command("rl", "--resume", "run", cwd=tmp_path)
         assert again.status == 75 and "have cost 2" in again.last
         assert len(server.asked) <= asked + 1, "only the word that shows if it answers"
-        more = command("rl", "--resume", "run", "reward.max_cost=1000", cwd=tmp_path)
-        assert more.status == 0, more.err
+        more = command("rl", "--resume", "run", "reward.max_cost=1000", cwd=tmp_path, status=0)
         cost = COST * len(server.asked)
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     totals = [row["endpoint/total_cost"] for row in rows if "endpoint/total_cost" in row]
@@ -188,8 +185,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Read]]:
     for count in WORLDS:
         home = tmp_path_factory.mktemp(f"ranks-{count}")
         main = "tests.rrgtrain.rewards.reading_suite"
-        done = on_ranks(str(home), cwd=home, count=count, main=main)
-        assert [d.status for d in done] == [0] * count, [d.err for d in done]
+        on_ranks(str(home), cwd=home, count=count, main=main, statuses=[0] * count)
         found[count] = [
             pickle.loads((home / f"{rank}.pickle").read_bytes()) for rank in range(count)
         ]

@@ -36,11 +36,9 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     said = []
     again = ["rl", "--resume", "run", *OTHER]
     for words, number in ((started("eval.best_by=reward"), 3), (again, 2)):
-        done = command(*words, cwd=home, at=At(SAMPLE, number))
-        assert done.status == 75, done.err
+        done = command(*words, cwd=home, at=At(SAMPLE, number), status=75)
         said.append(done.err)
-    done = command("rl", "--resume", "run", "reward.max_cost=9", cwd=home)
-    assert done.status == 0, done.err
+    done = command("rl", "--resume", "run", "reward.max_cost=9", cwd=home, status=0)
     return home / "run", [*said, done.err]
 
 
@@ -93,15 +91,13 @@ def test_what_stands_behind_a_text_is_told(tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
     own.write_text(OWN.format(value=1.0))
     words = started("eval.best_by=reward", *BEHIND)
-    done = command(*words, cwd=tmp_path, at=At(SAMPLE, 3), world={"LR": "0.01"})
-    assert done.status == 75, done.err
+    command(*words, cwd=tmp_path, at=At(SAMPLE, 3), world={"LR": "0.01"}, status=75)
     again = ["rl", "--resume", "run"]
     done = command(*again, cwd=tmp_path, at=At(SAMPLE, 2), world={"LR": "0.01"})
     assert done.status == 75 and ": from step " not in done.err and "chosen anew" not in done.err
     assert "rrgtrain: run/config.yaml has this run import mine:t (reward.terms)\n" in done.err
     own.write_text(OWN.format(value=7.0))
-    done = command(*again, cwd=tmp_path, world={"LR": "0.75"})
-    assert done.status == 0, done.err
+    done = command(*again, cwd=tmp_path, world={"LR": "0.75"}, status=0)
     where = "(resumed at step 3 of editgrpo)"
     told = [
         f"from step 3: rl.lr: ${{oc.env:LR}} stands for another value than before {where}",

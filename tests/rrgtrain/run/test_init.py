@@ -100,8 +100,7 @@ def test_forty_reports_and_a_policy_are_moved_and_checked(
     assert [words[0] for words in checks] == ["data", "check"]
     for words in checks:
         sized = tiny if words[0] == "check" else ()
-        done = command(*words, *sized, cwd=here / "experiment")
-        assert done.status == 0, done.err
+        done = command(*words, *sized, cwd=here / "experiment", status=0)
     assert "step: one rl update of 1 prompts" in done.out and "REFUSED" not in done.out
 
 
@@ -203,8 +202,7 @@ def test_killed_at_any_file_the_same_command_writes_them_all(tmp_path: Path) -> 
         if number == 4:
             done = command(*other, cwd=tmp_path)
             assert done.status == 2 and "already; name another directory" in done.err
-        done = command(*words, cwd=tmp_path)
-        assert done.status == 0, done.err
+        done = command(*words, cwd=tmp_path, status=0)
         texts = [
             {p.name: p.read_text() for p in (tmp_path / d).iterdir()} for d in ("alone", "out")
         ]

@@ -62,8 +62,7 @@ def test_both_loops_share_prompts_with_images_as_the_probe_found(
 
 
 def _ran(*words: str, cwd: Path) -> str:
-    done = command(*words, cwd=cwd)
-    assert done.status == 0, done.err
+    done = command(*words, cwd=cwd, status=0)
     return done.err
 
 
@@ -83,8 +82,7 @@ def test_a_family_trains_goes_on_evaluates_and_generates_with_images(
     words = [*DATA, *SHORT, "policy.prompt=short", "rl.beta=0", "eval.best_by=micro_f1_5"]
     adapted = [*words, "policy.lora.rank=2", "data.workers=1", "rl.steps=2"]
     stop = At("rrgtrain.train.rl:accumulate_gradients", 1)
-    stopped = command("rl", "--from", start, "--out", "rl", *adapted, cwd=cwd, at=stop)
-    assert stopped.status == 75, stopped.err
+    stopped = command("rl", "--from", start, "--out", "rl", *adapted, cwd=cwd, at=stop, status=75)
     assert stopped.err.count("prompts are shared by a packed row") == 1
     assert "prompts are shared by a packed row" in _ran("rl", "--resume", "rl", cwd=cwd)
     assert [row["step"] for row in rows(cwd / "rl") if row["phase"] == "editgrpo"] == [0, 1]
@@ -148,8 +146,7 @@ def test_bounds_that_a_family_has_no_use_for_end_each_command_in_one_line(
         ["eval", "--from", start, "--out", "eval", *words],
         ["generate", start, str(phantoms() / "images"), "--out", "reports.jsonl", bound],
     ):
-        done = command(*command_words, cwd=tmp_path)
-        assert done.status == 2, command_words
+        done = command(*command_words, cwd=tmp_path, status=2)
         assert f"a {name} takes no bounds" in done.last, done.err
         assert "pass policy.min_pixels=null policy.max_pixels=null" in done.last
         assert not (tmp_path / "sft/metrics.jsonl").exists()
@@ -170,8 +167,7 @@ TEXT = [
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("text")
     words = ["demo", "--out", "run", f"policy.path={text_directory()}", *DATA, *TEXT]
-    done = command(*words, cwd=home)
-    assert done.status == 0, done.err
+    command(*words, cwd=home, status=0)
     return home / "run"
 
 
@@ -189,15 +185,13 @@ def test_fine_tuning_and_reinforcement_learning_end_with_a_result(demo: Path) ->
 def test_an_adapter_is_trained_from_a_checkpoint_and_judged(demo: Path, tmp_path: Path) -> None:
     start = str(demo / "checkpoints" / "sft")
     lora = ["policy.lora.rank=2", "policy.lora.dropout=0.1"]
-    done = command("rl", "--from", start, "--out", "rl", *DATA, *TEXT, *lora, cwd=tmp_path)
-    assert done.status == 0, done.err
+    command("rl", "--from", start, "--out", "rl", *DATA, *TEXT, *lora, cwd=tmp_path, status=0)
     assert [r["kl"] for r in rows(tmp_path / "rl") if r["phase"] == "editgrpo"][1] > 0
     trained = tmp_path / "rl" / "checkpoints" / "editgrpo"
     assert (trained / "adapter_config.json").is_file()
     out = str(tmp_path / "eval")
     # by any name, the system is called as the directory
-    done = command("eval", "--from", ".", "--out", out, *DATA, *TEXT, cwd=trained)
-    assert done.status == 0, done.err
+    command("eval", "--from", ".", "--out", out, *DATA, *TEXT, cwd=trained, status=0)
     judged = [json.loads((tmp_path / n / "summary.json").read_text()) for n in ("rl", "eval")]
     after, again = judged[0]["systems"]["EditGRPO"], judged[1]["systems"]["editgrpo"]
     assert again["metrics"] == {k: v for k, v in after["metrics"].items() if k in again["metrics"]}

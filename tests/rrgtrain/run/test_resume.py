@@ -59,29 +59,24 @@ MOMENTS = [
 def test_sigterm_in_every_phase_of_one_run(alone: Path, tmp_path: Path) -> None:
     words = ["demo", "--out", "run", *TINY_RUN]
     for at in MOMENTS:
-        done = command(*words, cwd=tmp_path, at=at)
-        assert done.status == 75, (at, done.err)
+        done = command(*words, cwd=tmp_path, at=at, status=75)
         assert done.last.startswith("rrgtrain: stopped by SIGTERM"), at
         assert done.last.endswith("; go on with: rrgtrain demo --resume run"), at
         words = ["demo", "--resume", "run"]
-    done = command(*words, cwd=tmp_path)
-    assert done.status == 0, done.err
+    command(*words, cwd=tmp_path, status=0)
     assert differences(alone, tmp_path / "run") == []
-    done = command(*words, cwd=tmp_path)
-    assert done.status == 2
+    done = command(*words, cwd=tmp_path, status=2)
     assert "the run in run has ended; its report is run/report.html" in done.last
 
 
 def test_before_the_run_has_begun_nothing_stands_in_the_way(tmp_path: Path) -> None:
     words = ["demo", "--out", "run", *TINY_RUN]
-    done = command(*words, cwd=tmp_path, at=At("rrgdata.phantom.write:_write_study", 4))
-    assert done.status == 75
+    done = command(*words, cwd=tmp_path, at=At("rrgdata.phantom.write:_write_study", 4), status=75)
     told = "rrgtrain: stopped by SIGTERM; nothing was saved: start it again with the same command"
     assert done.last == told
     done = command("demo", "--resume", "run", cwd=tmp_path)
     assert done.status == 2 and "no run in run to resume; drop --resume" in done.last
-    done = command(*words, cwd=tmp_path, at=At("rrgtrain.run.session:start_policy"))
-    assert done.status == 75, "a second try is not refused"
+    done = command(*words, cwd=tmp_path, at=At("rrgtrain.run.session:start_policy"), status=75)
     assert done.last.endswith("go on with: rrgtrain demo --resume run")
 
 
@@ -105,8 +100,7 @@ def test_the_same_command_goes_on_or_begins_again(tmp_path: Path) -> None:
 
 def test_ctrl_c_finishes_the_step_and_the_second_does_not_wait(tmp_path: Path) -> None:
     at = At(f"{SFT}:sft_loss", 2, "SIGINT")
-    done = command("sft", "--out", "run", *TINY_RUN, cwd=tmp_path, at=at)
-    assert done.status == 130
+    done = command("sft", "--out", "run", *TINY_RUN, cwd=tmp_path, at=at, status=130)
     assert "rrgtrain: SIGINT: finishing the phase; once more to stop at once" in done.err
     assert done.last == (
         "rrgtrain: stopped by SIGINT after 2 steps of sft; go on with: rrgtrain sft --resume run"
@@ -153,8 +147,7 @@ def test_a_dying_reward_or_sampler_stops_the_run_and_it_goes_on(
     words, traced = started("checkpoint.steps=1000"), tmp_path / "run/failures/editgrpo-1.txt"
     for at, told in DYING:
         traced.unlink(missing_ok=True)
-        done = command(*words, cwd=tmp_path, at=at)
-        assert done.status == 75, (at, done.err)
+        done = command(*words, cwd=tmp_path, at=at, status=75)
         assert told in done.last and done.last.endswith("go on with: rrgtrain rl --resume run"), at
         if at.act == "bug":
             trace = traced.read_text()
@@ -163,8 +156,7 @@ def test_a_dying_reward_or_sampler_stops_the_run_and_it_goes_on(
             newest = CheckpointStore(tmp_path / "run" / "resume", 9).newest()
             assert newest is not None and str(newest.state["step"]) in step.groups(), at
         words = GO_ON
-    done = command(*GO_ON, "checkpoint.steps=1", cwd=tmp_path)
-    assert done.status == 0, done.err
+    command(*GO_ON, "checkpoint.steps=1", cwd=tmp_path, status=0)
     assert differences(rl_alone, tmp_path / "run") == []
 
 
@@ -173,15 +165,13 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_it_goes_on(
 ) -> None:
     words = started()
     for number in (1, 2, 3):
-        done = command(*words, cwd=tmp_path, at=At(DISK, number, "full disk"))
-        assert done.status == 75, number
+        done = command(*words, cwd=tmp_path, at=At(DISK, number, "full disk"), status=75)
         assert "no checkpoint could be written to run/resume: No space left on dev" in done.last
         assert done.last.endswith("make room; go on with: rrgtrain rl --resume run")
         words = GO_ON
     done = command(*words, cwd=tmp_path, at=At("os:write", 2, "full disk"))  # a row of metrics
     assert done.status == 75 and "No space left on device" in done.last
-    done = command(*words, cwd=tmp_path)
-    assert done.status == 0, done.err
+    command(*words, cwd=tmp_path, status=0)
     assert differences(rl_alone, tmp_path / "run") == []
 
 
@@ -196,8 +186,7 @@ def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(
     broken = resume / names[-1] / STATE
     broken.write_bytes(broken.read_bytes()[:-1])
     earlier = load_checkpoint(resume / names[0]).state["step"]
-    done = command(*GO_ON, cwd=tmp_path)
-    assert done.status == 0, done.err
+    done = command(*GO_ON, cwd=tmp_path, status=0)
     lines = done.err.splitlines()
     warned = [line for line in lines if "is broken" in line]
     assert len(warned) == 1
@@ -221,16 +210,14 @@ def test_a_reward_endpoint_that_dies_is_asked_again_and_the_run_goes_on(tmp_path
         words = started(
             "reward.terms.facts=1", *(f"reward.options.facts.{k}={v}" for k, v in told.items())
         )
-        done = command(*words, cwd=homes[0])
-        assert done.status == 0, done.err
+        command(*words, cwd=homes[0], status=0)
         # two requests in a row, within its tries; later for good
         asked, down = 0, {5, 6, *range(asked // 2, 2 * asked)}
         done = command(*words, cwd=homes[1])
         assert done.status == 75 and "reward term facts failed: " in done.last, done.err
         assert done.last.endswith("go on with: rrgtrain rl --resume run")
         down.clear()
-        done = command(*GO_ON, cwd=homes[1])
-        assert done.status == 0, done.err
+        command(*GO_ON, cwd=homes[1], status=0)
     assert differences(*(home / "run" for home in homes)) == []
 
 
@@ -240,15 +227,13 @@ def test_a_vllm_server_that_dies_is_waited_for_and_the_run_goes_on(tmp_path: Pat
         asked = ["rollout.engine=vllm_server", f"rollout.url={served.url}", "rollout.wait=1"]
         words = started(*asked)
         homes = [tmp_path / name for name in ("alone", "stopped")]
-        done = command(*words, cwd=homes[0])
-        assert done.status == 0, done.err
+        command(*words, cwd=homes[0], status=0)
         # in the second step, for good: behind the start's evaluation of 4 studies, its validation
         # of 3, and a step of 2 prompts
         served.stop()
         served.start()
         served.dies = [(CHAT, 4 + 3 + 2 + 1)]
-        done = command(*words, cwd=homes[1])
-        assert done.status == 75
+        done = command(*words, cwd=homes[1], status=75)
         assert "editgrpo, step 1: no answer from vLLM at http" in done.last
         assert done.last.endswith("go on with: rrgtrain rl --resume run")
         # in the third, and it comes back with the weights of the start
@@ -270,8 +255,7 @@ def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path)
     for at in (At(f"{SFT}:sft_loss", 4), At(f"{STEPS}:accumulate_gradients", 3)):
         assert command(*words, cwd=homes[1], at=at).status == 75
         words = ["demo", "--resume", "run"]
-    done = command(*words, cwd=homes[1])
-    assert done.status == 0, done.err
+    command(*words, cwd=homes[1], status=0)
     runs = [home / "run" for home in homes]
     assert differences(*runs) == []
     steps = [r for r in rows(runs[0]) if r["phase"] == "editgrpo"]
@@ -282,8 +266,7 @@ def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path)
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("stopped")
-    done = command("sft", "--out", "run", *TINY_RUN, cwd=home, at=At(f"{SFT}:sft_loss", 2))
-    assert done.status == 75
+    command("sft", "--out", "run", *TINY_RUN, cwd=home, at=At(f"{SFT}:sft_loss", 2), status=75)
     return home
 
 
@@ -306,8 +289,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_cannot_be_resumed_is_told_in_one_line(
     words: list[str], told: str, stopped: Path
 ) -> None:
-    done = command(*words, cwd=stopped)
-    assert done.status == 2
+    done = command(*words, cwd=stopped, status=2)
     assert len(done.err.splitlines()) == 1 and told in done.last
 
 
@@ -315,9 +297,10 @@ def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path, tmp_p
     # a copy: the other tests need a run that has not ended
     home = shutil.copytree(stopped, tmp_path / "home")
     done = command(
-        *("sft", "--resume", "run", "sft.steps=6", "checkpoint.keep=3", "sft.batch=3"), cwd=home
+        *("sft", "--resume", "run", "sft.steps=6", "checkpoint.keep=3", "sft.batch=3"),
+        cwd=home,
+        status=0,
     )
-    assert done.status == 0, done.err
     assert "how many a step reads, are not those of before" in done.err
     steps = [r["step"] for r in rows(home / "run") if r["phase"] == "sft"]
     assert steps == [0, 1, 2, 3, 4, 5]
@@ -342,8 +325,7 @@ def test_exchanged_weights_are_refused_and_fewer_steps_than_were_made_end_the_ru
     # moved, and as it was; it validates where it stands, evaluates and writes its report
     (start / "model.safetensors").write_bytes(whole)
     start.rename(tmp_path / "moved")
-    done = command(*GO_ON, f"policy.path={tmp_path / 'moved'}", "rl.steps=2", cwd=tmp_path)
-    assert done.status == 0, done.err
+    command(*GO_ON, f"policy.path={tmp_path / 'moved'}", "rl.steps=2", cwd=tmp_path, status=0)
     steps = [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "editgrpo_val"]
     assert steps == [-1, 1, 2] and (tmp_path / "run" / "report.html").is_file()
 
@@ -358,8 +340,7 @@ def test_a_resume_on_other_data_gives_no_report_another_study(tmp_path: Path) ->
     annotation["test"] = others[::-1]
     del annotation["train"][0]
     (root / "annotation.json").write_text(json.dumps(annotation))
-    done = command("demo", "--resume", "run", "eval.split=val", cwd=tmp_path)
-    assert done.status == 2
+    done = command("demo", "--resume", "run", "eval.split=val", cwd=tmp_path, status=2)
     assert "none of the 4 studies of 'evaluate SFT' is among the val studies" in done.last
     done = command("demo", "--resume", "run", "eval.split=test", "eval.limit=2", cwd=tmp_path)
     assert done.status == 0, done.err

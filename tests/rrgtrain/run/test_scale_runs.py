@@ -249,14 +249,12 @@ def test_what_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Path) -> Non
     assert "go on with: torchrun --nproc-per-node 2 -m rrgtrain rl --resume run" in done[0].last
     assert done[1].err == ""
     at = At("rrgtrain.train.gradients:policy_loss", 1, "nan")
-    done = on_ranks("rl", "--resume", "run", cwd=failing, at=at)
-    assert [d.status for d in done] == [2, 2]
+    done = on_ranks("rl", "--resume", "run", cwd=failing, at=at, statuses=[2, 2])
     assert "rank 1: the policy loss is nan" in done[0].last
     assert "rrgtrain replay run/failures/dr_grpo.orapo-1" in done[0].last
     assert done[1].err == ""
     shutil.rmtree(failing / "run" / "failures")
-    done = on_ranks("rl", "--resume", "run", cwd=failing)
-    assert [d.status for d in done] == [0, 0], done[0].err
+    on_ranks("rl", "--resume", "run", cwd=failing, statuses=[0, 0])
     assert differences(undisturbed / "run", failing / "run") == []
     saved = weights(failing / "run")
     assert {n.rsplit(".", 2)[1] for n in saved} == {"lora_A", "lora_B"}, "nothing of the base"
@@ -269,28 +267,24 @@ def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(
     done = started(tmp_path, at=At("rrgtrain.train.rl:sample_groups", 3))
     assert [d.status for d in done] == [75, 75]
     assert "stopped by SIGTERM after 2 steps of editgrpo" in done[0].last
-    more = command("rl", "--resume", "run", "scale.mode=none", cwd=tmp_path)
-    assert more.status == 0, more.err
+    command("rl", "--resume", "run", "scale.mode=none", cwd=tmp_path, status=0)
     close(alone, tmp_path / "run")
 
 
 def test_torchrun_and_the_recipe_must_agree(tmp_path: Path) -> None:
-    done = on_ranks(*RUN, cwd=tmp_path)
-    assert [d.status for d in done] == [2, 2]
+    done = on_ranks(*RUN, cwd=tmp_path, statuses=[2, 2])
     assert done[0].last.startswith(
         "rrgtrain: torchrun has started 2 processes, but scale.mode=none is one alone; use "
     )
     assert done[1].err == ""
-    lonely = command(*RUN, "scale.mode=fsdp2", cwd=tmp_path)
-    assert lonely.status == 2
+    lonely = command(*RUN, "scale.mode=fsdp2", cwd=tmp_path, status=2)
     assert "scale.mode=fsdp2 spreads over the processes of torchrun, and this is one" in lonely.last
     assert not (tmp_path / "run").exists()
 
 
 # Ranks wait for what rank 0 does alone, however long it takes.
 def test_ranks_wait_for_rank_0_beyond_their_timeout(tmp_path: Path) -> None:
-    done = on_ranks(cwd=tmp_path, main="tests.rrgtrain.run.main_suite")
-    assert [d.status for d in done] == [0, 0], [d.err for d in done]
+    done = on_ranks(cwd=tmp_path, main="tests.rrgtrain.run.main_suite", statuses=[0, 0])
     assert [d.out for d in done] == ["the scorecard cannot be written\n"] * 2
 
 
@@ -300,8 +294,7 @@ def test_a_killed_rank_is_named_on_both_nodes_and_the_run_ends_where_one_process
 ) -> None:
     # the last rank, on the second node; rank 0 learns of it through torchrun's store
     at = At("rrgtrain.train.batch:Batch.of_all_ranks", 3, "SIGKILL")
-    lost = on_nodes(*RUN, "scale.mode=fsdp2", cwd=tmp_path, at=at)
-    assert [d.status for d in lost] == [75, 75, 75, -9], [d.err for d in lost]
+    lost = on_nodes(*RUN, "scale.mode=fsdp2", cwd=tmp_path, at=at, statuses=[75, 75, 75, -9])
     host = re.escape(socket.gethostname())
     wanted = (
         # torchrun may have taken it away before anybody has read how it ended
@@ -314,6 +307,5 @@ def test_a_killed_rank_is_named_on_both_nodes_and_the_run_ends_where_one_process
     said = [line for d in lost for line in d.err.splitlines() if "is gone" in line]
     assert said == [lost[0].last], "one rank tells it"
     assert not any("Traceback" in d.err for d in lost)
-    ended = on_nodes("rl", "--resume", "run", cwd=tmp_path)
-    assert [d.status for d in ended] == [0] * 4, [d.err for d in ended]
+    on_nodes("rl", "--resume", "run", cwd=tmp_path, statuses=[0] * 4)
     close(finished(*RUN)[0], tmp_path / "run")

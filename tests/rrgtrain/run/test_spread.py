@@ -50,8 +50,7 @@ def homes(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_an_evaluation_on_two_ranks_writes_what_one_writes(homes: tuple[Path, Path]) -> None:
     alone, together = homes
-    one = command(*EVAL, cwd=alone)
-    assert one.status == 0, one.err
+    one = command(*EVAL, cwd=alone, status=0)
     two = ended(on_ranks(*EVAL, cwd=together), 0, 0)
     for name in TABLES:
         same = (alone / "run" / name).read_bytes() == (together / "run" / name).read_bytes()
@@ -74,8 +73,7 @@ def test_an_error_of_one_rank_is_one_line_and_leaves_no_evaluation(tmp_path: Pat
 
 def test_a_selection_on_two_ranks_is_that_of_one_and_goes_on(homes: tuple[Path, Path]) -> None:
     alone, together = homes
-    one = command(*SELECT, cwd=alone)
-    assert one.status == 0, one.err
+    one = command(*SELECT, cwd=alone, status=0)
     at = At("rrgtrain.train.written:RowFile.add", 2)
     stopped = ended(on_ranks(*SELECT, cwd=together, at=at, rank=0), 75, 75)
     assert "stopped by SIGTERM" in stopped.last
@@ -118,8 +116,7 @@ def test_reports_of_two_ranks_are_those_of_one_after_any_stop(tmp_path: Path) ->
 
     words += ["--out", "cut.jsonl"]
     killed = At("rrgtrain.run.generate:write_batch", 1, "SIGKILL")
-    gone = on_ranks(*words, cwd=tmp_path, at=killed)
-    assert [d.status for d in gone] == [75, -9]
+    gone = on_ranks(*words, cwd=tmp_path, at=killed, statuses=[75, -9])
     assert "another rank is gone" in gone[0].last and "give the same command again" in gone[0].last
     killed = At("rrgtrain.train.written:RowFile.add", 3, "SIGKILL")
     assert [d.status for d in on_ranks(*words, cwd=tmp_path, at=killed, rank=0)] == [-9, 75]

@@ -55,8 +55,7 @@ def test_nan_in_reinforcement_learning(
     function: str, number: int, told: str, tmp_path: Path
 ) -> None:
     words = started("rl.token_budget=100000", "rl.beta=0")
-    done = command(*words, cwd=tmp_path, at=At(function, number, "nan"))
-    assert done.status == 2
+    done = command(*words, cwd=tmp_path, at=At(function, number, "nan"), status=2)
     assert done.last.startswith(f"rrgtrain: editgrpo, step 1: {told}"), done.err
     kept = tmp_path / "run" / "failures" / "editgrpo-1"
     assert (
@@ -70,16 +69,14 @@ def test_nan_in_reinforcement_learning(
     assert before["step"] == 1
     assert all(torch.equal(w, before["weights"][n]) for n, w in state["weights"].items())
     assert all(bool(torch.isfinite(w).all()) for w in state["weights"].values())
-    done = command("replay", "run/failures/editgrpo-1", cwd=tmp_path)
-    assert done.status == 0, done.err
+    done = command("replay", "run/failures/editgrpo-1", cwd=tmp_path, status=0)
     told_lines = done.out.splitlines()
     assert re.match(r"editgrpo, step 1: \d+ reports", told_lines[0])
     assert told_lines[1].startswith("weights: finite, at most")
     assert told_lines[-2].startswith("log-probabilities: finite, at most")
     if function == UPDATE:
         replay_of_a_stranger(tmp_path, done.out)
-    done = command("rl", "--resume", "run", "rl.lr=0.001", cwd=tmp_path)
-    assert done.status == 0, done.err
+    command("rl", "--resume", "run", "rl.lr=0.001", cwd=tmp_path, status=0)
     assert [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "editgrpo"] == [0, 1, 2, 3]
 
 
@@ -106,16 +103,14 @@ def replay_of_a_stranger(place: Path, out: str) -> None:
 
 def test_nan_in_fine_tuning_and_a_replay_that_finds_it(tmp_path: Path) -> None:
     at = At("rrgtrain.train.sft:sft_loss", 3, "nan")
-    done = command("sft", "--out", "run", *TINY_RUN, cwd=tmp_path, at=at)
-    assert done.status == 2
+    done = command("sft", "--out", "run", *TINY_RUN, cwd=tmp_path, at=at, status=2)
     assert done.last.startswith("rrgtrain: sft, step 2: the loss is nan")
     directory = tmp_path / "run" / "failures" / "sft-2"
     kept = load_checkpoint(directory).state
     name = next(n for n in kept["weights"] if "language_model.layers.0.mlp.up_proj" in n)
     kept["weights"][name][3, 5] = float("inf")
     write_checkpoint(directory, kept)
-    done = command("replay", "run/failures/sft-2", cwd=tmp_path)
-    assert done.status == 0, done.err
+    done = command("replay", "run/failures/sft-2", cwd=tmp_path, status=0)
     assert f"weights: not finite in 1 of {len(kept['weights'])}, first {name}" in done.out
     assert "layers.0.mlp.up_proj is the first module whose output is not finite" in done.out
     assert "log-probabilities: not finite in a report of phantom_train_" in done.out
@@ -208,8 +203,7 @@ def test_a_signal_to_torchrun_alone_or_to_every_process_stops_the_run(
             process.send_signal(signal.SIGUSR1)
 
     more = ["--signals-to-handle", HANDLED, "--shutdown-timeout", "300"]
-    done = on_nodes(*WORDS, cwd=tmp_path, nodes=1, disturb=tell, more=more)
-    assert [d.status for d in done] == [75, 75], [d.err for d in done]
+    done = on_nodes(*WORDS, cwd=tmp_path, nodes=1, disturb=tell, more=more, statuses=[75, 75])
     stopped(tmp_path, "".join(d.err for d in done))
 
 
@@ -241,25 +235,21 @@ def alone() -> Path:
 
 
 def test_a_kill_or_a_second_interrupt_while_one_is_written(alone: Path, tmp_path: Path) -> None:
-    done = command(*started(), cwd=tmp_path, at=At(DISK, 3, "SIGKILL"))
-    assert done.status == -9
+    command(*started(), cwd=tmp_path, at=At(DISK, 3, "SIGKILL"), status=-9)
     resume = tmp_path / "run" / "resume"
     assert any(p.name.startswith(".") for p in resume.iterdir()), "it was being written"
     done = command(*GO_ON, cwd=tmp_path, at=At(DISK, 2, "SIGINT+sleep+SIGINT+sleep"))
     assert done.status == 130 and done.last == "rrgtrain: interrupted", done.err
-    done = command(*GO_ON, cwd=tmp_path)
-    assert done.status == 0, done.err
+    command(*GO_ON, cwd=tmp_path, status=0)
     assert differences(alone, tmp_path / "run") == []
 
 
 def test_a_stop_without_grace_goes_on_from_the_last_checkpoint(alone: Path, tmp_path: Path) -> None:
     words = started("checkpoint.steps=2", "state.grace=0")
-    done = command(*words, cwd=tmp_path, at=At(SAMPLE, 4))
-    assert done.status == 75
+    done = command(*words, cwd=tmp_path, at=At(SAMPLE, 4), status=75)
     assert "stopped by SIGTERM after 3 steps of editgrpo; no checkpoint was written: " in done.last
     assert "editgrpo-2, so 1 steps are lost; go on with: rrgtrain rl --resume run" in done.last
-    done = command(*GO_ON, cwd=tmp_path)
-    assert done.status == 0, done.err
+    command(*GO_ON, cwd=tmp_path, status=0)
     assert differences(alone, tmp_path / "run") == ["config.yaml"], "the two settings"
 
 
@@ -296,8 +286,7 @@ def test_a_server_that_keeps_old_weights_stops_the_run_which_goes_on_with_a_soun
     with served:
         asked = ["rl.algorithm=dr_grpo", "rl.steps=3", "rollout.engine=vllm_server"]
         asked += [f"rollout.url={served.url}", "rollout.wait=60"]
-        done = command(*started(*asked), cwd=tmp_path)
-        assert done.status == 75, done.err
+        done = command(*started(*asked), cwd=tmp_path, status=75)
         stopped = re.match(rf"rrgtrain: dr_grpo, step (\d): {said}", done.last)
         assert stopped and int(stopped[1]) in (1, 2), done.err
         assert "rrgtrain rl --resume run" in done.last
@@ -307,8 +296,7 @@ def test_a_server_that_keeps_old_weights_stops_the_run_which_goes_on_with_a_soun
         served.stop()
         served.workers = Worker
         served.start()
-        done = command("rl", "--resume", "run", cwd=tmp_path)
-        assert done.status == 0, done.err
+        command("rl", "--resume", "run", cwd=tmp_path, status=0)
     assert [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "dr_grpo"] == [0, 1, 2]
 
 

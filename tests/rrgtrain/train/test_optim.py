@@ -303,8 +303,7 @@ def test_a_demo_in_bf16_learns_as_its_twin_in_fp32(tmp_path: Path) -> None:
     systems, losses = {}, {}
     for dtype in ("float32", "bfloat16"):
         home = tmp_path / dtype
-        done = command("demo", "--out", "run", *TWIN, f"policy.dtype={dtype}", cwd=home)
-        assert done.status == 0, done.err
+        command("demo", "--out", "run", *TWIN, f"policy.dtype={dtype}", cwd=home, status=0)
         systems[dtype] = json.loads((home / "run" / "summary.json").read_text())["systems"]
         metrics = read_metrics(home / "run" / "metrics.jsonl")
         losses[dtype] = [row["loss"] for row in metrics if row["phase"] == "sft"]

@@ -258,10 +258,11 @@ def test_where_two_values_differ(a: Any, b: Any, told: str) -> None:
 def test_a_step_of_a_run_is_the_same_and_a_spoilt_record_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = command(
-        *started("checkpoint.keep=9", "log.records=3", "deterministic=false"), cwd=tmp_path
+    command(
+        *started("checkpoint.keep=9", "log.records=3", "deterministic=false"),
+        cwd=tmp_path,
+        status=0,
     )
-    assert done.status == 0, done.err
     monkeypatch.chdir(tmp_path)
     path = Path("run/steps/000003.json.gz")
     assert [p.name[:6] for p in sorted(path.parent.iterdir())] == ["000000", "000003"]
