@@ -34,14 +34,6 @@ def content(data: bytes) -> Callable[[Path], None]:
     return write
 
 
-def loop(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-def a_set(path: Path) -> None:
-    path.write_text("rl: !!set {a, b}\n")
-
-
 KINDS: dict[str, Callable[[Path], None]] = {
     "nested": content(b'{"a": ' + b"[" * TOO_DEEP),
     "nested list": content(b"[" * TOO_DEEP + b"]" * TOO_DEEP),
@@ -54,12 +46,12 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "foreign": content(b'{"a": 1}'),
     "digits": content(b'{"a": ' + b"9" * 5000 + b"}"),
     "zeros": content(bytes(64)),
-    "a set": a_set,
+    "a set": content(b"rl: !!set {a, b}"),
     "no key": content(b"null: 1"),
     "unclosed": content(b"rl: {algorithm: '${oc.env:A'}"),
     "directory": Path.mkdir,
     "pipe": os.mkfifo,
-    "loop": loop,
+    "loop": lambda path: path.symlink_to(path.name),
     "unreadable": content(b"{}"),
 }
 
@@ -172,11 +164,9 @@ def cases() -> Iterator[tuple[str, str, list[str]]]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Runs, a checkpoint and data, and commands that stop where long work would begin."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
 
     def stop(*_: object, **__: object) -> None:
         raise UserError(WENT_ON)
@@ -204,7 +194,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree("BEGUN", "FAILED")
     Path("SELECTED").mkdir()
     Path("good.jsonl").write_text('{"id": "1", "report": "No effusion."}\n')
-    return tmp_path
+    return at_home
 
 
 def test_every_bad_file_is_one_line(

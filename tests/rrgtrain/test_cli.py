@@ -33,10 +33,8 @@ PHANTOM = [*OF_PHANTOM, "data.source=phantom"]
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _elsewhere(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is remembered or written outside the test's own directory."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
@@ -100,6 +98,7 @@ def test_a_demo_from_nothing_to_a_report(demo: Path) -> None:
     assert "report: run/report.html" in table
     summary = json.loads((demo / "summary.json").read_text())
     assert list(summary["systems"]) == ["SFT", "EditGRPO"]
+    assert load_config(Recipe, demo / "config.yaml", []).data.phantom.train == 8, "it repeats it"
     rows = [json.loads(line) for line in (demo / "metrics.jsonl").read_text().splitlines()]
     halves = [*["sft"] * 2, "sft_val"] * 2, [*["editgrpo"] * 2, "editgrpo_val"] * 2
     assert [row["phase"] for row in rows] == [*halves[0], "editgrpo_val", *halves[1]]
@@ -116,10 +115,6 @@ def test_its_standard_error_is_progress_and_nothing_else(demo: Path) -> None:
     assert {next(s for s in shown if line.startswith(s)) for line in lines} == set(shown)
 
 
-def test_its_configuration_is_a_recipe_that_repeats_it(demo: Path) -> None:
-    assert load_config(Recipe, demo / "config.yaml", []).data.phantom.train == 8
-
-
 def test_a_run_is_never_overwritten(
     demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,11 +122,8 @@ def test_a_run_is_never_overwritten(
     before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
     line = refused(capsys, "demo", "--out", str(out), *PHANTOM, *SMALL)
     assert f"{out} already holds a run" in line and "name another directory by --out" in line
-    lock = out / "run.lock"
     now = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
-    assert {k: v for k, v in now.items() if k != lock} == {
-        k: v for k, v in before.items() if k != lock
-    }
+    assert {path.name for path, _ in now.items() ^ before.items()} <= {"run.lock"}
 
 
 def test_reinforcement_learning_and_evaluation_of_its_checkpoint(
@@ -154,13 +146,6 @@ def test_reinforcement_learning_and_evaluation_of_its_checkpoint(
     Path("runs/eval/report.html").unlink()
     assert "micro-F1" in works(capsys, "report", "runs/eval")
     assert Path("runs/eval/report.html").exists()
-
-
-def test_a_message_cannot_forge_a_line_or_clear_the_screen(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    line = refused(capsys, "sft", "a\x1b[2J\nrrgtrain: done.yaml", "--out", "run")
-    assert "a\\x1b[2J\\nrrgtrain: done.yaml" in line
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])
@@ -229,6 +214,7 @@ def test_the_doctor_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["report", "nowhere"], "no run in nowhere"),
         (["sft", "sftt", "--out", "r"], "recipe 'sftt' is unknown; did you mean sft?"),
         (["sft", "./mine.yaml", "--out", "r"], "recipe './mine.yaml': no such file"),
+        (["sft", "a\x1b[2J\nrrgtrain: done.yaml", "--out", "r"], "a\\x1b[2J\\nrrgtrain: done.yaml"),
         (["sft", "--out", "r", "sft.stepz=3"], "unknown key 'sft.stepz'; did you mean sft.steps?"),
         (["sft", "--out", "r", "data.source=mimic"], "did you mean mimic_cxr?"),
         (["sft", "--out", "r", "reward.terms={f1: 1}"], "reward.terms names 'f1'; choose from"),

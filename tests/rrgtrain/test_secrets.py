@@ -256,9 +256,8 @@ def readable_by_others(folder: Path) -> list[str]:
     return [str(p) for p in folder.rglob("*") if p.is_file() and p.stat().st_mode & 0o077]
 
 
-def test_caches_are_private_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("at_home")
+def test_caches_are_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         Store(tmp_path / "store", "model").put("key", b"text of a report")
@@ -301,11 +300,8 @@ def places_of(word: str, *folders: Path) -> set[str]:
     return found
 
 
-def test_the_page_names_every_place_where_a_text_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("at_home")
+def test_the_page_names_every_place_where_a_text_ends(tmp_path: Path) -> None:
     data = [f"data.root={table(tmp_path)}", "data.source=table", "data.workers=0"]
     small = [word for word in SMALL_POLICY if not word.startswith("data.")]
     short = ["eval.max_new_tokens=6", "rl.max_new_tokens=6", "eval.bootstrap=5", "eval.samples=1"]

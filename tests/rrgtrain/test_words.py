@@ -36,9 +36,13 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("trian", "no command 'trian': choose demo, sft, rl,"),
         ("evla --out r", "no command 'evla': did you mean eval?; see `rrgtrain --help`"),
         ("plan --gpus 8 scale.mode=none", " scale.mode=none is one process, --gpus 8 several"),
+        ("plan policy.path=~nobody-is-called-so/x", "begins with ~ and the name of no user"),
+        ("plan rl.algorithm=nosuch --stage=rl", "rl.algorithm='nosuch' is unknown"),
+        ("plan mine.yaml", "mine.yaml:1: 'policy.path' is 'a\\x00b', which holds a NUL"),
     ],
 )
 def test_one_line_names_the_mend(words: str, told: str, refusal: Callable[..., str]) -> None:
+    Path("mine.yaml").write_text('policy: {path: "a\\0b"}\n')
     out = ["--out", "r"] if words.startswith("eval") else []
     assert told in refusal(*words.split(), *out)
 
@@ -127,21 +131,6 @@ def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(
     ):
         assert "is not UTF-8 text; rename the file that it names" in refusal(*words)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["plan", "policy.path=~nobody-is-called-so/x"], "begins with ~ and the name of no user"),
-        (["plan", "rl.algorithm=nosuch", "--stage=rl"], "rl.algorithm='nosuch' is unknown"),
-        (["plan", "mine.yaml"], "mine.yaml:1: 'policy.path' is 'a\\x00b', which holds a NUL"),
-    ],
-)
-def test_a_plan_takes_no_word_that_its_run_would_refuse(
-    words: list[str], told: str, refusal: Callable[..., str]
-) -> None:
-    Path("mine.yaml").write_text('policy: {path: "a\\0b"}\n')
-    assert told in refusal(*words)
 
 
 @pytest.mark.parametrize(

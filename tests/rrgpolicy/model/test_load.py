@@ -230,6 +230,9 @@ def trainable(policy) -> list[str]:
 
 def test_the_adapter_trains_and_nothing_else_does() -> None:
     policy = tiny_policy()
+    model, names = policy.model, trainable(policy)
+    add_lora(policy, LoraSettings(), seed=0)
+    assert policy.model is model and trainable(policy) == names, "without a rank nothing changes"
     add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=0.0), seed=0)
     names = trainable(policy)
     assert names and all(".lora_" in n and "language_model.layers." in n for n in names)
@@ -265,13 +268,6 @@ def test_a_saved_adapter_goes_on_and_another_rank_is_refused(tmp_path: Path) -> 
         add_lora(loaded, LoraSettings(rank=8), seed=0)
 
 
-def test_without_a_rank_nothing_changes() -> None:
-    policy = tiny_policy()
-    model, names = policy.model, trainable(policy)
-    add_lora(policy, LoraSettings(), seed=0)
-    assert policy.model is model and trainable(policy) == names
-
-
 def test_a_stage_that_trains_vision_alone() -> None:
     policy = tiny_policy()
     everything = trainable(policy)
@@ -284,9 +280,6 @@ def test_a_stage_that_trains_vision_alone() -> None:
     assert trainable(policy) == everything
     with training_only(policy, "all"):
         assert trainable(policy) == everything
-
-
-def test_a_frozen_tower_leaves_nothing_to_train() -> None:
     policy = tiny_policy(freeze_vision=True)
     told = "sft.train=vision with a frozen vision tower"
     with pytest.raises(UserError, match=told), training_only(policy, "vision"):

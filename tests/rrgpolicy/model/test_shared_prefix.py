@@ -293,15 +293,16 @@ def test_the_loop_in_the_readme_learns() -> None:
 
 
 IDS = torch.tensor([5, 6])
+PROMPT = [{"input_ids": IDS}]
 
 
 @pytest.mark.parametrize(
-    ("prompts", "line"),
+    ("prompts", "completions", "line"),
     [
-        (None, "prompts is None; wanted a sequence"),
-        ({"input_ids": IDS}, "prompts is dict; wanted a sequence"),
+        (None, [[IDS]], "prompts is None; wanted a sequence"),
+        ({"input_ids": IDS}, [[IDS]], "prompts is dict; wanted a sequence"),
         *(
-            ([{"input_ids": ids}], f"prompt 0: input_ids {line}")
+            ([{"input_ids": ids}], [[IDS]], f"prompt 0: input_ids {line}")
             for ids, line in (
                 (IDS.float(), "is torch.float32; wanted token ids"),
                 (IDS.bool(), "is torch.bool; wanted token ids"),
@@ -311,37 +312,39 @@ IDS = torch.tensor([5, 6])
                 (None, "is None; wanted a sequence of ids"),
             )
         ),
-        ([{"input_ids": [5, -1]}], "prompt 0 has the id -1; the model knows 0 to 419"),
-        ([{"input_ids": [5, 420]}], "prompt 0 has the id 420; the model knows 0 to 419"),
+        ([{"input_ids": [5, -1]}], [[IDS]], "prompt 0 has the id -1; the model knows 0 to 419"),
+        ([{"input_ids": [5, 420]}], [[IDS]], "prompt 0 has the id 420; the model knows 0 to 419"),
         *(
-            ([{"input_ids": IDS, "attention_mask": torch.tensor(mask)}], "prompt 0: attention_mask")
+            (
+                [{"input_ids": IDS, "attention_mask": torch.tensor(mask)}],
+                [[IDS]],
+                "prompt 0: attention_mask",
+            )
             for mask in ([1], [0.5, 1], [float("nan"), 1], [[1, 1], [1, 1]])
+        ),
+        (PROMPT, None, "completions is None; wanted a sequence"),
+        (PROMPT, [None], "completions[0] is None; wanted a sequence"),
+        (PROMPT, [IDS], "completions[0][0] is one number; wanted the ids of one completion"),
+        (PROMPT, [[5, 6]], "completions[0][0] is int; wanted a sequence of ids"),
+        (PROMPT, [["ab"]], "completions[0][0] is one str; wanted a sequence of ids"),
+        (PROMPT, [[[5.5]]], "completions[0][0] holds 5.5; wanted token ids"),
+        (PROMPT, [[IDS.double()]], "completions[0][0] is torch.float64; wanted token ids"),
+        (PROMPT, [[IDS], [IDS, IDS.bool()]], "completions[1][1] is torch.bool; wanted token ids"),
+        (
+            PROMPT,
+            [[torch.tensor([5, -100])]],
+            "completion 0 of group 0 has the id -100; the model knows",
+        ),
+        (
+            PROMPT,
+            [[IDS, [420]]],
+            "completion 1 of group 0 has the id 420; the model knows 0 to 419",
         ),
     ],
 )
-def test_prompts_that_cannot_be_read_are_one_line(prompts: Any, line: str) -> None:
+def test_what_cannot_be_read_is_one_line(prompts: Any, completions: Any, line: str) -> None:
     with pytest.raises((TypeError, ValueError), match="^" + re.escape(line)):
-        shared_prefix_logps(qwen2(), prompts, [[IDS]])
-
-
-@pytest.mark.parametrize(
-    ("completions", "line"),
-    [
-        (None, "completions is None; wanted a sequence"),
-        ([None], "completions[0] is None; wanted a sequence"),
-        ([IDS], "completions[0][0] is one number; wanted the ids of one completion"),
-        ([[5, 6]], "completions[0][0] is int; wanted a sequence of ids"),
-        ([["ab"]], "completions[0][0] is one str; wanted a sequence of ids"),
-        ([[[5.5]]], "completions[0][0] holds 5.5; wanted token ids"),
-        ([[IDS.double()]], "completions[0][0] is torch.float64; wanted token ids"),
-        ([[IDS], [IDS, IDS.bool()]], "completions[1][1] is torch.bool; wanted token ids"),
-        ([[torch.tensor([5, -100])]], "completion 0 of group 0 has the id -100; the model knows"),
-        ([[IDS, [420]]], "completion 1 of group 0 has the id 420; the model knows 0 to 419"),
-    ],
-)
-def test_completions_that_cannot_be_read_are_one_line(completions: Any, line: str) -> None:
-    with pytest.raises((TypeError, ValueError), match="^" + re.escape(line)):
-        shared_prefix_logps(qwen2(), [{"input_ids": IDS}], completions)
+        shared_prefix_logps(qwen2(), prompts, completions)
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,17 @@ SIZES: dict[str, Any] = {
 }
 
 
+def seeded(name: str, config: Any) -> Any:
+    """A model of this class in training, of weights drawn anew."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return getattr(transformers, name)(config).train()
+
+
 def model_of(kind: str, **sizes: Any) -> Any:
     transformers.logging.set_verbosity_error()
     config = getattr(transformers, f"{kind}Config")(**{**SIZES, **sizes})
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return getattr(transformers, f"{kind}ForCausalLM")(config).train()
+    return seeded(f"{kind}ForCausalLM", config)
 
 
 def way_of(model: Any, **more: Any) -> str:
@@ -104,9 +109,7 @@ def sighted_of(kind: str, text: dict[str, Any], **top: Any) -> Any:
     config = getattr(transformers, f"{kind}Config")(
         text_config={**TEXT, **text}, vision_config=vision, image_token_index=90, **top
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return getattr(transformers, f"{kind}ForConditionalGeneration")(config).train()
+    return seeded(f"{kind}ForConditionalGeneration", config)
 
 
 def shown(tokens: int, *before: int) -> dict[str, torch.Tensor]:
@@ -162,10 +165,7 @@ def test_a_head_has_the_cap_and_the_factor_that_its_family_names(
 def test_a_decoder_alone_is_of_the_family_it_was_made_for() -> None:
     sort = SORTS["llama4"]
     config = transformers.Llama4TextConfig(**{**TEXT, **sort.text})
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = transformers.Llama4ForCausalLM(config).train()
-    assert way_of(model) == "cache"
+    assert way_of(seeded("Llama4ForCausalLM", config)) == "cache"
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -176,10 +176,7 @@ def test_layers_that_take_the_keys_of_others_are_cut_for_no_row(attention: str) 
         **{"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 6},
         **{"global_head_dim": 16, "num_kv_shared_layers": 2, "attn_implementation": attention},
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = transformers.Gemma4ForCausalLM(config).train()
-    assert way_of(model) == "row"
+    assert way_of(seeded("Gemma4ForCausalLM", config)) == "row"
 
 
 def test_features_of_images_are_found_within_a_model() -> None:
@@ -193,10 +190,7 @@ def test_features_of_images_are_found_within_a_model() -> None:
         vq_config={**drawer, "projection_dim": 64, "image_token_embed_dim": 64},
         image_token_id=90,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = transformers.JanusForConditionalGeneration(config).train()
-    assert way_of(model, **shown(16, 1)) == "row"
+    assert way_of(seeded("JanusForConditionalGeneration", config), **shown(16, 1)) == "row"
 
 
 def test_marks_around_an_image_have_the_features_that_come_with_it() -> None:
@@ -207,9 +201,7 @@ def test_marks_around_an_image_have_the_features_that_come_with_it() -> None:
         vision_config={**TOWER, "vocab_size": 40, "hidden_stride": 2},
         **{"image_token_id": 90, "visual_indicator_token_ids": marks, "hidden_size": 64},
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = transformers.Ovis2ForConditionalGeneration(config).train()
+    model = seeded("Ovis2ForConditionalGeneration", config)
     assert way_of(model, **shown(4, 94, 95)) == "row"
     prompts = [{**shown(4, 94), "pixel_values": torch.randn(1, 3, 28, 28)} for _ in range(2)]
     reports = [[torch.tensor([5, 6, 7])]] * 2

@@ -78,22 +78,15 @@ def trained(sampler: PolicySampler, out: Path, *overrides: str) -> None:
 
 
 @pytest.mark.parametrize("resample", [0, 2])
-def test_validation_and_rollouts_share_the_copy_of_a_step(
-    resample: int, tmp_path: Path, copies: list[int]
+@pytest.mark.parametrize("pushed", [False, True])
+def test_validation_and_rollouts_share_the_copy_and_the_push_of_a_step(
+    pushed: bool, resample: int, tmp_path: Path, copies: list[int]
 ) -> None:
-    trained(PolicySampler(), tmp_path, f"rl.resample={resample}")
-    assert len(copies) == 4
-
-
-@pytest.mark.parametrize("resample", [0, 2])
-def test_validation_and_rollouts_share_the_push_of_a_step(
-    resample: int, tmp_path: Path, copies: list[int]
-) -> None:
-    engine = Pushed()
-    overrides = ["rollout.max_gap=9", f"rl.resample={resample}"]
-    trained(PolicySampler(lambda _: engine), tmp_path, *overrides)
-    assert engine.steps == [0, 1, 2, 3]
-    assert len(copies) == 4, "the vision tower, which embeds what the engine is sent"
+    engine = Pushed() if pushed else None
+    sampler = PolicySampler(lambda _: engine) if pushed else PolicySampler()
+    trained(sampler, tmp_path, "rollout.max_gap=9", f"rl.resample={resample}")
+    assert len(copies) == 4, "of the vision tower too, which embeds what the engine is sent"
+    assert engine is None or engine.steps == [0, 1, 2, 3]
 
 
 def greedy(sampler: PolicySampler, policy: Policy) -> list[float]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,6 +50,11 @@ def tokens(rollouts: list[list[Rollout]]) -> list[list[tuple[list[int], bool]]]:
     return [[(r.ids.tolist(), r.finished) for r in group] for group in rollouts]
 
 
+def asked(policy: Policy, length: int, **options: Any) -> SamplingRequest:
+    prompts = prompts_of(policy)
+    return SamplingRequest(prompts, group=3, max_new_tokens=length, seeds=SEEDS, **options)
+
+
 def client(served: Served, directory: Path, wait: float = 20.0) -> VllmServerEngine:
     return VllmServerEngine(served.url, directory, concurrency=4, wait=wait)
 
@@ -60,12 +66,14 @@ def client(served: Served, directory: Path, wait: float = 20.0) -> VllmServerEng
 def test_stop_and_length_are_the_trainers_token_by_token(
     length: int, options: dict, served: Served, policy: Policy, tmp_path: Path
 ) -> None:
-    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    engine = client(served, tmp_path)
     engine.update(policy)
-    request = SamplingRequest(prompts, group=3, max_new_tokens=length, seeds=SEEDS, **options)
+    request = asked(policy, length, **options)
     theirs = engine.generate(policy, request)
     ours = generate(policy, request)
     assert tokens(theirs) == tokens(ours)
+    assert served.asked.total() > 8
+    assert served.connections <= 4, "as many as requests under way at a time: they are kept"
     if length == 20 and "greedy" not in options:
         ends = {r.finished for group in ours for r in group}
         assert ends == {True, False}, "both ways to end are looked at"
@@ -89,10 +97,10 @@ def test_stop_and_length_are_the_trainers_token_by_token(
 def test_a_server_that_comes_back_has_the_weights_again(
     dies: list, served: Served, policy: Policy, tmp_path: Path
 ) -> None:
-    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    engine = client(served, tmp_path)
     served.dies, served.back = dies.copy(), 0.3
     engine.update(policy)
-    request = SamplingRequest(prompts, group=3, max_new_tokens=8, seeds=SEEDS)
+    request = asked(policy, 8)
     found = engine.generate(policy, request)
     assert served.dies == [] and served.lives == 1 + 2 * len(dies)
     wanted = generate(policy, request)
@@ -105,26 +113,24 @@ def test_a_server_that_comes_back_has_the_weights_again(
 def test_one_that_stays_away_is_waited_for_and_named(
     served: Served, policy: Policy, tmp_path: Path
 ) -> None:
-    engine, prompts = client(served, tmp_path, wait=0.5), prompts_of(policy)
+    engine = client(served, tmp_path, wait=0.5)
     engine.update(policy)
     served.dies = [(CHAT, 2)]
     with pytest.raises(UserError, match="no answer from vLLM at .*/health for 0.5 s .*and resume"):
-        engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS))
+        engine.generate(policy, asked(policy, 4))
     with pytest.raises(UserError, match="no answer from vLLM"):
         client(served, tmp_path, wait=0.3)
     served.start()
 
 
 def test_a_signal_does_not_wait_for_it(served: Served, policy: Policy, tmp_path: Path) -> None:
-    engine, prompts = client(served, tmp_path, wait=600.0), prompts_of(policy)
+    engine = client(served, tmp_path, wait=600.0)
     served.dies = [(CHAT, 2)]
     terminate = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGTERM])
     with stopping.installed("rrgtrain"), stopping.deferred():
         terminate.start()
         with pytest.raises(Stopped, match="stopped by SIGTERM"):
-            engine.generate(
-                policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS)
-            )
+            engine.generate(policy, asked(policy, 4))
     terminate.join()
     served.start()
 
@@ -132,21 +138,21 @@ def test_a_signal_does_not_wait_for_it(served: Served, policy: Policy, tmp_path:
 def test_one_that_dies_of_every_batch_is_given_up(
     served: Served, policy: Policy, tmp_path: Path
 ) -> None:
-    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    engine = client(served, tmp_path)
     engine.update(policy)
     served.dies, served.back = [(CHAT, 1)] * 3, 0.2
     with pytest.raises(UserError, match="went away 3 times in one batch"):
-        engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS))
+        engine.generate(policy, asked(policy, 4))
     engine._patiently("/health", method="GET", starting=True)
 
 
 def test_a_busy_server_is_asked_again_and_a_refusal_is_told(
     served: Served, policy: Policy, tmp_path: Path
 ) -> None:
-    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    engine = client(served, tmp_path)
     engine.update(policy)
     served.says = {CHAT: [429, 500, 503]}
-    request = SamplingRequest(prompts, group=3, max_new_tokens=3, seeds=SEEDS)
+    request = asked(policy, 3)
     found = engine.generate(policy, request)
     wanted = generate(policy, request)
     assert tokens(found) == tokens(wanted)
@@ -172,16 +178,6 @@ def test_a_server_that_fails_at_a_request_is_asked_three_times(
     engine.update(policy)
 
 
-def test_connections_are_kept_between_requests(
-    served: Served, policy: Policy, tmp_path: Path
-) -> None:
-    engine, prompts = client(served, tmp_path), prompts_of(policy)
-    engine.update(policy)
-    engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=2, seeds=SEEDS))
-    assert served.asked.total() > 8
-    assert served.connections <= 4, "as many as requests under way at a time"
-
-
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://h:1", "http://", "http://h:port", ""])
 def test_an_url_that_is_none_is_refused_at_once(url: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="rollout.url is .*; wanted http://HOST:PORT"):
@@ -192,13 +188,13 @@ def test_a_report_that_ends_too_early_is_refused(
     served: Served, policy: Policy, tmp_path: Path
 ) -> None:
     policy.eos_ids = (policy.end_of_turn,)
-    engine, prompts = client(served, tmp_path), prompts_of(policy)
+    engine = client(served, tmp_path)
     engine.update(policy)
     served.short = 5
     with pytest.raises(
         UserError, match="5 tokens with no end of turn; wanted .* or 8 tokens: give"
     ):
-        engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=8, seeds=SEEDS))
+        engine.generate(policy, asked(policy, 8))
 
 
 def test_a_server_renders_the_template_with_the_policys_values(

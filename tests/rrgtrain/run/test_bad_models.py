@@ -26,6 +26,9 @@ from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import text_directory
 from tests.rrgtrain.common import ALL_STUDIES, OF_PHANTOM, SMALL_POLICY, phantoms, recipe
 
+pytestmark = pytest.mark.usefixtures("at_home")
+
+SMALL = [*OF_PHANTOM, *SMALL_POLICY]
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
 STEPS = ["sft.steps=1", "sft.batch=2", "rl.steps=1", "rl.prompts=2", "eval.bootstrap=5"]
 
@@ -82,10 +85,7 @@ def refusal(capsys: pytest.CaptureFixture[str], start: Path, *words: str) -> str
     return told[0]
 
 
-def test_each_kind_is_told_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_each_kind_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = []
     for name, (write, line) in MODELS.items():
         place = tmp_path / name / "model"
@@ -151,7 +151,6 @@ def test_a_quantised_head_is_refused_at_load(
 def test_a_prompt_beyond_what_was_probed_stops_before_a_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("rrgpolicy.model.probe.window_of", lambda text: 9000)
     monkeypatch.setattr("rrgpolicy.model.prompt.THINK", "Reason first. " * 400)
     start = checkpoint("qwen3")
@@ -163,37 +162,22 @@ def test_a_prompt_beyond_what_was_probed_stops_before_a_step(
     assert not [*(tmp_path / "run").rglob("*.safetensors")]
 
 
-SMALL = [*OF_PHANTOM, *SMALL_POLICY]
-
-
-pytestmark = pytest.mark.usefixtures("at_home")
-
-
-@pytest.fixture
-def phantom(tmp_path: Path) -> Path:
-    """A copy of the phantoms that a test may spoil."""
-    return Path(shutil.copytree(phantoms(), tmp_path / "phantoms"))
-
-
 def sizes(studies: dict) -> dict[str, int]:
     return {split: len(kept) for split, kept in studies.items()}
 
 
 def test_phantoms_are_written_below_the_run_and_used_again(tmp_path: Path) -> None:
-    cfg = recipe(*SMALL)
-    assert sizes(open_studies(cfg.data, tmp_path / "run")) == {"train": 8, "val": 3, "test": 4}
-    stamp = (tmp_path / "run" / "data" / "annotation.json").stat().st_mtime_ns
-    open_studies(cfg.data, tmp_path / "run")
-    assert (tmp_path / "run" / "data" / "annotation.json").stat().st_mtime_ns == stamp
-
-
-def test_data_root_limit_and_images(tmp_path: Path) -> None:
-    root = f"data.root={phantoms()}"
-    cfg = recipe(*SMALL, root, "data.limit=2", "data.images=none")
-    found = open_studies(cfg.data, tmp_path / "run")
+    cfg, run = recipe(*SMALL), tmp_path / "run"
+    stamps = []
+    for _ in range(2):
+        assert sizes(open_studies(cfg.data, run)) == {"train": 8, "val": 3, "test": 4}
+        stamps.append((run / "data" / "annotation.json").stat().st_mtime_ns)
+    assert stamps[0] == stamps[1]
+    words = [*SMALL, f"data.root={phantoms()}", "data.limit=2", "data.images=none"]
+    found = open_studies(recipe(*words).data, tmp_path / "none")
     assert sizes(found) == {"train": 2, "val": 2, "test": 2}
     assert not any(s.images for s in found["train"])
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_tiny_policy_is_built_from_seed_and_data_alone(tmp_path: Path) -> None:
@@ -235,16 +219,12 @@ def test_a_session_evaluates_and_validates(tmp_path: Path) -> None:
     assert asked == [session.studies["train"][:2]]
 
 
-def cut(path: Path) -> None:
+def test_images_that_are_not_read_are_not_looked_at(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(phantoms(), tmp_path / "phantoms"))
+    path = next(copy.glob("images/*test_000003/*.png"))
     path.write_bytes(path.read_bytes()[:-30])
-
-
-def test_images_that_are_not_read_are_not_looked_at(phantom: Path, tmp_path: Path) -> None:
-    cut(next(phantom.glob("images/*test_000003/*.png")))
-    limited = recipe(*SMALL, f"data.root={phantom}", "eval.limit=2")
-    session_of(limited, tmp_path / "a")
-    without = recipe(*SMALL, f"data.root={phantom}", "data.images=none")
-    session_of(without, tmp_path / "b")
+    for name, words in (("a", "eval.limit=2"), ("b", "data.images=none")):
+        session_of(recipe(*SMALL, f"data.root={copy}", words), tmp_path / name)
 
 
 def test_fresh_phantoms_are_not_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

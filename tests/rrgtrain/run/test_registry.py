@@ -36,6 +36,8 @@ from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgpolicy.rollout.served import CHAT, Served
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
 
+pytestmark = pytest.mark.usefixtures("at_home")
+
 SMALL = [
     *(*OF_PHANTOM, *SMALL_POLICY, "sft.steps=1", "sft.batch=2", "sft.eval_every=1"),
     *("rl.steps=1", "rl.prompts=1", "rl.group=2", "rl.max_new_tokens=6", "rl.eval_every=1"),
@@ -59,6 +61,7 @@ def test_every_metric_that_is_computed_or_named_is_in_the_registry() -> None:
     computed = set(words(np.ones((1, 1)))) | set(words.missing)
     assert set(of_source(WORDS)) == computed
     assert set(of_source(TERM)) <= set(TERMS)
+    assert metric_of("reward/match").title == "reward: match", "one that is not listed"
     assert {key for choice in FIRST for key in choice} | set(HEADLINE) <= set(METRICS)
     titles = [metric.title for metric in METRICS.values()]
     assert len(set(titles)) == len(titles), "two metrics print alike"
@@ -89,12 +92,8 @@ def test_a_planted_metric_is_a_reward_term_that_rises(monkeypatch: pytest.Monkey
     assert rewards(["a b", "a b c"], ["a b", "a"])["planted"].tolist() == [0.0, -2.0]
 
 
-def test_a_planted_metric_ends_every_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_metric_ends_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """`sft`, `rl`, `demo`, `eval` and `eval --predictions` leave one record and one page."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(METRICS, "planted", PLANTED)
 
     def run(*words: str, recipe: str = "", small: Sequence[str] = SMALL) -> None:
@@ -133,18 +132,11 @@ def test_a_planted_metric_ends_every_command(
         assert ran[part] == read[part], part
 
 
-def test_a_name_that_is_not_listed_is_described() -> None:
-    assert metric_of("reward/match").title == "reward: match"
-
-
 DATA = [*OF_PHANTOM, f"data.root={phantoms()}", "policy.prompt=short", "eval.meteor=false"]
 BATCHES = ["eval.split=train", "eval.limit=3", "eval.batch=2", "eval.max_new_tokens=6"]
 BATCHES += ["eval.bootstrap=20", "select.samples=2", "select.batch=2", "select.share=0.5"]
 BATCHES += ["rl.max_new_tokens=6"]
 START = ["--from", str(tiny_directory())]
-
-
-pytestmark = pytest.mark.usefixtures("at_home")
 
 
 @pytest.mark.parametrize(

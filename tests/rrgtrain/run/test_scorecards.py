@@ -64,7 +64,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return line
 
 
-def test_a_file_is_scored_by_id_beside_the_template(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_scored_by_id_beside_the_template_and_nothing_is_overwritten(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert scored("--predictions", "mine.json", "--out", "card", "--compare-implementations") == 0
     text = capsys.readouterr().out
     read = json.loads(Path("card/metrics.json").read_text())
@@ -86,10 +88,7 @@ def test_a_file_is_scored_by_id_beside_the_template(capsys: pytest.CaptureFixtur
     assert "The heart size and mediastinal silhouette are" in text and "RadGraph-F1, simple" in text
     assert "GREEN: -, no model; set reward.options.green.endpoint" in text
     assert "METEOR, r2gen (mimic_cxr): -, METEOR was not asked for" in text
-
-
-def test_what_is_left_in_the_directory(capsys: pytest.CaptureFixture[str]) -> None:
-    assert scored("--predictions", "mine.json", "--out", "card") == 0
+    # what is left in the directory
     rows = [json.loads(line) for line in Path("card/predictions.jsonl").read_text().splitlines()]
     assert [(r["id"], r["report"], r["reference"]) for r in rows] == [
         (key, MINE[key], text) for key, text in REFERENCES.items()
@@ -135,12 +134,6 @@ def test_files_of_the_same_systems_are_scored_together(capsys: pytest.CaptureFix
     table = list(csv.DictReader(io.StringIO(Path("both/table.csv").read_text())))
     named = ["s1: start", "s1: EditGRPO", "s2: start", "s2: EditGRPO", "EditGRPO", TEMPLATE]
     assert list(dict.fromkeys(row["system"] for row in table)) == named
-
-
-def test_a_limit_is_refused_where_files_are_scored(capsys: pytest.CaptureFixture[str]) -> None:
-    files = ["--predictions", "mine.json", "--references", "truth.json", "--out", "card"]
-    line = refused(capsys, *files, "eval.limit=2")
-    assert "eval.limit=2 is for checkpoints" in line and not Path("card").exists()
 
 
 def test_what_an_endpoint_has_cost_is_said() -> None:
@@ -285,37 +278,36 @@ def test_radcliq_is_measured_where_its_three_models_are_named(
         evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
 
 
-def test_a_metric_that_fails_is_absent_of_all_systems(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
+@pytest.mark.parametrize(
+    ("metric", "first", "error", "words"),
+    [
+        ("match", np.ones(4), RuntimeError, [*FAST, "reward.terms={label_f1: 1.0}"]),
+        ("meteor", np.ones((4, 23)), JavaError, ["eval.bootstrap=20"]),
+    ],
+    ids=["match", "meteor"],
+)
+def test_a_metric_that_fails_for_one_system_is_absent_of_all(
+    metric: str,
+    first: np.ndarray,
+    error: type[Exception],
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[object] = []
 
     def fails_later(batch: object) -> np.ndarray:
-        calls.append(1)
+        calls.append(batch)
         if len(calls) > 1:
-            raise RuntimeError("out of memory")
-        return np.ones(4)
+            raise error("out of memory")
+        return first
 
-    monkeypatch.setitem(TERMS, "match", fails_later)
-    recipe = load_config(Recipe, None, [*FAST, "reward.terms={label_f1: 1.0}"])
-    card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
-    assert "out of memory" in card.absent["match"]
-    assert all("match" not in found for found in card.groups[0].systems.values())
-
-
-def test_meteor_that_fails_for_one_system_is_absent_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-
-    def fails_later(corpus: object) -> np.ndarray:
-        calls.append(1)
-        if len(calls) > 1:
-            raise JavaError("out of memory")
-        return np.ones((4, 23))
-
+    if metric == "match":
+        monkeypatch.setitem(TERMS, "match", fails_later)
     monkeypatch.setattr("rrgclinical.text.scores.meteor_statistics", fails_later)
-    recipe = load_config(Recipe, None, ["eval.bootstrap=20"])
-    card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
-    assert card.absent["meteor"] == "out of memory" and len(calls) == 2
-    found = card.groups[0].systems
-    assert not any("meteor" in one for one in found.values()) and "bleu_4" in found["mine"]
+    card = evaluate_files(load_config(Recipe, None, words), ["mine.json"], Path("truth.json"), None)
+    assert "out of memory" in card.absent[metric] and len(calls) == 2
+    systems = card.groups[0].systems
+    assert not any(metric in found for found in systems.values()) and "bleu_4" in systems["mine"]
 
 
 def test_half_characters_leave_no_half_evaluation(
@@ -371,6 +363,7 @@ def test_words_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "--references", "truth.json")
     assert "required: --predictions" in line
     both = ["--predictions", "mine.json", "--references", "truth.json"]
+    assert "eval.limit=2 is for checkpoints" in refused(capsys, *both, "eval.limit=2")
     assert "leave out --from" in refused(capsys, *both, "--from", "x")
     assert "required: --from, --out" in refused(capsys)
     assert "none.csv cannot be read" in refused(capsys, "--predictions", "none.csv", *both[2:])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,11 +42,13 @@ def test_create_then_refuse_then_resume(tmp_path: Path) -> None:
         assert run.config.read_text() == "seed: 0\n"
 
 
-def test_checkpoints_alone_are_a_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["checkpoints/step-1", "resume/000001-rl-0"])
+def test_checkpoints_or_states_alone_are_a_run(place: str, tmp_path: Path) -> None:
+    """A new run beside states would be resumed from what another has left."""
     RunDir.create(tmp_path).close()
     RunDir.create(tmp_path).close()
-    (tmp_path / "checkpoints" / "step-1").mkdir()
-    with pytest.raises(UserError, match="checkpoints/"):
+    (tmp_path / place).mkdir(parents=True)
+    with pytest.raises(UserError, match=place.partition("/")[0] + "/"):
         RunDir.create(tmp_path)
 
 
@@ -80,14 +83,6 @@ def test_an_evaluation_begins_again_until_it_is_whole(tmp_path: Path) -> None:
     unmark(tmp_path)
     with pytest.raises(UserError, match="already holds a run"):
         RunDir.create(tmp_path, command="a")
-
-
-def test_states_alone_are_a_run(tmp_path: Path) -> None:
-    """A new run beside them would be resumed from what another has left."""
-    RunDir.create(tmp_path).close()
-    (tmp_path / "resume" / "000001-rl-0").mkdir(parents=True)
-    with pytest.raises(UserError, match="resume/"):
-        RunDir.create(tmp_path)
 
 
 def test_a_directory_is_there_when_it_is_whole(tmp_path: Path) -> None:
@@ -170,21 +165,24 @@ def test_open_reads_without_the_lock(tmp_path: Path) -> None:
         RunDir.open(tmp_path / "absent")
 
 
-def test_out_is_a_file_or_below_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("out", "told"),
+    [
+        ("f", "is a file"),
+        ("f/g", "f is a file, and no directory; name another place"),
+        *((out, "is a link that leads nowhere, and no directory") for out in ("link", "link/a/b")),
+        ("loop", "is a link that leads nowhere, and no directory"),
+    ],
+)
+def test_out_is_a_file_or_a_link_that_leads_nowhere_or_below_one(
+    tmp_path: Path, out: str, told: str
+) -> None:
     (tmp_path / "f").write_text("")
-    with pytest.raises(UserError, match="is a file"):
-        RunDir.create(tmp_path / "f")
-    with pytest.raises(UserError, match="f is a file, and no directory; name another place"):
-        RunDir.create(tmp_path / "f" / "g")
-
-
-@pytest.mark.parametrize("out", ["link", "link/a/b", "loop"])
-def test_out_is_a_link_that_leads_nowhere_or_below_one(tmp_path: Path, out: str) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "absent")
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(UserError, match="is a link that leads nowhere, and no directory"):
+    with pytest.raises(UserError, match=told):
         RunDir.create(tmp_path / out)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "loop"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["f", "link", "loop"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +246,10 @@ sys.stdin.read()
 """
 
 
-def hold(path: Path, how: str) -> subprocess.Popen[str]:
+@contextmanager
+def held(path: Path, how: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the run's lock, or whose child does, until it is left."""
+    (path / "config.yaml").write_text("")
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path), how],
         stdin=subprocess.PIPE,
@@ -257,30 +258,26 @@ def hold(path: Path, how: str) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    return process
-
-
-def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("")
-    process = hold(tmp_path, "plain")
     try:
-        with pytest.raises(UserError, match=f"another process .*process {process.pid} on "):
-            RunDir.create(tmp_path, resume=True)
+        yield process
     finally:
         process.kill()
         process.communicate()
+
+
+def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
+    with held(tmp_path, "plain") as process:
+        told = f"another process .*process {process.pid} on "
+        with pytest.raises(UserError, match=told):
+            RunDir.create(tmp_path, resume=True)
     RunDir.create(tmp_path, resume=True).close()
 
 
 def test_lock_goes_with_a_killed_trainer_even_when_its_worker_lives_on(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("")
-    process = hold(tmp_path, "fork")
-    try:
-        process.send_signal(signal.SIGKILL)
+    with held(tmp_path, "fork") as process:
+        process.kill()
         process.wait()
         RunDir.create(tmp_path, resume=True).close()
-    finally:
-        process.communicate()
 
 
 def test_atomic_write_replaces_whole_files(tmp_path: Path) -> None:
