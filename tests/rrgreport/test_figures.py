@@ -94,15 +94,8 @@ def test_ticks_enclose_the_data_and_are_few(low: float, width: float) -> None:
     slack = 1e-6 * max(abs(low), abs(high), 1e-9)
     assert marks[0] <= low + slack and marks[-1] >= high - slack
     assert 2 <= len(marks) <= 8 and marks == sorted(set(marks))
-
-
-def test_ticks_are_round() -> None:
-    assert ticks(0.0, 0.78) == [0.0, 0.2, 0.4, 0.6, 0.8]
+    assert ticks(0.0, 0.78) == [0.0, 0.2, 0.4, 0.6, 0.8], "they are round"
     assert ticks(0.0, 0.0) == [0.0, 0.25, 0.5, 0.75, 1.0]
-
-
-def test_no_rows_no_figures() -> None:
-    assert training_figures([]) == []
 
 
 def test_figures_of_a_whole_run_in_reading_order() -> None:
@@ -177,6 +170,7 @@ def test_training_and_validation_share_the_beginning_of_their_axis() -> None:
 
 
 def test_all_nan_curve_is_left_out_and_zero_curve_is_flat() -> None:
+    assert training_figures([]) == []
     figures = training_figures(rl(3, kl=math.nan, clip_low=0.0))
     assert "KL to the reference" not in titles(figures)
     assert [f.title for f in figures if f.flat] == ["Clipped tokens"]

@@ -75,18 +75,14 @@ def test_plain_table() -> None:
     assert "a 3, b 1,204" in grpo and "c 0" not in grpo
     assert "not a number" in grpo and "17 %" in grpo
     assert cell_len(header) == cell_len(sft) == cell_len(grpo)
-
-
-def test_drawn_table_keeps_brackets_and_notes() -> None:
-    out = io.StringIO()
-    print_summary(example(), Console(file=out, width=160, force_terminal=True))
-    assert "Demo [test]" in out.getvalue() and "not clinical" in out.getvalue()
-
-
-def test_table_without_systems() -> None:
-    out = io.StringIO()
-    print_summary(RunSummary("Nothing"), Console(file=out, force_terminal=False))
-    assert "micro-F1" in out.getvalue()
+    # drawn for a terminal, and of nothing
+    for summary, terminal, shown in (
+        (example(), True, ("Demo [test]", "not clinical")),
+        (RunSummary("Nothing"), False, ("micro-F1",)),
+    ):
+        out = io.StringIO()
+        print_summary(summary, Console(file=out, width=160, force_terminal=terminal))
+        assert all(text in out.getvalue() for text in shown)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ from torch._library.custom_ops import OPDEFS
 from rrgkern.dispatch import interpreting, served_by
 from rrgpolicy.ranks import ranks
 from rrgtrain.cli import main
+from tests.rrgclinical.text.conftest import few_paraphrases, short_package
+
+__all__ = ["few_paraphrases", "short_package"]
 
 
 @pytest.fixture(autouse=True)

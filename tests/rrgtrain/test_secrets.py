@@ -300,7 +300,7 @@ def places_of(word: str, *folders: Path) -> set[str]:
     return found
 
 
-@pytest.mark.usefixtures("at_home")
+@pytest.mark.usefixtures("at_home", "few_paraphrases")
 def test_the_page_names_every_place_where_a_text_ends(tmp_path: Path) -> None:
     data = [f"data.root={table(tmp_path)}", "data.source=table", "data.workers=0"]
     small = [word for word in SMALL_POLICY if not word.startswith("data.")]

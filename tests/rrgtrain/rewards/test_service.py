@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,21 +87,24 @@ def test_a_term_of_another_shape_is_refused(
         RewardService(RewardSettings(terms={"mine": 1.0}))(REPORTS, STUDIES)
 
 
-def test_unknown_terms_are_named_with_the_choices() -> None:
-    wanted = (
-        "names 'labelf1'; did you mean label_f1. choose from accuracy, bertscore, .*, or your own"
-    )
-    with pytest.raises(UserError, match=wanted):
-        RewardService(RewardSettings(terms={"label_f1": 1.0, "labelf1": 1.0}))
-    with pytest.raises(UserError, match="reward.terms is empty; choose from"):
-        RewardService(RewardSettings(terms={}))
-
-
-def test_unknown_backends_are_refused() -> None:
-    with pytest.raises(UserError, match="unknown labeller 'chexbart'"):
-        RewardService(RewardSettings(labeller="chexbart"))
-    with pytest.raises(UserError, match="unknown extractor 'radgrapf'"):
-        RewardService(RewardSettings(extractor="radgrapf"))
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"terms": {"label_f1": 1.0, "labelf1": 1.0}},
+            "'labelf1'; did you mean label_f1. choose from accuracy, bertscore, .*, or your own",
+        ),
+        ({"terms": {}}, "reward.terms is empty; choose from"),
+        ({"labeller": "chexbart"}, "unknown labeller 'chexbart'"),
+        ({"extractor": "radgrapf"}, "unknown extractor 'radgrapf'"),
+        ({"starts": {"bleu2": 0.8}}, "reward.starts names 'bleu2', which is no term of this recip"),
+        ({"starts": {"label_f1": 1.5}}, "reward.starts.label_f1=1.5; wanted a share of the steps"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        RewardService(RewardSettings(**settings))
 
 
 def test_reports_and_studies_must_pair() -> None:
@@ -157,18 +161,6 @@ def test_a_term_weighs_nothing_before_its_start() -> None:
         found = service(REPORTS, ["Cardiomegaly. Edema.", "Heart is normal."], progress)
         assert found["bleu2"][0] == pytest.approx(1.0)
         np.testing.assert_allclose(found["total"], found["label_f1"] + weight * found["bleu2"])
-
-
-@pytest.mark.parametrize(
-    ("starts", "message"),
-    [
-        ({"bleu2": 0.8}, "reward.starts names 'bleu2', which is no term of this recipe"),
-        ({"label_f1": 1.5}, "reward.starts.label_f1=1.5; wanted a share of the steps"),
-    ],
-)
-def test_impossible_starts_are_refused(starts: dict[str, float], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        RewardService(RewardSettings(terms={"label_f1": 1.0}, starts=starts))
 
 
 def test_only_the_report_block_is_scored() -> None:
