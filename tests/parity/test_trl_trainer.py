@@ -201,11 +201,9 @@ def test_two_ranks_are_one(mode: str, place: Path, tmp_path: Path) -> None:
             assert (weight - alone[name]).abs().max() <= 1e-8, name
 
 
-peer("pytorch_lightning")
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_the_lightning_loop_updates_its_policy(monkeypatch, tmp_path) -> None:
+    peer("pytorch_lightning")
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.chdir(tmp_path)
     for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):  # seed_everything leaves them behind

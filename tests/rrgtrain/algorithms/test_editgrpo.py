@@ -30,6 +30,7 @@ RULES = {
     "d": ("The heart is enlarged.", "The heart is enlarged. Pulmonary edema."),
     "e": ("", "The heart is enlarged."),
 }
+MISSING = "The heart is enlarged. Pulmonary edema.", ["The heart is enlarged."]
 MANY = (
     "The heart is enlarged. Pulmonary edema. There is a rib fracture. No pneumothorax. "
     "Small left pleural effusion. Support devices are unchanged. Bibasilar atelectasis."
@@ -104,9 +105,7 @@ def test_an_edit_that_changes_nothing_is_no_member() -> None:
     (done,), counts = completed([group(0, reference, texts)])
     assert [m.parent for m in done.members] == [None, None, None, 1]
     assert counts == {"edits/d": 1.0, "edits/unchanged": 2.0}
-
-
-def test_a_reference_without_entities_edits_nothing() -> None:
+    # nor does a reference without entities change any
     (done,), counts = completed([group(0, "asdf qwer.", ["The heart is enlarged.", ""])])
     assert len(done.members) == 2 and counts == {"edits/unchanged": 2.0}
 
@@ -173,21 +172,13 @@ def test_ids_are_kept_up_to_the_first_number_or_stop_that_changes(
     assert edited.ids[:same].tolist() == ids[:same].tolist()
 
 
-def many_groups() -> list[Group]:
-    return [group(i, MANY, ["The heart is enlarged.", "asdf.", ""]) for i in range(6)]
-
-
 def test_draws_depend_on_seed_step_study_and_place_alone() -> None:
-    groups = many_groups()
+    groups = [group(i, MANY, ["The heart is enlarged.", "asdf.", ""]) for i in range(6)]
     whole = texts_of(completed(groups)[0])
     assert texts_of(completed(groups[::-1])[0]) == whole[::-1]
     assert [texts_of(completed([g])[0])[0] for g in groups] == whole
     assert texts_of(completed(groups)[0]) == whole
-
-
-def test_draws_differ_by_step_by_run_by_study_and_by_place() -> None:
-    groups = many_groups()
-    whole = texts_of(completed(groups)[0])
+    # and on each of them
     assert texts_of(completed(groups, step=1)[0]) != whole
     assert texts_of(completed(groups, 0, editgrpo("seed=1"))[0]) != whole
     assert len({tuple(texts) for texts in whole}) > 1
@@ -254,12 +245,8 @@ def test_options_are_bounded_as_the_planner_bounds_them() -> None:
         editgrpo("edit.rule=released", "edit.max_edits=2")
     (tau,) = (setting for setting in settings(EditSettings) if setting.key == "tau")
     assert tau.below == LARGEST_TAU
-    (done,), counts = completed([group(0, *_missing())], 0, editgrpo("edit.rule=released"))
+    (done,), counts = completed([group(0, *MISSING)], 0, editgrpo("edit.rule=released"))
     assert len(done.members) == 2 and sum(counts.values()) == 1
-
-
-def _missing() -> tuple[str, list[str]]:
-    return "The heart is enlarged. Pulmonary edema.", ["The heart is enlarged."]
 
 
 def test_a_whole_reference_in_place_of_a_report() -> None:
@@ -282,10 +269,7 @@ def test_exact_matching_knows_equal_text_only() -> None:
     assert by_text == {"edits/c": 1.0, "edits/e": 1.0} and done.members[1].text == reference
     _, same = completed([group(0, reference, [reference])], 0, editgrpo("edit.match=exact"))
     assert same == {"edits/unchanged": 1.0}
-
-
-def test_exact_matching_still_sees_a_conflict() -> None:
-    report, reference = RULES["a"]
+    report, reference = RULES["a"]  # it still sees a conflict
     (done,), _ = completed([group(0, reference, [report])], 0, editgrpo("edit.match=exact"))
     assert [letter for letter, _, _ in done.members[1].steps] == ["a"]
 

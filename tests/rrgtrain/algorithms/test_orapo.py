@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import sharding
 from rrgtrain.algorithms import Group, Objective, build_algorithm
 from rrgtrain.algorithms.base import as_objective
@@ -22,6 +23,7 @@ from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, roll
 
 POLICY = tiny_policy()
 PARTS = accumulate_gradients.__globals__
+TOTALS = (0.3, 0.0, 0.9, 0.2, 0.7)
 SAMPLED = [["Edema.", "Clear.", "The heart is enlarged."], ["No effusion.", "Clear lungs."]]
 
 
@@ -34,6 +36,17 @@ def completed(name: str = "orapo", *, edited: bool = False) -> list[Group]:
     algorithm = build_algorithm(recipe(f"rl.algorithm={name}"))
     given = groups_of(POLICY, SAMPLED, edited=edited)
     return algorithm.complete(given, 0, POLICY.codec.reencode_from)[0]
+
+
+def learned(
+    reference: Policy | None, totals: Sequence[float], *words: str
+) -> tuple[Objective, dict[str, float], dict[str, torch.Tensor]]:
+    """The objective of these rewards, the metrics of its update, and the gradients."""
+    cfg = recipe("rl.algorithm=orapo", "rl.beta=0", *words)
+    algorithm, groups = build_algorithm(cfg), completed()
+    objective = as_objective(algorithm.advantages(groups, spread(groups, np.array(totals))))
+    update = accumulate(POLICY, reference, groups, objective, algorithm.loss, cfg.rl)
+    return objective, update.metrics, gradients(POLICY)
 
 
 def test_the_oracle_is_the_reference_and_does_not_compete() -> None:
@@ -135,7 +148,7 @@ def test_the_ratio_is_that_of_the_slopes_of_each_part(loss: str, budget: int) ->
     with torch.no_grad():
         for parameter in reference.model.parameters():
             parameter.mul_(1.05)
-    rewards = spread(groups, torch.tensor([0.3, 0.0, 0.9, 0.2, 0.7]).numpy())
+    rewards = spread(groups, np.array(TOTALS))
     whole = as_objective(algorithm.advantages(groups, rewards))
     assert whole.logs_gradient_ratio
     calls = (policy, reference, groups, whole, algorithm.loss, cfg.rl)
@@ -160,52 +173,27 @@ def test_measuring_takes_one_forward_and_one_backward(monkeypatch: pytest.Monkey
 
     monkeypatch.setitem(PARTS, "_forward", counted("forward")(PARTS["_forward"]))
     monkeypatch.setattr(sharding, "backward", counted("backward")(sharding.backward))
-    cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft")
-    algorithm, groups = build_algorithm(cfg), completed()
-    rewards = spread(groups, torch.tensor([0.3, 0.0, 0.9, 0.2, 0.7]).numpy())
-    objective = algorithm.advantages(groups, rewards)
-    found = accumulate(POLICY, None, groups, objective, algorithm.loss, cfg.rl)
-    gradients(POLICY)
-    assert "oracle/gradient_ratio" in found.metrics and passes == ["forward", "backward"]
+    _, metrics, _ = learned(None, TOTALS, "oracle.loss=sft")
+    assert "oracle/gradient_ratio" in metrics and passes == ["forward", "backward"]
 
 
 def test_at_the_start_the_temperature_is_a_factor_of_the_ratio() -> None:
     """With the policy its own reference, every margin is 0 and the gradient is tau's."""
-    ratios = []
-    for tau in (0.1, 1.0):
-        cfg = recipe("rl.algorithm=orapo", "rl.beta=0", f"oracle.tau={tau}")
-        algorithm, groups = build_algorithm(cfg), completed()
-        rewards = spread(groups, torch.tensor([0.3, 0.0, 0.9, 0.2, 0.7]).numpy())
-        objective = algorithm.advantages(groups, rewards)
-        update = accumulate(POLICY, POLICY, groups, objective, algorithm.loss, cfg.rl)
-        ratios.append(update.metrics["oracle/gradient_ratio"])
-        gradients(POLICY)
+    taus = ("oracle.tau=0.1", "oracle.tau=1.0")
+    ratios = [learned(POLICY, TOTALS, tau)[1]["oracle/gradient_ratio"] for tau in taus]
     assert ratios[1] == pytest.approx(10 * ratios[0], rel=1e-3)
 
 
-def test_without_any_gradient_of_the_policy_loss_there_is_no_ratio() -> None:
-    cfg = recipe("rl.algorithm=orapo", "rl.beta=0")
-    algorithm, groups = build_algorithm(cfg), completed()
-    objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
-    update = accumulate(POLICY, tiny_policy(), groups, objective, algorithm.loss, cfg.rl)
-    assert any(g.any() for g in gradients(POLICY).values())
-    assert "oracle/gradient_ratio" not in update.metrics
-
-
-def test_a_group_without_reward_still_teaches() -> None:
+@pytest.mark.parametrize("loss", ["dpo", "sft"])
+def test_a_group_without_reward_still_teaches(loss: str) -> None:
     """All rewards 0: no advantage, no KL, and the preference moves the policy nevertheless."""
-    groups = completed()
-    for loss, moves in (("dpo", True), ("sft", True)):
-        cfg = recipe("rl.algorithm=orapo", "rl.beta=0", f"oracle.loss={loss}")
-        algorithm = build_algorithm(cfg)
-        assert algorithm.needs_reference == (loss == "dpo")
-        rewards = spread(groups, torch.zeros(5).numpy())
-        objective = algorithm.advantages(groups, rewards)
-        assert isinstance(objective, Objective) and not objective.advantages.any()
-        update = accumulate(POLICY, tiny_policy(), groups, objective, algorithm.loss, cfg.rl)
-        assert any(g.any() for g in gradients(POLICY).values()) == moves
-        assert update.metrics["oracle/zero_rate"] == 1.0
-        assert update.metrics["oracle/weight"] == pytest.approx(0.15)
+    algorithm = build_algorithm(recipe("rl.algorithm=orapo", f"oracle.loss={loss}", "rl.beta=0"))
+    assert algorithm.needs_reference == (loss == "dpo")
+    objective, metrics, slopes = learned(tiny_policy(), [0.0] * 5, f"oracle.loss={loss}")
+    assert not objective.advantages.any() and any(g.any() for g in slopes.values())
+    assert metrics["oracle/zero_rate"] == 1.0
+    assert metrics["oracle/weight"] == pytest.approx(0.15)
+    assert "oracle/gradient_ratio" not in metrics, "the policy loss has no gradient"
 
 
 def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,11 +206,7 @@ def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.Mo
 
     forward = PARTS["_forward"]
     monkeypatch.setitem(PARTS, "_forward", counted)
-    cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft")
-    algorithm, groups = build_algorithm(cfg), completed()
-    objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
-    accumulate(POLICY, None, groups, objective, algorithm.loss, cfg.rl)
-    gradients(POLICY)
+    learned(None, [0.0] * 5, "oracle.loss=sft")
     assert seen == ["oracle", "oracle"]
 
 
@@ -237,20 +221,12 @@ def test_a_pair_across_groups_is_refused() -> None:
     objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
     assert isinstance(objective, Objective) and objective.preference is not None
     pairs = objective.preference.pairs
-    crossed = replace(
-        objective.preference, pairs=pairs._replace(negative=pairs.negative.flip(0).contiguous())
-    )
+    pairs = pairs._replace(negative=pairs.negative.flip(0).contiguous())
+    objective = replace(objective, preference=replace(objective.preference, pairs=pairs))
     with pytest.raises(UserError, match="names members of two groups; keep it within one"):
-        accumulate(
-            POLICY,
-            tiny_policy(),
-            groups,
-            replace(objective, preference=crossed),
-            algorithm.loss,
-            cfg.rl,
-        )
+        accumulate(POLICY, tiny_policy(), groups, objective, algorithm.loss, cfg.rl)
     gradients(POLICY)
-    whole = Batch.of(groups, replace(objective, preference=crossed), cfg.rl)
+    whole = Batch.of(groups, objective, cfg.rl)
     with pytest.raises(UserError, match="names members of two groups; keep it within one"):
         whole.part([0], cfg.rl)  # it would lose the pair in silence
 

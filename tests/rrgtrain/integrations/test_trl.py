@@ -94,6 +94,17 @@ def test_failures_are_raised() -> None:
         ([{"role": "assistant", "text": "Edema."}], "a message is {.*wanted a dict with role"),
         ([{"role": "assistant", "content": 3}], "a message's content is 3; wanted text or a list"),
         ([{"role": "assistant", "content": ["Edema."]}], "content is .*; wanted text or a list"),
+        ([], "^a completion is an empty list; wanted"),
+        *(
+            ([{"role": "assistant", "content": [part]}], "^a part of a message is .*; wanted its ")
+            for part in (
+                *({"type": "text", **text} for text in ({}, {"text": None}, {"text": 5})),
+                *(
+                    {"text": "Edema.", **kind}
+                    for kind in ({}, {"type": ["text"]}, {"type": "words"})
+                ),
+            )
+        ),
     ],
 )
 def test_a_message_of_another_form_is_no_empty_report(completion: object, told: str) -> None:
@@ -102,26 +113,6 @@ def test_a_message_of_another_form_is_no_empty_report(completion: object, told: 
         function(completions=[completion], report=["Edema."])
     silent = [{"role": "assistant", "content": None}]
     assert function(completions=[silent], report=["Edema."]) == [0.0]
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"text": "Edema."},
-        {"type": "text"},
-        {"type": "text", "text": None},
-        {"type": "text", "text": 5},
-        {"type": ["text"], "text": "Edema."},
-        {"type": "words", "text": "Edema."},
-    ],
-    ids=repr,
-)
-def test_text_that_cannot_be_read_is_no_empty_report(part) -> None:
-    function = trl_reward(RewardService(RewardSettings()))
-    with pytest.raises(TypeError, match="^a part of a message is .*; wanted its type text"):
-        call(function, completions=[[{"role": "assistant", "content": [part]}]], report=["Edema."])
-    with pytest.raises(TypeError, match="^a completion is an empty list; wanted"):
-        call(function, completions=[[]], report=["Edema."])
 
 
 def test_a_part_without_text_adds_nothing() -> None:
