@@ -17,6 +17,7 @@ from experiments.replicate.results import Result
 from tests.experiments.iu_evidence.common import planted
 
 ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
 SVG = "{http://www.w3.org/2000/svg}"
 TRUTH = np.tile(np.eye(14, dtype=np.int8)[:13], (20, 1))
 
@@ -77,8 +78,7 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
     assert len(drawn) == 3
     for path in drawn:
         assert path.read_bytes() == (ROOT / "docs/img" / path.name).read_bytes(), path.name
-    page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
-    judged = page.partition("## What is claimed")[0]
+    judged = PAGE.partition("## What is claimed")[0]
     differences = re.findall(r"([-+]?[0-9.]+ \[[^]]+\])", judged)
     assert len(differences) == 38
     assert [
@@ -86,7 +86,7 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
     ] == []
     block = told.partition("## severity")[2].partition("first and last validation")[2]
     printed = [re.split(r"\s{2,}", line.strip()) for line in block.splitlines()[:12]]
-    shown = page.partition("| validation | start |")[2].splitlines()[2:13]
+    shown = PAGE.partition("| validation | start |")[2].splitlines()[2:13]
     assert len(shown) == 11
     for axis, line in zip(printed[1:], shown, strict=True):
         cells = [cell.strip() for cell in line.split("|")[3:-1]]
@@ -97,14 +97,14 @@ def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
         named = {
             line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in block.splitlines()[1:12]
         }
-        table = page.partition(section)[2].partition("| validation, last against the start's |")[2]
+        table = PAGE.partition(section)[2].partition("| validation, last against the start's |")[2]
         for name, line in zip((*axes, "zero_variance"), table.splitlines()[2:8], strict=True):
             start, *cells = [cell.strip() for cell in line.split("|")[2:-1]]
             ends = [value.rpartition(" to ") for value in named[name]]
             assert start == ", ".join(dict.fromkeys(first for first, _, _ in ends if first)), name
             assert cells == [last for _, _, last in ends], name
     printed = [line.split()[1:] for line in told.partition("\ndraw  ")[2].splitlines()[1:6]]
-    shown = page.partition("| a fifth drawn by |")[2].splitlines()[2:7]
+    shown = PAGE.partition("| a fifth drawn by |")[2].splitlines()[2:7]
     assert [line.replace("|", " ").split()[-2:] for line in shown[:4]] == printed[:4]
     assert shown[4].split()[-4] == printed[4][0]
 
@@ -118,7 +118,7 @@ def facts_of(arm: str, fold: int) -> dict[str, Any]:
 
 
 def test_the_page_has_what_the_sampled_reports_of_ditpo_earn() -> None:
-    page = " ".join((ROOT / "docs/evidence.md").read_text(encoding="utf-8").split())
+    page = " ".join(PAGE.split())
 
     def mean(arms: tuple[str, ...], curve: str, first: int, last: int) -> float:
         rows = [facts_of(arm, f)["curves"][curve][first:last] for arm in arms for f in FOLDS]
@@ -126,11 +126,9 @@ def test_the_page_has_what_the_sampled_reports_of_ditpo_earn() -> None:
 
     weighed = ("deer", "deer_f1")
     others = ("deer_grpo", "deer_tfidf")
+    first_five = 100 * mean(weighed + others, "zero_reward", 0, 5)
     for text, value in (
-        (
-            "{:.0f} % earned nothing in the first five",
-            100 * mean(weighed + others, "zero_reward", 0, 5),
-        ),
+        ("{:.0f} % earned nothing in the first five", first_five),
         ("it is {:.0f} % under GRPO and TF-IDF", 100 * mean(others, "zero_reward", 19, 24)),
         ("{:.0f} % under gradient weights", 100 * mean(weighed, "zero_reward", 19, 24)),
     ):
@@ -145,7 +143,7 @@ def test_the_page_has_what_the_sampled_reports_of_ditpo_earn() -> None:
 
 
 def test_the_page_has_the_groups_that_earn_nothing() -> None:
-    page = " ".join((ROOT / "docs/evidence.md").read_text(encoding="utf-8").split())
+    page = " ".join(PAGE.split())
     without, with_it = (
         np.mean([np.mean(facts_of(arm, f)["curves"]["zero_groups"]) for f in FOLDS])
         for arm in ("facts_400", "oracle_1")
@@ -181,8 +179,7 @@ TABLES = {
 
 @pytest.mark.parametrize("heading", TABLES)
 def test_the_page_has_the_numbers_of_each_training_that_is_not_judged(heading: str) -> None:
-    page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
-    table = page.partition(heading)[2].splitlines()
+    table = PAGE.partition(heading)[2].splitlines()
     names = [cell.strip() for cell in table[0].split("|")]
     rows = table[2 : 2 + len(TABLES[heading])]
     assert not table[2 + len(rows)], "the table has rows that nothing here holds"
