@@ -9,9 +9,8 @@ import pytest
 
 from rrgreport.run_files import read_metrics
 from rrgtrain.cli import main
-from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import tiny_directory
-from tests.rrgpolicy.model.sighted import sighted
+from tests.rrgpolicy.model.sighted import checkpoint, sighted
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
 from tests.rrgtrain.runs import At, on_ranks
 from tests.vllm.server import LENGTH, Server, engine_of

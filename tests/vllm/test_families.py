@@ -17,10 +17,9 @@ from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.rollout import RolloutEngine, SamplingRequest, VllmEngine, generate, named_as_loaded
 from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings
-from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import prompt
 from tests.rrgpolicy.model.families import WINDOW
-from tests.rrgpolicy.model.sighted import PUBLISHED, sighted
+from tests.rrgpolicy.model.sighted import PUBLISHED, checkpoint, sighted
 from tests.vllm.server import LENGTH
 from tests.vllm.test_engines import recomputed, seeds_for, tokens
 

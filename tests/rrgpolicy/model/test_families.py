@@ -32,9 +32,18 @@ from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.load import checkpoint_layers, load_policy, read_config
 from rrgpolicy.model.own_forward import pixels
 from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.probe import probe
 from rrgpolicy.model.prompt import EncodedPrompt, bound_images, encode_prompt, prompt_text
 from rrgpolicy.model.shared_prefix import shared_prefix_logps
-from tests.rrgpolicy.model.families import SORTS, TEXT_IDS, backbone, build, forwards, prompt
+from tests.rrgpolicy.model.families import (
+    PLAIN_ROPE,
+    SORTS,
+    TEXT_IDS,
+    backbone,
+    build,
+    forwards,
+    prompt,
+)
 from tests.rrgpolicy.model.sighted import PUBLISHED, sighted
 
 WHOLE = os.environ.get("RRGTRAIN_FAMILIES") == "all"
@@ -348,3 +357,33 @@ def test_a_family_without_a_rule_is_told_what_is_missing(tmp_path: Path) -> None
     config.save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"PixtralImageProcessorPil.*families/mistral3\.py"):
         read_config(str(tmp_path))
+
+
+# Head widths of released checkpoints: 128, and 256 of Gemma 3.
+HEADS: dict[str, dict[str, Any]] = {
+    "qwen3": {"head_dim": 128},
+    "gpt_oss": {"head_dim": 64, "rope_parameters": PLAIN_ROPE},
+    "gemma3": {"head_dim": 256},
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("family", SORTS)
+def test_each_family_goes_its_way_on_a_gpu(
+    family: str, checkpointing: bool, record_property: Any
+) -> None:
+    transformers.logging.set_verbosity_error()
+    model = build(family, torch.float32, **HEADS.get(family, {})).cuda()
+    if checkpointing:
+        checkpoint_layers(model)
+    subject = backbone(model, "cuda")
+    counts = (2, 1) if SORTS[family].sees else (0, 0)
+    prompts = [prompt(subject, family, n, 20 - 7 * k, k) for k, n in enumerate(counts)]
+    probed = probe(subject, prompts)
+    line = f"{probed.attn}: {probed.line(family)}"
+    print(line)
+    record_property("probed", line)
+    assert probed.way == SORTS[family].ways[0], line
+    # the first attention that is tried is FlexAttention; any refusal says what it cannot do
+    assert probed.way != "row" or probed.attn == "auto", line

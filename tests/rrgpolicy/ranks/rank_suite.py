@@ -28,8 +28,8 @@ from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of
 from rrgtrain.train.sft import own_share, read_losses, sft_gradients
-from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_directory, tiny_policy
+from tests.rrgpolicy.model.sighted import checkpoint
 from tests.rrgtrain.common import accumulate, groups_of, recipe, rollout_logps, studies, unscored
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")

@@ -16,9 +16,8 @@ from rrgpolicy.rollout import TransformersEngine
 from rrgtrain.cli import main
 from rrgtrain.errors import Stopped
 from rrgtrain.run import model_check
-from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import OPENS, text_directory
-from tests.rrgpolicy.model.sighted import sighted
+from tests.rrgpolicy.model.sighted import checkpoint, sighted
 from tests.rrgpolicy.rollout import stub_vllm
 
 NAMES = ["model", "codec", "end of turn", "template", "adapter", "frozen", "images", "sharing"]

@@ -22,8 +22,8 @@ from rrgtrain.errors import UserError
 from rrgtrain.run.checked import check_policy
 from rrgtrain.run.session import session_of, start_policy
 from rrgtrain.run.stages import Stages
-from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import text_directory
+from tests.rrgpolicy.model.sighted import checkpoint
 from tests.rrgtrain.common import ALL_STUDIES, OF_PHANTOM, SMALL_POLICY, phantoms, recipe
 
 pytestmark = pytest.mark.usefixtures("at_home")

@@ -24,10 +24,9 @@ from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run.export import Export, export_checkpoint, model_config
 from rrgtrain.schema import LoraSettings
-from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import text_directory
 from tests.rrgpolicy.model.families import SORTS
-from tests.rrgpolicy.model.sighted import PUBLISHED, sighted
+from tests.rrgpolicy.model.sighted import PUBLISHED, checkpoint, sighted
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.runs import At, command, on_ranks, rows
 

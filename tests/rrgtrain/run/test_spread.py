@@ -22,8 +22,8 @@ from rrgtrain.errors import UserError
 from rrgtrain.run import room
 from rrgtrain.run.session import FILE, decide_sharing
 from rrgtrain.schema import PolicySettings
-from tests.rrgpolicy.model.checkpoints import checkpoint
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
+from tests.rrgpolicy.model.sighted import checkpoint
 from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe
 from tests.rrgtrain.runs import TINY_RUN, At, Done, command, on_ranks
 
