@@ -154,6 +154,10 @@ def _vl(name: str, layout: Layout, **options: Any) -> Sort:
     return Sort(f"{name}Config", f"{name}ForConditionalGeneration", layout, **options)
 
 
+def _qwen(name: str, **options: Any) -> Sort:
+    return _vl(name, grids, top=QWEN_IDS, **options)
+
+
 def _lm(name: str, **text: Any) -> Sort:
     return Sort(f"{name}Config", f"{name}ForCausalLM", text=text)
 
@@ -163,63 +167,44 @@ _SIGLIP = {**TOWER, "model_type": "siglip_vision_model"}
 _CLIP = {**TOWER, "model_type": "clip_vision_model", "projection_dim": 32}
 _PINS = [[28, 28], [28, 56], [56, 28]]
 _STATE = ("cache", "none")
+_PLACES = {**GRID_TOWER, "num_position_embeddings": 64}
+_DEEP = {**_PLACES, "deepstack_visual_indexes": [0, 1]}
+_WHOLE = {"rope_parameters": MROPE, "use_sliding_window": False}
+_TILES = {"image_token_index": IMAGE, "image_grid_pinpoints": _PINS}
 
 SORTS: dict[str, Sort] = {
-    "qwen2_5_vl": _vl(
+    "qwen2_5_vl": _qwen(
         "Qwen2_5_VL",
-        grids,
-        text={"rope_parameters": MROPE, "use_sliding_window": False},
+        text=_WHOLE,
         vision={**GRID_TOWER, "window_size": 28, "fullatt_block_indexes": [1]},
-        top=QWEN_IDS,
     ),
-    "qwen2_vl": _vl(
+    "qwen2_vl": _qwen(
         "Qwen2VL",
-        grids,
-        text={"rope_parameters": MROPE, "use_sliding_window": False},
+        text=_WHOLE,
         vision={
             **{"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2},
             **{"patch_size": 7, "spatial_merge_size": 2},
         },
-        top=QWEN_IDS,
     ),
-    "qwen3_vl": _vl(
-        "Qwen3VL",
-        grids,
-        text={"rope_parameters": _ROPE3},
-        vision={
-            **GRID_TOWER,
-            **{"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]},
-        },
-        top=QWEN_IDS,
-    ),
-    "qwen3_vl_moe": _vl(
+    "qwen3_vl": _qwen("Qwen3VL", text={"rope_parameters": _ROPE3}, vision=_DEEP),
+    "qwen3_vl_moe": _qwen(
         "Qwen3VLMoe",
-        grids,
         text={
             **{"rope_parameters": _ROPE3, "num_experts": 4, "num_experts_per_tok": 2},
             **{"moe_intermediate_size": 32, "decoder_sparse_step": 1},
         },
-        vision={
-            **GRID_TOWER,
-            **{"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]},
-        },
-        top=QWEN_IDS,
+        vision=_DEEP,
     ),
-    "qwen3_5": _vl(
+    "qwen3_5": _qwen(
         "Qwen3_5",
-        grids,
         ways=_STATE,
         text={
             **{"linear_num_key_heads": 2, "linear_num_value_heads": 4},
             **{"linear_key_head_dim": 8, "linear_value_head_dim": 8},
             "layer_types": ["linear_attention", "full_attention"] * 2,
-            "rope_parameters": {
-                **_ROPE3,
-                **{"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
-            },
+            "rope_parameters": {**_ROPE3, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
         },
-        vision={**GRID_TOWER, "num_position_embeddings": 64},
-        top=QWEN_IDS,
+        vision=_PLACES,
     ),
     "glm4v": _vl(
         "Glm4v",
@@ -256,14 +241,14 @@ SORTS: dict[str, Sort] = {
         any_resolution(together=False),
         text={"model_type": "mistral", "sliding_window": None},
         vision=_CLIP,
-        top={"image_token_index": IMAGE, "image_grid_pinpoints": _PINS},
+        top=_TILES,
     ),
     "llava_onevision": _vl(
         "LlavaOnevision",
         any_resolution(together=True),
         text={"model_type": "qwen2"},
         vision=_SIGLIP,
-        top={"image_token_index": IMAGE, "image_grid_pinpoints": _PINS},
+        top=_TILES,
     ),
     "mistral3": _vl(
         "Mistral3",
@@ -272,20 +257,16 @@ SORTS: dict[str, Sort] = {
         vision={**TOWER, "model_type": "pixtral", "head_dim": 16, "rope_parameters": PLAIN_ROPE},
         top={"image_token_index": IMAGE, "spatial_merge_size": 2},
     ),
-    "idefics3": _vl(
-        "Idefics3",
-        squares(4, in_study=True),
-        text={"model_type": "llama"},
-        vision=TOWER,
-        top={"image_token_id": IMAGE, "scale_factor": 2},
-    ),
-    "smolvlm": _vl(
-        "SmolVLM",
-        squares(4, in_study=True),
-        text={"model_type": "llama"},
-        vision=TOWER,
-        top={"image_token_id": IMAGE, "scale_factor": 2},
-    ),
+    **{
+        name.lower(): _vl(
+            name,
+            squares(4, in_study=True),
+            text={"model_type": "llama"},
+            vision=TOWER,
+            top={"image_token_id": IMAGE, "scale_factor": 2},
+        )
+        for name in ("Idefics3", "SmolVLM")
+    },
     "llama4": _vl(
         "Llama4",
         squares(4),

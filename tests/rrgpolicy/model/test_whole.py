@@ -186,18 +186,18 @@ def told(source: Path, spoil: Spoil, tmp_path: Path, capfd: pytest.CaptureFixtur
     return str(caught.value)
 
 
-@pytest.mark.parametrize("spoilt", SPOILT)
-def test_a_checkpoint(spoilt: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    spoil, line = SPOILT[spoilt]
-    assert line in told(tiny_directory(), spoil, tmp_path, capfd)
-
-
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = load_policy(tiny_directory())
     config = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
     policy.model = peft.get_peft_model(policy.model, config)
     return policy.save(tmp_path_factory.mktemp("adapter") / "adapter")
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_a_checkpoint(spoilt: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    spoil, line = SPOILT[spoilt]
+    assert line in told(tiny_directory(), spoil, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("spoilt", SPOILT_ADAPTER)
