@@ -106,14 +106,8 @@ def test_figures_of_a_whole_run_in_reading_order() -> None:
     rows += [row("editgrpo_val", 1, micro_f1=0.6), row("editgrpo_val", 2, micro_f1=0.7)]
     figures = training_figures(rows)
     assert titles(figures) == [
-        "Cross-entropy",
-        "Validation micro-F1",
-        "Reward",
-        "Reward terms",
-        "Groups without variance",
-        "KL to the reference",
-        "Clipped tokens",
-        "Edits per step",
+        *("Cross-entropy", "Validation micro-F1", "Reward", "Reward terms"),
+        *("Groups without variance", "KL to the reference", "Clipped tokens", "Edits per step"),
     ]
     for figure in figures:
         ElementTree.fromstring(str(figure.chart))

@@ -220,12 +220,7 @@ def test_every_table_with_trainings_is_there(paper: str) -> None:
         "EditGRPO": ["table 1", "table 4", "table 5", "tables 2 and 6", "figure 3", "figure 4"],
         "MRG-R1": ["table II", "tables I and II", "eq. 1"],
         "DEER": [
-            "table 1",
-            "tables 1, 2 and 4",
-            "table 2",
-            "table 3",
-            "table 5",
-            "table 6",
+            *("table 1", "tables 1, 2 and 4", "table 2", "table 3", "table 5", "table 6"),
             "table 7",
         ],
         "OraPO": [f"table 4, row {row}" for row in range(1, 6)] + ["| table 5", "tables 3 and 7"],
@@ -236,15 +231,8 @@ def test_every_table_with_trainings_is_there(paper: str) -> None:
 
 BY_RULE = {
     "editgrpo_common": [
-        "dr_grpo",
-        "dr_grpo_resample",
-        "editgrpo",
-        "editgrpo_norm",
-        "editgrpo_para",
-        "editgrpo_prior",
-        "editgrpo_released",
-        "grpo",
-        "out_of_domain",
+        *("dr_grpo", "dr_grpo_resample", "editgrpo", "editgrpo_norm", "editgrpo_para"),
+        *("editgrpo_prior", "editgrpo_released", "grpo", "out_of_domain"),
     ],
     "mrg_r1": ["mrg_r1_ce_f1_format", "mrg_r1_format", "mrg_r1_sequence"],
     "deer": ["deer_both", "deer_f1", "deer_mixed", "deer_random", "deer_tfidf"],

@@ -26,13 +26,8 @@ HERE = [
     *("data.source=iu_xray", "data.images=none", "data.prior=none", "data.splits={}"),
     "data.each_image=false",
     *("reward.labeller=rules", "reward.extractor=rules", "reward.terms={label_f1: 1.0}"),
-    *(
-        "reward.options={}",
-        "reward.starts={}",
-        "policy.dtype=float32",
-        "policy.device=cpu",
-        "policy.lora.rank=0",
-    ),
+    *("reward.options={}", "reward.starts={}", "policy.dtype=float32", "policy.device=cpu"),
+    "policy.lora.rank=0",
     *("eval.limit=2", "eval.max_new_tokens=4", "eval.bootstrap=5", "eval.meteor=false"),
     *("eval.samples=0", "scale.mode=none", "policy.gradient_checkpointing=false"),
 ]

@@ -284,18 +284,13 @@ def test_sixty_steps_go_as_far_as_those_of_fp32() -> None:
 
 
 TWIN = [
-    *(
-        "data.phantom.train=48",
-        "data.phantom.val=4",
-        "data.phantom.test=24",
-        "data.phantom.size=56",
-    ),
-    *("data.phantom.templated=1", "data.phantom.thorough=1", "data.phantom.terse=0"),
-    *("data.phantom.omit=0", *ALL_STUDIES, *SMALL_POLICY, "policy.warmup_steps=30"),
+    *("data.phantom.train=48", "data.phantom.val=4", "data.phantom.test=24"),
+    *("data.phantom.size=56", "data.phantom.templated=1", "data.phantom.thorough=1"),
+    *("data.phantom.terse=0", "data.phantom.omit=0", *ALL_STUDIES, *SMALL_POLICY),
     *("sft.steps=80", "sft.batch=8", "sft.eval_every=80", "sft.lr=0.003", "sft.warmup=5"),
     *("rl.steps=4", "rl.prompts=4", "rl.group=4", "rl.eval_every=4", "rl.max_new_tokens=40"),
     *("eval.max_new_tokens=48", "eval.batch=24", "eval.bootstrap=200", "log.records=0"),
-    "eval.meteor=false",
+    *("eval.meteor=false", "policy.warmup_steps=30"),
 ]
 
 
