@@ -5,160 +5,121 @@ They weigh advantages and are constants: no gradient.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.library import CustomOpDef
 
 from rrgkern import csrc
 from rrgkern.checks import check_offsets, values_may_be_read
 from rrgkern.dispatch import register_csrc
+from rrgkern.ops import custom_op
 from rrgkern.token_weights import reference
 
 
-@torch.library.custom_op("rrgkern::tfidf_weights", mutates_args=())
-def tfidf_weights_op(
-    token_ids: Tensor, offsets: Tensor, group_offsets: Tensor, logs: Tensor, alpha: float
-) -> Tensor:
-    """[N], [S+1], [B+1] int64, [S+1] fp64 -> [N] fp32."""
-    check_groups(token_ids, offsets, group_offsets)
-    return reference.tfidf_weights_reference(token_ids, offsets, group_offsets, logs, alpha)
+class TfidfInputs(NamedTuple):
+    """Arguments of `rrgkern::tfidf_weights`: [N], [S+1], [B+1] int64, [S+1] fp64."""
+
+    token_ids: Tensor
+    offsets: Tensor
+    group_offsets: Tensor
+    logs: Tensor
+    alpha: float
+
+    def check(self) -> None:
+        """Raise ValueError where offsets and group offsets do not cut the tokens."""
+        check_offsets("offsets", self.offsets, len(self.token_ids), "tokens")
+        check_offsets("group_offsets", self.group_offsets, len(self.offsets) - 1, "sequences")
+
+    def empty(self) -> Tensor:
+        """Allocate the result, [N] fp32."""
+        return self.token_ids.new_empty(self.token_ids.shape, dtype=torch.float32)
 
 
-def _launch_tfidf(
-    token_ids: Tensor, offsets: Tensor, group_offsets: Tensor, logs: Tensor, alpha: float
-) -> Tensor:
-    check_groups(token_ids, offsets, group_offsets)
-    weights = token_ids.new_empty(token_ids.shape, dtype=torch.float32)
-    inputs = (token_ids, offsets, group_offsets, logs)
-    _entry("tfidf_weights", weights)(*(t.contiguous() for t in inputs), alpha, weights)
-    return weights
+class SpanMaxInputs(NamedTuple):
+    """Arguments of `rrgkern::span_max`: [M] fp32, [M, 2] int32, [S+1], [N, 2] int32, [S+1]."""
+
+    saliency: Tensor
+    piece_spans: Tensor
+    piece_offsets: Tensor
+    token_spans: Tensor
+    token_offsets: Tensor
+
+    def check(self) -> None:
+        """Raise ValueError for offsets that do not cut their rows, and a wrong saliency."""
+        saliency = self.saliency
+        check_offsets("piece_offsets", self.piece_offsets, len(saliency), "pieces")
+        check_offsets("token_offsets", self.token_offsets, len(self.token_spans), "tokens")
+        fine = (saliency >= 0) & saliency.isfinite()
+        if not values_may_be_read(saliency):
+            torch._assert_async(fine.all(), "span_max: a saliency is negative, NaN or infinite")
+        elif not fine.all():
+            row = int((~fine).nonzero()[0])
+            raise ValueError(
+                f"saliency is {float(saliency[row])} at piece {row}, wanted a finite norm >= 0: "
+                "does the labeller's gradient overflow?"
+            )
+
+    def empty(self) -> Tensor:
+        """Allocate the result, [N] fp32."""
+        return self.saliency.new_empty(self.token_spans.shape[0])
 
 
-register_csrc(tfidf_weights_op, _launch_tfidf, ("cpu", "cuda"), "token_weights")
+class SpansInputs(NamedTuple):
+    """Arguments of `rrgkern::byte_level_spans`: [N], [S+1] int64, [total] uint8, [V+1] int64."""
+
+    token_ids: Tensor
+    offsets: Tensor
+    vocabulary_bytes: Tensor
+    vocabulary_offsets: Tensor
+
+    def check(self) -> None:
+        """Raise ValueError for offsets that do not cut their rows, and unknown ids."""
+        ids, size = self.token_ids, self.vocabulary_offsets.shape[0] - 1
+        check_offsets("offsets", self.offsets, len(ids), "tokens")
+        name, count = "vocabulary.offsets", len(self.vocabulary_bytes)
+        check_offsets(name, self.vocabulary_offsets, count, "bytes")
+        fine = (ids >= 0) & (ids < size)
+        if not values_may_be_read(ids):
+            torch._assert_async(
+                fine.all(), "byte_level_spans: a token id is outside the vocabulary"
+            )
+        elif not fine.all():
+            row = int((~fine).nonzero()[0])
+            raise ValueError(
+                f"token_ids is {int(ids[row])} at token {row}, wanted 0 to {size - 1}: the "
+                "vocabulary must cover every id that the model can sample"
+            )
+
+    def empty(self) -> Tensor:
+        """Allocate the result, [N, 2] int32."""
+        return self.token_ids.new_empty((self.token_ids.shape[0], 2), dtype=torch.int32)
 
 
-@tfidf_weights_op.register_fake
-def _(
-    token_ids: Tensor, offsets: Tensor, group_offsets: Tensor, logs: Tensor, alpha: float
-) -> Tensor:
-    return token_ids.new_empty(token_ids.shape, dtype=torch.float32)
+def _register(name: str, record: Any, serve: Callable[..., Tensor]) -> CustomOpDef:
+    """Register an op of one result by its record, with `serve` where csrc cannot."""
+
+    @custom_op(f"rrgkern::{name}", record)
+    def op(*inputs: Any) -> Tensor:
+        record(*inputs).check()
+        return serve(*inputs)
+
+    def launch(*inputs: Any) -> Tensor:
+        call = record(*(x.contiguous() if isinstance(x, Tensor) else x for x in inputs))
+        call.check()
+        result: Tensor = call.empty()
+        getattr(csrc.load(), f"{name}_{result.device.type}")(*call, result)
+        return result
+
+    op.register_fake(lambda *inputs: record(*inputs).empty())
+    register_csrc(op, launch, ("cpu", "cuda"), "token_weights")
+    return op
 
 
-def check_groups(token_ids: Tensor, offsets: Tensor, group_offsets: Tensor) -> None:
-    """Raise ValueError where offsets and group offsets do not cut the tokens."""
-    check_offsets("offsets", offsets, len(token_ids), "tokens")
-    check_offsets("group_offsets", group_offsets, len(offsets) - 1, "sequences")
-
-
-@torch.library.custom_op("rrgkern::span_max", mutates_args=())
-def span_max_op(
-    saliency: Tensor,
-    piece_spans: Tensor,
-    piece_offsets: Tensor,
-    token_spans: Tensor,
-    token_offsets: Tensor,
-) -> Tensor:
-    """[M] fp32, [M, 2] int32, [S+1] int64, [N, 2] int32, [S+1] int64 -> [N] fp32."""
-    check_saliency(saliency, piece_offsets, token_spans, token_offsets)
-    return reference.span_max_reference(
-        saliency, piece_spans, piece_offsets, token_spans, token_offsets
-    )
-
-
-def _launch_span_max(
-    saliency: Tensor,
-    piece_spans: Tensor,
-    piece_offsets: Tensor,
-    token_spans: Tensor,
-    token_offsets: Tensor,
-) -> Tensor:
-    check_saliency(saliency, piece_offsets, token_spans, token_offsets)
-    result = saliency.new_empty(len(token_spans))
-    inputs = (saliency, piece_spans, piece_offsets, token_spans, token_offsets)
-    _entry("span_max", result)(*(t.contiguous() for t in inputs), result)
-    return result
-
-
-register_csrc(span_max_op, _launch_span_max, ("cpu", "cuda"), "token_weights")
-
-
-@span_max_op.register_fake
-def _(
-    saliency: Tensor,
-    piece_spans: Tensor,
-    piece_offsets: Tensor,
-    token_spans: Tensor,
-    token_offsets: Tensor,
-) -> Tensor:
-    return saliency.new_empty(token_spans.shape[0])
-
-
-def check_saliency(
-    saliency: Tensor, piece_offsets: Tensor, token_spans: Tensor, token_offsets: Tensor
-) -> None:
-    """Raise ValueError for offsets that do not cut their rows, and a wrong saliency."""
-    check_offsets("piece_offsets", piece_offsets, len(saliency), "pieces")
-    check_offsets("token_offsets", token_offsets, len(token_spans), "tokens")
-    fine = (saliency >= 0) & saliency.isfinite()
-    if not values_may_be_read(saliency):
-        torch._assert_async(fine.all(), "span_max: a saliency is negative, NaN or infinite")
-    elif not fine.all():
-        row = int((~fine).nonzero()[0])
-        raise ValueError(
-            f"saliency is {float(saliency[row])} at piece {row}, wanted a finite norm >= 0: does "
-            "the labeller's gradient overflow?"
-        )
-
-
-@torch.library.custom_op("rrgkern::byte_level_spans", mutates_args=())
-def byte_level_spans_op(
-    token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
-) -> Tensor:
-    """[N], [S+1] int64, [total] uint8, [V+1] int64 -> [N, 2] int32."""
-    check_ids(token_ids, offsets, vocabulary_bytes, vocabulary_offsets)
-    return reference.byte_level_spans_reference(
-        token_ids, offsets, vocabulary_bytes, vocabulary_offsets
-    )
-
-
-def _launch_spans(
-    token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
-) -> Tensor:
-    check_ids(token_ids, offsets, vocabulary_bytes, vocabulary_offsets)
-    spans = token_ids.new_empty((len(token_ids), 2), dtype=torch.int32)
-    inputs = (token_ids, offsets, vocabulary_bytes, vocabulary_offsets)
-    _entry("byte_level_spans", spans)(*(t.contiguous() for t in inputs), spans)
-    return spans
-
-
-register_csrc(byte_level_spans_op, _launch_spans, ("cpu", "cuda"), "token_weights")
-
-
-@byte_level_spans_op.register_fake
-def _(
-    token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
-) -> Tensor:
-    return token_ids.new_empty((token_ids.shape[0], 2), dtype=torch.int32)
-
-
-def check_ids(
-    token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
-) -> None:
-    """Raise ValueError for offsets that do not cut their rows, and unknown ids."""
-    check_offsets("offsets", offsets, len(token_ids), "tokens")
-    check_offsets("vocabulary.offsets", vocabulary_offsets, len(vocabulary_bytes), "bytes")
-    size = len(vocabulary_offsets) - 1
-    fine = (token_ids >= 0) & (token_ids < size)
-    if not values_may_be_read(token_ids):
-        torch._assert_async(fine.all(), "byte_level_spans: a token id is outside the vocabulary")
-    elif not fine.all():
-        row = int((~fine).nonzero()[0])
-        raise ValueError(
-            f"token_ids is {int(token_ids[row])} at token {row}, wanted 0 to {size - 1}: the "
-            "vocabulary must cover every id that the model can sample"
-        )
-
-
-def _entry(name: str, result: Tensor) -> Any:
-    return getattr(csrc.load(), f"{name}_{result.device.type}")
+tfidf_weights_op = _register("tfidf_weights", TfidfInputs, reference.tfidf_weights_reference)
+span_max_op = _register("span_max", SpanMaxInputs, reference.span_max_reference)
+byte_level_spans_op = _register(
+    "byte_level_spans", SpansInputs, reference.byte_level_spans_reference
+)
