@@ -7,9 +7,10 @@ and name the fields with `pack`; a field that is a record itself stands for its 
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import torch
 from torch import Tensor
@@ -18,7 +19,6 @@ from torch.library import CustomOpDef
 R = TypeVar("R", bound=tuple[Any, ...])
 
 
-SCHEMA_TYPES = {Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool", str: "str"}
 # Of the records that `in_schema` decorates: names in the schema, and each one's place in them.
 _names: dict[type, tuple[str, ...]] = {}
 _places: dict[type, tuple[int, ...]] = {}
@@ -32,8 +32,7 @@ def custom_op(
     The result is what the body's annotation says: Tensor, None, or a tuple or record of Tensor.
 
     Raises:
-        TypeError: a field or a result of a type that the dispatcher does not know.
-        ValueError: a name in `mutates` that is no tensor of the record.
+        ValueError: see `schema`.
     """
 
     def register(body: Callable[..., Any]) -> CustomOpDef:
@@ -44,23 +43,22 @@ def custom_op(
 
 
 def schema(record: type[tuple[Any, ...]], returns: Any, mutates: Sequence[str] = ()) -> str:
-    """The schema that `torch.library.infer_schema` makes of the same list, written out.
+    """Make the schema by torch.library.infer_schema, as of a function of the same list.
 
     Raises:
-        TypeError: a field or a result of a type that the dispatcher does not know.
-        ValueError: a name in `mutates` that is no tensor of the record.
+        ValueError: a field or a result of a type that the dispatcher does not know, or a name in
+            `mutates` that is no field of the record.
     """
-    arguments = []
-    left = set(mutates)
-    for place, (name, hint) in enumerate(_fields(record)):
-        kind = _schema_type(f"{record.__name__}.{name}", hint)
-        if name in left and kind.startswith("Tensor"):
-            left.remove(name)
-            kind = kind.replace("Tensor", f"Tensor(a{place}!)", 1)
-        arguments.append(f"{kind} {name}")
-    if left:
-        raise ValueError(f"{record.__name__} has no tensor {min(left)}, which the op mutates")
-    return f"({', '.join(arguments)}) -> {_schema_returns(returns)}"
+    several = tuple(part for _, part in _fields(returns)) if _is_record(returns) else ()
+
+    def body() -> None:
+        raise AssertionError("only its signature is read")
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(name, kind, annotation=x) for name, x in _fields(record)]
+    result = tuple[several] if several else None if returns is types.NoneType else returns
+    body.__signature__ = inspect.Signature(parameters, return_annotation=result)  # type: ignore[attr-defined]
+    return torch.library.infer_schema(body, mutates_args=mutates)
 
 
 def in_schema(
@@ -166,24 +164,3 @@ def _build(record: type[R], inputs: Iterator[Any]) -> R:
     return make(
         *[next(inputs) if kind is None else _build(kind, inputs) for kind in _inner(record)]
     )
-
-
-def _schema_type(name: str, hint: Any) -> str:
-    parts = [part for part in get_args(hint) or (hint,) if part is not types.NoneType]
-    if hint in (parts[0], parts[0] | None) and parts[0] in SCHEMA_TYPES:
-        return SCHEMA_TYPES[parts[0]] + ("" if hint is parts[0] else "?")
-    wanted = ", ".join(kind.__name__ for kind in SCHEMA_TYPES)
-    raise TypeError(f"{name} is {hint}; wanted {wanted}, one of these or None, or a record of them")
-
-
-def _schema_returns(hint: Any) -> str:
-    if hint is types.NoneType:
-        return "()"
-    several = get_args(hint) if get_origin(hint) is tuple else ()
-    if _is_record(hint):
-        several = tuple(part for _, part in _fields(hint))
-    if any(part is not Tensor for part in several or (hint,)):
-        raise TypeError(
-            f"the result is {hint}; wanted Tensor, None, or a tuple or record of Tensor"
-        )
-    return f"({', '.join(['Tensor'] * len(several))})" if several else "Tensor"

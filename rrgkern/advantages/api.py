@@ -106,14 +106,15 @@ def _serve(
     served = served_by_csrc(rewards, group_offsets, valid, std, eps)
     if served is not None:
         return served
-    _check(rewards, group_offsets, valid)
+    check_groups(rewards, group_offsets, valid)
     computed: tuple[Tensor, Tensor, Tensor] = group_advantages_op(
         rewards.detach().contiguous(), group_offsets.contiguous(), _contiguous(valid), std, eps
     )
     return computed
 
 
-def _check(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None:
+def check_groups(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None:
+    """Raise TypeError or ValueError for rewards [S], offsets or members that do not fit."""
     if rewards.ndim != 1:
         raise ValueError(
             f"rewards has shape {tuple(rewards.shape)}; wanted [S], one per sequence, or [B, G] "

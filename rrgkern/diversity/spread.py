@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_offsets, check_tensors, values_may_be_read
+from rrgkern.advantages.api import check_groups
+from rrgkern.checks import check_tensors
 
 
 class RewardSpread(NamedTuple):
@@ -45,7 +46,7 @@ def reward_spread(
             finite; values on a GPU are read under RRGKERN_CHECK=1 only.
     """
     check_tensors(rewards=rewards, group_offsets=group_offsets, optional={"valid": valid})
-    check(rewards, group_offsets, valid)
+    check_groups(rewards, group_offsets, valid)
     sizes = group_offsets.diff()
     if not len(sizes):
         return RewardSpread(*rewards.new_full((3,), torch.nan, dtype=torch.float64))
@@ -69,29 +70,3 @@ def reward_spread(
     square = torch.segment_reduce((values - mean[group]) ** 2, "mean", lengths=count)
     unique = unique[counted].double()
     return RewardSpread((unique == 1).double().mean(), unique.mean(), square[counted].sqrt().mean())
-
-
-def check(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None:
-    """Raise TypeError or ValueError in one line for a wrong argument."""
-    if not rewards.is_floating_point():
-        raise TypeError(f"rewards is {rewards.dtype}, wanted floating point: pass rewards.float()")
-    if group_offsets.dtype != torch.int64:
-        raise TypeError(f"group_offsets is {group_offsets.dtype}, wanted torch.int64")
-    if rewards.ndim != 1 or group_offsets.ndim != 1 or not len(group_offsets):
-        raise ValueError(
-            f"rewards is {list(rewards.shape)} and group_offsets {list(group_offsets.shape)}, "
-            "wanted [S] and [B+1]"
-        )
-    if valid is not None and (valid.dtype != torch.bool or valid.shape != rewards.shape):
-        raise ValueError(
-            f"valid is {valid.dtype} {list(valid.shape)}, wanted torch.bool {list(rewards.shape)}"
-        )
-    check_offsets("group_offsets", group_offsets, len(rewards), "sequences")
-    if values_may_be_read(rewards):
-        broken = ~rewards.isfinite() if valid is None else ~rewards.isfinite() & valid
-        if broken.any():
-            at = int(broken.nonzero()[0])
-            raise ValueError(
-                f"the reward of sequence {at} is {float(rewards[at])}; a reward that could not be "
-                "computed belongs to a member marked valid=False"
-            )

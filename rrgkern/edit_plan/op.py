@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.library import CustomOpDef
 
 from rrgkern import csrc
 from rrgkern.dispatch import register_csrc
 from rrgkern.edit_plan.inputs import EditPlanInputs, ReleasedInputs
 from rrgkern.edit_plan.reference import edit_plan_reference
 from rrgkern.edit_plan.released import released_reference
+from rrgkern.edit_plan.types import Script, blank_script
 from rrgkern.ops import custom_op, flatten, pack
-
-Script = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 @custom_op("rrgkern::edit_plan", EditPlanInputs)
@@ -35,22 +35,26 @@ def _prepared(inputs: Sequence[Any]) -> tuple[tuple[Any, ...], Script]:
     return (*plan.x_rows, *plan.y_rows, plan.seeds, *options), blank_script(plan.seeds, width)
 
 
-def _launch_cpu(*inputs: Any) -> Script:
-    arguments, script = _prepared(inputs)
-    csrc.load().edit_plan_cpu(*arguments, *script, torch.get_num_threads())
-    return script
+def _register(op: CustomOpDef, prepared: Callable[..., Any], per_report: int) -> None:
+    """Serve `op` by csrc's functions of its name; `per_report` are the arguments of one side."""
+    entry = op._qualname.removeprefix("rrgkern::")
+
+    def launch_cpu(*inputs: Any) -> Script:
+        arguments, script = prepared(inputs)
+        getattr(csrc.load(), f"{entry}_cpu")(*arguments, *script, torch.get_num_threads())
+        return script  # type: ignore[no-any-return]
+
+    def launch_cuda(*inputs: Any) -> Script:
+        arguments, script = prepared(inputs)
+        arguments, space, slabs = _on_device(arguments, per_report)
+        getattr(csrc.load(), f"{entry}_cuda")(*arguments, space, slabs, *script)
+        return script  # type: ignore[no-any-return]
+
+    register_csrc(op, launch_cpu, ("cpu",), "edit_plan")
+    register_csrc(op, launch_cuda, ("cuda",), "edit_plan")
 
 
-def _launch_cuda(*inputs: Any) -> Script:
-    arguments, script = _prepared(inputs)
-    arguments, space, slabs = _on_device(arguments, 7, released=False)
-    csrc.load().edit_plan_cuda(*arguments, space, slabs, *script)
-    return script
-
-
-def _on_device(
-    arguments: tuple[Any, ...], per_report: int, *, released: bool
-) -> tuple[tuple[Any, ...], int, Tensor]:
+def _on_device(arguments: tuple[Any, ...], per_report: int) -> tuple[tuple[Any, ...], int, Tensor]:
     """Move the offsets to the device, and allocate what the blocks work in.
 
     Returns the arguments, the bytes that the largest pair needs, and the slabs of the blocks where
@@ -61,7 +65,7 @@ def _on_device(
     """
     device = arguments[4].device
     places = (0, per_report, 2, per_report + 2)  # sentence offsets of x and y, entity offsets
-    space = csrc.load().edit_plan_space(*(arguments[k].cpu() for k in places), released)
+    space = csrc.load().edit_plan_space(*(arguments[k].cpu() for k in places), per_report == 8)
     moved = list(arguments)
     for k in places:
         moved[k] = arguments[k].to(device, non_blocking=True)
@@ -74,40 +78,17 @@ def _on_device(
 # Shared memory that a block of any GPU has, and the most to take from the memory of all.
 _SHARED_MEMORY, _SLABS = 48 << 10, 256 << 20
 
-register_csrc(edit_plan_op, _launch_cpu, ("cpu",), "edit_plan")
-register_csrc(edit_plan_op, _launch_cuda, ("cuda",), "edit_plan")
+_register(edit_plan_op, _prepared, 7)
 
 
 @edit_plan_op.register_fake
 def _(*inputs: Any) -> Script:
     plan = pack(EditPlanInputs, inputs)
-    return empty_script(plan.seeds, plan.options.width)
+    return blank_script(plan.seeds, plan.options.width)
 
 
 def _contiguous(inputs: Sequence[Any]) -> list[Any]:
     return [value.contiguous() if isinstance(value, Tensor) else value for value in inputs]
-
-
-def blank_script(seeds: Tensor, width: int) -> Script:
-    """Allocate a script without edits; the counts are to be filled in."""
-    shape = (len(seeds), width)
-    return (
-        seeds.new_zeros(shape, dtype=torch.int8),
-        seeds.new_full(shape, -1, dtype=torch.int32),
-        seeds.new_full(shape, -1, dtype=torch.int32),
-        seeds.new_empty(shape[:1], dtype=torch.int32),
-    )
-
-
-def empty_script(seeds: Tensor, width: int) -> Script:
-    """Allocate what the ops return."""
-    shape = (seeds.shape[0], width)
-    return (
-        seeds.new_empty(shape, dtype=torch.int8),
-        seeds.new_empty(shape, dtype=torch.int32),
-        seeds.new_empty(shape, dtype=torch.int32),
-        seeds.new_empty(shape[:1], dtype=torch.int32),
-    )
 
 
 @custom_op("rrgkern::edit_plan_released", ReleasedInputs)
@@ -124,23 +105,9 @@ def _prepared_released(inputs: Sequence[Any]) -> tuple[tuple[Any, ...], Script]:
     return flatten(plan), blank_script(plan.seeds, 1)
 
 
-def _launch_released_cpu(*inputs: Any) -> Script:
-    arguments, script = _prepared_released(inputs)
-    csrc.load().edit_plan_released_cpu(*arguments, *script, torch.get_num_threads())
-    return script
-
-
-def _launch_released_cuda(*inputs: Any) -> Script:
-    arguments, script = _prepared_released(inputs)
-    arguments, space, slabs = _on_device(arguments, 8, released=True)
-    csrc.load().edit_plan_released_cuda(*arguments, space, slabs, *script)
-    return script
-
-
-register_csrc(edit_plan_released_op, _launch_released_cpu, ("cpu",), "edit_plan")
-register_csrc(edit_plan_released_op, _launch_released_cuda, ("cuda",), "edit_plan")
+_register(edit_plan_released_op, _prepared_released, 8)
 
 
 @edit_plan_released_op.register_fake
 def _(*inputs: Any) -> Script:
-    return empty_script(pack(ReleasedInputs, inputs).seeds, 1)
+    return blank_script(pack(ReleasedInputs, inputs).seeds, 1)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 
-import torch
 from torch import Tensor
 
 from rrgkern.edit_plan.inputs import EditOptions
 from rrgkern.edit_plan.pair import Pair, Sentence, members, read_pair, union
-from rrgkern.edit_plan.types import Rule, SentenceEntities
+from rrgkern.edit_plan.types import Rule, SentenceEntities, blank_script
 from rrgkern.random import uniform_below
 
 UNITS = 2.0**44  # of a cosine, for the mean of rule (b)
@@ -22,11 +21,7 @@ def edit_plan_reference(
     options: EditOptions,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Plan each pair: rule, sentence, reference and count of an `EditScript`."""
-    shape = (len(seeds), options.width)
-    rule = seeds.new_zeros(shape, dtype=torch.int8)
-    sentence = seeds.new_full(shape, -1, dtype=torch.int32)
-    reference = seeds.new_full(shape, -1, dtype=torch.int32)
-    edits_made = seeds.new_zeros(shape[:1], dtype=torch.int32)
+    rule, sentence, reference, edits_made = blank_script(seeds, options.width)
     options = options._replace(
         tau=round_fp32(options.tau), tau_replace=round_fp32(options.tau_replace)
     )

@@ -84,3 +84,17 @@ class EditScript(NamedTuple):
         count = int(self.count[report])
         columns = (field[report, :count].tolist() for field in self[:3])
         return [Edit(Rule(rule), i, j) for rule, i, j in zip(*columns, strict=True)]
+
+
+Script = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def blank_script(seeds: Tensor, width: int) -> Script:
+    """Allocate the tensors of a script without edits, for the reports of `seeds` [R]."""
+    shape = (seeds.shape[0], width)
+    return (
+        seeds.new_zeros(shape, dtype=torch.int8),
+        seeds.new_full(shape, -1, dtype=torch.int32),
+        seeds.new_full(shape, -1, dtype=torch.int32),
+        seeds.new_zeros(shape[:1], dtype=torch.int32),
+    )

@@ -35,17 +35,6 @@ def _fwd_fake(*inputs: Any) -> LossOutputs:
     )
 
 
-@torch.library.custom_op("rrgkern::policy_loss_bwd", mutates_args=())
-def policy_loss_bwd(grad_loss: Tensor, coef: Tensor, coef_entropy: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of logps and entropy; `grad_loss`, 0-d, is read on the device."""
-    return coef * grad_loss, coef_entropy * grad_loss
-
-
-@policy_loss_bwd.register_fake
-def _bwd_fake(grad_loss: Tensor, coef: Tensor, coef_entropy: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(coef), torch.empty_like(coef_entropy)
-
-
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     outputs = LossOutputs(*output)
     ctx.set_materialize_grads(False)
@@ -60,9 +49,9 @@ def _backward(
 ) -> tuple[Tensor | None, ...]:
     if grad_loss is None:
         return gradients(LogpsInputs)
-    grad_logps, grad_entropy = policy_loss_bwd(grad_loss, *ctx.saved_tensors)
-    entropy = grad_entropy if grad_entropy.numel() else None
-    return gradients(LogpsInputs, logps=grad_logps, entropy=entropy)
+    coef, coef_entropy = ctx.saved_tensors
+    entropy = coef_entropy * grad_loss if coef_entropy.numel() else None
+    return gradients(LogpsInputs, logps=coef * grad_loss, entropy=entropy)
 
 
 policy_loss_fwd.register_autograd(_backward, setup_context=_setup_context)

@@ -37,17 +37,6 @@ def _fwd_fake(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )
 
 
-@torch.library.custom_op("rrgkern::preference_loss_bwd", mutates_args=())
-def preference_loss_bwd(grad_loss: Tensor, coef: Tensor) -> Tensor:
-    """Gradient of logps; `grad_loss`, 0-d, is read on the device."""
-    return coef * grad_loss
-
-
-@preference_loss_bwd.register_fake
-def _bwd_fake(grad_loss: Tensor, coef: Tensor) -> Tensor:
-    return torch.empty_like(coef)
-
-
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(output[1])
@@ -60,7 +49,7 @@ def _backward(
 ) -> tuple[Tensor | None, ...]:
     if grad_loss is None:
         return gradients(PreferenceInputs)
-    return gradients(PreferenceInputs, logps=preference_loss_bwd(grad_loss, *ctx.saved_tensors))
+    return gradients(PreferenceInputs, logps=ctx.saved_tensors[0] * grad_loss)
 
 
 def launch(*inputs: Any) -> Outputs:

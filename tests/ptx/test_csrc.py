@@ -15,9 +15,7 @@ import pytest
 import torch
 
 import rrgkern
-from rrgkern.diversity import op as diversity_op
-from rrgkern.edit_plan import op as edit_plan_op
-from rrgkern.entity_match import op as entity_match_op
+from rrgkern import dispatch
 from rrgkern.mccs import op as mccs_op
 from tests.ptx.csrc import ROOMS, ROOT, built, device, mutated_ptx
 from tests.ptx.parse import PtxError
@@ -30,10 +28,11 @@ from tests.skips import no_case
 
 # Where the launchers of CPU and CUDA differ, the op that a public function calls is exchanged.
 CUDA = {
-    "rrgkern.diversity.api.rank_sample_op": diversity_op._launch_cuda,
-    "rrgkern.edit_plan.api.edit_plan_op": edit_plan_op._launch_cuda,
-    "rrgkern.edit_plan.api.edit_plan_released_op": edit_plan_op._launch_released_cuda,
-    "rrgkern.entity_match.api.entity_match_op": entity_match_op._launch_cuda,
+    f"rrgkern.{room}.api.{name}_op": dispatch._kernels[f"rrgkern::{name}", "cuda"].launch
+    for room, name in (
+        *(("diversity", "rank_sample"), ("entity_match", "entity_match")),
+        *(("edit_plan", "edit_plan"), ("edit_plan", "edit_plan_released")),
+    )
 }
 
 

@@ -40,15 +40,13 @@ EXTENSION = {
     linear.linear_policy_loss_scale_: linear.scale_in_place,
     preference.preference_loss_fwd: of_pairs.launch,
 }
-# Their bodies serve everywhere but on a GPU.
-OTHERS = (linear.linear_policy_loss_scale,)
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     """Let `backend`, one of "as it is", "extension" and "reference", serve CPUs in this test."""
     if backend == "as it is":
         return
-    for op in (*EXTENSION, *OTHERS):
+    for op in EXTENSION:
         launch = EXTENSION.get(op) if backend == "extension" else None
         kernel = dispatch._Kernel(backend, lambda: None, launch)
         monkeypatch.setitem(dispatch._kernels, (op._qualname, "cpu"), kernel)

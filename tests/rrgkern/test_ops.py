@@ -192,29 +192,10 @@ def test_a_field_is_moved_and_renamed_in_the_schema_alone():
     assert compiled(record).tolist() == moved(*flatten(record)).tolist() == [2.0, 0.0]
 
 
-class Device(NamedTuple):
-    values: Tensor
-    device: torch.device
-
-
-class Several(NamedTuple):
-    pair: tuple[Tensor, Tensor]
-
-
-class Either(NamedTuple):
-    factor: int | float
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: schema(Device, Tensor), TypeError, "Device.device is <class 'torch.device'>; "),
-        (lambda: schema(Several, Tensor), TypeError, "Several.pair is tuple"),
-        (lambda: schema(Either, Tensor), TypeError, "Either.factor is int | float; "),
-        (lambda: schema(ToScale, tuple[Tensor, int]), TypeError, "the result is tuple"),
-        (lambda: schema(ToScale, Tensor | None), TypeError, "the result is "),
-        (lambda: schema(ToScale, Tensor, ("factor",)), ValueError, "has no tensor factor"),
-        (lambda: schema(ToScale, Tensor, ("other",)), ValueError, "has no tensor other"),
+        (lambda: schema(ToScale, Tensor, ("other",)), ValueError, "mutates_args"),
         (lambda: pack(ToScale, (1.0,)), ValueError, "1 inputs, wanted 2: ToScale"),
         (lambda: gradients(ToScale, other=None), TypeError, "ToScale has no field other"),
         (lambda: in_schema(names={"b": "c"})(ToScale), ValueError, "ToScale has no field b; its"),

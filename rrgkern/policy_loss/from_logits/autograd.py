@@ -20,7 +20,7 @@ from rrgkern.policy_loss.from_logits.op import (
     policy_loss_from_logits_scale_,
 )
 from rrgkern.policy_loss.inputs import LogitsInputs
-from rrgkern.policy_loss.op import loss_of_logps, policy_loss_bwd
+from rrgkern.policy_loss.op import loss_of_logps
 
 ONCE = (
     "a second backward through one policy_loss_from_logits: the first gave its gradient away; call "
@@ -102,10 +102,9 @@ class ComposedInPlace(torch.autograd.Function):
         _spend(ctx)
         gradient, targets, *stats, coef, coef_entropy = ctx.saved_tensors
         ctx.held.check()
-        coef, coef_entropy = policy_loss_bwd(grad_loss, coef, coef_entropy)
-        bonus = coef_entropy if coef_entropy.numel() else None
+        bonus = coef_entropy * grad_loss if coef_entropy.numel() else None
         with ctx.held.overwriting():
-            token_logps_bwd_(coef, bonus, gradient, targets, *stats, ctx.temperature)
+            token_logps_bwd_(coef * grad_loss, bonus, gradient, targets, *stats, ctx.temperature)
         ctx.held = None  # keeps the logits
         return gradient, *(None,) * (len(ctx.needs_input_grad) - 1)
 

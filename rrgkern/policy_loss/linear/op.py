@@ -74,31 +74,13 @@ def _(*inputs: Any) -> Forward:
     )
 
 
-@torch.library.custom_op("rrgkern::linear_policy_loss_scale", mutates_args=())
-def linear_policy_loss_scale(
-    grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients times `grad_loss`, 0-d, which is read on the device."""
-    scaled = [torch.empty_like(gradient) for gradient in (d_hidden, d_weight, d_bias)]
-    for gradient, out in zip((d_hidden, d_weight, d_bias), scaled, strict=True):
-        cpu_kernels.scale(gradient, grad_loss, out)
-    return scaled[0], scaled[1], scaled[2]
-
-
-@linear_policy_loss_scale.register_fake
-def _(
-    grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(d_hidden), torch.empty_like(d_weight), torch.empty_like(d_bias)
-
-
 @torch.library.custom_op(
     "rrgkern::linear_policy_loss_scale_", mutates_args=("d_hidden", "d_weight", "d_bias")
 )
 def linear_policy_loss_scale_(
     grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor
 ) -> None:
-    """The same, in place."""
+    """Multiply the gradients by `grad_loss`, 0-d, in place; it is read on the device."""
     for gradient in (d_hidden, d_weight, d_bias):
         cpu_kernels.scale(gradient, grad_loss, gradient)
 
@@ -135,7 +117,8 @@ def _backward(
             *(hidden, weight, bias, targets, *stats, ctx.temperature, ctx.softcap, *needs_grad),
         )
     else:
-        found = linear_policy_loss_scale(grad_loss, *ctx.saved_tensors)
+        wide = grad_loss.dtype  # rounding the factor to 16 bits would shift all of them
+        found = [(g.to(wide) * grad_loss).to(g.dtype) for g in ctx.saved_tensors]
     d_hidden, d_weight, d_bias = found
     return gradients(
         LinearInputs,
@@ -193,6 +176,5 @@ linear_policy_loss_fwd.register_autograd(_backward, setup_context=_setup_context
 TRITON = "rrgkern.policy_loss.linear.triton_kernels"
 register_triton(linear_policy_loss_fwd, TRITON, "PLAN", _forward)
 register_csrc(linear_policy_loss_fwd, partial(_forward, CSRC_PLAN), ("cpu",), "logps")
-register_triton(linear_policy_loss_scale, TRITON, "scale_anew")
 register_triton(linear_policy_loss_scale_, TRITON, "scale_in_place")
 register_csrc(linear_policy_loss_scale_, scale_in_place, ("cpu",), "logps")

@@ -133,16 +133,6 @@ def scale(values: Tensor, factor: Tensor, out: Tensor) -> None:
         )
 
 
-def scale_anew(
-    grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Serve `rrgkern::linear_policy_loss_scale`."""
-    scaled = [torch.empty_like(gradient) for gradient in (d_hidden, d_weight, d_bias)]
-    for gradient, out in zip((d_hidden, d_weight, d_bias), scaled, strict=True):
-        scale(gradient.contiguous(), grad_loss, out)
-    return scaled[0], scaled[1], scaled[2]
-
-
 def scale_in_place(grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor) -> None:
     """Serve `rrgkern::linear_policy_loss_scale_`."""
     for gradient in (d_hidden, d_weight, d_bias):

@@ -177,11 +177,12 @@ def test_with_offsets_on_the_host_nothing_waits_for_the_device(monkeypatch, rule
             for z in (x, y)
             for name, tensor in zip(z._fields[:fields], z[:fields], strict=True)
         ]
+        name, options = "edit_plan", (0.6, 0.6, 1, 1, True)
         if rule == "released":
             affinity = torch.ones(1, 1, dtype=torch.float64, device="meta")
-            op._launch_released_cuda(*sides, SEEDS.to("meta"), affinity, 0.6, 0.6, 0.4)
-        else:
-            op._launch_cuda(*sides, SEEDS.to("meta"), 0.6, 0.6, 1, 1, True)
+            name, options = "edit_plan_released", (affinity, 0.6, 0.6, 0.4)
+        kernel = dispatch._kernels[f"rrgkern::{name}", "cuda"]
+        kernel.launch(*sides, SEEDS.to("meta"), *options)
 
     launch("cpu")
     (arguments,) = library.calls

@@ -100,7 +100,6 @@ def open_up(monkeypatch) -> None:
 def use_torch(monkeypatch) -> None:
     monkeypatch.setattr(triton_kernels, "PLAN", op.CPU_PLAN)
     for module, name, served in (
-        (triton_kernels, "scale_anew", op.linear_policy_loss_scale),
         (triton_kernels, "scale_in_place", op.linear_policy_loss_scale_),
         (triton_from_hidden, "fwd", logps_op.linear_token_logps_fwd),
         (triton_from_hidden, "bwd", logps_op.linear_token_logps_bwd),
