@@ -185,6 +185,53 @@ def _in_torch_func(tensor: Tensor) -> bool:
     return False
 
 
+def check_device(name: str, tensor: Tensor | None, other_name: str, other: Tensor) -> None:
+    """Raise ValueError for a tensor that lies on another device than `other`."""
+    if tensor is not None and tensor.device != other.device:
+        raise ValueError(
+            f"{name} is on {tensor.device} and {other_name} on {other.device}; move them to one "
+            "device"
+        )
+
+
+def check_layout(
+    name: str, tensor: Tensor, dtypes: Sequence[torch.dtype], shape: Sequence[int]
+) -> None:
+    """Raise TypeError for none of `dtypes`, ValueError for another shape; -1 is any size."""
+    actual = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    if tensor.dtype not in dtypes:
+        names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise TypeError(f"{name} is {actual}, wanted {names}")
+    sizes = zip(shape, tensor.shape, strict=False)
+    if tensor.ndim != len(shape) or any(want not in (-1, have) for want, have in sizes):
+        expected = ["any" if size == -1 else size for size in shape]
+        raise ValueError(f"{name} is {actual}, wanted shape {expected}")
+
+
+def check_begins(
+    name: str, offsets: Tensor, symbol: str, anchor: str, rows: Tensor, count: int | None = None
+) -> None:
+    """Raise TypeError or ValueError unless offsets are int64, of one axis and beside `rows`.
+
+    Args:
+        name, symbol: of the offsets in a message: "offsets" and "S+1".
+        anchor, rows: name and tensor of what they divide.
+        count: N, unless offsets without a sequence are fine.
+    """
+    if offsets.ndim != 1 or offsets.numel() == 0:
+        raise ValueError(
+            f"{name} has shape {tuple(offsets.shape)}; wanted [{symbol}], at least [0]"
+        )
+    if offsets.dtype != torch.int64:
+        raise TypeError(f"{name} is {offsets.dtype}; wanted torch.int64")
+    if offsets.numel() == 1 and count:
+        raise ValueError(
+            f"{name} has shape (1,), so no sequence, and {anchor} {tuple(rows.shape)}; "
+            f"wanted [{symbol}] that ends at N"
+        )
+    check_device(name, offsets, anchor, rows)
+
+
 def check_offsets(name: str, offsets: Tensor, total: int, counted: str) -> None:
     """Raise ValueError unless `offsets` runs from 0 to `total` without going down.
 

@@ -63,6 +63,41 @@ def first_order(name: str) -> Callable[[Backward], Backward]:
     return decorate
 
 
+def made_already(name: str) -> Callable[..., Tensor]:
+    """Make the autograd function of a loss of logps and entropy that comes with its coefficients.
+
+    It is called with logps, entropy or None, and (loss, coef, coef_entropy or None); the backward
+    multiplies the coefficients by the upstream gradient.
+    """
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(
+            ctx: Any,
+            logps: Tensor,
+            entropy: Tensor | None,
+            outputs: tuple[Tensor, Tensor, Tensor | None],
+        ) -> Tensor:
+            ctx.materialize_grads = False
+            loss, coef, coef_entropy = outputs
+            ctx.save_for_backward(coef, coef_entropy)
+            ctx.sources = logps, entropy
+            return loss
+
+        @staticmethod
+        @first_order(name)
+        def backward(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, ...]:
+            if grad_loss is None:
+                return None, None, None
+            coef, coef_entropy = ctx.saved_tensors
+            entropy = None if coef_entropy is None else coef_entropy * grad_loss
+            return coef * grad_loss, entropy, None
+
+    # Without the wrapper in Python, which is there for functorch: that gets the op (`direct`).
+    apply: Callable[..., Tensor] = super(torch.autograd.Function, Scaled).apply
+    return apply
+
+
 def link(tensor: Tensor | None) -> Tensor | None:
     """Return an empty tensor that leads to `tensor` in the graph.
 

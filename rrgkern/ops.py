@@ -49,14 +49,14 @@ def schema(record: type[tuple[Any, ...]], returns: Any, mutates: Sequence[str] =
         ValueError: a field or a result of a type that the dispatcher does not know, or a name in
             `mutates` that is no field of the record.
     """
-    several = tuple(part for _, part in _fields(returns)) if _is_record(returns) else ()
+    several: Any = tuple(part for _, part in _fields(returns)) if _is_record(returns) else ()
 
     def body() -> None:
         raise AssertionError("only its signature is read")
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(name, kind, annotation=x) for name, x in _fields(record)]
-    result = tuple[several] if several else None if returns is types.NoneType else returns
+    result: Any = tuple[several] if several else None if returns is types.NoneType else returns
     body.__signature__ = inspect.Signature(parameters, return_annotation=result)  # type: ignore[attr-defined]
     return torch.library.infer_schema(body, mutates_args=mutates)
 

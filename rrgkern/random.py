@@ -2,21 +2,25 @@
 
 J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A draw is a function of
 (key, counter) alone, so a batch may be cut, reordered or moved to another device without changing
-any choice. Plain Python integers: this file is what the C++ twin is compared with.
+any choice. Python integers, or tensors of them: what the C++ twin is compared with.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 _WORD = 0xFFFFFFFF
 
 
-def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, ...]:
-    """Draw four 32-bit words: ten rounds of Philox on counter and key."""
+def philox4x32(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[Any, ...]:
+    """Draw four 32-bit words, int or int64: ten rounds of Philox on counter and key."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
+        # Products below 2^64 wrap to int64; their words are right all the same.
         p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & _WORD, (p0 >> 32) ^ c3 ^ k1, p0 & _WORD
+        high0, high1 = p0 >> 32 & _WORD, p1 >> 32 & _WORD
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, p1 & _WORD, high0 ^ c3 ^ k1, p0 & _WORD
         k0, k1 = (k0 + 0x9E3779B9) & _WORD, (k1 + 0xBB67AE85) & _WORD
     return c0, c1, c2, c3
 
@@ -33,7 +37,7 @@ def uniform_below(n: int, seed: int, edit: int) -> int:
     reject_below = (1 << 32) % n
     draw = 0
     while True:
-        product = philox4x32((edit, draw, 0, 0), key)[0] * n
+        product: int = philox4x32((edit, draw, 0, 0), key)[0] * n
         if (product & _WORD) >= reject_below:
             return product >> 32
         draw += 1
@@ -63,4 +67,5 @@ def philox_seed(run: int, step: int, prompt: int, member: int) -> int:
             raise ValueError(f"{name} is {value}, wanted {low} <= {name} < 2^{bits}")
     counter = (step, member, prompt & _WORD, prompt >> 32)
     low, high, *_ = philox4x32(counter, (run & _WORD, (run >> 32) & _WORD))
-    return (low | high << 32) & ((1 << 63) - 1)
+    seed: int = (low | high << 32) & ((1 << 63) - 1)
+    return seed

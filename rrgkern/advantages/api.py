@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from rrgkern.advantages.op import group_advantages_op, served_by_csrc
-from rrgkern.checks import check_number, check_offsets, check_tensors, values_may_be_read
+from rrgkern.checks import (
+    check_begins,
+    check_device,
+    check_number,
+    check_offsets,
+    check_tensors,
+    values_may_be_read,
+)
 
 Std = Literal["none", "population", "sample"]
 
@@ -122,17 +129,7 @@ def check_groups(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -
         )
     if not rewards.is_floating_point():
         raise TypeError(f"rewards is {rewards.dtype}; wanted floating point: pass rewards.float()")
-    if group_offsets.ndim != 1 or group_offsets.numel() == 0:
-        raise ValueError(
-            f"group_offsets has shape {tuple(group_offsets.shape)}; wanted [B+1], at least [0]"
-        )
-    if group_offsets.dtype != torch.int64:
-        raise TypeError(f"group_offsets is {group_offsets.dtype}; wanted torch.int64")
-    if group_offsets.device != rewards.device:
-        raise ValueError(
-            f"group_offsets is on {group_offsets.device} and rewards on {rewards.device}; "
-            "move them to one device"
-        )
+    check_begins("group_offsets", group_offsets, "B+1", "rewards", rewards)
     _check_valid(rewards, valid)
     check_offsets("group_offsets", group_offsets, rewards.numel(), "sequences")
     if values_may_be_read(rewards):
@@ -155,10 +152,7 @@ def _check_valid(rewards: Tensor, valid: Tensor | None) -> None:
         )
     if valid.dtype != torch.bool:
         raise TypeError(f"valid is {valid.dtype}; wanted torch.bool")
-    if valid.device != rewards.device:
-        raise ValueError(
-            f"valid is on {valid.device} and rewards on {rewards.device}; move them to one device"
-        )
+    check_device("valid", valid, "rewards", rewards)
 
 
 def _contiguous(tensor: Tensor | None) -> Tensor | None:

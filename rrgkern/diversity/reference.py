@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rrgkern.random import philox4x32
+
 WORD = 0xFFFFFFFF
 
 
@@ -52,30 +54,14 @@ def study_draws(studies: int, seed: int, device: torch.device) -> tuple[Tensor, 
     Words 0 and 1 of Philox at counter (study, 0, 0) under the seed make the bits. Words 2 and 3
     make an odd multiple of 2^-53, uniform in (0, 1), whose negative logarithm is the variate.
     """
-    words = philox(torch.arange(studies, device=device), seed)
+    index = torch.arange(studies, device=device)
+    none, key = torch.zeros_like(index), (seed & WORD, seed >> 32 & WORD)
+    words = philox4x32((index & WORD, index >> 32, none, none), key)
     first, second = (words[k] | words[k + 1] << 32 for k in (0, 2))
     # Right shifts of int64 copy the sign: the mask takes it away.
     tie = first >> 1 & (1 << 63) - 1
     uniform = (2 * (second >> 12 & (1 << 52) - 1) + 1).double() * 2.0**-53
     return tie, -plain_log(uniform)
-
-
-def philox(index: Tensor, seed: int) -> list[Tensor]:
-    """Draw four words of Philox 4x32-10 at counter (low, high, 0, 0) of each index."""
-    c0, c1 = index & WORD, index >> 32 & WORD
-    c2, c3 = torch.zeros_like(index), torch.zeros_like(index)
-    k0, k1 = seed & WORD, seed >> 32 & WORD
-    for _ in range(10):
-        # Products below 2^64 wrap to int64; their words are right all the same.
-        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
-        c0, c1, c2, c3 = (
-            (p1 >> 32 & WORD) ^ c1 ^ k0,
-            p1 & WORD,
-            (p0 >> 32 & WORD) ^ c3 ^ k1,
-            p0 & WORD,
-        )
-        k0, k1 = k0 + 0x9E3779B9 & WORD, k1 + 0xBB67AE85 & WORD
-    return [c0, c1, c2, c3]
 
 
 def plain_log(values: Tensor) -> Tensor:

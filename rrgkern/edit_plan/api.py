@@ -8,7 +8,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_flags, check_number, check_record, check_tensors
+from rrgkern.checks import (
+    check_device,
+    check_flags,
+    check_layout,
+    check_number,
+    check_record,
+    check_tensors,
+)
 from rrgkern.edit_plan.inputs import EditOptions, ReleasedOptions
 from rrgkern.edit_plan.op import edit_plan_op, edit_plan_released_op
 from rrgkern.edit_plan.types import EditScript, SentenceEntities
@@ -87,8 +94,7 @@ def edit_plan(  # noqa: PLR0913
         raise ValueError(f"tau_replace is {tau_replace}, wanted -1 <= tau_replace <= 1")
     if max_edits is not None and max_edits < 1:
         raise ValueError(f"max_edits is {max_edits}, wanted at least 1, or None for no limit")
-    if seeds.dtype != torch.int64 or seeds.ndim != 1:
-        raise TypeError(f"seeds is {describe(seeds)}, wanted int64 [R]")
+    check_layout("seeds", seeds, (torch.int64,), (-1,))
     x = checked("x", x, seeds)
     y = checked("y", y, seeds)
     if x.embedding.shape[1] != y.embedding.shape[1]:
@@ -105,8 +111,7 @@ def edit_plan(  # noqa: PLR0913
             raise ValueError("x.kind or y.kind is None, wanted int8 [E]: affinity weighs kinds")
         elif affinity.ndim != 2 or affinity.shape[0] != affinity.shape[1] or not len(affinity):
             raise ValueError(f"affinity is {list(affinity.shape)}, wanted square [K, K]")
-        elif affinity.device != seeds.device:
-            raise ValueError(f"affinity is on {affinity.device}, wanted {seeds.device} of seeds")
+        check_device("affinity", affinity, "seeds", seeds)
         if not math.isfinite(neg_weight):
             raise ValueError(f"neg_weight is {neg_weight}, wanted a finite number")
         x, y = (z._replace(kind=z.kinds().contiguous()) for z in (x, y))
@@ -139,17 +144,9 @@ def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
         wanted += (("kind", (torch.int8,), entities),)
     for field, dtypes, shape in wanted:
         tensor = getattr(z, field)
-        if tensor.dtype not in dtypes:
-            names = " or ".join(str(dtype) for dtype in dtypes)
-            raise TypeError(f"{name}.{field} is {describe(tensor)}, wanted {names}")
-        if tensor.ndim != len(shape) or any(
-            want not in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
-        ):
-            raise ValueError(f"{name}.{field} is {describe(tensor)}, wanted shape {list(shape)}")
-        if tensor.device != seeds.device and not (field.endswith("offsets") and tensor.is_cpu):
-            raise ValueError(
-                f"{name}.{field} is on {tensor.device}, wanted {seeds.device} of seeds"
-            )
+        check_layout(f"{name}.{field}", tensor, dtypes, shape)
+        if not (field.endswith("offsets") and tensor.is_cpu):
+            check_device(f"{name}.{field}", tensor, "seeds", seeds)
     return SentenceEntities(
         z.sentence_offsets.contiguous(),
         z.sentence_key.contiguous(),
@@ -160,8 +157,3 @@ def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
         z.embedding.detach().float().contiguous(),
         z.kind,
     )
-
-
-def describe(tensor: Tensor) -> str:
-    """Format dtype and shape for an error line."""
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_number, check_record, check_tensors
+from rrgkern.checks import check_device, check_layout, check_number, check_record, check_tensors
 from rrgkern.entity_match.inputs import EntityMatch, ReportEntities
 from rrgkern.entity_match.op import entity_match_op
 
@@ -65,8 +65,7 @@ def entity_match(
             "wanted one width: embed both with one model"
         )
     for name, tensor in (("y", y.embedding), ("affinity", affinity)):
-        if tensor.device != x.embedding.device:
-            raise ValueError(f"{name} is on {tensor.device}, wanted {x.embedding.device} of x")
+        check_device(name, tensor, "x", x.embedding)
     weight = affinity.float().contiguous()
     crossed = (affinity.double() * neg_weight).float().contiguous()
     cosine_x, index_x, cosine_y, index_y, scores = entity_match_op(*x, *y, weight, crossed)
@@ -85,16 +84,8 @@ def checked(name: str, z: ReportEntities, offsets: int) -> ReportEntities:
     z = z._replace(kind=z.kinds())
     for field, dtypes, shape in wanted:
         tensor = getattr(z, field)
-        actual = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-        if tensor.dtype not in dtypes:
-            names = " or ".join(str(dtype) for dtype in dtypes)
-            raise TypeError(f"{name}.{field} is {actual}, wanted {names}")
-        if tensor.ndim != len(shape) or any(
-            want not in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
-        ):
-            raise ValueError(f"{name}.{field} is {actual}, wanted shape {list(shape)}")
-        if tensor.device != z.presence.device:
-            raise ValueError(f"{name}.{field} is on {tensor.device}, wanted {z.presence.device}")
+        check_layout(f"{name}.{field}", tensor, dtypes, shape)
+        check_device(f"{name}.{field}", tensor, f"{name}.presence", z.presence)
     return ReportEntities(
         z.offsets.contiguous(),
         z.presence.contiguous(),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.logps.head import Head, Tile, tile_of
-from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackwardInto
+from rrgkern.logps.inputs import FromHidden, FromHiddenBackward
 from rrgkern.logps.online_softmax import (
     FAR,
     LOG2E,
@@ -24,7 +24,7 @@ from rrgkern.logps.online_softmax import (
 )
 
 
-def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:
+def head_of(x: FromHidden | FromHiddenBackward) -> Head:
     """Describe the head whose products read their operands in the statistics' dtype."""
     states = x.hidden.dtype
     return Head(x.weight, x.bias, x.temperature, x.softcap, stats_dtype(states), states)

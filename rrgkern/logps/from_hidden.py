@@ -34,23 +34,18 @@ def fwd(tiles: Tiles, *inputs: Any) -> SoftmaxStats:
 
 def bwd(tiles: Tiles, *inputs: Any) -> Gradients:
     """Serve `rrgkern::linear_token_logps_bwd`."""
-    x = pack(FromHiddenBackward, inputs)
-    return _backward(x, NeedsGrad(x.want_hidden, x.want_weight, x.want_bias), tiles, None)
+    return _backward(pack(FromHiddenBackward, inputs), tiles, None)
 
 
 def bwd_into(tiles: Tiles, *inputs: Any) -> tuple[Tensor, Tensor]:
     """Serve `rrgkern::linear_token_logps_bwd_into`."""
-    x = pack(FromHiddenBackwardInto, inputs)
-    gradients = _backward(x, NeedsGrad(x.want_hidden, True, x.want_bias), tiles, x.weight_total)
+    weight_total, x = pack(FromHiddenBackwardInto, inputs)
+    gradients = _backward(x, tiles, weight_total)
     return gradients.hidden, gradients.bias
 
 
-def _backward(
-    x: FromHiddenBackward | FromHiddenBackwardInto,
-    needs: NeedsGrad,
-    tiles: Tiles,
-    weight_total: Tensor | None,
-) -> Gradients:
+def _backward(x: FromHiddenBackward, tiles: Tiles, weight_total: Tensor | None) -> Gradients:
+    needs = NeedsGrad(x.want_hidden, x.want_weight, x.want_bias)
     coef, entropy = x.coefficients
     coefficients = Coefficients(
         coef.contiguous(), None if entropy is None else entropy.contiguous()

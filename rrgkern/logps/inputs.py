@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_numbers, is_sharded, values_may_be_read
+from rrgkern.checks import check_device, check_numbers, is_sharded, values_may_be_read
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats
 from rrgkern.overwritten import check_not_overwritten
 
@@ -69,19 +69,10 @@ class FromHiddenBackward(NamedTuple):
 
 
 class FromHiddenBackwardInto(NamedTuple):
-    """The same, adding the gradient of the weight to `weight_total` [V, H]."""
+    """The same, adding the gradient of the weight, always wanted, to `weight_total` [V, H]."""
 
     weight_total: Tensor
-    coefficients: Coefficients
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    targets: Tensor
-    stats: SoftmaxStats
-    temperature: float
-    softcap: float
-    want_hidden: bool
-    want_bias: bool
+    backward: FromHiddenBackward
 
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -102,10 +93,7 @@ def check_logits(logits: Tensor, targets: Tensor, temperature: float) -> None:
         )
     if logits.shape[-1] < 1:
         raise ValueError(f"logits is {list(logits.shape)}, wanted a vocabulary of at least 1")
-    if logits.device != targets.device:
-        raise ValueError(
-            f"targets is on {targets.device} and logits on {logits.device}; move them to one device"
-        )
+    check_device("targets", targets, "logits", logits)
     check_numbers(
         "divide each row of the logits by its own before the call", temperature=temperature
     )
@@ -160,11 +148,7 @@ def check_head(
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"bias is {list(bias.shape)}, wanted {[weight.shape[0]]}")
     for name, tensor in (("weight", weight), ("bias", bias), ("targets", targets)):
-        if tensor is not None and tensor.device != hidden.device:
-            raise ValueError(
-                f"{name} is on {tensor.device} and hidden on {hidden.device}, wanted one device: "
-                f"pass {name}.to(hidden.device)"
-            )
+        check_device(name, tensor, "hidden", hidden)
     check_numbers(
         "divide each row of hidden by its own before the call, where there is no bias and no "
         "softcap, or compose this of token_logps",

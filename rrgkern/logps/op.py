@@ -154,7 +154,7 @@ def _(*inputs: Any) -> Gradients:
 
 @linear_token_logps_bwd_into.register_fake
 def _(*inputs: Any) -> tuple[Tensor, Tensor]:
-    x = pack(FromHiddenBackwardInto, inputs)
+    x = pack(FromHiddenBackwardInto, inputs).backward
     d_hidden = _empty_gradient(x.hidden, x.hidden, x.want_hidden)
     return d_hidden, _empty_gradient(x.bias, x.hidden, x.want_bias)
 

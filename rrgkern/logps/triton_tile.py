@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rrgkern.dispatch import interpreting
 from rrgkern.logps.head import Head, Tile, Tiles, Tiling, tile_of
-from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackwardInto
+from rrgkern.logps.inputs import FromHidden, FromHiddenBackward
 from rrgkern.logps.online_softmax import (
     FAR,
     LOG2E,
@@ -49,7 +49,7 @@ GRADIENT_BYTES = 32 * NUM_WARPS * 2 * 16
 TILES = Tiles(Tiling(columns=2048, elements=64 << 20, share=320), sys.modules[__name__])
 
 
-def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:
+def head_of(x: FromHidden | FromHiddenBackward) -> Head:
     """Make the head whose products read 16-bit operands as they are and sum in fp32."""
     # A CPU, where the interpreter runs, has no product of 16-bit operands with an fp32 result.
     states = x.hidden.dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_number, check_tensors
+from rrgkern.checks import check_device, check_number, check_tensors
 from rrgkern.mccs.op import mccs_op
 
 COLUMNS = 14
@@ -48,10 +48,7 @@ def mccs(pred: Tensor, truth: Tensor, *, margin: float = 0.0, both_blank: float 
             f"mccs: pred is {list(pred.shape)} and truth {list(truth.shape)}, wanted two equal "
             f"shapes [..., {COLUMNS}], one column per CheXbert observation"
         )
-    if pred.device != truth.device:
-        raise ValueError(
-            f"mccs: pred is on {pred.device} and truth on {truth.device}, wanted one device"
-        )
+    check_device("mccs: pred", pred, "truth", truth)
     check_number("margin", margin)
     check_number("both_blank", both_blank)
     if not -1.0 < margin < 1.0:

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_constants, check_offsets, check_tensors, values_may_be_read
+from rrgkern.checks import (
+    check_begins,
+    check_constants,
+    check_device,
+    check_offsets,
+    check_tensors,
+    values_may_be_read,
+)
 from rrgkern.ops import in_schema
 from rrgkern.padded import Tokens, as_flags
 from rrgkern.policy_loss.spec import PolicyLoss
@@ -188,17 +195,8 @@ def check_inputs(
         entropy: [N], checked like the policy's own.
     """
     offsets = policy.offsets
-    if offsets.ndim != 1 or offsets.numel() == 0:
-        raise ValueError(f"offsets has shape {tuple(offsets.shape)}; wanted [S+1], at least [0]")
-    if offsets.dtype != torch.int64:
-        raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
-    if offsets.numel() == 1 and count:
-        raise ValueError(
-            f"offsets has shape (1,), so no sequence, and {anchor} {tuple(rows.shape)}; "
-            "wanted [S+1] that ends at N"
-        )
+    check_begins("offsets", offsets, "S+1", anchor, rows, count)
     sequences = offsets.numel() - 1
-    _check_device("offsets", offsets, anchor, rows)
     for name, values in {"advantages": policy.advantages, "scale": policy.scale}.items():
         if values.shape not in ((sequences, 1), (1, count)):
             _check_length(name, values, anchor, rows, {"[S]": sequences, "[N]": count})
@@ -221,7 +219,7 @@ def check_inputs(
     for name, (flag, wanted, length) in flags.items():
         if flag is not None:
             _check_length(name, flag, anchor, rows, {wanted: length})
-            _check_device(name, flag, anchor, rows)
+            check_device(name, flag, anchor, rows)
     if spec.beta and policy.ref is None:
         raise ValueError(f"beta is {spec.beta} and ref is None; pass ref [N] or set beta to 0")
     check_offsets("offsets", offsets, count, "tokens")
@@ -265,11 +263,4 @@ def _check_length(
 def _check_number(name: str, values: Tensor, anchor: str, rows: Tensor) -> None:
     if not values.is_floating_point():
         raise TypeError(f"{name} is {values.dtype}; wanted floating point: pass {name}.float()")
-    _check_device(name, values, anchor, rows)
-
-
-def _check_device(name: str, tensor: Tensor, anchor: str, rows: Tensor) -> None:
-    if tensor.device != rows.device:
-        raise ValueError(
-            f"{name} is on {tensor.device} and {anchor} on {rows.device}; move them to one device"
-        )
+    check_device(name, values, anchor, rows)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.dispatch import direct, register_csrc, register_triton
-from rrgkern.first_order import first_order
+from rrgkern.first_order import first_order, made_already
 from rrgkern.ops import custom_op, flatten, gradients, pack
 from rrgkern.policy_loss import csrc_launch
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
@@ -61,34 +61,7 @@ register_triton(policy_loss_fwd, "rrgkern.policy_loss.triton_policy_loss", "laun
 register_csrc(policy_loss_fwd, csrc_launch.launch, ("cpu",), "policy_loss")
 
 
-class _Scaled(torch.autograd.Function):
-    """Multiply coefficients that are made already by the upstream gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        logps: Tensor,
-        entropy: Tensor | None,
-        outputs: tuple[Tensor, Tensor, Tensor | None, Tensor],
-    ) -> Tensor:
-        ctx.materialize_grads = False
-        loss, coef, coef_entropy, _ = outputs
-        ctx.save_for_backward(coef, coef_entropy)
-        ctx.sources = logps, entropy
-        return loss
-
-    @staticmethod
-    @first_order("policy_loss")
-    def backward(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, ...]:
-        if grad_loss is None:
-            return None, None, None
-        coef, coef_entropy = ctx.saved_tensors
-        entropy = None if coef_entropy is None else coef_entropy * grad_loss
-        return coef * grad_loss, entropy, None
-
-
-# Without the wrapper in Python, which is there for functorch: that gets the op (`direct`).
-_apply = super(torch.autograd.Function, _Scaled).apply
+_apply = made_already("policy_loss")
 
 
 def loss_as_passed(
@@ -112,8 +85,7 @@ def loss_as_passed(
     if outputs is None:
         return None
     if logps.requires_grad or (entropy is not None and entropy.requires_grad):
-        # torch's own, without annotations
-        return _apply(logps, entropy, outputs), outputs[3]  # type: ignore[no-untyped-call]
+        return _apply(logps, entropy, outputs[:3]), outputs[3]
     return outputs[0], outputs[3]
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import (
+    check_device,
     check_rising,
     check_tensors,
     functorch_level,
@@ -79,10 +80,7 @@ def loss_scale(
         mask = mask.reshape(-1)
     if offsets.dtype != torch.int64:
         raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
-    if mask is not None and mask.device != offsets.device:
-        raise ValueError(
-            f"mask is on {mask.device} and offsets on {offsets.device}; move them to one device"
-        )
+    check_device("mask", mask, "offsets", offsets)
     check_rising("offsets", offsets)
     _only_for("dr_grpo", aggregation, "max_length", max_length)
     _only_for("dapo", aggregation, "total_tokens", total_tokens)

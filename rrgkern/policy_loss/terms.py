@@ -224,8 +224,7 @@ def _sampler_ratio(
     if spec.sampler_level == "sequence":
         log = sum_per_sequence(log, sequence, n_sequences).to(log.dtype)[sequence]
     factor = _limited(log).exp()
-    low = -math.inf if spec.sampler_min is None else spec.sampler_min
-    high = math.inf if spec.sampler_max is None else spec.sampler_max
+    low, high = sampler_bounds(spec)
     if spec.sampler_mode == "truncate":
         factor = factor.clamp(low, high)
     else:

@@ -45,8 +45,7 @@ def launch(*inputs: Any) -> LossOutputs:
     coef = torch.empty_like(logps)
     coef_entropy = torch.empty_like(logps) if entropy_in_loss else logps.new_empty(0)
     loss, metrics = logps.new_empty(()), logps.new_empty(len(METRICS))
-    p0, p1, p2, p3 = surrogate_numbers(variant)
-    lowest, highest = sampler_bounds(variant)
+    bounds, numbers = sampler_bounds(variant), surrogate_numbers(variant)
     variant_codes = {
         "SURROGATE": SURROGATE_CODES[variant.surrogate],
         "LEVEL": LEVEL_CODES[variant.ratio_level],
@@ -70,14 +69,9 @@ def launch(*inputs: Any) -> LossOutputs:
             log_correction,
             pulled,
             variant.beta,
-            lowest,
-            highest,
-            _log(lowest),
-            _log(highest),
-            p0,
-            p1,
-            p2,
-            p3,
+            *bounds,
+            *map(_log, bounds),
+            *numbers,
             KL_IN_RATIO=weighted,
             BLOCK=TOKENS_PER_STEP,
             **launch_options(NUM_WARPS, MAX_REGISTERS),
@@ -104,12 +98,8 @@ def launch(*inputs: Any) -> LossOutputs:
             n_sequences.bit_length(),
             variant.beta,
             variant.entropy_coef,
-            lowest,
-            highest,
-            p0,
-            p1,
-            p2,
-            p3,
+            *bounds,
+            *numbers,
             KL_WEIGHTED=weighted,
             BLOCK=TOKENS_PER_PROGRAM,
             **launch_options(NUM_WARPS, MAX_REGISTERS),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_offsets, values_may_be_read
+from rrgkern.checks import check_begins, check_device, check_offsets, values_may_be_read
 
 
 class PreferencePairs(NamedTuple):
@@ -53,26 +53,14 @@ def _check_tokens(logps: Tensor, ref: Tensor, offsets: Tensor, mask: Tensor | No
     for name, values in {"logps": logps, "ref": ref}.items():
         if not values.is_floating_point():
             raise TypeError(f"{name} is {values.dtype}; wanted floating point")
-    if offsets.ndim != 1 or offsets.numel() == 0:
-        raise ValueError(f"offsets has shape {tuple(offsets.shape)}; wanted [S+1], at least [0]")
-    if offsets.dtype != torch.int64:
-        raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
-    if offsets.numel() == 1 and logps.numel():
-        raise ValueError(
-            f"offsets has shape (1,), so no sequence, and logps {tuple(logps.shape)}; "
-            "wanted [S+1] that ends at N"
-        )
+    check_begins("offsets", offsets, "S+1", "logps", logps, logps.numel())
     for name, tensor in {"ref": ref, "mask": mask}.items():
         if tensor is not None and tensor.shape != logps.shape:
             raise ValueError(
                 f"{name} has shape {tuple(tensor.shape)} and logps {tuple(logps.shape)}; "
                 "wanted the same"
             )
-    for name, tensor in {"ref": ref, "offsets": offsets, "mask": mask}.items():
-        if tensor is not None and tensor.device != logps.device:
-            raise ValueError(
-                f"{name} is on {tensor.device} and logps on {logps.device}; move them to one device"
-            )
+        check_device(name, tensor, "logps", logps)
     check_offsets("offsets", offsets, logps.numel(), "tokens")
 
 
@@ -84,11 +72,7 @@ def _check_pairs(pairs: PreferencePairs, offsets: Tensor) -> None:
                 f"pairs.{name} has shape {tuple(tensor.shape)} and pairs.positive "
                 f"{tuple(positive.shape)}; wanted [P] for all three"
             )
-        if tensor.device != offsets.device:
-            raise ValueError(
-                f"pairs.{name} is on {tensor.device} and offsets on {offsets.device}; "
-                "move them to one device"
-            )
+        check_device(f"pairs.{name}", tensor, "offsets", offsets)
     for name, indices in {"positive": positive, "negative": negative}.items():
         if indices.dtype != torch.int64:
             raise TypeError(f"pairs.{name} is {indices.dtype}; wanted torch.int64")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rrgkern import csrc
 from rrgkern.dispatch import direct, register_csrc, register_triton
-from rrgkern.first_order import first_order
+from rrgkern.first_order import first_order, made_already
 from rrgkern.ops import custom_op, gradients, pack
 from rrgkern.preference_loss.inputs import PreferenceInputs
 from rrgkern.preference_loss.reference import METRICS, preference_loss_reference
@@ -93,24 +93,7 @@ register_triton(preference_loss_fwd, "rrgkern.preference_loss.triton_preference_
 register_csrc(preference_loss_fwd, launch, ("cpu",), "preference_loss")
 
 
-class _Scaled(torch.autograd.Function):
-    """Multiply a coefficient that is made already by the upstream gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, logps: Tensor, outputs: tuple[Tensor, Tensor]) -> Tensor:
-        ctx.set_materialize_grads(False)
-        loss, coef = outputs
-        ctx.save_for_backward(coef)
-        ctx.sources = (logps,)
-        return loss
-
-    @staticmethod
-    @first_order("preference_loss")
-    def backward(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, None]:
-        if grad_loss is None:
-            return None, None
-        (coef,) = ctx.saved_tensors
-        return coef * grad_loss, None
+_apply = made_already("preference_loss")
 
 
 def loss_as_passed(call: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -126,5 +109,5 @@ def loss_as_passed(call: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor] | No
         return None
     loss, coef, advantages, metrics = outputs
     if call.logps.requires_grad and torch.is_grad_enabled():
-        loss = _Scaled.apply(call.logps, (loss, coef))
+        loss = _apply(call.logps, None, (loss, coef, None))
     return loss, advantages, metrics

@@ -5,7 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_constants, check_offsets, check_tensors, values_may_be_read
+from rrgkern.checks import (
+    check_begins,
+    check_constants,
+    check_device,
+    check_offsets,
+    check_tensors,
+    values_may_be_read,
+)
 from rrgkern.preference_loss.inputs import PreferencePairs
 from rrgkern.segments import sequence_of_token
 
@@ -60,12 +67,7 @@ def _check(is_oracle: Tensor, group_offsets: Tensor, prompt_weight: Tensor | Non
         raise ValueError(f"is_oracle has shape {tuple(is_oracle.shape)}; wanted [S]")
     if is_oracle.dtype != torch.bool:
         raise TypeError(f"is_oracle is {is_oracle.dtype}; wanted torch.bool")
-    if group_offsets.ndim != 1 or group_offsets.numel() == 0:
-        raise ValueError(
-            f"group_offsets has shape {tuple(group_offsets.shape)}; wanted [B+1], at least [0]"
-        )
-    if group_offsets.dtype != torch.int64:
-        raise TypeError(f"group_offsets is {group_offsets.dtype}; wanted torch.int64")
+    check_begins("group_offsets", group_offsets, "B+1", "is_oracle", is_oracle)
     n_groups = group_offsets.numel() - 1
     if prompt_weight is not None:
         if prompt_weight.shape != (n_groups,):
@@ -75,12 +77,7 @@ def _check(is_oracle: Tensor, group_offsets: Tensor, prompt_weight: Tensor | Non
             )
         if not prompt_weight.is_floating_point():
             raise TypeError(f"prompt_weight is {prompt_weight.dtype}; wanted floating point")
-    for name, tensor in {"group_offsets": group_offsets, "prompt_weight": prompt_weight}.items():
-        if tensor is not None and tensor.device != is_oracle.device:
-            raise ValueError(
-                f"{name} is on {tensor.device} and is_oracle on {is_oracle.device}; "
-                "move them to one device"
-            )
+        check_device("prompt_weight", prompt_weight, "is_oracle", is_oracle)
     check_offsets("group_offsets", group_offsets, is_oracle.numel(), "sequences")
     if values_may_be_read(is_oracle):
         group = sequence_of_token(group_offsets, is_oracle.numel())

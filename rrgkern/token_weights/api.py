@@ -10,7 +10,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_number, check_record, check_tensors, values_may_be_read
+from rrgkern.checks import (
+    check_device,
+    check_layout,
+    check_number,
+    check_record,
+    check_tensors,
+    values_may_be_read,
+)
 from rrgkern.token_weights.op import byte_level_spans_op, span_max_op, tfidf_weights_op
 
 
@@ -170,18 +177,8 @@ def _check(
     shape: tuple[int, ...],
     beside: Tensor,
 ) -> None:
-    actual = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-    if tensor.dtype not in dtypes:
-        names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        raise TypeError(f"{name} is {actual}, wanted {names}")
-    fits = tensor.ndim == len(shape) and all(
-        want in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
-    )
-    if not fits:
-        wanted = ["any" if size == -1 else size for size in shape]
-        raise ValueError(f"{name} is {actual}, wanted shape {wanted}")
-    if tensor.device != beside.device:
-        raise ValueError(f"{name} is on {tensor.device}, wanted {beside.device} like the rest")
+    check_layout(name, tensor, dtypes, shape)
+    check_device(name, tensor, "the first", beside)
 
 
 class ByteVocabulary(NamedTuple):

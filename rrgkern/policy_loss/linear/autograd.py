@@ -128,7 +128,7 @@ class LossIntoGrad(torch.autograd.Function):
             coef * grad_loss,
             coef_entropy * grad_loss if len(coef_entropy) else None,
             *(hidden, weight, bias, targets, *stats, ctx.temperature, ctx.softcap),
-            *(needs_grad.hidden, bias is not None and needs_grad.bias),
+            *(needs_grad.hidden, True, bias is not None and needs_grad.bias),
         )
         return gradients(
             LinearInputs,

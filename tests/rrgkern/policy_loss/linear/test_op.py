@@ -66,7 +66,7 @@ def test_opcheck_of_the_backward_into_grad(small_tiles):
         logps_op.linear_token_logps_bwd_into,
         (
             *(torch.zeros_like(given.weight), coef, coef_entropy, *head, *stats),
-            *(0.8, 0.0, True, True),
+            *(0.8, 0.0, True, True, True),
         ),
     )
 
