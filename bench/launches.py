@@ -66,7 +66,8 @@ LOSS = ("rrgkern.policy_loss.triton_passes", "rrgkern.triton_lib.policy_sums")
 
 def _not_compiled(function: Any, key: str, signature: Any, device: int, *_: Any) -> Any:
     run = _counted("policy_loss" if function.__module__ in LOSS else "triton", lambda *_: None)
-    return function.device_caches[device][0].setdefault(key, SimpleNamespace(**NOTHING, run=run))
+    compiled = SimpleNamespace(**NOTHING, run=run)
+    return function.device_caches[device][0].setdefault(key, compiled)
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def link(tensor: Tensor | None) -> Tensor | None:
     if tensor is None or not tensor.requires_grad or torch.compiler.is_compiling():
         return None
     with torch.enable_grad():
-        return tensor[:0].clone()
+        return tensor.narrow_copy(0, 0, 0)
 
 
 class _Unpacked:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_type_hints
 
 import torch
@@ -103,7 +103,7 @@ def pack(record: type[R], inputs: Sequence[Any]) -> R:
     wanted = len(_fields(record))
     if len(inputs) != wanted:
         raise ValueError(f"{len(inputs)} inputs, wanted {wanted}: {record.__name__}")
-    return _build(record, iter(inputs))
+    return _build(record, inputs)
 
 
 def flatten(record: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -151,16 +151,23 @@ def _unordered(record: type[tuple[Any, ...]]) -> list[tuple[str, Any]]:
 
 
 @functools.cache
-def _inner(record: type[tuple[Any, ...]]) -> tuple[type[tuple[Any, ...]] | None, ...]:
-    """The record that each field is, or None."""
-    return tuple(hint if _is_record(hint) else None for hint in get_type_hints(record).values())
+def _layout(record: type[tuple[Any, ...]]) -> tuple[tuple[int, ...], list[tuple[Any, int, int]]]:
+    """Places of the fields among the inputs, if moved; which records lie from where to where."""
+    places = _places.get(record, ())
+    order = tuple(sorted(range(len(places)), key=places.__getitem__))
+    parts, begin = [], 0
+    for hint in get_type_hints(record).values():
+        end = begin + (len(_fields(hint)) if _is_record(hint) else 1)
+        parts.append((hint if _is_record(hint) else None, begin, end))
+        begin = end
+    return order, parts
 
 
-def _build(record: type[R], inputs: Iterator[Any]) -> R:
+def _build(record: type[R], inputs: Sequence[Any]) -> R:
     make: Callable[..., R] = record
-    if record in _places:
-        moved = {place: next(inputs) for place in _places[record]}
-        inputs = iter([moved[place] for place in range(len(moved))])
-    return make(
-        *[next(inputs) if kind is None else _build(kind, inputs) for kind in _inner(record)]
-    )
+    order, parts = _layout(record)
+    if order:
+        inputs = [inputs[place] for place in order]
+    if len(parts) == len(inputs):
+        return make(*inputs)
+    return make(*(inputs[a] if kind is None else _build(kind, inputs[a:b]) for kind, a, b in parts))

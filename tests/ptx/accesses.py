@@ -12,7 +12,7 @@ from tests.ptx.opcodes import DTYPES, UNSIGNED, Array, Frame, Getter, Step, gett
 from tests.ptx.parse import SIZES, Address, Instruction, Kernel, Register, Symbol, Vector
 
 SPACES = {"global", "shared", "local", "const"}
-IGNORED = {"nc", "volatile", "relaxed", "weak", "gpu", "cta", "L1", "L2"}
+IGNORED = {"nc", "volatile", "relaxed", "weak", "gpu", "cta", "cs", "L1", "L2"}
 
 
 def address(kernel: Kernel, at: Instruction, operand: Any) -> Getter:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -11,7 +13,7 @@ from rrgkern.logps.op import token_logps_fwd
 from rrgkern.ops import flatten
 from rrgkern.padded import Tokens
 from rrgkern.policy_loss.api import DEFAULT, PolicyLossOutput
-from rrgkern.policy_loss.from_logits.autograd import ComposedInPlace, Fused
+from rrgkern.policy_loss.from_logits.autograd import ComposedInPlace, Fused, fused
 from rrgkern.policy_loss.from_logits.op import policy_loss_from_logits_fwd
 from rrgkern.policy_loss.inputs import LogitsInputs, PolicyInputs, check_inputs, check_types
 from rrgkern.policy_loss.op import loss_and_metrics
@@ -119,7 +121,8 @@ def policy_loss_from_logits(  # noqa: PLR0913
                 logps, entropies if call.entropy else None, call.policy
             )
     elif with_gradient:
-        loss, metrics = Fused.apply(inplace, *flatten(call))
+        apply: Any = Fused.apply if torch.compiler.is_compiling() else fused
+        loss, metrics = apply(inplace, *flatten(call))
     else:
         loss, _, _, metrics = policy_loss_from_logits_fwd(*flatten(call), False)
     return PolicyLossOutput.of(loss, metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -72,6 +73,10 @@ class Fused(torch.autograd.Function):
                 direct(policy_loss_from_logits_scale_, gradient)(gradient, active, grad_loss)
             ctx.held = None  # keeps the logits
         return None, gradient, *(None,) * (len(ctx.needs_input_grad) - 2)
+
+
+# Without the wrapper in Python, which is there for functorch: that gets the two rooms.
+fused: Callable[..., Any] = super(torch.autograd.Function, Fused).apply
 
 
 class ComposedInPlace(torch.autograd.Function):

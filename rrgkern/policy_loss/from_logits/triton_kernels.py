@@ -79,6 +79,7 @@ def _write_block(
         gradient_ptr + columns.to(tl.int64) * column_stride,
         gradient.to(gradient_ptr.dtype.element_ty),
         inside,
+        cache_modifier=".cs",  # nothing reads it soon: rows under way keep their place in the L2
     )
 
 

@@ -250,7 +250,8 @@ def test_gradient_past_two_to_the_31(monkeypatch):
 
             return launch
 
-    monkeypatch.setattr(triton_from_logits, "token_logps_bwd_kernel", WithFarGradient())
+    bound = type(triton_from_logits._token_logps_bwd)(WithFarGradient())
+    monkeypatch.setattr(triton_from_logits, "_token_logps_bwd", bound)
     triton_from_logits.token_logps_bwd(
         *(given.coef, given.coef_entropy, given.logits, given.targets, *stats, given.temperature)
     )
