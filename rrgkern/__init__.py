@@ -39,12 +39,14 @@ from rrgkern.preference_loss import (
 from rrgkern.random import philox_seed
 from rrgkern.shared_prefix import (
     AttentionLayout,
+    DecodeStep,
     SharedPrefixBatch,
     attention_layout,
     gather_rows,
     pack_shared_prefix,
     shared_prefix_attention,
     shared_prefix_block_mask,
+    shared_prefix_decode,
     shared_prefix_flex_attention,
 )
 from rrgkern.token_weights import (
@@ -61,6 +63,7 @@ __all__ = [
     "OPPOSITE",
     "AttentionLayout",
     "ByteVocabulary",
+    "DecodeStep",
     "Edit",
     "EditScript",
     "EntityMatch",
@@ -101,6 +104,7 @@ __all__ = [
     "sentence_body",
     "shared_prefix_attention",
     "shared_prefix_block_mask",
+    "shared_prefix_decode",
     "shared_prefix_flex_attention",
     "span_max",
     "splice",

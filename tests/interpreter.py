@@ -55,6 +55,20 @@ def patch_once() -> None:
             patched.clear()
             blocks.clear()
 
+    builder = interpreter.InterpreterBuilder
+    dot, handle = builder.create_dot, interpreter.TensorHandle
+
+    def wide_dot(self: Any, left: Any, right: Any, *others: Any) -> Any:
+        """Multiply bf16, which is held as integers, in fp32."""
+        sides = [
+            handle((x.data.astype(np.uint32) << 16).view(np.float32), interpreter.tl.float32)
+            if x.dtype == interpreter.tl.bfloat16
+            else x
+            for x in (left, right)
+        ]
+        return dot(self, *sides, *others)
+
+    builder.create_dot = wide_dot
     interpreter._patch_lang = patch_if_new
     interpreter.GridExecutor.__call__ = launched
 

@@ -1,4 +1,4 @@
-"""`pack_shared_prefix`: lists of token ids in, one `SharedPrefixBatch` out."""
+"""Pack groups into one `SharedPrefixBatch`, and attend in a decoding step behind their prompts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from rrgkern.ops import flatten
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
+from rrgkern.shared_prefix.inputs import DecodeStep
+from rrgkern.shared_prefix.op import shared_prefix_decode_op
+from rrgkern.shared_prefix.reference import decode_reference
 
 
 def pack_shared_prefix(
@@ -118,6 +122,31 @@ def pack_shared_prefix(
         start_of_group=long(start_of_group),
         start_of_sequence=first,
     )
+
+
+def shared_prefix_decode(step: DecodeStep) -> Tensor:
+    """Attend from the new token of each row to its prompt and its own places.
+
+    One kernel on a GPU: it writes the new keys and values, reads each prompt once for the rows of
+    its group (see README.md), then each row's own places, and merges both in registers. It reads
+    16-bit numbers as they are and adds up in fp32. The host reads nothing, so that a CUDA graph can
+    hold it. On a CPU it is the reference.
+
+    Args:
+        step: see its fields.
+
+    Returns:
+        [N, heads, E] in the query's dtype.
+
+    Raises:
+        TypeError: what is no tensor.
+        ValueError: shapes that do not fit together.
+    """
+    step.check()
+    if step.query.is_cpu:  # inductor fuses what it sees
+        return decode_reference(step)
+    out: Tensor = shared_prefix_decode_op(*flatten(step))
+    return out
 
 
 def _place(sizes: Sequence[int], budget: int | None) -> list[list[int]]:

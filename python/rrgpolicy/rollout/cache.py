@@ -23,6 +23,7 @@ from transformers.cache_utils import (
 )
 
 from rrgclinical.common.errors import UserError, cause_line
+from rrgkern import DecodeStep, shared_prefix_decode
 from rrgpolicy.model.forward import embed, image_index, vision_embeddings
 from rrgpolicy.model.own_forward import (
     as_arguments,
@@ -51,34 +52,20 @@ class Members:
         """group: members a prompt, row r belonging to prompt r // group."""
         # on the host, as all that `select` decides by: it must not wait for the device
         self.prompt = [b for b in range(prompts) for _ in range(group)]
-        self.prompts, self.width = prompts, group
-        self.slot: Tensor | None = None
+        self.table: Tensor | None = None
+        """int64 [B, most members left], as `DecodeStep.members`; None before a row has left."""
         self.place = torch.zeros(1, dtype=torch.int64, device=device)
 
     def select(self, rows: list[int]) -> Tensor:
         """Keep `rows` in ascending order; return the prompts that they belong to."""
         prompt = [self.prompt[row] for row in rows]
         used = sorted({*prompt})
-        self.prompt, self.prompts = [used.index(b) for b in prompt], len(used)
-        self.width = max(map(prompt.count, used))
-        slots = [b * self.width + i - self.prompt.index(b) for i, b in enumerate(self.prompt)]
-        self.slot = torch.tensor(slots, device=self.place.device)
+        self.prompt = [used.index(b) for b in prompt]
+        of_each = [[i for i, b in enumerate(prompt) if b == one] for one in used]
+        most = max(map(len, of_each))
+        table = [members + [-1] * (most - len(members)) for members in of_each]
+        self.table = torch.tensor(table, device=self.place.device)
         return torch.tensor(used, device=self.place.device)
-
-    def together(self, per_row: Tensor) -> Tensor:
-        """[rows, key heads, repeats, x] to [B, key heads, members * repeats, x].
-
-        A prompt that has lost members gets empty places.
-        """
-        if self.slot is not None:
-            grid = per_row.new_zeros(self.prompts * self.width, *per_row.shape[1:])
-            per_row = grid.index_copy_(0, self.slot, per_row)
-        return per_row.unflatten(0, (-1, self.width)).transpose(1, 2).flatten(2, 3)
-
-    def apart(self, per_prompt: Tensor) -> Tensor:
-        """The inverse of `together`."""
-        flat = per_prompt.unflatten(2, (self.width, -1)).transpose(1, 2).flatten(0, 1)
-        return flat if self.slot is None else flat.index_select(0, self.slot)
 
 
 class GroupLayer(DynamicLayer):
@@ -94,6 +81,7 @@ class GroupLayer(DynamicLayer):
     def __init__(self, prefill: Any, members: Members) -> None:
         super().__init__()
         self.is_initialized, self.members = True, members
+        self._new: tuple[Tensor, Tensor] | None = None
         # a product would copy at every step what does not lie head by head
         self.keys = as_read(prefill.keys).contiguous()
         self.values = as_read(prefill.values).contiguous()
@@ -116,9 +104,8 @@ class GroupLayer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of the new tokens."""
-        self.own_keys.index_copy_(2, self.members.place, as_read(key_states))
-        self.own_values.index_copy_(2, self.members.place, as_read(value_states))
+        """Take the keys and values of the new tokens, which `attend` stores."""
+        self._new = key_states, value_states
         return key_states, value_states
 
     def get_seq_length(self) -> Any:
@@ -128,30 +115,23 @@ class GroupLayer(DynamicLayer):
         return self.keys.shape[2] + self.own_keys.shape[2], 0
 
     def attend(self, query: Tensor, mask: Tensor | None, scale: float, options: Any) -> Tensor:
-        """Attend from new tokens [rows, heads, 1, D] to prompt and room, by the mask.
+        """Store the new tokens and attend from them, [rows, heads, 1, D], by the mask.
 
-        A token's own key and value are stored already. Scores and softmax are fp32 at least.
+        Scores and softmax are fp32 at least.
         """
-        softcap, sinks = options.get("softcap"), options.get("s_aux")
-        rows, heads, _one, width = query.shape
-        key_heads, length = self.keys.shape[1:3]
-        queries = as_read(query).view(rows, key_heads, heads // key_heads, width)
-        of_prompt = product(self.members.together(queries), self.keys.transpose(2, 3))
-        own = product(queries, self.own_keys.transpose(2, 3))
-        scores = torch.cat([self.members.apart(of_prompt), own], -1) * scale
-        if softcap is not None:
-            scores = softcap * torch.tanh(scores / softcap)
-        if mask is not None and mask.dtype == torch.bool:
-            scores = torch.where(mask, scores, torch.finfo(scores.dtype).min)
-        elif mask is not None:
-            scores = scores + mask
-        if sinks is not None:
-            column = sinks.to(scores.dtype).view(1, key_heads, -1, 1).expand(rows, -1, -1, -1)
-            scores = torch.cat([scores, column], -1)
-        weights = scores.softmax(-1)[..., : length + self.own_keys.shape[2]]
-        of_prompt = product(self.members.together(weights[..., :length]), self.values)
-        out = self.members.apart(of_prompt) + product(weights[..., length:], self.own_values)
-        return out.reshape(rows, heads, 1, -1).to(query.dtype)
+        assert self._new is not None
+        key, value = self._new
+        self._new = None  # a graph would return what is still held
+        step = DecodeStep(
+            *(query[:, :, 0], key[:, :, 0], value[:, :, 0], self.keys, self.values),
+            *(self.own_keys, self.own_values, self.members.place, self.members.table),
+            mask=None if mask is None else mask[:, 0, 0],
+            sinks=options.get("s_aux"),
+            scale=scale,
+            softcap=options.get("softcap"),
+            window=options.get("sliding_window"),
+        )
+        return shared_prefix_decode(step)[:, :, None]
 
 
 class GroupCache(DynamicCache):
@@ -181,6 +161,8 @@ class GroupCache(DynamicCache):
             self._attending.add(index)
             others = {k: v for k, v in options.items() if k not in TAKEN | IGNORED}
             self.foreign |= {k for k, v in others.items() if isinstance(v, Tensor) or v}
+            if mask is not None and mask.shape[1] != 1:
+                self.foreign.add("a mask a head")
             return None
         layer: Any = self.layers[index]
         out: Tensor = layer.attend(query, mask, scale or query.shape[-1] ** -0.5, options)
@@ -218,23 +200,9 @@ class GroupCache(DynamicCache):
 
 
 def as_read(states: Tensor) -> Tensor:
-    """Return states as `product` reads them, in fp32 at least on a CPU."""
-    return states if states.is_cuda else states.to(_wide(states))
-
-
-def product(left: Tensor, right: Tensor) -> Tensor:
-    """Multiply [B, heads, m, k] by [B, heads, k, n]; sums are fp32 at least.
-
-    A GPU reads 16-bit numbers as they are, and `left` rounded to them; a CPU has no such product.
-    """
-    if right.dtype == _wide(right):
-        return left.to(right.dtype) @ right
-    batches = left.to(right.dtype).flatten(0, 1), right.flatten(0, 1)
-    return torch.bmm(*batches, out_dtype=_wide(right)).unflatten(0, right.shape[:2])
-
-
-def _wide(states: Tensor) -> torch.dtype:
-    return torch.promote_types(states.dtype, torch.float32)
+    """Return states as attention reads them: a CPU multiplies in fp32 at least."""
+    wide = torch.promote_types(states.dtype, torch.float32)
+    return states if states.is_cuda else states.to(wide)
 
 
 class Decoder:

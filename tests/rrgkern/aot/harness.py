@@ -58,7 +58,7 @@ class Case:
     must use tensor-core instructions. `bare`: no `for` of a kernel compares integers column by
     column, be it a mask or the target. `under_way`: bytes that a multiprocessor must wait for at
     once in each loop that loads 128 bits, with at most 64 registers a thread. `kernels`: how many
-    the launcher is expected to launch.
+    the launcher is expected to launch. `least`: the compute capability from which on it does.
     """
 
     run: Callable[[], Any]
@@ -67,6 +67,7 @@ class Case:
     bare: bool = False
     under_way: int = 0
     kernels: int = 1
+    least: int = 0
 
 
 def per_row(rows: int, dtype: torch.dtype) -> Tensor:
@@ -211,7 +212,7 @@ def compile_cases(
     room = module.split(".")[-2]
     made: list[tuple[str, int, str, Any]] = []
     for name, case in cases.items():
-        for cc in targets:
+        for cc in (cc for cc in targets if cc >= case.least):
             with recorded_launches(cc) as launches:
                 case.run()
             if len(launches) != case.kernels:

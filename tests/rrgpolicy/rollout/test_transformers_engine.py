@@ -295,6 +295,8 @@ def test_a_step_copies_neither_prompts_nor_room(device: str, dtype: torch.dtype)
     layer = GroupLayer(prefill, Members(prompts, group, torch.device(device)))
     layer.grow(room)
     query = torch.ones(prompts * group, 2 * heads, 1, width, dtype=dtype, device=device)
+    new = query[:, :heads]
+    layer.update(new, new)
     with Copies() as copies:
         layer.attend(query, None, 1.0, {})
     assert 0 < max(copies.sizes) < prompts * min(length, group * room) * heads * width
