@@ -4,7 +4,7 @@
 
 Models are tiny and random. A token is the difference between longer and shorter reports, a layer
 that between deeper and shallower models. An operator is a kernel on a GPU, unless a graph is
-compiled: views and allocations are not counted. Host reads wait for the device. Seconds are of
+compiled: views and allocations are not counted, and attention is its operator. Host reads wait for the device. Seconds are of
 processor time (one thread, OMP_NUM_THREADS=1), in turns over the families.
 """
 
@@ -28,6 +28,8 @@ import transformers
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rrgkern.ops import flatten
+from rrgkern.shared_prefix.op import shared_prefix_decode_op
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import SamplingRequest, generate
 from tests.rrgpolicy.model.families import SORTS, backbone, build, prompt
@@ -48,6 +50,8 @@ new_empty_strided promote_types _local_scalar_dense
 FREE = set(VIEWS.split())
 # In a capture transformers makes each mask without asking the host if it could be left out.
 CAPTURING = "transformers.utils.import_utils.is_cuda_stream_capturing"
+# What a CPU computes in place of the attention's operator.
+REFERENCE = "rrgkern.shared_prefix.api.decode_reference"
 # Operators and methods of tensors that give the host a value.
 OPERATORS_THAT_READ = {"_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2"}
 METHODS_THAT_READ = {"tolist", "cpu", "numpy"}
@@ -94,7 +98,8 @@ def as_on_a_gpu() -> Iterator[Operators]:
     """Run captured steps, whose host waits for the device once in several tokens."""
     a_read = sys.modules[generate.__module__].TOKENS_A_READ
     reads = mock.patch.dict(a_read, {False: a_read[True]})
-    with mock.patch(CAPTURING, return_value=True), reads, Operators() as operators:
+    attention = mock.patch(REFERENCE, lambda step: shared_prefix_decode_op(*flatten(step)))
+    with mock.patch(CAPTURING, return_value=True), reads, attention, Operators() as operators:
         yield operators
 
 
