@@ -4,8 +4,8 @@
 
 Models are tiny and random. A token is the difference between longer and shorter reports, a layer
 that between deeper and shallower models. An operator is a kernel on a GPU, unless a graph is
-compiled: views and allocations are not counted, and attention is its operator. Host reads wait for the device. Seconds are of
-processor time (one thread, OMP_NUM_THREADS=1), in turns over the families.
+compiled: views and allocations are not counted, and attention is one. Host reads wait for the
+device. Seconds are of processor time (one thread, OMP_NUM_THREADS=1), in turns over the families.
 """
 
 from __future__ import annotations
