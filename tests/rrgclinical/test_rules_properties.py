@@ -50,7 +50,8 @@ def test_any_text_is_read(text):
 @settings(max_examples=200, deadline=None)
 @given(anything)
 def test_sentences_are_ordered_trimmed_and_lose_no_word(text):
-    assume(not {"\xc2", "\xe2"} & set(text))  # the first byte of a sign that was read wrongly
+    # the first byte of a sign that was read wrongly; a line end of Excel's
+    assume(not {"\xc2", "\xe2"} & set(text) and "_x000" not in text)
     spans = split_sentences(text)
     covered = "".join(text[start:end] for start, end in spans)
     assert [c for c in covered if c.isalnum()] == [c for c in text if c.isalnum()]

@@ -35,13 +35,11 @@ SUBJECTS: tuple[Subject, ...] = (
         "heart",
         {"normal": "-cardiomegaly", "large": "+cardiomegaly", "borderline": "+cardiomegaly"},
         """
-        heart, heart size|silhouette|shadow|contour|border, cardiac,
-        size|contour|border|silhouette|outline|diameter of the? heart, heart|cardiac diameter,
-        size|contour|border|diameter of the? cardiac silhouette?,
-        cardiac size|silhouette|shadow|contour|border|outline|configuration,
-        cardiopericardial silhouette, heart silhouette size, cardiac silhouette size,
-        cardiac and? heart? size, cardiothoracic ratio, ventricle, left|right ventricle|atrium,
-        cardiopericardial shadow
+        heart size|silhouette|shadow|contour|border?, cardiac
+        silhouette|shadow|contour|border|configuration?, size|contour|border|silhouette|diameter of
+        the? heart, heart|cardiac diameter, size|contour|border|diameter of the? cardiac
+        silhouette?, cardiopericardial silhouette|shadow, heart|cardiac silhouette size,
+        cardiac and? heart? size, cardiothoracic ratio, ventricle, left|right ventricle|atrium
         """,
     ),
     _subject(
@@ -60,17 +58,16 @@ SUBJECTS: tuple[Subject, ...] = (
             "borderline": "+cardiomegaly",
         },
         """
-        cardiomediastinum, cardiomediastinal, cardiomediastinal silhouette|contour|size|structure,
-        cardio mediastinal silhouette|contour|size|structure?,
-        cardiomediastinal silhouette and contour, cardiomediastinal size and contour,
-        cardiomediastinal shadow|border|outline, cardiothymic silhouette|shadow|contour?
+        cardiomediastinum, cardiomediastinal silhouette|contour|size|structure|shadow|border?,
+        cardio mediastinal silhouette|contour|size|structure?, cardiomediastinal silhouette|size and
+        contour, cardiothymic silhouette|shadow|contour?
         """,
     ),
     _subject(
         "lung",
         {"normal": "-opacity", "expanded": "-low lung volumes", "hazy": "+opacity"},
         """
-        lung, lung field|parenchyma|base|apex|apices|zone, pulmonary parenchyma, airspaces,
+        lung field|parenchyma|base|apex|apices|zone?, pulmonary parenchyma, airspaces,
         remainder|rest|portion|part|aspect of the? left|right? lung, remaining lung,
         lung fields and bases, hemithorax
         """,
@@ -88,16 +85,15 @@ SUBJECTS: tuple[Subject, ...] = (
         "pleura",
         {"normal": "-pleural effusion", "blunted": "+blunted costophrenic angle"},
         """
-        pleura, pleural space|surface|cavity, costophrenic angle|sulcus|sulci|recess, cp angle,
-        costophrenic, pleural sulcus
+        pleura, pleural space|surface|cavity|sulcus, costophrenic angle|sulcus|recess?, cp angle
         """,
     ),
     _subject(
         "pulmonary vessels",
         {"normal": "-vascular congestion", "large": "+vascular congestion"},
         """
-        pulmonary vascularity|vasculature|vessel|vascular, vascularity, vasculature,
-        pulmonary vascular pattern|marking, pulmonary vascular? marking
+        pulmonary vasculature|vessel|vascular, vasculature, pulmonary vascular pattern,
+        pulmonary vascular? marking
         """,
     ),
     _subject(
@@ -114,16 +110,16 @@ SUBJECTS: tuple[Subject, ...] = (
         },
         """
         interstitial|bronchovascular|reticular|bronchial marking|pattern, interstitium,
-        lung|pulmonary|peribronchial marking, interstitial lung|pulmonary? marking
+        lung|pulmonary|peribronchial marking, interstitial lung|pulmonary marking
         """,
     ),
     _subject(
         "bone",
         {"normal": "-bone abnormality"},
         """
-        bone, bony|osseous|skeletal structure|thorax|element, bony|osseous, skeleton, rib,
-        bones of the thorax, thoracic cage, bony thoracic|rib cage, visualized skeleton, sternum,
-        spine, thoracic|lumbar|cervical|thoracolumbar spine, vertebral body|column, vertebra
+        bone, bony|osseous|skeletal structure|thorax|element, bony|osseous, seen? skeleton, rib,
+        bones of the thorax, thoracic cage, bony thoracic|rib cage, sternum,
+        thoracic|lumbar|cervical|thoracolumbar? spine, vertebral body|column, vertebra
         """,
     ),
     _subject(
@@ -133,7 +129,7 @@ SUBJECTS: tuple[Subject, ...] = (
         "lymph node",
         {"calcified": "+granuloma", "large": "+lymphadenopathy", "normal": "-lymphadenopathy"},
         """
-        lymph node, lymph, node, hilar|mediastinal|paratracheal|subcarinal|perihilar node|lymph,
+        lymph node?, node, hilar|mediastinal|paratracheal|subcarinal|perihilar node|lymph,
         hilar|mediastinal|paratracheal|subcarinal|perihilar lymph node
         """,
     ),
@@ -146,7 +142,7 @@ SUBJECTS: tuple[Subject, ...] = (
             "calcified": "+aortic calcification",
         },
         """
-        aorta, thoracic|descending|ascending aorta, aortic arch|knob|contour, aortic, great vessel
+        thoracic|descending|ascending? aorta, aortic arch|knob|contour?, great vessel
         """,
     ),
     _subject(
@@ -168,7 +164,7 @@ SUBJECTS: tuple[Subject, ...] = (
         "lung",
         {"normal": "-acute cardiopulmonary abnormality"},
         """
-        chest, chest x ray?, chest radiograph|exam|examination|film|study, exam, radiograph, cxr,
+        chest radiograph|exam|examination|film|study?, chest x ray?, exam, radiograph, cxr,
         examination|exam of the? chest
         """,
     ),
@@ -176,31 +172,31 @@ SUBJECTS: tuple[Subject, ...] = (
 
 PREDICATES: dict[str, str] = {
     "normal": """
-        normal, within normal limit|range, within limits of normal, unremarkable, clear,
-        not enlarged, non enlarged, nonenlarged, intact, sharp, midline, negative,
-        upper limit of? normal size?, top normal limit?, upper|high normal limit?,
-        top limit of? normal, wnl, normal in? size|contour|appearance|caliber, preserved,
-        upper? within normal limits, no abnormality, normalized, normal and stable|unchanged,
-        stable|unchanged and normal, normal size|contour|shape|configuration of the?,
-        normal size and configuration|contour|shape of the?
+        normal, in normal range, in limits of normal, unremarkable, clear, not|non enlarged,
+        nonenlarged, intact, sharp, midline, negative, upper limit of? normal size?,
+        top|upper|high normal limit?, top limit of? normal, wnl, normal in?
+        size|contour|appearance|caliber, preserved, upper? in normal limits, no abnormality,
+        normalized, normal and stable|unchanged, stable|unchanged and normal,
+        normal size|contour|shape|configuration of the?, normal size and configuration|contour|shape
+        of the?
     """,
     "large": """
-        enlarged, enlargement, large, widen, widened, widening, wide, dilated, dilatation, dilation,
-        big, above|beyond|outside|exceed|exceeding the? upper? limit|range? of? normal limit|range?,
-        greater|larger|bigger than normal limit?, increased, prominence,
-        slightly|mildly|minimally|moderately|markedly|severely increased, grossly|massively enlarged
+        grossly|massively? enlarged, enlargement, large, widen, widened, widening, dilated,
+        dilation, big, above|beyond|outside|exceed|exceeding the? upper? limit|range? of? normal
+        limit|range?, greater|larger|bigger than normal limit?,
+        slightly|mildly|minimally|moderately|markedly|severely? increased, prominence
     """,
     "coarse": """
-        coarse, coarsened, accentuated, irregular, thickened, prominent, abnormal, chronic,
-        chronic appearing, chronically increased
+        coarse, accentuated, irregular, thickened, prominent, abnormal, chronic appearing?,
+        chronically increased
     """,
     "borderline": """
-        borderline, borderline enlarged|large|enlargement|prominent, borderline in? size
+        borderline enlarged|large|enlargement|prominent?, borderline in? size
     """,
     "expanded": "well|normally aerated|expanded|inflated, expanded, aerated, inflated",
     "low": """
-        low, decreased, reduced, diminished, small volume,
-        slightly|mildly|minimally|moderately|markedly|severely decreased|low|reduced|diminished
+        low, decreased, reduced, small volume,
+        slightly|mildly|minimally|moderately|markedly|severely decreased|low|reduced
     """,
     "hazy": "hazy",
     "blunted": "blunted, obscured, effaced, obliterated",

@@ -10,106 +10,55 @@ from enum import IntEnum
 
 from rrgclinical.rules import parts
 
-
-class Cue(IntEnum):
-    """Kind of an event in a sentence."""
-
-    FINDING = 0
-    SUBJECT = 1
-    PREDICATE = 2
-    SIDE = 3
-    ZONE = 4
-    SEVERITY = 5
-    NEGATE = 6
-    NEGATE_NEXT = 7
-    NEGATED_BEFORE = 8
-    DOUBT = 9
-    DOUBTED_BEFORE = 10
-    UNASSERTED = 11
-    BREAK = 12
-    RESET = 13
-    CAUSE = 14
-    ASSERT = 15
-    COMMA = 16
-    COLON = 17
-    AND = 18
-    OR = 19
-    VERSUS = 20
-    PREPOSITION = 21
-    VERB = 22
-    IDLE = 23
-    NEGATE_EITHER = 24
-    DOUBT_EITHER = 25
-    FINITE = 26
-    ADVICE = 27
-    PURPOSE = 28
-    SETTING = 29
-    SIGN = 30
-    DOUBTED_AT_END = 31
-    END = 32
-    WHICH = 33
-    SUBORDINATE = 34
-    REMOVED = 35
-    TIP = 36
-    DASH = 37
-    HISTORY = 38
-    OVERLOOKED = 39
-    THERE = 40
-    PRONOUN = 41
-    LACK = 42
-    AFFIRM = 43
-    EXCEPT = 44
-    GONE = 45
-    AIM = 46
-    EXAMINE = 47
-    EARLIER = 48
-    THAT_THERE = 49
-    HEDGED = 50
-    UNSURE = 51
-    RULED_OUT = 52
-    CHANCE = 53
-
+Cue = IntEnum(
+    "Cue",
+    """
+    FINDING SUBJECT PREDICATE SIDE ZONE SEVERITY NEGATE NEGATE_NEXT NEGATED_BEFORE DOUBT
+    DOUBTED_BEFORE UNASSERTED BREAK RESET CAUSE ASSERT COMMA COLON AND OR VERSUS PREPOSITION VERB
+    IDLE NEGATE_EITHER DOUBT_EITHER FINITE ADVICE PURPOSE SETTING SIGN DOUBTED_AT_END END WHICH
+    SUBORDINATE REMOVED TIP DASH HISTORY OVERLOOKED THERE PRONOUN LACK AFFIRM EXCEPT GONE AIM
+    EXAMINE EARLIER THAT_THERE HEDGED UNSURE RULED_OUT CHANCE
+    """,
+    start=0,
+)
+"""Kind of an event in a sentence."""
 
 # Two findings told apart by nothing: one before these words and one behind.
 _INSEPARABLE = """
-    cannot|not be? distinguished|differentiated|separated from?, is|are? indistinguishable from?,
-    is|are difficult|hard|impossible to distinguish|differentiate|separate from?,
+    cannot|not be? distinguished from?, is? indistinguishable from?, is difficult|impossible to
+    distinguish from?,
 """
 
 CUES: dict[Cue, str] = {
-    Cue.LACK: f"{parts.LACK}, {parts.ALONE}, {parts.CHANGE}",
+    Cue.LACK: f"{parts.LACK}, {parts.ALONE}",
     # Denials of a denial, and of more than a grade: what follows is there.
     Cue.AFFIRM: parts.AFFIRM,
     # A verb that can make a clause of its own after a comma, and ends a denial within the clause's
     # subject. The first of the table, so that it is read before the doubt of the same words.
     Cue.FINITE: """
-        is, are, was, were, has, have, remain, appear, may, might, could, suggest, represent,
-        indicate, reflect, may represent|reflect|indicate, is|are very|most|more? likely,
-        likely|probably|possibly represent|reflect|indicate
+        is, was, has, remain, appear, may represent?, could, suggest, likely|probably|possibly?
+        represent, is very|most|more? likely
     """,
     # Deny what follows, until the scope ends.
     Cue.NEGATE: """
-        no, no sign of, deny, denied, denying, nor, neither, rather than, nothing,
-        clearance|disappearance of, complete? interval? resolution|clearing of, never, none, lack,
-        interval? removal of, no definite|convincing|radiographic? evidence of, exclude any,
-        instead of, no longer any?, not meet the? appearance|criteria of|for,
-        not have the? appearance|criteria of|for, not consistent|compatible with,
-        not in keeping with, not suggestive|indicative|diagnostic|characteristic|typical,
-        not suspicious|concerning|worrisome, not look like,
-        not surely? appear|seem consistent|compatible|suggestive?,
-        not surely? appear|seem to be|represent|have|show|contain|reflect|indicate|suggest,
-        is|are? not felt|thought|believed|considered|likely|suspected to be|represent|reflect,
-        is|are? unlikely to be|represent|reflect|indicate, argue|arguing|argued|evidence against,
-        against a? diagnosis of?, no abnormality, no indication of|for?,
-        not to? be? mistaken|misinterpreted|misread for|as, no suspicion for|of, nowhere
+        no abnormality?, no sign of, deny, denied, denying, nor, neither, rather than, nothing,
+        clearance|disappearance|instead of, complete? interval? resolution|clearing of, never, none,
+        lack, interval? removal of, no definite|convincing|radiographic? evidence of, exclude any,
+        no longer any?, not meet|has the? appearance|criteria of|for, not consistent with,
+        not in keeping with, not suggestive|indicative|diagnostic|characteristic|typical|suspicious,
+        not look like, not surely? appear consistent|suggestive?, not surely? appear to
+        be|represent|has|show|contain|suggest, is? not thought|considered|likely|suspected to
+        be|represent, is? unlikely to be|represent, argue|arguing|argued|evidence against,
+        against a? diagnosis of?, no indication of|for?, not to? be? mistaken|misinterpreted|misread
+        for|as, no suspicion for|of, nowhere
     """
     + f", {parts.LACK}, {parts.NOT_SEE}, {parts.RULED_OUT_BY}",
     # Deny a finding or predicate a few words ahead.
     Cue.NEGATE_NEXT: "not, by no means, in no way, hardly, scarcely, far from, anything but",
     # Deny what follows where a finding follows in the segment, what precedes where none does.
     Cue.NEGATE_EITHER: """
-        now? resolved, now? cleared, absent, unlikely, absent|negative|negatives|excluded :,
-        not seen|identified|present|found|visualized|detected|evident :
+        now? resolved, absent, unlikely, absent|negative|excluded :, not seen|present|found|evident
+        :
     """
     + f", {parts.LOW_CHANCE}",
     # The same, a doubt where the word before is unknown.
@@ -125,27 +74,21 @@ CUES: dict[Cue, str] = {
     + f"{parts.NOT_EXCLUDE}, {parts.MUST_EXCLUDE},"
     + """
         query, possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
-        questionably, supposedly, tentatively, not improbably|impossibly, not out of the question,
-        may, might, could, question, may represent|reflect|indicate, by no means rule|exclude,
-        question of, suspect, suspicious for|of?, concern for|of, concerning for?, worrisome for,
-        suggest, suggesting, suggested, suggestion of, suggestive of, potential, consider,
-        considered, favor, favoring, not excluded, apparent,
-        raise|raises|raising the? question|possibility|suspicion|concern of|for,
+        questionably, supposedly, tentatively, not improbably|impossibly|excluded,
+        not out of the question, may represent?, could, question of?, by no means rule|exclude,
+        suspect, suspicious of|for?, concern for|of, to? suggest, suggesting, suggested,
+        suggestion|suggestive of, potential, consider, considered, favor, favoring, apparent,
+        raise|raising the? question|possibility|suspicion|concern of|for, indeterminate for,
         neither confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove,
-        without|not excluding, without ruling, cannot be certain,
-        is? unclear|uncertain|unknown|doubtful whether|if there? is|are?,
-        cannot|not|unable to? say|tell|determine|decide|know whether|if there? is|are?,
-        is? not clear|certain|sure|known whether|if there? is|are?, indeterminate for, to suggest,
-        consideration include,
-        is|are? thought|felt|believed|favored to represent|be|reflect|indicate,
-        presumed to represent|be|reflect, more|less likely than, is|are? favored over, doubt,
-        differential diagnosis? includes|considerations?, would be, versus less likely,
-        can be seen with|in, may|might|could be seen with, either,
-        cannot|unable|impossible|difficult|hard to? distinguish|differentiate|separate,
-        it is difficult|hard|impossible to distinguish|differentiate|separate,
-        can not distinguish|differentiate|separate, with or without,
-        not incompatible|inconsistent with, whether this|these|it is|are|represent|reflect,
-        likely|probably|possibly represent|reflect|indicate
+        without|not excluding, without ruling, cannot be certain, consideration include, doubt,
+        cannot|not|unable to? say|tell|determine|decide|know whether|if there? is?,
+        is? not? unclear|uncertain|unknown|doubtful|clear|certain|sure|known whether|if there? is?,
+        is? thought|favored|presumed to represent|be, more|less likely than, is? favored over,
+        differential diagnosis? includes|considerations?, would be, versus less likely, either,
+        can|may|could be seen with|in, cannot|unable|impossible|difficult to? distinguish,
+        it is difficult|impossible to distinguish, can not distinguish, with or without,
+        not incompatible|inconsistent with, whether this|these|it is|represent,
+        likely|probably|possibly represent
     """,
     # Doubt what follows, or deny it where the chance is low.
     Cue.CHANCE: f"{parts.CHANCE} of, suspicion for?, index of suspicion of|for?",
@@ -153,35 +96,31 @@ CUES: dict[Cue, str] = {
     Cue.HEDGED: "uncertain, indeterminate, unclear, in doubt|question, tentative",
     # Doubt what precedes, unless its cause or age is in doubt.
     Cue.UNSURE: """
-        is|are|remain uncertain|unclear|equivocal|doubtful|debatable|inconclusive,
-        is|are|remain in doubt|question, is|are|remain open to question|debate,
-        is|are not certain|sure|conclusive, is|are|remain a question|matter
+        is|remain uncertain|unclear|equivocal|doubtful|debatable|inconclusive,
+        is|remain in doubt|question, is|remain open to question|debate, is not
+        certain|sure|conclusive, is|remain a question|matter
     """,
     # Deny what precedes.
     Cue.NEGATED_BEFORE: """
-        is|are a? nipple shadow, has|have resolved|cleared, has|have been resolved,
-        has|have completely|since|now|essentially|fully|subsequently resolved|cleared,
-        complete? interval? resolution, none,
-        has|have not developed|occurred|recurred|accumulated|reaccumulated, is|are absent,
-        is|are unlikely, is|are resolved,
-        is|are? felt|thought|believed|considered|deemed unlikely|improbable,
-        is|are? felt|thought|believed|considered|deemed to be unlikely|improbable,
-        is|are? not felt|thought|believed|considered to be present|there, is|are less|not likely,
-        has|have disappeared, is|are likely|probably|essentially resolved|cleared, is|are gone,
-        not suspected, not suggested, resolved since, is|are felt|thought|considered less likely,
-        is|are felt|thought to be less likely|unlikely, is|are very|highly unlikely, -free,
-        has|have been resected|evacuated|drained, has|have regressed|vanished
+        is a? nipple shadow, has been|since|now|essentially|fully|subsequently? resolved,
+        complete? interval? resolution, none, has not
+        developed|occurred|recurred|accumulated|reaccumulated, is absent|unlikely|resolved|gone,
+        is? thought|considered unlikely|improbable, is? thought|considered to be
+        unlikely|improbable, is? not thought|considered to be present|there, is less|not likely,
+        is likely|probably|essentially resolved, not suspected|suggested, resolved since,
+        is thought|considered less likely, is thought to be less likely|unlikely, is very unlikely,
+        -free, has been resected|evacuated|drained, has regressed|vanished
     """
     + f", {parts.NOT_SEEN}, {parts.IS_EXCLUDED}",
     # Deny the finding that a verb puts behind them ("gone is the effusion").
     Cue.GONE: """
-        gone, vanished, disappeared, missing, undetected, unseen, excluded, not there,
-        not to be seen|found, not anymore, not any more seen|visible|present
+        gone, vanished, missing, undetected, unseen, excluded, not there|anymore,
+        not to be seen|found, not any more seen|present
     """,
     # Deny the devices that precede.
     Cue.REMOVED: """
-        has|have been removed|pulled|discontinued, was|were removed|pulled|discontinued, removal,
-        removed, taken out
+        has been removed|pulled|discontinued, was removed|pulled|discontinued, removal, removed,
+        taken out
     """,
     # "The tip is not seen" denies no device.
     Cue.TIP: "tip, side port, distal end|aspect|portion",
@@ -189,60 +128,75 @@ CUES: dict[Cue, str] = {
     Cue.DOUBTED_BEFORE: _INSEPARABLE
     + f"{parts.UNSETTLED}, {parts.NOT_EXCLUDED}, {parts.TO_BE_EXCLUDED}"
     + """,
-        is|are favored|preferred, more|less likely than, is|are? favored over,
-        may|might|could|can account|explain|cause|contribute|contributing for|to?,
-        may|might|could|can be responsible|contributing|contributory|accounting for|to?,
-        is|are possible, is|are suspected, is|are questioned, is|are questionable, is|are probable,
-        is|are? likely|probably|possibly|presumably present|there,
-        is|are? felt|thought|believed|considered|suspected to be present|there,
-        may|might|could|can|would have this|a|the similar|same? appearance,
-        may|might|could|can look like this, may|might|could|can look|appear similar|identical,
-        is|are suggested, is|are|remain|be of concern, remain possible|suspected|probable,
-        may|might|could be present|seen|considered, is|are considered, should|must be considered,
-        is|are|remain in the differential, would be difficult,
-        is|are|remain the? most likely|probable diagnosis|consideration|etiology|explanation,
-        is|are|remain the? leading|primary|main|top diagnosis|consideration|concern|possibility,
-        is|are|remain a|another|also? strong|distinct|real? possibility|consideration|concern,
-        would be of|a|another|the? possibility|consideration|concern
+        is favored|preferred|possible|suspected|questioned|questionable|probable|suggested,
+        more|less likely than, is? favored over, may|could|can
+        account|explain|cause|contribute|contributing for|to?, may|could|can be
+        responsible|contributing|contributory|accounting for|to?, is?
+        likely|probably|possibly|presumably present|there, is? thought|considered|suspected to be
+        present|there, may|could|can|would has this|a|the similar|same? appearance,
+        may|could|can look like this, may|could|can look|appear similar|identical,
+        is|remain|be of concern, remain possible|suspected|probable, may|could be
+        present|seen|considered, is considered, should|must be considered, would be difficult,
+        is|remain in the differential, is|remain the? most? likely|probable|leading|primary|main|top
+        diagnosis|consideration|etiology|explanation|concern|possibility, is|remain|would be?
+        of|a|another|the|also? strong|distinct|real? possibility|consideration|concern
     """,
     # Doubt what precedes where nothing follows ("effusion is likely."), what follows elsewhere.
     Cue.DOUBTED_AT_END: """
-        likely, is|are very|most|more|felt|thought|considered? likely, less likely, favored,
-        presumed
+        less? likely, is very|most|more|thought|considered? likely, favored, presumed
     """,
     # Doubt what follows, and the diagnoses that precede.
     Cue.SETTING: "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
     # An examination is asked for; "to exclude pneumonia" behind it is its purpose.
-    Cue.ADVICE: parts.ADVICE,
+    Cue.ADVICE: """
+        recommend, recommended, recommendation, recommending, advise, advisable, helpful, useful,
+        beneficial, repeat, may|would|could help, ct, mri, ultrasound, fluoroscopy, imaging,
+        followup, follow up, scan|evaluation|examination|exam|view|film is suggested,
+        ct|mri|ultrasound|imaging|followup|radiograph|study|workup is suggested,
+        follow up is suggested, correlation|comparison|attention|biopsy|bronchoscopy is suggested,
+        expiratory|decubitus|lateral|oblique|lordotic|additional|dedicated view|film|radiograph,
+        can|could|may|should|would be performed|obtained|done|used|considered|ordered,
+        can|could|may|should|would be repeated|taken|acquired|arranged|undertaken, obtain,
+        is warranted, tomography, sonography, scan
+    """,
     # The purpose of an examination where one is asked for, a doubt elsewhere.
-    Cue.PURPOSE: parts.PURPOSE,
+    Cue.PURPOSE: """
+        in|for excluding, to? exclude, to? rule out, for? exclusion of, may|could better?
+        show|detect|find|identify|disclose|uncover
+    """,
     # The purpose of an examination where one is asked for, nothing elsewhere.
-    Cue.AIM: parts.AIM,
+    Cue.AIM: """
+        to find|identify|see|confirm|verify|establish|determine|document|show, to
+        visualize|diagnose|uncover|discern|clarify|prove|depict, could|may|would help to?
+        identify|find|detect|show|confirm|see|determine, for
+        confirmation|identification|diagnosis|visualization|demonstration of, can|would better?
+        show|detect|find|identify|disclose|uncover|depict
+    """,
     # The same wherever it stands, unless what is examined is said to be there: "the nodule".
-    Cue.EXAMINE: parts.EXAMINE,
+    Cue.EXAMINE: "to further|better? evaluate|examine",
     # Nothing is asserted of what follows: history, a question, a hypothesis.
-    Cue.UNASSERTED: parts.SOUGHT
-    + """,
-        history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
-        indication, clinical question is|was|of|:, clinical concern for, if there is|are,
-        if clinical, screening for, rule out history, risk of, risk for, treated for,
-        known history of, workup for|of, symptom of, clinical suspicion for|of,
-        sensitive|insensitive|sensitivity|specific in|for|to|than,
-        better|best|superior|preferred|suited for, modality|study|test of choice for, detection of,
-        detect, detecting, to detect, in|for evaluating|assessing|characterizing, if, in case of,
-        whether, document|ensure|confirm|assure|show|until|to resolution|clearing|clearance of?,
-        to document|ensure|confirm|assure|show resolution|clearing|clearance of?,
-        follow to? resolution of?, documenting|ensuring resolution|clearing|clearance of?,
-        please note, may|could|can|might mask|simulate|mimic, mimic, mimicking, simulate,
-        simulating, r/o, h / o, resection|excision|ablation of,
-        surgery|resection|lobectomy|pneumonectomy|radiation|therapy|chemotherapy|treatment for,
-        if concern for, treatment of|for, if clinically|there, sequela|sequelae of prior|old?,
-        surveillance for, monitoring for, assessment for|of, reason for,
-        correlate|correlation clinically? for|with, clinical correlation for, may|could obscure,
-        recommended|advised|suggested|obtained|performed to exclude|rule, clinically correlate for,
-        evaluated|assessed|nondiagnostic|inadequate|suboptimal|limited for,
-        if this|these|it is|are|represent,
-        not well|adequately|optimally|fully evaluated|assessed|seen for
+    Cue.UNASSERTED: """
+        look|looking|looked|search|searching|check|checking|hunt|hunting|screen|watch for,
+        attention on|at followup for, in search of, seek, seeking, ensure|sure|certain|confirm|show
+        that? there is|was no?, whether|if there is|was, see|determine if, ct|mri|ultrasound for
+        any|a?, history|hx|risk|symptom|detection|resection|excision|ablation of, h /? o,
+        status post treatment,
+        evaluate|screening|risk|treated|better|best|superior|preferred|suited|surveillance for,
+        evaluation|workup|assessment for|of, indication, clinical question is|was|of|:,
+        clinical|if concern for, if there is, if clinical|clinically|there?, rule out history,
+        known history of, clinical suspicion for|of, sensitive|insensitive|sensitivity|specific
+        in|for|to|than, modality|study|test of choice for, to? detect, detecting,
+        in|for evaluating|assessing|characterizing, in case of, whether,
+        document|ensure|confirm|assure|show|until|to|documenting|ensuring
+        resolution|clearing|clearance of?, to document|ensure|confirm|assure|show
+        resolution|clearing|clearance of?, follow to? resolution of?, please note,
+        may|could|can mask|mimic, mimic, mimicking, simulating, r/o,
+        surgery|resection|lobectomy|pneumonectomy|radiation|therapy|chemotherapy|monitoring for,
+        treatment of|for, sequela of prior|old?,
+        reason|evaluated|nondiagnostic|inadequate|suboptimal|limited for, correlate|correlation
+        clinically? for|with, clinical correlation for, may|could obscure,
+        recommended|suggested|obtained|performed to exclude|rule, clinically correlate for,
+        if this|these|it is|represent, not well|adequately|optimally|fully evaluated|seen for
     """,
     # The same to the end of the statement, whatever comes between: the patient and the question.
     Cue.HISTORY: """
@@ -252,23 +206,21 @@ CUES: dict[Cue, str] = {
     """,
     # Nothing is asserted of what precedes ("fractures may be occult").
     Cue.OVERLOOKED: """
-        may|might|could|can be missed|occult|overlooked|inapparent|undetected|invisible|hidden,
-        may|might not be seen|visible|evident|apparent|demonstrated|detected|visualized,
-        may|might|could|can be radiographically|easily occult|missed|overlooked,
-        should|could|can|may|might|must|would be sought|searched|looked|screened|checked for?
+        may|could|can be missed|occult|overlooked|inapparent|undetected|invisible|hidden,
+        may not be seen|evident|apparent|demonstrated, may|could|can be radiographically|easily
+        occult|missed|overlooked, should|could|can|may|must|would be
+        sought|searched|looked|screened|checked for?
     """,
     # The same where nothing more is said of it, for it may be gone since.
     Cue.EARLIER: """
-        was|were only|just? on an|the|a? earlier|prior|previous|preceding|old|older|outside,
-        was|were seen|noted|present|visible|there on an|the|a? earlier|prior|previous,
-        was|were identified|described on an|the|a? earlier|prior|previous
+        was only|just? on a|the? earlier|prior|old|older|outside, was present|there|seen|described
+        on a|the? earlier|prior
     """,
     # Nothing is asserted where it opens the sentence ("follow up for infection").
     Cue.SIGN: "follow up for, followup for, should",
     # A new statement begins.
     Cue.BREAK: """
-        but, however, although, though, whereas, while, yet, despite,
-        there is|are|has|have|was|were,
+        but, however, although, though, whereas, while, yet, despite, there is|has|was,
     """
     + parts.EXCEPT,
     Cue.EXCEPT: parts.EXCEPT,
@@ -276,7 +228,7 @@ CUES: dict[Cue, str] = {
     Cue.THAT_THERE: "that there is|are|has|have|was|were|may|might|could be?",
     # What is seen, not what the patient is said to have.
     Cue.THERE: """
-        there is|are|has|have|was|were, year|yr|y old|o man|woman|male|female|patient has|have
+        there is|has|was, year|yr|y old|o man|woman|male|female|patient has
     """,
     # Denial and doubt end, and what follows may still speak of what came before.
     Cue.RESET: "with, otherwise, in addition, additionally, associated with, given, following",
@@ -288,32 +240,29 @@ CUES: dict[Cue, str] = {
     Cue.WHICH: "which",
     # Denial ends, doubt goes on: "may be secondary to".
     Cue.CAUSE: """
-        secondary to, due to, because of, related to, caused by, resulting from, this|these is|are,
-        attributed|attributable to,
-        with superimposed|coexisting|concomitant|concurrent|underlying|postobstructive,
+        secondary|due|related|attributed|attributable to, because of, caused by, resulting from,
+        this|these is, with
+        superimposed|coexisting|concomitant|concurrent|underlying|postobstructive,
         limited|degraded|hampered|compromised by the?
     """,
     # After a comma or "and", these begin a statement of its own.
     Cue.ASSERT: """
-        stable, unchanged, persistent, persist, chronic, again, redemonstrated, worsening,
+        stable, unchanged in?, persistent, persist, chronic, again, redemonstrated, worsening,
         improving, improved, increasing, decreasing, interval, remains, old, healed, slight,
         redemonstration of, postsurgical, subtle, low, status, increased, decreased,
-        no? change in|of|from,
-        slightly|mildly|minimally|moderately|significantly|markedly increased|decreased|improved,
-        slightly|mildly|minimally|moderately|significantly|markedly larger|smaller|changed|worse,
+        no? change in|of|from, slightly|mildly|minimally|moderately|significantly|markedly
+        increased|decreased|improved|larger|smaller|changed|worse,
         slightly|mildly|minimally|moderately|significantly|markedly worsened|decrease|increase,
-        slight|mild|minimal|moderate|significant|marked interval? increase|decrease|improvement,
-        slight|mild|minimal|moderate|significant|marked interval? worsening|change,
-        no significant|interval|substantial|appreciable change,
-        no significant interval|appreciable? change, not significantly|substantially? changed,
-        no change, without significant? interval? change,
-        no interval? significant? worsening|improvement|increase|decrease in|of, no relevant change,
-        no not? only, not only, no further change|increase|decrease,
-        no further? interval? progression|regression|resolution|worsening of|in,
-        no evidence of|for interval? progression|worsening|improvement|resolution|clearing of|in,
-        no evidence of|for interval? change|increase|decrease|growth|enlargement of|in,
-        been no resolution|change of|in, at the? most|best|worst|least, unchanged in, resolving,
-        slightly, tortuous, calcified, prominent
+        slight|mild|minimal|moderate|significant|marked interval?
+        increase|decrease|improvement|worsening|change, no interval|substantial|seen|relevant?
+        change, no significant interval|seen? change, not significantly|substantially? changed,
+        without significant? interval? change, no interval? significant?
+        worsening|improvement|increase|decrease in|of, no not? only, not only,
+        no further change|increase|decrease, no further? interval?
+        progression|regression|resolution|worsening of|in, no evidence of|for interval?
+        progression|worsening|improvement|resolution|clearing of|in, no evidence of|for interval?
+        change|increase|decrease|growth|enlargement of|in, been no resolution|change of|in,
+        at the? most|best|worst|least, resolving, slightly, tortuous, calcified, prominent
     """,
     # Speaks of the finding before it ("no large effusion, but a small one").
     Cue.PRONOUN: "one, ones, those",
@@ -321,26 +270,66 @@ CUES: dict[Cue, str] = {
     Cue.OR: "or, and or",
     Cue.VERSUS: "versus, vs",
     Cue.PREPOSITION: """
-        in, at, of, within, involving, along, overlying, over, near, on, projecting over,
-        throughout, from, to, adjacent to, above, below, for, affecting, occupying, into, underlying
+        in, at, of, involving, along, overlying, projecting? over, near, on, throughout, from,
+        adjacent? to, above, below, for, affecting, occupying, into, underlying
     """,
     Cue.VERB: """
-        is, are, was, were, appear, has, have, remain, demonstrate, show, seen, noted, identified,
-        reveal, contain, be, been, present, visualized, look, measure, evident, appreciated
+        is, was, appear, has, remain, show, seen, contain, be, been, present, look, measure, evident
     """,
-    # Phrases that hold a word of another table and mean nothing here.
-    Cue.IDLE: parts.IDLE,
+    # Phrases that mean nothing; being longer, they are read instead of a word that they hold.
+    Cue.IDLE: """
+        consistent|concordant|compared|comparison with, in keeping with, mass effect,
+        air bronchogram, nipple shadow, body mass|habitus, no comparison|prior, no change exam,
+        not available|limited, thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level,
+        heart rate|disease|border, prior|remote|treated pneumonia|tuberculosis,
+        old|past|chronic|prior|remote|treated infection, prior|old|remote|treated
+        tuberculosis|tuberculous|fungal infection, prior|old|remote infection or inflammation,
+        prior|old|remote|past infectious|inflammatory process|disease|change|insult,
+        post pneumonia|infectious|infection|tuberculous|aspiration,
+        neck|axillary|paraspinal|hepatic|liver|splenic|skin mass|lesion, bowel|abdominal mass|air,
+        neck|shoulder|humeral|abdominal|breast|vertebral|sclerotic density|opacity,
+        density|opacity|nodule|mass in|over the? left|right?
+        neck|shoulder|abdomen|breast|axilla|humerus|soft tissue?, has?
+        nearly|mostly|partially|incompletely|not fully? resolved, dr, may of,
+        has resolved substantially|considerably|significantly|partially|mostly, costal cartilage,
+        near|nearly|partial|incomplete|some|continued|further|ongoing|gradual complete? interval?
+        resolution|clearing of?, marked|significant|substantial interval? clearing of?,
+        not clearly|well? seen|present|evident|demonstrated previously|before,
+        not clearly|well? seen|present|evident on|in the? prior|comparison|earlier,
+        not clearly|well? seen on the? lateral|frontal, not previously
+        seen|present|evident|described, which|that was not seen|present|evident|there,
+        not well|optimally|completely|adequately seen|evaluated|included,
+        respiratory|renal|hepatic|hardware|treatment failure, joint|knee|shoulder|hip|elbow
+        effusion, difficult to evaluate|determine|appreciate|measure|see|gauge,
+        edema of|in the? chest|abdominal|body|soft wall|tissue, edema of|in the? left|right?
+        neck|arm|leg|extremity, chest|abdominal|body wall edema,
+        bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver|brain metastasis,
+        bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver metastatic disease|lesion|focus,
+        metastatic disease|metastasis of|to|in the? bone|spine|rib|liver|brain, non specific,
+        accounting|allowing|adjusting for technical? factors?, port of entry,
+        without|absence of? a|any? comparison|prior|contrast, left|right heart border,
+        bone density|island|mineralization|scan, cardiac apex|border, mediastinal fat,
+        no additional|further imaging|evaluation|views|followup, aortic|mitral valve?
+        annular|annulus? calcification|disease|stenosis,
+        lead|wire|hardware|catheter|sternal|sternotomy wire? fracture, fracture of the?
+        lead|wire|hardware|catheter|sternal|sternotomy wire?, fractured|broken sternal|sternotomy?
+        lead|wire|catheter, breast shadow|tissue, thyroid|pericardial|adrenal|renal|breast
+        mass|nodule|lesion|enlargement|cancer|carcinoma, soft tissue edema|mass|density|nodule,
+        has|was been? pulled back|out,
+        laryngeal|subcutaneous|peripheral|extremity|leg|bone|marrow|mucosal|cerebral edema,
+        lung cancer screening, iv line, limit|limited evaluation of, breast implant|prosthesis,
+        vertebral|tracheal|bronchial body? collapse, collapsed|collapsing vertebral body?|vertebra,
+        collapse of the? vertebra|trachea|vertebral body?, hepatic|respiratory|ventilatory
+        decompensation
+    """,
 }
 
 PUNCTUATION: dict[str, tuple[Cue, ...]] = {
-    ",": (Cue.COMMA,),
-    "(": (Cue.COMMA,),
-    ")": (Cue.COMMA,),
-    ";": (Cue.BREAK,),
+    **dict.fromkeys(",()", (Cue.COMMA,)),
+    **dict.fromkeys(";*\u2022", (Cue.BREAK,)),
     ":": (Cue.COLON,),
     "/": (Cue.AND,),
     **dict.fromkeys(("-", "--", "\u2013", "\u2014", "|"), (Cue.DASH,)),
-    **dict.fromkeys(("*", "\u2022"), (Cue.BREAK,)),
     "?": (Cue.DOUBT, Cue.DOUBTED_BEFORE),
 }
 
@@ -361,23 +350,23 @@ ATTRIBUTES: dict[Cue, dict[str, str]] = {
     },
     Cue.ZONE: {
         "upper": """
-            upper, upper lobe|lung|zone, lung? apex|apices, apical, superior, upper lung zone|field,
+            upper lobe|lung|zone?, lung? apex|apices, apical, superior, upper lung zone|field,
             suprahilar, rul, lul
         """,
         "middle": """
-            middle, middle lobe|lung, midlung, mid lung? zone?, lingula, lingular, perihilar,
-            midzone, hilar, central, parahilar, rml
+            middle lobe|lung?, midlung, mid lung? zone?, lingula, lingular, perihilar, midzone,
+            hilar, central, rml
         """,
         "lower": """
-            lower, lower lobe|lung, base, basilar, basal, retrocardiac, inferior, infrahilar,
-            lung base, costophrenic angle|sulcus, lower lung zone|field, bibasilar, bibasal,
-            posterior basal, subpulmonic, rll, lll
+            lower lobe|lung?, lung? base, posterior? basilar, retrocardiac, inferior, infrahilar,
+            costophrenic angle|sulcus, lower lung zone|field, bibasilar, bibasal, subpulmonic, rll,
+            lll
         """,
     },
     Cue.SEVERITY: {
         "small": """
-            small, mild, minimal, minimally, mildly, tiny, trace, minor, mild to moderate,
-            small to moderate, slight, slightly, subtle, minute, minimal amount of, small amount of
+            small, mild, minimal, minimally, mildly, tiny, trace, minor, mild|small to moderate,
+            slight, slightly, subtle, minute, minimal|small amount of
         """,
         "moderate": "moderate, moderately, moderate sized, medium",
         "large": """

@@ -245,39 +245,29 @@ _ORGAN = (
     r"|perirectal|perianal|intramuscular|gi|gastrointestinal|variceal|chest\s+wall|rib|cardiac"
     r"|myocardial|vaginal|uterine|postpartum|adrenal|crypt|stitch)"
 )
-# Words of another finding before and behind it, by its concept: there is none of the lung or aorta.
+_BODY = rf"{_PARTS}|{_ORGAN}"
+# Words of another finding before and behind it, and what it is of, by its concept: there is none
+# of the lung or aorta.
 _ELSEWHERE = {
     CONCEPT_ID[name]: (
         re.compile(rf"(?:{before})[\s/-]+\Z", re.IGNORECASE),
-        re.compile(rf"\s+(?:{behind})", re.IGNORECASE),
+        re.compile(
+            rf"\s+(?:{behind}|(?:of|in|into)\s+(?:the\s+)?(?:left\s+|right\s+)?(?:{places}))\b",
+            re.IGNORECASE,
+        ),
     )
-    for name, before, behind in (
+    for name, before, behind, places in (
         (
             "aortic dissection",
             rf"axillary|axilla|neck|node|nodal|groin|inguinal|surgical|blunt|sharp|{_VESSEL}",
-            rf"(?:clips?|of\s+(?:the\s+)?(?:left\s+|right\s+)?(?:{_VESSEL}|axilla|neck))\b",
+            "clips?",
+            rf"{_VESSEL}|axilla|neck",
         ),
-        (
-            "aortic aneurysm",
-            _VESSEL,
-            rf"(?:clips?|coils?|(?:of|in)\s+(?:the\s+)?(?:left\s+|right\s+)?{_VESSEL})\b",
-        ),
-        ("lung abscess", rf"{_PARTS}|{_ORGAN}", rf"(?:of|in)\s+(?:the\s+)?(?:{_PARTS}|{_ORGAN})\b"),
-        (
-            "pulmonary contusion",
-            rf"{_PARTS}|{_ORGAN}",
-            rf"(?:of|in)\s+(?:the\s+)?(?:{_PARTS}|{_ORGAN}|heart)\b",
-        ),
-        (
-            "pulmonary hemorrhage",
-            rf"{_PARTS}|{_ORGAN}|{_VESSEL}",
-            rf"(?:of|in|into)\s+(?:the\s+)?(?:{_PARTS}|{_ORGAN})\b",
-        ),
-        (
-            "pulmonary embolism",
-            _VESSEL,
-            rf"(?:coils?|protection|(?:of|in)\s+(?:the\s+)?{_VESSEL})\b",
-        ),
+        ("aortic aneurysm", _VESSEL, "clips?|coils?", _VESSEL),
+        ("lung abscess", _BODY, "clips?", _BODY),
+        ("pulmonary contusion", _BODY, "clips?", rf"{_BODY}|heart"),
+        ("pulmonary hemorrhage", rf"{_BODY}|{_VESSEL}", "clips?", _BODY),
+        ("pulmonary embolism", _VESSEL, "coils?|protection", _VESSEL),
     )
 }
 _WORD_BEFORE = re.compile(r"(\w+)[\s-]+\Z")

@@ -186,7 +186,8 @@ class PhraseTable:
         words = {word for phrase in self._phrases for word in phrase}
         singular = {form: word for word in sorted(words) for form in _plurals(word)}
         self.lemma = {word: singular.get(word, word) for word in (*singular, *words)}
-        self.lemma.update(aliases or {})
+        for word, meant in (aliases or {}).items():
+            self.lemma.update(dict.fromkeys((word, *_plurals(word)), meant))
         self.spelt = {plain_spelling(form): lemma for form, lemma in self.lemma.items()}
         growing: dict[str, Any] = {}
         for phrase, roles in self._phrases.items():
