@@ -14,7 +14,7 @@ from typing import Any
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import BLANKS, LONGEST_SHOWN, NothingRead, is_nothing
-from rrgclinical.common.rtf import is_rtf
+from rrgclinical.common.rtf import from_rtf, is_rtf
 from rrgclinical.common.shown import hidden, shortened
 from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits
 from rrgclinical.rules import glued, join_lines
@@ -66,13 +66,12 @@ class Broken:
         return hidden(json.dumps({"where": self.where, "why": self.why})) + "\n"
 
 
-def traits_of(text: str) -> tuple[bool, str]:
-    """Tell whether a text is RTF, and the first words that glue statements."""
-    places = glued(text)
-    if not places:
-        return is_rtf(text), ""
-    before, after = text[: places[0]].split()[-1], text[places[0] :].split()[0]
-    return is_rtf(text), shortened(before + after, LONGEST_SHOWN)
+def traits_of(*sections: str) -> tuple[bool, str]:
+    """Tell whether a section of a report is RTF, and the first words that glue statements."""
+    text, words = "\n\n".join(sections), ""
+    if places := glued(text):
+        words = text[: places[0]].split()[-1] + text[places[0] :].split()[0]
+    return any(map(is_rtf, sections)), shortened(words, LONGEST_SHOWN)
 
 
 class Wording:
@@ -139,14 +138,15 @@ class Catalogue:
         self._to_look_for = LOOKED_FOR
 
     def read(self, value: Any, name: str, where: str, *, context: bool = False) -> Any:
-        """Return a text as `NothingRead.read`; of the context, "None." with its stop stays."""
+        """Return a text as `NothingRead.read`; of the context, "None." stays and RTF is read."""
+        if context and isinstance(value, str) and is_rtf(value):
+            value = " ".join(from_rtf(value).split())
         return self.nothing.read(value, name, where, dictated=context)
 
     def report(self, parts: ReportSections, sections: str) -> str:
         """Return the text that `data.sections` asks for, see `ReportSections.report`."""
         if sections == "both":  # which makes it plain
-            texts = (parts.findings or parts.unheaded, parts.impression)
-            self.wording.note(*traits_of("\n\n".join(texts)))
+            self.wording.note(*traits_of(parts.findings or parts.unheaded, parts.impression))
         return parts.report(sections)
 
     def add(self, study: Study, where: str) -> None:

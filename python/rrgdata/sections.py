@@ -158,15 +158,14 @@ class ReportSections:
     comparison: str = ""
 
     def report(self, sections: str) -> str:
-        """Return the text that `data.sections` asks for.
-
-        "" where the report has none of it.
+        """Return the text that `data.sections` asks for, "" where there is none.
 
         "findings" and "impression" are the sections of that name. "both" is findings, or where
         there are none the unheaded text, and then the impression.
         """
         if sections == "both":
-            return _joined([self.findings or self.unheaded, self.impression])
+            parts = (self.findings or self.unheaded, self.impression)
+            return _joined(list(map(plain_lines, parts)))  # each may be a document of its own
         return self.findings if sections == "findings" else self.impression
 
 

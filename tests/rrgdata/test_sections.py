@@ -20,6 +20,7 @@ from rrgclinical.facts import RulesFacts
 from rrgclinical.rules import join_lines, plain_lines
 from rrgclinical.severity import read
 from rrgdata import ReportSections, cut_sections, read_sections
+from rrgdata.catalogue import Catalogue
 from rrgdata.check import CARRIERS, MARKS, try_properties
 from rrgtrain.cli import main
 from tests.real_data import IU_XRAY
@@ -82,6 +83,9 @@ def test_a_report_is_cut(report: str, wanted: dict[str, str]) -> None:
 def test_the_report_is_what_is_asked_for() -> None:
     both = ReportSections(findings="A.", impression="B.", unheaded="C.")
     assert [both.report(w) for w in ("findings", "impression", "both")] == ["A.", "B.", "A. B."]
+    exported = ReportSections("A.", r"{\rtf1{\fonttbl{\f0 Arial;}}\f0 B.\par }")
+    assert exported.report("both") == "A. B."
+    assert Catalogue().read(exported.impression, "indication", "row 1", context=True) == "B."
     unheaded = ReportSections(impression="B.", unheaded="C.")
     assert [unheaded.report(w) for w in ("findings", "impression", "both")] == ["", "B.", "C. B."]
     once = read_sections("FINDINGS AND IMPRESSION: A.")

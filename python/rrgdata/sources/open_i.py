@@ -103,7 +103,7 @@ def load_open_i(root: Path, settings: ReadSettings, catalogue: Catalogue) -> Non
                 catalogue.add_broken(where, f"has image {absent!r}, not found under {root}")
                 continue
             texts = {e.get("Label"): "".join(e.itertext()) for e in tree.iter("AbstractText")}
-            catalogue.wording.note(*traits_of("\n\n".join(texts.values())))
+            catalogue.wording.note(*traits_of(*texts.values()))
             parts = {name: join_lines(texts.get(name.upper(), "")) for name in SECTIONS}
             own = next(part for part, end in SHARES if share_of(name) < end)
             refs = tuple(image for image in images if image is not None)

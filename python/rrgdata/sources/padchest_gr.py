@@ -152,7 +152,7 @@ def _sentences(entry: Any, where: str, catalogue: Catalogue) -> str | None:
     if not all(isinstance(sentence, str) for sentence in sentences):
         catalogue.add_broken(where, "has a sentence_en that is no text")
         return None
-    catalogue.wording.note(*traits_of("\n\n".join(sentences)))
+    catalogue.wording.note(*traits_of(*sentences))
     joined = [join_lines(sentence) for sentence in sentences]
     return " ".join(s if _ENDED.search(s) else f"{s}." for s in joined if s)
 
