@@ -195,7 +195,7 @@ def misread(text: str) -> str:
 
 
 LINE_ENDS = ["=0A", "_x000D__x000D_\n", "&#13;&#13;\n", "\\\\n", "\\u000a", "\\x0a", "\u2424"]
-LINE_ENDS += ["&amp;lt;br&amp;gt;", "&amp;#10;", "\\\n", "=20\n"]
+LINE_ENDS += ["&amp;lt;br&amp;gt;", "&amp;#10;", "\\\n", "=20\n", " =\n"]
 ENDS_OF_TEXT = ["</s>", "<|im_end|>", "[SEP]", "<eos>", "\xb6", "\u23ce", "&#x0A;", "</item><item>"]
 STORED_BLANKS = ["=C2=A0", "&amp;nbsp;", "&amp;#160;", "&nbsp", "\\u00a0", "\\xa0"]
 STORED_BLANKS += ["\u2800", "\u2423"]
@@ -218,6 +218,7 @@ WAYS: dict[str, Write] = {
     "misread": misread,
     "JSON twice": lambda text: json.dumps(json.dumps(wrapped(70, "\n", str)(text))),
     "small stops": lambda text: text.replace(". ", "\ufe52 ").replace(", ", "\ufe50 "),
+    "parted by a mail": lambda text: re.sub("(?<=[a-z]{9})(?=[a-z])", "=\n", text),
     "quotes": lambda text: text.replace(",", "&amp;#44;").replace("'", "&amp;#39;"),
     "look-alikes": lambda text: re.sub(
         "(?<=[b-df-hj-nq-wz])[aeopcxyi]", lambda sign: LOOKS[sign[0]], text
@@ -281,7 +282,7 @@ def test_items_and_rows_are_no_quotation() -> None:
 
 
 # A line that breaks behind an adjective goes on, whatever the case of what follows.
-ADJECTIVES = "acute focal large overt recent suspicious confluent displaced loculated worrisome"
+ADJECTIVES = "acute focal large overt recent suspicious confluent displaced chronic bilateral"
 NOUNS = ("Pneumonia", "T8 compression fracture", "Effusion", "Lung Nodule", "L1 fracture")
 OPENINGS = ("No evidence of ", "Without ", "no ", "No Consolidation, Edema, Or ", "There is no ")
 CASES = (str, str.upper, str.lower)

@@ -173,7 +173,7 @@ SUBJECTS: tuple[Subject, ...] = (
 PREDICATES: dict[str, str] = {
     "normal": """
         normal, in normal range, in limits of normal, unremarkable, clear, not|non enlarged,
-        nonenlarged, intact, sharp, midline, negative, upper limit of? normal size?,
+        nonenlarged, intact, sharp, midline, is central, negative, upper limit of? normal size?,
         top|upper|high normal limit?, top limit of? normal, wnl, normal in?
         size|contour|appearance|caliber, preserved, upper? in normal limits, no abnormality,
         normalized, normal and stable|unchanged, stable|unchanged and normal,

@@ -35,7 +35,8 @@ _MINUS = r"[(\[][-\u2013\u2212][)\]]"
 # stop "no" may have been cut off before what it denies; "(-)" is that of one finding, or of none.
 _ANSWERED = re.compile(
     rf"(?P<asked>^\W*(?:is|are|was|were)\sthere\s)(?=[^?]*\?\s*{ANSWER})|\?(?=\s*{ANSWER})"
-    rf"|(?P<alone>(?<![,;:])\s(?=(?:no|nil|zero|[-\u2013\u2212]ve)\s*\.(?!\s*\d)))|=(?=\s*{_DENIAL})"
+    r"|(?P<alone>(?<![,;:])\s(?:(?:is|are)\s)?(?=no\s*\.(?!\s*\d)|(?:nil|zero|[-\u2013\u2212]ve)\s*"
+    rf"(?:\.(?!\s*\d)|$)))|=(?=\s*{_DENIAL})"
     rf"|(?P<rule>(?:[-=]{{3,}}+|_{{10,}}+)(?!\W*{_DENIAL}\W*$))"
     rf"|(?P<no>:\s+n(?:eg)?(?=\s*(?:[.;,]|$)))|(?P<before>^{_MINUS}(?=[^+()\[\]]*$))"
     rf"|(?P<minus>{_MINUS}(?=\W*$))",

@@ -49,8 +49,8 @@ CUES: dict[Cue, str] = {
         not look like, not surely? appear consistent|suggestive?, not surely? appear to
         be|represent|has|show|contain|suggest, is? not thought|considered|likely|suspected to
         be|represent, is? unlikely to be|represent, argue|arguing|argued|evidence against,
-        against a? diagnosis of?, no indication of|for?, not to? be? mistaken|misinterpreted|misread
-        for|as, no suspicion for|of, nowhere
+        against a? diagnosis of?, not any, no indication of|for?, not to? be?
+        mistaken|misinterpreted|misread for|as, no suspicion for|of, nowhere
     """
     + f", {parts.LACK}, {parts.NOT_SEE}, {parts.RULED_OUT_BY}",
     # Deny a finding or predicate a few words ahead.
@@ -80,7 +80,8 @@ CUES: dict[Cue, str] = {
         suggestion|suggestive of, potential, consider, considered, favor, favoring, apparent,
         raise|raising the? question|possibility|suspicion|concern of|for, indeterminate for,
         neither confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove,
-        without|not excluding, without ruling, cannot be certain, consideration include, doubt,
+        without|not excluding, without ruling, consideration include, doubt, cannot be certain,
+        cannot|not be? certain|sure|confident that there? is? no,
         cannot|not|unable to? say|tell|determine|decide|know whether|if there? is?,
         is? not? unclear|uncertain|unknown|doubtful|clear|certain|sure|known whether|if there? is?,
         is? thought|favored|presumed to represent|be, more|less likely than, is? favored over,
@@ -91,7 +92,7 @@ CUES: dict[Cue, str] = {
         likely|probably|possibly represent
     """,
     # Doubt what follows, or deny it where the chance is low.
-    Cue.CHANCE: f"{parts.CHANCE} of, suspicion for?, index of suspicion of|for?",
+    Cue.CHANCE: f"{parts.CHANCE} of|for, suspicion for?, index of suspicion of|for?",
     # Doubt what precedes where it stands alone behind a comma, nothing elsewhere.
     Cue.HEDGED: "uncertain, indeterminate, unclear, in doubt|question, tentative",
     # Doubt what precedes, unless its cause or age is in doubt.
@@ -104,12 +105,12 @@ CUES: dict[Cue, str] = {
     Cue.NEGATED_BEFORE: """
         is a? nipple shadow, has been|since|now|essentially|fully|subsequently? resolved,
         complete? interval? resolution, none, has not
-        developed|occurred|recurred|accumulated|reaccumulated, is absent|unlikely|resolved|gone,
-        is? thought|considered unlikely|improbable, is? thought|considered to be
-        unlikely|improbable, is? not thought|considered to be present|there, is less|not likely,
+        developed|occurred|recurred|accumulated|reaccumulated, is absent|resolved|gone|lacking,
+        is very? unlikely|improbable, is? thought|considered to? be? very? unlikely|improbable,
+        is? not thought|considered to be present|there, is thought|considered? less|not likely,
         is likely|probably|essentially resolved, not suspected|suggested, resolved since,
-        is thought|considered less likely, is thought to be less likely|unlikely, is very unlikely,
-        -free, has been resected|evacuated|drained, has regressed|vanished
+        is thought to be less likely, -free, has been resected|evacuated|drained,
+        has regressed|vanished
     """
     + f", {parts.NOT_SEEN}, {parts.IS_EXCLUDED}",
     # Deny the finding that a verb puts behind them ("gone is the effusion").
@@ -161,16 +162,15 @@ CUES: dict[Cue, str] = {
     """,
     # The purpose of an examination where one is asked for, a doubt elsewhere.
     Cue.PURPOSE: """
-        in|for excluding, to? exclude, to? rule out, for? exclusion of, may|could better?
-        show|detect|find|identify|disclose|uncover
+        in|for excluding, to? exclude, to? rule out, for? exclusion of,
+        may|could better? show|see|detect|find|disclose|uncover
     """,
     # The purpose of an examination where one is asked for, nothing elsewhere.
     Cue.AIM: """
-        to find|identify|see|confirm|verify|establish|determine|document|show, to
-        visualize|diagnose|uncover|discern|clarify|prove|depict, could|may|would help to?
-        identify|find|detect|show|confirm|see|determine, for
-        confirmation|identification|diagnosis|visualization|demonstration of, can|would better?
-        show|detect|find|identify|disclose|uncover|depict
+        to find|see|confirm|verify|establish|determine|document|show|diagnose|uncover|clarify|prove,
+        could|may|would help to? find|detect|show|confirm|see|determine,
+        for confirmation|identification|diagnosis|visualization|demonstration of,
+        can|would better? show|see|detect|find|disclose|uncover
     """,
     # The same wherever it stands, unless what is examined is said to be there: "the nodule".
     Cue.EXAMINE: "to further|better? evaluate|examine",
@@ -278,7 +278,7 @@ CUES: dict[Cue, str] = {
     """,
     # Phrases that mean nothing; being longer, they are read instead of a word that they hold.
     Cue.IDLE: """
-        consistent|concordant|compared|comparison with, in keeping with, mass effect,
+        consistent|concordant|compared|comparison with, in keeping with, indication of, mass effect,
         air bronchogram, nipple shadow, body mass|habitus, no comparison|prior, no change exam,
         not available|limited, thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level,
         heart rate|disease|border, prior|remote|treated pneumonia|tuberculosis,

@@ -32,6 +32,7 @@ _FILLER = (
 _SUMMARY = re.compile(
     rf"{_DENIAL}\s+(?:{_WORD}){{0,5}}?{_AMISS}\b(?!\s+(?:\w+\s+){{0,2}}?(?:change|distress|complaint))"
     rf"|^\W*(?:{_FILLER}\W+){{0,8}}{_NORMAL}(?:\W+{_FILLER}){{0,8}}\W*$"
+    rf"|{_DENIAL}\s+(?:of\s+note|significant|focal|remarkable)\s*(?:[.;,]|$)"
     rf"|\botherwise\s+{_NORMAL}\b",
     re.IGNORECASE,
 )

@@ -80,7 +80,7 @@ def phrase_table() -> PhraseTable:
             table.add(phrase, Role(cue))
     for mark, cues in PUNCTUATION.items():
         for cue in cues:
-            table.add_word(mark, Role(cue))
+            table.give((mark,), Role(cue))
     table.compile(_with_cues, ALIASES)
     table.lemma.update(dict.fromkeys(_NOT, table.lemma["not"]), ca=table.lemma["can"])
     return table

@@ -56,10 +56,10 @@ _LEADING = _BE | _words(
     "toward towards including involving overlying underlying following measuring representing "
     "suggesting indicating demonstrating showing being may might can could should would will must "
     "does do did cannot appears appear seems seem remain remains shows show demonstrates "
-    "demonstrate suggests suggest represents represent reflects reflect if when while whether "
-    "which who because due secondary consistent compatible suspicious concerning very more most "
-    "less least slightly mildly moderately severely markedly minimally both each other another "
-    "some several multiple few many"
+    "demonstrate suggests suggest represents represent reflects reflect exclude if when while "
+    "whether which who because due secondary consistent compatible suspicious concerning very "
+    "more most less least slightly mildly moderately severely markedly minimally both each other "
+    "another some several multiple few many"
 )
 """Words that no statement ends in."""
 _ATTRIBUTIVE = _words(
@@ -68,7 +68,10 @@ _ATTRIBUTIVE = _words(
     "free soft rib airspace possible probable convincing obvious gross"
 )
 _ADJECTIVE = re.compile(r"[^\W\d_]{3,}(?:al|ar|ary|ic|ous)$")
-_PARTICIPLE = re.compile(r"[^\W\d_]{3,}(?:ed|ing|ive|[ai]ble|some|(?<!m)ent|ant)$")
+_PARTICIPLE = re.compile(
+    r"^(?!(?:widen|thicken|scarr|blunt|crowd|trapp|spurr|narrow|shadow|flatten|swell|cuff)ing)"
+    r"[^\W\d_]{3,}(?:ed|ing|ive|[ai]ble|some|(?<!m)ent|ant)$"
+)
 """Modifies a noun behind a word that leads on: "and suspected", "no confluent"."""
 _PREDICATIVE = _words("normal abnormal bilateral unilateral chronic clear interval removal similar")
 _GRADES = _words("not now again still stable new unchanged persistent")
@@ -243,8 +246,9 @@ def _modifies(line: str) -> bool:
         words.pop()
     before = words[-1] if words else ""
     there = words[:-1][-1:] == ["there"]
-    opens = (not before and mark != ":") or there or before in _LEADING - _VERBS
-    if opens and _PARTICIPLE.search(word):
+    led = before in _LEADING - _VERBS
+    opens = (not before and mark != ":") or there or led
+    if (opens and _PARTICIPLE.search(word)) or (led and word in _PREDICATIVE):
         return True
     return (there or before not in _PREDICATES) and _is_adjective(word)
 

@@ -18,6 +18,7 @@ _MEANT = """
     seen: identified visualized appreciated detected noted shown visible discernible observed
         recognized delineated revealed appreciable discerned perceived depicted perceptible
         detectable identifiable,
+    see: identify visualize appreciate discern recognize delineate observe perceive depict,
     is: are, was: were, has: have, may: might, a: an, in: within, appear: seem,
     thought: felt believed deemed, represent: reflect indicate, show: reveal demonstrate,
     prior: previous preceding, nearly: almost, mostly: largely, hardly: scarcely barely,
@@ -42,40 +43,36 @@ ADVERB = "with? surely|wholly?"
 
 # The object is seen, or a reader sees it.
 SEEN = "seen|demonstrated|evident|apparent|present|found|confirmed"
-SEE = (
-    "see|identify|visualize|appreciate|demonstrate|detect|find|show|discern|recognize|delineate"
-    "|reveal|note|confirm|observe|perceive|depict"
-)
+SEE = "see|detect|find|show|note|confirm"
 STAND_FOR = "represent|reflect|indicate|support|suggest|favor|constitute"
 NOT = "not|never|cannot"
 NOT_SEEN = f"""
-    can|could|has? {NOT} yet? be|been? surely? {SEEN}, {NOT} well seen|evident,
-    no longer surely? {SEEN}, nowhere to? be? {SEEN}, {NOT} be|been? surely? made out
+    can|could|has? {NOT} yet? be|been? surely? {SEEN}, {NOT} surely? appear to? be? {SEEN},
+    {NOT} well seen|evident, no longer surely? {SEEN}, nowhere to? be? {SEEN},
+    {NOT} be|been? surely? made out
 """
 NOT_SEE = f"""
     can|could|do|does|did? {NOT} yet? surely? {SEE}|{STAND_FOR}|have|include|contain,
-    fail|failed|failing|failure|unable|inability to surely? {SEE}, not able|possible to surely?
-    {SEE}
+    fail|failed|failing|failure|unable|inability to surely? {SEE},
+    not able|possible to surely? {SEE}
 """
 
 EXCLUDED = "excluded|ruled|eliminated out?"
-EXCLUDE = "exclude|rule|r/o out?"
+EXCLUDE = "exclude|rule|eliminate|r/o out?"
 # Who rules out, or what.
 RULED_OUT_BY = f"""
     we|i|finding|appearance|image|cxr|scan|mri|ultrasound|this|these|which|that|it {ADVERB}
-    exclude|rule out?, chest? x? ray|radiograph|film|view|study|examination|exam|ct {ADVERB}
-    exclude|rule out?, ruling out
+    {EXCLUDE}, chest? x? ray|radiograph|film|view|study|examination|exam|ct {ADVERB} {EXCLUDE},
+    decubitus|lateral|oblique|dedicated view|film|radiograph {ADVERB} {EXCLUDE}, ruling out
 """
 NOT_EXCLUDED = f"can|could? {NOT} yet? be|been? {ADVERB} {EXCLUDED}, far from be|being? {EXCLUDED}"
 NOT_EXCLUDE = f"can|could|would|do|does|did? {NOT} yet? {ADVERB} {EXCLUDE}"
 HARD_TO_EXCLUDE = f"""
-    would? be? difficult|impossible|unable to {ADVERB} {EXCLUDE}, not able|possible to {ADVERB}
-    {EXCLUDE}
+    would? be? difficult|impossible|unable|inability|insufficient|inadequate to {ADVERB} {EXCLUDE},
+    fail|failed|failing|failure to {ADVERB} {EXCLUDE},
+    {NOT} be? sensitive? able|possible|used|enough|sufficient|adequate to {ADVERB} {EXCLUDE}
 """
-IS_EXCLUDED = f"""
-    is|was now? {ADVERB} {EXCLUDED}, has now? been {ADVERB} {EXCLUDED}, can now? be {ADVERB}
-    {EXCLUDED}
-"""
+IS_EXCLUDED = f"is|was|has|can|may now? be|been? {ADVERB} {EXCLUDED}"
 # A duty, or the word before is none that the tables know.
 TO_BE_EXCLUDED = f"be|being {ADVERB} {EXCLUDED}"
 MUST_EXCLUDE = f"need|have|ought|must|should to? {ADVERB} {EXCLUDE}"
@@ -90,7 +87,7 @@ LOW_CHANCE = f"""
 """One class, whatever the noun: an evidence that is low denies."""
 IS_LOW = re.compile(
     r"[^.,;:]{1,80}?\b(?:is|are|was|were|remains?|seems?|appears?)\s+(?:(?!not\b)\w+\s+){0,3}?"
-    r"(?:low|remote|slim|negligible|minimal|small|slight|poor|tiny)\b",
+    r"(?:low|remote|slim|negligible|minimal|small|slight|poor|tiny|little|scant|weak|faint)\b",
     re.IGNORECASE,
 )
 """What makes a chance low behind its noun and finding."""

@@ -184,7 +184,7 @@ class Scopes(Statement):
             return
         if self.doubt and self._said_before(_WHETHER, event):
             return  # "cannot tell whether the effusion has resolved"
-        if self._speaks_of_that(event):
+        if self._speaks_of_that(event) or self._names_next(index):
             self._negate(index, event, role)
         elif self.tip > self.parted:
             self.record.deny(self._reach_back(), "out of sight")
@@ -212,6 +212,12 @@ class Scopes(Statement):
         """Tell whether "possible that" refers to what follows."""
         that = _THAT.match(self.sentence, event.end)
         return that is not None and not self.record.since(self._reach())
+
+    def _names_next(self, index: int) -> bool:
+        """Tell whether the finding stands right behind, and none before ("not seen effusion")."""
+        event, behind = self.events[index : index + 2]
+        follows = behind.first == event.last and Cue.FINDING in behind.cues
+        return follows and not self.record.since(self._reach())
 
     def _said_before(self, words: re.Pattern[str], event: Event) -> bool:
         begin = max(0, event.start - _CLAUSE)

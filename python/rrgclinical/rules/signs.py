@@ -102,8 +102,8 @@ _UNSEEN = (
     rf"|(?-i:\xef\xbb\xbf)|(?-i:{_HL7}(?:[HN]|\.(?:fi|nf)){_HL7})"
     rf"|(?-i:{_HL7}(?:b0?|i0?|ul(?:none|0)?|pard|plain|(?:fs|f|cf|lang|sa|sb|sl)\d{{1,4}})\b ?)"
     rf"|{_AMP}(?:shy|zwnj|zwj|lrm|rlm|#173|#xad|#820[3-7]|#x200[b-f]|#8288|#x2060|#65279|#xfeff);"
-    # a terminal's colours, what a link leads to
-    r"|\x1b\[[0-9;]{0,20}m|\]\(https?://[^\s()<>]{1,300}\)"
+    # a terminal's colours, what a link leads to, a line of a mail that goes on
+    r"|(?<!=)=\r?\n|\x1b\[[0-9;]{0,20}m|\]\(https?://[^\s()<>]{1,300}\)"
     # Markdown's bold; "[**...**]" is a word that was taken out
     r"|(?<![*\[\w])\*\*(?=[^\s*\]])|(?<=[^\s*\[])\*\*(?![*\]\w])|\\(?=\r?\n)"
 )

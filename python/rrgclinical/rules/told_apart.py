@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rrgclinical.rules.anatomy import Subject
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event, Role
@@ -305,8 +304,4 @@ def _other(role: Role) -> bool:
     """True for a structure that is not the heart, and a finding that is not its failure."""
     if role.cue == Cue.FINDING:
         return role.value != _EDEMA and not CONCEPTS[role.value].anatomy
-    return (
-        role.cue == Cue.SUBJECT
-        and isinstance(role.value, Subject)
-        and (role.value.anatomy != _HEART)
-    )
+    return role.cue == Cue.SUBJECT and role.value.anatomy != _HEART

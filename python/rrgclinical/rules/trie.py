@@ -31,7 +31,8 @@ _ONE_SYLLABLE = re.compile(r"[^aeiouy]*[aeiouy]+ll")
 # Words that deny or doubt are read with a slip whatever their length, for what hangs on them.
 _WORDS = """
     no nil not none never seen cannot without absent absence exclude excluded ruled unable resolved
-    cleared negative evident evidence visible visualized unlikely likely possible probable suspected
+    cleared negative evident evidence visible visualized unlikely likely possible probable question
+    suspected
 """
 _ASSERTING = tuple(_WORDS.split())
 _SHORT = 4
@@ -42,6 +43,8 @@ _LISTED = {
         "not": "isnt arent wasnt werent doesnt didnt dont hasnt havent cant couldnt",
         "absence": "abscence absense abcense abcence",
         "absent": "abscent",
+        "seen": "sen",
+        "visualized": "vizualized",
         "resolved": "recolved",
         "excluded": "exclued",
         "effusion": "efusion effsion effusin effuson",
@@ -167,17 +170,13 @@ class PhraseTable:
     def add(self, phrase: str, role: Any) -> None:
         """Give every reading of `phrase` one more role; the same role twice counts once."""
         for words in expand(phrase):
-            self._give(words, role)
-
-    def add_word(self, word: str, role: Any) -> None:
-        """Give `word`, taken literally, one more role."""
-        self._give((word,), role)
+            self.give(words, role)
 
     def compile(
         self,
         entry: Callable[[tuple[Any, ...]], Any] = tuple,
         aliases: Mapping[str, str] | None = None,
-    ) -> PhraseTable:
+    ) -> None:
         """Freeze the table: build the lemmas, by any spelling too, and the trie.
 
         `entry` makes of a phrase's roles the entry that `find` gives. `aliases` are words read as
@@ -197,9 +196,9 @@ class PhraseTable:
             before = node.get(_END, ())
             node[_END] = (*before, *(role for role in roles if role not in before))
         self.root = _frozen(growing, entry)[1] or {}
-        return self
 
-    def _give(self, words: tuple[str, ...], role: Any) -> None:
+    def give(self, words: tuple[str, ...], role: Any) -> None:
+        """Give `words`, taken literally, one more role."""
         roles = self._phrases.get(words, ())
         if role not in roles:
             self._phrases[words] = (*roles, role)
