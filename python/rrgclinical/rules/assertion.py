@@ -34,12 +34,13 @@ _MINUS = r"[(\[][-\u2013\u2212][)\]]"
 # "Is there an effusion? No.", "Effusion no." and "Effusion: N", "(-)" answer a heading. Without its
 # stop "no" may have been cut off before what it denies; "(-)" is that of one finding, or of none.
 _ANSWERED = re.compile(
-    rf"(?P<asked>^\W*(?:is|are|was|were)\sthere\s)(?=[^?]*\?\s*{ANSWER})|\?(?=\s*{ANSWER})"
+    r"(?:^|(?=[^a-zA-Z0-9,.;]))"  # most characters are passed over at once
+    rf"(?:(?P<asked>^\W*(?:is|are|was|were)\sthere\s)(?=[^?]*\?\s*{ANSWER})|\?(?=\s*{ANSWER})"
     r"|(?P<alone>(?<![,;:])\s(?:(?:is|are)\s)?(?=no\s*\.(?!\s*\d)|(?:nil|zero|[-\u2013\u2212]ve)\s*"
     rf"(?:\.(?!\s*\d)|$)))|=(?=\s*{_DENIAL})"
     rf"|(?P<rule>(?:[-=]{{3,}}+|_{{10,}}+)(?!\W*{_DENIAL}\W*$))"
     rf"|(?P<no>:\s+n(?:eg)?(?=\s*(?:[.;,]|$)))|(?P<before>^{_MINUS}(?=[^+()\[\]]*$))"
-    rf"|(?P<minus>{_MINUS}(?=\W*$))",
+    rf"|(?P<minus>{_MINUS}(?=\W*$)))",
     re.IGNORECASE,
 )
 # A name or a date that was taken out is one word, whatever its mark holds: "[**2101-1-1**]".

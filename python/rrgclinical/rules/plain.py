@@ -27,10 +27,10 @@ _ENDS_LINE = frozenset("\n\r\v\f\x85\u2028\u2029")
 _TABS = re.compile(r" *\t[ \t]*")
 _SEPARATOR = re.compile(rf"(?<=[^\W\d_]{{3}}){_TABS.pattern}(?=[^\W\d_]{{2}}|[(+-])")
 _FILLED = re.compile(rf"(?<![^\W_])(?<!['\u2019{JOINER}]){JOINER}++|{JOINER}++(?![^\W_])")
-_OPENING = "No|There|The"
+_OPENING = ("No", "There", "The")
 """Begin a statement behind a unit or capitals too: "3 cmNo mass", "COPDNo effusion"."""
 _GLUED = re.compile(
-    rf"[A-Z](?<=[a-z].)[a-z]+|A(?<=[a-z].)(?= [a-z])|(?<=[A-Z]{{2}})(?:{_OPENING})(?= )"
+    r"[A-Z](?:(?<=[a-z].)(?:[a-z]+|(?<=A)(?= [a-z]))|(?<=[A-Z]{2}.)(?:o|here|he)(?= ))"
 )
 _LAST_PART = re.compile(r"[^\W\d_](?:[^\W\d_](?<![A-Z]))*$")
 _NO_UNIT = re.compile(r"[a-z]{4,}")
@@ -125,7 +125,7 @@ def _begins_statement(text: str, word: re.Match[str]) -> bool:
         return False
     words = phrase_table().lemma
     of_tables = before[0].lower() in words and word[0].lower() in words
-    opens = word[0] in _OPENING.split("|") and (before[0] in ("cm", "mm") or before[0].isupper())
+    opens = word[0] in _OPENING and (before[0] in ("cm", "mm") or before[0].isupper())
     return of_tables or opens or _NO_UNIT.fullmatch(before[0]) is not None
 
 
