@@ -15,7 +15,7 @@ from rrgclinical.text.tokenizations import (
     r2gen_tokens,
     r2gen_vocabulary,
 )
-from rrgclinical.text.tokens import count_ngrams, tokens
+from rrgclinical.text.tokens import common_words, count_ngrams, tokens
 
 __all__ = [
     "TOKENIZATIONS",
@@ -27,6 +27,7 @@ __all__ = [
     "Tokenization",
     "build_tokenization",
     "cider",
+    "common_words",
     "count_ngrams",
     "meteor",
     "meteor_of",

@@ -7,6 +7,7 @@ same however it was typed.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ _PUNCTUATION = frozenset(
 _BRACKETS = {
     "(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-",
 }  # fmt: skip
+_WORD = re.compile(r"[^\W\d_]+")
 _TREEBANK = NLTKWordTokenizer()
 # Several terms ask for the texts of one batch: at most those of MIMIC-CXR's test split, 3,858
 # reports and their references. A long report is 17 KB.
@@ -40,6 +42,22 @@ def tokens(report: str) -> tuple[str, ...]:
     # "..." and the like go with the stops.
     spoken = (word for word in words if word not in _PUNCTUATION and word.strip("."))
     return tuple(_BRACKETS.get(word, word.lower()) for word in spoken)
+
+
+def common_words(studies: Sequence[Sequence[str]], fewest: int) -> list[list[str]]:
+    """Blank the words of letters that fewer than `fewest` studies hold, in the texts of each.
+
+    A line feed stands for each, so that its neighbours make no word of their own.
+    """
+    held = Counter(
+        word for texts in studies for word in {w for text in texts for w in _WORD.findall(text)}
+    )
+    kept = {word for word, count in held.items() if count >= fewest}
+
+    def blanked(text: str) -> str:
+        return _WORD.sub(lambda word: word[0] if word[0] in kept else "\n", text)
+
+    return [[blanked(text) for text in texts] for texts in studies]
 
 
 def count_ngrams(words: Sequence[str], order: int = ORDER) -> Counter[tuple[str, ...]]:

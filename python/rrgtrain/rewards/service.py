@@ -194,6 +194,13 @@ class RewardService:
         """
         return self._later(self._read_ahead, studies_of(references))
 
+    def close(self) -> None:
+        """End the thread of `submit` and `prefetch`, and drop what waits; later calls open one."""
+        with self._lock:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.shutdown(cancel_futures=True)
+
     def fit(self, studies: Sequence[Study]) -> None:
         """The training studies, for terms that need their statistics (cider, inverse_frequency).
 

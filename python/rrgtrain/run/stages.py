@@ -291,6 +291,7 @@ class Stages:
             if ranks.is_main():
                 stack.callback(shutil.rmtree, self.run.path / SERVED, ignore_errors=True)
             stack.callback(self.session.sampler.close)
+            stack.callback(self.session.rewards.close)
 
 
 def _tell_changes(

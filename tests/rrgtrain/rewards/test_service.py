@@ -194,6 +194,9 @@ def test_submit_runs_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     released.set()
     assert [future.result(60)["total"].tolist() for future in futures] == [[1.0, 1.0], [1.0]]
     assert threads == {"rewards_0"}
+    service.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "rewards_0"]
+    assert service.submit(REPORTS, STUDIES).result(60)["total"].tolist() == [1.0, 1.0]
 
 
 def test_references_can_be_read_before_the_reports_are_there() -> None:

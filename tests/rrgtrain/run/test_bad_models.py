@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,16 @@ def test_the_tiny_policy_is_built_from_seed_and_data_alone(tmp_path: Path) -> No
     seeded = recipe(*SMALL, "policy.seed=1")
     other, _ = start_policy(seeded, studies, tmp_path / "c", resume=False)
     assert any(not torch.equal(v, states[0][k]) for k, v in other.model.state_dict().items())
+
+
+@pytest.mark.parametrize(("source", "learned"), [("phantom", True), ("iu_xray", False)])
+def test_a_word_of_few_patients_is_not_learned(source: str, learned: bool, tmp_path: Path) -> None:
+    cfg = recipe(*SMALL, f"data.root={phantoms()}")
+    studies = open_studies(cfg.data, tmp_path)
+    studies["train"][0] = replace(studies["train"][0], report="Call Zyxwvuts. " * 200)
+    cfg = replace(cfg, data=replace(cfg.data, source=source))
+    policy, _ = start_policy(cfg, studies, tmp_path / "run", resume=False)
+    assert any("yxwv" in token for token in policy.tokenizer.get_vocab()) == learned
 
 
 def test_a_frozen_tower_has_seen_as_much_as_one_that_trains(tmp_path: Path) -> None:
