@@ -7,6 +7,7 @@ import os.path
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from rrgclinical import OBSERVATIONS, ClassId, Extractor, build_labeller
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import read_whole
+from rrgclinical.common.shown import hidden
 from rrgclinical.labels import to_binary
 from rrgclinical.severity import in_words
 from rrgreport.facts import FactsRead, read_facts
 from rrgreport.marks import Marked, mark_reports
+from rrgreport.page import rendered, write_out
 from rrgreport.run_files import RunFiles
 from rrgreport.samples import Sample, class_ids, png
 
@@ -226,6 +229,14 @@ def _shown(case: Case, systems: Sequence[str], marked: Mapping[str, Marked]) -> 
             for name in order
         ],
     }
+
+
+def write_study(out: Path, sample: Sample, notes: Sequence[str]) -> None:
+    """Write a page of one study without a reference: its images, its reports, and `notes`."""
+    shown = {"outputs": sample.outputs, "images": _images(sample), "notes": notes}
+    title = {"title": f"Report of {sample.id}"}
+    page = rendered("rrgreport", "study.html.j2", summary=title, headline="", **shown)
+    write_out(out, hidden(page))
 
 
 def _severity(note: Mapping[str, Any]) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from rrgtrain.errors import Stopped, UserError
 
 # A path from home that the shell has left as it is, as in --out=~/run; settings expand their own.
 FROM_HOME = re.compile(r"^((?:[^.=]*=)?)~(?=/)")
-LEAVING = ("init", "export", "report")  # files, whole though nobody reads what is printed
+LEAVING = ("init", "export", "report", "show")  # files, whole though nobody reads what is printed
 
 
 class Parser(argparse.ArgumentParser):

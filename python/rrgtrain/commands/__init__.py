@@ -8,8 +8,8 @@ COMMANDS = {
     command.name: command
     for command in (
         *(train.DEMO, train.SFT, train.RL, eval.COMMAND, rewards.STRESS, rewards.SERVE),
-        *(plan.COMMAND, checkpoint.CHECK, data.SELECT, checkpoint.GENERATE, checkpoint.EXPORT),
-        *(data.DATA, data.CHECK, data.INIT, run.REPORT, run.REPLAY),
+        *(plan.COMMAND, checkpoint.CHECK, data.SELECT, checkpoint.GENERATE, checkpoint.SHOW),
+        *(checkpoint.EXPORT, data.DATA, data.CHECK, data.INIT, run.REPORT, run.REPLAY),
         *(show.RECIPES, show.KEYS, show.DOCTOR),
     )
 }

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import ON_GPUS, Command, add_settings
+from rrgtrain.commands.command import ON_GPUS, Command, add_settings, add_start
 
 if TYPE_CHECKING:
     from rrgtrain.schema import Recipe
@@ -98,6 +98,32 @@ GENERATE = Command(
     _generate,
     gpus=ON_GPUS,
     spread=True,
+)
+
+
+def _show_words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("image", type=Path, metavar="IMAGE", help="PNG, JPEG, TIFF or DICOM")
+    add_start(parser)
+    add_settings(parser, "settings (see `rrgtrain keys`)")
+    parser.add_argument("--out", type=Path, default=Path("show.html"), help="default: show.html")
+    parser.add_argument("--recipe", default=RECIPE, help=f"name or YAML file; default: {RECIPE}")
+
+
+def _show(options: argparse.Namespace) -> int:
+    from rrgtrain.commands.started import recipe_of
+    from rrgtrain.run.generate import show_image
+    from rrgtrain.state.remembered import OF_GENERATE
+
+    show_image(recipe_of(options, OF_GENERATE), options.image, options.out)
+    print(f"page: {options.out}")
+    return 0
+
+
+SHOW = Command(
+    "show",
+    "write a page of one image and its report",
+    _show_words,
+    _show,
 )
 
 

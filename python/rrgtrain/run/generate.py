@@ -29,7 +29,7 @@ from rrgdata.images.in_flight import InFlight
 from rrgdata.images.read import area_of, read_with_facts
 from rrgdata.load import check_lengths
 from rrgdata.sources.folder import Folder, frontal_alone, read_folder, with_context
-from rrgdata.study import Study
+from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.backbone import sees_images
 from rrgpolicy.model.kinds import architecture
 from rrgpolicy.model.policy import ImageRule, Policy
@@ -38,6 +38,9 @@ from rrgpolicy.model.template import check_prompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import Sample
+from rrgreport import Sample as Kept
+from rrgreport.cases import write_study
+from rrgreport.page import require_page
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import report_of
 from rrgtrain.run.checked import check_start, compute_deterministically, require_sampling
@@ -144,14 +147,7 @@ def _look(
         studies = frontal_alone(studies, folder.root)
         left_out = f"{views['lateral']} lateral images are left out"
         _say(f"data.images=frontal: {left_out}, {views['']} that tell no view are shown")
-    if recipe.policy.path == TINY:
-        raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
-    check_prompt(recipe.policy.prompt, PROMPT_STYLES)
-    # no reward is asked: its models need not be here
-    config = check_start(recipe.policy, recipe.rollout.engine, one_image=recipe.data.one_image)
-    if recipe.data.images != "none" and not sees_images(config):
-        refuse_images(studies, str(architecture(config)))
-    _say(WARNING)
+    _check_policy(recipe, studies)
     if recipe.data.images == "none":
         _say("data.images=none: the policy sees no image, and writes of the --context alone")
     if folder.left_out:
@@ -160,6 +156,31 @@ def _look(
     if request.context is not None:
         _say(f"{request.context} tells of {told} of {len(studies)} studies")
     return folder, studies, _origin(recipe, request)
+
+
+def _check_policy(recipe: Recipe, studies: Sequence[Study]) -> None:
+    if recipe.policy.path == TINY:
+        raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
+    check_prompt(recipe.policy.prompt, PROMPT_STYLES)
+    # no reward is asked: its models need not be here
+    config = check_start(recipe.policy, recipe.rollout.engine, one_image=recipe.data.one_image)
+    if recipe.data.images != "none" and not sees_images(config):
+        refuse_images(studies, str(architecture(config)))
+    _say(WARNING)
+
+
+def show_image(recipe: Recipe, image: Path, out: Path) -> None:
+    """Write a page of an image and the report of it; UserError where either cannot be had."""
+    require_page(out)
+    picture, _ = read_with_facts(image, body_parts=recipe.data.body_parts)
+    study = Study(image.name, "", None, None, (ImageRef(image, ""),))
+    _check_policy(recipe, [study])
+    outcomes: list[Written | UserError] = []
+    _write(recipe, out, [study], image.parent, lambda _, outcome: outcomes.append(outcome), 1)
+    if isinstance(outcome := outcomes[0], UserError):
+        raise outcome
+    reports = {Path(recipe.policy.path).name: outcome.fields["report"]}
+    write_study(out, Kept(image.name, [picture], "", reports), [WARNING])
 
 
 def _check_done(file: RowFile[Images], studies: Sequence[Study], root: Path) -> None:
