@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rrgdata.images import check
+
 
 @pytest.fixture(autouse=True)
 def cache_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -13,3 +15,12 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     path = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(path))
     return path
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The image files that are decoded."""
+    paths: list[Path] = []
+    real = check.read_with_facts
+    monkeypatch.setattr(check, "read_with_facts", lambda path: (paths.append(path), real(path))[1])
+    return paths

@@ -31,17 +31,6 @@ def root(tmp_path: Path) -> Path:
     return Path(shutil.copytree(phantoms(), tmp_path / "data"))
 
 
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were decoded."""
-    seen: list[Path] = []
-    real = images_module.read_with_facts
-    monkeypatch.setattr(
-        images_module, "read_with_facts", lambda path: (seen.append(path), real(path))[1]
-    )
-    return seen
-
-
 def check(capsys: pytest.CaptureFixture, *words: str | Path) -> tuple[int, list[str]]:
     """Status, and the lines of the report with their blanks joined."""
     status = main(["data", "check", *map(str, words)])

@@ -185,7 +185,9 @@ def check_pairs() -> None:
                 preference.launch(*data.arguments()), reference(*data.arguments()), strict=True
             ):
                 torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
-            pair_tests.check_fp32(length_normalized=normalized, masked=masked)
+            pair_tests.kernel.test_fp32_is_as_close_to_the_truth_as_eager(
+                preference.launch, {"masked": masked}, normalized
+            )
     pair_tests.test_two_close_policies_keep_their_small_difference(None)
     for poison in (torch.nan, torch.inf):
         pair_tests.test_what_takes_no_part_changes_no_bit(None, None, poison)

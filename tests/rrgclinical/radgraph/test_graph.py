@@ -97,18 +97,16 @@ def test_lone_surrogates_are_read(xl):
     assert len(graph.words) == 3
 
 
-def test_damaged_weights_are_told(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("_ner._ner_scorers.radgraph-xl__ner_labels.1._module.bias", 0, torch.nan),
+        ("_relation._relation_scorers.radgraph-xl__relation_labels.bias", 1, torch.inf),
+    ],
+)
+def test_scores_that_are_not_finite_are_told(tmp_path, name, place, value):
     def damage(state):
-        state["_ner._ner_scorers.radgraph-xl__ner_labels.1._module.bias"][0] = torch.nan
-
-    radgraph = RadGraph(archives.write_archive(tmp_path, change=damage))
-    with pytest.raises(FloatingPointError, match="RadGraph's scores are not finite"):
-        radgraph.annotate(["no effusion"])
-
-
-def test_relations_that_are_not_finite_are_told(tmp_path):
-    def damage(state):
-        state["_relation._relation_scorers.radgraph-xl__relation_labels.bias"][1] = torch.inf
+        state[name][place] = value
 
     radgraph = RadGraph(archives.write_archive(tmp_path, change=damage))
     with pytest.raises(FloatingPointError, match="RadGraph's scores are not finite"):

@@ -26,20 +26,6 @@ from tests.rrgdata.dicom_files import encapsulated, read, refused, write
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were decoded."""
-    seen: list[Path] = []
-    real = images_module.read_with_facts
-
-    def spied(path: Path) -> tuple[Image.Image, ImageFacts]:
-        seen.append(path)
-        return real(path)
-
-    monkeypatch.setattr(images_module, "read_with_facts", spied)
-    return seen
-
-
-@pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "rrgtrain"

@@ -230,13 +230,6 @@ def test_tiff_description_declares_polarity(tmp_path):
     assert (read(tmp_path / "a.tif") == 255 - GREY).all()
 
 
-def test_exif_orientation_turns_it_upright(tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 3
-    Image.fromarray(GREY).save(tmp_path / "a.png", exif=exif)
-    assert (read(tmp_path / "a.png") == GREY[::-1, ::-1]).all()
-
-
 def test_missing_empty_and_foreign_files(tmp_path):
     refused(tmp_path / "absent.png", "no such image file")
     refused(tmp_path, "no such image file")
@@ -274,13 +267,6 @@ def test_truncated_anywhere(tmp_path, suffix):
         refused(cut)
 
 
-def test_png_without_its_end(tmp_path):
-    Image.fromarray(GREY).save(tmp_path / "a.png")
-    raw = (tmp_path / "a.png").read_bytes()
-    (tmp_path / "b.png").write_bytes(raw[:-12])
-    refused(tmp_path / "b.png", "truncated")
-
-
 TAILS = (b"\0" * 10_000, b"\xff" * 9, b"\r\n", bytes(range(256)) * 40, b"\0" * 5001)
 
 
@@ -314,10 +300,12 @@ def test_a_jpeg_is_whole_whatever_stands_between_its_segments(tmp_path):
 
 def test_damaged_png(tmp_path):
     Image.fromarray(GREY).save(tmp_path / "a.png")
-    raw = bytearray((tmp_path / "a.png").read_bytes())
-    raw[raw.index(b"IDAT") + 8] ^= 0xFF
-    (tmp_path / "b.png").write_bytes(bytes(raw))
-    refused(tmp_path / "b.png", "cannot be decoded")
+    raw = (tmp_path / "a.png").read_bytes()
+    place = raw.index(b"IDAT") + 8
+    spoilt = raw[:place] + bytes([raw[place] ^ 0xFF]) + raw[place + 1 :]
+    for content, words in ((spoilt, "cannot be decoded"), (raw[:-12], "truncated")):
+        (tmp_path / "b.png").write_bytes(content)
+        refused(tmp_path / "b.png", words)
 
 
 def test_tiff_whose_second_frame_has_no_size(tmp_path):

@@ -30,22 +30,13 @@ def test_opcheck_forward(shape, entropy):
 
 
 @pytest.mark.parametrize("entropy", [True, *more(False)])
-def test_opcheck_backward(entropy):
+def test_opcheck_backward_and_in_place(entropy):
     given = problem(5, 17)
     stats = op.token_logps_fwd(given.logits, given.targets, 0.7, entropy, None)
-    coef_entropy = given.coef_entropy if entropy else None
-    torch.library.opcheck(
-        op.token_logps_bwd, (given.coef, coef_entropy, given.logits, given.targets, *stats, 0.7)
-    )
-
-
-def test_opcheck_in_place():
-    given = problem(5, 17)
-    stats = op.token_logps_fwd(given.logits, given.targets, 0.7, True, None)
-    torch.library.opcheck(
-        op.token_logps_bwd_,
-        (given.coef, given.coef_entropy, given.logits.clone(), given.targets, *stats, 0.7),
-    )
+    rest = (given.targets, *stats, 0.7)
+    coef = (given.coef, given.coef_entropy if entropy else None)
+    torch.library.opcheck(op.token_logps_bwd, (*coef, given.logits, *rest))
+    torch.library.opcheck(op.token_logps_bwd_, (*coef, given.logits.clone(), *rest))
 
 
 @pytest.mark.parametrize("layout", ["plain", "shifted", "every other", "transposed"])

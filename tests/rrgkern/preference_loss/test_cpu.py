@@ -18,7 +18,6 @@ from tests.rrgkern.device import DEVICE
 from tests.rrgkern.preference_loss import test_definition as definition
 from tests.rrgkern.preference_loss import test_kernel as kernel
 from tests.rrgkern.preference_loss.cases import Batch, batch, reference
-from tests.tolerance import assert_close_to_truth
 
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")
 SHAPES = [*kernel.SHAPES, {"masked": False}]
@@ -35,36 +34,19 @@ def isa(request, monkeypatch) -> str:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("length_normalized", [True, False])
 def test_fp64_equals_the_reference(isa, shape, length_normalized) -> None:
-    data = batch(1, length_normalized=length_normalized, **shape)
-    for got, want in zip(launch(*data.arguments()), reference(*data.arguments()), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+    kernel.test_fp64_equals_the_reference(launch, shape, length_normalized)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("n_pairs", [0, 1, 129])
 def test_odd_lengths(isa, lengths: tuple[int, ...], n_pairs: int) -> None:
-    data = batch(4, lengths=lengths, n_pairs=n_pairs)
-    for got, want in zip(launch(*data.arguments()), reference(*data.arguments()), strict=True):
-        assert got.shape == want.shape
-        torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14)
-
-
-def check_fp32(seed: int = 2, **shape: Any) -> None:
-    data = batch(seed, **shape)
-    loss, coef, advantages, metrics = launch(*data.arguments(torch.float32))
-    truth = reference(*data.arguments())
-    eager_loss, eager_coef, eager_metrics = kernel.eager(data)
-    tiny = kernel.EPS
-    assert_close_to_truth(loss, eager_loss, truth[0])
-    assert_close_to_truth(coef, eager_coef, truth[1], tiny=tiny * truth[1].abs().max())
-    assert_close_to_truth(metrics, eager_metrics, truth[3], tiny=tiny * (1 + truth[3].abs()))
-    torch.testing.assert_close(advantages, truth[2].float(), rtol=1e-6, atol=1e-7)
+    kernel.test_odd_lengths(launch, lengths, n_pairs)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("length_normalized", [True, False])
 def test_fp32_is_as_close_to_the_truth_as_eager(isa, shape, length_normalized) -> None:
-    check_fp32(length_normalized=length_normalized, **shape)
+    kernel.test_fp32_is_as_close_to_the_truth_as_eager(launch, shape, length_normalized)
 
 
 def test_two_close_policies_keep_their_small_difference(isa) -> None:

@@ -36,11 +36,14 @@ def test_the_kernel_is_what_is_tested() -> None:
         assert served_by("rrgkern::preference_loss_fwd", "cpu").startswith("triton")
 
 
+@pytest.mark.parametrize("serve", [preference_loss_fwd])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("length_normalized", [True, False])
-def test_fp64_equals_the_reference(shape: dict[str, object], length_normalized: bool) -> None:
+def test_fp64_equals_the_reference(
+    serve, shape: dict[str, object], length_normalized: bool
+) -> None:
     data = batch(1, length_normalized=length_normalized, **shape)
-    served = preference_loss_fwd(*data.arguments())
+    served = serve(*data.arguments())
     expected = reference(*data.arguments())
     for got, want in zip(served, expected, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
@@ -72,13 +75,14 @@ def eager(data: Batch) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("length_normalized", [True, False])
 def test_fp32_is_as_close_to_the_truth_as_eager(serve, shape, length_normalized) -> None:
     data = batch(2, length_normalized=length_normalized, **shape)
-    loss, coef, _, metrics = serve(*data.arguments(torch.float32))
+    loss, coef, advantages, metrics = serve(*data.arguments(torch.float32))
     truth = reference(*data.arguments())
     eager_loss, eager_coef, eager_metrics = eager(data)
     assert_close_to_truth(loss, eager_loss, truth[0])
     # A sequence on both sides gets a difference of pulls: eager may be exact there by luck.
     assert_close_to_truth(coef, eager_coef, truth[1], tiny=EPS * truth[1].abs().max())
     assert_close_to_truth(metrics, eager_metrics, truth[3], tiny=EPS * (1 + truth[3].abs()))
+    torch.testing.assert_close(advantages.double(), truth[2], rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("serve", SERVES)
@@ -123,11 +127,12 @@ def test_a_nan_that_takes_part_is_not_hidden(serve) -> None:
     assert loss.isnan() and metrics[0].isnan()
 
 
+@pytest.mark.parametrize("serve", [preference_loss_fwd])
 @pytest.mark.parametrize("lengths", [(0,), (0, 0), (1,), (4, 0, 0), (257,), (0, 256, 0)])
 @pytest.mark.parametrize("n_pairs", [0, 1, 129])
-def test_odd_lengths(lengths: tuple[int, ...], n_pairs: int) -> None:
+def test_odd_lengths(serve, lengths: tuple[int, ...], n_pairs: int) -> None:
     data = batch(4, lengths=lengths, n_pairs=n_pairs)
-    served = preference_loss_fwd(*data.arguments())
+    served = serve(*data.arguments())
     expected = reference(*data.arguments())
     for got, want in zip(served, expected, strict=True):
         assert got.shape == want.shape
