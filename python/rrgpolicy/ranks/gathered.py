@@ -14,7 +14,7 @@ and one whole tensor at a time, and one rank reads the files.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -45,8 +45,7 @@ def drop(policy: Shardable) -> None:
     before, _ = policy.layout.copied
     policy.layout.copied = None, False
     if before is not None and before is not policy.model:
-        for module, name in places(before):
-            setattr(module, name, None)
+        put(before, named(before), lambda *_: None)
 
 
 def unread_copy(policy: Shardable) -> nn.Module:
@@ -91,10 +90,10 @@ def named(model: nn.Module) -> dict[str, nn.Parameter]:
 def put(
     model: nn.Module,
     parameters: Mapping[str, nn.Parameter],
-    make: Callable[[str, nn.Parameter], nn.Parameter],
+    make: Callable[[str, nn.Parameter], nn.Parameter | None],
 ) -> None:
     """Put what `make` gives for each parameter in its places; tied ones once."""
-    made: dict[int, nn.Parameter] = {}
+    made: dict[int, nn.Parameter | None] = {}
     for name, parameter in parameters.items():
         if id(parameter) not in made:
             made[id(parameter)] = make(name, parameter)
@@ -108,16 +107,8 @@ def without_weights(model: nn.Module) -> nn.Module:
     for parameter in model.parameters():
         held[id(parameter)] = nn.Parameter(torch.empty(0), requires_grad=False)
     plain = copy.deepcopy(model, held)
-    for module, name in places(plain):
-        setattr(module, name, None)
+    put(plain, named(plain), lambda *_: None)
     return plain
-
-
-def places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
-    """Walk through the module of every parameter and its name there, tied ones included."""
-    for module in model.modules():
-        for name, _ in [*module.named_parameters(recurse=False, remove_duplicate=False)]:
-            yield module, name
 
 
 @torch.no_grad()

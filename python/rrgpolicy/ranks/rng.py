@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,3 +41,13 @@ def set_random_states(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
         torch.cuda.set_rng_state_all(states["cuda"])
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Put back all generators at the end of the block."""
+    before = random_states()
+    try:
+        yield
+    finally:
+        set_random_states(before)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +20,7 @@ from rrgpolicy.model.families import family_of
 from rrgpolicy.model.kinds import architecture
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
+from rrgpolicy.ranks.rng import random_states_kept
 from rrgpolicy.rollout.engine import (
     Pushed,
     Rollout,
@@ -148,7 +147,7 @@ class VllmEngine:
         self._opened_group = not torch.distributed.is_initialized()
         # vLLM seeds every generator of the process it lives in.
         lora = "; rollout.lora=merged asks for no adapters" if self._lora else ""
-        with _failures(None, lora), _random_states_kept(), _launcher_kept(), ranks.inseparable():
+        with _failures(None, lora), random_states_kept(), _launcher_kept(), ranks.inseparable():
             self._llm = LLM(
                 model=str(directory),
                 dtype=str(policy.dtype).removeprefix("torch."),
@@ -339,18 +338,6 @@ def _launcher_kept() -> Iterator[None]:
         for name in names:
             os.environ.pop(name, None)
         os.environ.update(before)
-
-
-@contextmanager
-def _random_states_kept() -> Iterator[None]:
-    python, numpy_state = random.getstate(), np.random.get_state()
-    devices = range(torch.cuda.device_count())
-    try:
-        with torch.random.fork_rng(devices):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy_state)
 
 
 def _of_images(policy: Policy) -> dict[str, Any]:
