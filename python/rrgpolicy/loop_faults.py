@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from rrgpolicy.model.prompt import SHOWN, TOKEN_TYPES
 from rrgpolicy.model.template import NO_KWARGS, parted
-from rrgpolicy.ranks.rng import random_states, set_random_states
+from rrgpolicy.ranks.rng import random_states_kept
 
 # Above it the second moment of a weight in bf16 stops growing long before it is right.
 BETA2 = 0.99
@@ -121,7 +121,7 @@ def _put_back(
 ) -> Iterator[None]:
     """Take no step inside; gradients, flags, modes and random states are as before afterwards."""
     with ExitStack() as stack:
-        stack.callback(set_random_states, random_states())
+        stack.enter_context(random_states_kept())
         for owner, name in ((optimizer, "step"), (optimizer, "zero_grad"), (model, "zero_grad")):
             stack.enter_context(mock.patch.object(owner, name, return_value=None))
         for module in model.modules():
