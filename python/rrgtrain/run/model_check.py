@@ -33,7 +33,7 @@ from rrgtrain.run.checked import SERVED, check_start
 from rrgtrain.run.room import gib
 from rrgtrain.run.session import example_prompts, load_for
 from rrgtrain.run.stages import Stages
-from rrgtrain.schema import LogSettings, PolicySettings, Recipe, RlSettings, SftSettings
+from rrgtrain.schema import LogSettings, PolicySettings, Recipe
 from rrgtrain.train import Batch, SamplerWatch
 from rrgtrain.train.engines import build_engine, require_engine
 from rrgtrain.train.optim import clip_gradients, optimizer_of
@@ -248,8 +248,9 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
             policy = stages.session.policy
             # a token that is never drawn: every report has its largest length
             policy.eos_ids = (NO_TOKEN,)
+            sharding.setup(small.scale.mode, policy, shard=small.scale.shard)
             settings = small.sft if stage == "sft" else small.rl
-            yield from _loop_faults(policy, small, settings)
+            yield from _loop_faults(policy, optimizer_of(policy.model, settings))
             _ = stages.sft() if stage == "sft" else stages.rl()
             peak, device = peak_memory(policy.device), policy.device.type
     what = "the GPU's allocator" if device == "cuda" else "this process, PyTorch included"
@@ -261,14 +262,10 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
     )
 
 
-def _loop_faults(
-    policy: Policy, recipe: Recipe, settings: SftSettings | RlSettings
-) -> Iterator[str]:
+def _loop_faults(policy: Policy, optimizer: torch.optim.Optimizer) -> Iterator[str]:
     """Name in a line each what a dry step of a stage's optimiser finds; see `preflight`."""
-    sharding.setup(recipe.scale.mode, policy, shard=recipe.scale.shard)
-    prompts = [prompt for _, prompt in example_prompts(policy, recipe.policy.prompt)]
+    prompts = [prompt for _, prompt in example_prompts(policy)]
     members = [[policy.codec.encode(SENTENCE)] for _ in prompts]
-    own = list(policy.model.parameters())
 
     def step() -> None:
         policy.model.train()
@@ -276,9 +273,9 @@ def _loop_faults(
         sharding.backward(policy, -head_logps(policy, hidden, batch.targets).mean())
 
     def clip() -> torch.Tensor:
-        return clip_gradients(own, 1.0)
+        return clip_gradients(policy.model.parameters(), 1.0)
 
-    for fault in preflight(policy.model, optimizer_of(policy.model, settings), step, clip=clip):
+    for fault in preflight(policy.model, optimizer, step, clip=clip):
         yield f"step: {fault.name}: {fault.line}; {fault.mend}"
 
 
