@@ -6,11 +6,11 @@ from rrgkern.shared_prefix.api import pack_shared_prefix, shared_prefix_decode
 from rrgkern.shared_prefix.attention import (
     AttentionLayout,
     attention_layout,
+    gather_rows,
     shared_prefix_attention,
 )
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
 from rrgkern.shared_prefix.flex import shared_prefix_block_mask, shared_prefix_flex_attention
-from rrgkern.shared_prefix.gather import gather_rows
 from rrgkern.shared_prefix.inputs import DecodeStep
 
 __all__ = [

@@ -81,7 +81,7 @@ OPENED = {
         "linear.forward linear.gradients linear.rows linear.triton_kernels terms"
     ),
     "rrgkern.preference_loss": "triton_preference_loss",
-    "rrgkern.shared_prefix": "flex gather triton_decode",
+    "rrgkern.shared_prefix": "attention flex triton_decode",
     "rrgtrain.algorithms": "orapo",
     "rrgpolicy.model": "cache families.qwen2_5_vl packed_windows",
     "rrgpolicy.ranks": "lost",

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rrgkern.shared_prefix import (
     AttentionLayout,
     SharedPrefixBatch,
+    attention,
     attention_layout,
-    gather,
     gather_rows,
     pack_shared_prefix,
     shared_prefix_attention,
@@ -230,7 +230,7 @@ PLACES = torch.tensor([3, 3, 7, 0, 3, 9, *[5] * 40, 3])
 def test_the_gradient_is_the_sum_rounded_once(
     dtype: torch.dtype, widened: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gather, "WIDENED", widened)  # in one go, and three columns at a time
+    monkeypatch.setattr(attention, "WIDENED", widened)  # in one go, and three columns at a time
     generator = torch.Generator().manual_seed(0)
     # Numbers of 8 bits: their sums are exact in fp32, and most of them not in bf16.
     drawn = torch.randint(-128, 128, (len(PLACES), 2, 4), generator=generator) / 64
