@@ -197,9 +197,17 @@ def check_device(name: str, tensor: Tensor | None, other_name: str, other: Tenso
 
 
 def check_layout(
-    name: str, tensor: Tensor, dtypes: Sequence[torch.dtype], shape: Sequence[int]
+    name: str,
+    tensor: Tensor,
+    dtypes: Sequence[torch.dtype],
+    shape: Sequence[int],
+    other_name: str,
+    other: Tensor,
 ) -> None:
-    """Raise TypeError for none of `dtypes`, ValueError for another shape; -1 is any size."""
+    """Raise TypeError for none of `dtypes`, ValueError for another shape or device than `other`.
+
+    A size of -1 is any size.
+    """
     actual = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
     if tensor.dtype not in dtypes:
         names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
@@ -208,6 +216,7 @@ def check_layout(
     if tensor.ndim != len(shape) or any(want not in (-1, have) for want, have in sizes):
         expected = ["any" if size == -1 else size for size in shape]
         raise ValueError(f"{name} is {actual}, wanted shape {expected}")
+    check_device(name, tensor, other_name, other)
 
 
 def check_begins(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, get_type_hints
 
 import torch
@@ -17,11 +17,6 @@ from torch import Tensor
 from torch.library import CustomOpDef
 
 R = TypeVar("R", bound=tuple[Any, ...])
-
-
-# Of the records that `in_schema` decorates: names in the schema, and each one's place in them.
-_names: dict[type, tuple[str, ...]] = {}
-_places: dict[type, tuple[int, ...]] = {}
 
 
 def custom_op(
@@ -61,39 +56,6 @@ def schema(record: type[tuple[Any, ...]], returns: Any, mutates: Sequence[str] =
     return torch.library.infer_schema(body, mutates_args=mutates)
 
 
-def in_schema(
-    *, names: Mapping[str, str] | None = None, before: Mapping[str, str] | None = None
-) -> Callable[[type[R]], type[R]]:
-    """Rename or move fields of the decorated record in the schema of its ops.
-
-    A record that holds another can so serve an op whose list has a field in the middle of it.
-
-    Args:
-        names: field -> its name in the schema; fields of records inside included.
-        before: name in the schema -> the name in front of which it stands there.
-
-    Raises:
-        ValueError: a name that the record does not have.
-    """
-
-    def mark(record: type[R]) -> type[R]:
-        plain = [name for name, _ in _unordered(record)]
-        renamed = [(names or {}).get(name, name) for name in plain]
-        wanted = [*(names or {}), *(before or {}), *(before or {}).values()]
-        for name in wanted:
-            if name not in plain + renamed:
-                raise ValueError(f"{record.__name__} has no field {name}; its fields: {plain}")
-        ordered = list(renamed)
-        for name, follower in (before or {}).items():
-            ordered.remove(name)
-            ordered.insert(ordered.index(follower), name)
-        _names[record] = tuple(ordered)
-        _places[record] = tuple(renamed.index(name) for name in ordered)
-        return record
-
-    return mark
-
-
 def pack(record: type[R], inputs: Sequence[Any]) -> R:
     """The record of an op's arguments, `inputs` being one value for each field in order.
 
@@ -111,8 +73,7 @@ def flatten(record: tuple[Any, ...]) -> tuple[Any, ...]:
     flat: list[Any] = []
     for value in record:
         flat.extend(flatten(value) if isinstance(value, tuple) else (value,))
-    places = _places.get(type(record))
-    return tuple(flat) if places is None else tuple([flat[place] for place in places])
+    return tuple(flat)
 
 
 def gradients(record: type[tuple[Any, ...]], **by_name: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -135,39 +96,27 @@ def _is_record(hint: Any) -> bool:
 # Cached, because kernels pack at every call.
 @functools.cache
 def _fields(record: type[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:
-    """Names and types of the arguments, in the order of the schema."""
-    flat = _unordered(record)
-    if record not in _places:
-        return tuple(flat)
-    hints = [flat[place][1] for place in _places[record]]
-    return tuple(zip(_names[record], hints, strict=True))
-
-
-def _unordered(record: type[tuple[Any, ...]]) -> list[tuple[str, Any]]:
+    """Names and types of the arguments, in order."""
     flat: list[tuple[str, Any]] = []
     for name, hint in get_type_hints(record).items():
         flat.extend(_fields(hint) if _is_record(hint) else [(name, hint)])
-    return flat
+    return tuple(flat)
 
 
 @functools.cache
-def _layout(record: type[tuple[Any, ...]]) -> tuple[tuple[int, ...], list[tuple[Any, int, int]]]:
-    """Places of the fields among the inputs, if moved; which records lie from where to where."""
-    places = _places.get(record, ())
-    order = tuple(sorted(range(len(places)), key=places.__getitem__))
+def _layout(record: type[tuple[Any, ...]]) -> list[tuple[Any, int, int]]:
+    """For each field the record that it is, or None, and where its inputs begin and end."""
     parts, begin = [], 0
     for hint in get_type_hints(record).values():
         end = begin + (len(_fields(hint)) if _is_record(hint) else 1)
         parts.append((hint if _is_record(hint) else None, begin, end))
         begin = end
-    return order, parts
+    return parts
 
 
 def _build(record: type[R], inputs: Sequence[Any]) -> R:
     make: Callable[..., R] = record
-    order, parts = _layout(record)
-    if order:
-        inputs = [inputs[place] for place in order]
+    parts = _layout(record)
     if len(parts) == len(inputs):
         return make(*inputs)
     return make(*(inputs[a] if kind is None else _build(kind, inputs[a:b]) for kind, a, b in parts))

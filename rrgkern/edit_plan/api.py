@@ -94,7 +94,7 @@ def edit_plan(  # noqa: PLR0913
         raise ValueError(f"tau_replace is {tau_replace}, wanted -1 <= tau_replace <= 1")
     if max_edits is not None and max_edits < 1:
         raise ValueError(f"max_edits is {max_edits}, wanted at least 1, or None for no limit")
-    check_layout("seeds", seeds, (torch.int64,), (-1,))
+    check_layout("seeds", seeds, (torch.int64,), (-1,), "seeds", seeds)
     x = checked("x", x, seeds)
     y = checked("y", y, seeds)
     if x.embedding.shape[1] != y.embedding.shape[1]:
@@ -144,9 +144,9 @@ def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
         wanted += (("kind", (torch.int8,), entities),)
     for field, dtypes, shape in wanted:
         tensor = getattr(z, field)
-        check_layout(f"{name}.{field}", tensor, dtypes, shape)
-        if not (field.endswith("offsets") and tensor.is_cpu):
-            check_device(f"{name}.{field}", tensor, "seeds", seeds)
+        on_host = field.endswith("offsets") and tensor.is_cpu
+        other = tensor if on_host else seeds
+        check_layout(f"{name}.{field}", tensor, dtypes, shape, "seeds", other)
     return SentenceEntities(
         z.sentence_offsets.contiguous(),
         z.sentence_key.contiguous(),

@@ -84,8 +84,8 @@ def checked(name: str, z: ReportEntities, offsets: int) -> ReportEntities:
     z = z._replace(kind=z.kinds())
     for field, dtypes, shape in wanted:
         tensor = getattr(z, field)
-        check_layout(f"{name}.{field}", tensor, dtypes, shape)
-        check_device(f"{name}.{field}", tensor, f"{name}.presence", z.presence)
+        anchor = (f"{name}.presence", z.presence)
+        check_layout(f"{name}.{field}", tensor, dtypes, shape, *anchor)
     return ReportEntities(
         z.offsets.contiguous(),
         z.presence.contiguous(),

@@ -15,7 +15,6 @@ from rrgkern.checks import (
     check_tensors,
     values_may_be_read,
 )
-from rrgkern.ops import in_schema
 from rrgkern.padded import Tokens, as_flags
 from rrgkern.policy_loss.spec import PolicyLoss
 
@@ -125,7 +124,6 @@ class PolicyInputs(NamedTuple):
         )
 
 
-@in_schema(names={"token_weight": "weight"}, before={"entropy": "on_policy"})
 class LogpsInputs(NamedTuple):
     """The arguments of `rrgkern::policy_loss_fwd`."""
 
@@ -134,7 +132,6 @@ class LogpsInputs(NamedTuple):
     policy: PolicyInputs
 
 
-@in_schema(names={"token_weight": "weight"}, before={"temperature": "spec", "entropy": "spec"})
 class LogitsInputs(NamedTuple):
     """Arguments of `policy_loss_from_logits_fwd_`: logits [N, V] or [B, L, V], targets [N]."""
 

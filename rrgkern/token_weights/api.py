@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import (
-    check_device,
     check_layout,
     check_number,
     check_record,
@@ -48,9 +47,9 @@ def tfidf_weights(
     check_number("alpha", alpha)
     if not -math.inf < alpha < math.inf:
         raise ValueError(f"alpha is {alpha}, wanted a finite number")
-    _check("token_ids", token_ids, (torch.int32, torch.int64), (-1,), token_ids)
-    _check("offsets", offsets, (torch.int64,), (-1,), token_ids)
-    _check("group_offsets", group_offsets, (torch.int64,), (-1,), token_ids)
+    check_layout("token_ids", token_ids, (torch.int32, torch.int64), (-1,), "token_ids", token_ids)
+    check_layout("offsets", offsets, (torch.int64,), (-1,), "token_ids", token_ids)
+    check_layout("group_offsets", group_offsets, (torch.int64,), (-1,), "token_ids", token_ids)
     # On the host, for every device: no two libraries agree on the last bit of a logarithm.
     counts = torch.arange(len(offsets), dtype=torch.float64, device="cpu")
     logs = counts.log().to(token_ids.device)
@@ -103,11 +102,18 @@ def span_max(
     )
     floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
     integers = (torch.int32, torch.int64)
-    _check("saliency", saliency, floats, (-1,), saliency)
-    _check("piece_spans", piece_spans, integers, (saliency.shape[0], 2), saliency)
-    _check("piece_offsets", piece_offsets, (torch.int64,), (-1,), saliency)
-    _check("token_spans", token_spans, integers, (-1, 2), saliency)
-    _check("token_offsets", token_offsets, (torch.int64,), (piece_offsets.shape[0],), saliency)
+    check_layout("saliency", saliency, floats, (-1,), "saliency", saliency)
+    check_layout("piece_spans", piece_spans, integers, (saliency.shape[0], 2), "saliency", saliency)
+    check_layout("piece_offsets", piece_offsets, (torch.int64,), (-1,), "saliency", saliency)
+    check_layout("token_spans", token_spans, integers, (-1, 2), "saliency", saliency)
+    check_layout(
+        "token_offsets",
+        token_offsets,
+        (torch.int64,),
+        (piece_offsets.shape[0],),
+        "saliency",
+        saliency,
+    )
     largest: Tensor = span_max_op(
         saliency.detach().float().contiguous(),
         _narrowed("piece_spans", piece_spans),
@@ -142,10 +148,14 @@ def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabul
     """
     check_tensors(token_ids=token_ids, offsets=offsets)
     check_record("vocabulary", vocabulary, ByteVocabulary)
-    _check("token_ids", token_ids, (torch.int32, torch.int64), (-1,), token_ids)
-    _check("offsets", offsets, (torch.int64,), (-1,), token_ids)
-    _check("vocabulary.bytes", vocabulary.bytes, (torch.uint8,), (-1,), token_ids)
-    _check("vocabulary.offsets", vocabulary.offsets, (torch.int64,), (-1,), token_ids)
+    check_layout("token_ids", token_ids, (torch.int32, torch.int64), (-1,), "token_ids", token_ids)
+    check_layout("offsets", offsets, (torch.int64,), (-1,), "token_ids", token_ids)
+    check_layout(
+        "vocabulary.bytes", vocabulary.bytes, (torch.uint8,), (-1,), "token_ids", token_ids
+    )
+    check_layout(
+        "vocabulary.offsets", vocabulary.offsets, (torch.int64,), (-1,), "token_ids", token_ids
+    )
     spans: Tensor = byte_level_spans_op(
         token_ids.long().contiguous(),
         offsets.contiguous(),
@@ -168,17 +178,6 @@ def _narrowed(name: str, spans: Tensor) -> Tensor:
             "most 2147483647"
         )
     return narrow.contiguous()
-
-
-def _check(
-    name: str,
-    tensor: Tensor,
-    dtypes: tuple[torch.dtype, ...],
-    shape: tuple[int, ...],
-    beside: Tensor,
-) -> None:
-    check_layout(name, tensor, dtypes, shape)
-    check_device(name, tensor, "the first", beside)
 
 
 class ByteVocabulary(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgkern.ops import custom_op, flatten, gradients, in_schema, pack, schema
+from rrgkern.ops import custom_op, flatten, gradients, pack, schema
 
 
 class Weights(NamedTuple):
@@ -154,52 +154,12 @@ def test_flatten_and_pack_are_inverse():
     assert flatten(packed) == flat
 
 
-@in_schema(names={"mask": "where"}, before={"bonus": "where"})
-class Moved(NamedTuple):
-    weights: Weights
-    bonus: Tensor | None
-
-
-class Around(NamedTuple):
-    moved: Moved
-    factor: float
-
-
-@custom_op("rrgkern_test::moved", Around)
-def moved(*inputs: Any) -> Tensor:
-    """Weight times factor plus bonus, 0 where the mask is."""
-    x = pack(Around, inputs)
-    assert x.moved.weights.mask is not None and x.moved.bonus is not None
-    return (x.moved.weights.weight * x.factor + x.moved.bonus) * x.moved.weights.mask
-
-
-@moved.register_fake
-def _(*inputs: Any) -> Tensor:
-    return torch.empty_like(pack(Around, inputs).moved.weights.weight)
-
-
-def test_a_field_is_moved_and_renamed_in_the_schema_alone():
-    weight, mask, bonus = torch.tensor([2.0, 3.0]), torch.tensor([1.0, 0.0]), torch.ones(2)
-    record = Around(Moved(Weights(weight, mask), bonus), 0.5)
-    assert flatten(record) == (weight, bonus, mask, 0.5)
-    assert flatten(pack(Around, flatten(record))) == flatten(record)
-    text = (
-        "rrgkern_test::moved(Tensor weight, Tensor? bonus, Tensor? where, float factor) -> Tensor"
-    )
-    assert str(moved._opoverload._schema) == text
-    assert gradients(Around, where=mask, weight=weight) == (weight, None, mask, None)
-    compiled = torch.compile(lambda r: moved(*flatten(r)), fullgraph=True, backend="aot_eager")
-    assert compiled(record).tolist() == moved(*flatten(record)).tolist() == [2.0, 0.0]
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (lambda: schema(ToScale, Tensor, ("other",)), ValueError, "mutates_args"),
         (lambda: pack(ToScale, (1.0,)), ValueError, "1 inputs, wanted 2: ToScale"),
         (lambda: gradients(ToScale, other=None), TypeError, "ToScale has no field other"),
-        (lambda: in_schema(names={"b": "c"})(ToScale), ValueError, "ToScale has no field b; its"),
-        (lambda: in_schema(before={"b": "factor"})(ToScale), ValueError, "ToScale has no field b"),
     ],
 )
 def test_refusals_are_one_line(call, error, message):

@@ -125,7 +125,7 @@ def test_opcheck(spec: PolicyLoss, given: bool) -> None:
     arguments = list(data.arguments(spec))
     arguments[0] = arguments[0].clone().requires_grad_()
     if given:
-        arguments[8] = arguments[8].clone().requires_grad_()
+        arguments[1] = arguments[1].clone().requires_grad_()
     torch.library.opcheck(policy_loss_fwd, tuple(arguments))
 
 
