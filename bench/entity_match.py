@@ -140,6 +140,17 @@ def pair_by_pair(x: ReportEntities, y: ReportEntities) -> Tensor:
     return torch.stack(scores)
 
 
+@register("numpy", device="cpu")
+def by_numpy(x: ReportEntities, y: ReportEntities) -> list[tuple[Any, Any]]:
+    """One fp32 product a pair and the place of each side's best; no weight and no score."""
+    ours, theirs = x.embedding.numpy(), y.embedding.numpy()
+    best = []
+    for (a, c), (b, d) in pairwise(zip(x.offsets.tolist(), y.offsets.tolist(), strict=True)):
+        cosine = ours[a:b] @ theirs[c:d].T
+        best.append((cosine.argmax(1), cosine.argmax(0)))
+    return best
+
+
 def side(cosine: Tensor, own: Tensor, other: Tensor) -> Tensor:
     best, index = cosine.max(1)
     found = other[index]
