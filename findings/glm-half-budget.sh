@@ -14,7 +14,8 @@ from PIL import Image
 from transformers import Glm4vImageProcessorPil, Qwen2VLImageProcessorPil
 
 tokens = {}
-for name, make, bound in (("Qwen2-VL", Qwen2VLImageProcessorPil, 1_003_520), ("GLM-4V", Glm4vImageProcessorPil, 1_003_520),
+for name, make, bound in (("Qwen2-VL", Qwen2VLImageProcessorPil, 1_003_520),
+                          ("GLM-4V", Glm4vImageProcessorPil, 1_003_520),
                           ("GLM-4V", Glm4vImageProcessorPil, 2 * 1_003_520)):
     processor = make(size={"shortest_edge": 3136, "longest_edge": bound})
     for size in ((512, 512), (2544, 3056)):

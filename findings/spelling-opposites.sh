@@ -8,7 +8,8 @@
 set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
-python3 -m pip install -qq --target "$site" textblob==0.20.1 nltk==3.10.4 autocorrect==2.6.1 symspellpy==6.10.1 pyspellchecker==0.9.1
+python3 -m pip install -qq --target "$site" textblob==0.20.1 nltk==3.10.4 autocorrect==2.6.1 \
+  symspellpy==6.10.1 pyspellchecker==0.9.1
 PYTHONPATH="$site" python3 -W ignore - <<'EOF'
 import importlib.resources
 
