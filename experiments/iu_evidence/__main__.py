@@ -44,6 +44,9 @@ def parser() -> Parser:
     top.add_argument("--quick", action="store_true", help="try the machinery; proves no claim")
     top.add_argument("--report", type=Path, metavar="DIR", help="report results; run nothing")
     top.add_argument("--figures", type=Path, metavar="DIR", help="with --report: draw edits to DIR")
+    top.add_argument(
+        "--keep", type=Path, metavar="FILE", help="packed results: go on from its folds, add to it"
+    )
     top.add_argument("--job", help="run this job alone, of one fold, in this process")
     return top
 

@@ -10,7 +10,7 @@ from experiments.replicate import jobs
 from experiments.replicate.jobs import Job
 from rrgtrain.errors import UserError
 
-DATA, SFT, RL, SELECT = "data", "sft", "rl", "select"
+DATA, SFT, RL, SELECT, FIXED = "data", "sft", "rl", "select", "fixed"
 FIRST = "data"
 """The job whose reports and prompts the tokenizer of a fold learns from."""
 JUDGED_FOLDS = tuple(fold for fold in range(FOLDS) if fold != DEVELOPMENT)
@@ -21,7 +21,8 @@ class Arm(Job):
     """Describe a job of a fold.
 
     `data` names the job whose studies it reads, `settings` go upon its recipe. One of kind "data"
-    draws `evidence`; FIRST builds the policy too that "sft" without a start begins from.
+    draws `evidence`; FIRST builds the policy too that "sft" without a start begins from. One of
+    kind "fixed" writes one report for all studies.
     """
 
     data: str = "data"
@@ -99,6 +100,20 @@ _LISTED = (
             Arm(f"editgrpo_{auc}", RL, "editgrpo", f"start_{auc}", data=f"data_{auc}"),
         )
     ),
+    # The second run, beside evidence that can decide.
+    Arm("data_95", DATA, evidence=Evidence(auc=0.95)),
+    Arm("fixed_95", FIXED, "editgrpo", data="data_95"),
+    *(
+        Arm(f"{name}_95", kind, recipe, start, data="data_95", settings=(*BY_REWARD, *own))
+        for name, kind, recipe, start, own in (
+            ("start", SFT, "sft", "reader", SEES),
+            ("editgrpo", RL, "editgrpo", "start_95", ()),
+            ("dr_grpo", RL, "dr_grpo", "start_95", ()),
+            ("not_worse", RL, "editgrpo", "start_95", ("edit.keep=not_worse",)),
+            ("para", RL, "editgrpo_para", "start_95", ()),
+            ("continued", SFT, "sft", "start_95", CONTINUED),
+        )
+    ),
 )
 ARMS: dict[str, Arm] = {arm.name: arm for arm in _LISTED}
 
@@ -132,7 +147,8 @@ class Comparison:
 class Hypothesis:
     """A hypothesis with its checks; `beside` are arms that are shown and not judged.
 
-    A claim without checks is measured only.
+    A claim without checks is measured only. Where there is a `floor`, none is judged above which
+    it does not hold.
     """
 
     name: str
@@ -141,11 +157,13 @@ class Hypothesis:
     checks: tuple[Comparison, ...] = ()
     beside: tuple[str, ...] = ()
     folds: tuple[int, ...] = JUDGED_FOLDS
+    floor: Comparison | None = None
 
     @property
     def arms(self) -> tuple[str, ...]:
         """The arms that it compares or shows."""
-        judged = [arm_of(name) for c in self.checks for name in (c.second, c.first)]
+        checks = (*((self.floor,) if self.floor else ()), *self.checks)
+        judged = [arm_of(name) for c in checks for name in (c.second, c.first)]
         return tuple(dict.fromkeys([*judged, *self.beside]))
 
     def jobs(self) -> list[str]:
@@ -158,14 +176,21 @@ def arm_of(row: str) -> str:
     return row.partition(":")[0]
 
 
-F1, MACRO = "f1_13", "macro_14"
+F1, MACRO, AVERAGE = "f1_13", "macro_14", "avg"
 _POINTS = {F1: 0.02, MACRO: 0.01, "sample_f1": 0.02, "recall_13": 0.02, "bleu4": 0.005}
-_POINTS |= {"zero_groups": 0.02, "zero_variance": 0.01}
+_POINTS |= {"zero_groups": 0.02, "zero_variance": 0.01, AVERAGE: 0.01, "reward": 0.0}
 """Smallest effects of interest."""
 
 
 def _check(first: str, kind: str, second: str, measure: str, population: str = "all") -> Comparison:
     return Comparison(first, kind, second, measure, population, _POINTS[measure])
+
+
+def _above_the_floor(name: str, says: str, first: str, *others: str) -> Hypothesis:
+    """A claim of the second run: `first` above each of `others`, by both of its judges."""
+    checks = [_check(first, "more", other, by) for other in others for by in (F1, AVERAGE)]
+    floor = _check("start_95", "more", "fixed_95", "reward")
+    return Hypothesis(name, "EditGRPO, tables 1 and 4", says, tuple(checks), floor=floor)
 
 
 _LISTED_CLAIMS: tuple[Hypothesis, ...] = (
@@ -279,6 +304,21 @@ CLAIMS: tuple[Hypothesis, ...] = (
     *_LISTED_CLAIMS[:2],
     *map(_by_reward, _LISTED_CLAIMS[:2]),
     *_LISTED_CLAIMS[2:],
+    _above_the_floor(
+        "rl_95",
+        "Beside evidence of AUC .95 EditGRPO is above SFT and above SFT continued for as long.",
+        *("editgrpo_95", "start_95", "continued_95"),
+    ),
+    _above_the_floor(
+        "edits_95",
+        "There edits are above Dr. GRPO, and above the whole reference as a member.",
+        *("editgrpo_95", "dr_grpo_95", "para_95"),
+    ),
+    _above_the_floor(
+        "not_worse_95",
+        "There edits that lower no reward are above all edits.",
+        *("not_worse_95", "editgrpo_95"),
+    ),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from experiments.replicate.results import Result, finished, stale
 from experiments.replicate.runner import run_tasks
 from experiments.replicate.watch import stop_after
 from experiments.threads import threads_of_environment
+from rrgclinical.common.files import atomic_write
 from rrgtrain.errors import Stopped, UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,8 +53,11 @@ def run(options: argparse.Namespace) -> None:
     if options.job is not None:
         _one_job(options, out, folds, root)
         return
+    kept = options.keep or RESULTS / "judged.jsonl.gz"
     rows = planned(claims, out, options.budget * 3600)
     tasks = _tasks(options, [claim for claim, _, fits in rows if fits], folds, out)
+    if options.keep:
+        _go_on(tasks, read_packed(kept))
     for line in _estimate(rows, tasks, options):
         print(line)
     if options.estimate:
@@ -77,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
         stopped.args = (f"{stopped}; the same command goes on",)
         raise
     finally:
-        _keep(tasks)
+        _keep(tasks, kept)
     print("\n".join(reported(claims, out, folds)))
 
 
@@ -167,14 +171,26 @@ def _one_job(options: argparse.Namespace, out: Path, folds: tuple[int, ...], roo
     print(f"{task.label}: {task.result}")
 
 
-def _keep(tasks: Sequence[FoldTask]) -> None:
-    """Add what has finished to the room's packed results, which are committed."""
-    ended: dict[str, dict[str, Any]] = {}
+def _go_on(tasks: Sequence[FoldTask], kept: Mapping[str, Any]) -> None:
+    """Put back the results of each fold that is whole; another begins anew with its start."""
+    lacking = {t.seed for t in tasks if _place(t) not in kept}
+    for task in tasks:
+        if task.seed not in lacking and not finished(task):
+            task.home.mkdir(parents=True, exist_ok=True)
+            atomic_write(task.result, json.dumps(kept[_place(task)]) + "\n")
+
+
+def _place(task: FoldTask) -> str:
+    return f"fold{task.seed}/{task.result.name}"
+
+
+def _keep(tasks: Sequence[FoldTask], judged: Path) -> None:
+    """Add what has finished to the packed results, which are committed."""
+    ended: dict[Path, dict[str, Any]] = {}
     for task in tasks:
         if finished(task):
-            kind = "dev" if task.seed == DEVELOPMENT else "judged"
-            place = f"fold{task.seed}/{task.result.name}"
-            ended.setdefault(kind, {})[place] = json.loads(task.result.read_text(encoding="utf-8"))
-    for kind, results in ended.items():
-        file = RESULTS / f"{kind}.jsonl.gz"
+            file = RESULTS / "dev.jsonl.gz" if task.seed == DEVELOPMENT else judged
+            own = json.loads(task.result.read_text(encoding="utf-8"))
+            ended.setdefault(file, {})[_place(task)] = own
+    for file, results in ended.items():
         write_packed(file, read_packed(file) | results)

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.iu_evidence.arms import DATA, SELECT, SFT, Hypothesis
+from experiments.iu_evidence.arms import DATA, FIXED, SELECT, SFT, Hypothesis
 from experiments.iu_evidence.tasks import FoldTask, tasks_of
 from rrgtrain.schema import Recipe
 
@@ -21,6 +21,7 @@ A_SAMPLED_REPORT = 0.037
 A_TRAINED_REPORT = 0.053
 A_GREEDY_REPORT = 0.036
 A_DISTILLED_STEP = 0.08
+A_FIXED_REPORT = 60.0
 VALIDATION, TEST, TRAIN = 189, 473, 1703
 """Studies of a fold."""
 
@@ -30,6 +31,8 @@ def seconds_of(task: FoldTask) -> float:
     """The estimate for a whole job, at the full size."""
     if task.job.kind == DATA:
         return STARTUP
+    if task.job.kind == FIXED:
+        return STARTUP + A_FIXED_REPORT
     recipe = task.recipe()
     if task.job.kind == SELECT:
         return STARTUP + A_SAMPLED_REPORT * TRAIN * recipe.select.samples

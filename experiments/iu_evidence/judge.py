@@ -7,6 +7,7 @@ with replacement, the same for both arms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ LEVEL, RESAMPLES = 0.95, 2000
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
 ALL, ABNORMAL = "all", "abnormal"
 POPULATIONS = (ALL, ABNORMAL)
+SEVEN = ("micro_14", "macro_14", "micro_5", "macro_5", "entity_f1", "match", "severity")
+"""The papers' columns; the last three are the offline stand-ins of RadGraph, RaTE and GREEN."""
 CODED_COLUMNS = tuple(OBSERVATIONS.index(name) for name in CODED)
 
 
@@ -46,16 +49,30 @@ def measured(result: Result, measure: str, population: str, part: str = "") -> R
         return mean_of(_digits([facts["flat"]])[0], _digits([facts["draws"][part]])[0])
     if measure in facts.get("curves", {}):
         return mean_of(facts["curves"][measure])
+    if measure == "avg":
+        return _average([measured(result, name, population) for name in SEVEN])
     truth = to_binary(_digits(facts["truth"]))
     rows = truth[:, FINDINGS].any(1) if population == ABNORMAL else np.ones(len(truth), bool)
     if measure in ("bleu4", "words"):
         return mean_of(np.array(facts[measure])[rows])
+    if measure in facts.get("scores", {}):
+        return mean_of(np.array(facts["scores"][measure])[rows])
     if measure == "unheard":
         said = np.array(facts["sentences"], dtype=np.float64)
         return Ratios(np.array(facts["unheard"], np.float64)[rows, None], said[rows, None])
     predicted = to_binary(_digits(facts["predicted"]))[rows].astype(np.float64)
     truth, codes = truth[rows].astype(np.float64), _digits(facts["codes"])[rows]
     return _of_labels(measure, predicted, truth, codes)
+
+
+def _average(parts: Sequence[Ratios]) -> Ratios:
+    """The mean of measures, each repeated until all have as many parts."""
+    width = math.lcm(*(part.top.shape[1] for part in parts))
+    repeated = [
+        [np.repeat(side, width // side.shape[1], axis=1) for side in (part.top, part.bottom)]
+        for part in parts
+    ]
+    return Ratios(*(np.hstack(sides) for sides in zip(*repeated, strict=True)))
 
 
 def _digits(rows: Sequence[str]) -> np.ndarray:
@@ -75,7 +92,9 @@ def _of_labels(measure: str, p: np.ndarray, t: np.ndarray, codes: np.ndarray) ->
     five = list(CHEXPERT_5)
     return {
         "f1_13": _micro(p13, t13),
+        "micro_14": _micro(p, t),
         "micro_5": _micro(p[:, five], t[:, five]),
+        "macro_5": Ratios(2 * (p * t)[:, five], (p + t)[:, five]),
         "recall_13": Ratios((p13 * t13).sum(1)[:, None], t13.sum(1)[:, None]),
         "precision_13": Ratios((p13 * t13).sum(1)[:, None], p13.sum(1)[:, None]),
     }[measure]

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.iu_evidence.arms import ARMS, RL, SELECT, SFT, Hypothesis
+from experiments.iu_evidence.arms import ARMS, FIXED, RL, SELECT, SFT, Hypothesis
 from experiments.iu_evidence.judge import (
+    HOLDS,
     POPULATIONS,
+    SEVEN,
     Difference,
     checked,
     measured,
@@ -24,9 +26,11 @@ from experiments.replicate.text import aligned
 from rrgreport import numbers
 from rrgtrain.errors import UserError
 
-NOT_RUN = "not run"
+NOT_RUN, NOT_JUDGED = "not run", "not judged"
 COLUMNS = ("f1_13", "macro_14", "micro_5", "mesh", "bleu4", "unheard", "words")
-LABELS = ("f1_13", "macro_14", "micro_5", "recall_13", "precision_13", "sample_f1")
+OF_PAPERS = (*SEVEN, "avg", "f1_13", "mesh", "reward", "words")
+"""Columns of a claim above a floor."""
+LABELS = ("f1_13", "avg", "macro_14", "micro_5", "recall_13", "precision_13", "sample_f1")
 """Measures of labels, which the human codes judge second."""
 Results = Mapping[str, Sequence[Result]]
 """By arm, one result a fold, in the order of the folds."""
@@ -82,16 +86,36 @@ def told(claim: Hypothesis, results: Results | None) -> list[str]:
         if check.measure in LABELS:
             human, _ = checked(replace(check, measure="mesh"), results)
             checks.append(f"  - by the human codes: {spoken(human)}")
-    lines += [f"Verdict: {verdict(outcomes)}.", ""]
-    judged = [n for n in results if ARMS[n].kind in (SFT, RL)]
+    lines += [f"Verdict: {_decided(claim, results, outcomes, checks)}.", ""]
+    judged = [n for n in results if ARMS[n].kind in (SFT, RL, FIXED)]
+    columns = OF_PAPERS if claim.floor else COLUMNS
     for population in POPULATIONS if judged else ():
-        rows = [[population, *COLUMNS, "entropy"]]
-        rows += [_row(name, results[name], population) for name in judged]
+        rows = [[population, *columns, "entropy"]]
+        rows += [_row(name, results[name], population, columns) for name in judged]
         lines += [*aligned(rows, right=range(1, len(rows[0]))), ""]
     for name in results:
         if ARMS[name].kind == SELECT:
             lines += [*_draws(results[name]), ""]
     return [*lines, *_over_validations(results), *checks, *_gradients(results)]
+
+
+def _decided(
+    claim: Hypothesis, results: Results, outcomes: Sequence[str], checks: list[str]
+) -> str:
+    """The verdict in words; a claim of too few folds or below its floor has none.
+
+    The floor's own line is put before `checks`.
+    """
+    floor = HOLDS
+    if claim.floor:
+        between, floor = checked(claim.floor, results)
+        checks.insert(0, f"- floor: {claim.floor.text}: {spoken(between)}: {floor}")
+    folds = len(next(iter(results.values())))
+    if folds < len(claim.folds):
+        return f"{NOT_RUN}, {folds} of {len(claim.folds)} folds, which decide nothing"
+    if floor != HOLDS:
+        return f"{NOT_JUDGED}, the floor does not hold"
+    return verdict(outcomes)
 
 
 def spoken(between: Difference) -> str:
@@ -101,9 +125,11 @@ def spoken(between: Difference) -> str:
     return f"{100 * between.value:+.1f} [{low:+.1f}, {high:+.1f}], folds {folds}"
 
 
-def _row(name: str, results: Sequence[Result], population: str) -> list[str]:
+def _row(
+    name: str, results: Sequence[Result], population: str, columns: Sequence[str]
+) -> list[str]:
     cells = [name]
-    for column in COLUMNS:
+    for column in columns:
         value = pooled([measured(r, column, population) for r in results])[0]
         cells.append(f"{value:.1f}" if column == "words" else f"{value:.3f}")
     curves = [result.facts["curves"].get("entropy") for result in results]

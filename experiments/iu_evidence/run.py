@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from experiments.iu_evidence.arms import DATA, FIRST, RL, SELECT, SFT
-from experiments.iu_evidence.data import QUICK_STUDIES, read_reports, write_fold
+from experiments.iu_evidence.arms import DATA, FIRST, FIXED, RL, SELECT, SFT
+from experiments.iu_evidence.data import QUICK_STUDIES, SEED, read_reports, write_fold
 from experiments.iu_evidence.mechanism import EditRecorder
 from experiments.iu_evidence.report import digest_of
 from experiments.iu_evidence.start import build_start
@@ -37,9 +38,10 @@ from rrgkern import diagnostic_diversity
 from rrgpolicy.model.prompt import prompt_text
 from rrgreport.summary import commit
 from rrgreport.wording import sentences
+from rrgtrain.rewards import RewardService
 from rrgtrain.run.select_studies import RECORDS, random_draw, select
 from rrgtrain.run.stages import Stages
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import Recipe, RewardSettings
 from rrgtrain.select.draws import (
     BEGIN,
     draw_by_rank,
@@ -56,6 +58,10 @@ Facts = dict[str, Any]
 Device = Literal["cpu", "cuda"]
 CURVES = ("entropy", "report_tokens", "zero_variance", "zero_groups", "zero_reward")
 """What the log's rows of a reinforcement learning keep, step by step."""
+SCORED = {"entity_f1": 1.0, "label_f1": 1.0, "match": 1.0, "severity": 0.0}
+"""Terms of every held-out report: `reward` is the sum of the first three."""
+TRIED, TRIED_AGAIN = 64, 16
+"""Studies on which every report is tried as the fixed one, and how many of them on all."""
 WEIGHTS = ("log_rank", "rank", "top")
 
 
@@ -150,28 +156,65 @@ def _curves(task: FoldTask, phase: str, names: tuple[str, ...]) -> Facts:
 
 
 def _judged(task: FoldTask, stages: Stages, evaluation: Evaluation) -> Facts:
-    """Of each held-out study: labels, truth, human codes, and counts of its report's language."""
+    studies, train = evaluation.studies, stages.session.split("train")
+    parameters = sum(p.numel() for p in stages.session.policy.model.parameters())
+    references = {study.id: study.report or "" for study in studies}
+    heard = [study.report or "" for study in train]
+    return {**_of_reports(task, evaluation.reports, references, heard), "parameters": parameters}
+
+
+def _of_reports(
+    task: FoldTask, reports: Sequence[str], references: Mapping[str, str], heard: Sequence[str]
+) -> Facts:
+    """Of each held-out study: labels, truth, human codes, scores, and its report's language.
+
+    references: by id, in the order of `reports`; heard: the training reports.
+    """
     # Imported here: nltk takes a second.
     from rrgclinical.text import sentence_bleu
 
     codes = json_reader.read(task.home / task.job.data / "codes.json", dict)["codes"]
-    heard = {s for study in stages.session.split("train") for s in sentences(study.report or "")}
-    written = [sentences(report) for report in evaluation.reports]
-    references = [study.report or "" for study in evaluation.studies]
-    bleu = sentence_bleu(evaluation.reports, references, 4)[:, 3]
-    names = [study.id for study in evaluation.studies]
+    known_sentences = {s for report in heard for s in sentences(report)}
+    written, truth = [sentences(report) for report in reports], list(references.values())
+    bleu = sentence_bleu(list(reports), truth, 4)[:, 3]
+    rewards = RewardService(RewardSettings(terms=SCORED))
+    scores = rewards(reports, truth)
+    scores["reward"] = scores.pop("total")
     return {
-        "ids": names,
-        "predicted": _rows(evaluation.predicted),
-        "truth": _rows(evaluation.truth),
-        "codes": [codes[name] for name in names],
-        "bleu4": [round(float(value), 6) for value in bleu],
-        "words": [len(report.split()) for report in evaluation.reports],
+        "ids": list(references),
+        "predicted": _rows(rewards.labeller.label(reports)),
+        "truth": _rows(rewards.labeller.label(truth)),
+        "codes": [codes[name] for name in references],
+        "bleu4": _rounded(bleu),
+        "scores": {name: _rounded(values) for name, values in scores.items()},
+        "words": [len(report.split()) for report in reports],
         "sentences": [len(own) for own in written],
-        "unheard": [sum(s not in heard for s in own) for own in written],
-        "distinct": len(set(evaluation.reports)),
-        "parameters": sum(p.numel() for p in stages.session.policy.model.parameters()),
+        "unheard": [sum(s not in known_sentences for s in own) for own in written],
+        "distinct": len(set(reports)),
     }
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [round(float(value), 6) for value in values]
+
+
+def _fixed(task: FoldTask, recipe: Recipe) -> Facts:
+    """Write for every held-out study the training report that earns most as all reports."""
+    splits = json_reader.read(task.home / task.job.data / "annotation.json", dict)
+    # a study has a prompt a draw, and one report
+    train = list({e["id"].partition("_k")[0]: e["report"] for e in splits["train"]}.values())
+    rewards = RewardService(recipe.reward)
+
+    def best(reports: Sequence[str], studies: Sequence[str], count: int) -> list[str]:
+        means = [rewards([text] * len(studies), studies)["total"].mean() for text in reports]
+        return [reports[i] for i in np.argsort(means, kind="stable")[::-1][:count]]
+
+    order = np.random.default_rng([SEED, task.seed]).permutation(len(train))
+    tried = best(list(dict.fromkeys(train)), [train[i] for i in order[:TRIED]], TRIED_AGAIN)
+    (report,) = best(tried, train, 1)
+    references = {e["id"]: e["report"] for e in splits["test"]}
+    written = [report] * len(references)
+    return {"curves": {}, **_of_reports(task, written, references, train)}
 
 
 def _rows(labels: np.ndarray) -> list[str]:
@@ -202,7 +245,7 @@ def _select(task: FoldTask, recipe: Recipe) -> Facts:
     }
 
 
-_KINDS = {SFT: _sft, RL: _rl, SELECT: _select}
+_KINDS = {SFT: _sft, RL: _rl, SELECT: _select, FIXED: _fixed}
 
 
 def child(task: FoldTask, words: list[str]) -> Process:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.iu_evidence.arms import ARMS, DATA, FIRST, Arm
+from experiments.iu_evidence.arms import ARMS, DATA, FIRST, FIXED, Arm
 from experiments.iu_evidence.data import CUTS, FOLDS, QUICK_STUDIES, SEED, VALIDATION
 from experiments.iu_evidence.start import Size
 from experiments.replicate.jobs import Task
@@ -70,7 +70,7 @@ class FoldTask(Task):
     @property
     def start(self) -> Path | None:
         """The checkpoint it starts from; a fold's first training begins at random weights."""
-        if self.job.kind == DATA:
+        if self.job.kind in (DATA, FIXED):
             return None
         if not self.job.start:
             return self.home / FIRST / "start"

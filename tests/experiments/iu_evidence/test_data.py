@@ -29,6 +29,7 @@ from experiments.iu_evidence.judge import (
     ALL,
     FAILS,
     HOLDS,
+    SEVEN,
     UNDECIDED,
     Difference,
     checked,
@@ -39,6 +40,7 @@ from experiments.iu_evidence.judge import (
 )
 from experiments.iu_evidence.report import told
 from experiments.replicate.measures import mean_of
+from experiments.replicate.results import Result
 from rrgclinical.metrics import label_report
 from rrgtrain.errors import UserError
 from tests.experiments.iu_evidence.common import iu_directory, planted
@@ -218,17 +220,22 @@ def test_a_difference_is_paired_over_studies() -> None:
 def test_measures_are_those_of_the_library() -> None:
     rng = np.random.default_rng(2)
     predicted, truth = rng.integers(0, 4, (2, 200, 14)).astype(np.int8)
-    result, own = planted(predicted, truth), label_report(predicted, truth)
+    scores = dict.fromkeys(("entity_f1", "match", "severity"), [0.25] * 200)
+    result, own = planted(predicted, truth, scores=scores), label_report(predicted, truth)
     names = {
         "f1_13": "micro_f1_13",
         "macro_14": "macro_f1",
+        "micro_14": "micro_f1",
         "micro_5": "micro_f1_5",
+        "macro_5": "macro_f1_5",
         "recall_13": "micro_recall_13",
         "precision_13": "micro_precision_13",
         "sample_f1": "sample_f1",
     }
     ours = {name: float(measured(result, name, ALL).value()[0]) for name in names}
     assert ours == pytest.approx({name: own[theirs] for name, theirs in names.items()})
+    seven = [float(measured(result, name, ALL).value()[0]) for name in SEVEN]
+    assert measured(result, "avg", ALL).value()[0] == pytest.approx(sum(seven) / 7)
     assert measured(planted(truth, truth), "mesh", ALL).value()[0] > 0.5
     assert measured(result, "unheard", ALL).value()[0] == 0.25
     truth[:50, :13] = 0
@@ -260,6 +267,24 @@ def test_the_report_has_both_judges_of_a_check() -> None:
     rows = [line.split() for line in lines if line.startswith("grpo ")]
     assert [row[1:8] for row in rows] == [["1.000", "0.929", "1.000", "1.000", "0.100", "0.250",
                                            "30.0"]] * 2  # fmt: skip
+
+
+def test_no_claim_is_judged_beneath_its_floor_or_of_too_few_folds() -> None:
+    (claim,) = claims_of(["not_worse_95"])
+    truth = np.tile(np.eye(14, dtype=np.int8)[:13], (20, 1))
+
+    def arm(reward: float, labels: np.ndarray = truth) -> list[Result]:
+        scores = dict.fromkeys(("entity_f1", "match", "severity", "reward"), [reward] * len(truth))
+        return [planted(labels, truth, scores=scores)] * 4
+
+    above, beneath = {"start_95": arm(2.0)}, {"start_95": arm(1.0)}
+    arms = {"fixed_95": arm(1.5), "not_worse_95": arm(1.0), "editgrpo_95": arm(0.0, truth * 0)}
+    for results, line in (
+        (above | arms, "Verdict: holds."),
+        (beneath | arms, "Verdict: not judged, the floor does not hold."),
+        ({n: row[:3] for n, row in (above | arms).items()}, "Verdict: not run, 3 of 4 folds"),
+    ):
+        assert any(told_line.startswith(line) for told_line in told(claim, results))
 
 
 def test_claims_name_what_there_is() -> None:

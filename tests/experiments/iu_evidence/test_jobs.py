@@ -7,6 +7,7 @@ import json
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments.iu_evidence import command
@@ -23,6 +24,7 @@ from experiments.replicate.results import Result, finished
 from rrgclinical.common.stop import stopping
 from rrgpolicy.model.load import load_policy
 from rrgtrain.errors import Stopped, UserError
+from rrgtrain.rewards import RewardService
 from rrgtrain.train import rl as rl_module
 from tests.experiments.iu_evidence.common import iu_directory
 from tests.experiments.replicate.test_runner import Played
@@ -96,6 +98,25 @@ def test_arms_of_different_trainings_of_a_start_are_not_compared(
         results_of(claim, tmp_path, (0,), quick=True)
 
 
+def test_the_fixed_report_earns_most_of_the_training_reports(home: Path) -> None:
+    for name in ("data_95", "fixed_95"):
+        work(FoldTask(ARMS[name], 0, home / "out", True), home / "iu", "cpu")
+    task = FoldTask(ARMS["fixed_95"], 0, home / "out", True)
+    facts = Result.load(task.result).facts
+    splits = json.loads((home / "out/fold0/data_95/annotation.json").read_text())
+    truth = [study["report"] for study in splits["train"] if study["id"].endswith("_k1")]
+    rewards = RewardService(task.recipe().reward)
+    means = {text: rewards([text] * len(truth), truth)["total"].mean() for text in set(truth)}
+    references = [study["report"] for study in splits["test"]]
+    earned = [
+        rewards([text] * len(references), references)["total"]
+        for text, mean in means.items()
+        if mean > max(means.values()) - 1e-9
+    ]
+    assert facts["distinct"] == 1
+    assert any(np.allclose(facts["scores"]["reward"], one, atol=1e-6) for one in earned)
+
+
 def test_every_job_has_a_recipe_and_an_estimate() -> None:
     lost = []
     for name in ARMS:
@@ -110,8 +131,9 @@ def test_every_job_has_a_recipe_and_an_estimate() -> None:
     for name in ARMS:
         judge = FoldTask(ARMS[name], 1, Path("o")).recipe().eval.best_by
         judges.setdefault(judge, set()).add(name)
-    by_reward = {name for name in ARMS if name.endswith("_by_reward")}
-    assert judges.pop("reward") == by_reward | {"blind"} and len(by_reward) == 4
+    trained = {name for name in ARMS if ARMS[name].kind not in ("data", "fixed")}
+    by_reward = {name for name in trained if name.endswith(("_by_reward", "_95"))}
+    assert judges.pop("reward") - {"fixed_95"} == by_reward | {"blind"} and len(by_reward) == 10
     assert list(judges) == ["micro_f1_13"], "one judge chooses every other arm's checkpoint"
 
 
@@ -207,5 +229,8 @@ def test_the_command_runs_estimates_and_keeps_what_has_finished(
         before = file.read_bytes()
         write_packed(file, read_packed(file))
         assert file.read_bytes() == before, "the same results are the same bytes"
+        again = ["--keep", str(file), "--folds", str(fold), "--out", str(tmp_path / kind)]
+        assert main([*words, *again, "--estimate"]) == 0
+        assert "0 jobs to run, 1 finished before" in capsys.readouterr().out
         with unpacked(file) as home_again:
             assert json.loads((home_again / place).read_text()) == whole
