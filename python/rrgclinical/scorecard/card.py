@@ -84,12 +84,16 @@ class Value:
 
 @dataclass(frozen=True)
 class Group:
-    """A sub-group of n studies by its rule: system -> metric -> value."""
+    """A sub-group of n studies by its rule: system -> metric -> value.
+
+    ceilings: what the references themselves have, by metric, where that is not 1.
+    """
 
     name: str
     rule: str
     n: int
     systems: dict[str, dict[str, Value]]
+    ceilings: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ class Scorecard:
     """Number of patients that intervals draw, None where they draw studies."""
 
 
-def scorecard(
+def scorecard(  # noqa: PLR0913
     pairs: Pairs,
     truth: np.ndarray,
     readings: Mapping[str, SystemReading],
@@ -135,11 +139,13 @@ def scorecard(
     *,
     absent: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
+    words: Scores | None = None,
 ) -> Scorecard:
     """Score every system that was read, in the order of `readings`.
 
     truth: int8 `[R, 14]` class ids of the studies of `pairs`. Metrics over findings are undefined,
-    and left out, in a group whose truth has none of them.
+    and left out, in a group whose truth has none of them. words: what the references themselves
+    would have as reports.
     """
     settings = settings or CardSettings()
     absent = dict(absent or {})
@@ -153,6 +159,7 @@ def scorecard(
         return of_patients(subgroup(scores, members), list(itertools.compress(units, members)))
 
     scores = {name: _scores(reading, truth, frequent) for name, reading in readings.items()}
+    perfect = _scores(SystemReading(truth, text=words), truth, frequent)
     groups = [
         Group(
             name,
@@ -162,6 +169,7 @@ def scorecard(
                 system: _values(drawn(one, members), settings, truth[members], frequent)
                 for system, one in scores.items()
             },
+            _ceilings(subgroup(perfect, members), truth[members], frequent),
         )
         for name, rule, members in _groups(truth)
         if members.any()
@@ -255,6 +263,11 @@ def _values(
     bounds = intervals(scores, **_draws(settings))
     metrics = defined(values(scores), truth, frequent)
     return {name: Value(value, *bounds[name]) for name, value in metrics.items()}
+
+
+def _ceilings(scores: Scores, truth: np.ndarray, frequent: Sequence[int]) -> dict[str, float]:
+    most = defined(values(scores), truth, frequent)
+    return {name: value for name, value in most.items() if f"{value:.3f}" != "1.000"}
 
 
 def defined(

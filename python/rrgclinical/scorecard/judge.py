@@ -20,7 +20,7 @@ from rrgclinical.scorecard.card import (
 )
 from rrgclinical.scorecard.pairs import Pairs
 from rrgclinical.severity import Severity, SeverityJudgement, caveat
-from rrgclinical.text import Tokenization, text_scores
+from rrgclinical.text import R2Gen, Tokenization, text_scores
 
 TEMPLATE, NO_TEMPLATE = "constant template", "none"
 GIVEN_TRUTH = "The truth is the labels that come with the references."
@@ -126,8 +126,18 @@ class Judge:
             said.append("Labels and entities are by rules; they are not CheXbert's or RadGraph's.")
         if "severity" in self.terms and "severity" not in absent:
             said.append(caveat(self.reader.model("severity").table))
+        if isinstance(self.tokenization, R2Gen):
+            rows = {"mimic_cxr": "MIMIC-CXR", "iu_xray": "IU X-Ray"}[self.tokenization.dataset]
+            said.append(
+                f"Words are {self.settings.tokenization}: comparable with {rows} rows only."
+            )
         said += self.costs()
-        card = scorecard(pairs, truth, readings, self.settings, absent=absent, notes=said)
+        words = None
+        if all(len(texts) == 1 for texts in pairs.references):  # of several the best is not known
+            own = [text for texts in pairs.references for text in texts]
+            words = text_scores(own, pairs.references, tokenization=self.tokenization, meteor=False)
+        more: dict[str, Any] = {"absent": absent, "notes": said, "words": words}
+        card = scorecard(pairs, truth, readings, self.settings, **more)
         return card, readings
 
     def _reading(

@@ -199,7 +199,9 @@ def _rows(corner: str, metrics: Sequence[MetricName], group: Group) -> list[list
     rows = [[corner, *(one_line(name) for name in group.systems)]]
     for metric in metrics:
         cells = [_cell(values.get(metric.key)) for values in group.systems.values()]
-        rows.append([metric.label, *cells])
+        most = group.ceilings.get(metric.key)
+        most_said = "" if most is None else f" (at most {most:.3f})"
+        rows.append([f"{metric.label}{most_said}", *cells])
     return rows
 
 

@@ -34,6 +34,7 @@ from rrgclinical.scorecard import (
     read_references,
     report_rows,
     scorecard,
+    tables,
 )
 from rrgclinical.severity import Severity
 from rrgclinical.text import text_scores
@@ -263,6 +264,9 @@ def test_what_keeps_a_perfect_system_from_1_is_told() -> None:
         found[f"{kind}_f1{s}"].value for kind in ("macro", "sample") for s in ("", "_13", "_5")
     ]
     assert reached == pytest.approx([0.286, 0.231, 0.4, 1.0, 0.667, 0.343], abs=5e-4)
+    rows = {row[0] for _, table in tables(made) for row in table}
+    assert {"macro-F1-14 (rules) (at most 0.286)", "sample-F1-14 (rules)"} <= rows
+    assert made.groups[2].ceilings["sample_f1_5"] == pytest.approx(103 / 200)
     bounds = {f.name: f.systems["perfect"]["f1"] for f in made.findings}
     assert bounds["Edema"].low < 0.8 and bounds["Edema"].value == bounds["Edema"].high == 1.0
     assert 0.97 < bounds["Pneumothorax"].low < 1.0

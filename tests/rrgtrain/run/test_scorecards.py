@@ -213,6 +213,7 @@ def test_the_best_of_several_references_counts() -> None:
     assert positive == {"Cardiomegaly", "Pleural Effusion", "Pneumothorax", "Edema"}
     (line,) = [note for note in card.notes if "half decide" in note]
     assert "BLEU the closest length, CIDEr the mean" in line
+    assert "cider" not in card.groups[0].ceilings
 
 
 def test_models_are_measured_where_their_files_are_named(tmp_path: Path) -> None:
@@ -222,6 +223,8 @@ def test_models_are_measured_where_their_files_are_named(tmp_path: Path) -> None
     card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
     assert {"radgraph_simple", "radgraph_complete"} <= set(card.groups[0].systems["mine"])
     assert "radgraph_simple" not in card.absent and "ratescore" in card.absent
+    assert card.groups[0].ceilings["cider"] > 1.0
+    assert any(note.endswith("comparable with MIMIC-CXR rows only.") for note in card.notes)
     recipe = load_config(Recipe, None, [*FAST, "reward.options.radgraph.weights=/nowhere.tar.gz"])
     with pytest.raises(UserError, match="model files are missing: reward.options.radgraph.weights"):
         evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
