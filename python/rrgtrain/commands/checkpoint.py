@@ -134,13 +134,19 @@ def _export_words(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="default: bf16"
     )
     parser.add_argument("--merge", action="store_true", help="add the adapter to its base")
+    parser.add_argument("--push", metavar="OWNER/NAME", help="upload it, private where it is new")
 
 
 def _export(options: argparse.Namespace) -> int:
+    from rrgclinical.hub import require_upload, upload
     from rrgtrain.run.export import Export, export_checkpoint
 
+    if options.push:
+        require_upload(options.push)
     request = Export(options.checkpoint, options.out, options.dtype, options.merge)
     print(f"export: {export_checkpoint(request)}")
+    if options.push:
+        print(f"pushed: {upload(options.out, options.push)}")
     return 0
 
 

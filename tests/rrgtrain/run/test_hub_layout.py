@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import fcntl
 import json
 import os
 import shutil
 import signal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from huggingface_hub import constants
 from peft import PeftModel
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
@@ -171,6 +175,68 @@ def test_an_export_decodes_what_the_evaluation_decoded(
     words = ["eval", "--from", str(out["merged"]), "--out", str(tmp_path / "again")]
     assert main([*words, *DATA, *(w for w in SMALL if "prompt" not in w)]) == 0
     assert reports(tmp_path / "again") == adapted
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Take repositories and commits as the hub does, all files in the commit itself."""
+
+    kept: dict[str, bytes]
+    created = b""
+
+    def do_HEAD(self) -> None:
+        self.answer({})
+
+    def do_POST(self) -> None:
+        body, where = self.rfile.read(int(self.headers["Content-Length"])), constants.ENDPOINT
+        if self.path.endswith("/repos/create"):
+            type(self).created = body
+            return self.answer({"url": f"{where}/me/policy"})
+        if "/preupload/" in self.path:
+            files = [one["path"] for one in json.loads(body)["files"]]
+            modes = [{"path": p, "uploadMode": "regular", "shouldIgnore": False} for p in files]
+            return self.answer({"files": modes})
+        if "/commit/" not in self.path:  # a look at the card's head
+            return self.answer({"errors": [], "warnings": []})
+        for line in map(json.loads, body.splitlines()):
+            if line["key"] == "file":
+                self.kept[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+        self.answer({"commitUrl": f"{where}/me/policy/commit/1", "commitOid": "1"})
+
+    def answer(self, what: dict[str, Any], status: int = 200) -> None:
+        text = json.dumps(what).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(b"" if self.command == "HEAD" else text)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_export_is_pushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Hub.kept = {}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("rrgclinical.hub.reach_hub", lambda: None)
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    policy = tiny_directory()
+    words = ["export", str(policy), "--out", str(tmp_path / "out"), "--push"]
+    assert main([*words, "no/such/name"]) == 2 and not (tmp_path / "out").exists()
+    assert main([*words, "me/policy"]) == 0
+    files = {p.relative_to(tmp_path / "out").as_posix(): p for p in (tmp_path / "out").rglob("*")}
+    assert Hub.kept == {name: path.read_bytes() for name, path in files.items() if path.is_file()}
+    assert b"private" in Hub.created and b"false" not in Hub.created
+    server.shutdown()
+    server.server_close()
+    words[3] = str(tmp_path / "again")
+    assert main([*words, "me/policy"]) == 2
+    assert "is whole, but cannot be pushed to me/policy" in capsys.readouterr().err
+    assert (tmp_path / "again" / "README.md").is_file()
 
 
 def test_an_interrupted_export_and_bad_words_leave_nothing(
