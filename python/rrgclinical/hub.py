@@ -1,4 +1,4 @@
-"""Asks the hub whether it answers, for files where a recipe says so, and to keep an export."""
+"""Asks the hub whether it answers, for files, and to keep an export."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Broken:
 
 
 def traits_of(*sections: str) -> tuple[bool, str]:
-    """Tell whether a section of a report is RTF, and the first words that glue statements."""
+    """Tell whether a section is RTF, and the first words that glue statements."""
     text, words = "\n\n".join(sections), ""
     if places := glued(text):
         words = text[: places[0]].split()[-1] + text[places[0] :].split()[0]

@@ -187,15 +187,13 @@ class Scopes(Statement):
         if self._speaks_of_that(event) or self._names_next(index):
             self._negate(index, event, role)
         elif self.tip > self.parted:
-            self.record.deny(self._reach_back(), "out of sight")
-            self.negate_until = -1
+            self._deny(self._reach_back(), "out of sight")
         else:
             self._deny(self._reach_behind_mark(index))
 
     def _removed(self, index: int, event: Event, role: Role) -> None:
         if not self._stands_first(index):
-            self.record.deny(self._reach_back(), "removed")
-            self.negate_until = -1
+            self._deny(self._reach_back(), "removed")
 
     def _gone(self, index: int, event: Event, role: Role) -> None:
         self._stands_first(index)
@@ -215,9 +213,9 @@ class Scopes(Statement):
 
     def _names_next(self, index: int) -> bool:
         """Tell whether the finding stands right behind, and none before ("not seen effusion")."""
-        event, behind = self.events[index : index + 2]
-        follows = behind.first == event.last and Cue.FINDING in behind.cues
-        return follows and not self.record.since(self._reach())
+        behind = self.events[index + 1]
+        named = behind.first == self.events[index].last and Cue.FINDING in behind.cues
+        return named and not self.record.since(self._reach())
 
     def _said_before(self, words: re.Pattern[str], event: Event) -> bool:
         begin = max(0, event.start - _CLAUSE)
@@ -226,8 +224,8 @@ class Scopes(Statement):
     def _tip(self, index: int, event: Event, role: Role) -> None:
         self.tip = event.first
 
-    def _deny(self, low: int) -> None:
-        self.record.deny(low)
+    def _deny(self, low: int, kind: str = "denied") -> None:
+        self.record.deny(low, kind)
         self.negate_until = -1
 
     def _doubted_before(self, index: int, event: Event, role: Role) -> None:

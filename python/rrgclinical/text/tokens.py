@@ -45,17 +45,17 @@ def tokens(report: str) -> tuple[str, ...]:
 
 
 def common_words(studies: Sequence[Sequence[str]], fewest: int) -> list[list[str]]:
-    """Blank the words of letters that fewer than `fewest` studies hold, in the texts of each.
+    """Blank the words that fewer than `fewest` studies hold, in the texts of each.
 
     A line feed stands for each, so that its neighbours make no word of their own.
     """
     held = Counter(
         word for texts in studies for word in {w for text in texts for w in _WORD.findall(text)}
     )
-    kept = {word for word, count in held.items() if count >= fewest}
+    common = {word for word, count in held.items() if count >= fewest}
 
     def blanked(text: str) -> str:
-        return _WORD.sub(lambda word: word[0] if word[0] in kept else "\n", text)
+        return _WORD.sub(lambda word: word[0] if word[0] in common else "\n", text)
 
     return [[blanked(text) for text in texts] for texts in studies]
 

@@ -170,7 +170,7 @@ def _check_policy(recipe: Recipe, studies: Sequence[Study]) -> None:
 
 
 def show_image(recipe: Recipe, image: Path, out: Path) -> None:
-    """Write a page of an image and the report of it; UserError where either cannot be had."""
+    """Write a page of an image and its report; UserError without either."""
     require_page(out)
     picture, _ = read_with_facts(image, body_parts=recipe.data.body_parts)
     study = Study(image.name, "", None, None, (ImageRef(image, ""),))

@@ -111,10 +111,10 @@ def start_policy(
         # choice of dtype.
         plain = replace(settings, dtype="float32", vision_attn="packed")
         train = studies.get("train") or []
-        told = [[study.report or "", prompt_text(study, style=style)] for study in train]
+        each = [[study.report or "", prompt_text(study, style=style)] for study in train]
         if recipe.data.source != "phantom":  # whose words name nobody
-            told = common_words(told, min(FEWEST_STUDIES, len(told)))
-        texts = [text for part in zip(*told, strict=True) for text in part if text]
+            each = common_words(each, min(FEWEST_STUDIES, len(each)))
+        texts = [text for part in zip(*each, strict=True) for text in part if text]
         made = build_tiny(TinyConfig.of(settings), texts, partial)
         policy = load_for(plain, made, engine, masters=False)
         for _, parameter in policy.eyes():

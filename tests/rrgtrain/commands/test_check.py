@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import os
 import shutil
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from rrgpolicy.rollout import TransformersEngine
 from rrgtrain.cli import main
 from rrgtrain.errors import Stopped
 from rrgtrain.run import model_check
-from tests.rrgpolicy.model.common import OPENS, text_directory
+from tests.rrgpolicy.model.common import OPENS, text_directory, tiny_directory
 from tests.rrgpolicy.model.sighted import checkpoint, sighted
 from tests.rrgpolicy.rollout import stub_vllm
 
@@ -323,3 +325,27 @@ def test_a_drawing_replaces_no_other_file_and_no_device(tmp_path, capsys):
         assert line in told.err and not told.out, svg
     assert texts.read_text().startswith("id,report")
     assert before == sorted((p.name, p.is_symlink(), p.is_file()) for p in tmp_path.iterdir())
+
+
+def test_one_image_and_its_report_are_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    films, page, out = tmp_path / "films", tmp_path / "a.html", tmp_path / "reports.jsonl"
+    films.mkdir()
+    Image.new("L", (40, 40), 90).save(films / "a.png")
+    start, small = str(tiny_directory()), ["policy.prompt=short", "eval.max_new_tokens=6"]
+    assert main(["generate", start, str(films), "--out", str(out), *small]) == 0
+    report = json.loads(out.read_text(encoding="utf-8"))["report"]
+    words = ["--from", start, *small, "--out"]
+    assert main(["show", str(films / "a.png"), *words, str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert report in html.unescape(text)
+    assert 'src="data:image/png;base64,' in text and "for research only" in text
+    (films / "broken.png").write_bytes((films / "a.png").read_bytes()[:60])
+    for image in ("broken.png", "none.png"):
+        assert main(["show", str(films / image), *words, str(tmp_path / "b.html")]) == 2
+        assert image in capsys.readouterr().err.splitlines()[-1]
+        assert not (tmp_path / "b.html").exists()
+    before = out.read_bytes()
+    assert main(["show", str(films / "a.png"), *words, str(out)]) == 2
+    assert out.read_bytes() == before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import html
 import json
 import os
 from pathlib import Path
@@ -98,27 +97,6 @@ def test_reports_of_all_kinds_of_files_and_the_broken_one_by_name(
     after = out.read_bytes()
     assert main(words) == 0 and out.read_bytes() == after
     assert sorted(path.name for path in out.parent.iterdir()) == ["reports.jsonl"]
-
-
-def test_one_image_and_its_report_are_a_page(
-    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page, words = tmp_path / "a.html", ["--from", str(checkpoint), *SMALL]
-    out = tmp_path / "reports.jsonl"
-    assert main(["generate", str(checkpoint), str(folder / "b"), "--out", str(out), *SMALL]) == 0
-    report = {row["id"]: row["report"] for row in rows(out)}["b.JPEG"]
-    assert main(["show", str(folder / "b" / "b.JPEG"), *words, "--out", str(page)]) == 0
-    text = page.read_text(encoding="utf-8")
-    assert report in html.unescape(text)
-    assert 'src="data:image/png;base64,' in text and "for research only" in text
-    capsys.readouterr()
-    for image in ("broken.png", "none.png", "notes.txt"):
-        assert main(["show", str(folder / image), *words, "--out", str(tmp_path / "b.html")]) == 2
-        assert image in capsys.readouterr().err.splitlines()[-1]
-        assert not (tmp_path / "b.html").exists()
-    out.write_text("mine")
-    assert main(["show", str(folder / "a.png"), *words, "--out", str(out)]) == 2
-    assert out.read_text() == "mine"
 
 
 def test_killed_at_any_line_it_goes_on_to_the_same_file(
