@@ -18,7 +18,7 @@ from rrgpolicy.rollout import TransformersEngine
 from rrgtrain.cli import main
 from rrgtrain.errors import Stopped
 from rrgtrain.run import model_check
-from tests.rrgpolicy.model.common import OPENS, text_directory, tiny_directory
+from tests.rrgpolicy.model.common import OPENS, text_directory, tiny_policy
 from tests.rrgpolicy.model.sighted import checkpoint, sighted
 from tests.rrgpolicy.rollout import stub_vllm
 
@@ -332,8 +332,9 @@ def test_one_image_and_its_report_are_a_page(
 ) -> None:
     films, page, out = tmp_path / "films", tmp_path / "a.html", tmp_path / "reports.jsonl"
     films.mkdir()
-    Image.new("L", (40, 40), 90).save(films / "a.png")
-    start, small = str(tiny_directory()), ["policy.prompt=short", "eval.max_new_tokens=6"]
+    Image.linear_gradient("L").save(films / "a.png")
+    start, small = str(tmp_path / "policy"), ["policy.prompt=short", "eval.max_new_tokens=6"]
+    tiny_policy().save(start)
     assert main(["generate", start, str(films), "--out", str(out), *small]) == 0
     report = json.loads(out.read_text(encoding="utf-8"))["report"]
     words = ["--from", start, *small, "--out"]
