@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from rrgkern import Edit, EditScript, Rule, SentenceEntities, edit_plan, philox_seed
-from rrgkern.edit_plan import pair as pair_module
 from rrgkern.edit_plan import reference as reference_module
 from rrgkern.edit_plan.inputs import EditOptions
 from tests.mutants import faults, mutate, survivors
@@ -321,5 +320,5 @@ def test_faults_in_the_rules_die() -> None:
 @pytest.mark.parametrize(("old", "new"), faults("what the rules read"))
 def test_faults_in_what_the_rules_read_die(old: str, new: str) -> None:
     reference = mutate(reference_module, "# (a) an entity", "# (a) an entity")
-    reference.read_pair = mutate(pair_module, old, new).read_pair
+    reference.read_pair = mutate(reference_module, old, new).read_pair
     assert not right(reference)
