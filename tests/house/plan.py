@@ -189,13 +189,13 @@ VAGUE_LOCALS = {
         "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "
         "resample 2 rl_run 1 target_text 1"
     ),
-    "rrgkern": "dispatch 1 ops 3",
-    "rrgkern/edit_plan": "api 2 pair 3",
+    "rrgkern": "dispatch 1 ops 1",
+    "rrgkern/edit_plan": "api 2 reference 3",
     "rrgkern/entity_match": "api 1",
     "rrgkern/logps": "op 1",
     "rrgkern/policy_loss": "inputs 2",
     "rrgkern/policy_loss/linear": "autograd 2 cpu_kernels 2 forward 3 op 7 triton_kernels 1",
-    "rrgkern/token_weights": "api 1 reference 3",
+    "rrgkern/token_weights": "reference 3",
     "rrgkern/triton_lib": "softmax_row 2",
 }
 
