@@ -20,7 +20,7 @@ spread = {}
 for strategy in ("poisson", "multinomial"):
     for size in (1, 2, 100):
         torch.manual_seed(0)
-        metric = BootStrapper(BinaryAccuracy(), num_bootstraps=50, sampling_strategy=strategy)
+        metric = BootStrapper(BinaryAccuracy(), num_bootstraps=200, sampling_strategy=strategy)
         for start in range(0, 100, size):
             metric.update(scores[start : start + size], truth[start : start + size])
         spread[strategy, size] = metric.compute()["std"].item()
