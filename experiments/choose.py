@@ -1,4 +1,4 @@
-"""Choose one of N sampled reports of a study: minimum Bayes risk, or the longest that agrees.
+"""Choose one of N reports: minimum Bayes risk, or the longest that agrees.
 
     python -m experiments.choose            seconds of choosing over seconds of reading
     python -m experiments.choose --studies 64 --candidates 16
@@ -82,7 +82,7 @@ def mbr(gains: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def longest_agreeing(gains: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the longest of the half whose mean gain is highest, int64 [S]; lengths [S, N]."""
+    """Return the longest of the half with the highest mean gains, int64 [S]."""
     means = gains.mean(2)
     median = np.sort(means, axis=1)[:, means.shape[1] // 2, None]
     return np.where(means >= median, lengths, -1).argmax(1)
