@@ -134,13 +134,12 @@ def test_variants_that_tie_the_tokens_of_a_sequence() -> None:
 NUMBERS = (
     "Tensor advantages, Tensor offsets, Tensor scale, Tensor? old, Tensor? ref, Tensor? sampler"
 )
+NUMBERS += ", Tensor? token_weight"
 FLAGS = "Tensor? on_policy, Tensor? mask, bool advantage_per_token, bool scale_per_token"
-FROM_LOGITS = (
-    f"Tensor targets, {NUMBERS}, Tensor? weight, {FLAGS}, float temperature, bool entropy, str spec"
-)
+FROM_LOGITS = f"Tensor targets, {NUMBERS}, {FLAGS}, str spec, float temperature, bool entropy"
 SCHEMAS = {
     "policy_loss_fwd": (
-        f"(Tensor logps, {NUMBERS}, Tensor? weight, Tensor? entropy, {FLAGS}, str spec) "
+        f"(Tensor logps, Tensor? entropy, {NUMBERS}, {FLAGS}, str spec) "
         f"-> ({', '.join(['Tensor'] * 4)})"
     ),
     "policy_loss_from_logits_fwd": (
@@ -151,7 +150,7 @@ SCHEMAS = {
     ),
     "linear_policy_loss_fwd": (
         "(Tensor hidden, Tensor weight, Tensor? bias, Tensor targets, "
-        f"{NUMBERS}, Tensor? token_weight, {FLAGS}, str spec, float temperature, float softcap, "
+        f"{NUMBERS}, {FLAGS}, str spec, float temperature, float softcap, "
         "str mode, bool want_hidden, bool want_weight, bool want_bias, bool entropy, "
         f"bool all_metrics) -> ({', '.join(['Tensor'] * 11)})"
     ),
