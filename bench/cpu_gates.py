@@ -276,7 +276,7 @@ def from_hidden(
 
 
 def in_chunks(hidden: Tensor, weight: Tensor, targets: Tensor) -> dict[str, Callable[[], Any]]:
-    """Torch's chunked mean cross entropy at four sizes, and ours, with a trained and a frozen head.
+    """Build torch's chunked mean cross entropy at four sizes, and ours, trained and frozen.
 
     Which chunk is fastest depends on the machine: compare with the best of them.
     """

@@ -142,7 +142,7 @@ def pair_by_pair(x: ReportEntities, y: ReportEntities) -> Tensor:
 
 @register("numpy", device="cpu")
 def by_numpy(x: ReportEntities, y: ReportEntities) -> list[tuple[Any, Any]]:
-    """One fp32 product a pair and the place of each side's best; no weight and no score."""
+    """Multiply each pair in fp32, and place each side's best; no weight, no score."""
     ours, theirs = x.embedding.numpy(), y.embedding.numpy()
     best = []
     for (a, c), (b, d) in pairwise(zip(x.offsets.tolist(), y.offsets.tolist(), strict=True)):

@@ -25,8 +25,7 @@ import numpy as np
 import torch
 
 from rrgclinical.backends import build_extractor
-from rrgclinical.severity import Severity
-from rrgclinical.severity.judge import judge
+from rrgclinical.severity import Severity, judge
 from rrgkern import ReportEntities, entity_match
 from rrgtrain.errors import UserError
 

@@ -64,7 +64,7 @@ def first_order(name: str) -> Callable[[Backward], Backward]:
 
 
 def made_already(name: str) -> Callable[..., Tensor]:
-    """Make the autograd function of a loss of logps and entropy that comes with its coefficients.
+    """Make the autograd function of a loss that comes with its coefficients.
 
     It is called with logps, entropy or None, and (loss, coef, coef_entropy or None); the backward
     multiplies the coefficients by the upstream gradient.
