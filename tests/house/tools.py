@@ -156,8 +156,8 @@ def _untyped_launchers(root: Path, modules: list[str]) -> Iterator[str]:
                 taken = [x for x in ast.walk(node.args) if isinstance(x, ast.arg)]
                 if None in (node.returns, *(x.annotation for x in taken if x.arg != "self")):
                     yield f"{where}: {node.name} is no kernel and lacks types"
-                if len(typed) > (most := settings(root, *PYLINT).get("max-args", 5)):
-                    yield f"{where}: {node.name} takes {len(typed)} parameters, at most {most}"
+                if len(taken) > (most := settings(root, *PYLINT).get("max-args", 5)):
+                    yield f"{where}: {node.name} takes {len(taken)} parameters, at most {most}"
 
 
 def checks_run_in_ci(root: Path) -> Iterator[str]:
