@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import warnings
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,6 +15,9 @@ from torch.library import CustomOpDef
 
 from rrgkern import dispatch, group_advantages
 from tests.interpreter import patch_once
+
+if TYPE_CHECKING:
+    import triton.language as tl
 
 _names = (f"rrgkern_test::op{i}" for i in itertools.count())
 
@@ -168,7 +172,7 @@ def test_an_offset_that_overflows_is_refused_and_types_are_those_of_triton() -> 
     assert semantic.add(wide, wide, True).handle.data.max() == 14 * (2**28 - 1)
 
 
-def somewhere(aligned_ptr, anywhere_ptr, size, count, factor: tl.float64, MODE: tl.constexpr):  # noqa: F821
+def somewhere(aligned_ptr, anywhere_ptr, size, count, factor: tl.float64, MODE: tl.constexpr):
     raise AssertionError("only its parameters are read")
 
 
