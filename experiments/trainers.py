@@ -1,0 +1,276 @@
+"""Put one batch through every trainer's loss: `python -m experiments.trainers`.
+
+Prints the table of docs/other-trainers.md, with versions; `--check` compares the page with it. Each
+row is the package's own function on the same numbers, in fp64: two groups of four reports with 12,
+3, 7, 5 and 2, 9, 4, 12 tokens. A package that is not installed has no row; the environment of `make
+parity` has the first three, and openrlhf 0.11.2, skyrl 0.3.0 and unsloth-zoo 2026.10.9 go beside
+them by `pip install --no-deps`, with the few packages that their files of losses import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import metadata
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rrgkern import PolicyLoss, group_advantages, loss_scale, policy_loss
+
+PAGE = Path(__file__).parents[1] / "docs/other-trainers.md"
+BEGIN, END = "<!-- written by python -m experiments.trainers -->", "<!-- end -->"
+LENGTHS = torch.tensor([12, 3, 7, 5, 2, 9, 4, 12])
+REWARDS = torch.tensor([1.0, 0.2, 0.5, 0.9, 0.0, 0.7, 0.7, 0.1], dtype=torch.float64)
+EPS = 0.2
+
+
+class Batch(NamedTuple):
+    """logps, old: fp64 [8, 12]; mask: bool [8, 12]; advantages: fp64 [8]."""
+
+    logps: Tensor
+    old: Tensor
+    mask: Tensor
+    advantages: Tensor
+
+
+class Row(NamedTuple):
+    """Name what a package calls a loss, with its default where it is one, and compute it."""
+
+    package: str
+    loss: str
+    compute: Callable[[Batch], Tensor]
+
+
+def draw() -> Batch:
+    """Draw the batch: log-ratios of about 0.35, so that ratios clip on both sides."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (len(LENGTHS), int(LENGTHS.max()))
+    logps = -3 * torch.rand(shape, generator=generator, dtype=torch.float64) - 0.05
+    noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+    mask = torch.arange(shape[1]) < LENGTHS[:, None]
+    advantages = group_advantages(REWARDS, torch.tensor([0, 4, 8]), std="sample")
+    return Batch(logps, (logps + 0.35 * noise).clamp(max=-1e-3), mask, advantages)
+
+
+def alone(name: str) -> ModuleType:
+    """Import the module of a package without any `__init__` above it.
+
+    Those of trainers ask for a GPU, or for engines that a loss does not need.
+    """
+    first, *rest = name.split(".")
+    spec = find_spec(first)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {first!r}", name=first)
+    place, above = Path(spec.submodule_search_locations[0]), first
+    for part in rest:
+        if above not in sys.modules:
+            module = ModuleType(above)
+            module.__path__ = [str(place)]
+            module.__spec__ = ModuleSpec(above, None, is_package=True)
+            sys.modules[above] = module
+        place, above = place / part, f"{above}.{part}"
+    return importlib.import_module(name)
+
+
+def of_ours() -> Iterator[Row]:
+    """Yield the rows of `policy_loss`."""
+
+    def compute(aggregation: str, spec: PolicyLoss, batch: Batch) -> Tensor:
+        offsets = torch.cat([LENGTHS.new_zeros(1), LENGTHS.cumsum(0)])
+        limit = batch.mask.shape[1] if aggregation == "dr_grpo" else None
+        scale = loss_scale(aggregation, offsets, max_length=limit)
+        logps, old = batch.logps[batch.mask], batch.old[batch.mask]
+        return policy_loss(
+            logps, batch.advantages, offsets, spec=spec, old=old, scale=scale.double()
+        ).loss
+
+    clip = PolicyLoss(eps_low=EPS, eps_high=EPS)
+    for aggregation in ("grpo", "dr_grpo", "bnpo"):
+        yield Row("rrgkern", aggregation, partial(compute, aggregation, clip))
+    cispo = PolicyLoss(surrogate="cispo", eps_low=EPS, eps_high=EPS)
+    yield Row("rrgkern", "bnpo, surrogate cispo", partial(compute, "bnpo", cispo))
+    sapo = PolicyLoss(surrogate="sapo", eps_low=EPS, eps_high=EPS)
+    yield Row("rrgkern", "grpo, surrogate sapo", partial(compute, "grpo", sapo))
+    gspo = PolicyLoss(ratio_level="sequence_token", eps_low=EPS, eps_high=EPS)
+    yield Row("rrgkern", "grpo, ratio of a sequence", partial(compute, "grpo", gspo))
+
+
+def of_trl() -> Iterator[Row]:
+    """Yield the rows of TRL's `GRPOTrainer._compute_loss`."""
+    from bench.peers.trl import compute_loss
+
+    def compute(loss: str, level: str, batch: Batch) -> Tensor:
+        count = batch.mask.sum().double()
+        inputs = {"old_per_token_logps": batch.old, "num_items_in_batch": count}
+        tensors = (batch.logps, torch.zeros_like(batch.logps), batch.mask, batch.advantages)
+        high = 5.0 if loss == "cispo" else EPS
+        value, _ = compute_loss(
+            *tensors,
+            inputs,
+            loss_type=loss,
+            importance_sampling_level=level,
+            beta=0.0,
+            epsilon_low=EPS,
+            epsilon_high=high,
+        )
+        return value
+
+    named = {"dapo": "dapo (default)", "cispo": "cispo, bound 5"}
+    for loss in ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo"):
+        level = "sequence" if loss == "luspo" else "token"
+        yield Row("trl", named.get(loss, loss), partial(compute, loss, level))
+
+
+def of_verl() -> Iterator[Row]:
+    """Yield the rows of verl's registered policy losses."""
+    core = importlib.import_module("verl.trainer.ppo.core_algos")
+    config = importlib.import_module("verl.workers.config").ActorConfig(
+        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1
+    )
+
+    def compute(loss: str, aggregation: str, batch: Batch) -> Tensor:
+        value, _ = core.get_policy_loss_fn(loss)(
+            old_log_prob=batch.old,
+            log_prob=batch.logps,
+            advantages=batch.advantages[:, None].expand_as(batch.logps),
+            response_mask=batch.mask.to(batch.logps.dtype),
+            loss_agg_mode=aggregation,
+            config=config,
+            rollout_is_weights=None,
+        )
+        return value
+
+    ways = {
+        "vanilla (default)": ("vanilla", "token-mean"),
+        "vanilla, seq-mean-token-mean": ("vanilla", "seq-mean-token-mean"),
+        "vanilla, seq-mean-token-sum-norm": ("vanilla", "seq-mean-token-sum-norm"),
+        "gspo": ("gspo", "seq-mean-token-mean"),
+        "cispo": ("cispo", "token-mean"),
+        "geo_mean": ("geo_mean", "token-mean"),
+        "sapo": ("sapo", "seq-mean-token-mean"),
+    }
+    for name, way in ways.items():
+        yield Row("verl", name, partial(compute, *way))
+
+
+def of_openrlhf() -> Iterator[Row]:
+    """Yield the rows of OpenRLHF's `PolicyLoss`."""
+    loss = alone("openrlhf.models.loss").PolicyLoss
+
+    def compute(batch: Batch, **options: Any) -> Tensor:
+        mask = batch.mask.to(batch.logps.dtype)
+        advantages = batch.advantages[:, None].expand_as(batch.logps)
+        value: Tensor = loss(**options)(batch.logps, batch.old, advantages, action_mask=mask)[0]
+        return value
+
+    yield Row("openrlhf", "ppo (default)", compute)
+    yield Row("openrlhf", "ppo, a mean a report", partial(compute, token_level_loss=False))
+    yield Row("openrlhf", "gspo", partial(compute, policy_loss_type="gspo"))
+
+
+def of_skyrl() -> Iterator[Row]:
+    """Yield the rows of SkyRL's losses behind its own reductions of advantages."""
+    utils = alone("skyrl.backends.skyrl_train.utils.ppo_utils")
+    correction = SimpleNamespace(
+        tis_ratio_type=None,
+        sequence_mask_metric=None,
+        outlier_token_is_threshold_low=None,
+        outlier_token_is_threshold_high=None,
+        token_mask_is_threshold_low=None,
+        token_mask_is_threshold_high=None,
+    )
+    config = SimpleNamespace(
+        policy_loss_type="regular",
+        eps_clip_low=EPS,
+        eps_clip_high=EPS,
+        off_policy_correction=correction,
+    )
+
+    def compute(reduction: str, batch: Batch) -> Tensor:
+        mask = batch.mask.to(batch.logps.dtype)
+        advantages = utils.apply_loss_reduction_to_advantages_minibatch(
+            batch.advantages[:, None] * mask, mask, reduction, len(mask), mask.shape[1]
+        )
+        value: Tensor = utils.ppo_policy_loss(batch.logps, batch.old, advantages, config, mask)[0]
+        return value
+
+    for reduction in ("token_mean", "sequence_mean", "seq_mean_token_sum_norm"):
+        yield Row("skyrl", reduction, partial(compute, reduction))
+
+
+def of_unsloth() -> Iterator[Row]:
+    """Yield the rows of unsloth-zoo's `grpo_compute_loss`."""
+    # Imported, it writes files of its own where it is called.
+    os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", tempfile.mkdtemp())
+    loss = alone("unsloth_zoo.rl_replacements").grpo_compute_loss
+
+    def compute(kind: str, batch: Batch) -> Tensor:
+        ids = torch.zeros(batch.mask.shape, dtype=torch.int64)
+        mask = batch.mask.to(batch.logps.dtype)
+        options: dict[str, Any] = {"loss_type": kind, "num_items_in_batch": batch.mask.sum()}
+        options["max_completion_length"] = batch.mask.shape[1]
+        tensors = (None, batch.logps, batch.old, None, ids, mask, 0.0, batch.advantages)
+        value: Tensor = loss(*tensors, **options)[0]
+        return value
+
+    for kind in ("grpo", "dr_grpo", "bnpo", "dapo"):
+        yield Row("unsloth-zoo", kind, partial(compute, kind))
+
+
+PACKAGES = {
+    "rrgkern": of_ours,
+    "trl": of_trl,
+    "verl": of_verl,
+    "openrlhf": of_openrlhf,
+    "skyrl": of_skyrl,
+    "unsloth-zoo": of_unsloth,
+}
+
+
+def table() -> Iterator[str]:
+    """Yield the lines of the table in Markdown, of what is installed."""
+    batch = draw()
+    yield "| | loss | value | gradient's norm | pull on 12 tokens | pull on 3 |"
+    yield "|---|---|---|---|---|---|"
+    for package, rows in PACKAGES.items():
+        try:
+            version = metadata.version(package)
+            found = list(rows())
+        except (ModuleNotFoundError, metadata.PackageNotFoundError) as error:
+            print(f"{package}: no row, {error}", file=sys.stderr)
+            continue
+        of = package if package == "rrgkern" else f"{package} {version}"
+        for row in found:
+            logps = batch.logps.clone().requires_grad_()
+            value = row.compute(batch._replace(logps=logps))
+            (slope,) = torch.autograd.grad(value, logps)
+            pulls = [float((slope * batch.mask)[k].norm()) for k in (0, 1)]
+            numbers = [value.item(), float((slope * batch.mask).norm()), *pulls]
+            yield f"| {of} | {row.loss} | {' | '.join(f'{n:.5f}' for n in numbers)} |"
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table; with `--check` say where the page differs from it, and return 1."""
+    lines = list(table())
+    if "--check" not in arguments:
+        print("\n".join(lines))
+        return 0
+    text = PAGE.read_text()
+    of_page = text.split(BEGIN)[1].split(END)[0].strip().splitlines()
+    odd = [line for line in lines if line not in of_page]
+    print("\n".join(f"not on {PAGE.name}: {line}" for line in odd) or "the page says the same")
+    return int(bool(odd))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
