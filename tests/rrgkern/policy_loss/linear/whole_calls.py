@@ -74,10 +74,6 @@ def main(rows: list[int]) -> None:
             print(json.dumps([mode, n, alive.peak]))
 
 
-if __name__ == "__main__":
-    main([int(argument) for argument in sys.argv[1:]] or [8192])
-
-
 # Count the bytes of tensors alive at every operation.
 class Alive(TorchDispatchMode):
     """Bytes of the storages that operations made and that still live, and their peak."""
@@ -110,3 +106,7 @@ class Alive(TorchDispatchMode):
 
 def id_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
+
+
+if __name__ == "__main__":
+    main([int(argument) for argument in sys.argv[1:]] or [8192])
