@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.harness import Agree, Bench
+from bench.unshared import unshared_rows
 from rrgkern import (
     AttentionLayout,
     SharedPrefixBatch,
@@ -17,7 +18,6 @@ from rrgkern import (
     shared_prefix_block_mask,
     shared_prefix_flex_attention,
 )
-from rrgkern.shared_prefix.reference import unshared_rows
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32

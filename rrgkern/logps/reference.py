@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.logps.inputs import FromHidden, FromLogits, FromLogitsBackward, check_targets
-from rrgkern.logps.online_softmax import FAR, Coefficients, SoftmaxStats, softplus, stats_dtype
+from rrgkern.logps.inputs import FromLogits, FromLogitsBackward, check_targets
+from rrgkern.logps.online_softmax import FAR, SoftmaxStats, softplus, stats_dtype
 
 
 def token_logps_reference(
@@ -83,35 +83,6 @@ def head_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: fl
     if bias is not None:
         logits = logits + bias.to(wide)
     return softcap * torch.tanh(logits / softcap) if softcap else logits
-
-
-def linear_token_logps_reference(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
-) -> tuple[Tensor, Tensor]:
-    """logps and entropy [N], differentiable by autograd."""
-    logits = head_logits(hidden, weight, bias, softcap)
-    return token_logps_reference(logits, targets, temperature)
-
-
-def linear_token_logps_reference_backward(
-    coefficients: Coefficients, x: FromHidden
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of sum(coef * logps + coef_entropy * entropy) for hidden, weight and bias."""
-    logits = head_logits(x.hidden, x.weight, x.bias, x.softcap)
-    dz = token_logps_reference_backward(*coefficients, logits, x.targets, x.temperature)
-    if x.softcap:
-        dz = dz * (1 - (logits / x.softcap) ** 2)
-    wide = dz.dtype
-    return (
-        (dz @ x.weight.to(x.hidden.dtype).to(wide)).to(x.hidden.dtype),
-        (dz.T @ x.hidden.to(wide)).to(x.weight.dtype),
-        dz.sum(0).to(x.weight.dtype if x.bias is None else x.bias.dtype),
-    )
 
 
 def _target_and_others(z: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

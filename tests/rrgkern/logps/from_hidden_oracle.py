@@ -11,14 +11,44 @@ from rrgkern import linear_token_logps
 from rrgkern.logps import triton_tile
 from rrgkern.logps.from_hidden import TORCH_TILES
 from rrgkern.logps.head import Head, Tile
+from rrgkern.logps.inputs import FromHidden
 from rrgkern.logps.online_softmax import Coefficients, RowSums
 from rrgkern.logps.reference import (
     head_logits,
-    linear_token_logps_reference,
+    token_logps_reference,
     token_logps_reference_backward,
 )
 from tests.rrgkern.device import DEVICE
 from tests.tolerance import assert_close_to_truth
+
+
+def linear_token_logps_reference(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """logps and entropy [N], differentiable by autograd."""
+    logits = head_logits(hidden, weight, bias, softcap)
+    return token_logps_reference(logits, targets, temperature)
+
+
+def linear_token_logps_reference_backward(
+    coefficients: Coefficients, x: FromHidden
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of sum(coef * logps + coef_entropy * entropy) for hidden, weight and bias."""
+    logits = head_logits(x.hidden, x.weight, x.bias, x.softcap)
+    dz = token_logps_reference_backward(*coefficients, logits, x.targets, x.temperature)
+    if x.softcap:
+        dz = dz * (1 - (logits / x.softcap) ** 2)
+    wide = dz.dtype
+    return (
+        (dz @ x.weight.to(x.hidden.dtype).to(wide)).to(x.hidden.dtype),
+        (dz.T @ x.hidden.to(wide)).to(x.weight.dtype),
+        dz.sum(0).to(x.weight.dtype if x.bias is None else x.bias.dtype),
+    )
 
 
 class Problem(NamedTuple):

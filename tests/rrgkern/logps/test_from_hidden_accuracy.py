@@ -19,13 +19,16 @@ from rrgkern.logps.head import (
 )
 from rrgkern.logps.inputs import FromHidden
 from rrgkern.logps.online_softmax import Coefficients
-from rrgkern.logps.reference import (
-    linear_token_logps_reference,
-    linear_token_logps_reference_backward,
-)
 from tests.products import first_of, more
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.logps.from_hidden_oracle import check, check_tile, ours, problem
+from tests.rrgkern.logps.from_hidden_oracle import (
+    check,
+    check_tile,
+    linear_token_logps_reference,
+    linear_token_logps_reference_backward,
+    ours,
+    problem,
+)
 from tests.skips import no_case
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")

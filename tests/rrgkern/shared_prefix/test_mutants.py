@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench.unshared import unshared_rows
 from rrgkern import shared_prefix
-from rrgkern.shared_prefix.reference import unshared_rows
 from tests.rrgkern.device import DEVICE
 
 VOCABULARY, WIDTH, HEADS = 50, 16, 2

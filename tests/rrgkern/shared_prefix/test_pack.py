@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bench.unshared import unshared_rows
 from rrgkern.shared_prefix import (
     AttentionLayout,
     SharedPrefixBatch,
@@ -21,7 +22,6 @@ from rrgkern.shared_prefix import (
     pack_shared_prefix,
     shared_prefix_attention,
 )
-from rrgkern.shared_prefix.reference import unshared_rows
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.shared_prefix.test_attention import inputs, pack
 

@@ -12,8 +12,6 @@ from rrgkern.logps.inputs import FromHidden
 from rrgkern.logps.online_softmax import Coefficients
 from rrgkern.logps.reference import (
     head_logits,
-    linear_token_logps_reference,
-    linear_token_logps_reference_backward,
 )
 from rrgkern.ops import flatten
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
@@ -21,6 +19,10 @@ from rrgkern.policy_loss.reference import METRICS, policy_loss_reference
 from rrgkern.policy_loss.terms import terms
 from rrgkern.segments import sequence_of_token
 from tests.rrgkern.device import DEVICE
+from tests.rrgkern.logps.from_hidden_oracle import (
+    linear_token_logps_reference,
+    linear_token_logps_reference_backward,
+)
 from tests.tolerance import assert_close_to_truth
 
 LENGTHS = (3, 0, 4, 1, 2)
