@@ -72,14 +72,8 @@ def training_figures(rows: Rows) -> list[Figure]:
         across("KL to the reference", rl, "kl", from_zero=True),
     ]
     figures += [_oracle(rows, p, keys[p], _of("The oracle's part", p, rl)) for p in rl]
-    figures += [
-        across(
-            "Gradient of the oracle over that of the rest",
-            rl,
-            "oracle/gradient_ratio",
-            from_zero=True,
-        )
-    ]
+    title = "Gradient of the oracle over that of the rest"
+    figures.append(across(title, rl, "oracle/gradient_ratio", from_zero=True))
     figures += [_weights(rows, p, keys[p], _of("Token weights", p, rl)) for p in rl]
     for phase in rl:
         sides = {k: k for k in keys[phase] if "clip" in k}

@@ -15,7 +15,20 @@ if TYPE_CHECKING:
 
 
 def _recipes(options: argparse.Namespace) -> int:
-    print(list_recipes(as_json=options.json))
+    """Print every recipe with its paper and description, one a line.
+
+    --json: a list of objects with recipe, paper (null for none) and description.
+    """
+    from rrgtrain.recipe_files import describe_recipe, paper_of, recipe_names
+
+    rows = [(name, paper_of(name), describe_recipe(name)) for name in recipe_names()]
+    if options.json:
+        names = ("recipe", "paper", "description")
+        print(_json([dict(zip(names, row, strict=True)) for row in rows]))
+        return 0
+    wide = max(len(name) for name, *_ in rows)
+    for name, paper, text in rows:
+        print(f"{name:{wide}}  {paper or '-':8}  {text}")
     return 0
 
 
@@ -32,7 +45,29 @@ def _keys_words(parser: argparse.ArgumentParser) -> None:
 
 
 def _keys(options: argparse.Namespace) -> int:
-    print(list_keys(options.prefix, as_json=options.json))
+    """Print the settings whose key begins so: type, default, allowed values, meaning.
+
+    --json: a list of objects with key, type, default, choices, bounds and description.
+
+    Raises:
+        UserError: no key begins so; the line names the nearest one.
+    """
+    from rrgtrain.schema import Recipe
+    from rrgtrain.schema.keys import kind_at, settings
+
+    prefix = options.prefix
+    chosen = [
+        setting
+        for setting in settings(Recipe)
+        if setting.key.startswith(prefix) or (setting.free and prefix.startswith(f"{setting.key}."))
+    ]
+    if not chosen:
+        kind_at(Recipe, prefix, "keys")
+    if options.json:
+        rows = [dataclasses.asdict(setting) for setting in chosen]
+        print(_json([{k: v for k, v in row.items() if k != "free"} for row in rows]))
+    else:
+        print("\n".join(map(_shown, chosen)))
     return 0
 
 
@@ -53,45 +88,6 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 DOCTOR = Command("doctor", "check this installation", lambda _: None, _doctor, anywhere=True)
-
-
-def list_recipes(*, as_json: bool = False) -> str:
-    """List every recipe with its paper and description, one a line.
-
-    as_json: a list of objects with recipe, paper (null for none) and description.
-    """
-    from rrgtrain.recipe_files import describe_recipe, paper_of, recipe_names
-
-    rows = [(name, paper_of(name), describe_recipe(name)) for name in recipe_names()]
-    if as_json:
-        names = ("recipe", "paper", "description")
-        return _json([dict(zip(names, row, strict=True)) for row in rows])
-    wide = max(len(name) for name, *_ in rows)
-    return "\n".join(f"{name:{wide}}  {paper or '-':8}  {text}" for name, paper, text in rows)
-
-
-def list_keys(prefix: str = "", *, as_json: bool = False) -> str:
-    """List the settings whose key begins with `prefix`: type, default, allowed values, meaning.
-
-    as_json: a list of objects with key, type, default, choices, bounds and description.
-
-    Raises:
-        UserError: no key begins so; the line names the nearest one.
-    """
-    from rrgtrain.schema import Recipe
-    from rrgtrain.schema.keys import kind_at, settings
-
-    found = [
-        setting
-        for setting in settings(Recipe)
-        if setting.key.startswith(prefix) or (setting.free and prefix.startswith(f"{setting.key}."))
-    ]
-    if not found:
-        kind_at(Recipe, prefix, "keys")
-    if as_json:
-        rows = [dataclasses.asdict(setting) for setting in found]
-        return _json([{k: v for k, v in row.items() if k != "free"} for row in rows])
-    return "\n".join(map(_shown, found))
 
 
 def _shown(setting: Setting) -> str:

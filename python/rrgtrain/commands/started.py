@@ -27,6 +27,7 @@ from rrgtrain.log.logs import require_trackers
 from rrgtrain.schema import Recipe
 from rrgtrain.state.identity import (
     begun_in,
+    identity_of,
     may_change,
     named_code,
     require_equal_start,
@@ -75,7 +76,7 @@ def run_on_ranks(
         ranks.set_resume_hint(lambda: how_to_go_on(command, out))
         if ranks.size() > 1:
             with ranks.propagate_errors():
-                require_equal_start(recipe)
+                require_equal_start(identity_of(recipe))
         with ranks.propagate_errors():
             again = resumed is not None or ranks.from_main(
                 lambda: command.resumable and begun_in(RunDir(options.out)) == recipe

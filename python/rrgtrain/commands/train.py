@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rrgtrain.commands.command import TRAINING_ON_GPUS, add_resume, add_start
-from rrgtrain.commands.on_ranks import on_ranks
+from rrgtrain.commands.command import TRAINING_ON_GPUS, add_resume, add_start, on_ranks
 from rrgtrain.errors import UserError
 
 if TYPE_CHECKING:

@@ -66,11 +66,6 @@ def radgraph_score(batch: RewardBatch) -> np.ndarray:
     return _radgraph(batch, batch.settings.radgraph_level)
 
 
-def radgraph_at(level: str) -> Callable[[RewardBatch], np.ndarray]:
-    """Make the term RadGraph-F1 at one level; the three read each text once."""
-    return partial(_radgraph, level=level)
-
-
 def _radgraph(batch: RewardBatch, level: str) -> np.ndarray:
     from rrgclinical.radgraph import radgraph_f1
 
@@ -337,7 +332,8 @@ TERMS: dict[str, Term] = {
     "facts": fact_score,
     "green": green_score,
     "radgraph": radgraph_score,
-    **{f"radgraph_{level}": radgraph_at(level) for level in ("simple", "partial", "complete")},
+    # the three read each text once
+    **{f"radgraph_{x}": partial(_radgraph, level=x) for x in ("simple", "partial", "complete")},
     "ratescore": rate_score,
     "bertscore": bert_score,
     "radcliq": negated_radcliq,

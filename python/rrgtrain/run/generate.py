@@ -45,7 +45,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import report_of
 from rrgtrain.run.checked import check_start, compute_deterministically, require_sampling
 from rrgtrain.run.session import load_for
-from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
+from rrgtrain.schema import PROMPT_STYLES, DataSettings, PolicySettings, Recipe
 from rrgtrain.state.remembered import TINY, file_digests
 from rrgtrain.train.engines import build_engine
 from rrgtrain.train.written import (
@@ -147,7 +147,7 @@ def _look(
         studies = frontal_alone(studies, folder.root)
         left_out = f"{views['lateral']} lateral images are left out"
         _say(f"data.images=frontal: {left_out}, {views['']} that tell no view are shown")
-    _check_policy(recipe, studies)
+    _check_policy(recipe.policy, recipe.rollout.engine, recipe.data, studies)
     if recipe.data.images == "none":
         _say("data.images=none: the policy sees no image, and writes of the --context alone")
     if folder.left_out:
@@ -158,13 +158,15 @@ def _look(
     return folder, studies, _origin(recipe, request)
 
 
-def _check_policy(recipe: Recipe, studies: Sequence[Study]) -> None:
-    if recipe.policy.path == TINY:
+def _check_policy(
+    policy: PolicySettings, engine: str, data: DataSettings, studies: Sequence[Study]
+) -> None:
+    if policy.path == TINY:
         raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
-    check_prompt(recipe.policy.prompt, PROMPT_STYLES)
+    check_prompt(policy.prompt, PROMPT_STYLES)
     # no reward is asked: its models need not be here
-    config = check_start(recipe.policy, recipe.rollout.engine, one_image=recipe.data.one_image)
-    if recipe.data.images != "none" and not sees_images(config):
+    config = check_start(policy, engine, one_image=data.one_image)
+    if data.images != "none" and not sees_images(config):
         refuse_images(studies, str(architecture(config)))
     _say(WARNING)
 
@@ -174,7 +176,7 @@ def show_image(recipe: Recipe, image: Path, out: Path) -> None:
     require_page(out)
     picture, _ = read_with_facts(image, body_parts=recipe.data.body_parts)
     study = Study(image.name, "", None, None, (ImageRef(image, ""),))
-    _check_policy(recipe, [study])
+    _check_policy(recipe.policy, recipe.rollout.engine, recipe.data, [study])
     outcomes: list[Written | UserError] = []
     _write(recipe, out, [study], image.parent, lambda _, outcome: outcomes.append(outcome), 1)
     if isinstance(outcome := outcomes[0], UserError):

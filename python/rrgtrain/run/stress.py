@@ -25,8 +25,8 @@ from rrgclinical.stress import (
 )
 from rrgdata.phantom import phantom_reports
 from rrgdata.settings import DataSettings
-from rrgreport.dots import dot_rows
 from rrgreport.page import require_drawing, write_out
+from rrgreport.svg import dot_rows
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.data import read_studies, split_of

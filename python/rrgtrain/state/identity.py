@@ -161,14 +161,14 @@ def require_same_on_ranks(
             raise UserError(f"rank {rank} on {host} {line.format(', '.join(keys))}")
 
 
-def require_equal_start(recipe: Recipe) -> None:
+def require_equal_start(parts: Mapping[str, RunPart]) -> None:
     """Raise UserError where ranks have other settings, versions, code or files to begin from.
 
     Such a run would go on for hours before it shows: every rank follows its own settings, and the
     sums over ranks are those of no recipe. All ranks call it at once. Where the same things lie
     may differ (`data.root`, `policy.path`).
+    parts: of `identity_of`.
     """
-    parts = identity_of(recipe)
     settings = {
         key: part.digest
         for key, part in parts.items()

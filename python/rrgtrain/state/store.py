@@ -19,8 +19,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +94,9 @@ class Checkpoint:
 
         state = put_back(asked, empty)
         if tensors:
-            with _alone_is_fine():
+            with warnings.catch_warnings():
+                # that a process without others is one
+                warnings.filterwarnings("ignore", "torch.distributed is disabled")
                 dcp.load(tensors, storage_reader=reader, no_dist=True)
         return state
 
@@ -118,7 +119,8 @@ class CheckpointStore:
         """Names of the checkpoints, oldest first."""
         if not self.directory.is_dir():  # rank 0 is about to make it
             return []
-        found = [(int(m[1]), p.name) for p in self.directory.iterdir() if (m := _match(p))]
+        folders = [path.name for path in self.directory.iterdir() if path.is_dir()]
+        found = [(int(m[1]), name) for name in folders if (m := _NAME.fullmatch(name))]
         return [name for _, name in sorted(found)]
 
     def begin(
@@ -284,14 +286,6 @@ def _checked(path: Path) -> Checkpoint:
     return Checkpoint(path, dict(manifest.get("about") or {}), skeleton)
 
 
-@contextmanager
-def _alone_is_fine() -> Iterator[None]:
-    """Hides DCP's warning that a process without others is one."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        yield
-
-
 def _sharded(size: torch.Size, dtype: torch.dtype, like: Any) -> torch.Tensor:
     from torch.distributed import tensor
 
@@ -334,10 +328,6 @@ _CLASSES = {
     },
     "pathlib": {"PosixPath"},
 }
-
-
-def _match(path: Path) -> re.Match[str] | None:
-    return _NAME.fullmatch(path.name) if path.is_dir() else None
 
 
 def _label(name: str) -> str:

@@ -23,6 +23,7 @@ from rrgdata.training_subset import Subset
 from rrgpolicy.ranks import lost, nodes, ranks
 from rrgpolicy.ranks.lost import Watch, own_peer
 from rrgtrain.state.identity import (
+    identity_of,
     require_equal_start,
     require_same_data,
     require_same_subset,
@@ -115,12 +116,12 @@ def test_other_settings_code_or_files_are_named(
     ):
         gathered(monkeypatch, change)
         with pytest.raises(UserError, match=f"^rank 1 on there {line}"):
-            require_equal_start(asked)
+            require_equal_start(identity_of(asked))
     hub = {name: None for name in start_files(asked.policy, asked.rl, asked.reward)}
     assert {weights, config} <= hub.keys()
     for change in ({}, hub, {"data.root": "2", "policy.path": "2"}):
         gathered(monkeypatch, change)
-        require_equal_start(asked)
+        require_equal_start(identity_of(asked))
 
 
 def test_other_studies_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
