@@ -158,20 +158,16 @@ def _edit(sample: EditSample) -> dict[str, Any]:
 
 def unrecorded(rows: Sequence[Mapping[str, Any]], samples: Sequence[AnySample]) -> list[str]:
     """Name, a line each, what a run did and kept no example of."""
-    keys = {key for row in rows for key in row}
+    keys, kinds = {key for row in rows for key in row}, set(map(type, samples))
     studies = [s for s in samples if isinstance(s, Sample)]
     lines = []
-    if any(key.startswith("edits/") for key in keys) and not _any(samples, EditSample):
+    if any(key.startswith("edits/") for key in keys) and EditSample not in kinds:
         lines.append("Edits were made, but this run kept none of them to be read.")
-    if "token_weight/mean" in keys and not _any(samples, WeightSample):
+    if "token_weight/mean" in keys and WeightSample not in kinds:
         lines.append("Tokens were weighed, but this run kept no report with its weights.")
     if "reward/facts" in keys and studies and not any(s.facts for s in studies):
         lines.append("FactS was a reward, but this run kept no facts and verdicts of its studies.")
     return lines
-
-
-def _any(samples: Sequence[AnySample], kind: type) -> bool:
-    return any(isinstance(sample, kind) for sample in samples)
 
 
 STEPS = 5

@@ -8,11 +8,10 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -41,20 +40,15 @@ _FOR_GOOD = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 _ANEW = "nothing was saved: start it again with the same command"
 
 
-class CommandWork(Protocol):
-    """Does a command with its recipe; `resume` goes on with what is in `out`."""
-
-    def __call__(self, recipe: Recipe, out: Path, *, resume: bool) -> None: ...
-
-
 def run_on_ranks(
     command: Command,
     options: argparse.Namespace,
-    work: CommandWork,
+    work: Callable[..., None],
     remembered: Sequence[str] = KEYS,
 ) -> int:
     """Load the recipe, meet the other ranks, and do the work; 0 on success.
 
+    work: takes the recipe, the directory of --out, and `resume`, to go on with what is in it.
     remembered: settings that a checkpoint's own training gives their defaults. Bad input is a
     `UserError`, an end that can be gone on from a `Stopped`.
     """

@@ -9,7 +9,7 @@ from typing import Any
 from verl.experimental.agent_loop import AgentLoopOutput, SingleTurnAgentLoop
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, register
 
-from rrgclinical import Extractor, build_extractor
+from rrgclinical import build_extractor
 from rrgclinical.common.arguments import whole_number
 from rrgclinical.common.resolve import nearest
 from rrgtrain.algorithms import edit_reports
@@ -22,9 +22,7 @@ LOOP = "rrgkern_edits"
 _OF_VERL = ("name", "tools")
 
 
-@cache
-def _extractor(name: str) -> Extractor:
-    return build_extractor(name)
+_extractor = cache(build_extractor)
 
 
 @register(LOOP)

@@ -15,7 +15,7 @@ from rrgclinical.common.progress import Bar, progress
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import label_report, per_label_f1
 from rrgclinical.metrics.registry import LABELS, of_source
-from rrgclinical.severity import AXIS, SPAN, Counts, Severity, Validated, alarm, axes, rate_of
+from rrgclinical.severity import AXIS, SPAN, Severity, Validated, alarm, axes, rate_of
 from rrgdata.study import Study
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import EncodedPrompt
@@ -248,22 +248,18 @@ class AxesWatch:
     def __call__(self, evaluation: Evaluation) -> dict[str, float]:
         """The metrics of an evaluation; the latest `SPAN` are kept."""
         rows = evaluation.metrics()
-        references = [study.report for study in evaluation.studies]
-        truth = [text for text in references if text is not None]
-        if not truth or len(truth) < len(references):
+        truth = [study.report for study in evaluation.studies if study.report is not None]
+        if not truth or len(truth) < len(evaluation.studies):
             return rows
-        counts = self._counts(self._scored_text(evaluation.reports), truth)
+        reader, reports = self._reader, self._scored_text(evaluation.reports)
+        references = reader.read(truth, keep=True)
+        judged = reader.judge(reports, truth, references)
+        counts = axes(judged, reader.read(reports), references, reader.table)
         rates = {f"{AXIS}{name}": rate for name, of in counts.items() if (rate := rate_of(of)) >= 0}
         ids = tuple(study.id for study in evaluation.studies)
         latest = Validated(ids, evaluation.rewards["total"], counts)
         self._past = [*self._past[1 - SPAN :], latest]
         return {**rows, **rates, **alarm(self._past)}
-
-    def _counts(self, reports: Sequence[str], references: Sequence[str]) -> Counts:
-        reader = self._reader
-        truth = reader.read(references, keep=True)
-        judged = reader.judge(reports, references, truth)
-        return axes(judged, reader.read(reports), truth, reader.table)
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
