@@ -250,21 +250,14 @@ def _read(
     labels = to_binary(rewards.labeller.label(rewards.scored_text(flat)))
     truth = "report" if rewards.settings.against == "report" else "labels"
     judged = all(getattr(study, truth) is not None for study in studies)
-    totals = None
+    totals: Sequence[list[float] | None] = [None] * len(studies)
     if judged:
         # as training begins: DEER's table 7 counts groups by F1 alone, before BLEU-2 joins it
-        told = [s for s, g in zip(studies, reports, strict=True) for _ in g]
-        totals = rewards(flat, told, progress=0.0)
-    found, at = [], 0
-    for study, group in zip(studies, reports, strict=True):
-        part = slice(at, at + len(group))
-        found.append(
-            Record(
-                study.id,
-                list(group),
-                labels[part].tolist(),
-                None if totals is None else totals["total"][part].tolist(),
-            )
-        )
-        at += len(group)
-    return found
+        of_reports = [s for s, g in zip(studies, reports, strict=True) for _ in g]
+        scores = rewards(flat, of_reports, progress=0.0)
+        totals = scores["total"].reshape(len(studies), -1).tolist()
+    of_groups = labels.reshape(len(studies), -1, labels.shape[1]).tolist()
+    return [
+        Record(study.id, list(group), own, total)
+        for study, group, own, total in zip(studies, reports, of_groups, totals, strict=True)
+    ]
