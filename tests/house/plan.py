@@ -178,11 +178,11 @@ VAGUE_LOCALS = {
     "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
     "python/rrgtrain": "config 6 recipe_files 2",
     "python/rrgtrain/algorithms": "base 2 ditpo 1",
-    "python/rrgtrain/commands": "show 4 started 1",
+    "python/rrgtrain/commands": "show 3 started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/rewards": "service 2 terms 9",
     "python/rrgtrain/run": (
-        "data 4 generate 2 init 2 replay 3 room 1 scorecards 2 select_studies 2 session 1 stages 7"
+        "data 4 generate 2 init 2 replay 3 room 1 scorecards 2 session 1 stages 7"
     ),
     "python/rrgtrain/state": ("checkpointer 4 remembered 4 rundir 1 store 5 write 5"),
     "python/rrgtrain/train": (

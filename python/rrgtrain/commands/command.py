@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 ON_GPUS = "On N GPUs: torchrun --nproc-per-node N -m %(prog)s ..."
 TRAINING_ON_GPUS = f"{ON_GPUS} scale.mode=fsdp2"
@@ -44,23 +43,6 @@ class Command:
     """Words that must be said, those without a default in its parser."""
     complete: Callable[[argparse.Namespace], Mapping[str, str] | None] = lambda _: None
     """Fills in what was left out; returns other words that are needed, if any."""
-
-
-def on_ranks(
-    work: Callable[..., None], name: str, text: str, words: Words, **described: Any
-) -> Command:
-    """Make the command whose `run` is `work` on every rank, see `run_on_ranks`.
-
-    work: takes the recipe, the directory of --out, and `resume`. described: other fields.
-    """
-
-    def run(options: argparse.Namespace) -> int:
-        from rrgtrain.commands.started import run_on_ranks
-
-        return run_on_ranks(command, options, work)
-
-    command = Command(name, text, words, run, **described)
-    return command
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import ON_GPUS, Command, add_settings, on_ranks
+from rrgtrain.commands.command import ON_GPUS, Command, add_settings
+from rrgtrain.commands.train import on_ranks
 from rrgtrain.errors import UserError
 
 if TYPE_CHECKING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rrgtrain.commands.command import TRAINING_ON_GPUS, add_resume, add_start, on_ranks
+from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, Words, add_resume, add_start
 from rrgtrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -15,6 +16,23 @@ if TYPE_CHECKING:
 SMALL = "demo_small"
 """Recipe of `--small`."""
 TRAINS: dict[str, Any] = {"gpus": TRAINING_ON_GPUS, "spread": True, "resumable": True}
+
+
+def on_ranks(
+    work: Callable[..., None], name: str, text: str, words: Words, **described: Any
+) -> Command:
+    """Make the command whose `run` is `work` on every rank, see `run_on_ranks`.
+
+    work: takes the recipe, the directory of --out, and `resume`. described: other fields.
+    """
+
+    def run(options: argparse.Namespace) -> int:
+        from rrgtrain.commands.started import run_on_ranks
+
+        return run_on_ranks(command, options, work)
+
+    command = Command(name, text, words, run, **described)
+    return command
 
 
 def _demo_words(parser: argparse.ArgumentParser) -> None:
