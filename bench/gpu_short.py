@@ -34,7 +34,7 @@ from torch import Tensor
 from bench import rows
 from bench.timing import Rounds, device_state, kernel_figures, peak_mib, percentiles
 from rrgkern import linear_token_logps, loss_scale, policy_loss_from_logits
-from rrgkern.logps import triton_from_hidden
+from rrgkern.logps import triton_tile
 from rrgkern.logps.head import Tiling
 
 SECONDS = 480
@@ -58,9 +58,9 @@ def small_tiles(device: torch.device) -> AbstractContextManager[Any]:
     if device.type != "cuda":
         return nullcontext()
     share = torch.cuda.get_device_properties(device).total_memory // SMALL_TILE
-    tiles = triton_from_hidden.TILES
+    tiles = triton_tile.TILES
     small = Tiling(tiles.tiling.columns, tiles.tiling.elements, share)
-    return patch.object(triton_from_hidden, "TILES", tiles._replace(tiling=small))
+    return patch.object(triton_tile, "TILES", tiles._replace(tiling=small))
 
 
 def eager_logps(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:

@@ -232,7 +232,7 @@ def _empty_gradient(value: Tensor | None, like: Tensor, wanted: bool) -> Tensor:
 token_logps_fwd.register_autograd(_backward_to_logits, setup_context=_save_logits)
 linear_token_logps_fwd.register_autograd(_backward_to_hidden, setup_context=_save_hidden)
 FROM_LOGITS = "rrgkern.logps.triton_from_logits"
-FROM_HIDDEN = "rrgkern.logps.triton_from_hidden"
+FROM_HIDDEN = "rrgkern.logps.triton_tile"
 register_triton(token_logps_fwd, FROM_LOGITS, "token_logps_fwd")
 register_triton(token_logps_bwd, FROM_LOGITS, "token_logps_bwd")
 register_triton(token_logps_bwd_, FROM_LOGITS, "token_logps_bwd_")

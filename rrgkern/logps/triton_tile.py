@@ -18,7 +18,8 @@ import triton.language as tl
 from torch import Tensor
 
 from rrgkern.dispatch import interpreting
-from rrgkern.logps.head import Head, Tile, Tiles, Tiling, tile_of
+from rrgkern.logps import from_hidden
+from rrgkern.logps.head import Gradients, Head, Tile, Tiles, Tiling, tile_of
 from rrgkern.logps.inputs import FromHidden, FromHiddenBackward
 from rrgkern.logps.online_softmax import (
     FAR,
@@ -373,3 +374,18 @@ def _variant(head: Head) -> dict[str, Any]:
         "FAR": FAR,
         **launch_options(NUM_WARPS, WIDE_REGISTERS if head.wide == torch.float64 else None),
     }
+
+
+def fwd(*inputs: Any) -> SoftmaxStats:
+    """Serve `rrgkern::linear_token_logps_fwd`."""
+    return from_hidden.fwd(TILES, *inputs)
+
+
+def bwd(*inputs: Any) -> Gradients:
+    """Serve `rrgkern::linear_token_logps_bwd`."""
+    return from_hidden.bwd(TILES, *inputs)
+
+
+def bwd_into(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """Serve `rrgkern::linear_token_logps_bwd_into`."""
+    return from_hidden.bwd_into(TILES, *inputs)

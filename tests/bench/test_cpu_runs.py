@@ -27,7 +27,7 @@ from bench.update_head import ONE, TWO, compare, head, update
 from bench.update_ranks import CORES
 from bench.update_step import Case
 from rrgkern import csrc
-from rrgkern.logps import triton_from_hidden
+from rrgkern.logps import triton_tile
 from rrgpolicy.rollout import generate
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
@@ -356,11 +356,11 @@ def test_without_a_gpu_it_says_how_to_rehearse(monkeypatch, capsys):
 
 
 def test_small_tiles_have_32_mib_whatever_the_card(monkeypatch):
-    device, tiles = torch.device("cuda", 0), triton_from_hidden.TILES
+    device, tiles = torch.device("cuda", 0), triton_tile.TILES
     for gib in (24, 80, 141):
         card = SimpleNamespace(total_memory=gib << 30)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, card=card: card)
         with gpu_short.small_tiles(device):
-            small = triton_from_hidden.TILES.tiling.on(device).elements
+            small = triton_tile.TILES.tiling.on(device).elements
         assert small * 4 == pytest.approx(32 << 20, rel=1e-2)
-        assert triton_from_hidden.TILES is tiles
+        assert triton_tile.TILES is tiles

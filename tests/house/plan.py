@@ -18,7 +18,6 @@ KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "h
 KERNEL_DOORS |= {
     "csrc_launch",
     "from_hidden",
-    "triton_from_hidden",
     "triton_tile",
     "from_logits",
     "linear",

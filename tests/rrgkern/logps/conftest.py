@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from rrgkern.logps import from_hidden, triton_from_hidden
+from rrgkern.logps import from_hidden, triton_tile
 from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import Tiles
 from tests.rrgkern.device import DEVICE
@@ -32,4 +32,4 @@ def torch_kernel(monkeypatch) -> None:
 def use(monkeypatch, tiles: Tiles) -> None:
     for name in ("fwd", "bwd", "bwd_into"):
         served = partial(getattr(from_hidden, name), tiles)
-        monkeypatch.setattr(triton_from_hidden, name, served)
+        monkeypatch.setattr(triton_tile, name, served)

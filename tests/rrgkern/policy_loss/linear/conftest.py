@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from rrgkern.logps import from_hidden, triton_from_hidden
+from rrgkern.logps import from_hidden, triton_tile
 from rrgkern.logps import op as logps_op
 from rrgkern.logps.from_hidden import CSRC_TILES
 from rrgkern.logps.head import Tiling
@@ -30,8 +30,8 @@ def small_tiles(monkeypatch) -> None:
     cpu = logps_op.TORCH_TILES._replace(tiling=TILING)
     monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(tiles=cpu, held=HELD))
     shrink_triton(monkeypatch)
-    gpu = triton_from_hidden.TILES._replace(tiling=TILING)
-    monkeypatch.setattr(triton_from_hidden, "TILES", gpu)
+    gpu = triton_tile.TILES._replace(tiling=TILING)
+    monkeypatch.setattr(triton_tile, "TILES", gpu)
     monkeypatch.setattr(logps_op, "TORCH_TILES", cpu)
 
 
@@ -59,7 +59,7 @@ def kernel(request, monkeypatch, small_tiles) -> str:
         monkeypatch.setattr(triton_kernels, "PLAN", plan)
         for name in ("fwd", "bwd", "bwd_into"):
             served = partial(getattr(from_hidden, name), tiles)
-            monkeypatch.setattr(triton_from_hidden, name, served)
+            monkeypatch.setattr(triton_tile, name, served)
     return request.param
 
 
@@ -101,8 +101,8 @@ def use_torch(monkeypatch) -> None:
     monkeypatch.setattr(triton_kernels, "PLAN", op.CPU_PLAN)
     for module, name, served in (
         (triton_kernels, "scale_in_place", op.linear_policy_loss_scale_),
-        (triton_from_hidden, "fwd", logps_op.linear_token_logps_fwd),
-        (triton_from_hidden, "bwd", logps_op.linear_token_logps_bwd),
-        (triton_from_hidden, "bwd_into", logps_op.linear_token_logps_bwd_into),
+        (triton_tile, "fwd", logps_op.linear_token_logps_fwd),
+        (triton_tile, "bwd", logps_op.linear_token_logps_bwd),
+        (triton_tile, "bwd_into", logps_op.linear_token_logps_bwd_into),
     ):
         monkeypatch.setattr(module, name, served._init_fn)

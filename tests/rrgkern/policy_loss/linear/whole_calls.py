@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rrgkern import PolicyLoss
-from rrgkern.logps import triton_from_hidden
+from rrgkern.logps import triton_tile
 from rrgkern.ops import flatten
 from rrgkern.policy_loss.inputs import PolicyInputs
 from rrgkern.policy_loss.linear import op, triton_kernels
@@ -58,7 +58,7 @@ def call(x: LinearInputs) -> None:
     with pytest.MonkeyPatch.context() as patch:
         every = meta(len(x.hidden), 1, dtype=torch.int64)
         patch.setattr(torch.Tensor, "nonzero", lambda _: every)
-        triton_from_hidden.bwd(
+        triton_tile.bwd(
             *(forward.coef, None, x.hidden, x.weight, None, x.targets, *per_row, 1.0, 0.0),
             *(True, True, False),
         )
