@@ -30,7 +30,6 @@ from rrgkern.logps.inputs import (
 )
 from rrgkern.logps.online_softmax import FAR, LOG2E, SoftmaxStats, stats_dtype
 from rrgkern.ops import pack
-from rrgkern.triton_lib import Bound
 from rrgkern.triton_lib.softmax_row import (
     close_row,
     gradient_at_target,
@@ -112,9 +111,6 @@ def token_logps_fwd_kernel(
         tl.store(entropy_ptr + row, entropy)
 
 
-_token_logps_fwd = Bound(token_logps_fwd_kernel)
-
-
 def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
     """Serve `rrgkern::token_logps_fwd`."""
     logits, targets, temperature, entropy, keep = FromLogits(*inputs)
@@ -126,8 +122,7 @@ def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
     entropies = logits.new_empty(rows if entropy else 0, dtype=wide)
     vector = columns_per_load(logits)
     if rows:
-        _token_logps_fwd(
-            (rows,),
+        token_logps_fwd_kernel[(rows,)](
             logits,
             targets.contiguous(),
             None if keep is None else keep.contiguous(),
@@ -227,9 +222,6 @@ def token_logps_bwd_kernel(
         tl.store(gradient_ptr, tl.zeros([BLOCK], gradient_ptr.dtype.element_ty), inside)
 
 
-_token_logps_bwd = Bound(token_logps_bwd_kernel)
-
-
 def token_logps_bwd(*inputs: Any) -> Tensor:
     """Serve `rrgkern::token_logps_bwd`: contiguous, of the shape and dtype of the logits."""
     x = pack(FromLogitsBackward, inputs)
@@ -249,8 +241,7 @@ def _launch(gradient: Tensor, x: FromLogitsBackward) -> None:
     vocabulary = logits.shape[-1]
     block = LOADS_PER_THREAD * 32 * NUM_WARPS * BYTES_PER_LOAD // logits.element_size()
     if len(x.targets):
-        _token_logps_bwd(
-            (len(x.targets) * triton.cdiv(vocabulary, block),),
+        token_logps_bwd_kernel[(len(x.targets) * triton.cdiv(vocabulary, block),)](
             coef.contiguous(),
             coef if coef_entropy is None else coef_entropy.contiguous(),
             logits,

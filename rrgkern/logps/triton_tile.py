@@ -29,7 +29,7 @@ from rrgkern.logps.online_softmax import (
     SoftmaxStats,
     stats_dtype,
 )
-from rrgkern.triton_lib import Bound, launch_options
+from rrgkern.triton_lib import launch_options
 from rrgkern.triton_lib import math as lib
 from rrgkern.triton_lib.softmax_row import (
     across_lanes,
@@ -289,9 +289,6 @@ def gradient_kernel(
     tl.store(out_ptr + row * out_stride + columns, dz.to(out_ptr.dtype.element_ty), inside)
 
 
-_fold_rows, _gradient = Bound(fold_kernel), Bound(gradient_kernel)
-
-
 def add_to_sums(tile: Tile, sums: RowSums, entropy: bool) -> None:
     """Add the tile to `sums`, see `cpu_tile.add_to_sums`; the tile is only read."""
     _fold(tile, sums, entropy, None)
@@ -307,8 +304,7 @@ def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tens
 def _fold(tile: Tile, sums: RowSums, entropy: bool, written: tuple[Tensor, Tensor] | None) -> None:
     z, head = tile.z, tile.head
     out, decay = written or (z, sums.target_logit)
-    _fold_rows(
-        (len(z),),
+    fold_kernel[(len(z),)](
         z,
         *_bias(tile),
         tile.targets,
@@ -334,8 +330,7 @@ def tile_gradient(tile: Tile, stats: SoftmaxStats, coefficients: Coefficients) -
     """See `cpu_tile.tile_gradient`; written to `spare`."""
     z, head, (coef, coef_entropy) = tile.z, tile.head, coefficients
     out, block = _spare(tile), GRADIENT_BYTES // z.element_size()
-    _gradient(
-        (len(z), triton.cdiv(z.shape[1], block)),
+    gradient_kernel[(len(z), triton.cdiv(z.shape[1], block))](
         z,
         *_bias(tile),
         out,

@@ -14,7 +14,7 @@ from rrgkern.policy_loss.inputs import LogpsInputs
 from rrgkern.policy_loss.reference import METRICS, LossOutputs
 from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 from rrgkern.policy_loss.triton_passes import policy_loss_sequence_kernel, policy_loss_token_kernel
-from rrgkern.triton_lib import Bound, launch_options
+from rrgkern.triton_lib import launch_options
 from rrgkern.triton_lib.policy import (
     KL_CODES,
     LEVEL_CODES,
@@ -32,9 +32,6 @@ PARTIALS_PER_STEP = 256
 NUM_WARPS = 4
 # 28 of 64 warps fit. Left alone, or held to 64, the assembler spills in some variants.
 MAX_REGISTERS = 72
-_policy_loss_sequence = Bound(policy_loss_sequence_kernel)
-_policy_loss_token = Bound(policy_loss_token_kernel)
-_policy_finish = Bound(policy_finish_kernel)
 
 
 def launch(*inputs: Any) -> LossOutputs:
@@ -65,8 +62,7 @@ def launch(*inputs: Any) -> LossOutputs:
         logps.new_empty(n_sequences) if tied else None for _ in range(3)
     )
     if tied and n_sequences:
-        _policy_loss_sequence(
-            (n_sequences,),
+        policy_loss_sequence_kernel[(n_sequences,)](
             logps,
             *policy.tensors,
             log_ratio,
@@ -85,8 +81,7 @@ def launch(*inputs: Any) -> LossOutputs:
     n_blocks = triton.cdiv(n_tokens, TOKENS_PER_PROGRAM)
     partials = torch.empty(ROWS.value, n_blocks, dtype=torch.float64, device=logps.device)
     if n_blocks:
-        _policy_loss_token(
-            (n_blocks,),
+        policy_loss_token_kernel[(n_blocks,)](
             logps,
             *policy.numbers,
             entropy,
@@ -116,8 +111,7 @@ def launch(*inputs: Any) -> LossOutputs:
 
 def finish(partials: Tensor, loss: Tensor, metrics: Tensor) -> None:
     """Write loss and metrics, the sums over the columns of `partials` [ROWS, programs]."""
-    _policy_finish(
-        (1,),
+    policy_finish_kernel[(1,)](
         partials,
         partials.shape[1],
         loss,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -19,10 +18,9 @@ from rrgkern.policy_loss.from_logits.triton_kernels import (
 )
 from rrgkern.policy_loss.inputs import LogitsInputs, LogitsInputsAnew
 from rrgkern.policy_loss.reference import METRICS
-from rrgkern.policy_loss.spec import PolicyLoss
 from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 from rrgkern.policy_loss.triton_policy_loss import finish
-from rrgkern.triton_lib import Bound, launch_options
+from rrgkern.triton_lib import launch_options
 from rrgkern.triton_lib.policy import KL_CODES, MODE_CODES, SURROGATE_CODES
 from rrgkern.triton_lib.policy_sums import ROWS
 
@@ -43,8 +41,6 @@ MAX_REGISTERS = 64
 SCALE_WARPS = 8
 # Enough to fill any GPU; each returns at once where the upstream gradient is 1.
 SCALE_PROGRAMS = 1024
-_policy_loss_from_logits = Bound(policy_loss_from_logits_kernel)
-_policy_loss_from_logits_scale = Bound(policy_loss_from_logits_scale_kernel)
 
 
 def policy_loss_from_logits_fwd(*inputs: Any) -> LogitsOutputs:
@@ -70,6 +66,7 @@ def policy_loss_from_logits_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 def sweep_rows(call: LogitsInputs, gradient: Tensor | None) -> tuple[Tensor, Tensor]:
     """The launch over the rows: partial sums [ROWS, N] and active [N]; writes `gradient`."""
     logits, targets, policy, temperature, entropy = call
+    variant = policy.variant
     vocabulary = logits.shape[-1]
     rows = len(targets)
     check_targets(targets, vocabulary, policy.mask)
@@ -80,9 +77,7 @@ def sweep_rows(call: LogitsInputs, gradient: Tensor | None) -> tuple[Tensor, Ten
     vector = columns_per_load(logits)
     warps = warps_of(logits)
     lanes = 32 * warps * (WIDE_LOADS if vector > 1 else NARROW_LOADS)
-    numbers, constants = _of_variant(policy.spec, temperature, logits.dtype, entropy)
-    _policy_loss_from_logits(
-        (rows,),
+    policy_loss_from_logits_kernel[(rows,)](
         logits,
         targets.contiguous(),
         *policy.tensors,
@@ -92,41 +87,34 @@ def sweep_rows(call: LogitsInputs, gradient: Tensor | None) -> tuple[Tensor, Ten
         *row_walk(logits),
         *row_walk(logits if gradient is None else gradient)[:3],
         policy.offsets.numel() - 1,
-        *numbers,
+        LOG2E / temperature,
+        1 / temperature,
+        variant.beta,
+        variant.entropy_coef,
+        *sampler_bounds(variant),
+        *surrogate_numbers(variant),
+        SURROGATE=SURROGATE_CODES[variant.surrogate],
+        KL=KL_CODES[variant.kl],
+        KL_WEIGHTED=variant.kl_ratio_weight and variant.beta != 0,
+        SAMPLER_MODE=MODE_CODES[variant.sampler_mode],
         ADVANTAGE_PER_TOKEN=policy.advantage_per_token,
         SCALE_PER_TOKEN=policy.scale_per_token,
         FIND_SEQUENCE=not (
             policy.advantage_per_token and policy.scale_per_token and policy.on_policy is None
         ),
+        ENTROPY=entropy,
+        BONUS=variant.entropy_coef != 0,
         VOCABULARY=vocabulary,
+        WIDE=_wide(logits),
+        FAR=FAR,
         LANES=lanes,
         VECTOR=vector,
         AHEAD=AHEAD,
-        **constants,
         **launch_options(
             warps, MAX_REGISTERS_FP64 if logits.dtype == torch.float64 else MAX_REGISTERS
         ),
     )
     return partials, active
-
-
-@functools.lru_cache(maxsize=128)
-def _of_variant(
-    spec: str, temperature: float, dtype: torch.dtype, entropy: bool
-) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """Numbers and constants of the kernel that no tensor of a call changes."""
-    variant = PolicyLoss.decode(spec)
-    numbers = (LOG2E / temperature, 1 / temperature, variant.beta, variant.entropy_coef)
-    return (*numbers, *sampler_bounds(variant), *surrogate_numbers(variant)), {
-        "SURROGATE": SURROGATE_CODES[variant.surrogate],
-        "KL": KL_CODES[variant.kl],
-        "KL_WEIGHTED": variant.kl_ratio_weight and variant.beta != 0,
-        "SAMPLER_MODE": MODE_CODES[variant.sampler_mode],
-        "ENTROPY": entropy,
-        "BONUS": variant.entropy_coef != 0,
-        "WIDE": _wide(dtype),
-        "FAR": FAR,
-    }
 
 
 def warps_of(logits: Tensor) -> int:
@@ -142,22 +130,21 @@ def policy_loss_from_logits_scale_(gradient: Tensor, active: Tensor, factor: Ten
     if not len(active):
         return
     block = 2 * 32 * SCALE_WARPS * 16 // gradient.element_size()
-    _policy_loss_from_logits_scale(
-        (min(len(active), SCALE_PROGRAMS),),
+    policy_loss_from_logits_scale_kernel[(min(len(active), SCALE_PROGRAMS),)](
         gradient,
         active,
         factor,
         *row_walk(gradient),
         len(active),
         VOCABULARY=gradient.shape[-1],
-        WIDE=_wide(gradient.dtype),
+        WIDE=_wide(gradient),
         BLOCK=block,
         **launch_options(SCALE_WARPS),
     )
 
 
-def _wide(dtype: torch.dtype) -> tl.dtype:
-    return tl.float64 if stats_dtype(dtype) == torch.float64 else tl.float32
+def _wide(logits: Tensor) -> tl.dtype:
+    return tl.float64 if stats_dtype(logits.dtype) == torch.float64 else tl.float32
 
 
 def _finished(partials: Tensor, active: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
