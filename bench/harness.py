@@ -24,7 +24,8 @@ in one run.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,6 +42,16 @@ tables: list[tuple[str, list[dict[str, Any]]]] = []
 
 # None when a provider can run on the device, else why not.
 WhyNot = Callable[[torch.device], str | None]
+
+
+@contextmanager
+def slow_paths() -> Iterator[set[tuple[str, str]]]:
+    """Collect the (op, device) that references serve meanwhile, those announced before too."""
+    before, dispatch._announced = dispatch._announced, set()
+    try:
+        yield dispatch._announced
+    finally:
+        dispatch._announced = before | dispatch._announced
 
 
 class Agree(NamedTuple):
@@ -258,7 +269,7 @@ class Bench:
         differences, slow = dict[str, float](), dict[str, str]()
         count, tolerance, truth = agree or Agree(0, 0.0)
         of_peers = tolerance
-        with dispatch.slow_paths() as ops:
+        with slow_paths() as ops:
             found = _leading(runs[self.baseline](*inputs), count)
         slow |= {self.baseline: _names(ops)} if ops else {}
         wanted = found
@@ -273,7 +284,7 @@ class Bench:
             entry = self._entries[name]
             try:
                 given = entry.fresh(*inputs) if entry.fresh else inputs
-                with dispatch.slow_paths() as ops:
+                with slow_paths() as ops:
                     found = _leading(provider(*given), count)
                 slow |= {name: _names(ops)} if ops else {}
             except Exception as error:

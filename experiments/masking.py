@@ -20,8 +20,20 @@ from experiments.replicate.masking import GRADIENT, RANDOM, TFIDF, masking_check
 from experiments.replicate.measures import Ratios
 from rrgtrain.cli import Parser, reported
 from rrgtrain.errors import UserError
+from rrgtrain.run.checked import check
+from rrgtrain.run.data import open_data
+from rrgtrain.run.session import Session, open_session
+from rrgtrain.schema import Recipe
 
 RESAMPLES = 1000
+
+
+def session_of(
+    recipe: Recipe, work: Path, *, sft: bool = False, rl: bool = False, resume: bool = False
+) -> Session:
+    """Take the three steps at once, without a run directory between them."""
+    data = open_data(check(recipe, work, sft=sft, rl=rl), work)
+    return open_session(data, work, resume=resume)
 
 
 def parser() -> Parser:
@@ -57,7 +69,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     options.overrides += rest
     # imported here: `--help` should not wait for torch
     from rrgtrain.commands.started import recipe_of
-    from rrgtrain.run.session import session_of
 
     with tempfile.TemporaryDirectory() as work:
         session = session_of(recipe_of(options), Path(work))

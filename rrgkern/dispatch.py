@@ -12,8 +12,8 @@ import importlib
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,17 +177,6 @@ def announce_slow_path(qualname: str, device: str, reason: str) -> None:
             SlowPathWarning,
             stacklevel=2,
         )
-
-
-@contextmanager
-def slow_paths() -> Iterator[set[tuple[str, str]]]:
-    """Collect the (op, device) that references serve meanwhile, those announced before too."""
-    global _announced
-    before, _announced = _announced, set()
-    try:
-        yield _announced
-    finally:
-        _announced = before | _announced
 
 
 def served_by(qualname: str, device: str) -> str:

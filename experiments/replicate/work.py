@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+from experiments.masking import session_of
 from experiments.replicate.jobs import Task, identity
 from experiments.replicate.masking import masking_check
 from experiments.replicate.measures import Ratios
@@ -14,7 +15,6 @@ from rrgclinical.common.progress import Bar, progress
 from rrgdata.phantom import write_phantom
 from rrgreport.summary import commit
 from rrgtrain.run.select_studies import select
-from rrgtrain.run.session import session_of
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir

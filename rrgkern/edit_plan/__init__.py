@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rrgkern.edit_plan.api import edit_plan
-from rrgkern.edit_plan.places import list_marker, sentence_body
-from rrgkern.edit_plan.splicing import SplicedEdit, Step, splice
+from rrgkern.edit_plan.splicing import SplicedEdit, Step, list_marker, sentence_body, splice
 from rrgkern.edit_plan.types import Edit, EditScript, Rule, SentenceEntities
 
 __all__ = [

@@ -76,15 +76,6 @@ def softmax_backward_reference(x: FromLogitsBackward) -> Tensor:
     return gradient.reshape(x.logits.shape)
 
 
-def head_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: float) -> Tensor:
-    """Logits [N, V], softcap * tanh((hidden W^T + bias) / softcap), in the statistics' dtype."""
-    wide = stats_dtype(hidden.dtype)
-    logits = hidden.to(wide) @ weight.to(hidden.dtype).to(wide).T
-    if bias is not None:
-        logits = logits + bias.to(wide)
-    return softcap * torch.tanh(logits / softcap) if softcap else logits
-
-
 def _target_and_others(z: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Each row's target logit, and the logsumexp of all others."""
     column = targets[:, None]

@@ -41,27 +41,24 @@ class PreferenceInputs(NamedTuple):
 
     def check(self) -> None:
         """Raise TypeError or ValueError for an argument that is wrong, and name it."""
-        _check_tokens(self.logps, self.ref, self.offsets, self.mask)
-        _check_pairs(self.pairs, self.offsets)
-
-
-def _check_tokens(logps: Tensor, ref: Tensor, offsets: Tensor, mask: Tensor | None) -> None:
-    if logps.ndim != 1:
-        raise ValueError(
-            f"logps has shape {tuple(logps.shape)}; wanted [N] with offsets, [B, T] without"
-        )
-    for name, values in {"logps": logps, "ref": ref}.items():
-        if not values.is_floating_point():
-            raise TypeError(f"{name} is {values.dtype}; wanted floating point")
-    check_begins("offsets", offsets, "S+1", "logps", logps, logps.numel())
-    for name, tensor in {"ref": ref, "mask": mask}.items():
-        if tensor is not None and tensor.shape != logps.shape:
+        logps, ref, offsets, pairs, mask, *_ = self
+        if logps.ndim != 1:
             raise ValueError(
-                f"{name} has shape {tuple(tensor.shape)} and logps {tuple(logps.shape)}; "
-                "wanted the same"
+                f"logps has shape {tuple(logps.shape)}; wanted [N] with offsets, [B, T] without"
             )
-        check_device(name, tensor, "logps", logps)
-    check_offsets("offsets", offsets, logps.numel(), "tokens")
+        for name, values in {"logps": logps, "ref": ref}.items():
+            if not values.is_floating_point():
+                raise TypeError(f"{name} is {values.dtype}; wanted floating point")
+        check_begins("offsets", offsets, "S+1", "logps", logps, logps.numel())
+        for name, tensor in {"ref": ref, "mask": mask}.items():
+            if tensor is not None and tensor.shape != logps.shape:
+                raise ValueError(
+                    f"{name} has shape {tuple(tensor.shape)} and logps {tuple(logps.shape)}; "
+                    "wanted the same"
+                )
+            check_device(name, tensor, "logps", logps)
+        check_offsets("offsets", offsets, logps.numel(), "tokens")
+        _check_pairs(pairs, offsets)
 
 
 def _check_pairs(pairs: PreferencePairs, offsets: Tensor) -> None:

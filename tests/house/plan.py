@@ -73,7 +73,7 @@ OPENED = {
     "rrgclinical.radgraph": "pieces",
     "rrgclinical.rules": "extractor lexicon plain trie",
     "rrgkern.advantages": "triton_advantages",
-    "rrgkern.edit_plan": "places released splicing",
+    "rrgkern.edit_plan": "released splicing",
     "rrgkern.logps": "triton_from_logits",
     "rrgkern.policy_loss": (
         "triton_policy_loss from_logits.triton_kernels from_logits.triton_launch linear.autograd "

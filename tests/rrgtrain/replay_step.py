@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from experiments.masking import session_of
 from rrgpolicy.ranks.sharding import load_weights
 from rrgpolicy.sampler_alarm import ROUNDING
 from rrgreport.run_files import read_record
@@ -26,7 +27,7 @@ from rrgtrain.algorithms import Algorithm, Context, Group, Member, build_algorit
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.run.session import Session, session_of
+from rrgtrain.run.session import Session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint

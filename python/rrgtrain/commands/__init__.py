@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rrgtrain.commands import checkpoint, data, eval, plan, rewards, run, show, train
+from rrgtrain.commands import checkpoint, data, eval, plan, rewards, show, train
 
 COMMANDS = {
     command.name: command
     for command in (
         *(train.DEMO, train.SFT, train.RL, eval.COMMAND, rewards.STRESS, rewards.SERVE),
         *(plan.COMMAND, checkpoint.CHECK, data.SELECT, checkpoint.GENERATE, checkpoint.SHOW),
-        *(checkpoint.EXPORT, data.DATA, data.CHECK, data.INIT, run.REPORT, run.REPLAY),
+        *(checkpoint.EXPORT, data.DATA, data.CHECK, data.INIT, train.REPORT, train.REPLAY),
         *(show.RECIPES, show.KEYS, show.DOCTOR),
     )
 }

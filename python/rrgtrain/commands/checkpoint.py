@@ -119,12 +119,7 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-SHOW = Command(
-    "show",
-    "write a page of one image and its report",
-    _show_words,
-    _show,
-)
+SHOW = Command("show", "write a page of one image and its report", _show_words, _show)
 
 
 def _export_words(parser: argparse.ArgumentParser) -> None:

@@ -53,12 +53,7 @@ from rrgtrain.select.draws import (
     rewards_of,
     table_7,
 )
-from rrgtrain.state.identity import (
-    begun_in,
-    require_same_start,
-    require_same_subset,
-    start_files,
-)
+from rrgtrain.state.identity import begun_in, require_same_start, require_same_subset, start_files
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.engines import build_engine
 from rrgtrain.train.written import RowFile, in_batches, lacking, own_sampler, write_rows

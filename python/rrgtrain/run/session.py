@@ -35,8 +35,8 @@ from rrgpolicy.ranks import nodes, ranks, sharding
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.run.checked import DTYPES, SERVED, check
-from rrgtrain.run.data import Data, open_data, split_of, validation_split
+from rrgtrain.run.checked import DTYPES, SERVED
+from rrgtrain.run.data import Data, split_of, validation_split
 from rrgtrain.run.room import check_room
 from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.state.remembered import INIT
@@ -176,14 +176,6 @@ def open_session(data: Data, work: Path, *, resume: bool = False) -> Session:
     _seed(recipe.seed + ranks.rank())
     sampler = PolicySampler(lambda policy: build_engine(recipe, policy, work / SERVED))
     return Session(recipe, data.studies, policy, prompts, data.rewards, data.chosen, sampler)
-
-
-def session_of(
-    recipe: Recipe, work: Path, *, sft: bool = False, rl: bool = False, resume: bool = False
-) -> Session:
-    """Take the three steps at once, without a run directory between them."""
-    data = open_data(check(recipe, work, sft=sft, rl=rl), work)
-    return open_session(data, work, resume=resume)
 
 
 def _seed(seed: int) -> None:

@@ -12,14 +12,22 @@ from rrgkern.logps import triton_tile
 from rrgkern.logps.from_hidden import TORCH_TILES
 from rrgkern.logps.head import Head, Tile
 from rrgkern.logps.inputs import FromHidden
-from rrgkern.logps.online_softmax import Coefficients, RowSums
+from rrgkern.logps.online_softmax import Coefficients, RowSums, stats_dtype
 from rrgkern.logps.reference import (
-    head_logits,
     token_logps_reference,
     token_logps_reference_backward,
 )
 from tests.rrgkern.device import DEVICE
 from tests.tolerance import assert_close_to_truth
+
+
+def head_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: float) -> Tensor:
+    """Logits [N, V], softcap * tanh((hidden W^T + bias) / softcap), in the statistics' dtype."""
+    wide = stats_dtype(hidden.dtype)
+    logits = hidden.to(wide) @ weight.to(hidden.dtype).to(wide).T
+    if bias is not None:
+        logits = logits + bias.to(wide)
+    return softcap * torch.tanh(logits / softcap) if softcap else logits
 
 
 def linear_token_logps_reference(

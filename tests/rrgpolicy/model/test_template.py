@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from experiments.masking import session_of
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import encode_prompt, prompt_text
 from rrgpolicy.model.template import PLACEHOLDERS, check_prompt, parting, template_kwargs
 from rrgpolicy.settings import PROMPT_STYLES
-from rrgtrain.run.session import session_of
 from rrgtrain.state.remembered import PROMPT_FILE, remembered
 from tests.rrgpolicy import published
 from tests.rrgpolicy.model.common import EMPTY, OPENS, study, text_policy, tiny_policy

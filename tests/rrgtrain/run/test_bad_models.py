@@ -16,12 +16,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from experiments.masking import session_of
 from rrgdata.load import open_studies
 from rrgpolicy.model import load
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run.checked import check_policy
-from rrgtrain.run.session import session_of, start_policy
+from rrgtrain.run.session import start_policy
 from rrgtrain.run.stages import Stages
 from tests.rrgpolicy.model.common import text_directory
 from tests.rrgpolicy.model.sighted import checkpoint

@@ -10,9 +10,6 @@ from torch import Tensor
 from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps.inputs import FromHidden
 from rrgkern.logps.online_softmax import Coefficients
-from rrgkern.logps.reference import (
-    head_logits,
-)
 from rrgkern.ops import flatten
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
 from rrgkern.policy_loss.reference import METRICS, policy_loss_reference
@@ -20,6 +17,7 @@ from rrgkern.policy_loss.terms import terms
 from rrgkern.segments import sequence_of_token
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_hidden_oracle import (
+    head_logits,
     linear_token_logps_reference,
     linear_token_logps_reference_backward,
 )
