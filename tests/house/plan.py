@@ -37,8 +37,8 @@ DOORS = {
         "resolve rtf shown spreadsheets stop stopwatch streams table unfinished"
     ),
     "rrgpolicy.model": (
-        "adapters attention backbone codec families forward kinds load own_forward policy "
-        "probe prompt shared_prefix template tiny vision_cache whole"
+        "adapters attention backbone codec families forward load own_forward policy "
+        "probe prompt shared_prefix template tiny whole"
     ),
     "rrgpolicy.ranks": "gathered layout nodes ranks rng sharding",
     "rrgpolicy.rollout": "policy_sampler",
@@ -170,9 +170,7 @@ VAGUE_LOCALS = {
     ),
     "python/rrgclinical/common": "host 1",
     "python/rrgpolicy": "vllm_worker 3",
-    "python/rrgpolicy/model": (
-        "load 3 packed_windows 1 prompt 2 template 1 vision_cache 1 whole 5"
-    ),
+    "python/rrgpolicy/model": ("load 3 packed_windows 1 prompt 2 template 1 whole 5"),
     "python/rrgpolicy/ranks": "gathered 1 nodes 2 ranks 1 sharding 2",
     "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
     "python/rrgtrain": "config 6 recipe_files 2",

@@ -20,10 +20,9 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.hub import reach_hub
 from rrgclinical.progress_bars import no_progress_bars
 from rrgpolicy.model.attention import use_rows
-from rrgpolicy.model.backbone import SHARED_ATTENTION, sees_images
+from rrgpolicy.model.backbone import SHARED_ATTENTION, architecture, refuse_other_kinds, sees_images
 from rrgpolicy.model.families import family_of, module_of
 from rrgpolicy.model.families.images import ImageRule
-from rrgpolicy.model.kinds import architecture, refuse_other_kinds
 from rrgpolicy.model.own_forward import FEATURES
 from rrgpolicy.model.packed_windows import PACKED_WINDOWS, vision_attention
 from rrgpolicy.model.policy import Policy

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from rrgpolicy.model.backbone import Backbone
 from rrgpolicy.model.prompt import EncodedPrompt
@@ -111,6 +112,48 @@ def pixels(backbone: Backbone, prompt: EncodedPrompt) -> dict[str, Tensor]:
     """The forward's arguments for a prompt's images, on the device in the model's dtype."""
     placed = {k: v.to(backbone.device, non_blocking=True) for k, v in prompt.images.items()}
     return {k: v.to(backbone.dtype) if v.is_floating_point() else v for k, v in placed.items()}
+
+
+class VisionCache(MutableMapping[str, Any]):
+    """Keep features by study in at most `capacity` bytes; the least recently used go first.
+
+    A vision tower that is frozen need not compute them twice. They are a tensor or what a family
+    makes of several. One that alone is larger than the capacity is not kept.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.bytes = capacity, 0
+        self._kept: OrderedDict[str, Any] = OrderedDict()
+
+    def __getitem__(self, key: str) -> Any:
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def __setitem__(self, key: str, features: Any) -> None:
+        if key in self._kept:
+            del self[key]
+        size = _bytes(features)
+        if size > self.capacity:
+            return
+        while self.bytes + size > self.capacity:
+            del self[next(iter(self._kept))]
+        # A view would keep the storage of everything computed beside it.
+        self._kept[key] = tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, features)
+        self.bytes += size
+
+    def __delitem__(self, key: str) -> None:
+        self.bytes -= _bytes(self._kept.pop(key))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def _bytes(features: Any) -> int:
+    tensors = [leaf for leaf in tree_leaves(features) if isinstance(leaf, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def refuse_stale(backbone: Backbone, cache: Any) -> None:

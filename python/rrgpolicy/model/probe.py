@@ -22,9 +22,8 @@ import transformers
 from torch import Tensor, nn
 
 from rrgclinical.common.errors import Stopped, cause_line
-from rrgpolicy.model.backbone import SHARINGS, Backbone
+from rrgpolicy.model.backbone import SHARINGS, Backbone, turn_of, window_of
 from rrgpolicy.model.forward import head_logps, hidden_states
-from rrgpolicy.model.kinds import turn_of, window_of
 from rrgpolicy.model.own_forward import with_tokens
 from rrgpolicy.model.prompt import EncodedPrompt, placed
 from rrgpolicy.ranks import sharding

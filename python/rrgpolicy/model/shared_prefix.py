@@ -20,9 +20,8 @@ from transformers import PreTrainedModel
 from rrgclinical.common.arguments import listed, unwrapped
 from rrgkern import linear_token_logps
 from rrgpolicy.model.attention import use_rows
-from rrgpolicy.model.backbone import SHARED_ATTENTION, SHARINGS, Backbone
+from rrgpolicy.model.backbone import SHARED_ATTENTION, SHARINGS, Backbone, refuse_other_kinds
 from rrgpolicy.model.forward import VisionCache, hidden_states
-from rrgpolicy.model.kinds import refuse_other_kinds
 from rrgpolicy.model.probe import Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt, placed
 

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from rrgclinical.common.errors import UserError
-from rrgpolicy.model.backbone import sees_images
+from rrgpolicy.model.backbone import architecture, sees_images
 from rrgpolicy.model.families import family_of
-from rrgpolicy.model.kinds import architecture
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
 from rrgpolicy.ranks.rng import random_states_kept

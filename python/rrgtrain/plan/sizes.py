@@ -19,8 +19,7 @@ from torch import nn
 from transformers import Qwen2_5_VLConfig
 
 from rrgclinical.common import json_reader
-from rrgpolicy.model.backbone import Backbone
-from rrgpolicy.model.kinds import architecture
+from rrgpolicy.model.backbone import Backbone, architecture
 from rrgpolicy.model.load import base_of_adapter, fetch, read_config
 from rrgpolicy.model.tiny import SPECIAL_TOKENS, TinyConfig, model_config
 from rrgtrain.schema import LoraSettings, PolicySettings

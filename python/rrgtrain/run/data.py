@@ -13,8 +13,7 @@ from rrgdata.load import holds_files, open_studies, phantom_root, remembered_roo
 from rrgdata.settings import DataSettings
 from rrgdata.study import Study
 from rrgdata.training_subset import training_subset
-from rrgpolicy.model.backbone import sees_images
-from rrgpolicy.model.kinds import architecture
+from rrgpolicy.model.backbone import architecture, sees_images
 from rrgpolicy.model.prompt import refuse_images
 from rrgpolicy.ranks import nodes, ranks
 from rrgtrain.errors import UserError

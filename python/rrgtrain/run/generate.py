@@ -30,8 +30,7 @@ from rrgdata.images.read import area_of, read_with_facts
 from rrgdata.load import check_lengths
 from rrgdata.sources.folder import Folder, frontal_alone, read_folder, with_context
 from rrgdata.study import ImageRef, Study
-from rrgpolicy.model.backbone import sees_images
-from rrgpolicy.model.kinds import architecture
+from rrgpolicy.model.backbone import architecture, sees_images
 from rrgpolicy.model.policy import ImageRule, Policy
 from rrgpolicy.model.prompt import EncodedPrompt, Pixels, prompt_of, refuse_images
 from rrgpolicy.model.template import check_prompt

@@ -26,11 +26,11 @@ from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.backbone import Backbone
 from rrgpolicy.model.forward import refuse_longer, vision_embeddings
 from rrgpolicy.model.load import checkpoint_layers, load_policy
+from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.probe import NAMES, NoWay, Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt, bound_images, encode_prompt, prompt_text
 from rrgpolicy.model.tiny import TinyConfig, build_tiny
-from rrgpolicy.model.vision_cache import VisionCache
 from rrgpolicy.ranks import nodes, ranks, sharding
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.errors import UserError

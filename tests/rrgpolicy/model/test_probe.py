@@ -16,10 +16,9 @@ from transformers.masking_utils import causal_mask_function
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model import forward
 from rrgpolicy.model.attention import Row, RowGroup
-from rrgpolicy.model.backbone import Backbone
+from rrgpolicy.model.backbone import Backbone, window_of
 from rrgpolicy.model.cache import Behind, PromptStates
 from rrgpolicy.model.families import Family
-from rrgpolicy.model.kinds import window_of
 from rrgpolicy.model.load import checkpoint_layers
 from rrgpolicy.model.own_forward import with_tokens
 from rrgpolicy.model.probe import ATTENTIONS, NoWay, Probed, probe

@@ -15,8 +15,8 @@ from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2Config, Qwen2F
 
 import rrgpolicy.model
 from rrgpolicy.model import SharedPrefixLogps, shared_prefix_logps
+from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.prompt import EncodedPrompt
-from rrgpolicy.model.vision_cache import VisionCache
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_directory, tiny_policy
 from tests.rrgpolicy.model.equality import Group, assert_equal, unshared
 

@@ -15,10 +15,10 @@ from rrgclinical.common.errors import UserError
 from rrgkern import linear_token_logps
 from rrgpolicy.model.forward import _run_tower, hidden_states, vision_embeddings
 from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.packed_windows import FLASH, PACKED_WINDOWS, vision_attention
 from rrgpolicy.model.policy import Policy, add_lora, training_only
 from rrgpolicy.model.prompt import bound_images, encode_prompt, prompt_text
-from rrgpolicy.model.vision_cache import VisionCache
 from rrgpolicy.rollout import SamplingRequest, generate
 from rrgpolicy.settings import LoraSettings
 from tests.rrgpolicy.model.common import REPORTS, prompt, study, text_policy, tiny_policy

@@ -15,9 +15,9 @@ from rrgkern.ops import flatten
 from rrgkern.shared_prefix.api import shared_prefix_decode_op
 from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.forward import head_logps, hidden_states
+from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import placed
-from rrgpolicy.model.vision_cache import VisionCache
 from rrgpolicy.rollout import SamplingRequest, TransformersEngine
 from rrgpolicy.rollout.cache import GroupLayer
 from rrgpolicy.rollout.transformers_engine import _DecodeLoop

@@ -10,8 +10,8 @@ import torch
 from peft import PeftModel
 
 from rrgpolicy.model.load import load_policy
+from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.policy import Policy, add_lora
-from rrgpolicy.model.vision_cache import VisionCache
 from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.remembered import FILE, base_of, to_remember
