@@ -65,7 +65,7 @@ def hidden_states(
     refuse_longer(network, prompts, suffixes)
     budget = _row(network, prompts, suffixes) if token_budget is None else token_budget
     if network.is_packed:
-        return _packed(network, prompts, suffixes, budget)
+        return _packed(network, prompts, _in_rows(network, prompts, suffixes, budget))
     refuse_stale(network, network.vision_cache)
     ids = [prompt.input_ids for prompt in prompts]
     batch = pack_shared_prefix(ids, suffixes, token_budget=budget)
@@ -123,13 +123,9 @@ def refuse_longer(
 
 
 def _packed(
-    network: Backbone,
-    prompts: Sequence[EncodedPrompt],
-    suffixes: Sequence[Sequence[Tensor]],
-    budget: int | None,
+    network: Backbone, prompts: Sequence[EncodedPrompt], packed: SharedPrefixBatch
 ) -> tuple[Tensor, SharedPrefixBatch]:
     """Call the decoder with embeddings, positions and attention of our own, see `hidden_states`."""
-    packed = _in_rows(network, prompts, suffixes, budget)
     positions = packed.position_ids([prompt.positions for prompt in prompts])
     image_places = image_index(prompts, packed.start_of_group.tolist())
     batch = packed.to(network.device)

@@ -363,32 +363,27 @@ def _is_small(name: str) -> bool:
 
 
 def _listed_ends(name: str, model: Any) -> list[int]:
-    _refuse_torn(name)
+    """List the ends of generation_config.json; UserError for a file that is no JSON.
+
+    transformers takes that for absent, and other tokens would then end a report.
+    """
+    file = Path(name, "generation_config.json")
+    try:
+        if file.is_file():
+            json_reader.read(file, dict)
+    except ValueError as error:
+        raise UserError(
+            f"{file} cannot be read ({error}); put it back as its model has it, or delete it"
+        ) from error
     listed = model.generation_config.eos_token_id
     ids = [] if listed is None else listed if isinstance(listed, list) else [listed]
     rows = model.get_input_embeddings().num_embeddings
     # of a vocabulary that was cut an end may be left that nothing can sample
     ends = [token for token in ids if type(token) is not int or token < rows]
     if not all(type(token) is int and token >= 0 for token in ends) or (ids and not ends):
-        there = Path(name, "generation_config.json").is_file() or not Path(name).is_dir()
+        there = file.is_file() or not Path(name).is_dir()
         raise UserError(
             f"{name}: {'generation_' * there}config.json has eos_token_id {listed!r}; wanted a "
             f"token id or a list of them, one at least below {rows}"
         )
     return ends
-
-
-def _refuse_torn(name: str) -> None:
-    """Refuse a generation_config.json that is no JSON: transformers takes one for absent.
-
-    The tokens that end a report would be others than those of the checkpoint.
-    """
-    file = Path(name, "generation_config.json")
-    if not file.is_file():
-        return
-    try:
-        json_reader.read(file, dict)
-    except ValueError as error:
-        raise UserError(
-            f"{file} cannot be read ({error}); put it back as its model has it, or delete it"
-        ) from error

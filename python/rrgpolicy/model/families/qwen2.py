@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rrgpolicy.model.families.family import Family
-from rrgpolicy.model.families.qwen2_5_vl import PROJECTIONS
+
+# One pattern: adapters' files have named it so far, and vLLM reads it.
+PROJECTIONS = (
+    r"model\.(language_model\.)?layers\.\d+\."
+    r"(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"
+)
 
 
 class Qwen2(Family):

@@ -8,24 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rrgpolicy.model.families.family import Family
-
-# One pattern: adapters' files have named it so far, and vLLM reads it.
-PROJECTIONS = (
-    r"model\.(language_model\.)?layers\.\d+\."
-    r"(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"
-)
+from rrgpolicy.model.families.qwen2 import Qwen2
 
 
-class Qwen25VL(Family):
+class Qwen25VL(Qwen2):
     """Positions without the model's, which read the device for each run of image tokens."""
 
-    packed = True
     windows = True
     embedded = True
-
-    def lora_targets(self, model: Any) -> str:
-        return PROJECTIONS
 
     def positions(self, model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
         is_image = inputs["input_ids"][0] == model.config.image_token_id
