@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rrgkern.ops import flatten
-from rrgkern.shared_prefix.api import shared_prefix_decode_op
+from rrgkern.shared_prefix.op import shared_prefix_decode_op
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import SamplingRequest, generate
 from tests.rrgpolicy.model.families import SORTS, backbone, build, prompt

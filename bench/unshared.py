@@ -1,4 +1,4 @@
-"""Lay out a group's members each behind its own copy of the prompt: the tests' oracle too."""
+"""Lay out each member behind its own copy of the prompt: the tests' oracle too."""
 
 from __future__ import annotations
 

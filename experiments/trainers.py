@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Name what a package calls a loss, with its default where it is one, and compute it."""
+    """Name what a package calls a loss, and compute it."""
 
     package: str
     loss: str

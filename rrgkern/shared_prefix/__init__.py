@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rrgkern.shared_prefix.api import pack_shared_prefix, shared_prefix_decode
+from rrgkern.shared_prefix.api import decode, pack_shared_prefix, shared_prefix_decode
 from rrgkern.shared_prefix.attention import (
     AttentionLayout,
     attention_layout,
@@ -11,13 +11,14 @@ from rrgkern.shared_prefix.attention import (
 )
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
 from rrgkern.shared_prefix.flex import shared_prefix_block_mask, shared_prefix_flex_attention
-from rrgkern.shared_prefix.inputs import DecodeStep
+from rrgkern.shared_prefix.reference import DecodeStep
 
 __all__ = [
     "AttentionLayout",
     "DecodeStep",
     "SharedPrefixBatch",
     "attention_layout",
+    "decode",
     "gather_rows",
     "pack_shared_prefix",
     "shared_prefix_attention",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from rrgkern.dispatch import register_triton
-from rrgkern.ops import custom_op, flatten, pack
+from rrgkern.ops import flatten
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
-from rrgkern.shared_prefix.inputs import DecodeStep
-from rrgkern.shared_prefix.reference import decode_reference
+from rrgkern.shared_prefix.op import shared_prefix_decode_op
+from rrgkern.shared_prefix.reference import DecodeStep, decode_reference
 
 
 def pack_shared_prefix(
@@ -125,22 +123,6 @@ def pack_shared_prefix(
     )
 
 
-# Sampling has no gradient, so the op has no backward.
-@custom_op("rrgkern::shared_prefix_decode", DecodeStep, mutates=("own_keys", "own_values"))
-def shared_prefix_decode_op(*inputs: Any) -> Tensor:
-    """Store new keys and values, and attend: [N, heads, D] to [N, heads, E]."""
-    return decode_reference(pack(DecodeStep, inputs))
-
-
-@shared_prefix_decode_op.register_fake
-def _(*inputs: Any) -> Tensor:
-    step = pack(DecodeStep, inputs)
-    return step.query.new_empty(*step.query.shape[:2], step.value.shape[-1])
-
-
-register_triton(shared_prefix_decode_op, "rrgkern.shared_prefix.triton_decode", "launch")
-
-
 def shared_prefix_decode(step: DecodeStep) -> Tensor:
     """Attend from the new token of each row to its prompt and its own places.
 
@@ -160,6 +142,11 @@ def shared_prefix_decode(step: DecodeStep) -> Tensor:
         ValueError: shapes that do not fit together.
     """
     step.check()
+    return decode(step)
+
+
+def decode(step: DecodeStep) -> Tensor:
+    """Attend as `shared_prefix_decode` does, in a step that is known to fit together."""
     if step.query.is_cpu:  # inductor fuses what it sees
         return decode_reference(step)
     out: Tensor = shared_prefix_decode_op(*flatten(step))

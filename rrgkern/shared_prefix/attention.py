@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,8 +129,8 @@ def shared_prefix_attention(
     of_members = F.scaled_dot_product_attention(
         _blocks(queries, layout.suffix),
         # Every member takes the keys of its prefix, whose gradients add up.
-        _blocks(keys, layout.keys, gather_rows),
-        _blocks(values, layout.keys, gather_rows),
+        _blocks(keys, layout.keys, summed=True),
+        _blocks(values, layout.keys, summed=True),
         attn_mask=layout.visible,
         scale=scale,
         enable_gqa=grouped,
@@ -147,16 +146,10 @@ def _places(starts: Tensor, inside: Tensor) -> Tensor:
     return starts[:, None] + torch.where(inside, steps, 0)
 
 
-def _once(flat: Tensor, places: Tensor) -> Tensor:
-    """Take rows of which only padding, whose gradient is 0, is taken twice."""
-    return flat.index_select(0, places)
-
-
-def _blocks(
-    flat: Tensor, places: Tensor, take: Callable[[Tensor, Tensor], Tensor] = _once
-) -> Tensor:
-    """Take [R * L, heads, D] at places [n, m] as [n, heads, m, D]."""
-    taken = take(flat, places.flatten())
+def _blocks(flat: Tensor, places: Tensor, *, summed: bool = False) -> Tensor:
+    """Take [R * L, heads, D] at places [n, m] as [n, heads, m, D]; gradients `summed` in fp32."""
+    at = places.flatten()  # without sums only padding, whose gradient is 0, is taken twice
+    taken = gather_rows(flat, at) if summed else flat.index_select(0, at)
     return taken.view(*places.shape, *flat.shape[1:]).transpose(1, 2)
 
 

@@ -9,8 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rrgkern.shared_prefix.inputs import DecodeStep
-from rrgkern.shared_prefix.reference import decode_reference
+from rrgkern.shared_prefix.reference import DecodeStep, decode_reference
 
 # Lines of a tile (members x query heads of a key head) times the width of a value: its sums, in
 # fp32, are what fills the registers.

@@ -52,8 +52,8 @@ DOORS = {
     "rrgtrain.log": "logs",
     "rrgtrain.rewards": "batch service term_models",
     "rrgtrain.run": (
-        "data export generate init model_check outcome replay room scorecards select_studies "
-        "session stages stress"
+        "checked data export generate init model_check outcome replay room scorecards "
+        "select_studies session stages stress"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "draws",
@@ -89,7 +89,6 @@ OPENED = {
     "rrgdata.sources": "nih tables",
     "rrgtrain.integrations": "from_trainers",
     "rrgtrain.rewards": "spending",
-    "rrgtrain.run": "checked",
     "rrgtrain.train": "batch best gradients resample",
 }
 
@@ -120,19 +119,19 @@ LONG_FILES = {
 # What the tree may weigh (`weight.weights`). They only fall: `python -m tests.house --caps` lowers
 # them.
 CAPS: dict[str, float] = {
-    "rrgkern": 13_541,
-    "rrgclinical": 19_919,
-    "rrgdata": 8_379,
-    "rrgpolicy": 9_253,
-    "rrgreport": 2_779,
-    "rrgtrain": 17_820,
+    "rrgkern": 13_538,
+    "rrgclinical": 19_853,
+    "rrgdata": 8_378,
+    "rrgpolicy": 9_196,
+    "rrgreport": 2_776,
+    "rrgtrain": 17_814,
     "csrc": 5_759,
-    "packages and csrc": 77_450,
-    "tests": 86_981,
+    "packages and csrc": 77_314,
+    "tests": 84_817,
     "files": 1_276,
     "Makefile targets": 18,
     "docs pages": 24,
-    "refusals, % of packages": 5.8,
+    "refusals, % of packages": 5.7,
     "before step 1": 11_310,
 }
 

@@ -125,11 +125,7 @@ def load_policy(  # noqa: PLR0913
             check_finite(name, dict(model.named_parameters()))
     use_rows(model)
     if getattr(config.get_text_config(), "output_router_logits", False):
-        warnings.warn(
-            f"{name}: config.json asks for the auxiliary loss of the experts' routers "
-            "(output_router_logits), which no objective here adds",
-            stacklevel=2,
-        )
+        _warn_of_routers(name)
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     # The files may hold a head of their own whatever config.json says, and the hub's flat one says
     # it once: vLLM would believe either part.
@@ -144,18 +140,10 @@ def load_policy(  # noqa: PLR0913
     listed = _listed_ends(name, model)
     closing = fetch(name, lambda: end_of_turn(tokenizer), "the chat template of ")
     if "strftime_now" in tokenizer.get_chat_template():
-        warnings.warn(
-            f"{name}: its chat template may write today's date (strftime_now), so that prompts are "
-            "others after midnight and a run that is resumed then does not go on to the same bits; "
-            "write a date into the template instead",
-            stacklevel=2,
-        )
+        _warn_of_dates(name)
     closing = next(iter(listed), None) if closing is None else closing
     if closing is None:
-        raise UserError(
-            f"neither the chat template of {name} nor its generation_config.json says what ends a "
-            f"turn; use the tokenizer that {type(model).__name__} comes with"
-        )
+        raise _endless(name, model)
     pad_id = closing if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     policy = Policy(
         model=model,
@@ -176,6 +164,30 @@ def load_policy(  # noqa: PLR0913
         parameter.requires_grad_(False)
         parameter.data = parameter.data.to(dtype)
     return policy
+
+
+def _warn_of_routers(name: str) -> None:
+    warnings.warn(
+        f"{name}: config.json asks for the auxiliary loss of the experts' routers "
+        "(output_router_logits), which no objective here adds",
+        stacklevel=3,
+    )
+
+
+def _warn_of_dates(name: str) -> None:
+    warnings.warn(
+        f"{name}: its chat template may write today's date (strftime_now), so that prompts are "
+        "others after midnight and a run that is resumed then does not go on to the same bits; "
+        "write a date into the template instead",
+        stacklevel=3,
+    )
+
+
+def _endless(name: str, model: Any) -> UserError:
+    return UserError(
+        f"neither the chat template of {name} nor its generation_config.json says what ends a "
+        f"turn; use the tokenizer that {type(model).__name__} comes with"
+    )
 
 
 def _with_adapter(name: str, policy: Policy) -> Policy:

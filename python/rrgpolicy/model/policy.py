@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -183,20 +183,7 @@ def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
     if settings.rank == 0:
         return
     if hasattr(model, "get_base_model"):
-        ranks = {config.r for config in model.peft_config.values()}
-        if ranks != {settings.rank}:
-            raise UserError(
-                f"policy.lora.rank={settings.rank}, but the adapter in policy.path has rank "
-                f"{', '.join(map(str, sorted(ranks)))}; set policy.lora.rank to that"
-            )
-        for config in model.peft_config.values():
-            for name, own in (("alpha", config.lora_alpha), ("dropout", config.lora_dropout)):
-                if (value := getattr(settings, name)) != own:
-                    warnings.warn(
-                        f"policy.lora.{name}={value:g} has no effect: the adapter in policy.path "
-                        f"keeps its own, {own:g}",
-                        stacklevel=2,
-                    )
+        _compare(settings, model.peft_config.values())
         return
     from peft import LoraConfig, get_peft_model  # a second, and most policies have no adapter
 
@@ -218,3 +205,21 @@ def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
                 "model"
             ) from error
         policy.go_on_with(adapted.eval())
+
+
+def _compare(settings: LoraSettings, loaded: Collection[Any]) -> None:
+    """Refuse another rank than that of the loaded adapters; warn of another alpha or dropout."""
+    ranks = {config.r for config in loaded}
+    if ranks != {settings.rank}:
+        raise UserError(
+            f"policy.lora.rank={settings.rank}, but the adapter in policy.path has rank "
+            f"{', '.join(map(str, sorted(ranks)))}; set policy.lora.rank to that"
+        )
+    for config in loaded:
+        for name, own in (("alpha", config.lora_alpha), ("dropout", config.lora_dropout)):
+            if (value := getattr(settings, name)) != own:
+                warnings.warn(
+                    f"policy.lora.{name}={value:g} has no effect: the adapter in policy.path "
+                    f"keeps its own, {own:g}",
+                    stacklevel=3,
+                )

@@ -126,14 +126,17 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
                 return Probed(way, attn, *far, tuple(refused), limit)
             gaps = f"log-probs differ by {far[0]:.1g}, gradients by {far[1]:.1g}"
             refused.append(f"{_named(way, attn)}: {gaps}")
-    name = type(backbone.backbone).__name__
+    raise _no_way(type(backbone.backbone).__name__, sharing, "; ".join(refused))
+
+
+def _no_way(name: str, sharing: str, refused: str) -> NoWay:
     if sharing in ("auto", "none"):
-        raise NoWay(
+        return NoWay(
             f"a {name} cannot be trained: not even a report with its whole prompt has the model's "
-            f"own log-probs ({'; '.join(refused)}); its head does more than its configuration says"
+            f"own log-probs ({refused}); its head does more than its configuration says"
         )
-    raise NoWay(
-        f"policy.sharing={sharing}, which is not exact for this {name} ({'; '.join(refused)}); use "
+    return NoWay(
+        f"policy.sharing={sharing}, which is not exact for this {name} ({refused}); use "
         "policy.sharing=auto"
     )
 

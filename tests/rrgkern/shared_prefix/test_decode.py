@@ -15,7 +15,7 @@ from torch import Tensor
 from rrgkern.dispatch import interpreting, served_by
 from rrgkern.ops import flatten
 from rrgkern.shared_prefix import DecodeStep, shared_prefix_decode, triton_decode
-from rrgkern.shared_prefix.api import shared_prefix_decode_op
+from rrgkern.shared_prefix.op import shared_prefix_decode_op
 from tests.rrgkern.device import DEVICE
 
 PROMPTS, WIDTH, KEY_HEADS, LENGTH, ROOM = 2, 3, 2, 70, 40

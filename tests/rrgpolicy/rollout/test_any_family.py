@@ -12,7 +12,7 @@ import transformers
 
 from rrgclinical.common.errors import UserError
 from rrgkern.ops import flatten
-from rrgkern.shared_prefix.api import shared_prefix_decode_op
+from rrgkern.shared_prefix.op import shared_prefix_decode_op
 from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.own_forward import VisionCache
