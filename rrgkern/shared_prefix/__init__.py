@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rrgkern.shared_prefix.api import decode, pack_shared_prefix, shared_prefix_decode
+from rrgkern.shared_prefix.api import decode_unchecked, pack_shared_prefix, shared_prefix_decode
 from rrgkern.shared_prefix.attention import (
     AttentionLayout,
     attention_layout,
@@ -18,7 +18,7 @@ __all__ = [
     "DecodeStep",
     "SharedPrefixBatch",
     "attention_layout",
-    "decode",
+    "decode_unchecked",
     "gather_rows",
     "pack_shared_prefix",
     "shared_prefix_attention",

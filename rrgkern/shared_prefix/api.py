@@ -142,10 +142,10 @@ def shared_prefix_decode(step: DecodeStep) -> Tensor:
         ValueError: shapes that do not fit together.
     """
     step.check()
-    return decode(step)
+    return decode_unchecked(step)
 
 
-def decode(step: DecodeStep) -> Tensor:
+def decode_unchecked(step: DecodeStep) -> Tensor:
     """Attend as `shared_prefix_decode` does, in a step that is known to fit together."""
     if step.query.is_cpu:  # inductor fuses what it sees
         return decode_reference(step)

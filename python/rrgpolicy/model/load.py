@@ -143,7 +143,10 @@ def load_policy(  # noqa: PLR0913
         _warn_of_dates(name)
     closing = next(iter(listed), None) if closing is None else closing
     if closing is None:
-        raise _endless(name, model)
+        raise UserError(
+            f"neither the chat template of {name} nor its generation_config.json says what ends a "
+            f"turn; use the tokenizer that {type(model).__name__} comes with"
+        )
     pad_id = closing if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     policy = Policy(
         model=model,
@@ -180,13 +183,6 @@ def _warn_of_dates(name: str) -> None:
         "others after midnight and a run that is resumed then does not go on to the same bits; "
         "write a date into the template instead",
         stacklevel=3,
-    )
-
-
-def _endless(name: str, model: Any) -> UserError:
-    return UserError(
-        f"neither the chat template of {name} nor its generation_config.json says what ends a "
-        f"turn; use the tokenizer that {type(model).__name__} comes with"
     )
 
 

@@ -23,7 +23,7 @@ from transformers.cache_utils import (
 )
 
 from rrgclinical.common.errors import UserError, cause_line
-from rrgkern.shared_prefix import DecodeStep, decode
+from rrgkern import DecodeStep, decode_unchecked
 from rrgpolicy.model.forward import embed, image_index, vision_embeddings
 from rrgpolicy.model.own_forward import (
     as_arguments,
@@ -131,7 +131,7 @@ class GroupLayer(DynamicLayer):
             softcap=options.get("softcap"),
             window=options.get("sliding_window"),
         )
-        return decode(step)[:, :, None]
+        return decode_unchecked(step)[:, :, None]
 
 
 class GroupCache(DynamicCache):
