@@ -183,7 +183,7 @@ def test_submit_runs_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     released, threads = threading.Event(), set()
 
     def slow(batch: RewardBatch) -> np.ndarray:
-        threads.add(threading.current_thread().name)
+        threads.add(threading.current_thread())
         assert released.wait(60)
         return np.ones(len(batch.studies))
 
@@ -193,9 +193,10 @@ def test_submit_runs_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(future.done() for future in futures)
     released.set()
     assert [future.result(60)["total"].tolist() for future in futures] == [[1.0, 1.0], [1.0]]
-    assert threads == {"rewards_0"}
+    (worker,) = threads
+    assert worker.name == "rewards_0" and worker.is_alive()
     service.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "rewards_0"]
+    assert not worker.is_alive()
     assert service.submit(REPORTS, STUDIES).result(60)["total"].tolist() == [1.0, 1.0]
 
 

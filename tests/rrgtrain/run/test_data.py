@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.masking import session_of
 from rrgdata.images import check as images_module
 from rrgdata.images.check import ImageMemory, image_paths, look_at
 from rrgdata.load import check_lengths, open_studies
@@ -28,7 +29,6 @@ from rrgtrain.run.data import (
     split_of,
     validation_split,
 )
-from rrgtrain.run.session import session_of
 from rrgtrain.schema import Recipe
 from rrgtrain.train.loader import batch_indices
 from tests.rrgdata.test_load import own
