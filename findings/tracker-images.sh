@@ -9,7 +9,7 @@ set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 python3 -m pip install -qq --target "$site" torch==2.13.0 tensorboard==2.21.0 wandb==0.31.0 swanlab==0.10.3 \
-  trackio==0.43.0 Pillow==13.0.0 numpy==2.4.6
+  trackio==0.43.0 Pillow==12.3.0 numpy==2.4.6
 WANDB_MODE=offline PYTHONPATH="$site" python3 -W ignore - <<'EOF'
 import io
 
