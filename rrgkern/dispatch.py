@@ -90,7 +90,7 @@ def _on_device_of(args: Sequence[Any]) -> AbstractContextManager[Any]:
     Raises:
         ValueError: the tensors lie on two GPUs.
     """
-    devices = {arg.device for arg in args if isinstance(arg, Tensor) and arg.is_cuda}
+    devices = {arg.device for arg in args if isinstance(arg, Tensor) and arg.device.type == "cuda"}
     if len(devices) > 1:
         found = " and ".join(sorted(map(str, devices)))
         raise ValueError(f"tensors on {found} in one call; move them to one device")

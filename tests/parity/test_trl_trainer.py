@@ -38,6 +38,8 @@ from tests.parity.trl_tiny import (
     wakened,
 )
 
+peer("pytorch_lightning")  # which leaves a variable behind where it is imported
+
 peer("trl")
 
 
@@ -203,7 +205,6 @@ def test_two_ranks_are_one(mode: str, place: Path, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_lightning_loop_updates_its_policy(monkeypatch, tmp_path) -> None:
-    peer("pytorch_lightning")
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.chdir(tmp_path)
     for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):  # seed_everything leaves them behind

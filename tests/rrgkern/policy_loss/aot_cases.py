@@ -28,7 +28,7 @@ def run(
     flags = (values(sequences, torch.bool), values(tokens, torch.bool)) if full else (None, None)
     offsets = values(sequences + 1, torch.int64)
     launch(
-        *(values(tokens), values(own), offsets, values(own), *optional, *flags),
+        *(values(tokens), optional[4], values(own), offsets, values(own), *optional[:4], *flags),
         *(per_token, per_token, spec.encode()),
     )
 
