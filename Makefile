@@ -228,7 +228,7 @@ night: $(VENV)/.installed-dev
 	set -e; for stage in $$(sed -n 's/^\([a-z-]*\):.*/\1/p' .ci/covers | uniq); do \
 		case $$stage in ptx-short | products) $(MAKE) slow NAME=$$stage ;; *) $(MAKE) $$stage ;; esac; done
 	$(MAKE) slow NAME=soak
-	$(PARITY)/bin/python -m experiments.trainers --check
+	$(PARITY)/bin/python -m experiments.trainers --check trl verl
 	git rev-parse HEAD > .ci/green
 
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it

@@ -66,8 +66,7 @@ LOSS = ("rrgkern.policy_loss.triton_passes", "rrgkern.triton_lib.policy_sums")
 
 def _not_compiled(function: Any, key: str, signature: Any, device: int, *_: Any) -> Any:
     run = _counted("policy_loss" if function.__module__ in LOSS else "triton", lambda *_: None)
-    compiled = SimpleNamespace(**NOTHING, run=run)
-    return function.device_caches[device][0].setdefault(key, compiled)
+    return function.device_caches[device][0].setdefault(key, SimpleNamespace(**NOTHING, run=run))
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """Put one batch through every trainer's loss: `python -m experiments.trainers`.
 
-Prints the table of docs/other-trainers.md, with versions; `--check` compares the page with it. Each
-row is the package's own function on the same numbers, in fp64: two groups of four reports with 12,
-3, 7, 5 and 2, 9, 4, 12 tokens. A package that is not installed has no row; the environment of `make
-parity` has the first three, and openrlhf 0.11.2, skyrl 0.3.0 and unsloth-zoo 2026.10.9 go beside
-them by `pip install --no-deps`, with the few packages that their files of losses import.
+Prints the table of docs/other-trainers.md, with versions; `--check` compares the page with it, and
+packages that are named behind it must have their rows. Each row is the package's own function on
+the same numbers, in fp64: two groups of four reports with 12, 3, 7, 5 and 2, 9, 4, 12 tokens. The
+environment of `make parity` has the first three packages, and openrlhf 0.11.2, skyrl 0.3.0 and
+unsloth-zoo 2026.10.9 go beside them by `pip install --no-deps`, with the few packages that their
+files of losses import.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from importlib import metadata
 from importlib.machinery import ModuleSpec
@@ -237,16 +238,25 @@ PACKAGES = {
 }
 
 
-def table() -> Iterator[str]:
-    """Yield the lines of the table in Markdown, of what is installed."""
+HEAD = [
+    "| | loss | value | gradient's norm | pull on 12 tokens | pull on 3 |",
+    "|---|---|---|---|---|---|",
+]
+
+
+def table(needed: Collection[str] = ()) -> Iterator[str]:
+    """Yield the rows of the table in Markdown, of what is installed.
+
+    needed: packages whose absence raises ModuleNotFoundError or PackageNotFoundError.
+    """
     batch = draw()
-    yield "| | loss | value | gradient's norm | pull on 12 tokens | pull on 3 |"
-    yield "|---|---|---|---|---|---|"
     for package, rows in PACKAGES.items():
         try:
             version = metadata.version(package)
             found = list(rows())
         except (ModuleNotFoundError, metadata.PackageNotFoundError) as error:
+            if package in needed:
+                raise
             print(f"{package}: no row, {error}", file=sys.stderr)
             continue
         of = package if package == "rrgkern" else f"{package} {version}"
@@ -261,14 +271,16 @@ def table() -> Iterator[str]:
 
 def main(arguments: list[str]) -> int:
     """Print the table; with `--check` say where the page differs from it, and return 1."""
-    lines = list(table())
     if "--check" not in arguments:
-        print("\n".join(lines))
+        print("\n".join([*HEAD, *table()]))
         return 0
-    text = PAGE.read_text()
-    of_page = text.split(BEGIN)[1].split(END)[0].strip().splitlines()
-    odd = [line for line in lines if line not in of_page]
-    print("\n".join(f"not on {PAGE.name}: {line}" for line in odd) or "the page says the same")
+    lines = list(table(arguments))
+    of_page = PAGE.read_text().split(BEGIN)[1].split(END)[0].strip().splitlines()
+    packages = {line.split()[1] for line in lines}
+    written = [row for row in of_page[len(HEAD) :] if row.split()[1] in packages]
+    odd = [f"not on {PAGE.name}: {line}" for line in lines if line not in written]
+    odd += [f"on {PAGE.name} alone: {row}" for row in written if row not in lines]
+    print("\n".join(odd) or "the page says the same")
     return int(bool(odd))
 
 

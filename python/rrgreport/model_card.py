@@ -92,8 +92,9 @@ def _warnings(exported: Exported) -> Iterator[str]:
     )
     if exported.random:
         yield (
-            "**Random weights**: training began from random weights of a tiny model. It learned "
-            "what the data below show, and its tokenizer no word that fewer than five studies hold."
+            "**Random weights**: training began from random weights of a tiny model, which has "
+            "learned nothing but what the data below show. Of real reports its tokenizer learned "
+            "no word that fewer than five studies hold, or fewer than all where they are fewer."
         )
     if exported.trained_for.get("data.source") == "phantom":
         yield "**Trained on drawings**, not on radiographs: no figure here is a clinical result."

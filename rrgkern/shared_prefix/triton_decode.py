@@ -12,8 +12,8 @@ from torch import Tensor
 from rrgkern.shared_prefix.reference import DecodeStep, decode_reference
 
 # Lines of a tile (members x query heads of a key head) times the width of a value: its sums, in
-# fp32, are what fills the registers.
-MOST_LINES, MOST_SUMS = 128, 64 * 128
+# fp32, are what fills the registers. Turns of the loop whose loads are under way at once.
+MOST_LINES, MOST_SUMS, STAGES = 128, 64 * 128, 3
 # Bytes of keys that one turn of the loop reads; as many of values.
 BYTES_A_TURN = 8 * 1024
 SIZES = ["mask_stride", "width", "length", "room"]
@@ -208,6 +208,6 @@ def launch(*inputs: Any) -> Tensor:
         **{"MEMBERS": a_tile, "LINES": lines},
         **{"BLOCK": block, "BLOCK_D": block_d, "BLOCK_E": block_e},
         num_warps=8 if lines > 64 else 4,
-        num_stages=3 if max(block_d, block_e) < 256 else 2,  # as registers allow
+        num_stages=min(STAGES, 3 if max(block_d, block_e) < 256 else 2),  # as registers allow
     )
     return out

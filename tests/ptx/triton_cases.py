@@ -45,6 +45,7 @@ from tests.rrgkern.policy_loss.from_logits import test_kernel as from_logits_ker
 from tests.rrgkern.policy_loss.linear import cases as linear_cases
 from tests.rrgkern.policy_loss.linear.conftest import shrink_triton
 from tests.rrgkern.preference_loss import test_kernel as preference_kernel
+from tests.rrgkern.shared_prefix import test_decode
 from tests.triton_functions import triton_functions
 
 VOCABULARY = 5001  # two blocks of fp32 a row and the beginning of a third, rows unaligned
@@ -131,6 +132,13 @@ def advantages() -> None:
         torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-7)
 
 
+def decode() -> None:
+    """In fp32, one turn at a time: neither tensor cores nor asynchronous copies are executed."""
+    step = test_decode.step_of(torch.float32, sinks=True, softcap=1.5, window=60)
+    with mock.patch.object(test_decode.triton_decode, "STAGES", 1):
+        test_decode.check(test_decode.by_operator, step, 4e-6)
+
+
 # Each case with the kernels that it launches.
 CASES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "from logits": (from_logits, {"token_logps_fwd_kernel", "token_logps_bwd_kernel"}),
@@ -168,6 +176,7 @@ CASES: dict[str, tuple[Callable[[], None], set[str]]] = {
         {"preference_rewards_kernel", "preference_coef_kernel", "preference_finish_kernel"},
     ),
     "advantages": (advantages, {"group_advantages_kernel"}),
+    "decode": (decode, {"shared_prefix_decode_kernel"}),
 }
 
 # At the size of a real vocabulary: several seconds each.
