@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from rrgpolicy.model.prompt import prompt_text
 from rrgtrain.cli import main
 from rrgtrain.config import undone_keys
+from rrgtrain.recipe_files import recipe_folder
 from rrgtrain.schema import Recipe
+from tests.rrgpolicy.model.common import study
 from tests.rrgtrain.common import SMALL_POLICY, phantoms
 from tests.rrgtrain.recipes.loaded import LAYERS, PAPER, loaded
 from tests.rrgtrain.recipes.test_recipes import COMMANDS
@@ -40,6 +43,16 @@ def test_every_paper_size_is_for_a_gpu() -> None:
     for name in dict.fromkeys(name for name, *_ in PRINTED):
         policy = loaded(f"paper/{name}").policy
         assert policy.dtype == "bfloat16" and policy.gradient_checkpointing, name
+
+
+def test_the_printed_prompt_names_the_views_and_sections_of_a_study() -> None:
+    printed = str(recipe_folder() / "paper" / "editgrpo_prompt.txt")
+    first = study("a", 3, indication="fever", technique="AP", comparison="2020")[0]
+    task, prior, _, described, _, *sections = prompt_text(first, style=printed).splitlines()
+    assert task.startswith("As a radiologist assistant") and described.startswith("Please provide")
+    assert task.endswith("the current frontal and lateral images,")
+    assert prior == "and the prior frontal image."
+    assert sections == ["INDICATION: fever", "TECHNIQUE: AP", "COMPARISON: 2020"]
 
 
 # Of a stage: optimiser, reports or prompts in a step, learning rate, beta2, decay, clip, schedule.
