@@ -48,10 +48,6 @@ def tile_of_logits(
     first_row = (group * GROUP + within % tall) * M
     first_column = within // tall * N
     x = tl.zeros([M, N], tl.float32)
-    if BIAS:
-        # Where the sums begin: added behind them it costs registers.
-        at = first_column + tl.arange(0, N)
-        x += tl.load(bias_ptr + at, at < columns, other=0.0).to(tl.float32)[None, :]
     if TMA:
         for k in range(0, H, K):
             x = tl.dot(hidden.load([first_row, k]), weight.load([first_column, k]).T, x)
@@ -71,6 +67,9 @@ def tile_of_logits(
                 h = tl.load(h_ptr + k)
                 w = tl.load(w_ptr + k)
             x = tl.dot(h, w, x)
+    if BIAS:
+        at = first_column + tl.arange(0, N)
+        x += tl.load(bias_ptr + at, at < columns, other=0.0).to(tl.float32)[None, :]
     return x, first_row, first_column
 
 

@@ -1,0 +1,153 @@
+"""A product that sums its own softmax: exact against fp64 under the interpreter, chosen by rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rrgkern.logps.head import BackwardRows, NeedsGrad
+from rrgkern.logps.inputs import FromHidden
+from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats
+from rrgkern.logps.reference import (
+    linear_token_logps_reference,
+    linear_token_logps_reference_backward,
+)
+
+pytest.importorskip("triton")
+from experiments.head_epilogue import choose as chosen
+from experiments.head_epilogue import head
+
+ROWS, WIDTH, VOCABULARY = 70, 24, 331  # of which no tile is a divisor
+NEEDS = NeedsGrad(hidden=True, weight=True, bias=True)
+OPTIONS = {"bias": True, "temperature": 0.7, "softcap": 6.0}
+PLANS = {
+    tma: chosen.Plan(chosen.Tiles(32, 64, 16, 4, 1, tma), programs=3, room=64 * 2 * VOCABULARY)
+    for tma in (True, False)
+}
+
+
+def problem(bias: bool = False, temperature: float = 1.0, softcap: float = 0.0) -> FromHidden:
+    random = torch.Generator().manual_seed(0)
+    hidden = torch.randn(ROWS, WIDTH, generator=random)
+    weight = 3 * torch.randn(VOCABULARY, WIDTH, generator=random) / WIDTH**0.5
+    targets = torch.randint(VOCABULARY, (ROWS,), generator=random)
+    hidden[3] = 40 * weight[targets[3]]  # a softmax that has collapsed on its target
+    of_column = torch.randn(VOCABULARY, generator=random).bfloat16() if bias else None
+    operands = hidden.bfloat16(), weight.bfloat16(), of_column
+    return FromHidden(*operands, targets, temperature, softcap, entropy=True)
+
+
+def wide(x: FromHidden) -> FromHidden:
+    bias = None if x.bias is None else x.bias.double()
+    return x._replace(hidden=x.hidden.double(), weight=x.weight.double(), bias=bias)
+
+
+def truth(x: FromHidden, coefficients: Coefficients) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Log-probabilities, entropy and the three gradients in fp64."""
+    y = wide(x)
+    inputs = (y.hidden, y.weight, y.bias, y.targets, y.temperature, y.softcap or None)
+    logps, entropy = linear_token_logps_reference(*inputs)
+    return logps, entropy, linear_token_logps_reference_backward(coefficients, y)
+
+
+def off(result: Tensor, exact: Tensor) -> float:
+    return float((result.double() - exact).norm() / exact.norm())
+
+
+def check_statistics(stats: SoftmaxStats, logps: Tensor, entropy: Tensor) -> None:
+    assert (stats.logps.double() - logps).abs().max() < 5e-6
+    assert (stats.entropy.double() - entropy).abs().max() < 5e-6
+    # the collapsed row keeps its digits: a difference of logsumexps would be 0
+    assert abs(stats.logps[3].double() / logps[3] - 1) < 1e-4 or logps[3] < -1e-3
+
+
+@pytest.mark.parametrize("tma", [True, False])
+@pytest.mark.parametrize("options", [{}, OPTIONS])
+def test_statistics_and_gradients(tma: bool, options: dict[str, Any]) -> None:
+    x, plan = problem(**options), PLANS[tma]
+    coef = torch.randn(ROWS, generator=torch.Generator().manual_seed(1))
+    coef[10:30] = 0
+    coefficients = Coefficients(coef, 0.3 * coef.flip(0) if options else None)
+    logps, entropy, exact = truth(
+        x, Coefficients(*(c if c is None else c.double() for c in coefficients))
+    )
+    stats = head.statistics(x, plan)
+    check_statistics(stats, logps, entropy)
+    rows = BackwardRows(x.hidden, x.targets, stats, coefficients)
+    made = head.gradients(rows, x, NEEDS, plan)
+    for result, wanted in zip(made, exact, strict=True):
+        assert result.numel() == 0 or off(result, wanted) < 4e-3
+
+
+@pytest.mark.parametrize("tma", [True, False])
+@pytest.mark.parametrize("options", [{}, OPTIONS])
+def test_exponentials_from_the_base_of_old(tma: bool, options: dict[str, Any]) -> None:
+    x, plan = problem(**options), PLANS[tma]
+    random = torch.Generator().manual_seed(2)
+    logps, entropy, _ = truth(x, Coefficients(torch.zeros(ROWS).double(), None))
+    old = logps.float() + torch.randn(ROWS, generator=random)
+    # a base 55 nats off still serves; others go by the head of tiles, NaN among them
+    old[5], old[6], old[7], old[8] = old[5] + 55, old[6] - 55, old[7] + 90, torch.nan
+    coef = torch.randn(ROWS, generator=random)
+    by_tiles: list[int] = []
+    real = head.tiled_backward
+
+    def counted(rows: BackwardRows, *others: Any) -> Any:
+        by_tiles.append(len(rows.hidden))
+        return real(rows, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(head, "tiled_backward", counted)
+        stats, made = head.with_gradients(x, old, lambda _, block: coef[block], NEEDS, plan)
+    assert by_tiles == [2]
+    check_statistics(stats, logps, entropy)
+    _, _, exact = truth(x, Coefficients(coef.double(), None))
+    for result, wanted in zip(made, exact, strict=True):
+        assert result.numel() == 0 or off(result, wanted) < 4e-3
+
+
+def test_a_broken_row_stays_alone() -> None:
+    x = problem()
+    x.hidden[4] = torch.nan
+    stats = head.statistics(x, PLANS[True])
+    assert stats.logps.isnan().nonzero().flatten().tolist() == [4]
+    coef, old = torch.ones(ROWS), stats.logps.nan_to_num(-5.0)
+    coef[4] = 0
+    _, made = head.with_gradients(x, old, lambda _, block: coef[block], NEEDS, PLANS[True])
+    assert not made.hidden[4].any() and made.weight.isfinite().all()
+    with pytest.raises(ValueError, match="hidden is torch.float16, wanted bfloat16"):
+        half = x._replace(hidden=x.hidden.half(), weight=x.weight.half())
+        head.with_gradients(half, old, lambda _, block: coef[block], NEEDS, PLANS[True])
+
+
+H100 = chosen.Card(90, 132, 80 << 30, 261.0)
+
+
+def test_the_card_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RRGKERN_HEAD", raising=False)
+    x = problem()
+    wide_head = x._replace(hidden=torch.empty(1, 4608, dtype=torch.bfloat16, device="meta"))
+    odd = x._replace(hidden=x.hidden[:, :20])
+    assert chosen.choose(H100, x) == (chosen.TILES[90][0], 132, 80 << 24)
+    assert chosen.choose(H100, problem(softcap=3.0)) == (chosen.TILES[90][1], 132, 80 << 24)
+    assert chosen.choose(H100, wide_head) is None  # the bytes are the lesser part
+    none = chosen.Card.of(torch.device("cpu"))
+    for card, head_ in [
+        (none, x),
+        (H100, wide(x)),
+        (H100, odd),
+        (H100._replace(balance=torch.inf), x),
+    ]:
+        assert chosen.choose(card, head_) is None
+    monkeypatch.setenv("RRGKERN_HEAD", "epilogue")
+    assert chosen.choose(H100, wide_head) is not None
+    with pytest.raises(ValueError, match="RRGKERN_HEAD is 'epilogue' and hidden has a width of 20"):
+        chosen.choose(H100, odd)
+    monkeypatch.setenv("RRGKERN_HEAD", "tiles")
+    assert chosen.choose(H100, x) is None
+    monkeypatch.setenv("RRGKERN_HEAD", "b")
+    with pytest.raises(ValueError, match="RRGKERN_HEAD is 'b', wanted epilogue or tiles"):
+        chosen.choose(H100, x)
