@@ -23,7 +23,7 @@ OWN = {"rrgkern", "rrgclinical", "rrgdata", "rrgpolicy", "rrgreport", "rrgtrain"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Imported where a user asks for it, and told of where it is missing.
 ASKED_FOR = {"bitsandbytes", "medspacy", "triton", "trl", "verl", "vllm"}
-ASKED_FOR |= {"fastapi", "starlette", "uvicorn"}
+ASKED_FOR |= {"fastapi", "pycocoevalcap", "starlette", "uvicorn"}
 # Asked beside ours by `eval --compare-implementations`.
 ASKED_FOR |= {"radgraph", "rouge_score", "sacrebleu", "sklearn"}
 # The published packages run in an environment of their own.

@@ -36,13 +36,13 @@ class JavaError(RuntimeError):
     """A program that cannot run, failed, or took too long; one line that says why."""
 
 
-def missing(jar: str) -> str | None:
-    """Say why a program of pycocoevalcap cannot run here; None where it can."""
+def program(jar: str) -> str:
+    """Find a program of pycocoevalcap; raises JavaError, which says why it cannot run here."""
     if shutil.which("java") is None:
-        return f"{Path(jar).stem} is a Java program, and there is no java on the PATH"
+        raise JavaError(f"{Path(jar).stem} is a Java program, and there is no java on the PATH")
     if not (path := _package() / jar).is_file():
-        return f"{path} is missing; install pycocoevalcap anew"
-    return None
+        raise JavaError(f"{path} is missing; install pycocoevalcap anew")
+    return str(path)
 
 
 def ptb_tokens(texts: Sequence[str], *, timeout: float = TIMEOUT) -> list[tuple[str, ...]]:
@@ -53,7 +53,7 @@ def ptb_tokens(texts: Sequence[str], *, timeout: float = TIMEOUT) -> list[tuple[
     if not len(texts):
         return []
     lines = [" ".join(unicodedata.normalize("NFC", text).splitlines()) for text in texts]
-    arguments = ["-cp", str(_package() / PTB_JAR), "edu.stanford.nlp.process.PTBTokenizer"]
+    arguments = ["-cp", program(PTB_JAR), "edu.stanford.nlp.process.PTBTokenizer"]
     arguments += ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
     answers = _run(PTB_JAR, arguments, lines, timeout)
     return [tuple(word for word in line.split(" ") if word not in _PUNCTUATION) for line in answers]
@@ -77,8 +77,7 @@ def meteor_statistics(
     for report, choices in zip(reports, references, strict=True):
         parts = [" ".join(words).replace(_SEPARATOR, "") for words in (*choices, report)]
         lines.append(f" {_SEPARATOR} ".join(["SCORE", *parts]))
-    arguments = ["-Xmx2G", "-jar", str(_package() / METEOR_JAR)]
-    arguments += ["-", "-", "-stdio", "-l", "en", "-norm"]
+    arguments = ["-Xmx2G", "-jar", program(METEOR_JAR), *["-", "-", "-stdio", "-l", "en", "-norm"]]
     answers = _run(METEOR_JAR, arguments, lines, timeout)
     try:
         statistics = np.array([line.split() for line in answers], dtype=np.float64)
@@ -94,14 +93,12 @@ def meteor_statistics(
 def _package() -> Path:
     spec = find_spec("pycocoevalcap")
     if spec is None or not spec.submodule_search_locations:
-        raise JavaError("pycocoevalcap is not installed")
+        raise JavaError("pycocoevalcap is not installed: pip install 'rrgkern[meteor]'")
     return Path(next(iter(spec.submodule_search_locations)))
 
 
 def _run(jar: str, arguments: list[str], lines: list[str], timeout: float) -> list[str]:
     """One line of output for each of input."""
-    if reason := missing(jar):
-        raise JavaError(reason)
     name = Path(jar).stem
     try:
         finished = subprocess.run(

@@ -1,6 +1,6 @@
 """Word metrics of a report, and of a corpus as the field's tables print them.
 
-Of a report, for rewards: BLEU and CIDEr are pycocoevalcap's, which the field reports; ROUGE-L is
+Of a report, for rewards: BLEU and CIDEr are as pycocoevalcap has them, the field's; ROUGE-L is
 rouge-score's (no stemming, F1; of ASCII text its own tokens, which of other text keep only the
 letters a to z); METEOR is the program 1.5 that pycocoevalcap runs through Java. The other words are
 PTB-like, made without Java (`rrgclinical.text.tokens`).
@@ -12,6 +12,7 @@ reference.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,9 @@ from rrgclinical.common.arguments import check_pairs, check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.metrics import Part, Scores, mean_scores
 from rrgclinical.text import java
-from rrgclinical.text.statistics import Corpus, bleu_of, meteor_of
+from rrgclinical.text.statistics import Corpus, bleu_of, length_penalty, meteor_of
 from rrgclinical.text.tokenizations import Tokenization, build_tokenization
-from rrgclinical.text.tokens import common_subsequence, tokens
+from rrgclinical.text.tokens import ORDER, common_subsequence, count_ngrams, tokens
 
 NGrams = Mapping[tuple[str, ...], int]
 
@@ -36,20 +37,15 @@ _UNSPACED = re.compile("([\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U00
 
 
 def sentence_bleu(reports: Sequence[str], references: Sequence[str], order: int = 4) -> np.ndarray:
-    """float64 `[R, order]`: BLEU-1 to BLEU-`order` of each report, pycocoevalcap's smoothing.
+    """float64 `[R, order]`: BLEU-1 to BLEU-`order`, 4 at most, with pycocoevalcap's smoothing.
 
     A report that shares no token with its reference gets 0: the smoothing gives it a little more,
     by its length, and reports that earn nothing would seem to differ.
     """
-    # Here, not at the top: pycocoevalcap is 100 MB of Java programs, and nothing else needs it.
-    from rrgclinical.text import coco_scorers
-
-    reports, references = check_pairs(reports, references)
-    if not reports:
-        return np.zeros((0, order))
-    values = np.array(coco_scorers.bleu(reports, references, order)[1], dtype=np.float64).T
-    pairs = zip(reports, references, strict=True)
-    values[[set(tokens(x)).isdisjoint(tokens(y)) for x, y in pairs]] = 0.0
+    pairs = [[tokens(text) for text in texts] for texts in check_pairs(reports, references)]
+    counts = Corpus(*pairs, np.arange(len(pairs[0]))).bleu()
+    values = np.stack([*bleu_of(counts).values()][:order], axis=1)
+    values[counts[:, 2 + ORDER] == 0] = 0.0
     return values
 
 
@@ -68,15 +64,25 @@ def cider(
     is explicit, so a report's value does not depend on what else is in the batch. Where it is the
     references themselves, this is pycocoevalcap's own CIDEr.
     """
-    from rrgclinical.text import coco_scorers
+    logarithm = math.log(documents)
 
-    reports, references = check_pairs(reports, references)
-    if not reports:
-        return np.zeros(0)
-    scorer = coco_scorers.CorpusCider(counts, documents)
-    for report, reference in zip(reports, references, strict=True):
-        scorer += (" ".join(tokens(report)), [" ".join(tokens(reference))])
-    return np.array(scorer.compute_cider(), dtype=np.float64)
+    def weighed(text: str) -> list[dict[tuple[str, ...], float]]:
+        orders: list[dict[tuple[str, ...], float]] = [{} for _ in range(ORDER)]
+        for gram, count in count_ngrams(tokens(text)).items():
+            rarity = logarithm - math.log(max(counts.get(gram, 0), 1))
+            orders[len(gram) - 1][gram] = count * rarity
+        return orders
+
+    def similarity(report: str, reference: str) -> float:
+        total = 0.0
+        for own, other in zip(weighed(report), weighed(reference), strict=True):
+            norm = math.hypot(*own.values()) * math.hypot(*other.values())
+            common = sum(min(own[gram], other[gram]) * other[gram] for gram in other if gram in own)
+            total += common / norm if norm else 0.0
+        return total * length_penalty(len(tokens(report)), len(tokens(reference)))
+
+    pairs = zip(*check_pairs(reports, references), strict=True)
+    return np.array([similarity(*pair) for pair in pairs], dtype=np.float64)
 
 
 def meteor(reports: Sequence[str], references: Sequence[str]) -> np.ndarray:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rrgclinical.text.tokens import ORDER, common_subsequence
 
@@ -73,9 +74,7 @@ class Corpus:
             common = np.minimum(own[grams.own_shared], common) * common
             product = _sums(grams.text[grams.shared], common, len(each))
             each += np.divide(product, norm, out=np.zeros_like(product), where=norm != 0)
-        pairs = np.maximum(_lengths(self.reports) - 1, 0)[self.owner]
-        apart = pairs - np.maximum(_lengths(self.references) - 1, 0)
-        each *= 10.0 / ORDER * np.exp(-(apart**2) / (2 * _SIGMA**2))
+        each *= length_penalty(_lengths(self.reports)[self.owner], _lengths(self.references))
         return _sums(self.owner, each, size) / np.bincount(self.owner, minlength=size)
 
     def rouge_l(self) -> np.ndarray:
@@ -148,6 +147,12 @@ class _Grams:
             own_shared=np.searchsorted(own, owner_keys[shared]),
             shared=shared,
         )
+
+
+def length_penalty(words: ArrayLike, wanted: ArrayLike) -> np.ndarray:
+    """Weigh cosines summed over orders into CIDEr-D: by pairs of words beyond the reference's."""
+    apart = np.maximum(np.subtract(words, 1), 0) - np.maximum(np.subtract(wanted, 1), 0)
+    return 10.0 / ORDER * np.exp(-(apart**2) / (2 * _SIGMA**2))
 
 
 def bleu_of(sums: np.ndarray) -> dict[str, np.ndarray]:

@@ -149,8 +149,11 @@ def build_tokenization(
     """
     if name == "r2gen":
         return R2Gen(dataset, max_seq_length, vocabulary)
-    if name == "ptb-java" and (reason := java.missing(java.PTB_JAR)):
-        raise UserError(f"tokenization ptb-java: {reason}")
+    if name == "ptb-java":
+        try:
+            java.program(java.PTB_JAR)
+        except java.JavaError as error:
+            raise UserError(f"tokenization ptb-java: {error}") from error
     if name not in TOKENIZATIONS:
         raise UserError(f"unknown tokenization {name!r}: choose one of {', '.join(TOKENIZATIONS)}")
     return Space() if name == "space" else Ptb(by_java=name == "ptb-java")

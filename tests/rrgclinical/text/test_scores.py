@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from itertools import chain
@@ -17,7 +18,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.metrics import Part, intervals, paired, subgroup, values
-from rrgclinical.text import TOKENIZATIONS, TextScores, meteor_of, text_scores
+from rrgclinical.text import TOKENIZATIONS, TextScores, meteor, meteor_of, text_scores
 
 pytestmark = pytest.mark.usefixtures("few_paraphrases")
 WORDS = ("no", "effusion", "effusions", "heart", "is", "the", "a")
@@ -272,17 +273,25 @@ def test_metrics_of_a_corpus_do_not_depend_on_its_order_nor_on_copies() -> None:
     assert threefold == pytest.approx(values(scores), rel=1e-6, abs=1e-5)
 
 
-def test_meteor_that_cannot_run_is_missing_with_the_reason(monkeypatch) -> None:
-    monkeypatch.setattr("rrgclinical.text.java.shutil.which", lambda name: None)
+@pytest.mark.parametrize(
+    ("lacking", "reason"),
+    [
+        ("java.shutil.which", "is a Java program, and there is no java on the PATH"),
+        ("java.find_spec", "pycocoevalcap is not installed: pip install 'rrgkern[meteor]'"),
+    ],
+)
+def test_meteor_that_cannot_run_is_missing_with_the_reason(monkeypatch, lacking, reason) -> None:
+    monkeypatch.undo()  # the short table is found without asking for the package
+    monkeypatch.setattr("rrgclinical.text.java.shutil.which", lambda name: name)
+    monkeypatch.setattr(f"rrgclinical.text.{lacking}", lambda name: None)
     scores = text_scores(["no effusion"], ["no effusion"])
-    assert "meteor" not in values(scores)
-    assert scores.missing == {
-        "meteor": "meteor-1.5 is a Java program, and there is no java on the PATH"
-    }
-    scores = text_scores(["no effusion"], ["no effusion"], meteor=False)
-    assert scores.missing == {"meteor": "METEOR was not asked for"}
-    with pytest.raises(UserError, match="tokenization ptb-java: .*no java on the PATH"):
+    assert "meteor" not in values(scores) and "cider" in values(scores)
+    assert scores.missing["meteor"].endswith(reason)
+    assert text_scores(["a"], ["a"], meteor=False).missing == {"meteor": "METEOR was not asked for"}
+    with pytest.raises(UserError, match=f"tokenization ptb-java: .*{re.escape(reason)}"):
         text_scores(["no effusion"], ["no effusion"], tokenization="ptb-java")
+    with pytest.raises(UserError, match=f"METEOR: .*{re.escape(reason)}"):
+        meteor(["no effusion"], ["no effusion"])
 
 
 @pytest.mark.parametrize(
