@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import resource
 import socket
 import sys
@@ -34,6 +35,8 @@ SILENT_SECONDS = 30.0
 """Without a whole head, or a further byte of the body, after which a request is given up."""
 SPARE_FILES = 64
 """Files that connections leave to the scorer."""
+TOLD_SECONDS = 60.0
+"""Between two equal lines of the log."""
 RETRY_SECONDS = 1
 """What a full queue asks a client to wait."""
 _PATHS = "POST /score, GET /health, /metrics"
@@ -178,6 +181,10 @@ def server_of(app: FastAPI) -> uvicorn.Server:
     # stream that was standard error when absl was imported.
     quiet: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False}
     config = uvicorn.Config(app, http=_Connection, lifespan="on", **quiet)
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        if _seldom not in logger.filters:
+            logger.addFilter(_seldom)
     return uvicorn.Server(config)
 
 
@@ -191,8 +198,19 @@ def _most_connections() -> int:
     return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, soft - SPARE_FILES)
 
 
+_last_told: dict[str, float] = {}
+
+
+def _seldom(record: logging.LogRecord) -> bool:
+    """Let a line into the log once a minute, whatever a client sends."""
+    lately = record.created - _last_told.get(record.msg, 0.0) < TOLD_SECONDS
+    if not lately:
+        _last_told[record.msg] = record.created
+    return not lately
+
+
 class _Connection(H11Protocol):
-    """A connection that is closed where too many are open, or its first request does not come.
+    """A connection that is closed where too many are open, or a request's head does not come.
 
     Without a bound silent clients take the last file, of which asyncio writes endless lines.
     """
@@ -203,11 +221,14 @@ class _Connection(H11Protocol):
             transport.write(_FULL)
             transport.close()
             return
-        self.loop.call_later(SILENT_SECONDS, self._close_unasked)
+        self.loop.call_later(SILENT_SECONDS, self._close_silent, None)
 
-    def _close_unasked(self) -> None:
-        if self.cycle is None:
+    def _close_silent(self, last: object) -> None:
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self.cycle is last:  # answered when this was asked before, if ever
             self.transport.close()
+        elif not self.transport.is_closing():
+            self.loop.call_later(SILENT_SECONDS, self._close_silent, self.cycle if idle else self)
 
 
 class _TooLarge(UserError):

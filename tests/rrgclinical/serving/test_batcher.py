@@ -199,9 +199,22 @@ def opened(url: str) -> socket.socket:
 def test_a_connection_that_asks_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "SILENT_SECONDS", 0.2)
     with serving(Lengths()) as (url, _), opened(url) as silent, opened(url) as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        while not slow.recv(4096).endswith(b"}"):
+            pass
         slow.sendall(b"POST /score HTTP/1.1\r\nHost: a\r\n")
         assert silent.recv(1) == b"" and slow.recv(1) == b""
         assert asked(url, "/health")[0] == 200
+
+
+def test_a_line_of_the_log_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    served._last_told.clear()
+    with serving(Lengths()) as (url, _):
+        for _ in range(3):
+            with opened(url) as bad:
+                bad.sendall(b"garbage\r\n\r\n")
+                assert bad.recv(12) == b"HTTP/1.1 400"
+    assert [record.name for record in caplog.records] == ["uvicorn.error"]
 
 
 def test_more_connections_than_files_are_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
