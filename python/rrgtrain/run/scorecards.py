@@ -36,6 +36,8 @@ from rrgtrain.train.evaluate import Evaluation, truth_is_read
 
 MADE = (*FILES, "summary.json", "report.html")
 """All that an evaluation of files leaves."""
+_OF_IU_XRAY = ("iu_xray", "open_i")
+"""Sources of the data set that R2Gen cleans by `iu_xray`."""
 
 
 def evaluate_files(
@@ -56,7 +58,7 @@ def evaluate_files(
     command = digest_of(asked)
     if out is not None:
         require_free(out, MADE, command)
-    settings = recipe.eval
+    settings, source = recipe.eval, recipe.data.source
     kinds = [field.name for field in dataclasses.fields(Columns)]
     columns = Columns(**{kind: getattr(settings, f"{kind}_column") for kind in kinds})
     systems = read_systems(predictions, columns)
@@ -69,7 +71,7 @@ def evaluate_files(
     )
     # a file holds reports, not completions
     reward = dataclasses.replace(recipe.reward, blocks="none")
-    judge = judge_of(settings, RewardService(reward))
+    judge = judge_of(settings, RewardService(reward), source)
     truth, note = judge.truth(pairs)
     card, readings = judge.card(pairs, truth, [note])
     if out is not None:
@@ -86,7 +88,7 @@ def evaluate_files(
         unmark(out)
     print(as_text(card, out and out / FILES[1]), end="")
     if compare:
-        more = {"cleaning": settings.cleaning, "meteor": settings.meteor}
+        more = {"cleaning": _cleaning(settings, source), "meteor": settings.meteor}
         print("\n" + compare_implementations(pairs, truth, readings, **more), end="")
     return card
 
@@ -94,11 +96,12 @@ def evaluate_files(
 def score_run(
     settings: EvalSettings,
     rewards: RewardService,
+    source: str,
     evaluations: Mapping[str, Evaluation],
     out: Path,
 ) -> Scorecard:
     """Write the scorecard of what policies wrote: tables and all reports, to `out`."""
-    judge, first = judge_of(settings, rewards), next(iter(evaluations.values()))
+    judge, first = judge_of(settings, rewards, source), next(iter(evaluations.values()))
     truth, pairs = first.truth, run_pairs(rewards.settings.blocks, evaluations)
     read = truth_is_read(first.studies, rewards.settings, settings.truth)
     own = {name: one.truth for name, one in evaluations.items()}
@@ -126,16 +129,18 @@ def run_pairs(blocks: str, evaluations: Mapping[str, Evaluation]) -> Pairs:
     )
 
 
-def judge_of(settings: EvalSettings, rewards: RewardService) -> Judge:
+def judge_of(settings: EvalSettings, rewards: RewardService, source: str) -> Judge:
     """Build the judge that reads reports with the models of a reward, by `eval`'s settings.
+
+    source: the data set's name, which chooses the cleaning where none is set.
 
     UserError where a model that is named lacks its file, or words cannot be made.
     """
     tokenization = build_tokenization(
         settings.tokenization,
-        dataset=settings.cleaning,
+        dataset=_cleaning(settings, source),
         max_seq_length=settings.max_seq_length,
-        vocabulary=_vocabulary(settings),
+        vocabulary=_vocabulary(settings, source),
     )
     named = rewards.settings
     terms, absent = measured_terms(named)
@@ -160,7 +165,11 @@ def judge_of(settings: EvalSettings, rewards: RewardService) -> Judge:
     )
 
 
-def _vocabulary(settings: EvalSettings) -> frozenset[str] | None:
+def _cleaning(settings: EvalSettings, source: str) -> str:
+    return settings.cleaning or ("iu_xray" if source in _OF_IU_XRAY else "mimic_cxr")
+
+
+def _vocabulary(settings: EvalSettings, source: str) -> frozenset[str] | None:
     """Collect R2Gen's words of the training reports that a recipe names."""
     if settings.training_reports is None:
         return None
@@ -173,7 +182,8 @@ def _vocabulary(settings: EvalSettings) -> frozenset[str] | None:
     columns = Columns(ids, reference=settings.reference_column)
     path = Path(settings.training_reports).expanduser()
     reports = read_references(path, columns, split="train", split_column=True, want_labels=False)
-    return r2gen_vocabulary((t for texts in reports.texts for t in texts), settings.cleaning)
+    flat = (text for texts in reports.texts for text in texts)
+    return r2gen_vocabulary(flat, _cleaning(settings, source))
 
 
 def measured_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]:

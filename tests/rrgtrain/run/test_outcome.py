@@ -51,7 +51,9 @@ def test_a_row_of_the_table(tmp_path: Path) -> None:
         8,
     )
     rewards = RewardService(Recipe().reward)
-    card = score_run(recipe("eval.meteor=false").eval, rewards, {"RL": evaluation}, tmp_path)
+    card = score_run(
+        recipe("eval.meteor=false").eval, rewards, "table", {"RL": evaluation}, tmp_path
+    )
     row = system_of(card, "RL", evaluation, result)
     micro = row.metrics["micro_f1"]
     assert micro.value == pytest.approx(evaluation.metrics()["micro_f1"])
@@ -70,7 +72,7 @@ def test_patients_are_drawn_from_a_run_and_from_its_file_of_reports(tmp_path: Pa
     given = [replace(study, patient=f"p{i // 2}") for i, study in enumerate(studies(4))]
     cfg = recipe("eval.meteor=false")
     evaluation = evaluated(given, ["Edema.", "No effusion.", "", "Normal chest."])
-    card = score_run(cfg.eval, RewardService(cfg.reward), {"RL": evaluation}, tmp_path)
+    card = score_run(cfg.eval, RewardService(cfg.reward), "table", {"RL": evaluation}, tmp_path)
     again = evaluate_files(cfg, [str(tmp_path / FILES[3])], tmp_path / FILES[3], None)
     assert card.patients == again.patients == 2
     assert card.groups[0].systems["RL"]["micro_f1"] == again.groups[0].systems["RL"]["micro_f1"]

@@ -45,7 +45,7 @@ def test_reports_of_other_studies_and_the_template(tmp_path: Path) -> None:
     }
     for name, reports in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(reports), encoding="utf-8")
-    words_ = ["eval.bootstrap=50", "eval.meteor=false", "eval.cleaning=iu_xray"]
+    words_ = ["eval.bootstrap=50", "eval.meteor=false", "data.source=iu_xray"]
     recipe = load_config(Recipe, None, [*words_, "eval.max_seq_length=60"])
     paths = [str(tmp_path / f"{name}.json") for name in files]
     card = evaluate_files(recipe, paths, ANNOTATION, tmp_path / "out")

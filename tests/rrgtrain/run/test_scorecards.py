@@ -225,6 +225,10 @@ def test_models_are_measured_where_their_files_are_named(tmp_path: Path) -> None
     assert "radgraph_simple" not in card.absent and "ratescore" in card.absent
     assert card.groups[0].ceilings["cider"] > 1.0
     assert any(note.endswith("comparable with MIMIC-CXR rows only.") for note in card.notes)
+    for source, rows in (("iu_xray", "IU X-Ray"), ("open_i", "IU X-Ray"), ("table", "MIMIC-CXR")):
+        recipe = load_config(Recipe, None, [*FAST, f"data.source={source}"])
+        card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+        assert any(f"comparable with {rows} rows only" in note for note in card.notes)
     recipe = load_config(Recipe, None, [*FAST, "reward.options.radgraph.weights=/nowhere.tar.gz"])
     with pytest.raises(UserError, match="model files are missing: reward.options.radgraph.weights"):
         evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
@@ -336,7 +340,7 @@ def test_rare_words_of_references_are_unknown_as_in_published_rows(
     entries = [{"id": f"t{i}", "report": common, "split": "train"} for i in range(3)]
     test = [{"id": "x", "report": "Mild mild mild mild edema.", "split": "test"}]
     Path("annotation.json").write_text(json.dumps({"train": entries, "val": [], "test": test * 9}))
-    settings = ["eval.cleaning=iu_xray", "eval.training_reports=annotation.json"]
+    settings = ["data.source=iu_xray", "eval.training_reports=annotation.json"]
     bleu = []
     for number, words in enumerate((settings[:1], settings)):
         assert scored("--predictions", "P=truth.json", "--out", f"u{number}", *words) == 0
@@ -381,7 +385,7 @@ def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
     inside = [study.report or "" for study in given[:3]]
     written = [f"<think>So.</think><report>{text}</report>" for text in inside]
     evaluation = score([*written, "no block"], given, rewards)
-    card = score_run(recipe.eval, rewards, {"GRPO": evaluation}, Path())
+    card = score_run(recipe.eval, rewards, "table", {"GRPO": evaluation}, Path())
     assert card.systems == ["GRPO", TEMPLATE]
     found = card.groups[0].systems["GRPO"]
     wanted = label_report(evaluation.predicted, evaluation.truth)
