@@ -1,11 +1,10 @@
 """Put one batch through every trainer's loss: `python -m experiments.trainers`.
 
-Prints the table of docs/other-trainers.md, with versions; `--check` compares the page with it, and
-packages that are named behind it must have their rows. Each row is the package's own function on
-the same numbers, in fp64: two groups of four reports with 12, 3, 7, 5 and 2, 9, 4, 12 tokens. The
-environment of `make parity` has the first three packages, and openrlhf 0.11.2, skyrl 0.3.0 and
-unsloth-zoo 2026.10.9 go beside them by `pip install --no-deps`, with the few packages that their
-files of losses import.
+It is the table of docs/other-trainers.md (`experiments.page_table`). Each row is the package's own
+function on the same numbers, in fp64: two groups of four reports with 12, 3, 7, 5 and 2, 9, 4, 12
+tokens. The environment of `make parity` has the first three packages, and openrlhf 0.11.2, skyrl
+0.3.0 and unsloth-zoo 2026.10.9 go beside them by `pip install --no-deps`, with the few packages
+that their files of losses import.
 """
 
 from __future__ import annotations
@@ -14,22 +13,17 @@ import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from importlib import metadata
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from experiments.page_table import PageTable, alone
 from rrgkern import PolicyLoss, group_advantages, loss_scale, policy_loss
 
-PAGE = Path(__file__).parents[1] / "docs/other-trainers.md"
-BEGIN, END = "<!-- written by python -m experiments.trainers -->", "<!-- end -->"
 LENGTHS = torch.tensor([12, 3, 7, 5, 2, 9, 4, 12])
 REWARDS = torch.tensor([1.0, 0.2, 0.5, 0.9, 0.0, 0.7, 0.7, 0.1], dtype=torch.float64)
 EPS = 0.2
@@ -47,7 +41,6 @@ class Batch(NamedTuple):
 class Row(NamedTuple):
     """Name what a package calls a loss, and compute it."""
 
-    package: str
     loss: str
     compute: Callable[[Batch], Tensor]
 
@@ -61,26 +54,6 @@ def draw() -> Batch:
     mask = torch.arange(shape[1]) < LENGTHS[:, None]
     advantages = group_advantages(REWARDS, torch.tensor([0, 4, 8]), std="sample")
     return Batch(logps, (logps + 0.35 * noise).clamp(max=-1e-3), mask, advantages)
-
-
-def alone(name: str) -> ModuleType:
-    """Import the module of a package without any `__init__` above it.
-
-    Those of trainers ask for a GPU, or for engines that a loss does not need.
-    """
-    first, *rest = name.split(".")
-    spec = find_spec(first)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"No module named {first!r}", name=first)
-    place, above = Path(spec.submodule_search_locations[0]), first
-    for part in rest:
-        if above not in sys.modules:
-            module = ModuleType(above)
-            module.__path__ = [str(place)]
-            module.__spec__ = ModuleSpec(above, None, is_package=True)
-            sys.modules[above] = module
-        place, above = place / part, f"{above}.{part}"
-    return importlib.import_module(name)
 
 
 def of_ours() -> Iterator[Row]:
@@ -97,13 +70,13 @@ def of_ours() -> Iterator[Row]:
 
     clip = PolicyLoss(eps_low=EPS, eps_high=EPS)
     for aggregation in ("grpo", "dr_grpo", "bnpo"):
-        yield Row("rrgkern", aggregation, partial(compute, aggregation, clip))
+        yield Row(aggregation, partial(compute, aggregation, clip))
     cispo = PolicyLoss(surrogate="cispo", eps_low=EPS, eps_high=EPS)
-    yield Row("rrgkern", "bnpo, surrogate cispo", partial(compute, "bnpo", cispo))
+    yield Row("bnpo, surrogate cispo", partial(compute, "bnpo", cispo))
     sapo = PolicyLoss(surrogate="sapo", eps_low=EPS, eps_high=EPS)
-    yield Row("rrgkern", "grpo, surrogate sapo", partial(compute, "grpo", sapo))
+    yield Row("grpo, surrogate sapo", partial(compute, "grpo", sapo))
     gspo = PolicyLoss(ratio_level="sequence_token", eps_low=EPS, eps_high=EPS)
-    yield Row("rrgkern", "grpo, ratio of a sequence", partial(compute, "grpo", gspo))
+    yield Row("grpo, ratio of a sequence", partial(compute, "grpo", gspo))
 
 
 def of_trl() -> Iterator[Row]:
@@ -129,7 +102,7 @@ def of_trl() -> Iterator[Row]:
     named = {"dapo": "dapo (default)", "cispo": "cispo, bound 5"}
     for loss in ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo"):
         level = "sequence" if loss == "luspo" else "token"
-        yield Row("trl", named.get(loss, loss), partial(compute, loss, level))
+        yield Row(named.get(loss, loss), partial(compute, loss, level))
 
 
 def of_verl() -> Iterator[Row]:
@@ -161,7 +134,7 @@ def of_verl() -> Iterator[Row]:
         "sapo": ("sapo", "seq-mean-token-mean"),
     }
     for name, way in ways.items():
-        yield Row("verl", name, partial(compute, *way))
+        yield Row(name, partial(compute, *way))
 
 
 def of_openrlhf() -> Iterator[Row]:
@@ -174,9 +147,9 @@ def of_openrlhf() -> Iterator[Row]:
         value: Tensor = loss(**options)(batch.logps, batch.old, advantages, action_mask=mask)[0]
         return value
 
-    yield Row("openrlhf", "ppo (default)", compute)
-    yield Row("openrlhf", "ppo, a mean a report", partial(compute, token_level_loss=False))
-    yield Row("openrlhf", "gspo", partial(compute, policy_loss_type="gspo"))
+    yield Row("ppo (default)", compute)
+    yield Row("ppo, a mean a report", partial(compute, token_level_loss=False))
+    yield Row("gspo", partial(compute, policy_loss_type="gspo"))
 
 
 def of_skyrl() -> Iterator[Row]:
@@ -206,7 +179,7 @@ def of_skyrl() -> Iterator[Row]:
         return value
 
     for reduction in ("token_mean", "sequence_mean", "seq_mean_token_sum_norm"):
-        yield Row("skyrl", reduction, partial(compute, reduction))
+        yield Row(reduction, partial(compute, reduction))
 
 
 def of_unsloth() -> Iterator[Row]:
@@ -225,7 +198,19 @@ def of_unsloth() -> Iterator[Row]:
         return value
 
     for kind in ("grpo", "dr_grpo", "bnpo", "dapo"):
-        yield Row("unsloth-zoo", kind, partial(compute, kind))
+        yield Row(kind, partial(compute, kind))
+
+
+def cells(rows: Callable[[], Iterator[Row]]) -> Iterator[list[str]]:
+    """Yield the cells of a package's rows."""
+    batch = draw()
+    for row in list(rows()):
+        logps = batch.logps.clone().requires_grad_()
+        value = row.compute(batch._replace(logps=logps))
+        (slope,) = torch.autograd.grad(value, logps)
+        pulls = [float((slope * batch.mask)[k].norm()) for k in (0, 1)]
+        numbers = [value.item(), float((slope * batch.mask).norm()), *pulls]
+        yield [row.loss, *(f"{number:.5f}" for number in numbers)]
 
 
 PACKAGES = {
@@ -237,52 +222,13 @@ PACKAGES = {
     "unsloth-zoo": of_unsloth,
 }
 
-
-HEAD = [
-    "| | loss | value | gradient's norm | pull on 12 tokens | pull on 3 |",
-    "|---|---|---|---|---|---|",
-]
-
-
-def table(needed: Collection[str] = ()) -> Iterator[str]:
-    """Yield the rows of the table in Markdown, of what is installed.
-
-    needed: packages whose absence raises ModuleNotFoundError or PackageNotFoundError.
-    """
-    batch = draw()
-    for package, rows in PACKAGES.items():
-        try:
-            version = metadata.version(package)
-            found = list(rows())
-        except (ModuleNotFoundError, metadata.PackageNotFoundError) as error:
-            if package in needed:
-                raise
-            print(f"{package}: no row, {error}", file=sys.stderr)
-            continue
-        of = package if package == "rrgkern" else f"{package} {version}"
-        for row in found:
-            logps = batch.logps.clone().requires_grad_()
-            value = row.compute(batch._replace(logps=logps))
-            (slope,) = torch.autograd.grad(value, logps)
-            pulls = [float((slope * batch.mask)[k].norm()) for k in (0, 1)]
-            numbers = [value.item(), float((slope * batch.mask).norm()), *pulls]
-            yield f"| {of} | {row.loss} | {' | '.join(f'{n:.5f}' for n in numbers)} |"
-
-
-def main(arguments: list[str]) -> int:
-    """Print the table; with `--check` say where the page differs from it, and return 1."""
-    if "--check" not in arguments:
-        print("\n".join([*HEAD, *table()]))
-        return 0
-    lines = list(table(arguments))
-    of_page = PAGE.read_text().split(BEGIN)[1].split(END)[0].strip().splitlines()
-    packages = {line.split()[1] for line in lines}
-    written = [row for row in of_page[len(HEAD) :] if row.split()[1] in packages]
-    odd = [f"not on {PAGE.name}: {line}" for line in lines if line not in written]
-    odd += [f"on {PAGE.name} alone: {row}" for row in written if row not in lines]
-    print("\n".join(odd) or "the page says the same")
-    return int(bool(odd))
+TABLE = PageTable(
+    "experiments.trainers",
+    "other-trainers.md",
+    ("loss", "value", "gradient's norm", "pull on 12 tokens", "pull on 3"),
+    {package: partial(cells, rows) for package, rows in PACKAGES.items()},
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(TABLE.main(sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""Print a table that stands on a page of docs, write it there, or compare the two.
+
+Each script of such a table takes `--write`, and `--check` with the packages that must have rows;
+the rows of a package that is not installed stay as they are on the page, and are named.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+DOCS = Path(__file__).parents[1] / "docs"
+END = "<!-- end -->"
+
+Cells = Sequence[str]
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """Holds the columns of a table, and what yields the rows of each package.
+
+    script: module that has it, and writes its name on the page; page: file in docs/; packages: by
+    the first cell of their rows, whose last word is a name for pip. Its version is written behind
+    it, but for our own.
+    """
+
+    script: str
+    page: str
+    columns: Cells
+    packages: Mapping[str, Callable[[], Iterator[Cells]]]
+
+    @property
+    def head(self) -> list[str]:
+        """The two lines above the rows."""
+        return ["| " + _line(self.columns), "|" + "---|" * (len(self.columns) + 1)]
+
+    def rows(self, needed: Collection[str] = ()) -> Iterator[str]:
+        """Yield the rows in Markdown, of what is installed.
+
+        needed: packages whose absence raises ModuleNotFoundError or PackageNotFoundError.
+        """
+        for package, rows_of in self.packages.items():
+            try:
+                version = metadata.version(package.split()[-1])
+                made = list(rows_of())
+            except (ModuleNotFoundError, metadata.PackageNotFoundError) as error:
+                if package.split()[-1] in needed:
+                    raise
+                print(f"{package}: its rows are not checked, {error}", file=sys.stderr)
+                continue
+            first = package if package.endswith("rrgkern") else f"{package} {version}"
+            yield from (_line([first, *cells]) for cells in made)
+
+    def main(self, arguments: list[str]) -> int:
+        """Print the table; with `--check` say where the page differs from it, and return 1."""
+        rows = list(self.rows(arguments))
+        if not {"--check", "--write"} & {*arguments}:
+            print("\n".join([*self.head, *rows]))
+            return 0
+        page = DOCS / self.page
+        before, begin, behind = page.read_text().partition(
+            f"<!-- written by python -m {self.script} -->"
+        )
+        section, end, after = behind.partition(END)
+        of_page = section.strip().splitlines()
+        written = [row for row in of_page if row not in self.head]
+        made = {self._package(row) for row in rows}
+        if "--write" in arguments:
+            stay = [row for row in written if self._package(row) not in made]
+            order = list(self.packages)
+            lines = sorted([*rows, *stay], key=lambda row: order.index(self._package(row)))
+            text = "\n".join([*self.head, *lines])
+            page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+            return 0
+        written = [row for row in written if self._package(row) in made]
+        odd = [f"not on {self.page}: {row}" for row in rows if row not in written]
+        odd += [f"on {self.page} alone: {row}" for row in written if row not in rows]
+        print("\n".join(odd) or "the page says the same")
+        return int(bool(odd))
+
+    def _package(self, row: str) -> str:
+        first = row.split(" | ")[0].removeprefix("| ")
+        return first if first in self.packages else first.rpartition(" ")[0]
+
+
+def alone(name: str) -> ModuleType:
+    """Import the module of a package without any `__init__` above it.
+
+    Those of trainers ask for a GPU, or for engines that a loss does not need.
+    """
+    first, *rest = name.split(".")
+    spec = find_spec(first)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {first!r}", name=first)
+    place, above = Path(spec.submodule_search_locations[0]), first
+    for part in rest:
+        if above not in sys.modules:
+            module = ModuleType(above)
+            module.__path__ = [str(place)]
+            module.__spec__ = ModuleSpec(above, None, is_package=True)
+            sys.modules[above] = module
+        place, above = place / part, f"{above}.{part}"
+    return importlib.import_module(name)
+
+
+def _line(cells: Cells) -> str:
+    return f"| {' | '.join(cells)} |"
