@@ -229,6 +229,7 @@ night: $(VENV)/.installed-dev
 		case $$stage in ptx-short | products) $(MAKE) slow NAME=$$stage ;; *) $(MAKE) $$stage ;; esac; done
 	$(MAKE) slow NAME=soak
 	$(PARITY)/bin/python -m experiments.trainers --check trl verl
+	$(PY) -m experiments.readers --check rrgkern pydicom pillow
 	git rev-parse HEAD > .ci/green
 
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it

@@ -6,10 +6,10 @@ from importlib import metadata
 
 import pytest
 
-from experiments import page_table, trainers
+from experiments import page_table, readers, trainers
 from experiments.page_table import PageTable
 
-TABLES = {"trainers": trainers.TABLE}
+TABLES = {"trainers": trainers.TABLE, "readers": readers.TABLE}
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
