@@ -118,17 +118,14 @@ class ReportCodec:
                 f"the texts differ at character {at}, before first_changed_char "
                 f"{first_changed_char}: give the first character that changed"
             )
-        keep = kept_chars = at = 0
-        data = self._spelling.join(report)
-        first = self._spelling.stripped(data)
-        begins = _character_begins(data)
-        for k, token in enumerate(report, start=1):
-            at += len(self.token_bytes(token))
+        keep = kept_chars = 0
+        begin = len(old)  # of the next token that has a character
+        for k, (start, end) in reversed([*enumerate(self.char_spans(report), start=1)]):
             # A token that stops inside a character is kept only with the one that completes it.
-            if at in begins:
-                if begins[at] - first > first_changed_char:
-                    break
-                keep, kept_chars = k, max(begins[at] - first, 0)
+            if end <= min(begin, first_changed_char):
+                keep, kept_chars = k, end
+                break
+            begin = start if start < end else begin
         begun = any(map(self.token_bytes, report[:keep]))
         encode = self._spelling.ids if begun else self._spelling.whole
         return self._tensor([*report[:keep], *encode(new_text[kept_chars:]), self._end_of_turn])
@@ -145,28 +142,6 @@ class ReportCodec:
     @staticmethod
     def _tensor(ids: list[int]) -> Tensor:
         return torch.tensor(ids, dtype=torch.int64)
-
-
-def _character_begins(data: bytes) -> dict[int, int]:
-    """Byte offset to character index, where a character of the decoded data begins (and its end).
-
-    As in `data.decode(errors="replace")`, each maximal run of bad bytes is one character.
-    """
-    begins: dict[int, int] = {}
-    at = 0
-    while at < len(data):
-        try:
-            good, bad = data[at:].decode(), 0
-        except UnicodeDecodeError as error:
-            good, bad = data[at : at + error.start].decode(), error.end - error.start
-        for character in good:
-            begins[at] = len(begins)
-            at += len(character.encode())
-        if bad:
-            begins[at] = len(begins)
-            at += bad
-    begins[len(data)] = len(begins)
-    return begins
 
 
 @dataclass(frozen=True)

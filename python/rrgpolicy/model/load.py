@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -114,7 +113,7 @@ def load_policy(  # noqa: PLR0913
         dtype=loaded,
         **options,
     )
-    with no_progress_bars() if unread or _is_small(name) else nullcontext():
+    with no_progress_bars():
         model, fill = load_skeleton(name, load, loaded, device) if unread else (None, None)
         if model is None:
             model = load_model(name, partial(load, name, device_map=_straight_to(device)))
@@ -352,22 +351,16 @@ def base_of_adapter(adapter: str) -> str:
             f"the adapter in {adapter} names no base; set base_model_name_or_path in its "
             "adapter_config.json"
         )
-    if Path(base).is_dir():  # what it lacks is told where it is read
-        return str(base)
-    try:
-        refuse_missing(base)
-    except UserError as error:
-        raise UserError(
-            f"the adapter in {adapter} is of {base}, which is no checkpoint directory seen from "
-            f"{Path.cwd()}; put it back, or set base_model_name_or_path in its adapter_config.json"
-        ) from error
+    if not Path(base).is_dir():  # what one lacks is told where it is read
+        try:
+            refuse_missing(base)
+        except UserError as error:
+            raise UserError(
+                f"the adapter in {adapter} is of {base}, which is no checkpoint directory seen "
+                f"from {Path.cwd()}; put it back, or set base_model_name_or_path in its "
+                "adapter_config.json"
+            ) from error
     return str(base)
-
-
-def _is_small(name: str) -> bool:
-    """A local checkpoint that is read in a blink."""
-    path = Path(name)
-    return path.is_dir() and sum(f.stat().st_size for f in path.glob("*.safetensors")) < 2**28
 
 
 def _listed_ends(name: str, model: Any) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -114,7 +114,7 @@ def pixels(backbone: Backbone, prompt: EncodedPrompt) -> dict[str, Tensor]:
     return {k: v.to(backbone.dtype) if v.is_floating_point() else v for k, v in placed.items()}
 
 
-class VisionCache(MutableMapping[str, Any]):
+class VisionCache(OrderedDict[str, Any]):
     """Keep features by study in at most `capacity` bytes; the least recently used go first.
 
     A vision tower that is frozen need not compute them twice. They are a tensor or what a family
@@ -122,33 +122,22 @@ class VisionCache(MutableMapping[str, Any]):
     """
 
     def __init__(self, capacity: int) -> None:
-        self.capacity, self.bytes = capacity, 0
-        self._kept: OrderedDict[str, Any] = OrderedDict()
+        super().__init__()
+        self.capacity = capacity
 
-    def __getitem__(self, key: str) -> Any:
-        self._kept.move_to_end(key)
-        return self._kept[key]
+    def get(self, key: str, default: Any = None) -> Any:
+        if key in self:
+            self.move_to_end(key)
+        return super().get(key, default)
 
     def __setitem__(self, key: str, features: Any) -> None:
-        if key in self._kept:
-            del self[key]
-        size = _bytes(features)
-        if size > self.capacity:
-            return
-        while self.bytes + size > self.capacity:
-            del self[next(iter(self._kept))]
-        # A view would keep the storage of everything computed beside it.
-        self._kept[key] = tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, features)
-        self.bytes += size
-
-    def __delitem__(self, key: str) -> None:
-        self.bytes -= _bytes(self._kept.pop(key))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kept)
-
-    def __len__(self) -> int:
-        return len(self._kept)
+        self.pop(key, None)
+        if _bytes(features) <= self.capacity:
+            # A view would keep the storage of everything computed beside it.
+            own = tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, features)
+            super().__setitem__(key, own)
+        while sum(map(_bytes, self.values())) > self.capacity:
+            self.popitem(last=False)
 
 
 def _bytes(features: Any) -> int:

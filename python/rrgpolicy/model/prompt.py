@@ -318,16 +318,6 @@ def refuse_images(studies: Iterable[Study], architecture: str) -> None:
             )
 
 
-def bound_images(policy: Policy, low: int | None, high: int | None) -> None:
-    """Set the area in pixels of scaled images; None leaves a bound alone.
-
-    A policy of text alone has none. Raises UserError for bounds that leave no room, or that the
-    family has no use for.
-    """
-    if policy.images is not None and (low, high) != (None, None):
-        policy.images.bound(low, high)
-
-
 def _editgrpo(current: list[str], prior: list[str]) -> str:
     if not current and not prior:
         return (

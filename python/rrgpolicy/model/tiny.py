@@ -48,7 +48,7 @@ class TinyConfig:
     """width: of the language model and the vision tower, a multiple of 64. vocabulary: entries
     with the special tokens. image_size: pixels per side; a 112-pixel image is 16 tokens.
 
-    Raises UserError for a size that the architecture does not allow."""
+    Raises UserError for another width."""
 
     width: int = 128
     layers: int = 3
@@ -60,19 +60,6 @@ class TinyConfig:
     def __post_init__(self) -> None:
         if self.width < 2 * HEAD_WIDTH or self.width % (2 * HEAD_WIDTH):
             raise UserError(f"policy.width={self.width}; use a multiple of {2 * HEAD_WIDTH}")
-        if min(self.layers, self.vision_layers) < 1:
-            raise UserError(
-                f"{self.layers} text and {self.vision_layers} vision layers; use at least 1 of each"
-            )
-        side = PATCH * MERGE
-        if self.image_size < side:
-            raise UserError(f"image_size={self.image_size} pixels; use at least {side}, one token")
-        smallest = 256 + len(SPECIAL_TOKENS)
-        if self.vocabulary < smallest:
-            raise UserError(
-                f"policy.vocabulary={self.vocabulary}; use at least {smallest}, every byte and the "
-                "special tokens"
-            )
 
     @classmethod
     def of(cls, settings: PolicySettings) -> TinyConfig:

@@ -5,10 +5,6 @@ that ends how it ended, in the moment before torchrun takes it away. Ranks tell 
 torchrun's store, which outlives them: who has ended, and, once an exchange has failed, who is still
 there. A rank that is neither is one that does not answer.
 
-On a GPU the main thread may be stuck in a collective that never ends. So where it has not come to
-its last line `LAST_WORD` seconds after another rank has ended, the thread prints that line and ends
-the process; torchrun would kill it after 30.
-
 Before ranks have joined they share nothing but that store. A rank whose recipe is bad (its node
 lacks a file) says so there and ends at once; the others would wait for `scale.timeout` seconds.
 """
@@ -19,10 +15,9 @@ import datetime
 import os
 import select
 import socket
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +25,6 @@ import torch.distributed as dist
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.host import how_it_ended
-from rrgclinical.common.stop import stopping
 
 _ARRIVED, _REFUSED = "rrgpolicy/arrived", "rrgpolicy/refused"
 _QUICKLY = 10.0
@@ -90,7 +84,6 @@ def _ask(store: Any, arrived: int) -> int:
         ) from error
 
 
-LAST_WORD = 20.0
 POLL = 2.0
 # Ranks that are there say so within this many seconds of each other's first failed exchange.
 ROLL_CALL = 5.0
@@ -116,10 +109,7 @@ class Watch:
     store: Any = None
     timeout: float = 1800.0
     """Seconds for which the ranks wait for each other."""
-    how_to_go_on: Callable[[], str] = lambda: "resume from the last checkpoint"
-    """Advice at the end of the last line, where the main thread does not come to it."""
     ended: dict[int, str] = field(default_factory=dict)
-    _reported: threading.Event = field(default_factory=threading.Event)
     _closed: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
@@ -135,7 +125,6 @@ class Watch:
 
         Waits up to `ROLL_CALL` seconds for the others to say that they are there.
         """
-        self._reported.set()
         self._say(f"here/{self.rank}", "1")
         others = [r for r in range(len(self.peers)) if r != self.rank]
         silent, until = others, time.monotonic() + ROLL_CALL
@@ -192,7 +181,6 @@ class Watch:
                     continue  # a kernel without it: an exchange that fails will tell
                 watched[handle] = rank
                 poll.register(handle, select.POLLIN)
-        first = None
         while not self._closed.is_set():
             for handle, _ in poll.poll(POLL * 1000):
                 rank = watched[handle]
@@ -201,25 +189,11 @@ class Watch:
                 if not self._closed.is_set():
                     self._note(rank, how_it_ended(self.peers[rank][1]))
             self._learn()
-            if self.ended and first is None:
-                first = time.monotonic()
-            if first is not None and time.monotonic() - first > LAST_WORD:
-                self._last_word()
 
     def _note(self, rank: int, state: str) -> None:
         self.ended[rank] = state
         self._say(f"ended/{rank}", state)
         self._say("ended", "1")
-
-    def _last_word(self) -> None:
-        if self._reported.is_set() or self._closed.is_set():
-            return
-        self._say(f"here/{self.rank}", "1")
-        if self.prints_last_line():
-            line = f"another rank is gone ({'; '.join(self._gone())}), and this one waits for it"
-            program = f"{stopping.program}: " if stopping.program else ""
-            print(f"{program}{line}; {self.how_to_go_on()}", file=sys.stderr, flush=True)
-        os._exit(75)
 
     def _learn(self) -> None:
         if not self._hear("ended"):  # one question, however many ranks there are

@@ -15,8 +15,6 @@ import functools
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,51 +104,28 @@ def _mesh(world: Any, device: str, shard: int, size: int) -> Any:
     return DeviceMesh.from_group([across, within], device, places, mesh_dim_names=names)
 
 
-@contextmanager
-def first_here() -> Iterator[None]:
-    """Do the block on rank 0, then once a node, then on all others.
-
-    For what is read from a shared file system and remembered in a cache that may be the node's
-    own: one process a node writes it, and where the cache is shared only rank 0 does.
-    """
-    turn = 0 if ranks.is_main() else 1 if is_first_here() else 2
-    for _ in range(turn):
-        ranks.barrier()
-    yield
-    for _ in range(2 - turn):
-        ranks.barrier()
-
-
 def require_shared(directory: Path) -> None:
-    """Raise UserError where a node does not see what the others write in `directory`.
+    """Raise UserError where a node does not see what rank 0 writes in `directory`.
 
-    The first process of each node writes a file there and looks for those of the others, up to
-    `SEEN_WITHIN` seconds. All ranks ask at once; nothing is made where the directory is not there.
+    Ranks look for it up to `SEEN_WITHIN` seconds. All ask at once; nothing is made where the
+    directory is not there.
     """
-    host, first = socket.gethostname(), is_first_here()
-    token = directory / f".node-{host}-{ranks.rank()}.tmp"
-    try:
-        if first and directory.is_dir():
-            token.write_text(host)
-        names = [name for name in ranks.gather(token.name if first else None) if name]
-        unseen = ranks.gather((host, _unseen(directory, names) if first else []))
-    except OSError as error:
-        raise UserError(f"{directory} cannot be written on {host}: {error.strerror}") from error
-    finally:
-        token.unlink(missing_ok=True)
-    blind = [there for there, lacks in unseen if names[0] in lacks]
-    blind += [there for there, lacks in unseen if lacks]
+    token, error = directory / f".node-{socket.gethostname()}-{os.getpid()}.tmp", ""
+    if ranks.is_main() and directory.is_dir():
+        try:
+            token.touch()
+        except OSError as failure:
+            error = f"{directory} cannot be written on {socket.gethostname()}: {failure.strerror}"
+    name, error = ranks.broadcast_from_main((token.name, error))
+    if error:
+        raise UserError(error)
+    until = time.monotonic() + SEEN_WITHIN
+    while not (sees := (directory / name).exists()) and time.monotonic() < until:
+        time.sleep(0.1)
+    blind = [host for host in ranks.gather(None if sees else socket.gethostname()) if host]
+    token.unlink(missing_ok=True)
     if blind:
         raise UserError(
             f"{directory} is not shared by the nodes: {blind[0]} does not see there what the "
             "others write; name a directory on a file system that all of them mount"
         )
-
-
-def _unseen(directory: Path, names: list[str]) -> list[str]:
-    until = time.monotonic() + SEEN_WITHIN
-    while True:
-        missing = [name for name in names if not (directory / name).exists()]
-        if not missing or time.monotonic() > until:
-            return missing
-        time.sleep(0.1)

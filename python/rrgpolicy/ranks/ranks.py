@@ -297,14 +297,6 @@ def prints_last_line() -> bool:
     return _broken and _watch.prints_last_line()
 
 
-def set_resume_hint(advice: Callable[[], str]) -> None:
-    """Say how the run is resumed.
-
-    A rank that is stuck when another one is gone prints it."""
-    if _watch is not None:
-        _watch.how_to_go_on = advice
-
-
 def join_alone(*, cuda: bool) -> None:
     """Make this process a world of one for PyTorch's collectives.
 

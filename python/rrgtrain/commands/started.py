@@ -67,7 +67,6 @@ def run_on_ranks(
         # nothing is trained: whoever torchrun has started takes part, each with a whole policy
         mode = "fsdp2" if ranks.processes() > 1 else "none"
     with ranks.opened(mode, recipe.scale.timeout, cuda=cuda):
-        ranks.set_resume_hint(lambda: how_to_go_on(command, out))
         if ranks.size() > 1:
             with ranks.propagate_errors():
                 require_equal_start(identity_of(recipe))

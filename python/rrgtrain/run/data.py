@@ -15,7 +15,7 @@ from rrgdata.study import Study
 from rrgdata.training_subset import training_subset
 from rrgpolicy.model.backbone import architecture, sees_images
 from rrgpolicy.model.prompt import refuse_images
-from rrgpolicy.ranks import nodes, ranks
+from rrgpolicy.ranks import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.term_models import SpreadLabeller
@@ -73,7 +73,7 @@ def open_data(checked: Checked, work: Path) -> Data:
 def read_studies(data: DataSettings, work: Path) -> dict[str, list[Study]]:
     """Read the studies on every rank, and see that they are the same."""
     broken = broken_images(data)
-    with nodes.first_here():
+    with ranks.main_first():
         studies = open_studies(data, work, broken, quiet=not ranks.is_main())
     require_same_data(studies)
     return studies

@@ -29,7 +29,7 @@ from rrgpolicy.model.load import checkpoint_layers, load_policy
 from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.probe import NAMES, NoWay, Probed, probe
-from rrgpolicy.model.prompt import EncodedPrompt, bound_images, encode_prompt, prompt_text
+from rrgpolicy.model.prompt import EncodedPrompt, encode_prompt, prompt_text
 from rrgpolicy.model.tiny import TinyConfig, build_tiny
 from rrgpolicy.ranks import nodes, ranks, sharding
 from rrgpolicy.rollout.policy_sampler import PolicySampler
@@ -144,7 +144,9 @@ def load_for(
         unread=masters and settings.lora.rank == 0 and ranks.size() > 1,
     )
     policy.chat_template_kwargs = settings.chat_template_kwargs
-    bound_images(policy, settings.min_pixels, settings.max_pixels)
+    bounds = settings.min_pixels, settings.max_pixels
+    if policy.images is not None and bounds != (None, None):
+        policy.images.bound(*bounds)
     policy.keeps_pictures = engine in READERS and not policy.family.embedded
     return policy
 

@@ -33,7 +33,7 @@ from rrgpolicy.model.load import checkpoint_layers, load_policy, read_config
 from rrgpolicy.model.own_forward import pixels
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.probe import probe
-from rrgpolicy.model.prompt import EncodedPrompt, bound_images, encode_prompt, prompt_text
+from rrgpolicy.model.prompt import EncodedPrompt, encode_prompt, prompt_text
 from rrgpolicy.model.shared_prefix import shared_prefix_logps
 from tests.rrgpolicy.model.families import (
     PLAIN_ROPE,
@@ -318,20 +318,19 @@ def test_text_stands_in_a_prompt_without_images_and_forges_none_with_them(name: 
 def test_bounds_of_pixels_count_tiles_or_are_refused_in_one_line() -> None:
     for name, size in (("gemma3", "to 28 x 28 pixels"), ("llava_onevision", "tiles of 28 x 28")):
         with pytest.raises(UserError, match=f"takes no bounds: .*{size}.*max_pixels=null") as e:
-            bound_images(policy_of(name), None, 400_000)
+            policy_of(name).images.bound(None, 400_000)
         assert "\n" not in str(e.value)
-        bound_images(policy_of(name), None, None)
     policy = load_policy(sighted("internvl"))
     study, pictures = study_of(((250, 200),))
     counts = []
     for most in (12, 4, 1):
-        bound_images(policy, None, most * 28**2 + 27)
+        policy.images.bound(None, most * 28**2 + 27)
         encoded = encode_prompt(policy, study, pictures)
         counts.append(int((encoded.input_ids == policy.image_token_id).sum()))
     assert counts == [(12 + 1) * 4, (4 + 1) * 4, 4]
     for low, high in ((None, 28**2 - 1), (3 * 28**2, 2 * 28**2)):
         with pytest.raises(UserError, match="wanted at least one, and min_pixels <= max_pixels"):
-            bound_images(policy, low, high)
+            policy.images.bound(low, high)
 
 
 SPOILT: dict[str, tuple[str, str, Any, str]] = {

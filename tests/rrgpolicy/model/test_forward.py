@@ -13,7 +13,6 @@ from tokenizers import AddedToken
 
 from rrgclinical.common.errors import UserError
 from rrgdata.study import ImageRef, Study
-from rrgpolicy.model.families.qwen2_5_vl import mrope_positions
 from rrgpolicy.model.forward import hidden_states
 from rrgpolicy.model.load import Policy, load_policy
 from rrgpolicy.model.prompt import encode_prompt, prompt_text
@@ -250,28 +249,17 @@ def test_encoding_agrees_with_transformers(views: int) -> None:
     assert p.image_grid_thw.tolist() == [[1, 8, 8], [1, 4, 10], [1, 8, 8]][:views]
     assert count == [16, 26, 42][views - 1]
     assert p.pixel_values.shape[0] == 4 * count
-    theirs, _ = POLICY.backbone.model.get_rope_index(
-        p.input_ids[None], p.mm_token_type_ids[None].int(), image_grid_thw=p.image_grid_thw
-    )
-    assert torch.equal(p.positions, theirs[:, 0])
+    # an image's rows and columns count from where it begins, the text goes on behind the largest
+    begin = int(p.mm_token_type_ids.argmax())
+    assert (p.positions[:, begin : begin + 16] - begin).tolist() == [
+        [0] * 16,
+        [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4,
+        [0, 1, 2, 3] * 4,
+    ]
+    assert p.positions[:, begin + 16].tolist() == [begin + 4] * 3
     decoded = POLICY.tokenizer.decode(p.input_ids)
     assert decoded.startswith("<|im_start|>user\n<|vision_start|><|image_pad|>")
     assert decoded.endswith("INDICATION: fever<|im_end|>\n<|im_start|>assistant\n")
-
-
-def test_positions_refuse_grids_that_do_not_fit() -> None:
-    marks = torch.tensor([False, True, True, True, True, False])
-    assert mrope_positions(marks, torch.tensor([[1, 4, 4]]), 2).tolist() == [
-        [0, 1, 1, 1, 1, 3],
-        [0, 1, 1, 2, 2, 3],
-        [0, 1, 2, 1, 2, 3],
-    ]
-    with pytest.raises(ValueError, match="image tokens after token 0"):
-        mrope_positions(marks, None, 2)
-    with pytest.raises(ValueError, match="fewer image tokens"):
-        mrope_positions(marks, torch.tensor([[1, 4, 6]]), 2)
-    with pytest.raises(ValueError, match="fewer image tokens"):
-        mrope_positions(marks, torch.tensor([[1, 4, 4], [1, 2, 2]]), 2)
 
 
 def test_bad_studies_are_told() -> None:

@@ -59,17 +59,15 @@ def test_a_study_cannot_forge_a_turn_or_a_placeholder(template: str) -> None:
         ("Describe the image.", "has no placeholder, so nothing of a study would stand in it"),
         ("", "has no placeholder"),
         ("{{current}}", "has no placeholder"),
-        ("{current!r}", r"holds {current!r}; a placeholder is a name alone"),
-        ("{prior} {indication:{technique}}", r"holds {indication:{technique}}; a placeholder is"),
-        ("{current:>9}", r"holds {current:>9}; a placeholder is"),
-        ("{current!s:1}", r"holds {current!s:1}"),
-        ("{current}" * 9, r"holds {current} 9 times; wanted at most 8"),
+        ("{current!r}", r"holds {current!r}; there are .* each a name alone"),
+        ("{prior} {indication:{technique}}", r"holds {; there are"),
+        ("{current:>9}", r"holds {current:>9}; there are"),
         ("{current}" + " " * 20_000, "has more than 20,000 characters"),
         ("{current} {views}", r"holds {views}; there are {current}, {prior}"),
         ("{}", "holds {}; there are"),
         ("{current.__class__}", "holds {current.__class__}; there are"),
-        ("{current", "cannot be read .* a brace that is no placeholder doubled"),
-        (b"\xff\xfe{current}", "cannot be read .* wanted text in UTF-8"),
+        ("{current", r"holds {; there are .*; double a brace that is no placeholder"),
+        (b"\xff\xfe{current}", "cannot be read .* wanted UTF-8"),
     ],
 )
 def test_a_file_that_is_no_template(content: str | bytes, told: str, tmp_path: Path) -> None:
@@ -109,15 +107,12 @@ def test_the_placeholders_are_all_of_a_study() -> None:
     assert all(f"{{{name}}}" in OWN for name in PLACEHOLDERS)
 
 
-def test_a_byte_order_mark_is_not_of_the_wording_and_a_nul_is_refused(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_of_the_wording(tmp_path: Path) -> None:
     for name, content in (("plain", "See {current}."), ("marked", "\ufeffSee {current}.")):
         (tmp_path / name).write_text(content, "utf-8")
     whole = study("a", 1)[0]
     plain, marked = (prompt_text(whole, style=str(tmp_path / n)) for n in ("plain", "marked"))
     assert marked == plain
-    (tmp_path / "nul").write_text("See \0 {current}.")
-    with pytest.raises(UserError, match="nul holds a NUL; save it as UTF-8 text"):
-        check_prompt(str(tmp_path / "nul"), PROMPT_STYLES)
 
 
 # A chat template is rendered in transformers' sandbox; what goes wrong in it is one line.

@@ -20,7 +20,7 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.host import how_it_ended
 from rrgdata.study import Study
 from rrgdata.training_subset import Subset
-from rrgpolicy.ranks import lost, nodes, ranks
+from rrgpolicy.ranks import lost, ranks
 from rrgpolicy.ranks.lost import Watch, own_peer
 from rrgtrain.state.identity import (
     identity_of,
@@ -211,20 +211,6 @@ def test_how_a_process_ended_is_read_before_its_parent_waits() -> None:
         assert how_it_ended(process.pid) == how
         process.wait()
         assert how_it_ended(process.pid) == "ended"
-
-
-def test_first_of_each_node_comes_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = {}
-    for rank, local in ((0, 0), (1, 1), (2, 0), (3, 1)):
-        waits: list[str] = []
-        monkeypatch.setattr(ranks, "is_main", lambda rank=rank: rank == 0)
-        monkeypatch.setattr(nodes, "is_first_here", lambda local=local: local == 0)
-        monkeypatch.setattr(ranks, "barrier", lambda waits=waits: waits.append("wait"))
-        with nodes.first_here():
-            waits.append("read")
-        turns[rank] = waits.index("read")
-        assert waits.count("wait") == 2, "all ranks meet as often"
-    assert turns == {0: 0, 1: 2, 2: 1, 3: 2}
 
 
 def test_a_rank_that_hangs_is_named_after_the_timeout(hung: Future[list[Done]]) -> None:

@@ -17,7 +17,7 @@ from PIL import Image
 
 from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.policy import Policy, add_lora
-from rrgpolicy.model.prompt import EncodedPrompt, bound_images, placed
+from rrgpolicy.model.prompt import EncodedPrompt, placed
 from rrgpolicy.ranks import gathered, sharding
 from rrgpolicy.rollout import (
     Rollout,
@@ -221,7 +221,7 @@ def test_a_fault_stops_the_run_before_it_learns(
         add_lora(policy, LoraSettings(rank=4, alpha=256.0, dropout=0.05), 0)
     if fault.get("sees") == "smaller images":
         other = tiny_policy(dtype=dtype)
-        bound_images(other, 28 * 28, 56 * 56)
+        other.images.bound(28 * 28, 56 * 56)
         smaller = {p.key: p for p in map(PromptLoader(other, "short"), given) if p.key}
         fault["sees"] = lambda prompt: smaller.get(prompt.key, prompt)
     if fault.get("sees") == "no images":
