@@ -38,7 +38,8 @@ from transformers import (  # noqa: E402
 )
 
 from bench import rows  # noqa: E402
-from rrgpolicy.model.tiny import TinyConfig, build_tiny  # noqa: E402
+from rrgpolicy.model.tiny import build_tiny  # noqa: E402
+from rrgpolicy.settings import PolicySettings  # noqa: E402
 from rrgtrain.config import load_config  # noqa: E402
 from rrgtrain.plan import Setup, machine_of, plan_stage  # noqa: E402
 from rrgtrain.schema import Recipe  # noqa: E402
@@ -92,7 +93,7 @@ def checkpoint(directory: Path, layers: int | None, device: str) -> Path:
 
     layers: of the decoder at real size; None for the demo's model.
     """
-    build_tiny(TinyConfig(), TEXTS, directory)
+    build_tiny(PolicySettings(), TEXTS, directory)
     if layers is None:
         return directory
     config = real_size(AutoConfig.from_pretrained(directory), layers)

@@ -8,13 +8,20 @@ since, read from git's history; without a history that number is unknown.
 
 from __future__ import annotations
 
+import functools
+import json
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from rrgtrain.plan import STEP_CODE, Age, age_of, newest
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
+# Folders of the code that a whole step times.
+STEP_CODE = ("rrgkern", "csrc", "python/rrgpolicy", "python/rrgtrain")
+_CODE = (".py", ".h", ".cc", ".cu")
+# What sets one measurement apart from another of the same file.
+_NAMES = ("room", "case", "bench", "model", "batch", "provider", "members", "pixels", "layers")
 _LOSSES = ("policy_loss", "logps")
 _MODELS = ("chexbert", "radgraph", "ratescore")
 # The code that a row times, by its room or bench, and the command that measures it again.
@@ -36,6 +43,50 @@ COMMANDS = {
 }
 # Their rows are drawn by docs/performance.md.
 FILES = ("cpu-peers", "cpu-clinical", "nvidia-h100-80gb-hbm3")
+
+
+class Age(NamedTuple):
+    """Hold a row's commit, day, and count of files changed since (None: unknown)."""
+
+    commit: str
+    day: str
+    changed: int | None
+
+    def __str__(self) -> str:
+        since = "an unknown number of" if self.changed is None else f"{self.changed:,}"
+        return f"{self.commit} of {self.day}, {since} files of its code changed since"
+
+
+def newest(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of a file, the newest of each measurement."""
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [*{json.dumps([row.get(name) for name in _NAMES]): row for row in rows}.values()]
+
+
+def age_of(row: Mapping[str, Any], paths: Sequence[str], root: Path = ROOT) -> Age:
+    """Tell how old a row is, by the history of its commit.
+
+    The row of a tree with changes (`-dirty`) belongs to no commit: how much has changed since
+    cannot be told.
+
+    Args:
+        paths: folders of the code that the row times, relative to `root`.
+    """
+    commit, dirty, _ = row["commit"].partition("-dirty")
+    changed = None if dirty else _files_since(commit, tuple(paths), root)
+    return Age(commit[:7] + dirty, row["date"][:10], changed)
+
+
+@functools.cache
+def _files_since(commit: str, paths: tuple[str, ...], root: Path) -> int | None:
+    words = ("diff", "--no-renames", "--name-only", "--relative", commit, "--", *paths)
+    try:
+        listed = subprocess.check_output(
+            ["git", "-C", str(root), *words], text=True, stderr=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None  # no git, no repository, or a shallow clone
+    return sum(Path(name).suffix in _CODE for name in listed.splitlines())
 
 
 def name_of(row: dict[str, Any]) -> str:

@@ -43,8 +43,9 @@ from rrgkern import PolicyLoss, group_advantages
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import encode_prompt, prompt_text
-from rrgpolicy.model.tiny import TinyConfig, build_tiny
+from rrgpolicy.model.tiny import build_tiny
 from rrgpolicy.rollout import SamplingRequest, generate
+from rrgpolicy.settings import PolicySettings
 from rrgtrain.algorithms.group import Group, Member, group_offsets
 from rrgtrain.integrations.trl import SharedPrefix
 from rrgtrain.plan import KNOWN
@@ -284,10 +285,8 @@ def completions(policy: Policy, case: Case) -> list[list[torch.Tensor]]:
 
 def checkpoint(directory: Path, case: Case, size: str) -> Path:
     """Random weights: the tiny architecture, or the 3B's widths over the tiny tokenizer."""
-    config = TinyConfig(image_size=case.pixels)
-    place = build_tiny(
-        config, [question(case), "No pleural effusion or pneumothorax."] * 5, directory
-    )
+    texts = [question(case), "No pleural effusion or pneumothorax."] * 5
+    place = build_tiny(PolicySettings(), texts, directory, side=case.pixels)
     if size == "tiny":
         return place
     from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration

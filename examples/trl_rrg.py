@@ -16,7 +16,8 @@ from PIL import Image
 from rrgdata import Study, load_studies
 from rrgdata.phantom import PhantomConfig, write_phantom
 from rrgpolicy.model.prompt import prompt_text
-from rrgpolicy.model.tiny import TinyConfig, build_tiny
+from rrgpolicy.model.tiny import build_tiny
+from rrgpolicy.settings import PolicySettings
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
@@ -44,7 +45,7 @@ def tiny(studies: list[Study], place: Path) -> dict[str, Any]:
     from transformers import AutoModelForImageTextToText, Qwen2_5_VLProcessor
 
     texts = [text for s in studies for text in (s.report or "", prompt_text(s, style="short"))]
-    build_tiny(TinyConfig(image_size=56, vocabulary=420), texts, place)
+    build_tiny(PolicySettings(vocabulary=420), texts, place, side=56)
     model = AutoModelForImageTextToText.from_pretrained(place)
     return {"model": model, "processing_class": Qwen2_5_VLProcessor.from_pretrained(place)}
 

@@ -11,7 +11,8 @@ from transformers import AutoTokenizer, GenerationConfig, Qwen2Config, Qwen2ForC
 
 from rrgclinical.common.files import atomic_directory
 from rrgclinical.progress_bars import no_progress_bars
-from rrgpolicy.model.tiny import TinyConfig, build_tiny
+from rrgpolicy.model.tiny import build_tiny
+from rrgpolicy.settings import PolicySettings
 
 HEAD_WIDTH = 32
 TEMPLATE = (
@@ -36,7 +37,7 @@ def build_start(size: Size, texts: Sequence[str], directory: Path) -> Path:
     The same texts and size give the same files. The tokenizer is the tiny policy's.
     """
     with atomic_directory(directory) as partial:
-        seen = TinyConfig(
+        seen = PolicySettings(
             width=64, layers=1, vision_layers=1, vocabulary=size.vocabulary, seed=size.seed
         )
         tokenizer = AutoTokenizer.from_pretrained(build_tiny(seen, texts, partial / "tokenizer"))

@@ -79,29 +79,16 @@ class Run:
     def __post_init__(self) -> None:
         for name in ("limit", "top_p", "temperature"):
             _check_real(name, getattr(self, name))
-        if not isinstance(unwrapped(self.agreed), bool):
-            raise TypeError(f"agreed is {self.agreed!r:.40}; wanted True or False")
-        if self.images is not None:
-            _check_flags("images", self.images)
-        self._check_plays()
+        if self.images is not None and self.images.is_floating_point():
+            raise TypeError(f"images is {self.images.dtype}; wanted a tensor of bool [N]")
+        if unknown := [name for name in self.plays if name not in LINES]:
+            raise ValueError(f"plays has {unknown[0]!r}; wanted some of {', '.join(LINES)}")
         # a limit of NaN is below every gap and above none: each step would be an alarm
         if not self.limit >= 0:
             raise ValueError(f"limit is {self.limit}; wanted a mean gap of 0 or more, see ROUNDING")
         _allowed(self.top_p)
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature is {self.temperature}; wanted a number above 0")
-
-    def _check_plays(self) -> None:
-        if not isinstance(self.plays, Mapping):
-            raise TypeError(f"plays is {type(self.plays).__name__}; wanted functions by name")
-        if unknown := [name for name in self.plays if name not in LINES]:
-            raise ValueError(f"plays has {unknown[0]!r}; wanted some of {', '.join(LINES)}")
-        functions: dict[str, object] = {f"plays[{k!r}]": play for k, play in self.plays.items()}
-        if self.at_temperature is not None:
-            functions["at_temperature"] = self.at_temperature
-        for name, function in functions.items():
-            if not callable(function):
-                raise TypeError(f"{name} is {type(function).__name__}; wanted a function")
 
 
 @dataclass(frozen=True)
@@ -298,14 +285,6 @@ def _check_logps(**tensors: Tensor) -> None:
             raise ValueError(
                 f"log-probs of shapes {shapes}; wanted [N] of the same tokens ({whose})"
             )
-
-
-def _check_flags(name: str, flags: Tensor) -> None:
-    if not isinstance(flags, Tensor) or flags.is_floating_point():
-        kind = flags.dtype if isinstance(flags, Tensor) else type(flags).__name__
-        raise TypeError(f"{name} is {kind}; wanted a tensor of bool [N]")
-    if bool(((flags != 0) & (flags != 1)).any()):
-        raise ValueError(f"{name} holds more than 0 and 1; wanted a tensor of bool [N]")
 
 
 def _check_real(name: str, value: object) -> None:

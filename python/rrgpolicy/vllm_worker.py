@@ -114,7 +114,9 @@ class PushedWeights:
         model = self.model_runner.get_model()
         if whole and complete:
             _blank(model)
-        with _quiet(), _recorded(model) if complete else nullcontext(set[str]()) as loaded:
+        # of each layer that keeps its weights
+        logging.getLogger("vllm.model_executor.model_loader.reload").setLevel(logging.ERROR)
+        with _recorded(model) if complete else nullcontext(set[str]()) as loaded:
             # read from a file they are on the CPU, whose one thread would take many times as long
             worker.reload_weights(weights_iterator=received.passing(given, self.device))
         if whole and complete:
@@ -268,18 +270,6 @@ def _floating(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in model.named_parameters():
         if parameter.dtype in types and parameter.numel() and parameter.dim():
             yield name, parameter
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No warning for each layer that keeps its weights."""
-    logger = logging.getLogger("vllm.model_executor.model_loader.reload")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _tensors_in(path: Path) -> Iterator[tuple[str, Tensor]]:

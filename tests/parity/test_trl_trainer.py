@@ -64,6 +64,15 @@ def test_with_all_off_it_is_trls_to_the_last_bit(place: Path, tmp_path: Path) ->
     assert all(torch.equal(a, b) for a, b in zip(weights, trained, strict=True))
 
 
+def test_what_no_step_moves_is_told_before_the_first(place: Path, tmp_path: Path) -> None:
+    more = {"reward_funcs": words, "extras": extras(share=False, alarm=False)}
+    made = trainer_of(integration.RRGTrainer, place, tmp_path, torch.bfloat16, **more)
+    fixed(made, load_policy(place))
+    with pytest.warns(UserWarning, match="bf16 under a large beta2"):
+        made.train()
+    assert made.preflown and made.state.global_step == 2
+
+
 def test_the_example_trains_on_edits_with_images() -> None:
     first, *_ = load("trl_rrg").main(1)
     edits = [value for name, value in first.items() if name.startswith("edits/")]

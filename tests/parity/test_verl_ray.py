@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from rrgpolicy.model.tiny import TinyConfig, build_tiny
+from rrgpolicy.model.tiny import build_tiny
+from rrgpolicy.settings import PolicySettings
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
 from tests.parity.padded import peer
@@ -74,7 +75,9 @@ def start(variables: dict[str, str]) -> None:
 @pytest.fixture
 def job(tmp_path, monkeypatch):
     """Start verl's own reward loop with two workers."""
-    tokenizer = build_tiny(TinyConfig(), [*REFERENCES, *REPORTS[0], *REPORTS[1]], tmp_path / "tiny")
+    tokenizer = build_tiny(
+        PolicySettings(), [*REFERENCES, *REPORTS[0], *REPORTS[1]], tmp_path / "tiny"
+    )
     config = composed([
         f"actor_rollout_ref.model.path={tokenizer}", "actor_rollout_ref.rollout.n=3",
         "actor_rollout_ref.rollout.calculate_log_probs=false",

@@ -13,7 +13,8 @@ from PIL import Image
 from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import prompt_text
-from rrgpolicy.model.tiny import TinyConfig, build_tiny
+from rrgpolicy.model.tiny import build_tiny
+from rrgpolicy.settings import PolicySettings
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
 
@@ -51,7 +52,7 @@ def studies() -> list[Study]:
 
 def tiny_checkpoint(directory: Path) -> Path:
     texts = [prompt_text(studies()[0], style="short"), *REFERENCES, *SAMPLED] * 3
-    return build_tiny(TinyConfig(image_size=56), texts, directory)
+    return build_tiny(PolicySettings(), texts, directory, side=56)
 
 
 def wakened(model: torch.nn.Module) -> None:

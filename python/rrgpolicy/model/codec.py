@@ -65,11 +65,6 @@ class ReportCodec:
         self._eos = frozenset(eos_ids)
         self._end_of_turn = end_of_turn
 
-    @property
-    def kind(self) -> str:
-        """Name the kind of tokenizer, see `spelling`."""
-        return self._spelling.kind
-
     def encode(self, text: str) -> Tensor:
         """Ids [T] of the report, closed by the end-of-turn token."""
         return self._tensor([*self._spelling.whole(text), self._end_of_turn])
@@ -107,16 +102,11 @@ class ReportCodec:
         """
         report = self._report(ids)
         old = self.decode(report)
-        if not 0 <= first_changed_char <= min(len(old), len(new_text)):
+        same = old[:first_changed_char] == new_text[:first_changed_char]
+        if not (same and 0 <= first_changed_char <= min(len(old), len(new_text))):
             raise ValueError(
-                f"first_changed_char is {first_changed_char}, the texts have {len(old)} and "
-                f"{len(new_text)} characters: give an index within both"
-            )
-        if old[:first_changed_char] != new_text[:first_changed_char]:
-            at = next(i for i in range(first_changed_char) if old[i] != new_text[i])
-            raise ValueError(
-                f"the texts differ at character {at}, before first_changed_char "
-                f"{first_changed_char}: give the first character that changed"
+                f"first_changed_char is {first_changed_char}, and texts of {len(old)} and "
+                f"{len(new_text)} characters differ before: give the first that changed"
             )
         keep = kept_chars = 0
         begin = len(old)  # of the next token that has a character
@@ -155,14 +145,6 @@ class Spelling:
     vocabulary: ByteVocabulary
     encoder: tokenizers.Tokenizer
     first_blank: bool
-
-    @property
-    def kind(self) -> str:
-        """Name the kind of tokenizer."""
-        if self.first_blank:
-            return "SentencePiece with byte fallback and a first blank"
-        marked = self.encoder.normalizer is not None
-        return "SentencePiece with byte fallback" if marked else "byte-level BPE"
 
     @cached_property
     def _strings(self) -> list[bytes]:

@@ -116,7 +116,9 @@ def load_policy(  # noqa: PLR0913
     with no_progress_bars():
         model, fill = load_skeleton(name, load, loaded, device) if unread else (None, None)
         if model is None:
-            model = load_model(name, partial(load, name, device_map=_straight_to(device)))
+            # read whole on the CPU first, the models of eight ranks would lie there at once
+            straight = None if torch.device(device).type == "cpu" else {"": torch.device(device)}
+            model = load_model(name, partial(load, name, device_map=straight))
             model.to(device)
             for weight in model.parameters():  # those that were in fp8 come in bf16, unasked
                 if weight.is_floating_point() and weight.itemsize < loaded.itemsize:
@@ -124,7 +126,11 @@ def load_policy(  # noqa: PLR0913
             check_finite(name, dict(model.named_parameters()))
     use_rows(model)
     if getattr(config.get_text_config(), "output_router_logits", False):
-        _warn_of_routers(name)
+        warnings.warn(
+            f"{name}: config.json asks for the auxiliary loss of the experts' routers "
+            "(output_router_logits), which no objective here adds",
+            stacklevel=2,
+        )
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     # The files may hold a head of their own whatever config.json says, and the hub's flat one says
     # it once: vLLM would believe either part.
@@ -139,7 +145,12 @@ def load_policy(  # noqa: PLR0913
     listed = _listed_ends(name, model)
     closing = fetch(name, lambda: end_of_turn(tokenizer), "the chat template of ")
     if "strftime_now" in tokenizer.get_chat_template():
-        _warn_of_dates(name)
+        warnings.warn(
+            f"{name}: its chat template may write today's date (strftime_now), so that prompts are "
+            "others after midnight and a run that is resumed then does not go on to the same bits; "
+            "write a date into the template instead",
+            stacklevel=2,
+        )
     closing = next(iter(listed), None) if closing is None else closing
     if closing is None:
         raise UserError(
@@ -166,23 +177,6 @@ def load_policy(  # noqa: PLR0913
         parameter.requires_grad_(False)
         parameter.data = parameter.data.to(dtype)
     return policy
-
-
-def _warn_of_routers(name: str) -> None:
-    warnings.warn(
-        f"{name}: config.json asks for the auxiliary loss of the experts' routers "
-        "(output_router_logits), which no objective here adds",
-        stacklevel=3,
-    )
-
-
-def _warn_of_dates(name: str) -> None:
-    warnings.warn(
-        f"{name}: its chat template may write today's date (strftime_now), so that prompts are "
-        "others after midnight and a run that is resumed then does not go on to the same bits; "
-        "write a date into the template instead",
-        stacklevel=3,
-    )
 
 
 def _with_adapter(name: str, policy: Policy) -> Policy:
@@ -242,15 +236,6 @@ def _template_of_images(name: str) -> str | None:
     )
     template = None if file is None else json_reader.read(Path(file), dict).get("chat_template")
     return template if isinstance(template, str) else None
-
-
-def _straight_to(device: torch.device | str) -> dict[str, torch.device] | None:
-    """Where each weight goes as it is read; None leaves it on the CPU.
-
-    Read whole first, the models of eight ranks would lie in a node's memory at once.
-    """
-    place = torch.device(device)
-    return None if place.type == "cpu" else {"": place}
 
 
 def read_config(name: str) -> Any:
@@ -336,20 +321,15 @@ def base_of_adapter(adapter: str) -> str:
     """The checkpoint that a directory with an adapter builds on; UserError where it names none."""
     file = Path(adapter) / "adapter_config.json"
     base = fetch(adapter, lambda: json_reader.read(file, dict)).get("base_model_name_or_path")
-    if base and not isinstance(base, str):
-        raise UserError(
-            f"{file}: base_model_name_or_path is {base!r}; wanted a checkpoint directory or a hub "
-            "name"
-        )
-    if base and (Path(base) / "adapter_config.json").is_file():
-        raise UserError(
-            f"the adapter in {adapter} is of {base}, another adapter; merge that one into its "
-            "base, and name the result as base_model_name_or_path"
-        )
-    if not base:
+    if not base or not isinstance(base, str):
         raise UserError(
             f"the adapter in {adapter} names no base; set base_model_name_or_path in its "
             "adapter_config.json"
+        )
+    if (Path(base) / "adapter_config.json").is_file():
+        raise UserError(
+            f"the adapter in {adapter} is of {base}, another adapter; merge that one into its "
+            "base, and name the result as base_model_name_or_path"
         )
     if not Path(base).is_dir():  # what one lacks is told where it is read
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -43,61 +42,40 @@ CHAT_TEMPLATE = (
 )
 
 
-@dataclass(frozen=True)
-class TinyConfig:
-    """width: of the language model and the vision tower, a multiple of 64. vocabulary: entries
-    with the special tokens. image_size: pixels per side; a 112-pixel image is 16 tokens.
-
-    Raises UserError for another width."""
-
-    width: int = 128
-    layers: int = 3
-    vision_layers: int = 3
-    vocabulary: int = 600
-    image_size: int = 112
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.width < 2 * HEAD_WIDTH or self.width % (2 * HEAD_WIDTH):
-            raise UserError(f"policy.width={self.width}; use a multiple of {2 * HEAD_WIDTH}")
-
-    @classmethod
-    def of(cls, settings: PolicySettings) -> TinyConfig:
-        """Take the sizes from a recipe."""
-        return cls(
-            width=settings.width,
-            layers=settings.layers,
-            vision_layers=settings.vision_layers,
-            vocabulary=settings.vocabulary,
-            seed=settings.seed,
-        )
+def check_width(settings: PolicySettings) -> None:
+    """Raise UserError for a width that its heads do not divide."""
+    if settings.width % (2 * HEAD_WIDTH):
+        raise UserError(f"policy.width={settings.width}; use a multiple of {2 * HEAD_WIDTH}")
 
 
-def build_tiny(config: TinyConfig, texts: Sequence[str], directory: str | Path) -> Path:
+def build_tiny(
+    settings: PolicySettings, texts: Sequence[str], directory: str | Path, *, side: int = 112
+) -> Path:
     """Writes a randomly initialised checkpoint that `load_policy` takes, and returns its path.
 
     Args:
-        config: sizes and the seed; the same seed and texts give the same files.
+        settings: sizes and the seed; the same seed and texts give the same files.
         texts: what the byte-level BPE learns from. Give reports and prompts alike: what is
             frequent in them costs few tokens.
         directory: made if needed.
+        side: pixels of an image's side; one of 112 is 16 tokens.
 
     Raises:
-        UserError: no text.
+        UserError: no text, or a width that is no multiple of 64.
     """
     if not any(text.strip() for text in texts):
         raise UserError("the tiny tokenizer has no text to learn from; give reports and prompts")
     directory = Path(directory)
-    tokenizer = _train_tokenizer(config.vocabulary, texts)
+    tokenizer = _train_tokenizer(settings.vocabulary, texts)
     vocabulary = tokenizer.get_vocab()
     ids = {token: vocabulary[token] for token in SPECIAL_TOKENS}
-    pixels = config.image_size**2
+    pixels = side**2
     image_processor = Qwen2VLImageProcessorPil(
         size={"shortest_edge": pixels, "longest_edge": pixels}, patch_size=PATCH, merge_size=MERGE
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        model = Qwen2_5_VLForConditionalGeneration(model_config(config, len(tokenizer), ids))
+        torch.manual_seed(settings.seed)
+        model = Qwen2_5_VLForConditionalGeneration(model_config(settings, len(tokenizer), ids))
     model.generation_config = GenerationConfig(
         eos_token_id=[ids["<|im_end|>"], ids["<|endoftext|>"]], pad_token_id=ids["<|endoftext|>"]
     )
@@ -131,16 +109,19 @@ def _train_tokenizer(vocabulary: int, texts: Sequence[str]) -> Qwen2Tokenizer:
     return tokenizer
 
 
-def model_config(config: TinyConfig, vocabulary: int, ids: dict[str, int]) -> Qwen2_5_VLConfig:
+def model_config(
+    settings: PolicySettings, vocabulary: int, ids: dict[str, int]
+) -> Qwen2_5_VLConfig:
     """Write the configuration for a tokenizer of that many entries, with its SPECIAL_TOKENS."""
-    heads = config.width // HEAD_WIDTH
+    check_width(settings)
+    heads = settings.width // HEAD_WIDTH
     half = HEAD_WIDTH // 2
     spatial = half * 3 // 8
     text = {
         "vocab_size": vocabulary,
-        "hidden_size": config.width,
-        "intermediate_size": 2 * config.width,
-        "num_hidden_layers": config.layers,
+        "hidden_size": settings.width,
+        "intermediate_size": 2 * settings.width,
+        "num_hidden_layers": settings.layers,
         "num_attention_heads": heads,
         "num_key_value_heads": heads // 2,
         "max_position_embeddings": 4096,
@@ -154,19 +135,19 @@ def model_config(config: TinyConfig, vocabulary: int, ids: dict[str, int]) -> Qw
             "mrope_section": [half - 2 * spatial, spatial, spatial],
         },
         "tie_word_embeddings": True,
-        "initializer_range": config.width**-0.5,
+        "initializer_range": settings.width**-0.5,
     }
     vision = {
-        "depth": config.vision_layers,
-        "hidden_size": config.width,
-        "intermediate_size": 2 * config.width,
+        "depth": settings.vision_layers,
+        "hidden_size": settings.width,
+        "intermediate_size": 2 * settings.width,
         "num_heads": heads,
-        "out_hidden_size": config.width,
+        "out_hidden_size": settings.width,
         "patch_size": PATCH,
         "spatial_merge_size": MERGE,
         "window_size": 8 * PATCH,
-        "fullatt_block_indexes": [config.vision_layers - 1],
-        "initializer_range": config.width**-0.5,
+        "fullatt_block_indexes": [settings.vision_layers - 1],
+        "initializer_range": settings.width**-0.5,
     }
     return Qwen2_5_VLConfig(
         text_config=text,

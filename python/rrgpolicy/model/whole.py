@@ -148,11 +148,6 @@ def check_tokenizer(name: str, tokenizer: Any, rows: int) -> None:
         render_turn(tokenizer, _PROBE)
         return tokenizer.decode(tokenizer(_PROBE, add_special_tokens=False)["input_ids"])
 
-    if tokenizer.chat_template is None:
-        raise UserError(
-            f"the tokenizer of {name} has no chat template; add the chat_template.jinja that its "
-            "model comes with"
-        )
     if (seen := fetch(name, probe, "the chat template of ")) != _PROBE:
         raise UserError(
             f"the tokenizer of {name} makes {seen!r} of {_PROBE!r}: its vocabulary is missing or "
@@ -170,10 +165,6 @@ def _refuse(name: str, fault: str, keys: set[str] | list[str]) -> None:
         first = ", ".join(sorted(keys)[:_NAMED])
         rest = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
         raise UserError(f"{name} {fault}: {first}{rest}; {COPY}")
-
-
-BLOCK_BYTES = 1 << 26
-"""A tensor is read in rows of about as much, so that none stands in memory in two dtypes."""
 
 
 def load_skeleton(
@@ -227,13 +218,7 @@ def _reader(
 
 def _read(file: str, key: str, out: Tensor) -> None:
     with safe_open(file, framework="pt") as tensors:
-        rows = tensors.get_slice(key)
-        if out.dim() == 0:
-            out.copy_(tensors.get_tensor(key))
-            return
-        step = max(1, BLOCK_BYTES * len(out) // max(1, out.numel() * out.element_size()))
-        for start in range(0, len(out), step):
-            out[start : start + step].copy_(rows[start : start + step])
+        out.copy_(tensors.get_tensor(key))  # mapped, so that it stands in memory once
 
 
 def _safetensors(name: str) -> list[str]:

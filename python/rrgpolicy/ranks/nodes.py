@@ -110,15 +110,11 @@ def require_shared(directory: Path) -> None:
     Ranks look for it up to `SEEN_WITHIN` seconds. All ask at once; nothing is made where the
     directory is not there.
     """
-    token, error = directory / f".node-{socket.gethostname()}-{os.getpid()}.tmp", ""
-    if ranks.is_main() and directory.is_dir():
-        try:
+    token = directory / f".node-{socket.gethostname()}-{os.getpid()}.tmp"
+    with ranks.propagate_errors():
+        if ranks.is_main() and directory.is_dir():
             token.touch()
-        except OSError as failure:
-            error = f"{directory} cannot be written on {socket.gethostname()}: {failure.strerror}"
-    name, error = ranks.broadcast_from_main((token.name, error))
-    if error:
-        raise UserError(error)
+        name = ranks.broadcast_from_main(token.name)
     until = time.monotonic() + SEEN_WITHIN
     while not (sees := (directory / name).exists()) and time.monotonic() < until:
         time.sleep(0.1)

@@ -205,15 +205,9 @@ def agreed_with(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def error_rank_text(error: BaseException) -> str:
-    """ ", rank 3" where only that rank has met the error, else nothing."""
-    found = getattr(agreed_with(error), _MARK, None)
-    return "" if found is None else f", rank {found}"
-
-
-def error_rank(error: BaseException) -> int:
-    """The rank that has met the error; 0 where all have."""
-    return getattr(agreed_with(error), _MARK, None) or 0
+def error_rank(error: BaseException) -> int | None:
+    """The rank that alone has met the error; None where all have."""
+    return getattr(agreed_with(error), _MARK, None)
 
 
 def broken() -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -15,6 +18,7 @@ from trl.trainer import utils
 
 from rrgclinical.common.arguments import completion_text
 from rrgdata.study import Study
+from rrgpolicy import preflight
 from rrgpolicy.model.codec import ReportCodec
 from rrgpolicy.model.policy import special_ids
 from rrgpolicy.model.prompt import EncodedPrompt
@@ -41,6 +45,7 @@ class Extras:
     `token_weights`, `oracle` and `reward`; numbers of TRL's own configuration stay TRL's. None:
     TRL's algorithm. share: each prompt, and its images, once for its group. alarm: compare sampler
     and trainer, see `SamplerAlarm`; max_gap: its limit. column: the data set's reference reports.
+    preflight: warn of what `rrgpolicy.preflight` finds, by a loss and a backward before the first.
     """
 
     recipe: Recipe | None = None
@@ -48,6 +53,7 @@ class Extras:
     alarm: bool = True
     max_gap: float | None = None
     column: str = "report"
+    preflight: bool = True
 
 
 class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
@@ -67,6 +73,7 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
     ) -> None:
         self.extras = extras or Extras()
         self.algorithm, recipe = None, self.extras.recipe
+        self.preflown = not self.extras.preflight
         if recipe is not None and reward_funcs is None:
             reward_funcs = trl_reward(RewardService(recipe.reward), column=self.extras.column)
         super().__init__(model, reward_funcs, *rest, **named)
@@ -153,6 +160,22 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
                 shared_logps(self, inner, Rows([prompt], [images], [prompt[-1:]]))
             if keeps:
                 inner.gradient_checkpointing_disable()
+
+    def compute_loss(self: Any, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        """Compute TRL's loss, once more before the first step for `preflight`, which warns."""
+        whole = self.accelerator.sync_gradients or self.accelerator.num_processes == 1
+        plain = not self.is_deepspeed_enabled and self.accelerator.is_fsdp2 >= self.is_fsdp_enabled
+        if not self.preflown and self.optimizer and whole and plain and model.training:
+            self.preflown, metrics = True, copy.deepcopy(self._metrics)
+            with mock.patch.object(self, "_metrics", metrics):
+
+                def step() -> None:
+                    loss = super(RRGTrainer, self).compute_loss(model, inputs, *rest, **named)
+                    self.accelerator.backward(loss)
+
+                for fault in preflight(model, self.optimizer, step):
+                    warnings.warn(f"{fault.name}: {fault.line}; {fault.mend}", stacklevel=2)
+        return super().compute_loss(model, inputs, *rest, **named)
 
     def _get_per_token_logps_and_entropies(self, *arguments: Any, **named: Any) -> Any:
         if self.extras.share:

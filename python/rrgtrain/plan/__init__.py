@@ -13,26 +13,22 @@ from rrgtrain.plan.sizes import (
     tiny_sizes,
 )
 from rrgtrain.plan.stage import Host, Setup, StagePlan, machine_of, plan_stage, stage_of
-from rrgtrain.plan.verdict import STEP_CODE, Age, age_of, as_json, as_table, fitted, newest, verdict
+from rrgtrain.plan.verdict import as_json, as_table, fitted, verdict
 
 __all__ = [
     "KNOWN",
-    "STEP_CODE",
-    "Age",
     "Host",
     "Setup",
     "Sizes",
     "StagePlan",
     "StateBytes",
     "Weight",
-    "age_of",
     "as_json",
     "as_table",
     "elements",
     "fitted",
     "lora_rank",
     "machine_of",
-    "newest",
     "plan_stage",
     "read_sizes",
     "sizes_of",

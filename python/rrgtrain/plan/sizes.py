@@ -21,7 +21,7 @@ from transformers import Qwen2_5_VLConfig
 from rrgclinical.common import json_reader
 from rrgpolicy.model.backbone import Backbone, architecture
 from rrgpolicy.model.load import base_of_adapter, fetch, read_config
-from rrgpolicy.model.tiny import SPECIAL_TOKENS, TinyConfig, model_config
+from rrgpolicy.model.tiny import SPECIAL_TOKENS, model_config
 from rrgtrain.schema import LoraSettings, PolicySettings
 
 
@@ -175,7 +175,7 @@ def lora_rank(policy: PolicySettings) -> int:
 def tiny_sizes(policy: PolicySettings) -> Sizes:
     """Return the sizes of the policy that `tiny` builds; UserError for those that cannot be."""
     ids = dict.fromkeys(SPECIAL_TOKENS, 0)
-    return read_sizes(model_config(TinyConfig.of(policy), policy.vocabulary, ids))
+    return read_sizes(model_config(policy, policy.vocabulary, ids))
 
 
 FP32 = 4

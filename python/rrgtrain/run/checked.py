@@ -12,7 +12,7 @@ import torch
 
 from rrgpolicy.model.load import read_config, require_dtype
 from rrgpolicy.model.template import check_prompt
-from rrgpolicy.model.tiny import TinyConfig
+from rrgpolicy.model.tiny import check_width
 from rrgpolicy.ranks import nodes
 from rrgpolicy.rollout import require_architecture
 from rrgtrain.algorithms import Algorithm, build_algorithm
@@ -100,7 +100,7 @@ def check_start(settings: PolicySettings, engine: str, *, one_image: bool) -> An
     device = nodes.own_device(settings.device)
     require_dtype(device, DTYPES[settings.dtype])
     if settings.path == "tiny":
-        TinyConfig.of(settings)
+        check_width(settings)
         return None
     config = read_config(settings.path)
     require_base(settings.path)

@@ -17,10 +17,13 @@ from PIL import Image
 
 from rrgdata.settings import DataSettings
 from rrgdata.study import ImageRef, Study
+from rrgpolicy import preflight
+from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.load import end_of_turn
 from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.probe import NoWay, probe
 from rrgpolicy.model.prompt import encode_prompt, template_held
+from rrgpolicy.ranks import sharding
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, Member, build_algorithm
@@ -33,6 +36,7 @@ from rrgtrain.run.stages import Stages
 from rrgtrain.schema import LogSettings, PolicySettings, Recipe
 from rrgtrain.train import Batch, SamplerWatch
 from rrgtrain.train.engines import build_engine, require_engine
+from rrgtrain.train.optim import clip_gradients, optimizer_of
 from rrgtrain.train.step_log import peak_memory
 
 REFUSED = "REFUSED: "
@@ -86,7 +90,7 @@ def _model(policy: Policy) -> str:
 
 
 def _codec(policy: Policy) -> str:
-    return f"{policy.codec.kind}, {policy.embedding_shape[0]} ids; decode() agrees"
+    return f"{policy.embedding_shape[0]} ids; decode() agrees"
 
 
 def _end_of_turn(policy: Policy) -> str:
@@ -244,6 +248,9 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
             policy = stages.session.policy
             # a token that is never drawn: every report has its largest length
             policy.eos_ids = (NO_TOKEN,)
+            sharding.setup(small.scale.mode, policy, shard=small.scale.shard)
+            settings = small.sft if stage == "sft" else small.rl
+            yield from _loop_faults(policy, optimizer_of(policy.model, settings))
             _ = stages.sft() if stage == "sft" else stages.rl()
             peak, device = peak_memory(policy.device), policy.device.type
     what = "the GPU's allocator" if device == "cuda" else "this process, PyTorch included"
@@ -253,6 +260,23 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
         f"reports of {tokens} tokens: "
         f"peak {gib(peak)} of {what}; models that read reports are not counted"
     )
+
+
+def _loop_faults(policy: Policy, optimizer: torch.optim.Optimizer) -> Iterator[str]:
+    """Name in a line each what a dry step of a stage's optimiser finds; see `preflight`."""
+    prompts = [prompt for _, prompt in example_prompts(policy)]
+    members = [[policy.codec.encode(SENTENCE)] for _ in prompts]
+
+    def step() -> None:
+        policy.model.train()
+        hidden, batch = hidden_states(policy, prompts, members)
+        sharding.backward(policy, -head_logps(policy, hidden, batch.targets).mean())
+
+    def clip() -> torch.Tensor:
+        return clip_gradients(policy.model.parameters(), 1.0)
+
+    for fault in preflight(policy.model, optimizer, step, clip=clip):
+        yield f"step: {fault.name}: {fault.line}; {fault.mend}"
 
 
 def _write_studies(home: Path, count: int, images: int, words: int) -> None:

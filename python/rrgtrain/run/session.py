@@ -30,7 +30,7 @@ from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.probe import NAMES, NoWay, Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt, encode_prompt, prompt_text
-from rrgpolicy.model.tiny import TinyConfig, build_tiny
+from rrgpolicy.model.tiny import build_tiny
 from rrgpolicy.ranks import nodes, ranks, sharding
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.errors import UserError
@@ -115,7 +115,7 @@ def start_policy(
         if recipe.data.source != "phantom":  # whose words name nobody
             each = common_words(each, min(FEWEST_STUDIES, len(each)))
         texts = [text for part in zip(*each, strict=True) for text in part if text]
-        made = build_tiny(TinyConfig.of(settings), texts, partial)
+        made = build_tiny(settings, texts, partial)
         policy = load_for(plain, made, engine, masters=False)
         for _, parameter in policy.eyes():
             parameter.requires_grad_(True)

@@ -306,7 +306,8 @@ class Checkpointer(NullCheckpointer):
 
     def _failed(self, step: int, error: Exception) -> Exception:
         """What the run ends with, once the state before the step is safe."""
-        place = f"{self._stage}, step {step}{ranks.error_rank_text(error)}"
+        rank = ranks.error_rank(error)
+        place = f"{self._stage}, step {step}" + (f", rank {rank}" if rank is not None else "")
         if isinstance(error, Stopped):
             line = f"{error} after {step} steps of {self._stage}"
         elif isinstance(error, NotFinite):
@@ -357,7 +358,7 @@ class Checkpointer(NullCheckpointer):
         return all(clean and at == step for clean, at in ranks.gather((self._clean, step)))
 
     def _kept_batch(self, step: int, error: Exception) -> str:
-        batch = ranks.gather(self._batch and self._batch())[ranks.error_rank(error)]
+        batch = ranks.gather(self._batch and self._batch())[ranks.error_rank(error) or 0]
         if batch is None:
             return ""
         state = {"stage": self._stage, "step": step, "weights": self._before["weights"]}

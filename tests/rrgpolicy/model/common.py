@@ -15,7 +15,8 @@ from transformers import AutoTokenizer, GenerationConfig, Qwen2Config, Qwen2ForC
 from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.load import Policy, load_policy
 from rrgpolicy.model.prompt import EncodedPrompt, encode_prompt
-from rrgpolicy.model.tiny import TinyConfig, build_tiny
+from rrgpolicy.model.tiny import build_tiny
+from rrgpolicy.settings import PolicySettings
 
 REPORTS = (
     "The heart is enlarged. There is a small left pleural effusion. No pneumothorax.",
@@ -23,7 +24,7 @@ REPORTS = (
     "Mild interstitial edema. Support devices are unchanged.",
     "Right lower lobe consolidation, possibly pneumonia. No effusion.",
 )
-CONFIG = TinyConfig(width=64, layers=2, vision_layers=2, vocabulary=420, seed=3)
+CONFIG = PolicySettings(width=64, layers=2, vision_layers=2, vocabulary=420, seed=3)
 
 
 @lru_cache(maxsize=1)

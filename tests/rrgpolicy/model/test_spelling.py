@@ -238,7 +238,7 @@ def test_reencoding_starts_before_a_token_that_the_change_cuts() -> None:
 
 def test_a_wrong_first_change_is_refused() -> None:
     ids = POLICY.codec.encode("No effusion.")
-    with pytest.raises(ValueError, match="differ at character 1"):
+    with pytest.raises(ValueError, match="first_changed_char is 5"):
         POLICY.codec.reencode_from(ids, "Na effusion.", 5)
     with pytest.raises(ValueError, match="first_changed_char is 99"):
         POLICY.codec.reencode_from(ids, "No effusion.", 99)

@@ -115,7 +115,7 @@ SPOILT = {
         "the file holds code (tests.rrgpolicy.model.test_whole.run), which is never run",
     ),
     "no tokenizer": (gone("tokenizer.json"), "makes '' of 'No acute disease.'"),
-    "no template": (gone(TEMPLATE), "has no chat template; add the chat_template.jinja"),
+    "no template": (gone(TEMPLATE), "chat_template is not set"),
     "hostile template": (
         text(TEMPLATE, "{{ ''.__class__.__mro__ }}"),
         "cannot load the chat template of",

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
@@ -99,8 +98,7 @@ def loaded(path: str, options: dict[str, Any]) -> Loaded:
 
     gathered.fill_shards, gathered.from_main = filled, counted
     try:
-        # many blocks a tensor
-        with tracker.measured(), patch("rrgpolicy.model.whole.BLOCK_BYTES", 1 << 12):
+        with tracker.measured():
             streamed = load_policy(path, unread=True, **options)
             sharding.setup("fsdp2", streamed)
     finally:

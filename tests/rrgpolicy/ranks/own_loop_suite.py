@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from experiments.preflight import preflight
+from rrgpolicy import preflight
 from rrgpolicy.model import probe_shared_prefix, shared_prefix_logps
 
 STEPS = 3

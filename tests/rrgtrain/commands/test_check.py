@@ -40,7 +40,7 @@ def test_each_thing_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     status, lines = told(capsys, checkpoint("qwen3_vl"), *words)
     assert status == 0 and [*lines] == NAMES
     assert lines["model"].startswith("Qwen3VLForConditionalGeneration, 252 k parameters, float32")
-    assert lines["codec"] == "byte-level BPE, 405 ids; decode() agrees"
+    assert lines["codec"] == "405 ids; decode() agrees"
     assert lines["end of turn"] == "<|im_end|>, by the chat template"
     # of four layers and two blocks, each projection; 56 x 56 pixels in 7 x 7 patches, 4 a token
     assert lines["adapter"].startswith("rank 4 on 28 modules: q_proj x 4, k_proj x 4")

@@ -69,7 +69,7 @@ MODELS: dict[str, tuple[Callable[[Path], None], str]] = {
     "one that sees": (_configured("Florence2"), "a florence2 is an encoder-decoder"),
     "cross-attention": (_configured("Mllama"), "a mllama reads images by cross-attention"),
     "processor": (_configured("Mistral3"), r"the images of a mistral3 are prepared by \w+"),
-    "no template": (_text(without="chat_template.jinja"), "has no chat template; add the"),
+    "no template": (_text(without="chat_template.jinja"), "chat_template is not set"),
     "images": (_text(), r"has \d image\(s\), but a Qwen2ForCausalLM reads text alone; pass data"),
 }
 

@@ -13,7 +13,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
-from experiments.preflight import preflight
+from rrgpolicy import preflight
 from tests.rrgpolicy.model import families
 from tests.rrgpolicy.model.common import OPENS, text_policy
 from tests.rrgpolicy.ranks.own_loop_suite import policy_of, trained_of
