@@ -18,6 +18,12 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
+def cache(cache_home: Path) -> Path:
+    """Directory that what is remembered lies in."""
+    return cache_home / "rrgtrain"
+
+
+@pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The image files that are decoded."""
     paths: list[Path] = []

@@ -21,11 +21,6 @@ from tests.rrgdata import dicom_files
 from tests.rrgtrain.common import phantoms
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return Path(shutil.copytree(phantoms(), tmp_path / "data"))

@@ -49,14 +49,6 @@ def labeller():
     return build_labeller("rules")
 
 
-def test_clean_reports_are_labelled_as_their_cases(labeller):
-    drawn = cases()
-    truth = np.array([case.labels() for case in drawn])
-    read = labeller.label([clean(case) for case in drawn])
-    assert (read == truth)[truth != 0].mean() >= 0.98
-    assert (read == truth).mean() >= 0.98
-
-
 @pytest.mark.parametrize("name", sorted(phrases.POSITIVE))
 def test_every_wording_reads_positive(name, labeller):
     side = "" if name in ("cardiomegaly", "edema", "mediastinum") else "left"
@@ -315,12 +307,6 @@ def test_the_most_common_types_are_never_left_out():
         assert {entry["finding"] for entry in log} == {f.name for f in case.findings} - always
     garbled = [e["finding"] for *_, log in spoilt(omit=1.0, garble=0.5, reported=2)[1] for e in log]
     assert always <= set(garbled), "what is always reported may still be told wrongly"
-
-
-def test_everything_omitted_leaves_no_positive_statement(labeller):
-    config, drawn = spoilt(omit=1.0)
-    read = labeller.label([write_report(c, f, n, config) for c, f, n, _ in drawn])
-    assert not np.isin(read[:, :13], (1, 3)).any()
 
 
 def test_garble_lies_in_three_ways_and_labels_keep_the_truth():

@@ -344,8 +344,6 @@ def test_a_damaged_table_is_refused(tmp_path):
         (text.replace(b"frontal_lateral", b"view"), "no column 'frontal_lateral'"),
         (text[: text.index(b"\n") + 1], "no rows beneath the header"),
         (b"", "no column 'path_to_image'; it has nothing"),
-        (text.replace(b"Cough", b'"Cough'), "not CSV after line 1"),
-        (text.replace(b"Cough", b"Cough\xff"), "byte 0xff in line 2 is not UTF-8"),
         (text.replace(b"Cough", b"o" * (2**24 + 1)), "field larger than field limit"),
     ):
         table.write_bytes(damaged)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +16,15 @@ from rrgtrain.errors import UserError
 from tests.rrgdata import mimic_tree as tree
 from tests.rrgdata.common import by_id, catalogue_of
 from tests.rrgdata.mimic_tree import FIRST, load, refused
-from tests.rrgdata.sources.test_index import resident
 from tests.rrgtrain.common import recipe
 
 MANY, SECONDS = 6_000, 4.0
+
+
+def resident() -> float:
+    """Resident memory of this process in MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -287,17 +287,6 @@ def test_broken_rows(tmp_path: Path, changes: dict[str, str], told: str) -> None
     assert len(catalogue.broken) == 1 and [s.id for s in catalogue.studies["train"]] == ["good"]
 
 
-def test_ids_are_unique(tmp_path: Path) -> None:
-    line = refused(write(tmp_path, row("a"), row("b"), row("a")))
-    assert "row 4 (a) repeats the id 'a' of studies.csv: row 2 (a)" in line
-
-
-def test_an_empty_image_file(tmp_path: Path) -> None:
-    path = write(tmp_path, row())
-    (tmp_path / "a.png").write_bytes(b"")
-    assert "an empty file" in refused(path)
-
-
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -360,17 +349,6 @@ def test_whole_floats_of_json_lines_are_ids(tmp_path: Path) -> None:
     assert list(every(path)) == ["1", "50414267"]
     path.write_text(json.dumps(row(id=1.5, images="a.png")) + "\n")
     assert "has id 1.5; wanted a name or a whole number" in refused(path)
-
-
-@pytest.mark.parametrize("mark", ["\ufeff", "\ufeff\ufeff"])
-def test_columns_without_a_name_and_marks_of_byte_order_are_passed_over(
-    tmp_path: Path, mark: str
-) -> None:
-    path = write(tmp_path, row())
-    path.write_text(mark + "id,images,report,split,,\na,a.png,Report of a.,train,,\n")
-    assert every(path)["a"].report == "Report of a."
-    path.write_text("id,images,report,split,,report\na,a.png,Report of a.,train,,\n")
-    assert "the column 'report' stands twice" in refused(path)
 
 
 def test_a_huge_cell_is_told_by_its_ends(tmp_path: Path) -> None:

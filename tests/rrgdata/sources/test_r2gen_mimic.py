@@ -95,19 +95,5 @@ def test_a_broken_entry_is_named(tmp_path, wrong, part):
     assert [s.id for s in catalogue.studies["train"]] == ["174413ec"]
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("[]", "wanted an object with the splits"),
-        ("{", "not JSON"),
-        ('{"trian": []}', "split 'trian' is unknown"),
-        ('{"train": {}}', "split 'train' holds an object"),
-    ],
-)
-def test_an_unreadable_annotation_is_one_line(tmp_path, text, part):
-    (tmp_path / "annotation.json").write_text(text)
-    refused(tmp_path, part)
-
-
 def test_a_root_without_annotation_is_told(tmp_path):
     refused(tmp_path, "annotation.json", "R2Gen's MIMIC-CXR layout")
