@@ -118,8 +118,8 @@ def test_a_broken_row_stays_alone() -> None:
     coef[4] = 0
     _, made = head.with_gradients(x, old, lambda _, block: coef[block], NEEDS, PLANS[True])
     assert not made.hidden[4].any() and made.weight.isfinite().all()
+    half = x._replace(hidden=x.hidden.half(), weight=x.weight.half())
     with pytest.raises(ValueError, match="hidden is torch.float16, wanted bfloat16"):
-        half = x._replace(hidden=x.hidden.half(), weight=x.weight.half())
         head.with_gradients(half, old, lambda _, block: coef[block], NEEDS, PLANS[True])
 
 
