@@ -27,7 +27,8 @@ from rrgclinical.metrics import (
     together,
     values,
 )
-from rrgclinical.text import text_scores
+from rrgclinical.metrics.registry import TEXT, metric_of
+from rrgclinical.text import TextScores, text_scores
 
 IU_XRAY = (
     0.008,
@@ -51,11 +52,13 @@ RARE = 0.02
 STUDIES_A_PATIENT = 5
 SHOWN = (
     *("micro_f1", "micro_f1_13", "sample_f1", "macro_f1", "macro_f1_frequent", "f1/*"),
-    *("bleu_4", "rouge_l"),
+    *("bleu_4", "rouge_l", "meteor", "cider"),
 )
 """Columns of the table; `f1/*` are the findings' own, all together."""
 TESTED = ("micro_f1_13", "macro_f1", "macro_f1_5", "sample_f1")
 SIZES = (50, 100, 200, 600)
+WORDS = 600
+"""Studies of a population with reports: METEOR takes a minute for them."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +82,16 @@ SYSTEMS = {
 class Population:
     """Hold labels int8 `[N, 14]` of references and of two equal systems.
 
-    words: scores of their reports, None without. patient: studies of one stand behind each other.
+    texts: their reports and references, words: the scores of these; None without, and without
+    them a scorecard's are of labels. patient: studies of one stand behind each other.
     """
 
     truth: np.ndarray
     first: np.ndarray
     second: np.ndarray
     patient: int = 1
-    words: Scores | None = None
+    texts: tuple[list[str], list[str]] | None = None
+    words: TextScores | None = None
 
     def draw(self, size: int, rng: np.random.Generator) -> np.ndarray:
         """Draw the rows of `size` patients, which are studies where each has one."""
@@ -101,14 +106,14 @@ def population(
     size: int = 12_000,
     patient: int = 1,
     words: int = 0,
-    seed: int = 0,
+    meteor: bool = False,
 ) -> Population:
     """Make studies with findings of these prevalences, and what two equal systems read.
 
     patient: studies of one, each with its first labels by chance 0.5 and its errors by 0.3. words:
-    make reports too, of so many studies at most.
+    make reports, of so many studies at most, and score them, by METEOR where that is asked for.
     """
-    rng, prevalence = np.random.default_rng(seed), np.array(prevalences)
+    rng, prevalence = np.random.default_rng(0), np.array(prevalences)
     size = words or size
     shape = (size // patient, patient, len(prevalence))
 
@@ -128,9 +133,9 @@ def population(
     made = Population(_labels(truth), first, second, patient)
     if not words:
         return made
-    texts = [[_report(row, rng) for row in labels] for labels in (made.first, made.truth)]
-    scores = text_scores(texts[0], texts[1], tokenization="space", meteor=False)
-    return replace(made, words=scores)
+    own, others = ([_report(row, rng) for row in labels] for labels in (made.first, made.truth))
+    scores = text_scores(own, others, tokenization="space", meteor=meteor)
+    return replace(made, texts=(own, others), words=scores)
 
 
 def _labels(findings: np.ndarray) -> np.ndarray:
@@ -152,14 +157,20 @@ def _report(labels: np.ndarray, rng: np.random.Generator) -> str:
     return " ".join(rng.permutation(sentences))
 
 
-def _scores(made: Population, rows: np.ndarray, labels: np.ndarray) -> Scores:
-    """Score a set of studies as a scorecard does."""
-    pred, truth = labels[rows], made.truth[rows]
-    parts = [label_scores(pred, truth, frequent_labels(truth)), finding_scores(pred, truth)]
-    if made.words is not None:
-        of_rows = (replace(p, statistics=p.statistics[rows]) for p in made.words.parts)
-        parts.append(Scores(tuple(of_rows)))
-    scores = together(*parts)
+def _scores(made: Population, rows: np.ndarray) -> Scores:
+    """Score a set of studies as a scorecard does; CIDEr's frequencies are those of the set."""
+    if made.texts is None or made.words is None:
+        pred, truth = made.first[rows], made.truth[rows]
+        scores = together(
+            label_scores(pred, truth, frequent_labels(truth)), finding_scores(pred, truth)
+        )
+    else:
+        own, others = ([texts[row] for row in rows] for texts in made.texts)
+        drawn = text_scores(own, others, tokenization="space", meteor=False)
+        # a Java program that takes seconds: each report's counts are what they were
+        counts = (part for part in made.words.parts if part.key == "meteor")
+        meteor = (replace(part, statistics=part.statistics[rows]) for part in counts)
+        scores = Scores((*drawn.parts, *meteor))
     if made.patient == 1:
         return scores
     return of_patients(scores, (np.arange(len(rows)) // made.patient).tolist())
@@ -174,18 +185,16 @@ def coverage(
     """
     rng = np.random.default_rng(seed)
     parts = [label_scores(made.first, made.truth), finding_scores(made.first, made.truth)]
-    true = values(together(*parts))
-    if made.words is not None:
-        true |= values(made.words)
+    true = values(together(*parts) if made.words is None else made.words)
     held: dict[str, list[bool]] = {}
     for _ in range(repetitions):
         rows = made.draw(studies, rng)
-        for rate in ("precision", "recall", "f1"):
+        for rate in ("precision", "recall", "f1") if made.words is None else ():
             of_each = [true[f"{rate}/{OBSERVATIONS[i]}"] for i in frequent_labels(made.truth[rows])]
             true[f"macro_{rate}_frequent"] = float(np.mean(of_each)) if of_each else np.nan
         occurs = made.truth[rows].any(0)
         printed = {f"f1/{name}" for name, there in zip(OBSERVATIONS, occurs, strict=True) if there}
-        bounds = intervals(_scores(made, rows, made.first), resamples=resamples)
+        bounds = intervals(_scores(made, rows), resamples=resamples)
         for name, (low, high) in bounds.items():
             if "/" not in name or name in printed:
                 column = "f1/*" if name in printed else name
@@ -222,8 +231,13 @@ def false_alarms(
 def tables(repetitions: int, sizes: Sequence[int], shown: Sequence[str]) -> Iterator[str]:
     """Yield the lines of both tables: mean, least and most of all settings."""
     settings = itertools.product((IU_XRAY, HOSPITAL), SYSTEMS.values(), (1, STUDIES_A_PATIENT))
-    made = [population(found, system, patient=studies) for found, system, studies in settings]
-    made.append(population(IU_XRAY, SYSTEMS["F1 0.5"], words=2000))
+    of_words, meteor = {metric_of(name).kind == TEXT for name in shown}, "meteor" in shown
+    made = [
+        population(found, system, patient=studies, words=words, meteor=meteor)
+        for found, system, studies in settings
+        for words in (0, WORDS)
+        if (words > 0) in of_words
+    ]
     yield from _head("studies, or patients", shown)
     for size in sizes:
         yield _row(str(size), [coverage(one, size, repetitions) for one in made], shown)

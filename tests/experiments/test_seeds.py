@@ -196,17 +196,17 @@ def made(number: int) -> Population:
 def test_printed_intervals_cover(kind: int, size: int) -> None:
     held = coverage(made(kind), size, REPETITIONS, resamples=300)
     papers = [name for name in held if name.startswith("macro_") and "frequent" not in name]
-    assert len(papers) == 9, "of few positives: a note of the scorecard says so"
+    assert len(papers) == 9 * (kind > 0), "of few positives: a note of the scorecard says so"
     printed = {name: share for name, share in held.items() if name not in papers}
-    assert {"micro_f1_13", "sample_f1", "macro_f1_frequent", "f1/*", "accuracy"} <= set(printed)
-    assert ("bleu_4" in printed) == (kind == 0)
+    labels = {"micro_f1_13", "sample_f1", "macro_f1_frequent", "f1/*", "accuracy"}
+    assert set(printed) >= (labels if kind else {"bleu_4", "rouge_l", "cider"})
     # BLEU is a little low until 200 studies
     low = {name: 0.90 if name.startswith("bleu") and size < 200 else 0.92 for name in printed}
     least = {name: share - error(share) for name, share in low.items()}
     # of three findings at least in each set
-    least["f1/*"] = 0.90 - error(0.90, 3 * REPETITIONS)
+    least |= {"f1/*": 0.90 - error(0.90, 3 * REPETITIONS)} if kind else {}
     assert {name: share for name, share in printed.items() if share < least[name]} == {}
-    assert printed["micro_f1"] < 1.0 or printed["sample_f1"] < 1.0, "nor are they ever so wide"
+    assert min(printed.values()) < 1.0, "nor are they ever so wide"
 
 
 @pytest.mark.parametrize(("size", "differ"), [(50, 0), (200, 4), (200, 8)])

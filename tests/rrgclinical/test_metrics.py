@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rrgclinical.metrics import (
+    bootstrap_weights,
     finding_scores,
     frequent_labels,
     intervals,
@@ -19,6 +20,7 @@ from rrgclinical.metrics import (
     per_label_f1,
     single_report_f1,
     subgroup,
+    tails,
     together,
     values,
 )
@@ -112,11 +114,27 @@ def test_bootstrap_equals_resampling_the_reports_themselves():
     for counts in weights:
         index = np.repeat(np.arange(40), counts)
         drawn.append(label_report(pred[index], truth[index]))
+    # 0.025 by scipy: norm.cdf(-sqrt(40 / 39) * t.ppf(0.975, 39)); t is 2.306 of 8, 12.706 of 1
+    found = [tails(0.95, rows)[0] for rows in (40, 9, 1.2, 1, 100)]
+    assert found == pytest.approx([0.0202575, 0.0072245, 0.0, 0.025, 0.025], rel=1e-3, abs=1e-9)
+    without = [label_report(*(np.delete(x, row, 0) for x in (pred, truth))) for row in range(40)]
     for name, (low, high) in bounds.items():
-        values = [draw[name] for draw in drawn]
-        # 0.025 by scipy: norm.cdf(-sqrt(40 / 39) * t.ppf(0.975, 39))
-        ends = np.quantile(values, (0.0202575, 0.9797425))
+        moves = np.array([left[name] for left in without])
+        squares = (moves - moves.mean()) ** 2
+        rows = min(40, 1 + 80 / ((squares**2).mean() / squares.mean() ** 2 - 1))
+        ends = np.quantile([draw[name] for draw in drawn], tails(0.95, rows))
         assert (low, high) == pytest.approx(tuple(ends), abs=1e-6)
+
+
+def test_a_mean_that_few_reports_move_is_wider():
+    """Four of 200, beside half of them."""
+    few = mean_scores({"few": np.arange(200) < 4, "half": np.arange(200) % 2})
+    bounds, weights = intervals(few), np.concatenate([*bootstrap_weights(200, 1000, 0)])
+    plain = np.quantile(weights[:, :4].sum(1) / 200, (0.025, 0.975))
+    assert bounds["few"][0] == 0.0 < plain[0] and bounds["few"][1] > plain[1]
+    assert bounds["half"] == tuple(np.quantile(weights[:, 1::2].sum(1) / 200, (0.025, 0.975)))
+    difference = paired(few, mean_scores({"few": np.zeros(200), "half": np.zeros(200)}))
+    assert difference["few"].high == 0.0 and difference["few"].low == -bounds["few"][1]
 
 
 def test_intervals_hold_the_value_and_narrow_with_more_reports():

@@ -43,12 +43,12 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """Compute (low, high) of every metric: percentile bootstrap over reports, or patients.
 
-    Below `FEW_ROWS` of them the quantiles are widened as Student's t is. An interval holds the
-    metric's value: that of a finding without a hit begins at 0.
+    Where few of them move a metric its quantiles are widened as Student's t is (`_freedom`). An
+    interval holds the metric's value: that of a finding without a hit begins at 0.
     Raises ValueError for no resample or a level outside (0, 1).
     """
     drawn = _draw(scores, resamples, seed, np.random.default_rng((seed, 1)))
-    return _bounds(values(scores), drawn, level, scores.reports)
+    return _bounds(values(scores), drawn, level, _without_each(scores), scores.reports)
 
 
 def paired(
@@ -71,7 +71,9 @@ def paired(
     drawn = {name: after[name] - before[name] for name in before if name in after}
     old, new = values(first), values(second)
     observed = {name: new[name] - old[name] for name in drawn}
-    bounds = _bounds(observed, drawn, level, first.reports)
+    left = _without_each(first)
+    moves = {n: each - left[n] for n, each in _without_each(second).items() if n in left}
+    bounds = _bounds(observed, drawn, level, moves, first.reports)
     p_values = swap_p_values(first, second, resamples, seed)
     return {
         name: PairedDifference(difference, *bounds[name], p_value=p_values[name])
@@ -116,7 +118,28 @@ def _draw(
     return joined([scores(chunk, noise) for chunk in weights])
 
 
-def tails(level: float, rows: int) -> tuple[float, float]:
+def _without_each(scores: Scores) -> dict[str, np.ndarray]:
+    """`[R]` by name: the metric without each row, of all that get no draws of their own."""
+    metrics: dict[str, np.ndarray] = {}
+    for part in scores.parts:
+        if scores.reports > 1 and not part.counts:
+            metrics |= part.of_sums(part.statistics.sum(0) - part.statistics)
+    return metrics
+
+
+def _freedom(moves: np.ndarray) -> float:
+    """Compute the degrees of freedom of a variance that rows make, from what each moves, `[R]`.
+
+    Of normal rows they are R - 1. Where few rows move a metric, such as an average over labels
+    that hardly occur, they are fewer, by the kurtosis of the moves (Satterthwaite, 1946).
+    """
+    rows = len(moves)
+    squares = (moves - moves.mean()) ** 2
+    variance, spread = squares.mean(), squares.var()
+    return rows - 1.0 if not spread else min(rows - 1.0, 2.0 * rows * variance**2 / spread)
+
+
+def tails(level: float, rows: float) -> tuple[float, float]:
     """Choose the quantiles between which `level` of the resamples of so many rows lie.
 
     Below `FEW_ROWS` they lie further out, by Student's t against the normal quantile and by
@@ -126,29 +149,34 @@ def tails(level: float, rows: int) -> tuple[float, float]:
         raise ValueError(f"level is {level}; wanted a confidence level in (0, 1), such as 0.95")
     tail = (1.0 - level) / 2.0
     if 1 < rows < FEW_ROWS:
-        student = _student(level, rows - 1)
-        tail = NormalDist().cdf(-student * (rows / (rows - 1)) ** 0.5)
+        rows = max(rows, 2.0)
+        tail = NormalDist().cdf(-_student(level, rows - 1) * (rows / (rows - 1)) ** 0.5)
     return tail, 1.0 - tail
 
 
-def _student(level: float, freedom: int) -> float:
+@functools.lru_cache(maxsize=4096)
+def _student(level: float, free: float) -> float:
     """Find the t within which `level` of Student's distribution lies."""
-    # t is sqrt(freedom) tan(angle), whose density is cos(angle) ** (freedom - 1)
+    # t is sqrt(free) tan(angle), whose density is cos(angle) ** (free - 1)
     edges = np.linspace(0.0, np.pi / 2, 10_001)
-    mass = np.cumsum(np.cos((edges[1:] + edges[:-1]) / 2) ** (freedom - 1))
+    mass = np.cumsum(np.cos((edges[1:] + edges[:-1]) / 2) ** (free - 1))
     angle = np.interp(level, mass / mass[-1], edges[1:])
-    return float(freedom**0.5 * np.tan(angle))
+    return float(free**0.5 * np.tan(angle))
 
 
 def _bounds(
-    observed: Mapping[str, float], drawn: Mapping[str, np.ndarray], level: float, rows: int
+    observed: Mapping[str, float],
+    drawn: Mapping[str, np.ndarray],
+    level: float,
+    moves: Mapping[str, np.ndarray],
+    rows: int,
 ) -> dict[str, tuple[float, float]]:
-    each = np.stack([drawn[name] for name in observed])
-    ends = np.quantile(each, tails(level, rows), axis=1)
-    return {
-        name: (min(float(low), value), max(float(high), value))
-        for (name, value), low, high in zip(observed.items(), *ends, strict=True)
-    }
+    bounds = {}
+    for name, value in observed.items():
+        moving = 1.0 + _freedom(moves[name]) if name in moves else rows
+        low, high = np.quantile(drawn[name], tails(level, moving))
+        bounds[name] = min(float(low), value), max(float(high), value)
+    return bounds
 
 
 LEAST_DIFFERING = 6
