@@ -1,6 +1,6 @@
 """A linear head whose product sums its own softmax, beside the head of tiles that serves today."""
 
-from experiments.head_epilogue.choose import TILES, Card, Plan, Tiles, choose
+from experiments.head_epilogue.card import TILES, Card, Plan, Tiles, choose
 from experiments.head_epilogue.head import gradients, statistics, with_gradients
 
 __all__ = [

@@ -24,11 +24,10 @@ from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from experiments.head_epilogue.choose import Plan
+from experiments.head_epilogue.card import Plan
 from experiments.head_epilogue.triton_kernels import (
     exponentials_kernel,
     gradient_kernel,
@@ -57,8 +56,11 @@ def statistics(x: FromHidden, plan: Plan) -> SoftmaxStats:
     sums, target = _room_for_sums(x, plan)
     scale = LOG2E / x.temperature
     per_row = (x.targets, *sums, target)
-    _launch(statistics_kernel, x, per_row, scale, None, plan, ENTROPY=x.entropy)
-    return _close(x, sums, capped(target, x.softcap)[0])
+    capped = {"SOFTCAP": x.softcap != 0, "ENTROPY": x.entropy}
+    _launch(statistics_kernel, x, per_row, (scale, x.softcap), None, plan, **capped)
+    if x.softcap:
+        target = x.softcap * torch.tanh(target / x.softcap)
+    return _close(x, sums, target)
 
 
 def gradients(rows: BackwardRows, x: FromHidden, needs: NeedsGrad, plan: Plan) -> Gradients:
@@ -83,8 +85,9 @@ def gradients(rows: BackwardRows, x: FromHidden, needs: NeedsGrad, plan: Plan) -
         coef, coef_entropy = rows.coefficients
         entropy = coef_entropy is not None
         per_row = (rows.targets - start, coef, coef_entropy if entropy else coef, *rows.stats)
-        constants = {"FAR": FAR, "DTYPE": triton_dtype(dz.dtype), "ENTROPY": entropy}
-        _launch(gradient_kernel, part, per_row, 1 / x.temperature, dz, plan, **constants)
+        constants = {"FAR": FAR, "ENTROPY": entropy, "SOFTCAP": x.softcap != 0}
+        numbers = (1 / x.temperature, x.softcap)
+        _launch(gradient_kernel, part, per_row, numbers, dz, plan, **constants)
         if d_bias.numel():
             d_bias[columns] = dz.sum(0, dtype=torch.float32)
         dz = dz.to(operands)
@@ -119,11 +122,13 @@ def with_gradients(
         once more.
 
     Raises:
-        ValueError: hidden is float16, whose exponent allows no base beside the logsumexp.
+        ValueError: hidden is float16, whose exponent allows no base beside the logsumexp, or the
+            head has a softcap, whose slope takes more registers than there are.
     """
-    if x.hidden.dtype != torch.bfloat16:
+    if x.hidden.dtype != torch.bfloat16 or x.softcap:
         raise ValueError(
-            f"hidden is {x.hidden.dtype}, wanted bfloat16; take statistics, then gradients"
+            f"hidden is {x.hidden.dtype} and softcap {x.softcap}, wanted bfloat16 and none; take "
+            "statistics, then gradients"
         )
     check_targets(x.targets, len(x.weight))
     count, vocabulary = len(x.hidden), len(x.weight)
@@ -141,7 +146,7 @@ def with_gradients(
     for block in blocks:
         part = x._replace(hidden=x.hidden[block], targets=x.targets[block])
         base = base_of(part, old[block])
-        e, of_block, slope = _exponentials(part, base, plan)
+        e, of_block = _exponentials(part, base, plan)
         for whole, piece in zip(stats.rows(block), of_block, strict=True):
             if len(whole):
                 whole.copy_(piece)
@@ -150,11 +155,12 @@ def with_gradients(
         far = (~(log_sum.abs() <= LIMIT)).nonzero().flatten()
         coef = coefficient(of_block.logps, block)
         scale = -coef / x.temperature * torch.exp(-log_sum)
-        at_target = torch.expm1(of_block.logps) * torch.exp(log_sum) * slope
+        at_target = torch.expm1(of_block.logps) * torch.exp(log_sum)
         e.scatter_(1, part.targets[:, None], at_target[:, None].to(e.dtype))
+        scaled = (scale[:, None] * part.hidden).to(x.hidden.dtype)
         if len(far):  # selected, never multiplied by 0
-            e[far], scale[far] = 0, 0
-        e, scaled = e.to(head.operands), (scale[:, None] * part.hidden).to(x.hidden.dtype)
+            e[far], scale[far], scaled[far] = 0, 0, 0
+        e = e.to(head.operands)
         first = block.start == 0
         if needs.hidden:
             d_block = e.new_empty(part.hidden.shape, dtype=torch.float32)
@@ -185,31 +191,16 @@ def base_of(x: FromHidden, old: Tensor) -> Tensor:
     product = (x.hidden.float() * x.weight[x.targets].float()).sum(1)
     if x.bias is not None:
         product += x.bias[x.targets].float()
-    return capped(product, x.softcap)[0] - x.temperature * old.float()
+    return product - x.temperature * old.float()
 
 
-def capped(product: Tensor, softcap: float) -> tuple[Tensor, Tensor]:
-    """Return the logits of products with their bias, and the slope of the cap there."""
-    if not softcap:
-        return product, torch.ones_like(product)
-    x = product / softcap
-    small = torch.exp(-2 * x.abs())
-    return softcap * torch.tanh(x), 4 * small / (1 + small).square()
-
-
-def triton_dtype(dtype: torch.dtype) -> Any:
-    """Return Triton's name of a 16-bit dtype."""
-    return {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}[dtype]
-
-
-def _exponentials(x: FromHidden, base: Tensor, plan: Plan) -> tuple[Tensor, SoftmaxStats, Tensor]:
-    """Return E [R, V] in bf16, 0 at targets, statistics, and the cap's slope at the targets."""
+def _exponentials(x: FromHidden, base: Tensor, plan: Plan) -> tuple[Tensor, SoftmaxStats]:
+    """Return E [R, V] in bf16, 0 at targets, and statistics."""
     sums, target = _room_for_sums(x, plan)
     out, scale = _room(x), LOG2E / x.temperature
     per_row = (x.targets, base, *sums, target)
-    _launch(exponentials_kernel, x, per_row, scale, out, plan, ENTROPY=x.entropy)
-    logit, slope = capped(target, x.softcap)
-    return out, _close(x, sums, logit), slope
+    _launch(exponentials_kernel, x, per_row, (scale,), out, plan, ENTROPY=x.entropy)
+    return out, _close(x, sums, target)
 
 
 def _room(x: FromHidden) -> Tensor:
@@ -249,7 +240,7 @@ def _launch(
     kernel: Any,
     x: FromHidden,
     per_row: tuple[Tensor, ...],
-    scale: float,
+    numbers: tuple[float, ...],
     out: Tensor | None,
     plan: Plan,
     **constants: Any,
@@ -271,15 +262,13 @@ def _launch(
         rows,
         columns,
         *([] if out is None else [out.stride(0)]),
-        scale,
-        x.softcap,
+        *numbers,
         H=width,
         M=tiles.m,
         N=tiles.n,
         K=tiles.k,
         TMA=tiles.tma,
         BIAS=x.bias is not None,
-        SOFTCAP=x.softcap != 0,
         FLATTEN=tiles.tma,
         **constants,
         **launch_options(tiles.warps),

@@ -21,9 +21,6 @@ import triton.language as tl
 from rrgkern.triton_lib import math as lib
 from rrgkern.triton_lib.softmax_row import gradient_at_target, gradient_block
 
-# Tiles of rows that are taken for one slice of the weight before the next.
-GROUP = tl.constexpr(8)
-
 
 @triton.jit
 def tile_of_logits(
@@ -41,6 +38,8 @@ def tile_of_logits(
     BIAS: tl.constexpr,
 ):
     """Return products [M, N] with the bias, before the cap, and their first row and column."""
+    # So many tiles of rows are taken for one slice of the weight before the next.
+    GROUP: tl.constexpr = 8
     wide = tl.cdiv(columns, N)
     group = tile // (GROUP * wide)
     within = tile % (GROUP * wide)
@@ -82,7 +81,7 @@ def capped(x, cap, SOFTCAP: tl.constexpr):
     z = x
     slope = tl.full([], 1.0, tl.float32)
     if SOFTCAP:
-        small = tl.exp2(tl.abs(x) * (-2.0 * lib.LOG2E / cap))
+        small = tl.exp2(tl.abs(x) / cap * (-2.0 * lib.LOG2E))
         size = cap * (1.0 - small) / (1.0 + small)
         z = tl.where(x < 0, -size, size)
         slope = 4.0 * small / ((1.0 + small) * (1.0 + small))
@@ -101,16 +100,15 @@ def store_tile(
     M: tl.constexpr,
     N: tl.constexpr,
     TMA: tl.constexpr,
-    DTYPE: tl.constexpr,
 ):
     """Round the tile to 16 bits and store what lies inside."""
     if TMA:
-        out.store([first_row, first_column], values.to(DTYPE))
+        out.store([first_row, first_column], values.to(out.dtype))
     else:
         at_m, at_n = first_row + tl.arange(0, M), first_column + tl.arange(0, N)
         inside = (at_m < rows)[:, None] & (at_n < columns)[None, :]
         at = out + at_m.to(tl.int64)[:, None] * stride + at_n[None, :]
-        tl.store(at, values.to(DTYPE), inside)
+        tl.store(at, values.to(out.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -134,8 +132,8 @@ def sum_tile(
 ):
     """Store the tile's maximum, mass and tilt a row, [parts, R]; the target's product, [R].
 
-    Returns the exponentials [M, N] from the maximum a row [M], 0 at the target and outside, that
-    maximum, and the slope of the cap.
+    Returns the exponentials [M, N] from the maximum a row [M], 0 at the target and outside, and
+    that maximum.
     """
     row = first_row + tl.arange(0, M)
     column = first_column + tl.arange(0, N)
@@ -145,7 +143,7 @@ def sum_tile(
     # One tile has the target, and writes it before the cap.
     here = inside & (target >= first_column) & (target < first_column + N)
     tl.store(target_ptr + row, tl.sum(tl.where(is_target, x, 0.0), 1), here)
-    z, slope = capped(x, cap, SOFTCAP)
+    z, _ = capped(x, cap, SOFTCAP)
     z = tl.where(is_target | (column >= columns)[None, :], float("-inf"), z)
     top = tl.max(z, 1)
     base = tl.where(top == float("-inf"), 0.0, top)
@@ -157,7 +155,7 @@ def sum_tile(
     if ENTROPY:
         # A column of probability 0 adds none: 0 * inf.
         tl.store(tilt_ptr + at, -tl.sum(tl.where(e > 0, bits * e, 0.0), 1), inside)
-    return e, base, slope
+    return e, base
 
 
 @triton.jit
@@ -226,18 +224,16 @@ def exponentials_kernel(
     columns,
     stride,
     scale: tl.float32,
-    cap: tl.float32,
     H: tl.constexpr,
     M: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
     TMA: tl.constexpr,
     BIAS: tl.constexpr,
-    SOFTCAP: tl.constexpr,
     ENTROPY: tl.constexpr,
     FLATTEN: tl.constexpr,
 ):
-    """Sum the softmax, and store exp((z - base) / T), times the slope of the cap.
+    """Sum the softmax of a head without a cap, and store exp((z - base) / T).
 
     bf16 has fp32's exponent, so a base within 60 nats of the row's logsumexp leaves 27 nats of
     columns below their maximum as normal numbers. 0 at the target.
@@ -247,7 +243,7 @@ def exponentials_kernel(
         x, first_row, first_column = tile_of_logits(
             hidden, weight, bias_ptr, tile, rows, columns, H, M, N, K, TMA, BIAS
         )
-        e, top, slope = sum_tile(
+        e, top = sum_tile(
             x,
             first_row,
             first_column,
@@ -259,18 +255,16 @@ def exponentials_kernel(
             rows,
             columns,
             scale,
-            cap,
+            scale,
             M,
             N,
-            SOFTCAP,
+            False,
             ENTROPY,
         )
         row = first_row + tl.arange(0, M)
         base = tl.load(base_ptr + row, row < rows, other=0.0)
         e *= tl.exp2((top - base) * scale)[:, None]
-        if SOFTCAP:
-            e *= slope
-        store_tile(out, e, first_row, first_column, rows, columns, stride, M, N, TMA, tl.bfloat16)
+        store_tile(out, e, first_row, first_column, rows, columns, stride, M, N, TMA)
 
 
 @triton.jit
@@ -300,7 +294,6 @@ def gradient_kernel(
     SOFTCAP: tl.constexpr,
     ENTROPY: tl.constexpr,
     FAR: tl.constexpr,
-    DTYPE: tl.constexpr,
     FLATTEN: tl.constexpr,
 ):
     """Store the gradient by the products of some columns, whose statistics are known.
@@ -341,4 +334,4 @@ def gradient_kernel(
         dz = tl.where(column[None, :] == target[:, None], at_target[:, None], dz)
         if SOFTCAP:
             dz *= slope
-        store_tile(out, dz, first_row, first_column, rows, columns, stride, M, N, TMA, DTYPE)
+        store_tile(out, dz, first_row, first_column, rows, columns, stride, M, N, TMA)
