@@ -95,6 +95,9 @@ def _init_words(parser: argparse.ArgumentParser) -> None:
     policy.add_argument(
         "--small", action="store_true", help="the demo's policy, from scratch (the default)"
     )
+    parser.add_argument(
+        "--step", action="store_true", help="train a step of each stage; print peak and minutes"
+    )
     add_settings(parser, "settings of data")
 
 
@@ -104,7 +107,11 @@ def _begin(options: argparse.Namespace) -> int:
 
     start = None if options.policy is None else fitted(options.policy)
     lines = begin_experiment(options.folder, options.data, options.overrides, start)
-    print("\n".join([f"cd {shlex.quote(str(options.folder))}", *lines]))
+    print("\n".join([f"cd {shlex.quote(str(options.folder))}", *lines]), flush=True)
+    if options.step:
+        from rrgtrain.run.init import measured
+
+        print("\n".join(measured(options.folder, options.policy)))
     return 0
 
 

@@ -91,7 +91,7 @@ def fitted(model: str) -> Start:
             break
     whole = "the whole model" if size.endswith("3b") else "an adapter of rank 64"
     line = verdict(setup, largest, Host())[1]
-    unmeasured = f"{whole} trains; what a step adds, and minutes: unmeasured, see check --step"
+    unmeasured = f"{whole} trains; what a step adds, and minutes: unmeasured, see --step"
     return Start(model, size, policy, f"{line}; {unmeasured}")
 
 

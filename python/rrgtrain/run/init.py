@@ -52,7 +52,7 @@ class Start:
     policy: dict[str, Any] = field(default_factory=dict)
     verdict: str = (
         "fits: 1.5 M parameters from scratch show that data and reward work, and write no report "
-        "worth reading; --policy MODEL takes a model of a real size"
+        "worth reading; --policy MODEL takes a real model; minutes: unmeasured, see --step"
     )
 
 
@@ -108,6 +108,18 @@ def begin_experiment(
         remove_empty(made)
         raise
     unmark(folder)
+    return lines
+
+
+def measured(folder: Path, policy: str | None) -> list[str]:
+    """Train a step of each stage of the folder's recipe; add what it took to README.md."""
+    from rrgtrain.run.model_check import measure_step  # seconds, which `init` alone need not take
+
+    path = [] if policy is None else [f"policy.path={policy}"]
+    recipe = load_config(Recipe, folder / RECIPE, path)
+    lines = [f"# {line}" for stage in ("sft", "rl") for line in measure_step(recipe, stage)]
+    text = (folder / README).read_text(encoding="utf-8")
+    atomic_write(folder / README, text.replace("```bash\n", "\n".join(["```bash", *lines, ""]), 1))
     return lines
 
 
@@ -196,7 +208,7 @@ In this directory, which can be moved together with the data:
 {listed}
 ```
 
-`data check` looks at every image, `check --step` measures one update of the policy, `sft`
+`data check` looks at every image, `check --step` measures one update's memory and minutes, `sft`
 fine-tunes on the reports, `rl` trains by EditGRPO from there, `eval` scores the held-out studies.
 Each run leaves a `report.html`, and `report` lays them side by side.
 

@@ -251,14 +251,18 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
             sharding.setup(small.scale.mode, policy, shard=small.scale.shard)
             settings = small.sft if stage == "sft" else small.rl
             yield from _loop_faults(policy, optimizer_of(policy.model, settings))
-            _ = stages.sft() if stage == "sft" else stages.rl()
+            result = stages.sft() if stage == "sft" else stages.rl()
             peak, device = peak_memory(policy.device), policy.device.type
     what = "the GPU's allocator" if device == "cuda" else "this process, PyTorch included"
-    tokens = recipe.rl.max_new_tokens if stage == "rl" else recipe.eval.max_new_tokens
+    rl = stage == "rl"
+    tokens = recipe.rl.max_new_tokens if rl else recipe.eval.max_new_tokens
+    spent = sum(time for phase, time in result.phases.items() if phase != "validate")
+    steps = recipe.rl.steps if rl else recipe.sft.steps
     yield (
         f"step: one {stage} update of {count} prompts, {images} images each, "
         f"reports of {tokens} tokens: "
-        f"peak {gib(peak)} of {what}; models that read reports are not counted"
+        f"peak {gib(peak)} of {what}, {spent:.1f} s; {steps:,} as long are "
+        f"{steps * spent / 60:,.1f} minutes; validations, and models that read reports, not counted"
     )
 
 

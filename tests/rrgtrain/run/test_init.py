@@ -21,7 +21,7 @@ from rrgdata.phantom import PhantomConfig, write_phantom
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.plan import fitted
-from rrgtrain.run import init
+from rrgtrain.run import init, model_check
 from rrgtrain.schema import Recipe
 from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.runs import TINY_RUN, At, command
@@ -72,7 +72,7 @@ def test_its_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_forty_reports_and_a_policy_are_moved_and_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The table's absolute path stood in the recipe, which no other machine has."""
     here = tmp_path / "here"
@@ -86,8 +86,13 @@ def test_forty_reports_and_a_policy_are_moved_and_checked(
             rows.writerow([one["id"], images, one["report"]])
     shutil.copytree(tiny_directory(), here / "policy")
     words = ["--data", str(here / "mine.csv"), "--policy", str(here / "policy")]
-    assert main(["init", str(here / "experiment"), *words]) == 0
-    verdict = capsys.readouterr().out.splitlines()[1]
+    monkeypatch.setattr(model_check, "WIDTH", 64)
+    monkeypatch.setattr(model_check, "HEIGHT", 48)
+    assert main(["init", str(here / "experiment"), *words, "--step"]) == 0
+    _, verdict, *_, sft, rl = capsys.readouterr().out.splitlines()
+    for line, steps in ((sft, "sft update of 16 .* s; 21"), (rl, "rl update of 8 .* s; 20")):
+        assert re.match(f"# step: one {steps} as long are [0-9.]+ minutes", line)
+        assert line in (here / "experiment" / "README.md").read_text().splitlines()
     assert re.match(
         r"# fits: (sft|rl)'s state takes .* the whole model trains; .*unmeasured", verdict
     )
