@@ -230,6 +230,7 @@ night: $(VENV)/.installed-dev
 	$(MAKE) slow NAME=soak
 	$(PARITY)/bin/python -m experiments.trainers --check trl verl
 	$(PY) -m experiments.readers --check rrgkern pydicom pillow
+	$(PY) -m experiments.data_files --check
 	git rev-parse HEAD > .ci/green
 
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it

@@ -22,19 +22,25 @@ END = "<!-- end -->"
 Cells = Sequence[str]
 
 
+def installed(package: str) -> str:
+    """Return the version of what a first cell names last; "" for our own."""
+    name = package.split()[-1]
+    return "" if name == "rrgkern" else metadata.version(name)
+
+
 @dataclass(frozen=True)
 class PageTable:
     """Holds the columns of a table, and what yields the rows of each package.
 
     script: module that has it, and writes its name on the page; page: file in docs/; packages: by
-    the first cell of their rows, whose last word is a name for pip. Its version is written behind
-    it, but for our own.
+    the first cell of their rows; version: of such a package, which is written behind it.
     """
 
     script: str
     page: str
     columns: Cells
     packages: Mapping[str, Callable[[], Iterator[Cells]]]
+    version: Callable[[str], str] = installed
 
     @property
     def head(self) -> list[str]:
@@ -48,14 +54,14 @@ class PageTable:
         """
         for package, rows_of in self.packages.items():
             try:
-                version = metadata.version(package.split()[-1])
+                version = self.version(package)
                 made = list(rows_of())
             except (ModuleNotFoundError, metadata.PackageNotFoundError) as error:
-                if package.split()[-1] in needed:
+                if {package, package.split()[-1]} & {*needed}:
                     raise
                 print(f"{package}: its rows are not checked, {error}", file=sys.stderr)
                 continue
-            first = package if package.endswith("rrgkern") else f"{package} {version}"
+            first = f"{package} {version}".rstrip()
             yield from (_line([first, *cells]) for cells in made)
 
     def main(self, arguments: list[str]) -> int:
@@ -105,6 +111,7 @@ def alone(name: str) -> ModuleType:
             module = ModuleType(above)
             module.__path__ = [str(place)]
             module.__spec__ = ModuleSpec(above, None, is_package=True)
+            module.__spec__.submodule_search_locations = module.__path__
             sys.modules[above] = module
         place, above = place / part, f"{above}.{part}"
     return importlib.import_module(name)
