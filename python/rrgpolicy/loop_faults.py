@@ -39,7 +39,7 @@ class LoopFault(NamedTuple):
 
 def preflight(  # noqa: PLR0913
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Any,
     step: Callable[[], Any],
     *,
     clip: Callable[[], Tensor | float] | None = None,
@@ -53,17 +53,18 @@ def preflight(  # noqa: PLR0913
 ) -> list[LoopFault]:
     """Run one dry step, and name what would keep a loop from learning.
 
-    Nothing is stepped: `step` and `zero_grad` of the optimiser do nothing inside. Gradients,
-    `requires_grad`, training modes and the random states of torch, numpy and Python are afterwards
-    as they were; a generator or a scheduler of the loop's own is not. Ranks call it at once. DDP
-    and `fully_shard` are known, FSDP 1 and DeepSpeed are not.
+    Nothing is stepped: `step` and `zero_grad` of the optimisers do nothing inside. Gradients,
+    `requires_grad`, buffers, training modes and the random states of torch, numpy and Python are
+    afterwards as they were; a scaler, scheduler or generator of the loop's own is not. Ranks call
+    it at once. DDP and `fully_shard` are known, FSDP 1 and DeepSpeed are not.
 
     Args:
         model: the module that trains, its wrapper included, as it is before its first step.
-        optimizer: torch's, or one that has its `param_groups`.
+        optimizer: torch's, or one that has its `param_groups`; several in a list.
         step: computes the loss as the loop does, reference pass included, and calls backward for
             all micro-batches of an update; what it returns is not used.
-        clip: the loop's clipping, called behind `step`, which returns the norm that it used.
+        clip: the loop's clipping, called behind `step`, which returns the norm that it used; a
+            scaler has unscaled before, in `step`.
         groups: the members of each prompt, texts or ids [T].
         tokenizer, messages: a conversation of text that ends with the assistant's answer.
         taught: what the loop trains for it, prompt and answer, as text or ids [T]; by default the
@@ -81,9 +82,11 @@ def preflight(  # noqa: PLR0913
     """
     if messages and tokenizer is None:
         raise TypeError("messages without a tokenizer; pass the one whose template renders them")
-    faults = _of_step(model, optimizer, step, clip)
-    for group in optimizer.param_groups:
-        faults += _of_bf16(group)
+    optimizers = [optimizer] if hasattr(optimizer, "param_groups") else [*optimizer]
+    faults = _of_step(model, optimizers, step, clip)
+    for each in optimizers:
+        for group in each.param_groups:
+            faults += _of_bf16(getattr(each, "optimizer", each), group)  # within accelerate's
     faults += _of_groups(groups)
     if messages:
         faults += _of_template(tokenizer, messages, taught, chat_template_kwargs)
@@ -97,14 +100,14 @@ def preflight(  # noqa: PLR0913
 
 def _of_step(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizers: Sequence[Any],
     step: Callable[[], Any],
     clip: Callable[[], Tensor | float] | None,
 ) -> list[tuple[str, str]]:
     """Run the step, and name what it tells of parameters, gradients and images."""
     flags = {p: p.requires_grad for p in model.parameters()}
-    held = [p for group in optimizer.param_groups for p in group["params"]]
-    with _put_back(model, optimizer, held), _watched(model) as untyped:
+    held = [p for each in optimizers for group in each.param_groups for p in group["params"]]
+    with _put_back(model, optimizers, held), _watched(model) as untyped:
         step()
         trained = {n: p for n, p in model.named_parameters() if flags.get(p, p.requires_grad)}
         faults = [*_of_parameters(model, trained, held)]
@@ -117,15 +120,19 @@ def _of_step(
 
 @contextmanager
 def _put_back(
-    model: nn.Module, optimizer: torch.optim.Optimizer, held: Iterable[nn.Parameter]
+    model: nn.Module, optimizers: Sequence[Any], held: Iterable[nn.Parameter]
 ) -> Iterator[None]:
     """Take no step inside; gradients, flags, modes and random states are as before afterwards."""
     with ExitStack() as stack:
         stack.enter_context(random_states_kept())
-        for owner, name in ((optimizer, "step"), (optimizer, "zero_grad"), (model, "zero_grad")):
+        owners = [(nn.Module, "zero_grad")]  # of whatever wraps the model, or is wrapped
+        owners += [(each, name) for each in optimizers for name in ("step", "zero_grad")]
+        for owner, name in owners:
             stack.enter_context(mock.patch.object(owner, name, return_value=None))
         for module in model.modules():
             stack.callback(setattr, module, "training", module.training)
+        for buffer in model.buffers():
+            stack.callback(buffer.data.copy_, buffer.detach().clone())
         for parameter in {*model.parameters(), *held}:
             stack.callback(setattr, parameter, "grad", parameter.grad)
             stack.callback(parameter.requires_grad_, parameter.requires_grad)
@@ -139,8 +146,8 @@ def _watched(model: nn.Module) -> Iterator[dict[str, None]]:
     untyped: dict[str, None] = {}
 
     def watch(module: nn.Module, args: Any, kwargs: Any) -> None:
-        values = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
-        has = {name for name, value in values.items() if value is not None}
+        values = dict(zip(inspect.signature(module.forward).parameters, args, strict=False))
+        has = {name for name, value in (values | kwargs).items() if value is not None}
         # positions that are given say where images are
         if "pixel_values" in has and not has & {*TOKEN_TYPES, "position_ids"}:
             untyped[type(module).__name__] = None
@@ -166,15 +173,18 @@ def _of_parameters(
     changed = [name for name, trains in flags.items() if trains != (name in trained)]
     line = "have another requires_grad behind the step than before it"
     yield from _listed("requires_grad changed", changed, line)
+    # a tower may have parts that nothing reads, such as the layer behind the one that counts
     for adapter in sorted({a for m in model.modules() for a in getattr(m, "peft_config", ())}):
         own = [p for name, p in trained.items() if adapter in name.split(".")]
-        if own and having.isdisjoint(own):
-            line = f"no gradient reaches the adapter {adapter!r}, any of its {len(own)} tensors"
+        if 2 * len(lacks := {*own} - having) > len(own):
+            line = (
+                f"no gradient reaches {len(lacks)} of {len(own)} tensors of the adapter {adapter!r}"
+            )
             yield "adapter without gradient", line
             break
     else:
-        if not having:
-            line = f"none of the {len(held)} parameters that the optimiser holds has a gradient"
+        if 2 * len(lacks := {p for p in of_optimizer if p.requires_grad} - having) > len(held):
+            line = f"{len(lacks)} of the {len(held)} parameters that the optimiser holds have none"
             yield "no gradient", line
     kinds = {n: (_kind(p), _kind(p.grad)) for n, p in model.named_parameters() if p in having}
     odd = [name for name, (of_weight, of_gradient) in kinds.items() if of_weight != of_gradient]
@@ -199,10 +209,11 @@ def _of_norms(gradients: Sequence[Tensor], clip: Callable[[], Tensor | float] | 
         yield "another norm", f"clipping uses a norm of {used:.4g}, and {holds}"
 
 
-def _of_bf16(group: Mapping[str, Any]) -> Named:
+def _of_bf16(optimizer: Any, group: Mapping[str, Any]) -> Named:
     trained = [p for p in group["params"] if p.dtype == torch.bfloat16 and p.requires_grad]
     beta2 = group.get("betas", (0.0, 0.0))[1]
-    if trained and beta2 > BETA2:
+    # those of 8 bits, or that round at random, keep their moments otherwise
+    if trained and isinstance(optimizer, torch.optim.Adam) and beta2 > BETA2:
         yield (
             "bf16 under a large beta2",
             f"{len(trained)} parameters are bfloat16 under beta2={beta2:g}: their second moments "
@@ -216,7 +227,7 @@ def _of_bf16(group: Mapping[str, Any]) -> Named:
     median = float(sizes[sizes > 0].median())
     half = 2.0 ** (math.floor(math.log2(median)) - 8)  # bf16 has 8 bits, the first unwritten
     rate = group.get("initial_lr", group["lr"])  # a warm-up begins at 0
-    if rate is not None and rate < half:
+    if rate and rate < half and not getattr(optimizer, "bf16_stochastic_round", False):
         yield (
             "rate below bf16",
             f"the learning rate {rate:g} is below {half:.2g}, half a unit of bfloat16 at the "

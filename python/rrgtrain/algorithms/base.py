@@ -161,6 +161,21 @@ def mean_centred(std: str) -> Advantages:
     return advantages
 
 
+def leave_one_out(groups: list[Group], rewards: Tensor) -> Tensor:
+    """Subtract the mean of the others in its group from each reward (RLOO, arXiv 2402.14740)."""
+    scored, sizes = scored_members(groups), group_offsets(groups).diff()
+    counts = torch.stack([part.sum() for part in scored.split(sizes.tolist())])
+    factor = counts / (counts - 1).clamp(min=1)
+    centred = cast(Tensor, mean_centred("none")(groups, rewards))
+    return centred * factor.repeat_interleave(sizes).to(rewards)
+
+
+def of_the_step(groups: list[Group], rewards: Tensor) -> Tensor:
+    """Divide what differs from a group's mean by the step's spread (REINFORCE++, 2501.03262)."""
+    centred = cast(Tensor, mean_centred("none")(groups, rewards)).double()
+    return whitened(centred, scored_members(groups), token_offsets(groups).diff()).to(rewards)
+
+
 def as_objective(value: torch.Tensor | Objective) -> Objective:
     """Advantages alone, as the objective they are."""
     return value if isinstance(value, Objective) else Objective(value)

@@ -13,9 +13,11 @@ from rrgtrain.algorithms.base import (
     Algorithm,
     Layer,
     decoupled,
+    leave_one_out,
     loss_of,
     mean_centred,
     no_completion,
+    of_the_step,
 )
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe, RewardSettings, RlSettings, RolloutSettings
@@ -28,6 +30,8 @@ _MEND = "define it as a function of the recipe"
 LAYERS: dict[str, Layer] = {
     "grpo": lambda r, inner: inner,
     "dr_grpo": lambda r, inner: inner,
+    "rloo": lambda r, inner: replace(inner, advantages=leave_one_out),
+    "reinforce_pp": lambda r, inner: replace(inner, advantages=of_the_step),
     "editgrpo": lambda r, inner: editgrpo.build(r.edit, r.reward, r.seed, inner),
     "ditpo": lambda r, inner: ditpo.build(r.token_weights, r.reward, r.seed, inner),
     "orapo": lambda r, inner: orapo.build(r.oracle, r.rl, r.reward, inner),

@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,10 +34,10 @@ from rrgtrain.run.checked import SERVED, check_start
 from rrgtrain.run.room import gib
 from rrgtrain.run.session import example_prompts, load_for
 from rrgtrain.run.stages import Stages
-from rrgtrain.schema import LogSettings, PolicySettings, Recipe
+from rrgtrain.schema import LogSettings, PolicySettings, Recipe, RlSettings, SftSettings
 from rrgtrain.train import Batch, SamplerWatch
 from rrgtrain.train.engines import build_engine, require_engine
-from rrgtrain.train.optim import clip_gradients, optimizer_of
+from rrgtrain.train.optim import adamw, clip_gradients
 from rrgtrain.train.step_log import peak_memory
 
 REFUSED = "REFUSED: "
@@ -250,7 +251,7 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
             policy.eos_ids = (NO_TOKEN,)
             sharding.setup(small.scale.mode, policy, shard=small.scale.shard)
             settings = small.sft if stage == "sft" else small.rl
-            yield from _loop_faults(policy, optimizer_of(policy.model, settings))
+            yield from _loop_faults(policy, settings)
             result = stages.sft() if stage == "sft" else stages.rl()
             peak, device = peak_memory(policy.device), policy.device.type
     what = "the GPU's allocator" if device == "cuda" else "this process, PyTorch included"
@@ -266,8 +267,10 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
     )
 
 
-def _loop_faults(policy: Policy, optimizer: torch.optim.Optimizer) -> Iterator[str]:
-    """Name in a line each what a dry step of a stage's optimiser finds; see `preflight`."""
+def _loop_faults(policy: Policy, settings: SftSettings | RlSettings) -> Iterator[str]:
+    """Name in a line each what a dry step of a stage finds; see `preflight`."""
+    # an optimiser in 8 bits holds parts of the same parameters
+    optimizer = adamw(policy.model, settings.lr, 0.0, (settings.beta1, settings.beta2))
     prompts = [prompt for _, prompt in example_prompts(policy)]
     members = [[policy.codec.encode(SENTENCE)] for _ in prompts]
 
@@ -276,9 +279,7 @@ def _loop_faults(policy: Policy, optimizer: torch.optim.Optimizer) -> Iterator[s
         hidden, batch = hidden_states(policy, prompts, members)
         sharding.backward(policy, -head_logps(policy, hidden, batch.targets).mean())
 
-    def clip() -> torch.Tensor:
-        return clip_gradients(policy.model.parameters(), 1.0)
-
+    clip = partial(clip_gradients, [*policy.model.parameters()], 1.0)
     for fault in preflight(policy.model, optimizer, step, clip=clip):
         yield f"step: {fault.name}: {fault.line}; {fault.mend}"
 

@@ -148,9 +148,7 @@ class RlSettings:
     """Steps between validations."""
     flat_steps: int = Field(default=20, ge=0)
     """Steps in a row in which no group's reports earn different rewards, so that only KL has a
-    gradient, after which `rl.on_flat` holds; 0 never. Not with OraPO, whose oracle teaches then."""
-    on_flat: Literal["warn", "stop"] = "warn"
-    """Warn of that, or stop with a checkpoint."""
+    gradient, after which a line warns; 0 never. Not with OraPO, whose oracle teaches then."""
 
 
 @dataclass(config=SETTINGS)

@@ -24,7 +24,7 @@ from rrgpolicy.ranks import ranks, sharding
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Algorithm, Context, Group
 from rrgtrain.algorithms.group import read_members, without
-from rrgtrain.errors import NotFinite, Stopped, UserError
+from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import (
@@ -204,10 +204,7 @@ class RlRun:
         self.step_log.clock.load(saved["seconds"])
 
     def has_steps_left(self) -> bool:
-        """Validates where that is due, the start included; False when all steps are done.
-
-        Raises Stopped where `rl.on_flat` stops a run that learns nothing.
-        """
+        """Validates where that is due, the start included; False when all steps are done."""
         settings, state, names = self.settings, self.state, self.eval.chosen_by
         last = state.step >= settings.steps  # a resume may ask for fewer
         if (last or state.step % settings.eval_every == 0) and state.validated != state.step:
@@ -226,23 +223,14 @@ class RlRun:
             self.step_log.clock.lap("validate")  # it may have written a checkpoint
         if last:
             self.sampler.release(self.policy)
-        elif state.flat_row and state.flat_row == settings.flat_steps:
-            self._tell_flat()
+        elif state.flat_row and state.flat_row == settings.flat_steps and ranks.is_main():
+            warnings.warn(
+                f"rl.flat_steps={settings.flat_steps} steps in a row had no group whose reports "
+                "earn different rewards, so nothing is learned; look at the terms of the reward, "
+                "raise rl.temperature or rl.group, or fine-tune first",
+                stacklevel=2,
+            )
         return not last
-
-    def _tell_flat(self) -> None:
-        settings = self.settings
-        line = (
-            f"rl.flat_steps={settings.flat_steps} steps in a row had no group whose reports earn "
-            "different rewards, so nothing is learned; look at the terms of the reward, raise "
-            "rl.temperature or rl.group, or fine-tune first"
-        )
-        if settings.on_flat == "stop":
-            self.state.flat_row = 0  # a resume tries as many again
-            with self.checkpointer.interruptible(self.state.step):
-                raise Stopped(line)
-        if ranks.is_main():
-            warnings.warn(line, stacklevel=2)
 
     @contextmanager
     def step(self) -> Iterator[int]:

@@ -53,6 +53,21 @@ def groups() -> list[Group]:
     return groups_of(tiny_policy(), [["Edema."] * 3, ["Clear."] * 2], edited=False)
 
 
+def test_rloo_and_reinforce_pp_by_hand() -> None:
+    rewards = torch.tensor([1.0, 0.2, 0.0, 0.5, 0.9], dtype=torch.float64)
+    of = {
+        name: build_algorithm(recipe(f"rl.algorithm={name}")) for name in ("rloo", "reinforce_pp")
+    }
+    others = of["rloo"].advantages(groups(), rewards)
+    # 1 - (0.2 + 0) / 2 and so on
+    torch.testing.assert_close(others, torch.tensor([0.9, -0.3, -0.6, -0.4, 0.4]).double())
+    lengths = torch.tensor([len(m.ids) for group in groups() for m in group.members])
+    centred = torch.tensor([0.6, -0.2, -0.4, -0.2, 0.2]).double()
+    tokens = centred.repeat_interleave(lengths)
+    by_hand = (centred - tokens.mean()) / (tokens.var() + 1e-8).sqrt()
+    torch.testing.assert_close(of["reinforce_pp"].advantages(groups(), rewards), by_hand)
+
+
 def test_grpo_and_dr_grpo_sample_all_members_and_add_none() -> None:
     for name in ("grpo", "dr_grpo"):
         algorithm = build_algorithm(recipe(f"rl.algorithm={name}", "rl.group=7"))

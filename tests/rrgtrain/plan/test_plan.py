@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,8 +19,8 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.plan import Host, Setup, StagePlan, machine_of, plan_stage, stage_of, verdict
 from rrgtrain.run import model_check
-from rrgtrain.schema import LogSettings, Recipe, SftSettings
-from rrgtrain.train.optim import optimizer_of
+from rrgtrain.schema import LogSettings, Recipe
+from rrgtrain.train.optim import adamw
 from rrgtrain.train.reference import named_reference
 from tests.docs.blocks import blocks_of, commands
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
@@ -271,10 +272,10 @@ def test_a_step_that_would_not_learn_is_told(monkeypatch: pytest.MonkeyPatch) ->
         [f"policy.path={finished_demo()[0] / 'checkpoints' / 'sft'}", "sft.batch=1"],
     )
 
-    def other(model: torch.nn.Module, own: SftSettings) -> torch.optim.Optimizer:
-        return optimizer_of(copy.deepcopy(model), own)
+    def other(model: torch.nn.Module, *own: Any) -> torch.optim.Optimizer:
+        return adamw(copy.deepcopy(model), *own)
 
-    monkeypatch.setattr(model_check, "optimizer_of", other)
+    monkeypatch.setattr(model_check, "adamw", other)
     monkeypatch.setattr(model_check, "WIDTH", 64)
     told = [line.split(":")[1].strip() for line in model_check.measure_step(settings, "sft")]
     assert told[:3] == ["foreign parameters", "parameters not held", "no gradient"]

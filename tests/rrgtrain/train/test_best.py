@@ -14,9 +14,8 @@ from safetensors.torch import load_file
 
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
-from rrgreport.run_files import read_metrics
 from rrgtrain.config import load_config
-from rrgtrain.errors import Stopped, UserError
+from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.schema import EvalSettings, Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer
@@ -232,7 +231,7 @@ class Flat(Plain):
         return {"total": np.zeros(len(reports))}
 
 
-def test_a_run_without_a_group_that_differs_warns_once_or_stops(
+def test_a_run_without_a_group_that_differs_warns_once(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     def told() -> list[str]:
@@ -247,10 +246,6 @@ def test_a_run_without_a_group_that_differs_warns_once_or_stops(
     trained(tmp_path / "never", recipe(*words, "rl.flat_steps=0"), rewards=Flat())
     trained(tmp_path / "oracle", recipe(*words, "rl.algorithm=orapo"), rewards=Flat())
     assert not told()
-    with pytest.raises(Stopped, match="rl.flat_steps=2 steps in a row had no group"):
-        trained(tmp_path / "stopped", recipe(*words, "rl.on_flat=stop"), rewards=Flat())
-    steps = [row["step"] for row in read_metrics(tmp_path / "stopped" / "metrics.jsonl")]
-    assert steps == [-1, 0, 1] and not told()
 
 
 def test_the_start_competes_for_the_best(tmp_path: Path) -> None:
