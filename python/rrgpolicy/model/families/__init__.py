@@ -9,6 +9,9 @@ from typing import Any
 
 from rrgpolicy.model.families.family import Family
 
+# One group a row and a batch: blocks of tokens are counted from a row's first.
+ALONE = {"llama4", "deepseek_v4"}
+
 __all__ = ["Family", "family_of", "module_of"]
 
 
@@ -29,4 +32,4 @@ def _named(name: str) -> Family:
         if own.isidentifier() and find_spec(f"{__name__}.{own}") is not None:
             family: Family = import_module(f"{__name__}.{own}").FAMILY
             return family
-    return Family()
+    return Family(joins=name.removesuffix("_text") not in ALONE)
