@@ -25,7 +25,6 @@ SAMPLED = 2**20
 # Of two norms that are one, relative: torch may sum gradients in bf16.
 NEAR = 0.02
 NAMES = 3  # parameters that a line names
-# Names and lines of faults.
 Named = Iterator[tuple[str, str]]
 
 
@@ -77,8 +76,7 @@ def preflight(  # noqa: PLR0913
         The faults, each with its name, a line and its mending; empty for a sound loop.
 
     Raises:
-        TypeError: messages without a tokenizer. Else what `step`, `clip` or the template raises;
-            everything is put back before.
+        TypeError: messages without a tokenizer; and what `step`, `clip` or the template raises.
     """
     if messages and tokenizer is None:
         raise TypeError("messages without a tokenizer; pass the one whose template renders them")
@@ -131,6 +129,7 @@ def _put_back(
             stack.enter_context(mock.patch.object(owner, name, return_value=None))
         for module in model.modules():
             stack.callback(setattr, module, "training", module.training)
+            stack.callback(module._buffers.update, dict(module._buffers))
         for buffer in model.buffers():
             stack.callback(buffer.data.copy_, buffer.detach().clone())
         for parameter in {*model.parameters(), *held}:
@@ -166,9 +165,8 @@ def _of_parameters(
     if count := len(of_optimizer.difference(model.parameters())):
         line = f"{count} of the {len(held)} parameters that the optimiser holds are not the model's"
         yield "foreign parameters", line
-    lacking = [name for name, p in trained.items() if p not in of_optimizer]
-    line = "train, and the optimiser does not hold them"
-    yield from _listed("parameters not held", lacking, line)
+    lack = [name for name, p in trained.items() if p not in of_optimizer]
+    yield from _listed("parameters not held", lack, "train, and the optimiser does not hold them")
     flags = {name: p.requires_grad for name, p in model.named_parameters()}
     changed = [name for name, trains in flags.items() if trains != (name in trained)]
     line = "have another requires_grad behind the step than before it"
@@ -177,9 +175,7 @@ def _of_parameters(
     for adapter in sorted({a for m in model.modules() for a in getattr(m, "peft_config", ())}):
         own = [p for name, p in trained.items() if adapter in name.split(".")]
         if 2 * len(lacks := {*own} - having) > len(own):
-            line = (
-                f"no gradient reaches {len(lacks)} of {len(own)} tensors of the adapter {adapter!r}"
-            )
+            line = f"no gradient reaches {len(lacks)} of {len(own)} tensors of {adapter!r}"
             yield "adapter without gradient", line
             break
     else:
@@ -195,15 +191,17 @@ def _of_parameters(
 def _of_norms(gradients: Sequence[Tensor], clip: Callable[[], Tensor | float] | None) -> Named:
     """Compare one number of all plain gradients over the ranks, and clipping's with that of all."""
     dense = _norm(g for g in gradients if not isinstance(g, DTensor))
-    norms: list[Any] = [dense]
+    norm, norms = _norm(gradients), list[Any]([dense])  # before clipping scales them in place
     if dist.is_initialized():
         norms *= dist.get_world_size()
         dist.all_gather_object(norms, dense)
-    if not all(math.isclose(norm, norms[0], rel_tol=1e-6) for norm in norms):
-        shown = ", ".join(f"{norm:.4g}" for norm in norms[:4])
+    if not all(map(math.isfinite, (norm, *norms))):  # on all ranks, as `clip` may be
+        yield "gradients not finite", f"the norm of the gradients is {norm}"
+        return
+    if not all(math.isclose(each, dense, rel_tol=1e-6) for each in norms):
+        shown = ", ".join(f"{each:.4g}" for each in norms[:4])
         line = f"plain gradients differ over the ranks, which train apart: norms {shown}"
         yield "unreduced gradients", line
-    norm = _norm(gradients)  # before clipping, which scales them in place
     if clip is not None and not math.isclose(used := _number(clip()), norm, rel_tol=NEAR):
         holds = f"what the optimiser holds has {norm:.4g} over all ranks"
         yield "another norm", f"clipping uses a norm of {used:.4g}, and {holds}"
@@ -249,6 +247,8 @@ MENDS = {
     "and redistribute gradients that are partial",
     "unreduced gradients": "call what DistributedDataParallel or fully_shard has wrapped, and "
     "leave no_sync at the last micro-batch",
+    "gradients not finite": "look at masks, rewards and the dtype; give a GradScaler a first scale "
+    "that does not overflow for this call",
     "another norm": "clip what the optimiser holds by torch.nn.utils.clip_grad_norm_, which knows "
     "DTensors, and take its full_tensor()",
     "bf16 under a large beta2": f"train fp32 weights under autocast, or a beta2 of at most {BETA2}",

@@ -163,6 +163,8 @@ def test_a_norm_of_less_than_the_optimiser_holds() -> None:
         return torch.nn.utils.clip_grad_norm_(model.model.parameters(), 1.0)
 
     assert [*names(model, optimizer, clip=clip)] == ["another norm"]
+    nan = names(model, optimizer, lambda: (loss_of(model) / 0).backward(), clip=clip)
+    assert [*nan] == ["gradients not finite"]
 
 
 @pytest.mark.parametrize(

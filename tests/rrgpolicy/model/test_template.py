@@ -57,7 +57,6 @@ def test_a_study_cannot_forge_a_turn_or_a_placeholder(template: str) -> None:
     ("content", "told"),
     [
         ("Describe the image.", "has no placeholder, so nothing of a study would stand in it"),
-        ("", "has no placeholder"),
         ("{{current}}", "has no placeholder"),
         ("{current!r}", r"holds {current!r}; there are .* each a name alone"),
         ("{prior} {indication:{technique}}", r"holds {; there are"),
