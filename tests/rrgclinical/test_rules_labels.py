@@ -40,17 +40,6 @@ def test_sentences_of_a_table(table: str) -> None:
     assert not misread
 
 
-def test_the_tables_hold_what_they_held() -> None:
-    assert len(SENTENCES) == 1581 and len({sentence for sentence, _ in SENTENCES}) > 1500
-
-
-def test_there_are_cases_of_every_class_id_and_observation():
-    seen = {(column, value) for _, wanted in cases() for column, value in wanted.items()}
-    assert len(cases()) >= 80
-    assert {column for column, _ in seen} == set(range(13))
-    assert {value for _, value in seen} == {1, 2, 3}
-
-
 @pytest.mark.parametrize(
     ("report", "wanted"),
     [

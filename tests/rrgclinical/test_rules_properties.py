@@ -74,17 +74,6 @@ def test_labels_follow_from_the_sentences(text):
     np.testing.assert_array_equal(rank[whole], rank[pieces].max(0))
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(anything, max_size=5))
-def test_entities_lie_in_their_sentence(reports):
-    entities = EXTRACTOR.extract(reports)
-    for row, report in enumerate(entities.report_index().tolist()):
-        low, high = entities.sentences[report][int(entities.sentence[row])]
-        start, end = entities.span[row].tolist()
-        assert low <= start < end <= high
-        assert reports[report][start:end].strip()
-
-
 def yardstick() -> float:
     """CPU seconds of this thread for a loop of Python, so that a slow machine fails no test."""
     began, total = time.thread_time(), 0

@@ -92,11 +92,12 @@ def test_an_error_names_the_file_and_not_what_stands_beside_it(
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    (tmp_path / "a.json").write_text("old")
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError) as caught:
         atomic_write(tmp_path / "a.json", "text")
     assert outside_line(caught.value).startswith(f"{tmp_path / 'a.json'}: No space left on device")
-    assert not list(tmp_path.iterdir())
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.json", "old")]
 
 
 @pytest.mark.parametrize(

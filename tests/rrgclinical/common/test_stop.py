@@ -114,17 +114,6 @@ def test_what_a_library_makes_of_it_is_the_stop() -> None:
     assert stopping.stop_in(stop) is None, "an error of another command"
 
 
-def test_a_second_interrupt_does_not_wait() -> None:
-    stopping = Stopping()
-    with stopping.installed("rrgtrain"), stopping.deferred():
-        signal.raise_signal(signal.SIGINT)
-        with pytest.raises(Stopped) as caught:
-            stopping.check()
-        assert caught.value.status == 130
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-
-
 def test_there_is_no_third_interrupt() -> None:
     stopping, before = Stopping(), signal.getsignal(signal.SIGINT)
     with stopping.installed("rrgtrain"):

@@ -9,7 +9,6 @@ from itertools import chain
 
 import numpy as np
 import pytest
-import sacrebleu
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.meteor.meteor import Meteor
@@ -101,35 +100,6 @@ def test_no_words_at_all_score_nothing() -> None:
     # pycocoevalcap's ROUGE-L reads no word as one empty word, and two of them agree
     assert found.pop("rouge_l") == 1.0
     assert set(found.values()) == {0.0}
-
-
-def test_bleu_takes_the_closest_length_and_of_two_the_shorter() -> None:
-    # 4 words against 2 and 5: the closest is 5, brevity exp(1 - 5/4); against 3 and 5 it is 3
-    found = ours(["a b c d"], [["a b", "a b c d e"]])
-    assert found["bleu_1"] == pytest.approx(np.exp(1 - 5 / 4))
-    assert ours(["a b c d"], [["a b x", "a b c d e"]])["bleu_1"] == pytest.approx(1.0)
-
-
-def test_cider_is_the_mean_over_references() -> None:
-    pair = [["no effusion", "no effusion"], ["edema"]]
-    single = [["no effusion"], ["edema"]]
-    reports = ["no effusion", "heart"]
-    assert ours(reports, pair)["cider"] == pytest.approx(ours(reports, single)["cider"]) != 0
-
-
-def test_rouge_takes_precision_and_recall_of_two_references() -> None:
-    # precision 1 of the long one, recall 1 of the short one
-    assert ours(["a b"], [["a b c d", "a"]])["rouge_l"] == pytest.approx(1.0)
-
-
-def test_corpus_bleu_is_sacrebleus() -> None:
-    reports, references = corpus(9, 30, references=1)
-    found = ours(reports, references)
-    for order in range(1, 5):
-        metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", max_ngram_order=order)
-        wanted = metric.corpus_score(reports, [[text for (text,) in references]]).score / 100
-        # where no n-gram is shared pycocoevalcap has a little more than 0
-        assert found[f"bleu_{order}"] == pytest.approx(wanted, rel=1e-6, abs=1e-3 * (wanted == 0))
 
 
 def test_weights_count_a_report_as_often() -> None:
