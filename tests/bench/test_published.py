@@ -6,13 +6,10 @@ import importlib.util
 import json
 import re
 import subprocess
-import sys
-import types
 from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from bench import card, peers, published, rows
 from bench.batch import Sizes, draw_layout
@@ -219,49 +216,6 @@ def test_what_is_missing_is_said_in_one_line(monkeypatch):
     assert peers.provider("quack-ce").why_not(cuda) == (
         "quack-kernels is not installed: pip install 'quack-kernels[cu13]', too large for .whl/"
     )
-
-
-def test_quack_is_called_as_its_release_is_written(monkeypatch):
-    """Modules of 0.6.5's names and parameters stand in: the wheel needs CUDA to be imported."""
-
-    def cross_entropy(
-        x,
-        target,
-        lse_partial=None,
-        weight=None,
-        ignore_index=-100,
-        reduction="mean",
-        inplace_backward=False,
-    ):
-        return F.cross_entropy(x.float(), target, reduction=reduction)
-
-    def chunked_linear_cross_entropy(
-        x,
-        weight,
-        target,
-        chunk_size=4096,
-        ignore_index=-100,
-        reduction="mean",
-        tuned=True,
-        use_scaled_exp=None,
-    ):
-        return F.cross_entropy(x @ weight.T, target, reduction=reduction)
-
-    for function in (cross_entropy, chunked_linear_cross_entropy):
-        name = function.__name__.removeprefix("chunked_")
-        module = types.ModuleType(f"quack.{name}")
-        setattr(module, function.__name__, function)
-        monkeypatch.setitem(sys.modules, f"quack.{name}", module)
-    monkeypatch.setitem(sys.modules, "quack", types.ModuleType("quack"))
-    monkeypatch.delitem(sys.modules, "bench.peers.quack", raising=False)
-    generator = torch.Generator().manual_seed(1)
-    hidden, weight = (torch.randn(n, 4, generator=generator) for n in (5, 7))
-    targets = torch.randint(0, 7, (5,), generator=generator)
-    losses = peers.provider("quack-losses")(hidden @ weight.T, targets)
-    wanted = -(hidden @ weight.T).log_softmax(-1).gather(-1, targets[:, None])[:, 0]
-    torch.testing.assert_close(losses, wanted)
-    torch.testing.assert_close(peers.provider("quack-ce")(hidden, weight, targets), wanted.mean())
-    monkeypatch.delitem(sys.modules, "bench.peers.quack")
 
 
 def test_a_hopper_needs_one_package_more(monkeypatch):

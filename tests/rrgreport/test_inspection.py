@@ -23,7 +23,7 @@ from rrgreport import (
 )
 from rrgreport.facts import read_facts
 from rrgreport.figures import training_figures
-from rrgreport.html import HeatScale, heat_scale, heaviest_words, shaded, unrecorded
+from rrgreport.html import HeatScale, heat_scale, heaviest_words, unrecorded
 from rrgreport.redline import quoted
 from tests.rrgreport.test_html import EVIL, Page
 
@@ -86,13 +86,6 @@ def test_the_same_shade_is_the_same_weight_on_the_whole_page(tmp_path: Path) -> 
     found = page(tmp_path, [], [light, heavy])
     spans = [v for t, n, v in found.attributes if (t, n) == ("span", "style")]
     assert spans == ["--w:0.000", "--w:0.250", "--w:0.500", "--w:1.000"]
-
-
-def test_shades_of_a_page_are_those_of_the_weights() -> None:
-    assert shaded([("a", 1.0), ("b", 2.0)], HeatScale(1.0, 2.0)) == [
-        ("a", "0.000", "weight 1.000"),
-        ("b", "1.000", "weight 2.000"),
-    ]
 
 
 REPORT = "The heart is enlarged. No pleural effusion. There is a pneumothorax."
