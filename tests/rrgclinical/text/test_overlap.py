@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from rouge_score.rouge_scorer import RougeScorer
 
@@ -139,6 +140,19 @@ def test_cider_over_its_own_references_is_pycocoevalcaps() -> None:
     # a report's value does not depend on its batch
     np.testing.assert_array_equal(cider(REPORTS[1:2], REFERENCES[1:2], counts, 3), found[1:2])
     assert found.min() > 0 and len(set(found.tolist())) == 3
+
+
+@pytest.mark.gate
+@pytest.mark.skipif(shutil.which("java") is None, reason="METEOR 1.5 is a Java program")
+def test_meteor_is_the_program_of_pycocoevalcap() -> None:
+    program = Meteor()
+    gts, res = ({i: [text] for i, text in enumerate(texts)} for texts in (TRUE, OURS))
+    _, each = program.compute_score(gts, res)
+    program.meteor_p.communicate()
+    # one start of the program: METEOR reads its paraphrases for seconds
+    found = meteor([*REPORTS, "", "."], [*REFERENCES, *["effusion"] * 2])
+    np.testing.assert_allclose(found[:3], each, rtol=1e-12)
+    assert found[3:].tolist() == [0.0, 0.0] and meteor([], []).shape == (0,)
 
 
 def _cider(reports: list[str], references: list[str]) -> np.ndarray:
