@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,6 @@ SMALL = [
     *("eval.max_new_tokens=12", "eval.bootstrap=20", "eval.samples=2"),
 ]
 SFT = ["sft", *SMALL]
-PHANTOM = [*OF_PHANTOM, "data.source=phantom"]
 
 
 @pytest.fixture(autouse=True)
@@ -113,17 +111,6 @@ def test_its_standard_error_is_progress_and_nothing_else(demo: Path) -> None:
     lines = (demo.parent / "err.txt").read_text().splitlines()
     assert lines and all(line.startswith(shown) for line in lines), lines
     assert {next(s for s in shown if line.startswith(s)) for line in lines} == set(shown)
-
-
-def test_a_run_is_never_overwritten(
-    demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = Path(shutil.copytree(demo, tmp_path / "run"))
-    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
-    line = refused(capsys, "demo", "--out", str(out), *PHANTOM, *SMALL)
-    assert f"{out} already holds a run" in line and "name another directory by --out" in line
-    now = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
-    assert {path.name for path, _ in now.items() ^ before.items()} <= {"run.lock"}
 
 
 def test_reinforcement_learning_and_evaluation_of_its_checkpoint(
@@ -211,22 +198,16 @@ def test_the_doctor_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["sft"], "the following arguments are required: --out; see `rrgtrain sft --help`"),
         (["rl", "--out", "r"], "required: --from"),
         (["report", "nowhere", "rl.steps=3"], "unrecognized arguments: rl.steps=3"),
-        (["report", "nowhere"], "no run in nowhere"),
         (["sft", "sftt", "--out", "r"], "recipe 'sftt' is unknown; did you mean sft?"),
         (["sft", "./mine.yaml", "--out", "r"], "recipe './mine.yaml': no such file"),
         (["sft", "a\x1b[2J\nrrgtrain: done.yaml", "--out", "r"], "a\\x1b[2J\\nrrgtrain: done.yaml"),
-        (["sft", "--out", "r", "sft.stepz=3"], "unknown key 'sft.stepz'; did you mean sft.steps?"),
         (["sft", "--out", "r", "data.source=mimic"], "did you mean mimic_cxr?"),
-        (["sft", "--out", "r", "reward.terms={f1: 1}"], "reward.terms names 'f1'; choose from"),
         (["demo", "--out", "r", "rl.group=5"], "rl.group=5 is odd"),
-        (["demo", "--out", "r", "rl.algorithm=ppo"], "rl.algorithm='ppo' is unknown"),
-        (["demo", "--out", "r", "edit.tau=0.99"], "tau is 0.99; wanted a value >= -1.0 and < 0.97"),
         (["demo", "--out", "r", "policy.path=./nowhere"], "no such directory: ./nowhere"),
         (["rl", "--out", "r", "--from", "runs/typo"], "no such directory: runs/typo"),
         (["sft", "--out", "r", "data.source=iu_xray"], "needs data.root=<directory of the data"),
         (["sft", "--out", "r", "data.source=nih", "data.root=nil"], "nil does not exist; wanted"),
         (["demo", "--out", "r", "data.phantom.normal=7"], "phantom: normal=7.0, wanted"),
-        (["sft", "--out", "r", "sft.template=plain"], "sft.template='plain'"),
         (["demo", "--out", "r", "policy.device=cuda"], "policy.device=cuda, but PyTorch"),
         (["demo", "--out", "r", "policy.width=96"], "policy.width=96; use a multiple of 64"),
         (
@@ -274,17 +255,6 @@ def frontal(root: Path, split: str = "train", number: int = 5) -> Path:
     return root / "images" / f"phantom_{split}_{number:06d}" / "0.png"
 
 
-def edit_annotation(root: Path, change: Callable[[dict], object]) -> None:
-    path = root / "annotation.json"
-    annotation = json.loads(path.read_text())
-    change(annotation)
-    path.write_text(json.dumps(annotation))
-
-
-def remove_image(root: Path) -> None:
-    frontal(root).unlink()
-
-
 def truncate_image(root: Path) -> None:
     path = frontal(root)
     path.write_bytes(path.read_bytes()[:-40])
@@ -297,59 +267,14 @@ def transparent_image(root: Path) -> None:
     image.save(path)
 
 
-def empty_report(root: Path) -> None:
-    edit_annotation(root, lambda a: a["val"][1].update(report="  "))
-
-
-def no_annotation(root: Path) -> None:
-    (root / "annotation.json").unlink()
-
-
-def no_test_split(root: Path) -> None:
-    edit_annotation(root, lambda a: a.pop("test"))
-
-
-SPOILT: list[tuple[Callable[[Path], None], str, str]] = [
-    (remove_image, "phantom_train_000005/0.png", "not found in"),
-    (truncate_image, "phantom_train_000005/0.png", "truncated, its end is missing; copy it again"),
-    (transparent_image, "phantom_train_000005/0.png", "transparent pixels (alpha down to 0)"),
-    (empty_report, "annotation.json: val[1] (phantom_val_000001)", "empty report; write one"),
-    (no_annotation, "annotation.json", "not found; wanted a directory in R2Gen's"),
-    (no_test_split, "the data has no test studies", "pass eval.split=val"),
-]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "place", "told"), SPOILT, ids=lambda v: getattr(v, "__name__", "")
-)
 def test_spoilt_data_is_told_before_anything_is_trained(
-    spoil: Callable[[Path], None],
-    place: str,
-    told: str,
-    root: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoil(root)
+    truncate_image(root)
     line = refused(capsys, *SFT, "--out", "run", *iu_xray(root))
-    assert place in line and told in line
+    assert "phantom_train_000005/0.png" in line and "truncated, its end is missing" in line
     left = [p.name for p in (tmp_path / "run").rglob("*") if p.is_file()]
     assert set(left) <= {"run.lock"}, "nothing is trained, nothing stands in the way"
-
-
-def test_a_second_try_after_the_repair_works(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = frontal(root).read_bytes()
-    truncate_image(root)
-    refused(capsys, *SFT, "--out", "run", *iu_xray(root))
-    frontal(root).write_bytes(whole)
-    empty_report(root)
-    refused(capsys, *SFT, "--out", "run", *iu_xray(root))
-    edit_annotation(root, lambda a: a["val"][1].update(report="Normal."))
-    out = works(capsys, *SFT, "--out", "run", *iu_xray(root))
-    assert "checkpoint: run/checkpoints/sft" in out
-    load_policy("run/checkpoints/sft")
 
 
 NIH = "Image Index,Finding Labels,Patient ID\n"
@@ -402,14 +327,6 @@ def test_images_that_are_left_out_are_a_warning_of_one_line(
     # beside an error it would only hide the line that says what to do
     line = refused(capsys, "rl", "dr_grpo", *start[:2], "--out", "runs/c", *from_nih(nih))
     assert "no reference report" in line
-
-
-def test_a_label_nobody_knows(nih: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = nih / "labels.csv"
-    path.write_text(path.read_text().replace("Effusion|Mass", "Effusions|Mass", 1))
-    line = refused(capsys, "eval", "nih", "--from", "tiny", "--out", "run", *from_nih(nih))
-    assert "labels.csv: row 3 (00000001_000.png) has label 'Effusions'" in line
-    assert "'Effusion'" in line
 
 
 def test_bad_input_by_a_process_of_its_own(root: Path, tmp_path: Path) -> None:

@@ -89,10 +89,6 @@ def test_free_mapping_of_a_recipe_replaces_and_an_override_sets_one_entry(tmp_pa
     assert load_config(Tiny, path, ["terms={a: 1}"]).terms == {"a": 1.0}
 
 
-def test_empty_recipe_is_the_defaults(tmp_path: Path) -> None:
-    assert load_config(Tiny, write(tmp_path, "r", "# nothing yet\n"), []) == Tiny()
-
-
 def test_interpolation_follows_a_later_override(tmp_path: Path) -> None:
     path = write(tmp_path, "r", "optimiser:\n  steps: ${seed}\n")
     assert load_config(Tiny, path, ["seed=7"]).optimiser.steps == 7
@@ -175,12 +171,6 @@ def test_a_name_in_a_mapping_may_have_dots() -> None:
     assert recipe.reward.terms == wanted
     with pytest.raises(UserError, match="reward.terms.mypkg.rew:brevity is 'much'"):
         load_config(Recipe, None, ["reward.terms.mypkg.rew:brevity=much"])
-
-
-def test_optional_value_may_be_null() -> None:
-    assert (
-        load_config(Tiny, None, ["optimiser.clip=1", "optimiser.clip=null"]).optimiser.clip is None
-    )
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,10 @@ from tests.rrgtrain.common import studies
 from tests.rrgtrain.runs import command, ends, on_ranks, start_process, started
 
 HERE = Path(__file__).resolve().parent
-# Signals, lines for a screen, times, files of a run, children, words with a home.
+# Signals, lines for a screen, times, files of a run, words with a home.
 SENSITIVE = [
     *("../rrgclinical/common/test_stop.py", "../rrgclinical/common/test_streams.py"),
-    *("test_clocks.py", "log/test_logs.py"),
-    *("state/test_rundir.py", "state/test_write.py", "test_words.py", "commands/test_listing.py"),
+    *("log/test_logs.py", "state/test_rundir.py", "test_words.py"),
 ]
 
 
@@ -41,16 +40,7 @@ def main_of_pytest(home: Path) -> None:
     os.environ.update(hostile, TRITON_INTERPRET="0")
     time.tzset()
     os.chdir(home)
-    words = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "--tb=short",
-        "-k",
-        "not ranks_write",
-    ]
+    words = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short"]
     words += ["-c", str(HERE.parents[1] / "pyproject.toml"), f"--basetemp={home / 'blank and é'}"]
     raise SystemExit(pytest.main([*words, *(str(HERE / name) for name in SENSITIVE)]))
 

@@ -174,16 +174,6 @@ def test_a_module_that_is_not_there_or_broken(
         assert "PYTHONPATH" in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["editgrp", "drgrpo", ".mine:build", ":build"])
-def test_an_unknown_name_lists_ours(name: str) -> None:
-    with pytest.raises(
-        UserError, match="choose grpo, dr_grpo, editgrpo, ditpo, orapo, or"
-    ) as caught:
-        build_algorithm(recipe(f"rl.algorithm='{name}'"))
-    if name == "editgrp":
-        assert "did you mean editgrpo?" in str(caught.value)
-
-
 def test_options_of_the_loss_that_make_no_sense_are_refused_when_it_is_built() -> None:
     settings = recipe("rl.algorithm=dr_grpo")
     settings.rl.beta = math.inf  # the recipe's own check knows it: a schema of one's own may not

@@ -281,19 +281,6 @@ def test_what_is_lacking(
     assert told in refused(capsys, recipe, *words_of(bare, *more))
 
 
-def test_reports_without_entities_to_edit_towards(
-    bare: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = bare / "annotation.json"
-    annotation = json.loads(path.read_text())
-    for entries in annotation.values():
-        for entry in entries:
-            entry["report"] = "asdf qwer."
-    path.write_text(json.dumps(annotation))
-    told = refused(capsys, "editgrpo", *words_of(bare, TEXT))
-    assert "the extractor finds none in the first" in told and "rl.algorithm=dr_grpo" in told
-
-
 @pytest.mark.parametrize("term", ["facts", "green"])
 def test_an_endpoint_that_is_down(
     term: str, nobody: str, bare: Path, capsys: pytest.CaptureFixture[str]
@@ -301,19 +288,3 @@ def test_an_endpoint_that_is_down(
     options = f"reward.options={{{term}: {{endpoint: '{nobody}/v1', model: m, tries: 1}}}}"
     words = words_of(bare, TEXT, f"reward.terms={{{term}: 1.0}}", options)
     assert f"{term} failed: {nobody}/v1" in refused(capsys, "dr_grpo", *words)
-
-
-def test_a_rollout_server_that_is_down(
-    nobody: str, bare: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["rollout.engine=vllm_server", f"rollout.url={nobody}", "rollout.wait=0.3"]
-    told = refused(capsys, "dr_grpo", *words_of(bare, TEXT, *words))
-    assert f"no answer from vLLM at {nobody}/health" in told
-
-
-def test_a_rollout_engine_that_is_not_installed(
-    bare: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rrgpolicy.rollout.vllm_engine.find_spec", lambda name: None)
-    told = refused(capsys, "dr_grpo", *words_of(bare, TEXT, "rollout.engine=vllm"))
-    assert "vllm is not installed" in told

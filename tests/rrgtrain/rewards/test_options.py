@@ -165,12 +165,6 @@ def test_texts_come_one_by_one_from_anything_that_has_an_order() -> None:
         assert service(form, texts)["total"].tolist() == whole  # type: ignore[arg-type]
 
 
-def test_one_text_is_no_list_of_references() -> None:
-    service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
-    with pytest.raises(TypeError, match="^references is one str; wanted a sequence"):
-        service(["Edema."] * 5, "Edema")
-
-
 # All model files that a recipe lacks are told at once; terms are measured beside the reward.
 def test_one_line_names_every_file_of_a_paper_recipe() -> None:
     settings = load_config(Recipe, "paper/editgrpo", []).reward

@@ -145,15 +145,6 @@ def test_what_terms_share_is_read_once_and_each_text_once() -> None:
     assert service.statistics()["texts/labeller_computed"] == 4
 
 
-def test_references_may_be_texts() -> None:
-    service = RewardService(RewardSettings())
-    by_study = service(REPORTS, STUDIES)
-    by_text = service(REPORTS, [study.report or "" for study in STUDIES])
-    assert {k: v.tolist() for k, v in by_study.items()} == {
-        k: v.tolist() for k, v in by_text.items()
-    }
-
-
 def test_a_term_weighs_nothing_before_its_start() -> None:
     settings = RewardSettings(terms={"label_f1": 1.0, "bleu2": 0.25}, starts={"bleu2": 0.8})
     service = RewardService(settings)

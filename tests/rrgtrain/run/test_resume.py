@@ -225,20 +225,20 @@ def test_a_vllm_server_that_dies_is_waited_for_and_the_run_goes_on(tmp_path: Pat
     run, _ = finished_demo()
     with Served(run / "checkpoints" / "sft") as served:
         asked = ["rollout.engine=vllm_server", f"rollout.url={served.url}", "rollout.wait=1"]
-        words = started(*asked)
+        words = started(*asked, "rl.steps=3", "eval.limit=1")
         homes = [tmp_path / name for name in ("alone", "stopped")]
         command(*words, cwd=homes[0], status=0)
-        # in the second step, for good: behind the start's evaluation of 4 studies, its validation
-        # of 3, and a step of 2 prompts
+        # in the second step, for good: behind the start's evaluation and validation of a study
+        # each, and a step of 2 prompts
         served.stop()
         served.start()
-        served.dies = [(CHAT, 4 + 3 + 2 + 1)]
+        served.dies = [(CHAT, 1 + 1 + 2 + 1)]
         done = command(*words, cwd=homes[1], status=75)
         assert "editgrpo, step 1: no answer from vLLM at http" in done.last
         assert done.last.endswith("go on with: rrgtrain rl --resume run")
         # in the third, and it comes back with the weights of the start
         served.start()
-        served.dies, served.back = [(CHAT, 2 + 3 + 2)], 0.3
+        served.dies, served.back = [(CHAT, 2 + 1 + 2)], 0.3
         done = command(*GO_ON, "rollout.wait=60", cwd=homes[1])
         assert done.status == 0 and served.dies == [], done.err
     # no more than the longer wait

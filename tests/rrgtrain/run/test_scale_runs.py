@@ -108,10 +108,6 @@ def asked(cluster: Path) -> tuple[list[str], dict[str, str]]:
     return options.training_script_args, environment
 
 
-def test_the_script_parses() -> None:
-    subprocess.run(["bash", "-n", str(SCRIPT)], check=True)
-
-
 def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -> None:
     assert ended(submitted(cluster, DATA="/shared/mimic", IFACE="ib1")) == 0
     words, environment = asked(cluster)

@@ -225,7 +225,6 @@ def test_a_program_beside_a_rank_ends_with_its_input_alone() -> None:
 
 # Check whole runs that end while a checkpoint is written, or without the time for one.
 DISK = "torch.distributed.checkpoint.filesystem:FileSystemWriter.write_data"
-SAMPLE = "rrgtrain.train.rl:sample_groups"
 GO_ON = ["rl", "--resume", "run"]
 
 
@@ -242,15 +241,6 @@ def test_a_kill_or_a_second_interrupt_while_one_is_written(alone: Path, tmp_path
     assert done.status == 130 and done.last == "rrgtrain: interrupted", done.err
     command(*GO_ON, cwd=tmp_path, status=0)
     assert differences(alone, tmp_path / "run") == []
-
-
-def test_a_stop_without_grace_goes_on_from_the_last_checkpoint(alone: Path, tmp_path: Path) -> None:
-    words = started("checkpoint.steps=2", "state.grace=0")
-    done = command(*words, cwd=tmp_path, at=At(SAMPLE, 4), status=75)
-    assert "stopped by SIGTERM after 3 steps of editgrpo; no checkpoint was written: " in done.last
-    assert "editgrpo-2, so 1 steps are lost; go on with: rrgtrain rl --resume run" in done.last
-    command(*GO_ON, cwd=tmp_path, status=0)
-    assert differences(alone, tmp_path / "run") == ["config.yaml"], "the two settings"
 
 
 @pytest.mark.parametrize("share", [0.2, 0.45, 0.7, 0.95])

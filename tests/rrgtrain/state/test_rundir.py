@@ -280,15 +280,6 @@ def test_lock_goes_with_a_killed_trainer_even_when_its_worker_lives_on(tmp_path:
         RunDir.create(tmp_path, resume=True).close()
 
 
-def test_atomic_write_replaces_whole_files(tmp_path: Path) -> None:
-    target = tmp_path / "f"
-    atomic_write(target, "σ\n")
-    assert target.read_text(encoding="utf-8") == "σ\n"
-    atomic_write(target, b"\x00\xff")
-    assert target.read_bytes() == b"\x00\xff"
-    assert [p.name for p in tmp_path.iterdir()] == ["f"]
-
-
 def test_half_a_file_of_a_killed_writer_goes_and_that_of_a_living_one_stays(tmp_path: Path) -> None:
     target = tmp_path / f"{'long' * 20}.svg"
     left = [tmp_path / f".{target.name[:50]}.{letter * 32}.tmp" for letter in "ab"]
@@ -314,22 +305,6 @@ def test_a_write_is_locked_while_it_lasts(tmp_path: Path, monkeypatch: pytest.Mo
     assert target.read_text() == "whole"
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "f"
-    atomic_write(target, "old")
-
-    def full(handle: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("rrgclinical.common.files.os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        atomic_write(target, "new")
-    assert target.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["f"]
-
-
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
 def test_a_file_system_without_locks_is_named(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -344,18 +319,3 @@ def test_a_file_system_without_locks_is_named(
         RunDir.create(tmp_path / "run")
     assert "\n" not in str(e.value)
     assert not RunDir(tmp_path / "run").contents()
-
-
-def test_a_disk_that_is_read_only_is_told_with_the_mend(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read_only(*_: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "lock"))
-
-    monkeypatch.setattr("rrgtrain.state.rundir.make_parents", read_only)
-    with pytest.raises(UserError) as caught:
-        RunDir.create(tmp_path)
-    assert str(caught.value) == (
-        f"--out {tmp_path} cannot be written: Read-only file system: it lies on a disk that is "
-        "read only; name another place"
-    )

@@ -134,12 +134,6 @@ def test_the_truth_is_the_labels_where_there_is_no_report() -> None:
     assert "total" in found.rewards and found.metrics()["micro_recall"] < 1
 
 
-def test_a_study_with_neither_is_refused() -> None:
-    given = [replace(studies(1)[0], report=None, labels=None)]
-    with pytest.raises(UserError, match="has no labels"):
-        score([""], given, RewardService(RewardSettings(terms={"mccs": 1.0}, against="labels")))
-
-
 def test_every_metric_that_a_checkpoint_can_be_chosen_by_is_there() -> None:
     given = studies(3)
     values = score(["Edema."] * 3, given, RewardService(RewardSettings())).metrics()
