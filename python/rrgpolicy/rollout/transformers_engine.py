@@ -17,6 +17,7 @@ from rrgpolicy.model.attention import require_attention
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout.cache import Decoder
 from rrgpolicy.rollout.engine import Rollout, SamplingRequest
+from rrgpolicy.rollout.merged import merged
 from rrgpolicy.sampler_alarm import ROUNDING
 
 # Finished rows are dropped once fewer than this share is left: dropping copies the cache, and where
@@ -108,6 +109,11 @@ class _DecodeLoop:
         self.draws_inside = not torch.are_deterministic_algorithms_enabled()
 
     def run(self) -> list[list[Rollout]]:
+        # other than on a GPU a merged product gains nothing
+        with merged(self.decoder.one_input if self.repeated else []):
+            return self._run()
+
+    def _run(self) -> list[list[Rollout]]:
         token = self._draw(self.decoder.hidden)
         for t in range(1, self.request.max_new_tokens):
             if t % TOKENS_A_READ[repeats(self.rows.device)] == 0:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 
 from rrgclinical.common.errors import UserError
 from rrgkern.ops import flatten
@@ -36,18 +40,21 @@ def policy_of(name: str, dtype: torch.dtype = torch.float32) -> Policy:
     if any("expert" in part for part, _ in model.named_modules()):
         model.set_experts_implementation("batched_mm")  # "eager" asks the host who goes where
     plain = backbone(model)
-    text = plain.text_config
     if name == "gemma2":
-        text.final_logit_softcapping = 3.0
+        plain.text_config.final_logit_softcapping = 3.0
+    return around(plain.model, *range(3, 25), sharing=SORTS[name].ways[0])
+
+
+def around(model: Any, *ends: int, sharing: str = "row") -> Policy:
     return Policy(
-        model=plain.model,
-        device=plain.device,
+        model=model,
+        device=torch.device("cpu"),
         pad_id=0,
-        sharing=SORTS[name].ways[0],
+        sharing=sharing,
         tokenizer=SimpleNamespace(added_tokens_decoder={}),
         image_processor=None,
-        eos_ids=tuple(range(3, 25)),
-        end_of_turn=3,
+        eos_ids=ends,
+        end_of_turn=ends[0],
     )
 
 
@@ -79,8 +86,14 @@ def test_sampled_log_probs_are_those_of_training() -> None:
     assert not failures, failures
 
 
-def loop_of(name: str, dtype: torch.dtype = torch.float32) -> _DecodeLoop:
+def loop_of(
+    name: str, dtype: torch.dtype = torch.float32, adapter: str | None = None
+) -> _DecodeLoop:
     policy = policy_of(name, dtype)
+    if adapter:
+        torch.manual_seed(0)
+        layers = LoraConfig(r=2, target_modules=adapter, init_lora_weights=False)
+        policy.model = get_peft_model(policy.model, layers).eval()
     sees = SORTS[name].sees
     prompts = [prompt(policy, name, sees * n, 20 - 9 * k, k) for k, n in enumerate((2, 0))]
     prompts = prompts if policy.family.joins else prompts[:1]
@@ -136,6 +149,50 @@ def test_a_token_is_one_graph_that_asks_the_host_for_nothing(
     torch.testing.assert_close(traced.logps, plain.logps, rtol=0, atol=2e-5)
 
 
+# of linear attention; of attention and MLP behind one norm; beside experts; with an adapter
+MERGED = [
+    ("qwen3_5", [4, 2, 3, 2] * 2, None),
+    ("cohere2", [5] * 4, None),
+    ("qwen3_vl_moe", [3] * 4, None),
+    ("llava", [6, 4] * 4, r".*language_model.*(q_proj|k_proj|v_proj|gate_proj|up_proj)"),
+]
+
+
+def written(folder: Path, sizes: list[int], *words: Any) -> tuple[torch.Tensor, Any]:
+    """Decode with products of one input merged; the log-probs, and what is saved meanwhile."""
+    loop = loop_of(*words)
+    model: Any = loop.policy.model
+    before = dict(model.named_parameters())
+    loop.decoder.one_input = loop.decoder.one_input if sizes else []
+
+    def step(compute: Any, token: torch.Tensor) -> Any:
+        if not folder.exists():
+            places = Counter(p.untyped_storage().data_ptr() for p in before.values())
+            assert sorted(n for n in places.values() if n > 1) == sorted(sizes)
+            next(p for k, p in before.items() if "k_proj" in k).mul_(1.5)  # acts at once
+            model.save_pretrained(folder)
+        return compute(token)
+
+    step.forget = lambda: None  # type: ignore[attr-defined]
+    loop.repeated = step  # type: ignore[assignment]
+    with torch.no_grad():
+        loop.run()
+    assert all(p is before[k] for k, p in model.named_parameters())
+    assert len({p.untyped_storage().data_ptr() for p in before.values()}) == len(before)
+    return loop.logps, load_file(next(folder.glob("*.safetensors")))
+
+
+@pytest.mark.parametrize(("name", "sizes", "adapter"), MERGED)
+def test_products_of_one_input_are_one_while_tokens_are_decoded(
+    tmp_path: Path, name: str, sizes: list[int], adapter: str | None
+) -> None:
+    (apart, plain), (together, merged) = (
+        written(tmp_path / str(len(own)), own, name, torch.float32, adapter) for own in ([], sizes)
+    )
+    torch.testing.assert_close(together, apart, rtol=0, atol=2e-5)
+    torch.testing.assert_close(merged, plain, rtol=0, atol=0)
+
+
 def test_an_option_that_the_step_does_not_take_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
         taken = loop_of("gpt_oss")
@@ -153,15 +210,7 @@ def stranger(kind: str, **sizes: Any) -> Policy:
     transformers.logging.set_verbosity_error()
     model = model_of(kind, initializer_range=0.3, **sizes).eval()
     use_rows(model)
-    return Policy(
-        model=model,
-        device=torch.device("cpu"),
-        pad_id=0,
-        tokenizer=SimpleNamespace(added_tokens_decoder={}),
-        image_processor=None,
-        eos_ids=(2,),
-        end_of_turn=2,
-    )
+    return around(model, 2)
 
 
 def sampled(policy: Policy) -> tuple[torch.Tensor, torch.Tensor]:
