@@ -16,30 +16,33 @@ from rrgkern.policy_loss.linear.api import operations_per_byte
 SHARE = 0.8
 # 16-bit exponentials or gradients at a time take 1 / ROOM of the memory: 1.25 GiB of 80.
 ROOM = 64
+# Hidden states of a group of rows take a third of the L2 cache, the weight's tiles pass by.
+IN_CACHE = 3
 WAYS = ("epilogue", "tiles")
 
 
 class Card(NamedTuple):
     """Hold what the choice reads of a device.
 
-    `capability` is 90 for an H100, 0 for no GPU; `memory` is in bytes; `balance` are operations of
+    `capability` is 90 for an H100, 0 for no GPU; `memory` and `cache`, its L2, are in bytes; `balance` are operations of
     16-bit products a byte of memory traffic, infinite where they are not known.
     """
 
     capability: int
     multiprocessors: int
     memory: int
+    cache: int
     balance: float
 
     @staticmethod
     def of(device: torch.device) -> Card:
         """Read a device's record."""
         if device.type != "cuda" or torch.version.hip:
-            return Card(0, 0, 0, math.inf)
+            return Card(0, 0, 0, 0, math.inf)
         card = torch.cuda.get_device_properties(device)
         capability = 10 * card.major + card.minor
-        balance = operations_per_byte(device)
-        return Card(capability, card.multi_processor_count, card.total_memory, balance)
+        sizes = card.multi_processor_count, card.total_memory, card.L2_cache_size
+        return Card(capability, *sizes, operations_per_byte(device))
 
 
 class Tiles(NamedTuple):
@@ -54,11 +57,15 @@ class Tiles(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Hold the tiles, how many programs take them in turn, and the bytes of 16-bit numbers."""
+    """Hold the tiles, how many programs take them in turn, and the bytes of 16-bit numbers.
+
+    `group` tiles of rows are taken for a slice of the weight before the next.
+    """
 
     tiles: Tiles
     programs: int
     room: int
+    group: int
 
 
 # By capability: tiles, and those of heads with a bias or softcap, whose epilogue takes more
@@ -94,7 +101,8 @@ def choose(card: Card, x: FromHidden) -> Plan | None:
     if reason or forced == "tiles" or not (pays or forced):
         return None
     tiles = TILES[card.capability][x.softcap != 0 or x.bias is not None]
-    return Plan(tiles, card.multiprocessors, card.memory // ROOM)
+    group = max(1, card.cache // IN_CACHE // (2 * width * tiles.m))
+    return Plan(tiles, card.multiprocessors, card.memory // ROOM, group)
 
 
 def why_not(card: Card, x: FromHidden) -> str | None:

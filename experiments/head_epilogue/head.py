@@ -78,16 +78,11 @@ def gradients(rows: BackwardRows, x: FromHidden, needs: NeedsGrad, plan: Plan) -
         columns = slice(start, min(start + width, len(weight)))
         part = x._replace(
             hidden=rows.hidden,
+            targets=rows.targets - start,
             weight=weight[columns],
             bias=None if bias is None else bias[columns],
         )
-        dz = _room(part)
-        coef, coef_entropy = rows.coefficients
-        entropy = coef_entropy is not None
-        per_row = (rows.targets - start, coef, coef_entropy if entropy else coef, *rows.stats)
-        constants = {"FAR": FAR, "ENTROPY": entropy, "SOFTCAP": x.softcap != 0}
-        numbers = (1 / x.temperature, x.softcap)
-        _launch(gradient_kernel, part, per_row, numbers, dz, plan, **constants)
+        dz = _gradient_of_logits(part, rows.stats, rows.coefficients, plan)
         if d_bias.numel():
             d_bias[columns] = dz.sum(0, dtype=torch.float32)
         dz = dz.to(operands)
@@ -203,6 +198,18 @@ def _exponentials(x: FromHidden, base: Tensor, plan: Plan) -> tuple[Tensor, Soft
     return out, _close(x, sums, target)
 
 
+def _gradient_of_logits(
+    x: FromHidden, stats: SoftmaxStats, coefficients: Coefficients, plan: Plan
+) -> Tensor:
+    """Return the gradient of the products [R, V], or of a slice whose first target is 0."""
+    coef, coef_entropy = coefficients
+    out, entropy = _room(x), coef_entropy is not None
+    per_row = (x.targets, coef, coef_entropy if entropy else coef, *stats)
+    constants = {"FAR": FAR, "ENTROPY": entropy, "SOFTCAP": x.softcap != 0}
+    _launch(gradient_kernel, x, per_row, (1 / x.temperature, x.softcap), out, plan, **constants)
+    return out
+
+
 def _room(x: FromHidden) -> Tensor:
     """Room for 16-bit numbers [R, V], whose rows begin at multiples of 16 bytes."""
     rows, columns = len(x.hidden), len(x.weight)
@@ -267,6 +274,7 @@ def _launch(
         M=tiles.m,
         N=tiles.n,
         K=tiles.k,
+        GROUP=plan.group,
         TMA=tiles.tma,
         BIAS=x.bias is not None,
         FLATTEN=tiles.tma,

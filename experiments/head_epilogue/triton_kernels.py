@@ -1,8 +1,8 @@
 """Multiply hidden [R, H] by weight [V, H] tile by tile, with the softmax in the epilogue.
 
 One device function forms a tile of the logits, and three kernels call it. Each is persistent: as
-many programs as the card has multiprocessors take tiles in turn, those of a group of rows behind
-each other, so that a slice of the weight is read from memory once for the group. No kernel writes
+many programs as the card has multiprocessors take tiles in turn, GROUP tiles of rows for a slice of
+the weight before the next slice, which is so read from memory once for the group. No kernel writes
 a logit:
 
     statistics_kernel     maximum, mass and tilt of the columns beside the target; its logit
@@ -34,12 +34,11 @@ def tile_of_logits(
     M: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
+    GROUP: tl.constexpr,
     TMA: tl.constexpr,
     BIAS: tl.constexpr,
 ):
     """Return products [M, N] with the bias, before the cap, and their first row and column."""
-    # So many tiles of rows are taken for one slice of the weight before the next.
-    GROUP: tl.constexpr = 8
     wide = tl.cdiv(columns, N)
     group = tile // (GROUP * wide)
     within = tile % (GROUP * wide)
@@ -176,6 +175,7 @@ def statistics_kernel(
     M: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
+    GROUP: tl.constexpr,
     TMA: tl.constexpr,
     BIAS: tl.constexpr,
     SOFTCAP: tl.constexpr,
@@ -186,7 +186,7 @@ def statistics_kernel(
     tiles = tl.cdiv(rows, M) * tl.cdiv(columns, N)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
         x, first_row, first_column = tile_of_logits(
-            hidden, weight, bias_ptr, tile, rows, columns, H, M, N, K, TMA, BIAS
+            hidden, weight, bias_ptr, tile, rows, columns, H, M, N, K, GROUP, TMA, BIAS
         )
         sum_tile(
             x,
@@ -228,6 +228,7 @@ def exponentials_kernel(
     M: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
+    GROUP: tl.constexpr,
     TMA: tl.constexpr,
     BIAS: tl.constexpr,
     ENTROPY: tl.constexpr,
@@ -241,7 +242,7 @@ def exponentials_kernel(
     tiles = tl.cdiv(rows, M) * tl.cdiv(columns, N)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
         x, first_row, first_column = tile_of_logits(
-            hidden, weight, bias_ptr, tile, rows, columns, H, M, N, K, TMA, BIAS
+            hidden, weight, bias_ptr, tile, rows, columns, H, M, N, K, GROUP, TMA, BIAS
         )
         e, top = sum_tile(
             x,
@@ -289,6 +290,7 @@ def gradient_kernel(
     M: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
+    GROUP: tl.constexpr,
     TMA: tl.constexpr,
     BIAS: tl.constexpr,
     SOFTCAP: tl.constexpr,
@@ -303,7 +305,7 @@ def gradient_kernel(
     tiles = tl.cdiv(rows, M) * tl.cdiv(columns, N)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
         x, first_row, first_column = tile_of_logits(
-            hidden, weight, bias_ptr, tile, rows, columns, H, M, N, K, TMA, BIAS
+            hidden, weight, bias_ptr, tile, rows, columns, H, M, N, K, GROUP, TMA, BIAS
         )
         row = first_row + tl.arange(0, M)
         column = first_column + tl.arange(0, N)

@@ -25,7 +25,9 @@ ROWS, WIDTH, VOCABULARY = 70, 24, 331  # of which no tile is a divisor
 NEEDS = NeedsGrad(hidden=True, weight=True, bias=True)
 OPTIONS = {"bias": True, "temperature": 0.7, "softcap": 6.0}
 PLANS = {
-    tma: chosen.Plan(chosen.Tiles(64, 128, 16, 4, 1, tma), programs=3, room=64 * 2 * VOCABULARY)
+    tma: chosen.Plan(
+        chosen.Tiles(64, 128, 16, 4, 1, tma), programs=3, room=64 * 2 * VOCABULARY, group=1
+    )
     for tma in (True, False)
 }
 
@@ -126,7 +128,8 @@ def test_a_broken_row_stays_alone() -> None:
         head.with_gradients(half, old, lambda _, block: coef[block], NEEDS, PLANS[True])
 
 
-H100 = chosen.Card(90, 132, 80 << 30, 261.0)
+GROUP = (50 << 20) // 3 // (2 * WIDTH * 128)
+H100 = chosen.Card(90, 132, 80 << 30, 50 << 20, 261.0)
 
 
 def test_the_card_decides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,8 +137,8 @@ def test_the_card_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     x = problem()
     wide_head = x._replace(hidden=torch.empty(1, 4608, dtype=torch.bfloat16, device="meta"))
     odd = x._replace(hidden=x.hidden[:, :20])
-    assert chosen.choose(H100, x) == (chosen.TILES[90][0], 132, 80 << 24)
-    assert chosen.choose(H100, problem(softcap=3.0)) == (chosen.TILES[90][1], 132, 80 << 24)
+    assert chosen.choose(H100, x) == (chosen.TILES[90][0], 132, 80 << 24, GROUP)
+    assert chosen.choose(H100, problem(softcap=3.0)) == (chosen.TILES[90][1], 132, 80 << 24, GROUP)
     assert chosen.choose(H100, wide_head) is None  # the bytes are the lesser part
     none = chosen.Card.of(torch.device("cpu"))
     for card, head_ in [
