@@ -24,8 +24,9 @@ WAYS = ("epilogue", "tiles")
 class Card(NamedTuple):
     """Hold what the choice reads of a device.
 
-    `capability` is 90 for an H100, 0 for no GPU; `memory` and `cache`, its L2, are in bytes; `balance` are operations of
-    16-bit products a byte of memory traffic, infinite where they are not known.
+    `capability` is 90 for an H100, 0 for no GPU; `memory` and `cache`, its L2, are in bytes;
+    `balance` are operations of 16-bit products a byte of memory traffic, infinite where they are
+    not known.
     """
 
     capability: int
