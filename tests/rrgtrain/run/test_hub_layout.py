@@ -368,9 +368,10 @@ def test_an_export_of_the_published_tokenizer_writes_reports_and_draws(tmp_path:
     theirs, ours = (AutoTokenizer.from_pretrained(place) for place in (hub_directory(), hub))
     assert theirs.get_vocab() == ours.get_vocab()
     words = ["--out", str(tmp_path / "reports.jsonl"), *(w for w in SMALL if "select" not in w)]
-    image = next(phantoms().rglob("*.png"))
-    assert main(["generate", hub, str(image), *words]) == 0
-    assert len((tmp_path / "reports.jsonl").read_text().splitlines()) == 1
+    study = next(phantoms().rglob("*.png")).parent
+    assert main(["generate", hub, str(study), *words]) == 0
+    written = (tmp_path / "reports.jsonl").read_text().splitlines()
+    assert len(written) == len([*study.glob("*.png")]) > 0
     words = ["--from", hub, "--out", str(tmp_path / "s"), *DATA, *SMALL]
     assert main(["select", *words]) == 0
     assert len((tmp_path / "s" / "sampled.jsonl").read_text().splitlines()) == 8
