@@ -126,7 +126,10 @@ def radgraph_native(place: Path, dtype: str) -> Native:
 
 
 def ratescore_package(folders: tuple[Path, Path], worker: Worker) -> Score:
-    return OfficialRaTEScore(*folders, worker=worker).as_called
+    model = OfficialRaTEScore(*folders, worker=worker).model
+    return lambda ours, theirs: worker.call(
+        "ratescore_scores", model=model, candidates=[*ours], references=[*theirs]
+    )
 
 
 def ratescore_native(folders: tuple[Path, Path], dtype: str) -> Native:

@@ -98,8 +98,8 @@ class Cached(Generic[T]):
         if self._store is None or self._encode is None:
             self._read(missing, values)
             self._kept.update(values)
-            for text in list(self._kept)[: max(0, len(self._kept) - REFERENCES)]:
-                del self._kept[text]
+            while len(self._kept) > REFERENCES:
+                del self._kept[next(iter(self._kept))]
             return
         store, encode = self._store, self._encode
         recent = [text for text in values if store.get(text) is None]

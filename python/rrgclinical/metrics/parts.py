@@ -157,8 +157,7 @@ def of_patients(scores: Scores, patients: Sequence[Hashable]) -> Scores:
 
 
 def _of_rows(scores: Scores, rows: Callable[[np.ndarray], np.ndarray]) -> Scores:
-    parts = (replace(part, statistics=rows(part.statistics)) for part in scores.parts)
-    return Scores(tuple(parts))
+    return Scores(tuple(replace(p, statistics=rows(p.statistics)) for p in scores.parts))
 
 
 def chunks(reports: int, resamples: int) -> Iterator[int]:

@@ -149,7 +149,7 @@ def tails(level: float, rows: float) -> tuple[float, float]:
         raise ValueError(f"level is {level}; wanted a confidence level in (0, 1), such as 0.95")
     tail = (1.0 - level) / 2.0
     if 1 < rows < FEW_ROWS:
-        rows = max(rows, 2.0)
+        rows = max(int(rows), 2)
         tail = NormalDist().cdf(-_student(level, rows - 1) * (rows / (rows - 1)) ** 0.5)
     return tail, 1.0 - tail
 
@@ -171,11 +171,15 @@ def _bounds(
     moves: Mapping[str, np.ndarray],
     rows: int,
 ) -> dict[str, tuple[float, float]]:
-    bounds = {}
-    for name, value in observed.items():
+    alike: dict[tuple[float, float], list[str]] = {}
+    for name in observed:
         moving = 1.0 + _freedom(moves[name]) if name in moves else rows
-        low, high = np.quantile(drawn[name], tails(level, moving))
-        bounds[name] = min(float(low), value), max(float(high), value)
+        alike.setdefault(tails(level, moving), []).append(name)
+    bounds = {}
+    for ends, names in alike.items():
+        each = np.quantile(np.stack([drawn[name] for name in names]), ends, axis=1)
+        for name, low, high in zip(names, *each, strict=True):
+            bounds[name] = min(float(low), observed[name]), max(float(high), observed[name])
     return bounds
 
 

@@ -239,7 +239,7 @@ class OfficialRaTEScore:
             if not Path(folder).expanduser().is_dir():
                 raise UserError(f"ratescore: no folder {folder}; pass that of the downloaded model")
         self.worker = worker or Worker(python)
-        self._model = self.worker.call(
+        self.model = self.worker.call(
             "ratescore_load",
             ner=str(Path(ner).expanduser().resolve()),
             embedder=str(Path(embedder).expanduser().resolve()),
@@ -255,7 +255,7 @@ class OfficialRaTEScore:
     def entities(self, reports: Sequence[str]) -> list[list[tuple[str, str]]]:
         """(text, type) of every entity, in the package's order."""
         entities = self.worker.call(
-            "ratescore_entities", model=self._model, reports=check_reports(reports)
+            "ratescore_entities", model=self.model, reports=check_reports(reports)
         )
         return [[(text, kind) for text, kind in row] for row in entities]
 
@@ -269,15 +269,6 @@ class OfficialRaTEScore:
         if len(ours) != len(theirs):
             raise ValueError(f"{len(ours)} candidates with {len(theirs)} references")
         scores = self.worker.call(
-            "ratescore_aligned", model=self._model, candidates=ours, references=theirs
+            "ratescore_aligned", model=self.model, candidates=ours, references=theirs
         )
         return np.array([NEUTRAL if one is None else one for one in scores], dtype=np.float64)
-
-    def as_called(self, candidates: Sequence[str], references: Sequence[str]) -> list[float]:
-        """The package's own list, for timing: shorter where a report has no sentence."""
-        return self.worker.call(
-            "ratescore_scores",
-            model=self._model,
-            candidates=check_reports(candidates),
-            references=check_reports(references),
-        )

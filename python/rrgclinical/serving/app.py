@@ -182,9 +182,7 @@ def server_of(app: FastAPI) -> uvicorn.Server:
     quiet: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False}
     config = uvicorn.Config(app, http=_Connection, lifespan="on", **quiet)
     for name in ("uvicorn.error", "asyncio"):
-        logger = logging.getLogger(name)
-        if _seldom not in logger.filters:
-            logger.addFilter(_seldom)
+        logging.getLogger(name).addFilter(_seldom)
     return uvicorn.Server(config)
 
 
@@ -203,10 +201,9 @@ _last_told: dict[str, float] = {}
 
 def _seldom(record: logging.LogRecord) -> bool:
     """Let a line into the log once a minute, whatever a client sends."""
-    lately = record.created - _last_told.get(record.msg, 0.0) < TOLD_SECONDS
-    if not lately:
+    if tell := record.created >= _last_told.get(record.msg, 0.0) + TOLD_SECONDS:
         _last_told[record.msg] = record.created
-    return not lately
+    return tell
 
 
 class _Connection(H11Protocol):

@@ -21,13 +21,7 @@ TIMEOUT = 600.0
 """Seconds that a program gets; METEOR reads its paraphrases for about ten of them."""
 
 # What pycocoevalcap drops. Brackets come in lower case and stay.
-_PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"]) | {
-    "-LRB-",
-    "-RRB-",
-    "-LCB-",
-    "-RCB-",
-    "",
-}
+_PUNCTUATION = {"", *"'`.?!,:-;", "''", "``", "--", "...", "-LRB-", "-RRB-", "-LCB-", "-RCB-"}
 _SEPARATOR = "|||"
 _STATISTICS = 23
 

@@ -18,13 +18,9 @@ from nltk.tokenize import NLTKWordTokenizer
 from rrgclinical.rules.sentences import split_sentences
 
 ORDER = 4
-_PUNCTUATION = frozenset(
-    ["''", "'", "``", "`", '"', ".", "?", "!", ",", ":", "-", "--", ";"]
-)  # fmt: skip
+_PUNCTUATION = {*"'`\".?!,:-;", "''", "``", "--"}
 # As the Java program writes them in lower case; pycocoevalcap drops them in upper case only.
-_BRACKETS = {
-    "(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-",
-}  # fmt: skip
+_BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
 _WORD = re.compile(r"[^\W\d_]+")
 _TREEBANK = NLTKWordTokenizer()
 # Several terms ask for the texts of one batch: at most those of MIMIC-CXR's test split, 3,858
