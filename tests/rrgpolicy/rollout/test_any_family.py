@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +24,9 @@ from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import placed
-from rrgpolicy.rollout import SamplingRequest, TransformersEngine
+from rrgpolicy.rollout import SamplingRequest, TransformersEngine, generate
 from rrgpolicy.rollout.cache import GroupLayer
-from rrgpolicy.rollout.transformers_engine import _DecodeLoop
+from rrgpolicy.rollout.transformers_engine import CompiledStep, _DecodeLoop
 from tests.products import more
 from tests.rrgpolicy.model.families import IMAGE, SORTS, backbone, build, forwards, prompt
 from tests.rrgpolicy.model.test_strangers import model_of
@@ -35,8 +37,8 @@ NAMES = ("qwen3_vl", "gemma3", "qwen3_5", "lfm2_vl", "llama4", "internvl", "gemm
 ONE_GRAPH = ("qwen2_5_vl", "gemma3", "qwen3_5", "llama4", "gpt_oss")
 
 
-def policy_of(name: str, dtype: torch.dtype = torch.float32) -> Policy:
-    model = build(name, dtype)
+def policy_of(name: str, dtype: torch.dtype = torch.float32, **sizes: int) -> Policy:
+    model = build(name, dtype, **sizes)
     if any("expert" in part for part, _ in model.named_modules()):
         model.set_experts_implementation("batched_mm")  # "eager" asks the host who goes where
     plain = backbone(model)
@@ -191,6 +193,47 @@ def test_products_of_one_input_are_one_while_tokens_are_decoded(
     )
     torch.testing.assert_close(together, apart, rtol=0, atol=2e-5)
     torch.testing.assert_close(merged, plain, rtol=0, atol=0)
+
+
+def test_a_step_is_compiled_once_for_all_sizes_and_fresh_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy, compiled = policy_of("qwen2", num_hidden_layers=1), CompiledStep(on=True)
+
+    def counted(graph: torch.fx.GraphModule, _: Any) -> Any:
+        compiled.compilations += 1
+        return graph.forward
+
+    monkeypatch.setattr(compiled, "_backend", counted)
+    torch._dynamo.reset()
+    for group, *texts in ((5, 40, 25), (5, 40, 31), (3, 40, 25), (3, 70, 31), (4, 33, 20)):
+        policy = replace(policy, model=copy.deepcopy(policy.model))
+        prompts = [prompt(policy, "qwen2", 0, text, k) for k, text in enumerate(texts)]
+        seeds = [[10 * k + member for member in range(group)] for k in range(2)]
+        request = SamplingRequest(prompts, group=group, max_new_tokens=5, seeds=seeds)
+        for plain, own in zip(
+            *(generate(policy, request, c) for c in (None, compiled)), strict=True
+        ):
+            for left, right in zip(plain, own, strict=True):
+                assert torch.equal(left.ids, right.ids)
+                torch.testing.assert_close(left.logps, right.logps, rtol=0, atol=2e-5)
+    assert compiled.compilations == 1 and compiled.seconds > 0
+
+
+def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no C++ compiler")
+
+    compiled = CompiledStep(on=True)
+    monkeypatch.setattr(compiled, "_backend", broken)
+    plain, loop = loop_of("qwen2"), loop_of("qwen2")
+    loop.compiled = compiled
+    with torch.no_grad(), pytest.warns(UserWarning, match="cannot be compiled .*no C.. compiler"):
+        plain.run()
+        loop.run()
+    assert torch.equal(plain.ids, loop.ids) and not compiled.on
 
 
 def test_an_option_that_the_step_does_not_take_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
