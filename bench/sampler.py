@@ -1,11 +1,12 @@
 """Count what a token of sampling costs, layer by layer, for models of five families.
 
-    python -m bench.sampler [FAMILY...] [--json]
+    python -m bench.sampler [FAMILY...] [--compile] [--json]
 
 Models are tiny and random. A token is the difference between longer and shorter reports, a layer
 that between deeper and shallower models. An operator is a kernel on a GPU, unless a graph is
 compiled: views and allocations are not counted, and attention is one. Host reads wait for the
-device. Seconds are of processor time (one thread, OMP_NUM_THREADS=1), in turns over the families.
+device. Seconds are of processor time (one thread, OMP_NUM_THREADS=1), in turns over the families
+and, with --compile, over steps that are compiled and those that are not; compiling takes minutes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rrgkern.ops import flatten
 from rrgkern.shared_prefix.op import shared_prefix_decode_op
 from rrgpolicy.model.policy import Policy
-from rrgpolicy.rollout import SamplingRequest, generate
+from rrgpolicy.rollout import SamplingRequest, TransformersEngine, generate
 from tests.rrgpolicy.model.families import SORTS, backbone, build, prompt
 
 FAMILIES = ("qwen2_5_vl", "qwen3_vl", "gemma3", "lfm2_vl", "qwen3_5")
@@ -150,6 +151,8 @@ class Row:
     outside_top_p: float
     host_reads: float
     seconds: float = 0.0
+    compiled_seconds: float | None = None
+    compile_seconds: float | None = None
 
 
 def row_of(name: str) -> Row:
@@ -164,39 +167,48 @@ def row_of(name: str) -> Row:
     return Row(name, layer, *around, reads)
 
 
-def time_tokens(rows: Sequence[Row]) -> None:
-    """Set the seconds a token, fp32 and 4 layers, the families in turns."""
+def time_tokens(rows: Sequence[Row], *, compiles: bool = False) -> None:
+    """Set the seconds a token, fp32 and 4 layers, families and ways in turns."""
     policies = {row.family: policy_of(row.family, 4, torch.float32) for row in rows}
-    differences: dict[str, list[float]] = {name: [] for name in policies}
+    ways = ("off", "on") if compiles else ("off",)
+    engines = {(name, way): TransformersEngine(way) for name in policies for way in ways}
+    differences: dict[tuple[str, str], list[float]] = {key: [] for key in engines}
+    for (name, _), engine in engines.items():  # what is compiled is so before anything is timed
+        engine.generate(policies[name], request_of(policies[name], name, LONG, greedy=True))
     for _ in range(ROUNDS):
-        for name, policy in policies.items():
+        for (name, way), engine in engines.items():
             seconds = []
             for tokens in (SHORT, LONG):
-                request = request_of(policy, name, tokens, greedy=True)
+                request = request_of(policies[name], name, tokens, greedy=True)
                 begin = time.process_time()
-                generate(policy, request)
+                engine.generate(policies[name], request)
                 seconds.append(time.process_time() - begin)
-            differences[name].append((seconds[1] - seconds[0]) / (LONG - SHORT))
+            differences[name, way].append((seconds[1] - seconds[0]) / (LONG - SHORT))
     for row in rows:
-        row.seconds = statistics.median(differences[row.family])
+        row.seconds = statistics.median(differences[row.family, "off"])
+        if compiles:
+            row.compiled_seconds = statistics.median(differences[row.family, "on"])
+            row.compile_seconds = engines[row.family, "on"].compiled.seconds
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.sampler", description=__doc__.splitlines()[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(SORTS)}")
     parser.add_argument("--json", action="store_true", help="print one JSON object a family")
+    parser.add_argument("--compile", action="store_true", help="time compiled steps too (minutes)")
     options = parser.parse_args(words)
     if strangers := set(options.families) - set(SORTS):
         parser.error(f"no family {', '.join(sorted(strangers))}: choose of {', '.join(SORTS)}")
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore", message=".*writes other reports with a cache.*")
     rows = [row_of(name) for name in options.families or FAMILIES]
-    time_tokens(rows)
+    time_tokens(rows, compiles=options.compile)
     for row in rows:
         if options.json:
             print(json.dumps(asdict(row)))
         else:
-            print("  ".join(f"{k} {v:.4g}" if k != "family" else v for k, v in asdict(row).items()))
+            shown = {k: v for k, v in asdict(row).items() if v is not None}
+            print("  ".join(f"{k} {v:.4g}" if k != "family" else v for k, v in shown.items()))
     return 0
 
 
