@@ -6,6 +6,7 @@ import gc
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -150,8 +151,9 @@ class _DecodeLoop:
                 live = self.live.tolist()
                 if not any(live):
                     break
-                if sum(live) < self.compact_below * len(live):
-                    token = self._select([i for i, lives in enumerate(live) if lives], token, t)
+                rows = [i for i, lives in enumerate(live) if lives]
+                if len(rows) < self.compact_below * len(live) and self._may_leave(rows):
+                    token = self._select(rows, token, t)
             if self.decoder.reserve(t - 1) and self.repeated:
                 self.repeated.forget()
             with self.decoder.hooked():
@@ -201,6 +203,11 @@ class _DecodeLoop:
         on_device = torch.tensor(rows, device=token.device)
         self.rows, self.live, token = (x[on_device] for x in (self.rows, self.live, token))
         return token
+
+    def _may_leave(self, rows: list[int]) -> bool:
+        """Tell if the others may: a compiled step is another one for one prompt or one member."""
+        of_prompt = Counter(self.members[row] // self.request.group for row in rows)
+        return not self.compiled.on or (len(of_prompt) > 1 and max(of_prompt.values()) > 1)
 
     def _drops_most_padded(self, rows: list[int]) -> bool:
         """Tell if no report with the most padding before it is among the rows that stay."""
