@@ -25,8 +25,7 @@ class Card(NamedTuple):
     """Hold what the choice reads of a device.
 
     `capability` is 90 for an H100, 0 for no GPU; `memory` and `cache`, its L2, are in bytes;
-    `balance` are operations of 16-bit products a byte of memory traffic, infinite where they are
-    not known.
+    `balance` are operations of 16-bit products a byte of memory, infinite where not known.
     """
 
     capability: int
@@ -76,8 +75,8 @@ TILES = {
     86: (Tiles(128, 128, 32, 8, 3, tma=False), Tiles(128, 128, 32, 8, 3, tma=False)),
     89: (Tiles(128, 128, 32, 8, 3, tma=False), Tiles(128, 128, 32, 8, 3, tma=False)),
     90: (Tiles(128, 256, 64, 8, 3, tma=True), Tiles(128, 128, 64, 8, 4, tma=True)),
-    100: (Tiles(128, 256, 64, 8, 3, tma=True), Tiles(128, 128, 64, 8, 4, tma=True)),
-    103: (Tiles(128, 256, 64, 8, 3, tma=True), Tiles(128, 128, 64, 8, 4, tma=True)),
+    100: (Tiles(128, 128, 64, 8, 3, tma=True), Tiles(128, 64, 64, 8, 3, tma=True)),
+    103: (Tiles(128, 128, 64, 8, 3, tma=True), Tiles(128, 64, 64, 8, 3, tma=True)),
     120: (Tiles(128, 128, 32, 8, 3, tma=True), Tiles(128, 128, 32, 8, 3, tma=True)),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 from rrgkern.logps.head import BackwardRows, NeedsGrad
 from rrgkern.logps.inputs import FromHidden
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats
+from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.logps.from_hidden_oracle import (
     linear_token_logps_reference,
     linear_token_logps_reference_backward,
@@ -157,3 +159,20 @@ def test_the_card_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RRGKERN_HEAD", "b")
     with pytest.raises(ValueError, match="RRGKERN_HEAD is 'b', wanted epilogue or tiles"):
         chosen.choose(H100, x)
+
+
+@pytest.mark.gate
+@pytest.mark.slow
+def test_machine_code() -> None:
+    lines = in_compiling_process("-m", "tests.experiments.head_epilogue_cases").splitlines()
+    made = [json.loads(line) for line in lines]
+    assert {kernel["cc"] for kernel in made} == {*chosen.TILES}
+    for kernel in made:
+        code, cc = kernel["assembly"], kernel["cc"]
+        assert not code["stack_bytes"] and not code["spill_instructions"], kernel
+        # its threads fit, and what it asks of shared memory
+        assert code["registers"] <= 255 and code["matrix_instructions"] and kernel["occupancy"], (
+            kernel
+        )
+        assert bool(code["warpgroup_products"]) == (cc in (90, 100, 103)), kernel
+        assert bool(code["tile_loads"]) == (cc >= 90), kernel
