@@ -79,7 +79,7 @@ test: $(VENV)/.installed-dev
 # csrc compiled for every GPU, METEOR's own program.
 gates: $(VENV)/.installed-dev
 	RRGKERN_GATES=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal -m gate \
-		tests/bench tests/rrgkern tests/ptx tests/rrgclinical/text tests/test_build.py tests/test_house.py
+		tests/bench tests/experiments tests/rrgkern tests/ptx tests/rrgclinical/text tests/test_build.py tests/test_house.py
 
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .
