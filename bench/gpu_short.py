@@ -8,6 +8,7 @@ In this order, a row as soon as it is measured, nothing begun once the time is u
              of those active, frozen and trainable: by the card's tile, by 32 MiB, torch.compile
     logits   the policy loss of 8,192 rows out of place and in place
     steps    eight of paper/editgrpo by bench/gpu_step.py, with the time of a sampled token
+    epilogue the four heads by `experiments.head_epilogue`, where it serves the card
 
 Rows hold the summed time of kernels (`kernel_ms`), which knows no host, and the time between events
 (`p50_ms`) with the host's share (`host_ms`).
@@ -35,7 +36,9 @@ from bench import rows
 from bench.timing import Rounds, device_state, kernel_figures, peak_mib, percentiles
 from rrgkern import linear_token_logps, loss_scale, policy_loss_from_logits
 from rrgkern.logps import triton_tile
-from rrgkern.logps.head import Tiling
+from rrgkern.logps.head import BackwardRows, NeedsGrad, Tiling
+from rrgkern.logps.inputs import FromHidden
+from rrgkern.logps.online_softmax import Coefficients
 
 SECONDS = 480
 SMALL_TILE = 32 << 20
@@ -108,6 +111,35 @@ def head_cases(device: torch.device, dry: bool) -> Iterator[Case]:
                 yield Case(row, call, (hidden, weight, targets, coef), tiles)
 
 
+def epilogue_cases(device: torch.device, dry: bool) -> Iterator[Case]:
+    """Yield the four heads by products with their own epilogue; none where no card serves them."""
+    from experiments import head_epilogue  # needs Triton
+
+    heads = (case for case in head_cases(device, dry) if case.row["provider"] == "rrgkern")
+    for case in heads:
+        frozen = not case.inputs[1].requires_grad
+        hidden, weight, targets, coef = (t.detach() for t in case.inputs)
+        x = FromHidden(hidden, weight, None, targets, 1.0, 0.0, False)
+        plan = head_epilogue.choose(head_epilogue.Card.of(device), x)
+        if plan is None:
+            print(f"{case.row['case']}: the head of tiles is chosen here")
+            continue
+
+        def call(
+            *inputs: Tensor,
+            x: FromHidden = x,
+            coef: Tensor = coef,
+            plan: Any = plan,
+            needs: NeedsGrad = NeedsGrad(hidden=True, weight=not frozen, bias=False),  # noqa: B008
+        ) -> object:
+            stats = head_epilogue.statistics(x, plan)
+            rows = BackwardRows(x.hidden, x.targets, stats, Coefficients(coef, None))
+            return head_epilogue.gradients(rows, x, needs, plan)
+
+        row = case.row | {"provider": "product with its own epilogue"}
+        yield Case(row, call, case.inputs)
+
+
 def logits_cases(device: torch.device, dry: bool) -> Iterator[Case]:
     """Yield the policy loss of logits out of place and in place."""
     count, vocabulary = (64, 97) if dry else (8192, 151936)
@@ -149,6 +181,26 @@ def measure(case: Case, device: torch.device) -> dict[str, Any]:
     }
 
 
+def measure_all(
+    kinds: tuple[Callable[..., Iterator[Case]], ...], device: torch.device, dry: bool, until: float
+) -> bool:
+    """Measure and append a row a case; False once the time is up."""
+    with tempfile.TemporaryDirectory() as deleted:
+        folder = Path(deleted) if dry else rows.RESULTS
+        for cases in kinds:
+            for case in cases(device, dry):
+                named = f"{case.row['case']}, {case.row['provider']}"
+                if time.monotonic() > until:
+                    print(f"{SECONDS} s are up before {named}")
+                    return False
+                with case.tiles:
+                    row = case.row | measure(case, device)
+                rows.append(device, row | {"versions": rows.versions()}, folder)
+                print(f"{named}: {row['kernel_ms']:.2f} ms of kernels", flush=True)
+                del case
+    return True
+
+
 def main(arguments: list[str]) -> int:
     """Measure and append rows until the time is up; returns the exit status."""
     parser = argparse.ArgumentParser(prog="gpu_short", description=__doc__.splitlines()[0])
@@ -158,27 +210,17 @@ def main(arguments: list[str]) -> int:
         print("no GPU here: wanted a CUDA device; rehearse with --dry")
         return 2
     until, device = time.monotonic() + SECONDS, torch.device("cpu" if dry else "cuda")
-    with tempfile.TemporaryDirectory() as deleted:
-        folder = Path(deleted) if dry else rows.RESULTS
-        for cases in (head_cases, logits_cases):
-            for case in cases(device, dry):
-                named = f"{case.row['case']}, {case.row['provider']}"
-                if time.monotonic() > until:
-                    print(f"{SECONDS} s are up before {named}")
-                    return 1
-                with case.tiles:
-                    row = case.row | measure(case, device)
-                rows.append(device, row | {"versions": rows.versions()}, folder)
-                print(f"{named}: {row['kernel_ms']:.2f} ms of kernels", flush=True)
-                del case
+    if not measure_all((head_cases, logits_cases), device, dry, until):
+        return 1
     command = [sys.executable, str(rows.ROOT / "bench" / "gpu_step.py"), *STEPS]
     if dry:
+        measure_all((epilogue_cases,), device, dry, until)
         print(f"would run {' '.join(command[1:])}")
         return 0
     torch.cuda.empty_cache()  # for the steps, in a process of their own
     process = psutil.Popen(command)
     try:
-        return int(process.wait(max(0, until - time.monotonic())))
+        status = int(process.wait(max(0, until - time.monotonic())))
     except psutil.TimeoutExpired:
         everyone = [process, *process.children(recursive=True)]  # workers lead their own sessions
         for each in everyone:
@@ -186,6 +228,8 @@ def main(arguments: list[str]) -> int:
         psutil.wait_procs(everyone)
         print(f"{SECONDS} s are up before the last of eight steps")
         return 1
+    measure_all((epilogue_cases,), device, dry, until)
+    return status
 
 
 if __name__ == "__main__":

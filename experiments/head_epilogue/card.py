@@ -77,7 +77,7 @@ TILES = {
     90: (Tiles(128, 256, 64, 8, 3, tma=True), Tiles(128, 128, 64, 8, 4, tma=True)),
     100: (Tiles(128, 128, 64, 8, 3, tma=True), Tiles(128, 64, 64, 8, 3, tma=True)),
     103: (Tiles(128, 128, 64, 8, 3, tma=True), Tiles(128, 64, 64, 8, 3, tma=True)),
-    120: (Tiles(128, 128, 32, 8, 3, tma=True), Tiles(128, 128, 32, 8, 3, tma=True)),
+    120: (Tiles(128, 128, 32, 8, 3, tma=True), Tiles(128, 64, 32, 8, 3, tma=True)),
 }
 
 
