@@ -15,7 +15,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             for c in dict.fromkeys(key for row in rows for key in row)
             if c not in ("room", "case", "shape", "dtype", "versions", "rounds")
         ]
-        cells = [columns] + [[_text(row.get(column)) for column in columns] for row in rows]
+        cells = [columns] + [[_text(row.get(column, "")) for column in columns] for row in rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for line in cells:
             padded = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
@@ -24,5 +24,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def _text(value: Any) -> str:
     if value is None:
-        return ""
+        return "null"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

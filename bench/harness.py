@@ -217,7 +217,8 @@ class Bench:
         measured = timing.Rounds(runs, inputs, fresh)
         for _ in range(2):
             measured()
-        kernels = {}
+        # A CPU has no kernels, and its allocator counts nothing.
+        kernels = {name: dict[str, Any].fromkeys(timing.OF_KERNELS) for name in runs}
         if device.type == "cuda":
             for name, run in runs.items():
                 with_inputs = fresh[name](*first) if name in fresh else first
@@ -241,7 +242,7 @@ class Bench:
         for name in runs:
             label = f"{name} (reference)" if name in slow else name
             row = common | {"provider": label} | self._figures(measured, name, floor, peaks)
-            row |= kernels.get(name, {}) | ({"device_state": state} if state else {})
+            row |= kernels[name] | ({"device_state": state} if state else {})
             row |= throughput(row.get("p50_ms"), bytes_moved, flops)
             if name in differences:
                 row["difference"] = differences[name]

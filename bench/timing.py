@@ -26,6 +26,8 @@ _BUSY_CYCLES = 600_000
 # CPUs differ and say little; three copies of 64 MiB exceed the caches of all but a few servers.
 _CPU_CACHE_BYTES = 64 << 20
 _MOST_COPIES = 32
+# Fields of a row that only a CUDA device fills; null elsewhere.
+OF_KERNELS = ("kernels", "kernel_ms", "allocations", "segments")
 
 
 def device_of(inputs: Inputs) -> torch.device:

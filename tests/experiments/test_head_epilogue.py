@@ -14,10 +14,7 @@ from rrgkern.logps.head import BackwardRows, Gradients, NeedsGrad
 from rrgkern.logps.inputs import FromHidden
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats
 from tests.rrgkern.aot.harness import in_compiling_process
-from tests.rrgkern.logps.from_hidden_oracle import (
-    linear_token_logps_reference,
-    linear_token_logps_reference_backward,
-)
+from tests.rrgkern.logps import from_hidden_oracle as oracle
 
 pytest.importorskip("triton")
 from experiments.head_epilogue import card as chosen
@@ -31,15 +28,10 @@ TILES = {tma: chosen.Tiles(64, 128, 16, 4, 1, tma) for tma in (True, False)}
 PLANS = {tma: chosen.Plan(TILES[tma], 3, 64 * 2 * VOCABULARY, group=1 + tma) for tma in TILES}
 
 
-def problem(bias: bool = False, temperature: float = 1.0, softcap: float = 0.0) -> FromHidden:
-    random = torch.Generator().manual_seed(0)
-    hidden = torch.randn(ROWS, WIDTH, generator=random)
-    weight = 3 * torch.randn(VOCABULARY, WIDTH, generator=random) / WIDTH**0.5
-    targets = torch.randint(VOCABULARY, (ROWS,), generator=random)
-    hidden[3] = 4 * weight[targets[3]]  # a softmax that has collapsed on its target
-    of_column = torch.randn(VOCABULARY, generator=random).bfloat16() if bias else None
-    operands = hidden.bfloat16(), weight.bfloat16(), of_column
-    return FromHidden(*operands, targets, temperature, softcap, entropy=True)
+def problem(bias: bool = False, softcap: float = 0.0, temperature: float = 1.0) -> FromHidden:
+    given = oracle.problem(ROWS, WIDTH, VOCABULARY, torch.bfloat16, bias)
+    given.hidden[3] = 4 * given.weight[given.targets[3]]  # a softmax that has collapsed on it
+    return FromHidden(*given[:4], temperature, softcap, entropy=True)
 
 
 def wide(x: FromHidden) -> FromHidden:
@@ -50,8 +42,8 @@ def wide(x: FromHidden) -> FromHidden:
 def truth(x: FromHidden, *coefs: Tensor | None) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Log-probabilities, entropy and the three gradients in fp64."""
     y, coefficients = wide(x), Coefficients(*(c if c is None else c.double() for c in coefs))
-    logps, entropy = linear_token_logps_reference(*y[:6])
-    return logps, entropy, linear_token_logps_reference_backward(coefficients, y)
+    logps, entropy = oracle.linear_token_logps_reference(*y[:6])
+    return logps, entropy, oracle.linear_token_logps_reference_backward(coefficients, y)
 
 
 def check_gradients(made: Gradients, exact: tuple[Tensor, ...]) -> None:
