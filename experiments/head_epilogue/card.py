@@ -71,9 +71,9 @@ class Plan(NamedTuple):
 # By capability: tiles, and those of heads with a bias or softcap, whose epilogue takes more
 # registers. The gates on the machine code hold each.
 TILES = {
-    80: (Tiles(128, 128, 32, 8, 4, tma=False), Tiles(128, 128, 32, 8, 4, tma=False)),
-    86: (Tiles(128, 128, 32, 8, 3, tma=False), Tiles(128, 128, 32, 8, 3, tma=False)),
-    89: (Tiles(128, 128, 32, 8, 3, tma=False), Tiles(128, 128, 32, 8, 3, tma=False)),
+    80: (Tiles(128, 128, 32, 8, 4, tma=False), Tiles(128, 64, 32, 8, 4, tma=False)),
+    86: (Tiles(128, 128, 32, 8, 3, tma=False), Tiles(128, 64, 32, 8, 3, tma=False)),
+    89: (Tiles(128, 128, 32, 8, 3, tma=False), Tiles(128, 64, 32, 8, 3, tma=False)),
     90: (Tiles(128, 256, 64, 8, 3, tma=True), Tiles(128, 128, 64, 8, 4, tma=True)),
     100: (Tiles(128, 128, 64, 8, 3, tma=True), Tiles(128, 64, 64, 8, 3, tma=True)),
     103: (Tiles(128, 128, 64, 8, 3, tma=True), Tiles(128, 64, 64, 8, 3, tma=True)),

@@ -29,26 +29,22 @@ PLANS = {tma: chosen.Plan(TILES[tma], 3, 64 * 2 * VOCABULARY, group=1 + tma) for
 
 
 def problem(bias: bool = False, softcap: float = 0.0, temperature: float = 1.0) -> FromHidden:
-    given = oracle.problem(ROWS, WIDTH, VOCABULARY, torch.bfloat16, bias)
-    given.hidden[3] = 4 * given.weight[given.targets[3]]  # a softmax that has collapsed on it
-    return FromHidden(*given[:4], temperature, softcap, entropy=True)
-
-
-def wide(x: FromHidden) -> FromHidden:
-    bias = None if x.bias is None else x.bias.double()
-    return x._replace(hidden=x.hidden.double(), weight=x.weight.double(), bias=bias)
+    drawn = oracle.problem(ROWS, WIDTH, VOCABULARY, torch.bfloat16, bias)
+    drawn.hidden[3] = 4 * drawn.weight[drawn.targets[3]]  # a softmax that has collapsed on it
+    return FromHidden(*drawn[:4], temperature, softcap, entropy=True)
 
 
 def truth(x: FromHidden, *coefs: Tensor | None) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Log-probabilities, entropy and the three gradients in fp64."""
-    y, coefficients = wide(x), Coefficients(*(c if c is None else c.double() for c in coefs))
+    y = FromHidden(*(t.double() if torch.is_tensor(t) and t.is_floating_point() else t for t in x))
+    coefficients = Coefficients(*(c if c is None else c.double() for c in coefs))
     logps, entropy = oracle.linear_token_logps_reference(*y[:6])
     return logps, entropy, oracle.linear_token_logps_reference_backward(coefficients, y)
 
 
 def check_gradients(made: Gradients, exact: tuple[Tensor, ...]) -> None:
-    for result, wanted in zip(made, exact, strict=True):
-        assert not len(result) or (result.double() - wanted).norm() < 4e-3 * wanted.norm()
+    for result, right in zip(made, exact, strict=True):
+        assert not len(result) or (result.double() - right).norm() < 4e-3 * right.norm()
 
 
 def check_statistics(stats: SoftmaxStats, logps: Tensor, entropy: Tensor) -> None:
@@ -115,13 +111,9 @@ def test_the_card_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen.choose(H100, x) == (chosen.TILES[90][0], 132, 80 << 24, GROUP)
     assert chosen.choose(H100, problem(softcap=3.0)) == (chosen.TILES[90][1], 132, 80 << 24, GROUP)
     assert chosen.choose(H100, wide_head) is None  # the bytes are the lesser part
-    none = chosen.Card.of(torch.device("cpu"))
-    for card, head_ in [
-        (none, x),
-        (H100, wide(x)),
-        (H100, odd),
-        (H100._replace(balance=torch.inf), x),
-    ]:
+    fp32, none = x._replace(weight=x.weight.float()), chosen.Card.of(torch.device("cpu"))
+    unmeasured = H100._replace(balance=torch.inf)
+    for card, head_ in ((none, x), (H100, fp32), (H100, odd), (unmeasured, x)):
         assert chosen.choose(card, head_) is None
     monkeypatch.setenv("RRGKERN_HEAD", "epilogue")
     assert chosen.choose(H100, wide_head) is not None
@@ -143,9 +135,6 @@ def test_machine_code() -> None:
     for kernel in made:
         code, cc = kernel["assembly"], kernel["cc"]
         assert not code["stack_bytes"] and not code["spill_instructions"], kernel
-        # its threads fit, and what it asks of shared memory
-        assert code["registers"] <= 255 and code["matrix_instructions"] and kernel["occupancy"], (
-            kernel
-        )
+        assert code["matrix_instructions"] and kernel["occupancy"], kernel  # 0: does not fit
         assert bool(code["warpgroup_products"]) == (cc in (90, 100, 103)), kernel
         assert bool(code["tile_loads"]) == (cc >= 90), kernel
