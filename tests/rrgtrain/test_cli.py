@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from PIL import Image
 
 from rrgpolicy.model.load import load_policy
 from rrgtrain.cli import main
+from rrgtrain.commands import COMMANDS
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
@@ -335,3 +337,13 @@ def test_bad_input_by_a_process_of_its_own(root: Path, tmp_path: Path) -> None:
     done = in_a_shell(*SFT, "--out", "run", *iu_xray(root), cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1 and "transparent pixels" in done.stderr
+
+
+def test_a_terminal_is_told_that_libraries_load(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    for name in ("doctor", "keys", "plan"):
+        monkeypatch.setitem(COMMANDS, name, replace(COMMANDS[name], run=lambda _: 0))
+        assert main([name]) == 0
+        assert capsys.readouterr().err == f"rrgtrain {name}: loading its libraries ...\n"

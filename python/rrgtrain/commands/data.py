@@ -103,14 +103,12 @@ def _init_words(parser: argparse.ArgumentParser) -> None:
 
 def _begin(options: argparse.Namespace) -> int:
     from rrgtrain.plan import fitted
-    from rrgtrain.run.init import begin_experiment
+    from rrgtrain.run.init import begin_experiment, measured
 
     start = None if options.policy is None else fitted(options.policy)
     lines = begin_experiment(options.folder, options.data, options.overrides, start)
     print("\n".join([f"cd {shlex.quote(str(options.folder))}", *lines]), flush=True)
     if options.step:
-        from rrgtrain.run.init import measured
-
         print("\n".join(measured(options.folder, options.policy)))
     return 0
 

@@ -54,10 +54,8 @@ def _run(options: argparse.Namespace) -> int:
     setup = Setup.of(recipe, machine, options.gpus)
     planned = plan_stage(setup, stage)
     fits, line = verdict(setup, planned, host)
-    if options.json:
-        text = as_json(setup, planned, fits, line)
-    else:
-        text = as_table(setup, planned, line)
+    json = options.json
+    text = as_json(setup, planned, fits, line) if json else as_table(setup, planned, line)
     print(hidden(text), flush=True)
     if idle := idle_ranks(getattr(recipe, stage), options.gpus):
         warnings.warn(idle, stacklevel=2)

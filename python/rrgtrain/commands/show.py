@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rrgtrain.commands.command import Command, add_json
 
@@ -24,7 +24,7 @@ def _recipes(options: argparse.Namespace) -> int:
     rows = [(name, paper_of(name), describe_recipe(name)) for name in recipe_names()]
     if options.json:
         names = ("recipe", "paper", "description")
-        print(_json([dict(zip(names, row, strict=True)) for row in rows]))
+        print(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=1))
         return 0
     wide = max(len(name) for name, *_ in rows)
     for name, paper, text in rows:
@@ -38,9 +38,7 @@ RECIPES = Command(
 
 
 def _keys_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "prefix", nargs="?", default="", help="beginning of a key, e.g. rl or rl.eps"
-    )
+    parser.add_argument("prefix", nargs="?", default="", help="beginning of a key, as rl or rl.eps")
     add_json(parser)
 
 
@@ -64,8 +62,9 @@ def _keys(options: argparse.Namespace) -> int:
     if not chosen:
         kind_at(Recipe, prefix, "keys")
     if options.json:
-        rows = [dataclasses.asdict(setting) for setting in chosen]
-        print(_json([{k: v for k, v in row.items() if k != "free"} for row in rows]))
+        rows = map(dataclasses.asdict, chosen)
+        shown = [{k: v for k, v in row.items() if k != "free"} for row in rows]
+        print(json.dumps(shown, indent=1))
     else:
         print("\n".join(map(_shown, chosen)))
     return 0
@@ -99,7 +98,3 @@ def _shown(setting: Setting) -> str:
     default = setting.default if isinstance(setting.default, str) else json.dumps(setting.default)
     text = textwrap.fill(setting.description, 96, initial_indent=4 * " ", subsequent_indent=4 * " ")
     return f"{setting.key}: {wanted}; default {default}\n{text}"
-
-
-def _json(rows: list[dict[str, Any]]) -> str:
-    return json.dumps(rows, indent=1)

@@ -48,20 +48,12 @@ def _mlflow_run(run: RunDir) -> str | None:
 # What each tracker is told of a run beside its project. A resumed run goes on in the same one, by
 # its id or name.
 OPTIONS: dict[str, Callable[[RunDir, str], dict[str, Any]]] = {
-    "wandb": lambda run, id_: {
-        "name": run.path.name,
-        "id": id_,
-        "resume": "allow",
-        "dir": str(run.path),
-    },
+    "wandb": lambda run, id_: dict(name=run.path.name, id=id_, resume="allow", dir=str(run.path)),
     "mlflow": lambda run, id_: {"run_name": run.path.name, "run_id": _mlflow_run(run)},
     "trackio": lambda run, id_: {"name": f"{run.path.name}-{id_[:8]}", "resume": "allow"},
-    "swanlab": lambda run, id_: {
-        "experiment_name": run.path.name,
-        "id": id_,
-        "resume": "allow",
-        "logdir": str(run.path / "swanlog"),
-    },
+    "swanlab": lambda run, id_: dict(
+        experiment_name=run.path.name, id=id_, resume="allow", logdir=str(run.path / "swanlog")
+    ),
 }
 
 
@@ -314,24 +306,15 @@ class RunLog:
 class NoLog(RunLog):
     """The log of a rank that writes none: rank 0 does."""
 
-    def __init__(self) -> None:
+    size = 0
+
+    def _nothing(self, *_: Any) -> None:
         pass
 
-    def write(self, phase: str, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
-        pass
-
-    @property
-    def size(self) -> int:
-        return 0
-
-    def sync(self) -> None:
-        pass
+    __init__ = write = sync = close = _nothing  # type: ignore[assignment]
 
     def rewind_to(self, size: int) -> int:
         return 0
-
-    def close(self) -> None:
-        pass
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

@@ -365,12 +365,13 @@ def _write_batch(
         ready.append((study, prompt, images))
     studies = [study for study, _, _ in ready]
     draw = recipe.generate
+    # by the study's id: a report is the same whatever stands beside it, and after a stop
+    keys = (hashlib.sha256(f"{recipe.seed} {study.id}".encode()).digest() for study in studies)
     request = SamplingRequest(
         [prompt for _, prompt, _ in ready],
         group=1,
         max_new_tokens=recipe.eval.max_new_tokens,
-        # by the study's id: a report is the same whatever stands beside it, and after a stop
-        seeds=[[_seed(recipe.seed, study.id)] for study in studies],
+        seeds=[[int.from_bytes(key[:7])] for key in keys],
         temperature=draw.temperature or 1.0,
         top_p=draw.top_p if draw.temperature else 1.0,
         greedy=not draw.temperature,
@@ -382,10 +383,6 @@ def _write_batch(
         fields = fields if blocks == "none" else {**fields, "text": text}
         outcomes[study.id] = Written(images.described, fields, images.notes)
     return [(study, outcomes[study.id]) for study in batch]
-
-
-def _seed(seed: int, study: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed} {study}".encode()).digest()[:7])
 
 
 def _say(line: str) -> None:

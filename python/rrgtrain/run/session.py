@@ -64,14 +64,9 @@ class Session:
     sampler: PolicySampler = field(default_factory=PolicySampler)
 
     def evaluate(self, studies: list[Study], *, description: str | None = None) -> Evaluation:
-        settings = self.recipe.eval
+        settings, by = self.recipe.eval, self.sampler
         reports, finished = write_reports(
-            self.policy,
-            self.prompts,
-            studies,
-            settings,
-            sampler=self.sampler,
-            description=description,
+            self.policy, self.prompts, studies, settings, sampler=by, description=description
         )
         evaluation = evaluate(reports, studies, self.rewards, settings)
         return replace(evaluation, cut=[not whole for whole in finished])
