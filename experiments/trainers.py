@@ -2,7 +2,7 @@
 
 It is the table of docs/other-trainers.md (`experiments.page_table`). Each row is the package's own
 function on the same numbers, in fp64: two groups of four reports with 12, 3, 7, 5 and 2, 9, 4, 12
-tokens. The environment of `make parity` has the first three packages, and openrlhf 0.11.2, skyrl
+tokens. The environment of `make parity` has the first four packages, and openrlhf 0.11.2, skyrl
 0.3.0 and unsloth-zoo 2026.10.9 go beside them by `pip install --no-deps`, with the few packages
 that their files of losses import.
 """
@@ -103,6 +103,40 @@ def of_trl() -> Iterator[Row]:
     for loss in ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo"):
         level = "sequence" if loss == "luspo" else "token"
         yield Row(named.get(loss, loss), partial(compute, loss, level))
+
+
+def of_liger() -> Iterator[Row]:
+    """Yield the rows of Liger's chunked loss, with hidden states that give the log-probabilities.
+
+    Of a vocabulary of two, the first is the sampled one, and the head's weight is the identity.
+    """
+    loss = importlib.import_module("liger_kernel.chunked_loss").LigerFusedLinearGRPOLoss
+
+    def compute(kind: str, level: str, batch: Batch) -> Tensor:
+        sampled = batch.logps[..., None]
+        hidden = torch.cat([sampled, (-sampled.exp()).log1p()], -1)
+        module = loss(
+            beta=0.0,
+            compiled=False,
+            use_ref_model=False,
+            epsilon_low=EPS,
+            epsilon_high=5.0 if kind == "cispo" else EPS,
+            loss_type=kind,
+            importance_sampling_level=level,
+            max_completion_length=batch.mask.shape[1],
+        )
+        ids = torch.zeros(batch.mask.shape, dtype=torch.int64)
+        weight, mask = torch.eye(2, dtype=hidden.dtype), batch.mask.to(hidden.dtype)
+        value: Tensor
+        value, _ = module(
+            hidden, weight, ids, mask, batch.advantages, old_per_token_logps=batch.old
+        )
+        return value
+
+    named = {"dapo": "dapo (default)", "cispo": "cispo, bound 5"}
+    for kind in ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo"):
+        level = "sequence" if kind == "luspo" else "token"
+        yield Row(named.get(kind, kind), partial(compute, kind, level))
 
 
 def of_verl() -> Iterator[Row]:
@@ -216,6 +250,7 @@ def cells(rows: Callable[[], Iterator[Row]]) -> Iterator[list[str]]:
 PACKAGES = {
     "rrgkern": of_ours,
     "trl": of_trl,
+    "liger-kernel": of_liger,
     "verl": of_verl,
     "openrlhf": of_openrlhf,
     "skyrl": of_skyrl,
