@@ -228,7 +228,11 @@ night: $(VENV)/.installed-dev
 	set -e; for stage in $$(sed -n 's/^\([a-z-]*\):.*/\1/p' .ci/covers | uniq); do \
 		case $$stage in ptx-short | products) $(MAKE) slow NAME=$$stage ;; *) $(MAKE) $$stage ;; esac; done
 	$(MAKE) slow NAME=soak
-	$(PARITY)/bin/python -m experiments.trainers --check trl verl
+	$(PARITY)/bin/python -m experiments.trainers --check trl liger-kernel verl
+	$(PARITY)/bin/python -m experiments.processors --check transformers rrgkern
+	$(PARITY)/bin/python -m experiments.metrics --check torchmetrics
+	$(MAKE) $(RADEVAL)/.installed
+	$(RADEVAL)/bin/python -m experiments.metrics --check rrgkern nltk sacrebleu pycocoevalcap rouge-score radeval scikit-learn
 	$(PY) -m experiments.readers --check rrgkern pydicom pillow
 	$(PY) -m experiments.data_files --check
 	git rev-parse HEAD > .ci/green

@@ -7,10 +7,10 @@ from importlib import metadata
 
 import pytest
 
-from experiments import data_files, metrics, page_table, readers, trainers
+from experiments import data_files, metrics, page_table, processors, readers, trainers
 from experiments.page_table import PageTable
 
-MODULES = (data_files, metrics, readers, trainers)
+MODULES = (data_files, metrics, processors, readers, trainers)
 TABLES = {module.__name__: module.TABLE for module in MODULES}
 
 
