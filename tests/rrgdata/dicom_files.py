@@ -154,12 +154,13 @@ def read(path: Path) -> np.ndarray:
 
 
 NOTHING, CUT_SHORT = "a window or value table that shows nothing", "cannot be read; the window is"
+INVERTED = "were inverted"
 
 
 def notes_of(path: Path) -> tuple[str, ...]:
     """Name the notes on a file by their words above."""
     notes = read_with_facts(path)[1].notes
-    return tuple(next(k for k in (NOTHING, CUT_SHORT) if k in note) for note in notes)
+    return tuple(next(k for k in (NOTHING, CUT_SHORT, INVERTED) if k in note) for note in notes)
 
 
 def refused(path, *parts):

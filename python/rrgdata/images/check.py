@@ -36,8 +36,8 @@ SAMPLE = 256
 # Decoding lets go of the interpreter's lock, so threads share the work. A chunk is what an
 # interrupt has to wait for.
 CHUNK = 64
-# To be raised whenever `read_image` refuses more, or less, than before.
-VERSION = "9"
+# To be raised whenever `read_image` refuses or notes more, or less, than before.
+VERSION = "10"
 
 Verdict = ImageFacts | str
 """Facts of a file that decodes, or the line that says why it does not."""

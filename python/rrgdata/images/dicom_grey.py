@@ -26,6 +26,7 @@ SHOWS_NOTHING = (
 TRIED = 8
 """Tables, and windows, that are tried: each of them is a pass over all pixels."""
 CUT_SHORT = "have a value table (VOI LUT) that cannot be read; the window is used"
+INVERTED = "are MONOCHROME1 or INVERSE and were inverted; a PNG of their stored values is not"
 
 Grey = Callable[[np.ndarray], np.ndarray]
 """Values of any shape to uint8 of the same."""
@@ -49,9 +50,8 @@ def grey_of(stored: np.ndarray, dataset: Dataset) -> tuple[np.ndarray, tuple[str
     values, span = _values(stored, dataset, little)
     inside = values[~padding] if padding.any() else values
     low, high = (inside.min(), inside.max()) if inside.size else (0.0, 0.0)
-    size = inside.size
     del inside
-    if low == high and size and np.ptp(stored[~padding]):
+    if low == high and not padding.all() and np.ptp(stored[~padding]):
         raise UserError(
             "the rescale slope or the modality table gives every pixel the same value, though "
             "stored values differ; correct the header"
@@ -69,6 +69,7 @@ def grey_of(stored: np.ndarray, dataset: Dataset) -> tuple[np.ndarray, tuple[str
     shape = str(dataset.get("PresentationLUTShape") or "").strip().upper()
     if shape == "INVERSE" or str(dataset.PhotometricInterpretation).strip() == "MONOCHROME1":
         shown = 255 - shown
+        notes.append(INVERTED)
     shown[padding] = 0
     return shown, tuple(dict.fromkeys(notes))
 
@@ -77,10 +78,8 @@ def _values(stored: np.ndarray, dataset: Dataset, little: bool) -> tuple[np.ndar
     """Apply the modality table, else slope and intercept; float64, and the span there can be."""
     bits = int(dataset.BitsStored)
     least = -(2 ** (bits - 1)) if dataset.PixelRepresentation else 0
-    ends = [float(least), float(least + 2**bits - 1)]
-    tables, broken = read_tables(
-        dataset.get("ModalityLUTSequence") or (), little, (ends[0], ends[1])
-    )
+    ends = (float(least), float(least + 2**bits - 1))
+    tables, broken = read_tables(dataset.get("ModalityLUTSequence") or (), little, ends)
     if tables:
         return tables[0](stored).astype(np.float64), (0.0, 65535.0)
     if broken:

@@ -14,7 +14,16 @@ from rrgclinical.common.errors import Stopped
 from rrgdata.images.dicom import read_dicom, view_of
 from rrgdata.images.read import area_of, read_with_facts
 from rrgdata.sources.folder import read_folder
-from tests.rrgdata.dicom_files import VALUES, encapsulated, read, refused, stored, write
+from tests.rrgdata.dicom_files import (
+    INVERTED,
+    VALUES,
+    encapsulated,
+    notes_of,
+    read,
+    refused,
+    stored,
+    write,
+)
 
 
 def test_without_a_window_the_range_is_used(tmp_path):
@@ -25,6 +34,7 @@ def test_without_a_window_the_range_is_used(tmp_path):
 def test_monochrome1_is_inverted(tmp_path):
     upright, other = write(tmp_path / "a.dcm"), write(tmp_path / "b.dcm", photometric="MONOCHROME1")
     assert (read(other) == 255 - read(upright)).all()
+    assert notes_of(other) == (INVERTED,) and notes_of(upright) == ()
 
 
 def test_the_magic_number_counts_not_the_name(tmp_path):
