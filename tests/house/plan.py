@@ -43,7 +43,7 @@ DOORS = {
     "rrgpolicy.ranks": "gathered layout nodes ranks rng sharding",
     "rrgpolicy.rollout": "policy_sampler",
     "rrgdata.images": "check dicom in_flight read",
-    "rrgdata.phantom": "write",
+    "rrgdata.phantom": "draw write",
     "rrgdata.sources": "folder source",
     "rrgtrain.commands": "command started",
     "rrgtrain.integrations": (
@@ -85,7 +85,7 @@ OPENED = {
     "rrgpolicy.model": "cache families.qwen2_5_vl packed_windows",
     "rrgpolicy.ranks": "lost",
     "rrgpolicy.rollout": "cache transformers_engine vllm_prompts",
-    "rrgdata.phantom": "case draw phrases text",
+    "rrgdata.phantom": "case phrases text",
     "rrgdata.sources": "nih tables",
     "rrgtrain.integrations": "from_trainers",
     "rrgtrain.rewards": "spending",
