@@ -101,12 +101,12 @@ _LISTED = (
         )
     ),
     # The second run, beside evidence that can decide.
-    Arm("data_95", DATA, evidence=Evidence(auc=0.95)),
+    Arm("data_95", DATA, evidence=Evidence(auc=0.95, normal_draws=6)),
     Arm("fixed_95", FIXED, "editgrpo", data="data_95"),
     *(
         Arm(f"{name}_95", kind, recipe, start, data="data_95", settings=(*BY_REWARD, *own))
         for name, kind, recipe, start, own in (
-            ("start", SFT, "sft", "reader", SEES),
+            ("start", SFT, "sft", "reader", ("sft.steps=200", *SEES[1:])),
             ("editgrpo", RL, "editgrpo", "start_95", ()),
             ("dr_grpo", RL, "dr_grpo", "start_95", ()),
             ("not_worse", RL, "editgrpo", "start_95", ("edit.keep=not_worse",)),
