@@ -1,4 +1,4 @@
-"""Print a table that stands on a page of docs, write it there, or compare the two.
+"""Print a table of docs, write it into its page, or compare the two.
 
 Each script of such a table takes `--write`, and `--check` with the packages that must have rows;
 the rows of a package that is not installed stay as they are on the page, and are named.

@@ -145,7 +145,7 @@ def shown(reader: Reader, path: Path) -> str:
 
 
 def cells(readers: Callable[[], Iterator[tuple[str, Reader]]]) -> Iterator[list[str]]:
-    """Yield the cells of a package's rows: the call, and what it makes of each file."""
+    """Yield the cells of a package's rows: what each call makes of the files."""
     with TemporaryDirectory() as folder:
         places = {name: Path(folder, f"{k}.dcm") for k, name in enumerate(FILMS)}
         for name, film in FILMS.items():
