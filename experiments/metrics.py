@@ -195,7 +195,7 @@ def each(values_of: Callable[[str, str], Values]) -> Callable[[], list[Values]]:
 def rows(
     values_of: Callable[[], list[Values]], published: Mapping[str, str]
 ) -> Iterator[list[str]]:
-    """Yield the cells of a package's rows: a value a pair, and whose rows have it."""
+    """Yield the cells of a package's rows: a value a pair, and whose it is."""
     made = values_of()
     for metric, variant in made[0]:
         numbers = [_shown(values[metric, variant]) for values in made]
