@@ -120,7 +120,7 @@ def of_java() -> list[Values]:
     each = Meteor().compute_score(
         {k: [text] for k, text in enumerate(theirs)}, {k: [text] for k, text in enumerate(own)}
     )[1]
-    made = []
+    made: list[Values] = []
     for report, reference, value in zip(own, theirs, each, strict=True):
         rows = compared("pycocoevalcap", report, reference)
         values = {(metric, "its PTB words"): row for (metric, _), row in rows.items()}

@@ -36,7 +36,7 @@ class Processor(NamedTuple):
 
     family: str
     bounds: str
-    make: Callable[[Any], Any]
+    make: Callable[..., Any]
     tokens: Mapping[str, str]
     image: str
     mark: str

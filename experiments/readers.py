@@ -121,9 +121,13 @@ def of_opencv() -> Iterator[tuple[str, Reader]]:
 
 def of_pillow() -> Iterator[tuple[str, Reader]]:
     """Yield Pillow's picture, and its conversions."""
+
+    def converted(mode: str, path: Path) -> Image.Image:
+        return Image.open(path).convert(mode)
+
     yield "open", Image.open
     for mode in ("L", "RGB"):
-        yield f'convert("{mode}")', lambda path, mode=mode: Image.open(path).convert(mode)
+        yield f'convert("{mode}")', partial(converted, mode)
 
 
 def of_ours() -> Iterator[tuple[str, Reader]]:
