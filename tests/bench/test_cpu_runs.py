@@ -81,9 +81,7 @@ SMALLEST = Case(groups=8, members=10, length=64, pixels=560)
 
 
 @pytest.mark.gate
-def test_four_ranks_have_the_gradients_and_the_core_seconds_of_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_four_ranks_have_the_gradients_and_the_core_seconds_of_one(monkeypatch) -> None:
     """CPU time, since the clock's says nothing on a busy machine; both worlds take turns.
 
     Beside other tests, the least of two turns was up to 1.31: there, more turns are taken.
@@ -103,14 +101,14 @@ def test_four_ranks_have_the_gradients_and_the_core_seconds_of_one(
 
 @pytest.mark.gate
 # The bench of head and loss in one, at the size of a test.
-def test_an_update_in_one_takes_no_more_memory(tmp_path: Path) -> None:
+def test_an_update_in_one_takes_no_more_memory(tmp_path) -> None:
     found = compare(update(600, Case(1, 2, 8, 56), tmp_path), rounds=1)
     assert found["time"][TWO] == found["memory"][TWO] == 1
     assert found["memory"][ONE] <= 1.1
 
 
 @pytest.mark.parametrize("trains", [True, False])
-def test_every_mode_of_a_head_is_measured(trains: bool) -> None:
+def test_every_mode_of_a_head_is_measured(trains) -> None:
     modes = {"grad_in_forward", "recompute"} if trains else {"frozen_head", "recompute"}
     work = head(600, 64, trains=trains)
     assert work.keys() == {TWO, *(f"{ONE}, {mode}" for mode in modes)}
@@ -122,7 +120,7 @@ LIMITS = {"qwen2_5_vl": (57, 52, 61, 71, 1 / 8), "qwen3_vl": (73, 54, 63, 73, 1 
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_a_token_costs_no_more_operators_and_host_reads(name: str) -> None:
+def test_a_token_costs_no_more_operators_and_host_reads(name) -> None:
     transformers.logging.set_verbosity_error()
     row = sampler.row_of(name)
     a_layer, greedy, temperature, top_p, reads = LIMITS[name]
@@ -156,7 +154,7 @@ def test_every_read_of_the_host_is_counted() -> None:
     assert (operators.work, operators.reads) == (3, 3)
 
 
-def test_every_way_is_measured_against_one_by_one(tmp_path: Path) -> None:
+def test_every_way_is_measured_against_one_by_one(tmp_path) -> None:
     @contextmanager
     def serve(reward: dict, folder: Path) -> Iterator[str]:
         with serving(RewardService(RewardSettings(**reward))) as (url, _):

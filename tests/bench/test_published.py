@@ -32,7 +32,7 @@ def git(tree: Path, *words: str) -> str:
     return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
 
 
-def test_the_age_of_a_row_is_its_commit_its_day_and_the_files_changed_since(tmp_path: Path) -> None:
+def test_the_age_of_a_row_is_its_commit_its_day_and_the_files_changed_since(tmp_path) -> None:
     tree = tmp_path / "tree"
     for name, text in SOURCES.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def test_the_age_of_a_row_is_its_commit_its_day_and_the_files_changed_since(tmp_
 
 
 @pytest.mark.skipif(importlib.util.find_spec("latex2mathml") is None, reason="no MkDocs Material")
-def test_the_page_draws_every_row_with_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_draws_every_row_with_its_age(monkeypatch) -> None:
     from docs import hooks
 
     names = re.findall(r"<!-- rows: (\w+) -->", (ROOT / "docs/performance.md").read_text("utf-8"))
@@ -112,9 +112,7 @@ def test_the_verdict_of_the_page_is_that_of_the_rows() -> None:
     assert f"by {min(behind):.2f} to" in page
 
 
-def test_one_row_of_a_card(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_row_of_a_card(tmp_path, monkeypatch, capsys) -> None:
     assert card.main([]) == 2
     assert capsys.readouterr().out == "no GPU here: wanted a CUDA device; rehearse with --dry\n"
     made: list[dict] = []
@@ -164,9 +162,7 @@ def test_the_code_of_every_row_is_there() -> None:
 
 
 # Rows name the commit that was measured.
-def test_a_tree_is_dirty_by_a_changed_file_but_not_by_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tree_is_dirty_by_a_changed_file_but_not_by_rows(tmp_path, monkeypatch) -> None:
     def git(*arguments: str) -> str:
         who = ("-c", "user.name=a", "-c", "user.email=a@b")
         return subprocess.check_output(["git", "-C", tmp_path, *who, *arguments], text=True)

@@ -88,7 +88,7 @@ class RayPPOTrainer:
 
 
 @pytest.fixture
-def verl(monkeypatch: pytest.MonkeyPatch) -> Any:
+def verl(monkeypatch) -> Any:
     metrics = SimpleNamespace(calculate_debug_metrics=lambda data: {"training/valid": 1})
     ray = SimpleNamespace(RayPPOTrainer=type("RayPPOTrainer", (), dict(vars(RayPPOTrainer))))
     modules = dict.fromkeys(("verl", "verl.utils", "verl.trainer", "verl.trainer.ppo"))

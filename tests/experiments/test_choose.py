@@ -18,7 +18,7 @@ STUDIES = [
 
 
 @pytest.mark.parametrize("term", GAINS)
-def test_gains_are_the_term_of_every_pair(term: str) -> None:
+def test_gains_are_the_term_of_every_pair(term) -> None:
     rewards = RewardService(RewardSettings(terms={term: 1.0}))
     pairs = [[(a, b) for a in texts for b in texts] for texts in STUDIES]
     expected = [rewards(*map(list, zip(*row, strict=True)))["total"] for row in pairs]

@@ -24,7 +24,7 @@ TERMS = {f"experiments.grounding:{name}": 1.0 for name in ("grounding_iou", "gro
 
 
 @pytest.mark.parametrize(("old", "new", "iou", "f1"), CASES["grounding"])
-def test_pairs_by_hand(old: str, new: str, iou: float, f1: float) -> None:
+def test_pairs_by_hand(old, new, iou, f1) -> None:
     report = TRUTH.replace(old, new, 1)
     rows = measure([report, "Normal chest.", report], [TRUTH, "Clear lungs.", "Clear lungs."])
     assert rows["grounding_iou"].tolist() == pytest.approx([iou, 1, 0])
@@ -45,7 +45,7 @@ def test_phantoms_have_boxes_where_their_findings_are() -> None:
             assert left + right > 100, "the patient's left is the image's right"
 
 
-def test_padchest_gr_and_what_has_no_boxes(tmp_path: Path) -> None:
+def test_padchest_gr_and_what_has_no_boxes(tmp_path) -> None:
     root = write(tmp_path)
     studies = load_studies("experiments.grounding:load", root).studies
     assert studies["val"][0].report == "Cardiomegaly [10 20 30 40]."
@@ -63,7 +63,7 @@ def test_padchest_gr_and_what_has_no_boxes(tmp_path: Path) -> None:
         RewardService(RewardSettings(terms=TERMS))(["a"], ["b"])
 
 
-def test_the_demo_of_it_runs_end_to_end(tmp_path: Path, capsys) -> None:
+def test_the_demo_of_it_runs_end_to_end(tmp_path, capsys) -> None:
     terms = ", ".join(f"{name}: 1" for name in [*TERMS, "label_f1"])
     prompt = Path(grounding.__file__).with_name("grounded_prompt.txt")
     words = ["data.source=experiments.grounding:load", f"data.root={phantoms()}"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -56,7 +55,7 @@ def check_statistics(stats: SoftmaxStats, logps: Tensor, entropy: Tensor) -> Non
 
 @pytest.mark.parametrize("tma", [True, False])
 @pytest.mark.parametrize("options", [{}, OPTIONS])
-def test_statistics_and_gradients(tma: bool, options: dict[str, Any]) -> None:
+def test_statistics_and_gradients(tma, options) -> None:
     x, plan = problem(**options), PLANS[tma]
     coef = torch.randn(ROWS, generator=torch.Generator().manual_seed(1))
     coef[10:30] = 0
@@ -70,7 +69,7 @@ def test_statistics_and_gradients(tma: bool, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("tma", [True, False])
 @pytest.mark.parametrize("options", [{}, OPTIONS | {"softcap": 0.0}])
-def test_exponentials_from_the_base_of_old(tma: bool, options: dict[str, Any]) -> None:
+def test_exponentials_from_the_base_of_old(tma, options) -> None:
     x, plan = problem(**options), PLANS[tma]
     random = torch.Generator().manual_seed(2)
     logps, entropy, _ = truth(x, torch.zeros(ROWS), None)
@@ -103,7 +102,7 @@ GROUP = (50 << 20) // 3 // (2 * WIDTH * 128)
 H100 = chosen.Card(90, 132, 80 << 30, 50 << 20, 261.0)
 
 
-def test_the_card_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_card_decides(monkeypatch) -> None:
     monkeypatch.delenv("RRGKERN_HEAD", raising=False)
     x = problem()
     wide_head = x._replace(hidden=torch.empty(1, 4608, dtype=torch.bfloat16, device="meta"))

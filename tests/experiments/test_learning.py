@@ -17,7 +17,7 @@ SEEDS = [1, 2]
 
 
 def test_only_sft_on_chosen_and_rl_see_the_studies_that_the_recipe_chooses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ) -> None:
     seen: dict[tuple[str, str], int] = {}
     train_sft, train_rl = stages.train_sft, stages.train_rl
@@ -55,7 +55,7 @@ def test_only_sft_on_chosen_and_rl_see_the_studies_that_the_recipe_chooses(
     assert rollouts["editgrpo"] == rollouts["dr_grpo"] > 0
 
 
-def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
+def test_results_of_other_settings_are_refused(tmp_path) -> None:
     home = tmp_path / "seed1"
     home.mkdir()
     arguments = argparse.Namespace(
@@ -110,7 +110,7 @@ RIGHT = {"sft": 0.3, "sft_continued": 0.35, "dr_grpo": 0.5, "editgrpo": 0.8, "sf
         ({"sft": 0.75}, {"sft"}),  # better, and by less than five points
     ],
 )
-def test_the_verdict(tmp_path: Path, change: dict[str, float], failing: set[str], capsys) -> None:
+def test_the_verdict(tmp_path, change, failing, capsys) -> None:
     found = learning.verdict(written(tmp_path, {**RIGHT, **change}), SEEDS)
     rows = found["editgrpo_minus"]
     judged = {name: row["verdict"] for name, row in rows.items()}
@@ -130,15 +130,13 @@ def unlike(out: Path, seed: int, share: float) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "predicted": told(share)}))
 
 
-def test_one_seed_that_loses_leaves_it_undecided(tmp_path: Path) -> None:
+def test_one_seed_that_loses_leaves_it_undecided(tmp_path) -> None:
     unlike(written(tmp_path, RIGHT), 2, 0.29)
     row = learning.verdict(tmp_path, SEEDS)["editgrpo_minus"]["sft"]
     assert row["difference"] > 0.05 and row["verdict"] == "undecided"
 
 
-def test_seeds_that_differ_widen_the_interval_and_leave_it_undecided(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_seeds_that_differ_widen_the_interval_and_leave_it_undecided(tmp_path, capsys) -> None:
     unlike(written(tmp_path, RIGHT), 2, 0.6)
     found = learning.verdict(tmp_path, SEEDS)
     row = found["editgrpo_minus"]["dr_grpo"]
@@ -155,9 +153,7 @@ def test_seeds_that_differ_widen_the_interval_and_leave_it_undecided(
     assert least < 0 and most - least == pytest.approx(2 * half, abs=0.002)
 
 
-def test_the_page_tells_the_recorded_results(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_tells_the_recorded_results(monkeypatch, capsys) -> None:
     root = Path(__file__).parents[2]
     recorded = str(root / "experiments" / "results" / "learning.json")
     monkeypatch.setattr("sys.argv", ["learning", "--show", recorded])

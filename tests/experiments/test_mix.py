@@ -28,7 +28,7 @@ sources:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("mix") / "mix.yaml"
     path.write_text(MIX.format(root=phantoms()))
     return path
@@ -42,7 +42,7 @@ def test_shares_and_draws_by_hand() -> None:
     assert mix.drawn(4, 10, [0, 1]) == pairs != mix.drawn(4, 10, [1, 1])
 
 
-def test_one_list_of_several_sources(file: Path) -> None:
+def test_one_list_of_several_sources(file) -> None:
     catalogue = load_studies("experiments.mix:load", file)
     train = catalogue.studies["train"]
     assert Counter(s.id.partition("/")[0] for s in train) == {"a": 15, "b": 5}
@@ -58,15 +58,13 @@ def test_one_list_of_several_sources(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "line"), CASES["mix"])
-def test_a_mix_that_is_none_is_one_line(file: Path, tmp_path, old, new, line) -> None:
+def test_a_mix_that_is_none_is_one_line(file, tmp_path, old, new, line) -> None:
     (path := tmp_path / "mix.yaml").write_text(file.read_text().replace(old, new, 1))
     with pytest.raises(UserError, match=rf"\A[^\n]*{re.escape(line)}[^\n]*\Z"):
         load_studies("experiments.mix:load", path)
 
 
-def test_a_mix_resumes_to_the_bit_and_each_source_has_its_column(
-    file: Path, tmp_path, capsys
-) -> None:
+def test_a_mix_resumes_to_the_bit_and_each_source_has_its_column(file, tmp_path, capsys) -> None:
     path = tmp_path / "mix.yaml"
     path.write_text(file.read_text().replace("images: none, ", ""))
     words = [*TINY_RUN, "data.source=experiments.mix:load", f"data.root={path}"]

@@ -15,7 +15,7 @@ TABLES = {module.__name__: module.TABLE for module in MODULES}
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_the_page_has_the_rows_of_what_is_installed(table: PageTable, capsys) -> None:
+def test_the_page_has_the_rows_of_what_is_installed(table, capsys) -> None:
     # METEOR's program takes long to start; `make night` has it
     packages = {k: rows for k, rows in table.packages.items() if not k.startswith("java")}
     table = replace(table, packages=packages)

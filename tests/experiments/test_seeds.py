@@ -104,7 +104,7 @@ def test_students_interval_goes_beyond_the_seeds() -> None:
         (-0.01, -0.03, 0.02, FAILS),
     ],
 )
-def test_a_judgement(value: float, low: float, high: float, outcome: str) -> None:
+def test_a_judgement(value, low, high, outcome) -> None:
     assert judge_above(Estimate(value, low, high, (value,))) == outcome
 
 
@@ -152,7 +152,7 @@ def test_the_committed_pictures_are_what_the_script_draws() -> None:
 
 
 @pytest.mark.slow
-def test_both_are_drawn_from_a_run(tmp_path: Path) -> None:
+def test_both_are_drawn_from_a_run(tmp_path) -> None:
     run = shutil.copytree(finished_demo()[0], tmp_path / "run")
     samples = read_samples(run / "samples.jsonl")
     study = next(s for s in samples if isinstance(s, Sample) and s.images)
@@ -193,7 +193,7 @@ def made(number: int) -> Population:
 
 @pytest.mark.parametrize("kind", range(3))
 @pytest.mark.parametrize("size", [100, 200, 600])
-def test_printed_intervals_cover(kind: int, size: int) -> None:
+def test_printed_intervals_cover(kind, size) -> None:
     held = coverage(made(kind), size, REPETITIONS, resamples=300)
     papers = [name for name in held if name.startswith("macro_") and "frequent" not in name]
     assert len(papers) == 9 * (kind > 0), "of few positives: a note of the scorecard says so"
@@ -210,7 +210,7 @@ def test_printed_intervals_cover(kind: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "differ"), [(50, 0), (200, 4), (200, 8)])
-def test_equal_systems_seldom_differ(size: int, differ: int) -> None:
+def test_equal_systems_seldom_differ(size, differ) -> None:
     one = population(IU_XRAY, SYSTEMS["F1 0.5"])
     alarms = false_alarms(one, size, 100, differ=differ, resamples=300)
     assert set(alarms) == set(TESTED)
@@ -228,7 +228,7 @@ def test_a_population_is_what_it_says() -> None:
     assert (rows[:, 0] % 5 == 0).all() and (np.diff(rows) == 1).all()
 
 
-def test_the_command_prints_both_tables(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_both_tables(capsys) -> None:
     assert main(["--repetitions", "1", "--sizes", "30", "--metrics", "micro_f1", "rouge_l"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "| studies, or patients | `micro_f1` | `rouge_l` |"

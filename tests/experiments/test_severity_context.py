@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -62,7 +61,7 @@ def test_ages() -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "line"), CASES["context"])
-def test_a_table_that_is_none_is_one_line(tmp_path: Path, old, new, line) -> None:
+def test_a_table_that_is_none_is_one_line(tmp_path, old, new, line) -> None:
     (file := tmp_path / "own.yaml").write_text(DEFAULT.read_text().replace(old, new, 1))
     with pytest.raises(RewardError, match=rf"\A[^\n]*{re.escape(line)}[^\n]*\Z"):
         value(REFERENCE, OLD, file=str(file))

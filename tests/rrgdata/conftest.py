@@ -10,7 +10,7 @@ from rrgdata.images import check
 
 
 @pytest.fixture(autouse=True)
-def cache_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache_home(tmp_path_factory, monkeypatch) -> Path:
     """Directory that takes the place of ~/.cache."""
     path = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(path))
@@ -18,13 +18,13 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def cache(cache_home: Path) -> Path:
+def cache(cache_home) -> Path:
     """Directory that what is remembered lies in."""
     return cache_home / "rrgtrain"
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def opened(monkeypatch) -> list[Path]:
     """The image files that are decoded."""
     paths: list[Path] = []
     real = check.read_with_facts

@@ -13,7 +13,7 @@ from PIL import Image
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata import load_studies
 from rrgdata.images import check as images_module
-from rrgdata.sources import Source, every_source, guess_source
+from rrgdata.sources import every_source, guess_source
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from tests.real_data import REAL
@@ -22,7 +22,7 @@ from tests.rrgtrain.common import phantoms
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     return Path(shutil.copytree(phantoms(), tmp_path / "data"))
 
 
@@ -52,7 +52,7 @@ def annotate(root: Path, files: list[str]) -> None:
     (root / "annotation.json").write_text(json.dumps({"train": entries}))
 
 
-def test_a_whole_data_set(root: Path, capsys: pytest.CaptureFixture, opened: list[Path]) -> None:
+def test_a_whole_data_set(root, capsys, opened) -> None:
     status, lines = check(capsys, root)
     assert status == 0
     assert lines[0].startswith("iu_xray (guessed from the files") and str(root) in lines[0]
@@ -72,7 +72,7 @@ def test_a_whole_data_set(root: Path, capsys: pytest.CaptureFixture, opened: lis
     assert check(capsys, root) == (status, lines) and len(opened) == 15, "remembered"
 
 
-def test_without_a_split_studies_of_one_image_stay_together(tmp_path: Path) -> None:
+def test_without_a_split_studies_of_one_image_stay_together(tmp_path) -> None:
     """A table of 40 reports and 16 images had every image of val and test in train."""
     images = {f"s{i}": f"{i % 16}.png" for i in range(40)}
     images |= (chain := {f"c{k}": f"{k}.png|{k + 1}.png" for k in range(100, 109)})
@@ -91,9 +91,7 @@ def test_without_a_split_studies_of_one_image_stay_together(tmp_path: Path) -> N
     assert all(splits[0][f"s{i}"] == splits[0][f"s{i % 16}"] for i in range(40))
 
 
-def test_a_picture_in_two_splits_or_twice_in_a_study_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_picture_in_two_splits_or_twice_in_a_study_is_told(tmp_path, capsys) -> None:
     """By its path where the data are loaded, by its pixels where they are decoded."""
     root = tmp_path / "films"
     root.mkdir()
@@ -129,9 +127,7 @@ def test_a_picture_in_two_splits_or_twice_in_a_study_is_told(
     assert not any("several splits" in line or "twice" in line for line in shown)
 
 
-def test_the_broken_ones_are_told_and_listed(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_the_broken_ones_are_told_and_listed(root, tmp_path, capsys) -> None:
     bad = sorted(root.glob("images/*val_000001/*.png"))[0]
     bad.write_bytes(bad.read_bytes()[:-30])
     annotation = json.loads((root / "annotation.json").read_text())
@@ -157,9 +153,7 @@ def test_the_broken_ones_are_told_and_listed(
     assert out.read_bytes() == before
 
 
-def test_a_mended_image_is_good_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture, opened: list[Path]
-) -> None:
+def test_a_mended_image_is_good_again(tmp_path, capsys, opened) -> None:
     root = table(tmp_path / "data", 3)
     whole = (root / "1.png").read_bytes()
     (root / "1.png").write_bytes(whole[:-30])
@@ -169,9 +163,7 @@ def test_a_mended_image_is_good_again(
     assert check(capsys, root)[0] == 0 and [p.name for p in opened] == ["1.png"]
 
 
-def test_many_broken_ones_are_not_all_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_many_broken_ones_are_not_all_printed(tmp_path, capsys) -> None:
     root = table(tmp_path / "data", 23)
     for file in root.glob("*.png"):
         file.write_text("not a picture")
@@ -181,9 +173,7 @@ def test_many_broken_ones_are_not_all_printed(
     assert "and 3 more; --out FILE lists all" in lines and "all 0 - 0 -" in lines
 
 
-def test_dicom_of_other_kinds_and_headers_without_a_kind(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_dicom_of_other_kinds_and_headers_without_a_kind(tmp_path, capsys) -> None:
     (tmp_path / "data").mkdir()
     tags = [
         {"Modality": "CT"},
@@ -209,9 +199,7 @@ def test_dicom_of_other_kinds_and_headers_without_a_kind(
     assert "broken studies: 3" in check(capsys, tmp_path / "data")[1]
 
 
-def test_without_images_none_is_decoded(
-    root: Path, capsys: pytest.CaptureFixture, opened: list[Path]
-) -> None:
+def test_without_images_none_is_decoded(root, capsys, opened) -> None:
     next(root.glob("images/*/*.png")).write_text("no image")
     status, lines = check(capsys, root, "--no-images")
     assert status == 0 and "not decoded" in lines
@@ -219,9 +207,7 @@ def test_without_images_none_is_decoded(
     assert status == 0 and "0 files" in lines and not opened
 
 
-def test_settings_of_data_count_and_others_are_refused(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_settings_of_data_count_and_others_are_refused(root, tmp_path, capsys) -> None:
     status, lines = check(capsys, root, "data.longest_text=20", "--no-images")
     assert status == 1 and any("more than data.longest_text=20" in line for line in lines)
     status, lines = check(capsys, root, "data.source=nih")
@@ -233,9 +219,7 @@ def test_settings_of_data_count_and_others_are_refused(
     assert main(["data", "check"]) == 2
 
 
-def test_a_stopped_check_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_check_goes_on(tmp_path, capsys, monkeypatch) -> None:
     root = table(tmp_path / "data", 200)
     real, seen = images_module.read_with_facts, []
 
@@ -260,7 +244,7 @@ MARKED = [source for source in every_source().values() if source.marks]
 
 
 @pytest.mark.parametrize("source", MARKED, ids=lambda source: source.name)
-def test_a_layout_is_known_by_its_files(source: Source, tmp_path: Path) -> None:
+def test_a_layout_is_known_by_its_files(source, tmp_path) -> None:
     for mark in source.marks:
         root = tmp_path / mark.replace("/", "_").replace("*", "+")
         file = root / mark.replace("*", "240401")
@@ -271,7 +255,7 @@ def test_a_layout_is_known_by_its_files(source: Source, tmp_path: Path) -> None:
         assert guess_source(root) == source.name
 
 
-def test_annotations_are_told_apart(tmp_path: Path) -> None:
+def test_annotations_are_told_apart(tmp_path) -> None:
     entry = {"id": "a", "study_id": 1, "subject_id": 2, "report": "x", "image_path": ["a.jpg"]}
     (tmp_path / "annotation.json").write_text(json.dumps({"train": [entry]}))
     assert guess_source(tmp_path) == "r2gen_mimic"
@@ -280,7 +264,7 @@ def test_annotations_are_told_apart(tmp_path: Path) -> None:
     assert guess_source(tmp_path) == "iu_xray"
 
 
-def test_a_layout_that_is_none_or_two_is_told(tmp_path: Path) -> None:
+def test_a_layout_that_is_none_or_two_is_told(tmp_path) -> None:
     with pytest.raises(UserError, match=r"no layout is recognised .*data.source=.*mimic_cxr"):
         guess_source(tmp_path)
     (tmp_path / "mine.csv").write_text("")
@@ -302,7 +286,7 @@ def test_every_layout_can_be_guessed_and_published_sizes_have_a_page() -> None:
 
 @pytest.mark.realdata
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA")
-def test_real_data(capsys: pytest.CaptureFixture) -> None:
+def test_real_data(capsys) -> None:
     status, lines = check(capsys, REAL / "iu_xray", "data.images=none")
     assert status == 0
     for row in ("train 1,800 2,069 0 -", "val 296 296 0 -", "test 269 590 0 -"):

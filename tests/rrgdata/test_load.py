@@ -63,14 +63,14 @@ def test_the_schema_offers_every_source() -> None:
         assert setting.choices is not None and sorted(setting.choices) == sorted(words)
 
 
-def test_every_source_has_its_loader(tmp_path: Path) -> None:
+def test_every_source_has_its_loader(tmp_path) -> None:
     for source in every_source():
         with pytest.raises(UserError) as caught:
             load_studies(source, tmp_path)  # empty: the loader itself says what is missing
         assert str(tmp_path) in str(caught.value) and "is unknown" not in str(caught.value)
 
 
-def test_a_loader_of_ones_own(tmp_path: Path) -> None:
+def test_a_loader_of_ones_own(tmp_path) -> None:
     with pytest.warns(UserWarning, match=r"^own.txt has no labels$"):
         studies = open_studies(recipe(*own(tmp_path, "No edema.", "Edema.")).data, tmp_path)
     assert [s.report for s in studies["train"]] == ["No edema.", "Edema."]
@@ -87,18 +87,18 @@ def test_a_loader_of_ones_own(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_sources_that_are_none(tmp_path: Path, source: str, told: str) -> None:
+def test_sources_that_are_none(tmp_path, source, told) -> None:
     with pytest.raises(UserError, match=told):
         open_studies(recipe(f"data.source={source}", f"data.root={tmp_path}").data, tmp_path)
 
 
-def test_broken_studies_stop_it_and_three_are_told(tmp_path: Path) -> None:
+def test_broken_studies_stop_it_and_three_are_told(tmp_path) -> None:
     line = refused(*own(tmp_path, "a", "-", "-", "-", "-", "-"))
     assert line.count("has no report; write one") == 3 and "line 2 has no report" in line
     assert "; and 2 more. `rrgtrain data check" in line and "data.skip=true leaves them" in line
 
 
-def test_broken_studies_are_left_out_and_listed(tmp_path: Path) -> None:
+def test_broken_studies_are_left_out_and_listed(tmp_path) -> None:
     out = tmp_path / "run"
     given = own(tmp_path, "a", "-", "a report of more letters", "-", "b")
     cfg = recipe(*given, "data.skip=true", "data.longest_text=10")
@@ -111,24 +111,24 @@ def test_broken_studies_are_left_out_and_listed(tmp_path: Path) -> None:
     assert "has report of 24 characters, more than data.longest_text=10" in rows[2]["why"]
 
 
-def test_without_a_broken_study_nothing_is_listed(tmp_path: Path) -> None:
+def test_without_a_broken_study_nothing_is_listed(tmp_path) -> None:
     with warnings.catch_warnings(record=True):
         open_studies(recipe(*own(tmp_path, "a"), "data.skip=true").data, tmp_path)
     assert not (tmp_path / "left_out.jsonl").exists()
 
 
-def test_where_all_studies_are_broken_nothing_is_left_to_train_on(tmp_path: Path) -> None:
+def test_where_all_studies_are_broken_nothing_is_left_to_train_on(tmp_path) -> None:
     assert "line 1 has no report" in refused(*own(tmp_path, "-", "-"), "data.skip=true")
 
 
-def test_rules_say_how_many_they_leave_out_by_split(tmp_path: Path) -> None:
+def test_rules_say_how_many_they_leave_out_by_split(tmp_path) -> None:
     with pytest.warns(
         UserWarning, match=r"^2 studies without a findings section left out: train 2"
     ):
         open_studies(recipe(*own(tmp_path, "a", "short", "short")).data, tmp_path)
 
 
-def test_quiet_warns_of_nothing_and_writes_no_list(tmp_path: Path) -> None:
+def test_quiet_warns_of_nothing_and_writes_no_list(tmp_path) -> None:
     given = own(tmp_path, "a", "-", "short")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -136,14 +136,14 @@ def test_quiet_warns_of_nothing_and_writes_no_list(tmp_path: Path) -> None:
     assert not (tmp_path / "left_out.jsonl").exists()
 
 
-def test_frontal_images_of_unknown_view_cannot_be_chosen(tmp_path: Path) -> None:
+def test_frontal_images_of_unknown_view_cannot_be_chosen(tmp_path) -> None:
     line = refused(*own(tmp_path, "a", "unknown"), "data.images=frontal")
     assert "study s2" in line and "use data.images=all" in line
     with warnings.catch_warnings(record=True):
         open_studies(recipe(*own(tmp_path, "a", "unknown")).data, tmp_path)
 
 
-def test_ids_are_unique_whatever_the_loader(tmp_path: Path) -> None:
+def test_ids_are_unique_whatever_the_loader(tmp_path) -> None:
     catalogue = Catalogue()
     catalogue.add(Study("a", "train", "x", None, ()), "file: row 1")
     catalogue.add(Study("a", "test", "x", None, ()), "file: row 2")
@@ -152,7 +152,7 @@ def test_ids_are_unique_whatever_the_loader(tmp_path: Path) -> None:
         catalogue.check(tmp_path / "my data")
 
 
-def test_no_more_than_so_many_images_are_looked_for(tmp_path: Path) -> None:
+def test_no_more_than_so_many_images_are_looked_for(tmp_path) -> None:
     catalogue, gone = Catalogue(), tmp_path / "gone.png"
     assert catalogue.image_defect(tmp_path / "a\0b") == "not found"
     assert all(catalogue.image_defect(gone) == "not found" for _ in range(20_000 - 1))

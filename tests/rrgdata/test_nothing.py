@@ -140,7 +140,7 @@ WRITERS = {
 @pytest.mark.parametrize(
     ("source", "write"), [(source, write) for source, of in WRITERS.items() for write in of]
 )
-def test_no_marker_is_a_report(tmp_path: Path, source: str, write) -> None:
+def test_no_marker_is_a_report(tmp_path, source, write) -> None:
     write(tmp_path)
     catalogue = catalogue_of(source, tmp_path, images="none")
     kept = [study.report for studies in catalogue.studies.values() for study in studies]
@@ -166,7 +166,7 @@ def test_a_loader_of_ones_own_reads_no_marker_either() -> None:
     assert note.endswith("empty: report 'N/A' 1, 'null' 1; the first in row 1")
 
 
-def test_a_report_that_is_only_markup_is_an_empty_one(tmp_path: Path) -> None:
+def test_a_report_that_is_only_markup_is_an_empty_one(tmp_path) -> None:
     assert all(is_nothing(text) for text in MARKUP)
     catalogue = Catalogue()
     for n, text in enumerate(MARKUP):
@@ -185,7 +185,7 @@ def test_a_broken_character_is_not_nothing() -> None:
     assert not any(is_nothing(text) for text in ("\ud800", "\0", "?\udfff"))
 
 
-def test_of_the_context_a_dictated_none_stays(tmp_path: Path) -> None:
+def test_of_the_context_a_dictated_none_stays(tmp_path) -> None:
     """ "Comparison: None." tells the policy that there is no earlier study."""
     rows = [
         {"id": f"s{n}", "report": "Clear.", "indication": text, "comparison": "None."}
@@ -198,7 +198,7 @@ def test_of_the_context_a_dictated_none_stays(tmp_path: Path) -> None:
     assert {study.indication for study in studies} == {"", *DICTATED, *TEXTS}
 
 
-def test_the_table_of_a_folder_of_images_is_read_alike(tmp_path: Path) -> None:
+def test_the_table_of_a_folder_of_images_is_read_alike(tmp_path) -> None:
     for n in range(len(CELLS)):
         (tmp_path / f"{n}.png").write_bytes(b"not decoded here")
     table(
@@ -216,7 +216,7 @@ def test_markers_are_in_the_form_that_is_looked_up() -> None:
     assert all(marker == marker.casefold().strip(". ") for marker in MARKERS)
 
 
-def test_a_name_that_is_not_utf_8_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf_8_is_told_before_anything_is_written(tmp_path) -> None:
     (tmp_path / "bad\udcff.png").write_bytes(b"")
     with pytest.raises(UserError, match="its name is not UTF-8, as its report"):
         read_folder(tmp_path)

@@ -76,7 +76,7 @@ CASES += [(text[:9], text, BOTH) for text in EXPORTED]
 
 
 @pytest.mark.parametrize(("report", "wanted"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_a_report_is_cut(report: str, wanted: dict[str, str]) -> None:
+def test_a_report_is_cut(report, wanted) -> None:
     assert {k: v for k, v in asdict(read_sections(report)).items() if v} == wanted
 
 
@@ -93,7 +93,7 @@ def test_the_report_is_what_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("heading", "name"), table("headings"))
-def test_a_heading_is_known(heading: str, name: str) -> None:
+def test_a_heading_is_known(heading, name) -> None:
     assert cut_sections(f"{heading}: A.")[0].name == name
 
 
@@ -120,7 +120,7 @@ ENDS += ["&#10;", "&#13;&#10;", "&#xD;&#xA;", r"\n", r"\r\n", '<p class="x">', "
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_line_ends_however_it_was_written(end: str) -> None:
+def test_a_line_ends_however_it_was_written(end) -> None:
     assert read_sections(WRITTEN.replace("\n", end)) == read_sections(WRITTEN)
 
 
@@ -128,7 +128,7 @@ def test_a_line_ends_however_it_was_written(end: str) -> None:
     ("plain", "written"),
     [(" ", "&nbsp;"), (" ", "\u2009"), ("&", "&amp;"), ("FINDINGS:", "<b>FINDINGS:</b>")],
 )
-def test_entities_and_other_tags_are_read(plain: str, written: str) -> None:
+def test_entities_and_other_tags_are_read(plain, written) -> None:
     assert read_sections(WRITTEN.replace(plain, written)) == read_sections(WRITTEN)
 
 
@@ -168,12 +168,12 @@ reports = st.lists(lines, max_size=12).map("\n".join)
 
 
 @given(reports)
-def test_headings_and_texts_are_the_report(report: str) -> None:
+def test_headings_and_texts_are_the_report(report) -> None:
     assert squeezed("".join(s.heading + s.raw for s in cut_sections(report))) == squeezed(report)
 
 
 @given(reports)
-def test_what_is_read_stands_in_the_report(report: str) -> None:
+def test_what_is_read_stands_in_the_report(report) -> None:
     whole = squeezed(report)
     for section in cut_sections(report):
         assert squeezed(section.text) in whole
@@ -184,14 +184,14 @@ def test_what_is_read_stands_in_the_report(report: str) -> None:
 
 
 @given(reports)
-def test_white_space_at_the_ends_of_lines_changes_nothing(report: str) -> None:
+def test_white_space_at_the_ends_of_lines_changes_nothing(report) -> None:
     trailing = "\n".join(line.rstrip() + "  " for line in report.split("\n"))
     once = read_sections("\n".join(line.rstrip() for line in report.split("\n")))
     assert read_sections(trailing) == once
 
 
 @given(st.text(st.sampled_from("abc. ,1"), max_size=60).filter(str.strip))
-def test_findings_read_again_are_the_same(text: str) -> None:
+def test_findings_read_again_are_the_same(text) -> None:
     findings = read_sections(f"FINDINGS: {text}\n").findings
     assert read_sections(f"FINDINGS: {findings}\n").findings == findings
 
@@ -219,7 +219,7 @@ def test_real_reports_say_the_same_in_each_way() -> None:
 
 
 @pytest.mark.parametrize("name", CARRIERS)
-def test_a_carrier_hands_on_the_lines(name: str) -> None:
+def test_a_carrier_hands_on_the_lines(name) -> None:
     lines = ["No {effusion} or", "edema.", "", "Small 3 cm mass"]
     read = plain_lines(CARRIERS[name]("\n".join(lines)))
     assert [line.strip(' "') for line in read.strip("\n").split("\n")] == lines
@@ -237,7 +237,7 @@ ROWS = "Pleural effusion: None\nPneumothorax: No\nCardiomegaly: Yes"
         (ROWS, ROWS.replace(": ", "\t")),
     ],
 )
-def test_facts_and_findings_are_those_of_the_plain_text(plain: str, written: str) -> None:
+def test_facts_and_findings_are_those_of_the_plain_text(plain, written) -> None:
     said, same = RulesFacts().read([plain, written])
     assert [fact.strip('".') for fact in same.facts] == list(said.facts)
     assert (same.verdicts, same.evidence) == (said.verdicts, said.evidence)
@@ -257,9 +257,7 @@ def check(capsys: pytest.CaptureFixture, *words: str) -> str:
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_the_check_names_what_changes(
-    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_check_names_what_changes(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setitem(CARRIERS, "a sign that is not read", lambda text: text.replace("\n", "no"))
     reports = ["No effusion.", "A ___ tube.", "Edema. No effusion."]
     file = table(tmp_path / "mine.csv", reports)
@@ -277,8 +275,6 @@ def test_the_check_names_what_changes(
         ([r"{\rtf1 No effusion.}", "No edema."], "1 reports are documents in RTF"),
     ],
 )
-def test_what_is_not_read_as_it_stands_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture, reports: list[str], line: str
-) -> None:
+def test_what_is_not_read_as_it_stands_is_told(tmp_path, capsys, reports, line) -> None:
     assert line in check(capsys, table(tmp_path / "mine.csv", reports))
     assert line not in check(capsys, table(tmp_path / "other.csv", reports[-1:]))

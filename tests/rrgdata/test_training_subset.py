@@ -36,7 +36,7 @@ def test_nothing_asked_for_is_all() -> None:
     assert subset_of(recipe(), studies(7), RULES) == studies(7)
 
 
-def test_a_subset_keeps_the_order_of_the_data(tmp_path: Path) -> None:
+def test_a_subset_keeps_the_order_of_the_data(tmp_path) -> None:
     asked = written(tmp_path / "subset.json", "train-5", "train-1")
     found = subset_of(recipe(asked), studies(7), RULES)
     assert [study.id for study in found] == ["train-1", "train-5"]
@@ -55,7 +55,7 @@ def test_balanced_studies_by_own_labels_or_by_reports() -> None:
     assert subset_of(recipe("data.balanced=5", "seed=9"), given, RULES) != by_label
 
 
-def test_a_subset_of_other_data(tmp_path: Path) -> None:
+def test_a_subset_of_other_data(tmp_path) -> None:
     asked = written(tmp_path / "s.json", "train-1", "elsewhere")
     with pytest.raises(UserError, match=r"names study elsewhere, which is not among the 7") as e:
         subset_of(recipe(asked), studies(7), RULES)
@@ -71,7 +71,7 @@ def test_a_subset_of_other_data(tmp_path: Path) -> None:
         (json.dumps({"method": "random", "share": 1, "seed": 0, "chosen": []}), "names no study"),
     ],
 )
-def test_what_is_no_subset_is_refused(content: str | None, told: str, tmp_path: Path) -> None:
+def test_what_is_no_subset_is_refused(content, told, tmp_path) -> None:
     path = tmp_path / "s.json"
     if content is not None:
         path.write_text(content)
@@ -85,7 +85,7 @@ def test_more_than_there_are() -> None:
 
 
 @pytest.mark.parametrize("bare", [None, "", " "])
-def test_a_study_without_findings_is_in_no_balanced_draw(bare: str | None) -> None:
+def test_a_study_without_findings_is_in_no_balanced_draw(bare) -> None:
     given = [replace(s, report=bare) if i % 3 == 0 else s for i, s in enumerate(studies(9))]
     with pytest.warns(UserWarning, match="data.balanced leaves out 3 of 9 training studies"):
         found = subset_of(recipe("data.balanced=6"), given, RULES)
@@ -125,7 +125,7 @@ def test_a_negative_label_agrees_with_silence_and_an_uncertain_one_with_a_positi
 
 
 @pytest.mark.parametrize("lost", ["labels", "report"])
-def test_agreement_needs_both(lost: str) -> None:
+def test_agreement_needs_both(lost) -> None:
     given = studies(4)
     bare = [*given[:2], replace(given[2], **{lost: None}), given[3]]
     told = "data.agreeing compares reports with labels, but study train-2 lacks one of them"
@@ -213,7 +213,7 @@ def test_splits_are_joined_and_what_was_taken_is_gone() -> None:
         ({"train": "val"}, "leaves the train of the data out; name it too, as in train: train"),
     ],
 )
-def test_splits_that_cannot_be_joined(asked: dict[str, str], told: str) -> None:
+def test_splits_that_cannot_be_joined(asked, told) -> None:
     with pytest.raises(UserError, match=told) as caught:
         join_splits(DATA, asked)
     assert "\n" not in str(caught.value)
@@ -241,7 +241,7 @@ def test_each_image_is_a_sample_with_the_report_of_its_study() -> None:
         one_image_each({"train": [bare]})
 
 
-def test_a_recipe_asks_for_all_of_it(tmp_path: Path) -> None:
+def test_a_recipe_asks_for_all_of_it(tmp_path) -> None:
     for name in ("1.png", "2.png"):
         (tmp_path / name).write_bytes(b"not decoded here")
     entries = [
@@ -261,7 +261,7 @@ def test_a_recipe_asks_for_all_of_it(tmp_path: Path) -> None:
 
 
 def test_a_study_without_a_current_image_is_listed_and_no_sample_where_broken_ones_are_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ) -> None:
     catalogue = Catalogue()
     for one in (study("x", "train", "frontal"), study("y", "train", "pfrontal")):

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(tmp_path_factory) -> dict[str, Path]:
     """The page of one run, and that of two; a picture, errors, and HTML in a report."""
     home = tmp_path_factory.mktemp("pages")
     runs = []
@@ -50,7 +50,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def open_page(browser: Any, pages: dict[str, Path]) -> Iterator[Any]:
+def open_page(browser, pages) -> Iterator[Any]:
     """Open a page by name; none may say a word in the console, ask for anything, or alert."""
     heard: list[str] = []
     opened = []
@@ -86,7 +86,7 @@ def focused(page: Any) -> str:
 ALL = ["Study s1", "Study only first", "Study evil"]
 
 
-def test_a_click_on_a_finding_leaves_its_cases(open_page: Any) -> None:
+def test_a_click_on_a_finding_leaves_its_cases(open_page) -> None:
     page = open_page("one")
     assert visible(page) == ALL and page.text_content("#count") == "3 of 3 cases"
     chip = page.locator("[data-finding='Pleural Effusion']")
@@ -105,7 +105,7 @@ def test_a_click_on_a_finding_leaves_its_cases(open_page: Any) -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_case_with_its_radiograph_is_on_the_first_screen(open_page: Any, width: int) -> None:
+def test_a_case_with_its_radiograph_is_on_the_first_screen(open_page, width) -> None:
     page = open_page("one", width=width)
     for part in ("img", "figcaption"):
         box = page.locator(f".case {part}").bounding_box()
@@ -116,7 +116,7 @@ def test_a_case_with_its_radiograph_is_on_the_first_screen(open_page: Any, width
     assert page.locator("table:visible").count() == 1
 
 
-def test_cases_are_ordered_by_errors(open_page: Any) -> None:
+def test_cases_are_ordered_by_errors(open_page) -> None:
     page = open_page("two")
     page.select_option("#order", "worst 0")
     assert visible(page)[0] == "Study s1", "SFT misses its effusion"
@@ -129,7 +129,7 @@ def test_cases_are_ordered_by_errors(open_page: Any) -> None:
     assert visible(page)[:2] == ["Study s1", "Study evil"]
 
 
-def test_keys_go_from_case_to_case(open_page: Any) -> None:
+def test_keys_go_from_case_to_case(open_page) -> None:
     page = open_page("one")
     for key, study in (("j", 0), ("j", 1), ("ArrowRight", 2), ("j", 2), ("k", 1), ("ArrowLeft", 0)):
         page.keyboard.press(key)
@@ -146,7 +146,7 @@ def test_keys_go_from_case_to_case(open_page: Any) -> None:
     assert page.evaluate("document.activeElement !== document.body")
 
 
-def test_dark_by_wish_of_the_system_and_by_the_switch(open_page: Any) -> None:
+def test_dark_by_wish_of_the_system_and_by_the_switch(open_page) -> None:
     paper = "getComputedStyle(document.body).backgroundColor"
     light, dark = open_page("two"), open_page("two", scheme="dark")
     colours = [page.evaluate(paper) for page in (light, dark)]
@@ -158,7 +158,7 @@ def test_dark_by_wish_of_the_system_and_by_the_switch(open_page: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["one", "two"])
-def test_nothing_runs_over_and_something_is_drawn(open_page: Any, name: str) -> None:
+def test_nothing_runs_over_and_something_is_drawn(open_page, name) -> None:
     page = open_page(name, width=800)
     assert page.evaluate("document.documentElement.scrollWidth") == 800
     picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
@@ -169,7 +169,7 @@ def test_nothing_runs_over_and_something_is_drawn(open_page: Any, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["one", "two"])
-def test_a_report_with_html_stays_text(open_page: Any, name: str) -> None:
+def test_a_report_with_html_stays_text(open_page, name) -> None:
     page = open_page(name)
     assert page.evaluate("document.scripts.length") == 1
     assert page.locator("img:not([src^='data:image/png'])").count() == 0

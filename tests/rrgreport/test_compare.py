@@ -52,14 +52,14 @@ def plant(run: Path, report: str, config: str, *, f1: float = 0.5, study: str = 
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> list[Path]:
+def runs(tmp_path) -> list[Path]:
     first = plant(tmp_path / "a", "Left effusion.", "seed: 0\nrl:\n  lr: 0.1\ndata: {root: x}\n")
     report = "Left effusion and edema."
     second = plant(tmp_path / "b", report, "seed: 0\nrl:\n  lr: 0.2\ndata: {root: y}\n", f1=0.75)
     return [first, second]
 
 
-def test_systems_curves_settings_and_studies_side_by_side(runs: list[Path], tmp_path: Path) -> None:
+def test_systems_curves_settings_and_studies_side_by_side(runs, tmp_path) -> None:
     out = tmp_path / "new" / "compare.html"
     summary = write_comparison(runs, out)
     assert list(summary.systems) == ["a: SFT", "a: RL", "b: SFT", "b: RL"]
@@ -81,7 +81,7 @@ def test_systems_curves_settings_and_studies_side_by_side(runs: list[Path], tmp_
     assert json.loads(errors) == [1, 0, 1, 1]
 
 
-def test_runs_that_do_not_differ_and_one_without_a_config(runs: list[Path], tmp_path: Path) -> None:
+def test_runs_that_do_not_differ_and_one_without_a_config(runs, tmp_path) -> None:
     (runs[1] / "config.yaml").write_bytes((runs[0] / "config.yaml").read_bytes())
     out = tmp_path / "compare.html"
     assert "The recipes do not differ." in write_comparison(runs, out).notes
@@ -89,7 +89,7 @@ def test_runs_that_do_not_differ_and_one_without_a_config(runs: list[Path], tmp_
     assert "b has no config.yaml." in write_comparison(runs, out).notes
 
 
-def test_studies_of_one_id_with_other_references_are_two_cases(tmp_path: Path) -> None:
+def test_studies_of_one_id_with_other_references_are_two_cases(tmp_path) -> None:
     runs = [plant(tmp_path / name / "run", "Edema.", "seed: 0\n") for name in ("a", "b")]
     path = runs[1] / "samples.jsonl"
     path.write_text(path.read_text().replace("left pleural", "right pleural"))
@@ -100,9 +100,7 @@ def test_studies_of_one_id_with_other_references_are_two_cases(tmp_path: Path) -
     assert "a/run against b/run" in page.text
 
 
-def test_errors_are_counted_against_the_truth_of_the_own_run(
-    runs: list[Path], tmp_path: Path
-) -> None:
+def test_errors_are_counted_against_the_truth_of_the_own_run(runs, tmp_path) -> None:
     predict(runs[0], "s1")
     predict(runs[1], "s1", labels_true=labels(EDEMA))
     shown = Sample("s1", [Image.new("L", (8, 8), 9)], "x", {}, "Cough.", ["PA"])
@@ -129,9 +127,7 @@ LABELS_SHOWN = ("micro-F1-14", "reward", "reward: match", "zero-variance groups"
 OF_LABELS = ("eval.truth", "eval.limit", "reward.labeller", "reward.against", "reward.blocks")
 
 
-def test_another_judge_is_noted_and_nothing_is_the_best_by_two_yardsticks(
-    runs: list[Path], tmp_path: Path
-) -> None:
+def test_another_judge_is_noted_and_nothing_is_the_best_by_two_yardsticks(runs, tmp_path) -> None:
     """Of every setting by which a report is judged, and of none that only says where it is read."""
     for run, value in zip(runs, (0.1, 0.9), strict=True):
         summary = json.loads((run / "summary.json").read_text())
@@ -203,9 +199,7 @@ def predict(run: Path, *ids: str, **changed: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def test_all_studies_are_cases_where_the_run_kept_all_reports(
-    runs: list[Path], tmp_path: Path
-) -> None:
+def test_all_studies_are_cases_where_the_run_kept_all_reports(runs, tmp_path) -> None:
     for run in runs:
         predict(run, "s1", "s2", "s3")
     write_comparison(runs, tmp_path / "c.html")
@@ -221,13 +215,13 @@ def test_all_studies_are_cases_where_the_run_kept_all_reports(
 
 
 @pytest.mark.parametrize("changed", [{"labels_true": [1]}, {"labels_predicted": "x"}, {"id": []}])
-def test_a_line_that_is_no_report_is_named(runs: list[Path], changed: dict[str, Any]) -> None:
+def test_a_line_that_is_no_report_is_named(runs, changed) -> None:
     predict(runs[0], "s1", **changed)
     with pytest.raises(UserError, match=r"predictions\.jsonl:1: no report of a study"):
         write_comparison(runs, runs[0] / "c.html")
 
 
-def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
+def test_text_of_every_origin_is_escaped(tmp_path) -> None:
     name = EVIL.replace("/", "")
     config = json.dumps({EVIL: EVIL, "x": 1})
     runs = [
@@ -241,9 +235,7 @@ def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
     assert "{{ 7*7 }}" in page.text
 
 
-def test_what_is_no_finished_run_is_one_line(
-    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_what_is_no_finished_run_is_one_line(runs, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
 
     def refused(*words: str) -> str:
@@ -282,6 +274,6 @@ def test_what_is_no_finished_run_is_one_line(
     assert "report: one.html" in capsys.readouterr().out
 
 
-def test_names_are_as_long_as_it_takes(tmp_path: Path) -> None:
+def test_names_are_as_long_as_it_takes(tmp_path) -> None:
     with pytest.raises(UserError, match="no run in"):
         write_comparison([tmp_path / "x", tmp_path / "y"], tmp_path / "c.html")

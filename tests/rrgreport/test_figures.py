@@ -88,7 +88,7 @@ def test_thinned_and_smoothed_keep_means_gaps_and_ends() -> None:
 @given(st.floats(-1e9, 1e9), st.floats(0, 1e9))
 @example(0.0, 5e-324)
 @example(268435456.0, 1.192092896e-07)
-def test_ticks_enclose_the_data_and_are_few(low: float, width: float) -> None:
+def test_ticks_enclose_the_data_and_are_few(low, width) -> None:
     high = low + width
     marks = ticks(low, high)
     slack = 1e-6 * max(abs(low), abs(high), 1e-9)
@@ -121,7 +121,7 @@ def test_figures_of_a_whole_run_in_reading_order() -> None:
 @pytest.mark.parametrize(
     ("share", "shown"), [(1.0, "100 %"), (0.996, "100 %"), (0.333, "33 %"), (0.0042, "0.42 %")]
 )
-def test_a_share_is_written_out(share: float, shown: str) -> None:
+def test_a_share_is_written_out(share, shown) -> None:
     rows = rl(3, zero_variance=share)
     (figure,) = (f for f in training_figures(rows) if f.title == "Groups without variance")
     assert figure.legend[0][2] == shown and f"EditGRPO {shown}" in figure.chart

@@ -10,7 +10,6 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
 from rrgclinical import OBSERVATIONS
@@ -81,14 +80,14 @@ def render(tmp_path: Path, *args: object, config: str = "") -> Page:
     return Page(path.read_text(encoding="utf-8"))
 
 
-def test_nothing_but_a_title(tmp_path: Path) -> None:
+def test_nothing_but_a_title(tmp_path) -> None:
     page = render(tmp_path, RunSummary("Nothing yet"), [], [])
     for sentence in ("No evaluation results", "No training metrics", "No studies were kept"):
         assert sentence in page.text
     assert page.tags["svg"] == page.tags["table"] == 0
 
 
-def test_whole_page(tmp_path: Path) -> None:
+def test_whole_page(tmp_path) -> None:
     image = Image.linear_gradient("L")
     labels = [0] * 14
     labels[OBSERVATIONS.index("Edema")] = 3
@@ -138,7 +137,7 @@ def test_whole_page(tmp_path: Path) -> None:
     assert panels.index("SFT") < panels.index("EditGRPO")
 
 
-def test_a_judgement_is_folded_and_a_repetition_is_told(tmp_path: Path) -> None:
+def test_a_judgement_is_folded_and_a_repetition_is_told(tmp_path) -> None:
     note: dict[str, object] = {key: [] for key in ("right", "differs", "invented", "contradicted")}
     note |= {"score": 0.2, "missed": [{"finding": "mass", "cost": 0.5}], "style": 1}
     note |= {"denials": {"said": 0, "of": 1}}
@@ -149,7 +148,7 @@ def test_a_judgement_is_folded_and_a_repetition_is_told(tmp_path: Path) -> None:
     assert folded in page and "Said 2 times: “Left edema.”" in page
 
 
-def test_images_are_inline_and_nothing_is_fetched(tmp_path: Path) -> None:
+def test_images_are_inline_and_nothing_is_fetched(tmp_path) -> None:
     page = render(tmp_path, summary(), [], [Sample("s", [Image.new("L", (9, 9))], "r", {})])
     sources = [v for _, name, v in page.attributes if name in ("src", "href", "action", "data")]
     images = [s for s in sources if s.startswith("data:image/png;base64,")]
@@ -169,7 +168,7 @@ def test_images_are_inline_and_nothing_is_fetched(tmp_path: Path) -> None:
     assert f"script-src 'sha256-{digest}'" in policy and "default-src 'none'" in policy
 
 
-def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
+def test_text_of_every_origin_is_escaped(tmp_path) -> None:
     study = Sample(EVIL, [Image.new("L", (4, 4))], EVIL, {EVIL: EVIL}, EVIL, [EVIL], None)
     edit = EditSample(EVIL, EVIL, EVIL, [(EVIL, EVIL, EVIL)], EVIL, 0.0, 1.0)
     whole = summary(EVIL)
@@ -196,7 +195,7 @@ def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
     assert "{{ 7*7 }}" in page.text and "49" not in page.text.replace("{{ 7*7 }}", "")
 
 
-def test_control_characters_and_secrets_of_addresses_do_not_reach_the_page(tmp_path: Path) -> None:
+def test_control_characters_and_secrets_of_addresses_do_not_reach_the_page(tmp_path) -> None:
     whole = summary()
     whole.command = "rrgtrain eval reward.options.facts.endpoint=http://me:pass@h/v1?api-key=sk-1"
     study = Sample("a\x1b[2J\x00b", [], "one\x07two", {"EditGRPO": "three\x85"})
@@ -207,7 +206,7 @@ def test_control_characters_and_secrets_of_addresses_do_not_reach_the_page(tmp_p
     assert "pass@" not in page.text and "sk-1" not in page.text
 
 
-def test_nan_metrics_and_unicode(tmp_path: Path) -> None:
+def test_nan_metrics_and_unicode(tmp_path) -> None:
     whole = RunSummary(
         "Größe 肺 🫁", {"Modèle": System({"micro_f1": Metric(math.nan, -math.inf, math.inf)})}
     )
@@ -220,14 +219,14 @@ def test_nan_metrics_and_unicode(tmp_path: Path) -> None:
     assert "The report is empty." in page.text and "No training metrics" in page.text
 
 
-def test_out_and_resume_overwrite_atomically(tmp_path: Path) -> None:
+def test_out_and_resume_overwrite_atomically(tmp_path) -> None:
     out = tmp_path / "elsewhere.html"
     assert write_report(tmp_path, RunSummary("One"), [], [], out) == out
     write_report(tmp_path, RunSummary("Two"), [], [], out)
     assert "Two" in out.read_text() and [p.name for p in tmp_path.iterdir()] == ["elsewhere.html"]
 
 
-def test_provenance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provenance(monkeypatch) -> None:
     found = versions()
     assert {"python", "torch", "transformers"} <= set(found)
     monkeypatch.setenv("PATH", "")

@@ -65,7 +65,7 @@ def test_words_are_whole_and_heaviest_first() -> None:
     assert heaviest_words(twice) == [("b", "4.00"), ("a", "1.00")]
 
 
-def test_weights_are_a_picture_and_numbers(tmp_path: Path) -> None:
+def test_weights_are_a_picture_and_numbers(tmp_path) -> None:
     found = page(tmp_path, [], [weighed()])
     spans = [v for t, n, v in found.attributes if (t, n) == ("span", "style")]
     assert spans == ["--w:0.000"] * 2 + ["--w:0.250", "--w:0.500", "--w:1.000", "--w:0.125"]
@@ -80,7 +80,7 @@ def test_weights_are_a_picture_and_numbers(tmp_path: Path) -> None:
     assert swatches == [f"--w:{i / 4:.3f}" for i in range(5)]
 
 
-def test_the_same_shade_is_the_same_weight_on_the_whole_page(tmp_path: Path) -> None:
+def test_the_same_shade_is_the_same_weight_on_the_whole_page(tmp_path) -> None:
     """A light report beside a heavy one stays light, and 1 is blank in both."""
     light, heavy = weighed([("a", 1.0), ("b", 1.5)]), weighed([("c", 2.0), ("d", 3.0)])
     found = page(tmp_path, [], [light, heavy])
@@ -116,7 +116,7 @@ def test_every_way_a_verdict_can_count() -> None:
     assert {v.outcome for v in untold} == {"not judged"}
 
 
-def test_facts_and_verdicts_stand_below_the_report(tmp_path: Path) -> None:
+def test_facts_and_verdicts_stand_below_the_report(tmp_path) -> None:
     note = RulesFacts().read([REPORT])[0].as_note()
     truth = labels(Cardiomegaly=1, Edema=1)
     study = Sample("s", [], "r.", {"OraPO": REPORT}, labels=truth, facts={"OraPO": note})
@@ -132,13 +132,13 @@ def test_facts_and_verdicts_stand_below_the_report(tmp_path: Path) -> None:
     assert hidden and "FactS verdicts of OraPO on study s" in text
 
 
-def test_an_empty_report_has_no_facts(tmp_path: Path) -> None:
+def test_an_empty_report_has_no_facts(tmp_path) -> None:
     note = RulesFacts().read([""])[0].as_note()
     study = Sample("s", [], "r.", {"OraPO": ""}, labels=labels(), facts={"OraPO": note})
     assert "No fact was read." in page(tmp_path, [], [study]).text
 
 
-def test_what_is_kept_survives_the_disk(tmp_path: Path) -> None:
+def test_what_is_kept_survives_the_disk(tmp_path) -> None:
     note = RulesFacts().read([REPORT])[0].as_note()
     study = Sample("s", [], "r", {"OraPO": "x"}, facts={"OraPO": note})
     write_samples(tmp_path / "s.jsonl", [study, weighed()])
@@ -147,7 +147,7 @@ def test_what_is_kept_survives_the_disk(tmp_path: Path) -> None:
     assert weights == weighed()
 
 
-def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
+def test_text_of_every_origin_is_escaped(tmp_path) -> None:
     note = {"facts": [EVIL], "labels": {"Edema": {"verdict": "entailed", "fact": EVIL}}}
     study = Sample(EVIL, [], EVIL, {"OraPO": EVIL}, labels=labels(), facts={"OraPO": note})
     edit = EditSample(EVIL, EVIL, EVIL, [("d", "", EVIL)], EVIL)
@@ -156,7 +156,7 @@ def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
     assert not [a for a in found.attributes if a[1].startswith("on")]
 
 
-def test_an_edit_shows_which_sentence_it_took(tmp_path: Path) -> None:
+def test_an_edit_shows_which_sentence_it_took(tmp_path) -> None:
     edit = EditSample("s", "A.", "A. C.", [("d", "", "C.")], "B. C. D.")
     found = page(tmp_path, [], [edit])
     marks = [v for t, n, v in found.attributes if (t, n) == ("mark", "class") and v == "source"]
@@ -172,7 +172,7 @@ def test_an_edit_shows_which_sentence_it_took(tmp_path: Path) -> None:
         ([], [("B. C. D.", False)]),
     ],
 )
-def test_pieces_of_a_reference_join_to_it(added: list[str], pieces: list) -> None:
+def test_pieces_of_a_reference_join_to_it(added, pieces) -> None:
     assert quoted("B. C. D.", added) == pieces
 
 
@@ -214,7 +214,7 @@ def test_mean_and_largest_weight_are_curves() -> None:
     assert [name for _, name, _ in found.legend] == ["mean", "max"]
 
 
-def test_a_run_says_what_it_kept_no_example_of(tmp_path: Path) -> None:
+def test_a_run_says_what_it_kept_no_example_of(tmp_path) -> None:
     given = rows(**{"edits/a": 1.0, "token_weight/mean": 1.0, "reward/facts": 0.5})
     study = Sample("s", [], "r.", {"OraPO": "x."})
     lines = unrecorded(given, [study])

@@ -74,7 +74,7 @@ def page(run: Path) -> Page:
     return Page(write_report(run, RunSummary("T", {"OraPO": System()}), [], []).read_text("utf-8"))
 
 
-def test_the_verdicts_of_a_sampled_report_stand_beside_it(tmp_path: Path) -> None:
+def test_the_verdicts_of_a_sampled_report_stand_beside_it(tmp_path) -> None:
     plant(tmp_path, 12, [member("The heart is enlarged."), member(FALSE)])
     found = page(tmp_path)
     text = " ".join(found.text.split())
@@ -90,7 +90,7 @@ def test_the_verdicts_of_a_sampled_report_stand_beside_it(tmp_path: Path) -> Non
     assert kinds == ["right", "lost", "lost", "wrong", "wrong"], "coloured as in a study's table"
 
 
-def test_highest_lowest_and_some_between_of_what_was_sampled(tmp_path: Path) -> None:
+def test_highest_lowest_and_some_between_of_what_was_sampled(tmp_path) -> None:
     """Show one of the reports that say the same, none edited and none of the oracle."""
     reports = {
         FALSE: 0.0,
@@ -114,14 +114,14 @@ def test_highest_lowest_and_some_between_of_what_was_sampled(tmp_path: Path) -> 
     assert [r.id for r in last_rollouts(tmp_path / "steps")] == ["s0", "s1"], "told the same"
 
 
-def test_the_last_record_counts(tmp_path: Path) -> None:
+def test_the_last_record_counts(tmp_path) -> None:
     for step in (999_999, 1_000_002, 3, 1_000_000):
         plant(tmp_path, step, [member(f"The heart is enlarged. Case {step}.")])
     (found,) = last_rollouts(tmp_path / "steps")
     assert found.step == 1_000_002 and "Case 1000002" in found.text
 
 
-def test_they_are_judged_by_what_the_reward_was_judged_by(tmp_path: Path) -> None:
+def test_they_are_judged_by_what_the_reward_was_judged_by(tmp_path) -> None:
     """The record's class ids; those of an older version had none, which is said."""
     record = plant(tmp_path, 0, [member(FALSE)])
     positive = [0] * len(OBSERVATIONS)
@@ -137,7 +137,7 @@ def test_they_are_judged_by_what_the_reward_was_judged_by(tmp_path: Path) -> Non
     assert {v.outcome for v in found.facts.verdicts} == {"not judged"}
 
 
-def test_text_of_a_record_is_escaped(tmp_path: Path) -> None:
+def test_text_of_a_record_is_escaped(tmp_path) -> None:
     record = plant(tmp_path, 0, [member("Edema.")])
     record["groups"][0]["study"] = record["groups"][0]["members"][0]["text"] = EVIL
     note = record["notes"]["facts"][0]
@@ -152,13 +152,13 @@ def test_text_of_a_record_is_escaped(tmp_path: Path) -> None:
     assert not [a for a in found.attributes if a[1].startswith("on")]
 
 
-def test_an_empty_report_says_so(tmp_path: Path) -> None:
+def test_an_empty_report_says_so(tmp_path) -> None:
     plant(tmp_path, 0, [member("")])
     text = page(tmp_path).text
     assert "The report is empty." in text and "No fact was read." in text
 
 
-def test_without_facts_or_records_there_is_no_such_section(tmp_path: Path) -> None:
+def test_without_facts_or_records_there_is_no_such_section(tmp_path) -> None:
     assert last_rollouts(tmp_path / "steps") == []
     assert "rollouts" not in page(tmp_path).text
     plant(tmp_path, 0, [member(FALSE)], notes={})
@@ -166,14 +166,14 @@ def test_without_facts_or_records_there_is_no_such_section(tmp_path: Path) -> No
     assert "rollouts" not in page(tmp_path).text
 
 
-def test_a_file_that_is_no_record_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_record_is_named(tmp_path) -> None:
     plant(tmp_path, 0, [member(FALSE)])
     (tmp_path / "steps" / "000001.json.gz").write_bytes(b"x")
     with pytest.raises(UserError, match=r"000001.json.gz is no record of a step"):
         page(tmp_path)
 
 
-def test_samples_survive_the_disk(tmp_path: Path) -> None:
+def test_samples_survive_the_disk(tmp_path) -> None:
     image = Image.linear_gradient("L")
     study = Sample(
         "s\u20281",
@@ -193,7 +193,7 @@ def test_samples_survive_the_disk(tmp_path: Path) -> None:
     assert list(back.views) == ["frontal"] and back.labels == study.labels
 
 
-def test_no_file_means_no_samples_and_a_bad_line_is_named(tmp_path: Path) -> None:
+def test_no_file_means_no_samples_and_a_bad_line_is_named(tmp_path) -> None:
     path = tmp_path / "s.jsonl"
     assert read_samples(path) == []
     for line in ('{"kind": "study"}', '{"kind": "other"}', "{", "[]"):
@@ -202,7 +202,7 @@ def test_no_file_means_no_samples_and_a_bad_line_is_named(tmp_path: Path) -> Non
             read_samples(path)
 
 
-def test_a_study_without_its_labels_or_image_is_named(tmp_path: Path) -> None:
+def test_a_study_without_its_labels_or_image_is_named(tmp_path) -> None:
     path = tmp_path / "s.jsonl"
     study = Sample("s1", [Image.linear_gradient("L")], "Clear.", {}, labels=[0] * 14)
     postscript = base64.b64encode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n").decode()
@@ -291,9 +291,7 @@ sentence = st.sampled_from(["A one.", "B two.", "C three.", "No edema.", "ß ü.
     st.lists(sentence, max_size=5),
     st.lists(st.tuples(st.sampled_from("abcde"), sentence, sentence), max_size=4),
 )
-def test_redline_always_reads_as_before_and_after(
-    before: list[str], after: list[str], steps: list[tuple[str, str, str]]
-) -> None:
+def test_redline_always_reads_as_before_and_after(before, after, steps) -> None:
     pieces = redline(" ".join(before), " ".join(after), steps)
 
     def words(*kinds: str) -> list[str]:

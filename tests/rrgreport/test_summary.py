@@ -42,7 +42,7 @@ def example() -> RunSummary:
     )
 
 
-def test_save_and_load(tmp_path: Path) -> None:
+def test_save_and_load(tmp_path) -> None:
     summary = example()
     summary.seconds = math.inf
     summary.save(tmp_path / "s.json")
@@ -55,7 +55,7 @@ def test_save_and_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"systems": {"a": {}}, "seconds": null}'])
-def test_what_is_not_a_summary(tmp_path: Path, text: str) -> None:
+def test_what_is_not_a_summary(tmp_path, text) -> None:
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(UserError, match=r"s\.json is not a run's summary"):
         RunSummary.load(tmp_path / "s.json")
@@ -97,7 +97,7 @@ def test_plain_table() -> None:
         (None, "–"),
     ],
 )
-def test_values(number: float | None, text: str) -> None:
+def test_values(number, text) -> None:
     assert numbers.value(number) == text
 
 
@@ -125,7 +125,7 @@ def test_changes_durations_and_ticks() -> None:
 @pytest.mark.parametrize(
     ("kinds", "title"), [({"a", "unchanged"}, "edits by rule"), ({"a", "rescue/joined"}, "edits")]
 )
-def test_edits_of_an_algorithm_of_ones_own_are_no_rules(kinds: set[str], title: str) -> None:
+def test_edits_of_an_algorithm_of_ones_own_are_no_rules(kinds, title) -> None:
     summary = RunSummary("x", {"RL": System({}, edits=dict.fromkeys(kinds, 1.0))})
     assert title in summary_cells(summary)[0]
 
@@ -144,7 +144,7 @@ def test_clinical_metrics_come_first_and_unknown_ones_are_named() -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_a_name_of_the_user_brings_no_control_character(terminal: bool) -> None:
+def test_a_name_of_the_user_brings_no_control_character(terminal) -> None:
     system = System({"micro_f1": Metric(0.5)}, seconds=1.0)
     summary = RunSummary("evaluation of a\x1b[2J", {"a\x1b[2J": system})
     console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
@@ -171,7 +171,7 @@ def page_of(folder: Path, references: dict[str, str]) -> str:
     return (folder / "card" / "report.html").read_text()
 
 
-def test_a_sentence_and_six_rows_come_before_any_note(tmp_path: Path) -> None:
+def test_a_sentence_and_six_rows_come_before_any_note(tmp_path) -> None:
     page = page_of(tmp_path, REFERENCES)
     lead, first, end = (page.index(mark) for mark in ('class="lead"', "<table>", "</table>"))
     later = [page.index(text) for text in ("Large heart.", "All metrics, 3 studies", '"note"')]
@@ -185,6 +185,6 @@ def test_a_sentence_and_six_rows_come_before_any_note(tmp_path: Path) -> None:
     ]
 
 
-def test_no_sentence_speaks_of_findings_that_the_truth_lacks(tmp_path: Path) -> None:
+def test_no_sentence_speaks_of_findings_that_the_truth_lacks(tmp_path) -> None:
     page = page_of(tmp_path, {"b": REFERENCES["b"]})
     assert 'class="lead"' not in page and "micro-F1-14" in page[: page.index("</table>")]

@@ -35,7 +35,6 @@ from rrgpolicy.model.own_forward import (
 )
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import EncodedPrompt
-from rrgpolicy.rollout.merged import noted
 
 # Options of a layer's attention that `attend` takes, and those that a mask holds or that say what
 # to return.
@@ -240,8 +239,7 @@ class Decoder:
         self.always = as_named(policy, {"past_key_values": self.cache, "use_cache": True})
         if takes_any(policy):
             self.always["attend_group"] = self.cache.attend
-        one_input = noted(policy.model, ids.shape)
-        with _told(policy), self.hooked(), one_input as self.one_input:
+        with _told(policy), self.hooked():
             hidden = self._forward(
                 attention_mask=mask,
                 position_ids=positions[0] if self.axes == 1 else positions,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.policy import Policy
@@ -36,14 +35,6 @@ class PolicySampler:
     def own_kernels(self) -> bool:
         """See `RolloutEngine`; False before anything was sampled."""
         return self._engine is not None and self._engine.own_kernels
-
-    def compiling(self) -> dict[str, float]:
-        """Make the row of seconds that the engine has compiled for since the last call."""
-        compiled: Any = getattr(self._engine, "compiled", None)
-        if not getattr(compiled, "seconds", 0.0):
-            return {}
-        seconds, compiled.seconds = compiled.seconds, 0.0
-        return {"seconds/compile": seconds}
 
     @contextmanager
     def weights(self, policy: Policy) -> Iterator[Sample]:

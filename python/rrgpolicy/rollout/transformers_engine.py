@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import gc
-import sys
-import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.fx.experimental import _config as shapes
 
 from rrgclinical.common.errors import cause_line
 from rrgpolicy.model.attention import require_attention
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout.cache import Decoder
 from rrgpolicy.rollout.engine import Rollout, SamplingRequest
-from rrgpolicy.rollout.merged import merged
 from rrgpolicy.sampler_alarm import ROUNDING
 
 # Finished rows are dropped once fewer than this share is left: dropping copies the cache, and where
@@ -35,40 +29,20 @@ TOKENS_A_READ = {False: 1, True: 8}
 # One token's gap may be so many times the limit of a mean.
 OF_ONE = 3
 
-Step = Callable[[Tensor], Tensor]
 # hidden states [..., H] -> logits [..., V]
 Project = Callable[[Tensor], Tensor]
 
 
-# Plain steps after which compiling repays its seconds: about 2.2 a layer, estimated, against the
-# 48 launches of 6 us that a step then saves in it.
-REPAID = 8_000
-
-
 class TransformersEngine:
-    """The trainer's own model: nothing to update, nothing to release.
-
-    compiles: "on", "off", or "auto": on a GPU, once plain steps have cost what compiling does.
-    """
+    """The trainer's own model: nothing to update, nothing to release."""
 
     own_kernels = False
-
-    def __init__(self, compiles: str = "off") -> None:
-        self.compiles, self.compiled = compiles, CompiledStep(on=compiles == "on")
 
     def update(self, policy: Policy, step: int | None = None) -> None:
         pass
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
-        late = repeats(policy.device) and self.compiled.plain >= REPAID
-        if self.compiles == "auto" and late:
-            self.compiles = "on"
-            line = (
-                f"rollout.compile=auto: steps are compiled from here, after {REPAID:,} plain ones"
-            )
-            print(f"rrgpolicy: {line}", file=sys.stderr)
-        self.compiled.on = self.compiles == "on"
-        return generate(policy, request, self.compiled)
+        return generate(policy, request)
 
     def release(self) -> None:
         pass
@@ -78,12 +52,10 @@ class TransformersEngine:
 
 
 @torch.no_grad()
-def generate(
-    policy: Policy, request: SamplingRequest, compiled: CompiledStep | None = None
-) -> list[list[Rollout]]:
+def generate(policy: Policy, request: SamplingRequest, loop: Any = None) -> list[list[Rollout]]:
     """Sample `request.group` reports for each prompt with the policy itself.
 
-    The policy runs in evaluation mode; its mode is restored. compiled: calls the steps.
+    The policy runs in evaluation mode; its mode is restored. loop: builds another `DecodeLoop`.
     """
     require_attention(policy.text_config)
     if not request.prompts:
@@ -91,11 +63,11 @@ def generate(
     if len(request.prompts) > 1 and not policy.family.joins:
         pairs = zip(request.prompts, request.seeds, strict=True)
         alone = [replace(request, prompts=[prompt], seeds=[seeds]) for prompt, seeds in pairs]
-        return [group for single in alone for group in generate(policy, single, compiled)]
+        return [group for single in alone for group in generate(policy, single, loop)]
     was_training = policy.model.training
     policy.model.eval()
     try:
-        return _DecodeLoop(policy, request, compiled).run()
+        return (loop or DecodeLoop)(policy, request).run()
     finally:
         policy.model.train(was_training)
 
@@ -105,21 +77,18 @@ def repeats(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-class _DecodeLoop:
+class DecodeLoop:
     """Hold what a token's step reads and writes: all of it stays on the device.
 
     `rows` int64 [n], and `members` on the host, are those still in the batch, among B * group.
     """
 
-    def __init__(
-        self, policy: Policy, request: SamplingRequest, compiled: CompiledStep | None = None
-    ) -> None:
+    def __init__(self, policy: Policy, request: SamplingRequest) -> None:
         if request.vision_cache is not None:
             policy = replace(policy, vision_cache=request.vision_cache)
         self.policy, self.request = policy, request
         device, longest = policy.device, request.max_new_tokens
-        chunk = CHUNK[repeats(device)]
-        self.decoder = Decoder(policy, [*request.prompts], request.group, chunk)
+        self.decoder = Decoder(policy, [*request.prompts], request.group, CHUNK[repeats(device)])
         total = len(request.prompts) * request.group
         self.members = [*range(total)]
         self.rows = torch.arange(total, device=device)
@@ -133,45 +102,34 @@ class _DecodeLoop:
         self.project = _head_of(policy)
         graphs = repeats(device) and self.decoder.stays
         self.repeated = RepeatedStep() if graphs else None
-        self.compiled = compiled or CompiledStep()
         self.compact_below = COMPACT_BELOW[graphs]
         # PyTorch has no reproducible running sum on a GPU: a draw then asks the host for it.
         self.draws_inside = not torch.are_deterministic_algorithms_enabled()
 
     def run(self) -> list[list[Rollout]]:
-        fast = self.repeated or self.compiled.on
-        # in steps from Python a merged product gains nothing
-        with merged(self.decoder.one_input if fast else []):
-            return self._run()
-
-    def _run(self) -> list[list[Rollout]]:
         token = self._draw(self.decoder.hidden)
         for t in range(1, self.request.max_new_tokens):
             if t % TOKENS_A_READ[repeats(self.rows.device)] == 0:
                 live = self.live.tolist()
                 if not any(live):
                     break
-                rows = [i for i, lives in enumerate(live) if lives]
-                if len(rows) < self.compact_below * len(live) and self._may_leave(rows):
-                    token = self._select(rows, token, t)
+                if sum(live) < self.compact_below * len(live):
+                    token = self.select([i for i, lives in enumerate(live) if lives], token, t)
             if self.decoder.reserve(t - 1) and self.repeated:
                 self.repeated.forget()
             with self.decoder.hooked():
                 token = self._next(token)
-        steps = int(self.decoder.place)
-        self.compiled.plain += steps
-        self._compare(steps + 1)
+        self._compare(int(self.decoder.place) + 1)
         return self._collect()
 
     def _next(self, token: Tensor) -> Tensor:
         """Return the tokens [n] behind `token` [n], which the next call overwrites."""
         if self.draws_inside:
-            return self._call(self._step, token)
-        return self._draw(self._call(self.decoder.forward, token))
+            return self.call(self._step, token)
+        return self._draw(self.call(self.decoder.forward, token))
 
-    def _call(self, compute: Step, token: Tensor) -> Tensor:
-        if self.compiled.on and self.decoder.stays:
-            compute = partial(self.compiled, compute)
+    def call(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
+        """Compute a step, as a graph where it can be one; an engine of one's own may compile it."""
         return self.repeated(compute, token) if self.repeated else compute(token)
 
     def _step(self, token: Tensor) -> Tensor:
@@ -192,7 +150,7 @@ class _DecodeLoop:
         self.live &= (token[:, None] != self.ends).all(1)
         return token
 
-    def _select(self, rows: list[int], token: Tensor, t: int) -> Tensor:
+    def select(self, rows: list[int], token: Tensor, t: int) -> Tensor:
         """Keep these rows alone, and return their tokens."""
         if self._drops_most_padded(rows):
             self._compare(t)
@@ -203,11 +161,6 @@ class _DecodeLoop:
         on_device = torch.tensor(rows, device=token.device)
         self.rows, self.live, token = (x[on_device] for x in (self.rows, self.live, token))
         return token
-
-    def _may_leave(self, rows: list[int]) -> bool:
-        """Tell if the others may: a compiled step is another one for one prompt or one member."""
-        of_prompt = Counter(self.members[row] // self.request.group for row in rows)
-        return not self.compiled.on or (len(of_prompt) > 1 and max(of_prompt.values()) > 1)
 
     def _drops_most_padded(self, rows: list[int]) -> bool:
         """Tell if no report with the most padding before it is among the rows that stay."""
@@ -271,40 +224,6 @@ def _head_of(policy: Policy) -> Project:
         return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
     return project
-
-
-class CompiledStep:
-    """Call a method, compiled for all sizes from two on at once; `on` until that fails.
-
-    It counts `compilations` and their `seconds`, and `plain` steps of others.
-    """
-
-    def __init__(self, on: bool = False) -> None:
-        self.on, self.plain, self.compilations, self.seconds = on, 0, 0, 0.0
-        self._functions: dict[Any, Any] = {}
-
-    def __call__(self, method: Any, tensor: Tensor) -> Tensor:
-        of, before, begin = method.__func__, self.compilations, time.perf_counter()
-        failures = torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit
-        if of not in self._functions:
-            options: Any = {"fullgraph": True, "dynamic": True, "backend": self._backend}
-            self._functions[of] = torch.compile(of, **options)
-        try:
-            # sizes that are equal by chance would be taken for one
-            with shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
-                out: Tensor = self._functions[of](method.__self__, tensor)
-        except failures as error:
-            self.on = False
-            line = f"a step of decoding cannot be compiled ({cause_line(error)})"
-            warnings.warn(f"{line}: it runs as it is, slower", stacklevel=2)
-            return method(tensor)  # type: ignore[no-any-return]
-        if self.compilations > before:
-            self.seconds += time.perf_counter() - begin
-        return out
-
-    def _backend(self, graph: Any, inputs: Any) -> Any:
-        self.compilations += 1
-        return torch._dynamo.lookup_backend("inductor")(graph, inputs)
 
 
 class RepeatedStep:

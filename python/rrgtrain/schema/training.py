@@ -158,8 +158,6 @@ class RolloutSettings:
     engine: str = "transformers"
     """Engine: `transformers`, `vllm` in the trainer's process, `vllm_server` at `rollout.url`, an
     installed one, or your own as `module:function`."""
-    compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the steps of `transformers`; `auto`: on a GPU, once a run has cost what that does."""
     url: str = "http://localhost:8000"
     """Address of `vllm serve`."""
     memory: float = Field(default=0.4, ge=0.01, le=0.99)

@@ -82,7 +82,7 @@ def _vllm_server(settings: RolloutSettings, policy: Policy, directory: Path) -> 
 
 
 ENGINES: dict[str, Callable[[RolloutSettings, Policy, Path], RolloutEngine]] = {
-    "transformers": lambda settings, *_: TransformersEngine(settings.compile),
+    "transformers": lambda *_: TransformersEngine(),
     "vllm": _vllm,
     "vllm_server": _vllm_server,
 }

@@ -307,8 +307,7 @@ class RlRun:
         """Count a step and write its row; `tokens` went through the update's forward."""
         self.state.count(batch)
         reference = self.reference is not None
-        row = {**update, **self.sampler.compiling()}
-        self.step_log.write(step, batch, row, tokens, reference=reference)
+        self.step_log.write(step, batch, update, tokens, reference=reference)
 
     def finish(self) -> RlResult:
         """Saves the best weights to `out`, with which the policy ends."""

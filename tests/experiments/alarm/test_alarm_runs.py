@@ -6,7 +6,6 @@ import dataclasses
 import importlib
 import json
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,14 +59,14 @@ def test_healthy_runs_from_half_of_the_fine_tuning_do_as_the_readme_says() -> No
     }
 
 
-def test_at_three_errors_games_alone_would_set_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_three_errors_games_alone_would_set_it_off(monkeypatch) -> None:
     monkeypatch.setattr(alarm_module, "ERRORS", 3.0)
     assert all(FALLS[game] in axes_told(RUNS[game]) for game in GAMES)
     assert not any(axes_told(RUNS[name]) for name in HEALTHY)
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_an_alarm_deaf_to_the_axis_is_seen(game: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_alarm_deaf_to_the_axis_is_seen(game, monkeypatch) -> None:
     deaf = {name: of for name, of in AXES.items() if name != FALLS[game]}
     monkeypatch.setattr(alarm_module, "AXES", deaf)
     with pytest.raises(AssertionError):
@@ -75,7 +74,7 @@ def test_an_alarm_deaf_to_the_axis_is_seen(game: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_replay_is_what_the_run_logged(name: str) -> None:
+def test_the_replay_is_what_the_run_logged(name) -> None:
     run = RUNS[name]
     past, alarms = unpacked(run["columns"]), replayed(run)
     assert len(past) == len(run["logged"]) > alarm_module.SPAN
@@ -98,9 +97,7 @@ def test_each_game_pays_for_what_it_names_whatever_the_reference_says() -> None:
     assert [pay("", normal) for pay in pays] == [0, 0, 0]
 
 
-def test_the_command_goes_on_where_it_was_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys) -> None:
     small = (*MICRO, "rl.eval_every=1", "eval.best_by=reward", "data.balanced=null")
     for name, job in list(JOBS.items()):
         monkeypatch.setitem(JOBS, name, dataclasses.replace(job, settings=(*small, *job.settings)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -62,7 +60,7 @@ def made_up(studies: int) -> Reports:
 
 
 @pytest.mark.parametrize("auc", [0.65, 0.85, 1.0])
-def test_the_levels_have_the_auc_asked_for(auc: float) -> None:
+def test_the_levels_have_the_auc_asked_for(auc) -> None:
     reports = made_up(2000)
     present = reports.truth[:, FINDINGS].astype(bool)
     drawn = levels(reports.ids, present, auc, draw=0)
@@ -148,7 +146,7 @@ def test_words_name_finding_and_level() -> None:
     assert words_of(np.arange(13) % 5) == "av bw cx dy ez fv gw hx iy jz kv lw mx"
 
 
-def test_files_are_read_whole_and_what_lacks_is_told(tmp_path: Path) -> None:
+def test_files_are_read_whole_and_what_lacks_is_told(tmp_path) -> None:
     root = iu_directory(tmp_path / "iu", 12)
     reports = read_reports(root)
     assert len(reports.ids) == 12 and reports.codes.shape == (12, 8) and reports.codes.any()

@@ -33,7 +33,7 @@ def row(**facts: object) -> list[Result]:
     return [planted(TRUTH, TRUTH, **facts)] * 4
 
 
-def test_figures_hold_every_arm_rule_and_place(tmp_path: Path) -> None:
+def test_figures_hold_every_arm_rule_and_place(tmp_path) -> None:
     curves = {"entropy": [2.0, 1.0], "report_tokens": [50.0, 40.0]}
     logged = {
         "curves": curves,
@@ -66,9 +66,7 @@ def test_figures_hold_every_arm_rule_and_place(tmp_path: Path) -> None:
         draw({"dr_grpo": row(**logged)}, tmp_path)
 
 
-def test_the_page_has_the_figures_and_numbers_of_the_committed_results(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_has_the_figures_and_numbers_of_the_committed_results(tmp_path, capsys) -> None:
     judged = ROOT / "experiments/iu_evidence/results/judged.jsonl.gz"
     claims = ["rl", "rl_by_reward", "edits_by_reward", "severity"]
     assert main(["--report", str(judged), "--claims", *claims, "--figures", str(tmp_path)]) == 0
@@ -178,7 +176,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("heading", TABLES)
-def test_the_page_has_the_numbers_of_each_training_that_is_not_judged(heading: str) -> None:
+def test_the_page_has_the_numbers_of_each_training_that_is_not_judged(heading) -> None:
     table = PAGE.partition(heading)[2].splitlines()
     names = [cell.strip() for cell in table[0].split("|")]
     rows = table[2 : 2 + len(TABLES[heading])]

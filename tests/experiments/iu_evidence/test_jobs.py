@@ -31,7 +31,7 @@ from tests.experiments.replicate.test_runner import Played
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory) -> Path:
     """A fold whose data, start and EditGRPO have run."""
     home = tmp_path_factory.mktemp("evidence")
     root = iu_directory(home / "iu")
@@ -40,7 +40,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def test_a_result_holds_counts_of_each_held_out_study_and_no_report(home: Path) -> None:
+def test_a_result_holds_counts_of_each_held_out_study_and_no_report(home) -> None:
     result = Result.load(FoldTask(ARMS["editgrpo"], 0, home / "out", True).result)
     facts = result.facts
     held_out = json.loads((home / "out/fold0/data/annotation.json").read_text())["test"]
@@ -56,9 +56,7 @@ def test_a_result_holds_counts_of_each_held_out_study_and_no_report(home: Path) 
     assert not (home / "out/fold0/editgrpo/resume").exists()
 
 
-def test_a_job_that_was_stopped_gives_the_same_json(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_was_stopped_gives_the_same_json(home, monkeypatch) -> None:
     task = FoldTask(ARMS["editgrpo"], 0, home / "out", True)
     whole = task.result.read_bytes()
     task.result.rename(home / "aside.json")
@@ -81,9 +79,7 @@ def test_a_job_that_was_stopped_gives_the_same_json(
     assert task.result.read_bytes() == whole
 
 
-def test_arms_of_different_trainings_of_a_start_are_not_compared(
-    home: Path, tmp_path: Path
-) -> None:
+def test_arms_of_different_trainings_of_a_start_are_not_compared(home, tmp_path) -> None:
     claim = dataclasses.replace(CLAIMS[0], checks=(), beside=("start", "editgrpo"), folds=(0,))
     results = results_of(claim, home / "out", (0,), quick=True)
     assert results is not None and "Verdict: measured" in "\n".join(told(claim, results))
@@ -98,7 +94,7 @@ def test_arms_of_different_trainings_of_a_start_are_not_compared(
         results_of(claim, tmp_path, (0,), quick=True)
 
 
-def test_the_fixed_report_earns_most_of_the_training_reports(home: Path) -> None:
+def test_the_fixed_report_earns_most_of_the_training_reports(home) -> None:
     for name in ("data_95", "fixed_95"):
         work(FoldTask(ARMS[name], 0, home / "out", True), home / "iu", "cpu")
     task = FoldTask(ARMS["fixed_95"], 0, home / "out", True)
@@ -153,7 +149,7 @@ def test_estimates_in_words() -> None:
     assert wall_seconds([], 2) == 0
 
 
-def test_the_policy_has_five_to_six_million_parameters(tmp_path: Path) -> None:
+def test_the_policy_has_five_to_six_million_parameters(tmp_path) -> None:
     directory = build_start(Size(), ["A report.", "INDICATION: aw bx"], tmp_path / "start")
     policy = load_policy(directory)
     # these texts teach the tokenizer few of its 2,000 entries, of 256 parameters each
@@ -177,9 +173,7 @@ def test_places_of_a_change() -> None:
     assert again.summary() == recorder.summary()
 
 
-def test_the_command_line_tells_what_is_wrong(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_tells_what_is_wrong(tmp_path, capsys) -> None:
     cases = (
         (["--folds", "5"], "--folds 5; give folds of 0 to 4"),
         (["--workers", "0"], "--workers 0; give at least 1"),
@@ -196,9 +190,7 @@ def test_the_command_line_tells_what_is_wrong(
     assert not wrong
 
 
-def test_the_small_form_runs_its_jobs_in_this_process(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_small_form_runs_its_jobs_in_this_process(home, monkeypatch, capsys) -> None:
     monkeypatch.setattr(command, "QUICK_ARMS", ("editgrpo",))
     words = ["--quick", "--data", str(home / "iu"), "--out", str(home / "out")]
     assert main(words) == 0
@@ -206,7 +198,7 @@ def test_the_small_form_runs_its_jobs_in_this_process(
 
 
 def test_the_command_runs_estimates_and_keeps_what_has_finished(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home, tmp_path, monkeypatch, capsys
 ) -> None:
     def in_this_process(task: FoldTask, words: list[str]) -> Played:
         assert words == ["--data", str(home / "iu"), "--device", "cpu", "--slice", "480.0"]

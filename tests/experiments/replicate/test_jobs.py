@@ -33,7 +33,7 @@ DIFFERENT = {
 
 
 @pytest.fixture(autouse=True)
-def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_process(monkeypatch) -> None:
     def began(one: Task, slice_seconds: float) -> None:
         raise AssertionError(f"{one.label} began")
 
@@ -41,7 +41,7 @@ def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs_module._identity.cache_clear()
 
 
-def test_every_job_is_a_recipe_that_trains_what_its_kind_says(tmp_path: Path) -> None:
+def test_every_job_is_a_recipe_that_trains_what_its_kind_says(tmp_path) -> None:
     drawn = Task(JOBS["data"], 2, tmp_path).recipe().data.phantom.train
     for name, job in JOBS.items():
         made = Task(job, 2, tmp_path)
@@ -56,7 +56,7 @@ def test_every_job_is_a_recipe_that_trains_what_its_kind_says(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_what_is_compared_differs_in_what_is_asked_alone(name: str, tmp_path: Path) -> None:
+def test_what_is_compared_differs_in_what_is_asked_alone(name, tmp_path) -> None:
     other, keys = DIFFERENT[name]
     mine, theirs = (identity(Task(JOBS[n], 0, tmp_path)) for n in (name, other))
     found = {line.split(" ")[0] for line in changes(theirs["recipe"], mine["recipe"])}
@@ -71,9 +71,7 @@ def test_needs_come_first_and_nothing_else_comes() -> None:
         with_needs(["drgrpo"])
 
 
-def test_a_digest_follows_settings_and_needs_but_no_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_digest_follows_settings_and_needs_but_no_path(tmp_path, monkeypatch) -> None:
     before = digest(identity(task("editgrpo", 0, tmp_path)))
     assert digest(identity(task("editgrpo", 0, tmp_path / "moved"))) == before
     assert digest(identity(task("editgrpo", 1, tmp_path))) != before
@@ -90,9 +88,7 @@ def test_a_digest_follows_settings_and_needs_but_no_path(
     assert "python" not in newest["versions"]
 
 
-def test_a_changed_recipe_is_told_and_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_changed_recipe_is_told_and_refused(tmp_path, monkeypatch, capsys) -> None:
     for name in with_needs(["sft"]):
         leave(task(name, 0, tmp_path), settings=True)
     made = task("sft", 0, tmp_path)
@@ -112,9 +108,7 @@ def test_a_changed_recipe_is_told_and_refused(
     assert Result.load(changed.result).facts["steps"] == 80, "nothing was removed"
 
 
-def test_what_was_begun_by_another_recipe_is_not_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_begun_by_another_recipe_is_not_gone_on_with(tmp_path, monkeypatch) -> None:
     begin(task("sft", 0, tmp_path))
     assert stale(task("sft", 0, tmp_path)) is None
     monkeypatch.setitem(JOBS, "sft", dataclasses.replace(JOBS["sft"], settings=("sft.lr=0.5",)))
@@ -123,9 +117,7 @@ def test_what_was_begun_by_another_recipe_is_not_gone_on_with(
     assert stale(task("sft", 0, tmp_path)) == "sft of seed 0: sft.lr 0.002 -> 0.5"
 
 
-def test_commands_of_the_table_are_the_trainers_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_of_the_table_are_the_trainers_own(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(jobs_module.SMALL.parents[2])
     assert Task(JOBS["deer"], 1, Path("out")).command == (
         "rrgtrain rl deer+experiments/replicate/small.yaml --out out/seed1/deer "
@@ -139,7 +131,7 @@ def test_commands_of_the_table_are_the_trainers_own(
 
 
 def test_a_recipe_that_does_not_exist_is_refused_before_anything_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.setitem(JOBS, "deer", dataclasses.replace(JOBS["deer"], recipe="dear"))
     for words in ([], ["--list"]):
@@ -161,16 +153,14 @@ def test_a_recipe_that_does_not_exist_is_refused_before_anything_runs(
         (["sft.steps=3"], "unrecognized arguments: sft.steps=3"),
     ],
 )
-def test_bad_input_is_one_line(
-    words: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(words, line, tmp_path, capsys) -> None:
     assert main(["--out", str(tmp_path), *words]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and line in lines[0]
     assert not list(tmp_path.iterdir())
 
 
-def test_the_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_runs_nothing(tmp_path, capsys) -> None:
     leave(task("data", 0, tmp_path))
     assert main(["--list", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -75,7 +75,7 @@ def tasks_for(name: str, out: Path, seeds: tuple[int, ...] = (0,)) -> list[Task]
     return [task(n, seed, out) for n in with_needs([name]) for seed in seeds]
 
 
-def test_each_job_runs_once_after_what_it_needs(tmp_path: Path) -> None:
+def test_each_job_runs_once_after_what_it_needs(tmp_path) -> None:
     stage = Stage()
     seconds = run_tasks(tasks_for("deer", tmp_path), 2, stage, pause=0, tell=quiet)
     assert stage.begun == ["data", "sft", "select", "deer"]
@@ -84,7 +84,7 @@ def test_each_job_runs_once_after_what_it_needs(tmp_path: Path) -> None:
     assert len(stage.begun) == 4, "what has finished is skipped"
 
 
-def test_workers_are_kept_busy_and_never_exceeded(tmp_path: Path) -> None:
+def test_workers_are_kept_busy_and_never_exceeded(tmp_path) -> None:
     busy, most = [0], [0]
 
     class Counted(Stage):
@@ -108,9 +108,7 @@ def test_workers_are_kept_busy_and_never_exceeded(tmp_path: Path) -> None:
     assert most == [2]
 
 
-def test_a_slice_goes_on_before_anything_new_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slice_goes_on_before_anything_new_begins(tmp_path, monkeypatch) -> None:
     stage, lines = Stage({"sft": [75, 75]}), []
     clock = itertools.count(0, 10.0)
     monkeypatch.setattr(runner.time, "monotonic", lambda: next(clock))
@@ -121,7 +119,7 @@ def test_a_slice_goes_on_before_anything_new_begins(
     assert list(seconds.values()) == [10, 10, 30, 10, 10, 10], "of all slices together"
 
 
-def test_a_slice_without_progress_is_told(tmp_path: Path) -> None:
+def test_a_slice_without_progress_is_told(tmp_path) -> None:
     stage = Stage()
     stuck = Played(lambda: 75)
     leave(task("data", 0, tmp_path))
@@ -130,9 +128,7 @@ def test_a_slice_without_progress_is_told(tmp_path: Path) -> None:
     assert not stage.begun
 
 
-def test_a_failure_names_the_job_ends_the_others_and_keeps_what_has_finished(
-    tmp_path: Path,
-) -> None:
+def test_a_failure_names_the_job_ends_the_others_and_keeps_what_has_finished(tmp_path) -> None:
     leave(task("data", 0, tmp_path))
     made = task("sft", 0, tmp_path)
     made.log.write_text("some lines\nrrgtrain: sft, step 3: the loss is nan\n")
@@ -148,7 +144,7 @@ def test_a_failure_names_the_job_ends_the_others_and_keeps_what_has_finished(
     assert finished(task("data", 0, tmp_path)) and not finished(made)
 
 
-def test_a_kill_between_jobs_costs_nothing(tmp_path: Path) -> None:
+def test_a_kill_between_jobs_costs_nothing(tmp_path) -> None:
     """Killed after each number of jobs, the rest is run by the next and nothing twice."""
     wanted = tasks_for("deer", tmp_path, (0, 1))
     seen: list[str] = []
@@ -167,12 +163,12 @@ def test_a_kill_between_jobs_costs_nothing(tmp_path: Path) -> None:
     assert all(map(finished, wanted))
 
 
-def test_a_job_that_waits_for_ever_is_no_endless_loop(tmp_path: Path) -> None:
+def test_a_job_that_waits_for_ever_is_no_endless_loop(tmp_path) -> None:
     with pytest.raises(ValueError, match="sft of seed 0 waits for a job that is not to run"):
         run_tasks([task("sft", 0, tmp_path)], 1, Stage(), pause=0, tell=quiet)
 
 
-def test_a_signal_stops_the_children_before_it_ends(tmp_path: Path) -> None:
+def test_a_signal_stops_the_children_before_it_ends(tmp_path) -> None:
     endless = Played(lambda: None)  # type: ignore[arg-type, return-value]
 
     def launch(one: Task) -> Played:
@@ -186,7 +182,7 @@ def test_a_signal_stops_the_children_before_it_ends(tmp_path: Path) -> None:
     assert endless.ended == ["terminate", "wait"]
 
 
-def test_a_child_is_the_command_of_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_is_the_command_of_its_job(tmp_path, monkeypatch) -> None:
     given = {}
 
     def popen(words: list[str], **options: object) -> str:

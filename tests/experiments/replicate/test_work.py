@@ -40,7 +40,7 @@ MICRO = (
 
 
 @pytest.fixture(autouse=True)
-def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(work_module, "MASKED", 4)
@@ -58,7 +58,7 @@ EACH_KIND = ("data", "sft", "ditpo", "masking", "select", "deer", "orapo")
 
 
 def test_the_command_runs_each_kind_of_job_and_again_for_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.setattr(command, "child", in_this_process)
     real, weighed = masking.mask_top, []
@@ -102,9 +102,7 @@ def _table(text: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[4:] for line in lines[head + 1 :]}
 
 
-def test_a_job_that_fails_is_one_line_and_a_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_that_fails_is_one_line_and_a_status(tmp_path, monkeypatch, capsys) -> None:
     for name in JOBS.keys() - {"data", "orapo_400", "sft"}:
         monkeypatch.delitem(JOBS, name)
     broken = dataclasses.replace(JOBS["sft"], settings=(*MICRO, "policy.path=nowhere"))
@@ -142,9 +140,7 @@ def _deer_saw_the_selected_studies(seed: Path) -> None:
     assert Result.load(seed / "ditpo.json").facts["studies"] == 8
 
 
-def test_a_job_in_slices_gives_what_it_gives_in_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_in_slices_gives_what_it_gives_in_one(tmp_path, monkeypatch) -> None:
     for name in ("data", "sft", "orapo"):
         work(task(name, 0, tmp_path))
     rerun = task("orapo", 0, tmp_path)

@@ -25,7 +25,7 @@ from tests.rrgdata.dicom_files import encapsulated, read, refused, write
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     (tmp_path / "data").mkdir()
     return tmp_path / "data"
 
@@ -44,9 +44,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
 
 
-def test_each_image_is_decoded_once_and_not_again(
-    root: Path, cache: Path, opened: list[Path]
-) -> None:
+def test_each_image_is_decoded_once_and_not_again(root, cache, opened) -> None:
     studies = written(root, 70)
     check_images([*studies, studies[0]], root)
     assert sorted(opened) == sorted(s.images[0].path for s in studies)
@@ -55,7 +53,7 @@ def test_each_image_is_decoded_once_and_not_again(
     assert [f.name for f in cache.iterdir()] and len(list(cache.iterdir())) == 1
 
 
-def test_the_first_bad_image_is_told_and_the_others_counted(root: Path, opened: list[Path]) -> None:
+def test_the_first_bad_image_is_told_and_the_others_counted(root, opened) -> None:
     studies = written(root, 100)
     whole = {root / f"{i}.png": (root / f"{i}.png").read_bytes() for i in (80, 90, 95)}
     cut(root / "80.png")
@@ -74,7 +72,7 @@ def test_the_first_bad_image_is_told_and_the_others_counted(root: Path, opened: 
     assert sorted(p.name for p in opened) == ["80.png", "90.png", "95.png"]
 
 
-def test_what_is_remembered_as_broken_is_looked_at_again(root: Path, opened: list[Path]) -> None:
+def test_what_is_remembered_as_broken_is_looked_at_again(root, opened) -> None:
     studies = written(root, 2)
     cut(root / "1.png")
     for _ in range(2):
@@ -85,7 +83,7 @@ def test_what_is_remembered_as_broken_is_looked_at_again(root: Path, opened: lis
     assert len(opened) == 3
 
 
-def test_of_many_images_a_run_looks_at_the_same_few(root: Path, opened: list[Path]) -> None:
+def test_of_many_images_a_run_looks_at_the_same_few(root, opened) -> None:
     path = written(root, 1)[0].images[0].path
     studies = []
     for i in range(2 * SAMPLE):
@@ -103,7 +101,7 @@ def test_of_many_images_a_run_looks_at_the_same_few(root: Path, opened: list[Pat
     check_images(studies)
 
 
-def test_broken_files_are_remembered_until_they_change(root: Path) -> None:
+def test_broken_files_are_remembered_until_they_change(root) -> None:
     studies = written(root, 3)
     cut(root / "1.png")
     (root / "2.png").unlink()
@@ -117,9 +115,7 @@ def test_broken_files_are_remembered_until_they_change(root: Path) -> None:
     assert memory.broken() == {}
 
 
-def test_a_root_by_another_name_is_the_same_root(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_root_by_another_name_is_the_same_root(root, monkeypatch) -> None:
     written(root, 1)
     cut(root / "0.png")
     monkeypatch.chdir(root.parent)
@@ -127,9 +123,7 @@ def test_a_root_by_another_name_is_the_same_root(
     assert list(ImageMemory(root).broken()) == [str(root / "0.png")]
 
 
-def test_a_file_changed_while_it_is_read_is_not_remembered_as_it_became(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_changed_while_it_is_read_is_not_remembered_as_it_became(root, monkeypatch) -> None:
     studies = written(root, 1)
     path = studies[0].images[0].path
     real = images_module.read_with_facts
@@ -146,9 +140,7 @@ def test_a_file_changed_while_it_is_read_is_not_remembered_as_it_became(
 
 @pytest.mark.parametrize("kind", ["png", "dcm"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
-def test_a_passing_error_is_not_remembered(
-    root: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: str
-) -> None:
+def test_a_passing_error_is_not_remembered(root, monkeypatch, number, kind) -> None:
     path = root / f"0.{kind}"
     written(root, 1) if kind == "png" else dicom_files.write(path)
 
@@ -164,7 +156,7 @@ def test_a_passing_error_is_not_remembered(
     assert memory.broken() == memory.recall([path]) == {}
 
 
-def test_a_missing_decoder_is_not_remembered(root: Path) -> None:
+def test_a_missing_decoder_is_not_remembered(root) -> None:
     path = dicom_files.write(root / "a.dcm")
     dicom_files.encapsulated(path, JPEGLSLossless, b"\xff\xd8\xff\xd9")
     decoder, memory = get_decoder(JPEGLSLossless), ImageMemory(root)
@@ -179,7 +171,7 @@ def test_a_missing_decoder_is_not_remembered(root: Path) -> None:
     assert memory.broken() == {}
 
 
-def test_a_table_and_its_directory_share_a_memory(root: Path) -> None:
+def test_a_table_and_its_directory_share_a_memory(root) -> None:
     written(root, 1)
     cut(root / "0.png")
     (root / "t.csv").write_text("id\n")
@@ -187,7 +179,7 @@ def test_a_table_and_its_directory_share_a_memory(root: Path) -> None:
     assert list(ImageMemory(root / "t.csv").broken()) == [str(root / "0.png")]
 
 
-def test_headers_without_modality_are_counted_once(root: Path) -> None:
+def test_headers_without_modality_are_counted_once(root) -> None:
     refs = []
     for i, tags in enumerate(({}, {"Modality": "DX"}, {"BodyPartExamined": "CHEST"})):
         refs.append(ImageRef(dicom_files.write(root / f"{i}.dcm", **tags), ""))
@@ -201,7 +193,7 @@ def test_headers_without_modality_are_counted_once(root: Path) -> None:
         ]
 
 
-def test_accepted_body_parts_are_accepted_and_remembered_apart(root: Path) -> None:
+def test_accepted_body_parts_are_accepted_and_remembered_apart(root) -> None:
     path = dicom_files.write(root / "a.dcm", Modality="DX", BodyPartExamined="RIBS")
     studies = [Study("s", "train", "r", None, (ImageRef(path, ""),))]
     for _ in range(2):
@@ -213,21 +205,19 @@ def test_accepted_body_parts_are_accepted_and_remembered_apart(root: Path) -> No
     assert ImageMemory(root, ["ribs"]).broken() == {}
 
 
-def test_without_a_root_nothing_is_remembered(root: Path, cache: Path, opened: list[Path]) -> None:
+def test_without_a_root_nothing_is_remembered(root, cache, opened) -> None:
     studies = written(root, 2)
     check_images(studies)
     check_images(studies)
     assert len(opened) == 4 and not cache.exists()
 
 
-def test_studies_without_images_need_nothing(cache: Path) -> None:
+def test_studies_without_images_need_nothing(cache) -> None:
     check_images([Study("s", "train", "r", None, ())], Path())
     assert not cache.exists()
 
 
-def test_where_nothing_can_be_remembered_that_is_said(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_can_be_remembered_that_is_said(root, tmp_path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.warns(UserWarning, match="cannot be used .*checks the images again"):
@@ -255,7 +245,7 @@ def encoded(pixels: np.ndarray, mode: str, coding: str) -> bytes:
 
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
-def test_a_progressive_jpeg_with_an_end_is_refused(tmp_path: Path, mode: str, coding: str) -> None:
+def test_a_progressive_jpeg_with_an_end_is_refused(tmp_path, mode, coding) -> None:
     stream, path = io.BytesIO(), tmp_path / "a.jpg"
     Image.fromarray(GREY).convert(mode).save(stream, "JPEG", progressive=True, **CODINGS[coding])
     jpeg = stream.getvalue()
@@ -283,7 +273,7 @@ def in_dicom(path: Path, jpeg: bytes) -> Path:
 
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_half_a_jpeg_with_an_end_is_refused(tmp_path: Path, mode: str, coding: str) -> None:
+def test_half_a_jpeg_with_an_end_is_refused(tmp_path, mode, coding) -> None:
     jpeg, path = encoded(GREY, mode, coding), tmp_path / "a.jpg"
     for keep in (0.3, 0.6, 0.95):
         for tail in (b"", b"\0" * 5000):
@@ -296,7 +286,7 @@ def test_half_a_jpeg_with_an_end_is_refused(tmp_path: Path, mode: str, coding: s
 
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_a_jpeg_that_ends_in_grey_is_read(tmp_path: Path, mode: str, coding: str) -> None:
+def test_a_jpeg_that_ends_in_grey_is_read(tmp_path, mode, coding) -> None:
     path = tmp_path / "a.jpg"
     for rows in (8, 17, 120):
         pixels = GREY.copy()

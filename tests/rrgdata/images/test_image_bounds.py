@@ -32,7 +32,7 @@ CHUNKS, MARKERS, BETWEEN, SCANS, FRAGMENTS, BESIDE = 40, 60, 400, 15, 10, 3000
 
 
 @pytest.fixture
-def low(monkeypatch: pytest.MonkeyPatch) -> None:
+def low(monkeypatch) -> None:
     for module, bounds in (
         ("dicom_header", {"READS": READS, "VALUE": VALUE, "INFLATED": INFLATED, "HEADER": HEADER}),
         (
@@ -111,7 +111,7 @@ def many_parts(folder: Path) -> dict[str, tuple[bytes, str]]:
 
 
 @pytest.mark.usefixtures("low")
-def test_a_header_of_very_many_parts_is_refused(tmp_path: Path) -> None:
+def test_a_header_of_very_many_parts_is_refused(tmp_path) -> None:
     for name, (body, words) in many_parts(tmp_path).items():
         path = tmp_path / f"{name}.dcm"
         path.write_bytes(body)
@@ -120,7 +120,7 @@ def test_a_header_of_very_many_parts_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("low")
-def test_a_dicom_file_longer_than_its_image_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_a_dicom_file_longer_than_its_image_is_refused_before_it_is_read(tmp_path) -> None:
     whole = write(tmp_path / "plain.dcm").read_bytes()
     head, packed = head_of(tmp_path / "plain.dcm"), deflated(tmp_path / "packed.dcm").read_bytes()
     size = 4 * INFLATED
@@ -145,7 +145,7 @@ def test_a_dicom_file_longer_than_its_image_is_refused_before_it_is_read(tmp_pat
         area_of(path)
 
 
-def test_a_length_that_the_file_has_not_makes_no_room(tmp_path: Path) -> None:
+def test_a_length_that_the_file_has_not_makes_no_room(tmp_path) -> None:
     path = write(tmp_path / "a.dcm")
     whole, pixels = path.read_bytes(), read(path)
     place = whole.index(PIXELS)
@@ -156,7 +156,7 @@ def test_a_length_that_the_file_has_not_makes_no_room(tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
-def test_large_headers_and_images_are_still_read(tmp_path: Path, monkeypatch) -> None:
+def test_large_headers_and_images_are_still_read(tmp_path, monkeypatch) -> None:
     # 20 000 private elements, a private value and an overlay of megabytes
     values = np.arange(64, dtype=np.uint16).reshape(8, 8)
     path = write(tmp_path / "a.dcm", values)
@@ -215,7 +215,7 @@ def in_dicom(path: Path, jpeg: bytes) -> Path:
 
 
 @pytest.mark.usefixtures("low")
-def test_a_jpeg_that_takes_long_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+def test_a_jpeg_that_takes_long_is_refused_before_it_is_decoded(tmp_path) -> None:
     jpeg, comment, exif = progressive(), b"\xff\xfe\0\2", b"\xff\xe1\1\0Exif\0\0" + bytes(248)
     head, rest, markers = jpeg[:2], jpeg[2:], f"the JPEG has more than {MARKERS} markers"
     between, scans = f"more than {BETWEEN} bytes stand between", f"has more than {SCANS} scans"
@@ -243,7 +243,7 @@ def test_a_jpeg_that_takes_long_is_refused_before_it_is_decoded(tmp_path: Path) 
     refused(path, f"the file has {size} bytes, and a JPEG of 48 x 64 pixels at most {most}")
 
 
-def test_jpegs_of_many_scans_segments_and_fill_bytes_are_still_read(tmp_path: Path) -> None:
+def test_jpegs_of_many_scans_segments_and_fill_bytes_are_still_read(tmp_path) -> None:
     jpeg, path = progressive(), tmp_path / "a.jpg"
     profile = b"\xff\xe2\xff\xffICC_PROFILE\0" + bytes(65521)
     segments = profile * 200 + b"\xff" * 60_000 + b"\xff\xfe\0\4ab" * 500
@@ -257,7 +257,7 @@ def test_jpegs_of_many_scans_segments_and_fill_bytes_are_still_read(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("low")
-def test_a_frame_of_very_many_fragments_is_refused(tmp_path: Path) -> None:
+def test_a_frame_of_very_many_fragments_is_refused(tmp_path) -> None:
     path = in_dicom(tmp_path / "a.dcm", progressive())
     whole = path.read_bytes()
     place = whole.index(PIXELS)
@@ -267,7 +267,7 @@ def test_a_frame_of_very_many_fragments_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("low")
-def test_a_png_of_very_many_chunks_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+def test_a_png_of_very_many_chunks_is_refused_before_it_is_opened(tmp_path) -> None:
     stream = io.BytesIO()
     Image.fromarray(np.arange(4096, dtype=np.uint16).reshape(64, 64) * 9).save(stream, "PNG")
     png = stream.getvalue()

@@ -161,7 +161,7 @@ def pictures(folder: Path) -> dict[Path, str]:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch) -> None:
     monkeypatch.setattr("rrgdata.images.dicom_header.INFLATED", AT_MOST)
     monkeypatch.setattr("rrgclinical.common.files.AT_LEAST", AT_MOST)
     monkeypatch.setattr("rrgdata.images.in_flight.LARGEST", AREA)
@@ -169,7 +169,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_no_image_takes_more_than_it_may_hold(tmp_path: Path) -> None:
+def test_no_image_takes_more_than_it_may_hold(tmp_path) -> None:
     files = {**dicoms(tmp_path), **pictures(tmp_path)}
     assert len(files) > 25
     for path, words in files.items():
@@ -177,7 +177,7 @@ def test_no_image_takes_more_than_it_may_hold(tmp_path: Path) -> None:
         assert line.startswith(f"{path}: ") and words in line and "\n" not in line, path.name
 
 
-def test_what_is_of_its_header_s_size_is_read(tmp_path: Path) -> None:
+def test_what_is_of_its_header_s_size_is_read(tmp_path) -> None:
     plain = stored(write(tmp_path / "a.dcm", RAMP), 12)
     data, wanted = pydicom.dcmread(plain), read(plain)
     data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
@@ -261,9 +261,7 @@ def packed_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
 
 
 @pytest.mark.usefixtures("small")
-def test_many_names_and_inflated_files_are_one_line_in_linear_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_names_and_inflated_files_are_one_line_in_linear_time(tmp_path, monkeypatch) -> None:
     cases = packed_files(tmp_path)
     assert {
         n: line for n, (act, words) in cases.items() if words not in (line := line_of(act))
@@ -276,7 +274,7 @@ def test_many_names_and_inflated_files_are_one_line_in_linear_time(
         assert time.process_time() - began < 4, name
 
 
-def test_a_row_ends_the_count_of_its_characters(tmp_path: Path, monkeypatch) -> None:
+def test_a_row_ends_the_count_of_its_characters(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(tables, "LONGEST_ROW", 40)
     path = tmp_path / "a.csv"
     path.write_text("sep=;\n" + "id;text\n" + '1;"two\nlines"\n' * 20)

@@ -39,7 +39,7 @@ def every(paths: list[Path], reader: Reader, version: str = "1") -> list[str]:
     return [value for _, (value,) in rows]
 
 
-def test_only_a_changed_file_is_read_again(tmp_path: Path) -> None:
+def test_only_a_changed_file_is_read_again(tmp_path) -> None:
     paths = tree(tmp_path, 1_203)  # more than two chunks
     first = every(paths, Reader())
     again = Reader()
@@ -62,7 +62,7 @@ def test_only_a_changed_file_is_read_again(tmp_path: Path) -> None:
         assert every(paths, Reader())[3] == text
 
 
-def test_other_rules_read_all_again(tmp_path: Path) -> None:
+def test_other_rules_read_all_again(tmp_path) -> None:
     paths = tree(tmp_path)
     every(paths, Reader())
     other = Reader()
@@ -70,7 +70,7 @@ def test_other_rules_read_all_again(tmp_path: Path) -> None:
     assert len(other.read) == 3
 
 
-def test_of_a_file_that_is_not_there_nothing_is_remembered(tmp_path: Path) -> None:
+def test_of_a_file_that_is_not_there_nothing_is_remembered(tmp_path) -> None:
     paths = tree(tmp_path)
     paths[1].unlink()
     assert every(paths, Reader())[1] == "not there"
@@ -78,7 +78,7 @@ def test_of_a_file_that_is_not_there_nothing_is_remembered(tmp_path: Path) -> No
     assert every(paths, Reader())[1] == "Here now."
 
 
-def test_of_a_passing_error_nothing_is_remembered(tmp_path: Path) -> None:
+def test_of_a_passing_error_nothing_is_remembered(tmp_path) -> None:
     paths = tree(tmp_path)
 
     def failing(path: Path) -> list[str]:
@@ -92,7 +92,7 @@ def test_of_a_passing_error_nothing_is_remembered(tmp_path: Path) -> None:
     assert every(paths, again)[1] == "Report 1, größer." and again.read == ["1.txt"]
 
 
-def test_what_was_read_before_an_interrupt_is_kept(tmp_path: Path) -> None:
+def test_what_was_read_before_an_interrupt_is_kept(tmp_path) -> None:
     paths = tree(tmp_path, 1_100)
     rows = read_all(paths[0].parent, paths, Reader(), "1", total=len(paths), threads=1)
     for _ in range(501):
@@ -104,7 +104,7 @@ def test_what_was_read_before_an_interrupt_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [0, 5_000])
-def test_a_damaged_cache_is_told_and_read_again(tmp_path: Path, cache: Path, where: int) -> None:
+def test_a_damaged_cache_is_told_and_read_again(tmp_path, cache, where) -> None:
     paths = tree(tmp_path, 300)
     first = every(paths, Reader())
     (file,) = cache.iterdir()
@@ -118,9 +118,7 @@ def test_a_damaged_cache_is_told_and_read_again(tmp_path: Path, cache: Path, whe
     assert every(paths, whole) == first and whole.read == []
 
 
-def test_a_cache_that_cannot_be_written_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch) -> None:
     paths = tree(tmp_path)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -128,7 +126,7 @@ def test_a_cache_that_cannot_be_written_is_told(
         assert len(every(paths, Reader())) == 3
 
 
-def test_two_runs_at_once_read_the_same(tmp_path: Path, cache: Path) -> None:
+def test_two_runs_at_once_read_the_same(tmp_path, cache) -> None:
     paths = tree(tmp_path, 40)
     one = read_all(paths[0].parent, paths, Reader(), "1", total=40)
     two = read_all(paths[0].parent, paths, Reader(), "1", total=40)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -262,7 +261,7 @@ print(model_card(Exported("x", "M", "bf16", False, None, None, trained, None, Fa
 """
 
 
-def test_every_reader_knows_a_source_of_one_module(tmp_path: Path) -> None:
+def test_every_reader_knows_a_source_of_one_module(tmp_path) -> None:
     folder, root = tmp_path / "folder", tmp_path / "root"
     for path, text in ((folder / "made_up.py", MADE_UP), (root / "made_up.bin", "")):
         path.parent.mkdir(exist_ok=True)

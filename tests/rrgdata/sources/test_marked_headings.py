@@ -49,9 +49,7 @@ CUT = ReportSections("Clear.", "Normal.", indication="Cough.")
 @pytest.mark.parametrize("names", NAMES)
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("between", ["\n", "\n\n", " "])
-def test_a_number_before_a_heading_is_of_the_heading(
-    names: tuple[str, ...], number: str, between: str
-) -> None:
+def test_a_number_before_a_heading_is_of_the_heading(names, number, between) -> None:
     """Left behind, it would end the section before: "Cough. 2."."""
     texts = zip(names, ("Cough.", "Clear.", "Normal."), strict=True)
     lines = [f"{number.format(n)}{name}: {text}" for n, (name, text) in enumerate(texts, 1)]
@@ -60,7 +58,7 @@ def test_a_number_before_a_heading_is_of_the_heading(
 
 @pytest.mark.parametrize("names", NAMES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_heading_is_seen_in_brackets_quotes_and_rules(names: tuple[str, ...], shape: str) -> None:
+def test_a_heading_is_seen_in_brackets_quotes_and_rules(names, shape) -> None:
     texts = zip(names, ("Cough.", "Clear.", "Normal."), strict=True)
     assert read_sections("\n".join(shape.format(n) + text for n, text in texts)) == CUT
 
@@ -77,7 +75,7 @@ def test_numbered_headings_of_the_context_part_one_line() -> None:
     "said",
     ["Compared to view 3.", "Code 786.2", "At 9 a.m.", "Of XXXX. XXXX.", "Grade 2", "Seen on ___."],
 )
-def test_a_number_of_the_sentence_before_stays(said: str) -> None:
+def test_a_number_of_the_sentence_before_stays(said) -> None:
     for heading in ("FINDINGS", "COMPARISON", "FINDINGS AND IMPRESSION"):
         found = read_sections(f"INDICATION: {said}  {heading}: A.\nIMPRESSION: B.")
         assert found.indication == said
@@ -133,14 +131,14 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("report", "wanted"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_a_heading_behind_a_lost_blank_is_seen(report: str, wanted: dict[str, str]) -> None:
+def test_a_heading_behind_a_lost_blank_is_seen(report, wanted) -> None:
     assert {k: v for k, v in asdict(read_sections(report)).items() if v} == wanted
 
 
 @pytest.mark.parametrize(
     "sign", [" ", "\t", " \t", "&nbsp;", "\u200b", "\n ", " .", " 1", " [", "="]
 )
-def test_a_long_run_takes_linear_time(sign: str) -> None:
+def test_a_long_run_takes_linear_time(sign) -> None:
     """16,000 blanks took 12 s, and four times the blanks sixteen times as long."""
     began = time.thread_time()
     read_sections(f"INDICATION: no{sign * 200_000}x\nFINDINGS: no{sign * 100_000}x")

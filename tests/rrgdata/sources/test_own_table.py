@@ -44,7 +44,7 @@ def write(root: Path, *rows: dict[str, Any], delimiter: str = ",", images: bool 
 every, refused = partial(common.every, "table"), partial(common.told, "table")
 
 
-def test_a_table_with_the_canonical_columns(tmp_path: Path) -> None:
+def test_a_table_with_the_canonical_columns(tmp_path) -> None:
     one = row(indication="Cough.", technique="AP.", comparison="None.", view="AP", note="unread")
     path = write(tmp_path, one, row("b", split="Validation"), row("c", split="test"))
     studies = studies_under("table", path)
@@ -63,7 +63,7 @@ def test_a_table_with_the_canonical_columns(tmp_path: Path) -> None:
     assert every(tmp_path).keys() == {"a", "b", "c"}, "the directory that holds one table"
 
 
-def test_columns_of_other_names(tmp_path: Path) -> None:
+def test_columns_of_other_names(tmp_path) -> None:
     rows = [{"key": "a", "png": "a.png", "text": "Normal.", "fold": "dev"}]
     path = write(tmp_path, *rows, images=False)
     (tmp_path / "a.png").write_bytes(b"x")
@@ -79,7 +79,7 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cell", ["a.png|b.png", " a.png | b.png ", '["a.png", "b.png"]'])
-def test_several_images_in_a_cell(tmp_path: Path, cell: str) -> None:
+def test_several_images_in_a_cell(tmp_path, cell) -> None:
     for name in ("a.png", "b.png"):
         (tmp_path / name).write_bytes(b"x")
     path = write(tmp_path, row(images=cell, view="PA|LATERAL"), images=False)
@@ -88,7 +88,7 @@ def test_several_images_in_a_cell(tmp_path: Path, cell: str) -> None:
     assert [i.path.name for i in every(path, images="frontal")["a"].images] == ["a.png"]
 
 
-def test_absolute_paths_and_priors(tmp_path: Path) -> None:
+def test_absolute_paths_and_priors(tmp_path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for name in ("now.png", "before.png"):
@@ -99,7 +99,7 @@ def test_absolute_paths_and_priors(tmp_path: Path) -> None:
     assert all(i.path.is_file() for i in images)
 
 
-def test_json_lines(tmp_path: Path) -> None:
+def test_json_lines(tmp_path) -> None:
     path = tmp_path / "studies.jsonl"
     rows = [
         row(id=7, images=["7.png"], labels=[0, 1, 2, 3] + [0] * 10, indication=None),
@@ -118,13 +118,13 @@ def test_json_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_excel_separates_otherwise(tmp_path: Path, delimiter: str) -> None:
+def test_excel_separates_otherwise(tmp_path, delimiter) -> None:
     path = write(tmp_path, row(report='Line one.\n"Quoted", größer; two.'), delimiter=delimiter)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert every(path)["a"].report == 'Line one. "Quoted", größer; two.'
 
 
-def test_labels_in_fourteen_columns(tmp_path: Path) -> None:
+def test_labels_in_fourteen_columns(tmp_path) -> None:
     blank = dict.fromkeys(OBSERVATIONS, "")
     marked = {**blank, "Edema": "1.0", "Fracture": "0", "Pneumonia": "-1.0"}
     rows = [row("a", **marked, report=""), row("b", **blank), row("c", **blank, report="")]
@@ -139,7 +139,7 @@ def test_labels_in_fourteen_columns(tmp_path: Path) -> None:
     assert "has '2' for Edema; wanted 1, 0, -1 or nothing" in line
 
 
-def test_some_of_the_label_columns_are_not_read_and_told(tmp_path: Path) -> None:
+def test_some_of_the_label_columns_are_not_read_and_told(tmp_path) -> None:
     catalogue = catalogue_of("table", write(tmp_path, row(Edema="1")))
     assert "1 of the 14 columns of labels" in catalogue.notes[0]
     assert catalogue.studies["train"][0].labels is None
@@ -153,7 +153,7 @@ def test_some_of_the_label_columns_are_not_read_and_told(tmp_path: Path) -> None
         ("both", "Clear. Normal.", ""),
     ],
 )
-def test_sections_kept_apart(tmp_path: Path, wanted: str, report: str, rule: str) -> None:
+def test_sections_kept_apart(tmp_path, wanted, report, rule) -> None:
     rows = [row("a", findings="Clear.", impression="Normal.")]
     rows += [row("b", findings="", impression="Two."), row("c", findings="Three.", impression="")]
     for one in rows:
@@ -168,7 +168,7 @@ def test_sections_kept_apart(tmp_path: Path, wanted: str, report: str, rule: str
     assert every(both, columns={"report": "findings"})["a"].report == "Clear."
 
 
-def test_cells_that_say_nothing_beside_others(tmp_path: Path) -> None:
+def test_cells_that_say_nothing_beside_others(tmp_path) -> None:
     one = row(findings="NA", impression="Clear.", indication="nan", comparison="none seen")
     one |= {"view": "NaN", "prior": "null"}
     del one["report"]
@@ -185,7 +185,7 @@ def test_cells_that_say_nothing_beside_others(tmp_path: Path) -> None:
         )
 
 
-def test_without_a_split_patients_stay_together(tmp_path: Path) -> None:
+def test_without_a_split_patients_stay_together(tmp_path) -> None:
     rows = [row(f"{p}-{k}", patient=f"p{p}", images=f"{p}") for p in range(60) for k in (1, 2)]
     for one in rows:
         del one["split"]
@@ -205,9 +205,7 @@ def test_without_a_split_patients_stay_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"), [("Split", "split"), ("PatientID", "patient"), ("Subject ID", "patient")]
 )
-def test_a_split_is_not_made_beside_one_of_another_name(
-    tmp_path: Path, name: str, content: str
-) -> None:
+def test_a_split_is_not_made_beside_one_of_another_name(tmp_path, name, content) -> None:
     rows = [row(f"s{i}") | {name: "test"} for i in range(3)]
     for one in rows:
         del one["split"]
@@ -220,7 +218,7 @@ def test_a_split_is_not_made_beside_one_of_another_name(
     assert len(every(write(tmp_path, *(one | {"split": "train"} for one in rows)))) == 3
 
 
-def test_a_column_named_in_capitals_is_not_left_unread(tmp_path: Path) -> None:
+def test_a_column_named_in_capitals_is_not_left_unread(tmp_path) -> None:
     """Unread, `Impression` would leave its studies out, and `ID` name them row2, row3, ..."""
     one = {"ID": "a", "Images": "a.png", "findings": "Clear.", "Impression": "Normal."}
     path = write(tmp_path, one | {"split": "train", "Patient_ID": "p"}, images=False)
@@ -236,13 +234,13 @@ def test_a_column_named_in_capitals_is_not_left_unread(tmp_path: Path) -> None:
     assert every(path, images="none")["a"].report == "Report of a."
 
 
-def test_a_patient_in_several_splits_is_told(tmp_path: Path) -> None:
+def test_a_patient_in_several_splits_is_told(tmp_path) -> None:
     rows = [row("a", patient="p1"), row("b", patient="p1", split="test")]
     (note,) = catalogue_of("table", write(tmp_path, *rows)).notes
     assert "1 patients have studies in several splits" in note
 
 
-def test_rows_without_ids_are_named_by_their_number(tmp_path: Path) -> None:
+def test_rows_without_ids_are_named_by_their_number(tmp_path) -> None:
     one = row()
     del one["id"]
     assert set(every(write(tmp_path, one))) == {"row2"}
@@ -276,7 +274,7 @@ def test_rows_without_ids_are_named_by_their_number(tmp_path: Path) -> None:
         ({"labels": json.dumps([4] * 14)}, "has label 4 for Enlarged Cardiomediastinum; wanted 0"),
     ],
 )
-def test_broken_rows(tmp_path: Path, changes: dict[str, str], told: str) -> None:
+def test_broken_rows(tmp_path, changes, told) -> None:
     path = write(tmp_path, row("good"), row("bad", **changes), images=False)
     for name in ("good.png", "bad.png"):
         (tmp_path / name).write_bytes(b"x")
@@ -299,14 +297,14 @@ def test_broken_rows(tmp_path: Path, changes: dict[str, str], told: str) -> None
         (b"id,report,images,split\na,b, c,a.png,train\n", "row 2 has 5 cells; wanted 4"),
     ],
 )
-def test_files_that_are_no_table(tmp_path: Path, content: bytes, told: str) -> None:
+def test_files_that_are_no_table(tmp_path, content, told) -> None:
     path = tmp_path / "studies.csv"
     path.write_bytes(content)
     (tmp_path / "a.png").write_bytes(b"x")
     assert told in refused(path)
 
 
-def test_a_directory_without_one_table(tmp_path: Path) -> None:
+def test_a_directory_without_one_table(tmp_path) -> None:
     assert "holds no .csv, .tsv or .jsonl file" in refused(tmp_path)
     for name in ("a.csv", "b.jsonl"):
         (tmp_path / name).write_text("id\n")
@@ -318,7 +316,7 @@ def test_a_directory_without_one_table(tmp_path: Path) -> None:
     )
 
 
-def test_a_recipe_names_the_columns(tmp_path: Path) -> None:
+def test_a_recipe_names_the_columns(tmp_path) -> None:
     path = write(tmp_path, row("a", text="Clear."), row("b", text="x", report=""))
     given = ["data.source=table", f"data.root={path}", "data.columns={report: text}"]
     studies = open_studies(recipe(*given).data, tmp_path)
@@ -332,7 +330,7 @@ def test_a_recipe_names_the_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("head", ["sep=;\n", "\ufeffSEP=;\r\n", '"sep=;"\n'])
-def test_excels_line_above_the_header_names_the_delimiter(tmp_path: Path, head: str) -> None:
+def test_excels_line_above_the_header_names_the_delimiter(tmp_path, head) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"{head}id;report,;split\na;x,y,z;train\n", encoding="utf-8", newline="")
     assert every(path, images="none", columns={"report": "report,"})["a"].report == "x,y,z"
@@ -340,7 +338,7 @@ def test_excels_line_above_the_header_names_the_delimiter(tmp_path: Path, head: 
     assert rows == [("a.csv: row 2", {"id": "a", "split": "train"})]
 
 
-def test_whole_floats_of_json_lines_are_ids(tmp_path: Path) -> None:
+def test_whole_floats_of_json_lines_are_ids(tmp_path) -> None:
     """pandas writes a column of numbers with a gap as floats."""
     rows = [row(id=1.0, patient=7.0, images="a.png"), row(id=50414267.0, patient=7, images="a.png")]
     path = tmp_path / "studies.jsonl"
@@ -351,18 +349,18 @@ def test_whole_floats_of_json_lines_are_ids(tmp_path: Path) -> None:
     assert "has id 1.5; wanted a name or a whole number" in refused(path)
 
 
-def test_a_huge_cell_is_told_by_its_ends(tmp_path: Path) -> None:
+def test_a_huge_cell_is_told_by_its_ends(tmp_path) -> None:
     path = write(tmp_path, row("n" * 100_000, images="['" + "x" * 100_000), images=False)
     line = refused(path)
     assert len(line) < 4_000 and "a list or an object" in line and "studies.csv" in line
 
 
-def test_half_a_character_in_a_path_is_named(tmp_path: Path) -> None:
+def test_half_a_character_in_a_path_is_named(tmp_path) -> None:
     path = tmp_path / "studies.jsonl"
     path.write_text(json.dumps(row(images="\ud800.png")) + "\n")
     assert r"has '\ud800.png', which is no Unicode, as images" in refused(path)
 
 
-def test_a_name_that_no_file_has_is_told_of_its_table(tmp_path: Path) -> None:
+def test_a_name_that_no_file_has_is_told_of_its_table(tmp_path) -> None:
     with pytest.raises(UserError, match="File name too long; wanted a readable file"):
         next(csv_rows(tmp_path / f"{'n' * 300}.csv"))

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections import Counter
-from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from peft import LoraConfig, get_peft_model
-from safetensors.torch import load_file
 
 from rrgclinical.common.errors import UserError
 from rrgkern.ops import flatten
@@ -24,9 +18,9 @@ from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import placed
-from rrgpolicy.rollout import SamplingRequest, TransformersEngine, generate
+from rrgpolicy.rollout import SamplingRequest, TransformersEngine
 from rrgpolicy.rollout.cache import GroupLayer
-from rrgpolicy.rollout.transformers_engine import CompiledStep, _DecodeLoop
+from rrgpolicy.rollout.transformers_engine import DecodeLoop
 from tests.products import more
 from tests.rrgpolicy.model.families import IMAGE, SORTS, backbone, build, forwards, prompt
 from tests.rrgpolicy.model.test_strangers import model_of
@@ -88,19 +82,17 @@ def test_sampled_log_probs_are_those_of_training() -> None:
     assert not failures, failures
 
 
-def loop_of(
-    name: str, dtype: torch.dtype = torch.float32, adapter: str | None = None
-) -> _DecodeLoop:
+def loop_of(name: str, dtype: torch.dtype = torch.float32) -> DecodeLoop:
     policy = policy_of(name, dtype)
-    if adapter:
-        torch.manual_seed(0)
-        layers = LoraConfig(r=2, target_modules=adapter, init_lora_weights=False)
-        policy.model = get_peft_model(policy.model, layers).eval()
+    return DecodeLoop(policy, request_of(policy, name))
+
+
+def request_of(policy: Policy, name: str) -> SamplingRequest:
     sees = SORTS[name].sees
     prompts = [prompt(policy, name, sees * n, 20 - 9 * k, k) for k, n in enumerate((2, 0))]
     prompts = prompts if policy.family.joins else prompts[:1]
     seeds = [[b, b + 9] for b in range(len(prompts))]
-    return _DecodeLoop(policy, SamplingRequest(prompts, group=2, max_new_tokens=8, seeds=seeds))
+    return SamplingRequest(prompts, group=2, max_new_tokens=8, seeds=seeds)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -134,7 +126,7 @@ def test_a_token_is_one_graph_that_asks_the_host_for_nothing(
         return graph.forward
 
     torch._dynamo.reset()
-    monkeypatch.setattr(f"{_DecodeLoop.__module__}.TOKENS_A_READ", {False: 8})  # as on a GPU
+    monkeypatch.setattr(f"{DecodeLoop.__module__}.TOKENS_A_READ", {False: 8})  # as on a GPU
     with torch.no_grad():
         plain, traced = loop_of(name), loop_of(name)
         assert plain.decoder.stays and plain.run()
@@ -149,92 +141,6 @@ def test_a_token_is_one_graph_that_asks_the_host_for_nothing(
     operators = ["shared_prefix_decode" in str(node.target) for node in graphs[0].graph.nodes]
     assert sum(operators) == layers > 0
     torch.testing.assert_close(traced.logps, plain.logps, rtol=0, atol=2e-5)
-
-
-# of linear attention; of attention and MLP behind one norm; beside experts; with an adapter
-MERGED = [
-    ("qwen3_5", [4, 2, 3, 2] * 2, None),
-    ("cohere2", [5] * 4, None),
-    ("qwen3_vl_moe", [3] * 4, None),
-    ("llava", [6, 4] * 4, r".*language_model.*(q_proj|k_proj|v_proj|gate_proj|up_proj)"),
-]
-
-
-def written(folder: Path, sizes: list[int], *words: Any) -> tuple[torch.Tensor, Any]:
-    """Decode with products of one input merged; the log-probs, and what is saved meanwhile."""
-    loop = loop_of(*words)
-    model: Any = loop.policy.model
-    before = dict(model.named_parameters())
-    loop.decoder.one_input = loop.decoder.one_input if sizes else []
-
-    def step(compute: Any, token: torch.Tensor) -> Any:
-        if not folder.exists():
-            places = Counter(p.untyped_storage().data_ptr() for p in before.values())
-            assert sorted(n for n in places.values() if n > 1) == sorted(sizes)
-            next(p for k, p in before.items() if "k_proj" in k).mul_(1.5)  # acts at once
-            model.save_pretrained(folder)
-        return compute(token)
-
-    step.forget = lambda: None  # type: ignore[attr-defined]
-    loop.repeated = step  # type: ignore[assignment]
-    with torch.no_grad():
-        loop.run()
-    assert all(p is before[k] for k, p in model.named_parameters())
-    assert len({p.untyped_storage().data_ptr() for p in before.values()}) == len(before)
-    return loop.logps, load_file(next(folder.glob("*.safetensors")))
-
-
-@pytest.mark.parametrize(("name", "sizes", "adapter"), MERGED)
-def test_products_of_one_input_are_one_while_tokens_are_decoded(
-    tmp_path: Path, name: str, sizes: list[int], adapter: str | None
-) -> None:
-    (apart, plain), (together, merged) = (
-        written(tmp_path / str(len(own)), own, name, torch.float32, adapter) for own in ([], sizes)
-    )
-    torch.testing.assert_close(together, apart, rtol=0, atol=2e-5)
-    torch.testing.assert_close(merged, plain, rtol=0, atol=0)
-
-
-def test_a_step_is_compiled_once_for_all_sizes_and_fresh_copies(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    policy, compiled = policy_of("qwen2", num_hidden_layers=1), CompiledStep(on=True)
-
-    def counted(graph: torch.fx.GraphModule, _: Any) -> Any:
-        compiled.compilations += 1
-        return graph.forward
-
-    monkeypatch.setattr(compiled, "_backend", counted)
-    torch._dynamo.reset()
-    for group, *texts in ((5, 40, 25), (5, 40, 31), (3, 40, 25), (3, 70, 31), (4, 33, 20)):
-        policy = replace(policy, model=copy.deepcopy(policy.model))
-        prompts = [prompt(policy, "qwen2", 0, text, k) for k, text in enumerate(texts)]
-        seeds = [[10 * k + member for member in range(group)] for k in range(2)]
-        request = SamplingRequest(prompts, group=group, max_new_tokens=5, seeds=seeds)
-        for plain, own in zip(
-            *(generate(policy, request, c) for c in (None, compiled)), strict=True
-        ):
-            for left, right in zip(plain, own, strict=True):
-                assert torch.equal(left.ids, right.ids)
-                torch.testing.assert_close(left.logps, right.logps, rtol=0, atol=2e-5)
-    assert compiled.compilations == 1 and compiled.seconds > 0
-
-
-def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def broken(*_: Any) -> None:
-        raise RuntimeError("no C++ compiler")
-
-    compiled = CompiledStep(on=True)
-    monkeypatch.setattr(compiled, "_backend", broken)
-    plain, loop = loop_of("qwen2"), loop_of("qwen2")
-    loop.compiled = compiled
-    with torch.no_grad():
-        plain.run()
-        with pytest.warns(UserWarning, match="cannot be compiled .*no C.. compiler"):
-            loop.run()
-    assert torch.equal(plain.ids, loop.ids) and not compiled.on
 
 
 def test_an_option_that_the_step_does_not_take_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,209 @@
+"""Decode with fewer kernels: products of one input merged, or steps compiled (torch.compile).
+
+    rrgtrain rl RECIPE rollout.engine=experiments.fast_steps:merging
+    rrgtrain rl RECIPE rollout.engine=experiments.fast_steps:compiling
+
+Engines beside `transformers`, whose steps, masks, draws and comparison they have. No GPU has run
+them; on a CPU compiling takes minutes. Where a step cannot be compiled that is said once, and it
+runs as it is. Not both at once: merging ends with each call, and a compiler would begin anew.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.fx.experimental import _config as shapes
+from torch.utils.weak import WeakIdKeyDictionary
+
+from rrgclinical.common.errors import cause_line
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.rollout import Rollout, SamplingRequest, TransformersEngine, generate
+from rrgpolicy.rollout.transformers_engine import DecodeLoop
+
+Layers = list[nn.Linear]
+
+
+@contextmanager
+def noted(model: nn.Module, tokens: tuple[int, ...]) -> Iterator[list[Layers]]:
+    """Group the linear layers that are called inside by their very input, [*tokens, width].
+
+    No layer's name is read. Experts, which are given a choice of the tokens, are in no group.
+    """
+    groups: list[Layers] = []
+    by_input: Any = WeakIdKeyDictionary()  # activations of a whole prefill are not held
+
+    def note(layer: Any, args: Any) -> None:
+        if args and args[0].shape[:-1] == tokens:
+            if args[0] not in by_input:
+                groups.append(by_input.setdefault(args[0], []))
+            by_input[args[0]].append(layer)
+
+    linear = [module for module in model.modules() if type(module) is nn.Linear]
+    handles = [layer.register_forward_pre_hook(note) for layer in linear]
+    try:
+        yield groups
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+@torch.no_grad()
+def merged(groups: list[Layers]) -> Iterator[None]:
+    """Compute each group by one product inside, its parameters being views of one tensor.
+
+    They stay the same parameters: a change in place acts at once, and a file takes each once.
+    Behind it they have memory of their own again. FSDP2's parts are left alone.
+    """
+    calls = Counter(chain(*groups))
+    products: list[_Product] = []
+    try:
+        for group in groups:
+            alike: defaultdict[Any, Layers] = defaultdict(list)
+            for layer in group:
+                weight, own_forward = layer.weight, "forward" not in vars(layer)
+                if calls[layer] == 1 and own_forward and type(weight.data) is Tensor:
+                    alike[weight.dtype, weight.device, layer.bias is None].append(layer)
+            products += [_Product(layers) for layers in alike.values() if len(layers) > 1]
+        yield
+    finally:
+        for product in products:
+            product.undo()
+
+
+class _Product:
+    """Compute the products of one input together, whichever is asked for first."""
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers, self.sizes = layers, [layer.out_features for layer in layers]
+        self.weight = self._joined([layer.weight for layer in layers])
+        biases: Any = [layer.bias for layer in layers]
+        self.bias = None if biases[0] is None else self._joined(biases)
+        self.input: Tensor | None = None
+        self.results: tuple[Tensor, ...] = ()
+        for i, layer in enumerate(layers):
+            layer.forward = partial(self.result, i)  # type: ignore[method-assign]
+
+    def _joined(self, parameters: list[nn.Parameter]) -> nn.Parameter:
+        # a parameter, whose sizes are constants to a compiler
+        whole = nn.Parameter(torch.cat([p.data for p in parameters]), requires_grad=False)
+        for parameter, part in zip(parameters, whole.data.split(self.sizes), strict=True):
+            parameter.data = part
+        return whole
+
+    def result(self, i: int, states: Tensor) -> Tensor:
+        """Return the product of layer `i`; those of the others wait for their calls."""
+        if self.input is not states:
+            results = F.linear(states, self.weight, self.bias)
+            self.input, self.results = states, results.split(self.sizes, -1)
+        out = self.results[i]
+        if i == len(self.sizes) - 1:  # a graph would return what is still held
+            self.input, self.results = None, ()
+        return out
+
+    def undo(self) -> None:
+        for layer in self.layers:
+            del layer.forward
+            for parameter in layer.parameters(recurse=False):
+                parameter.data = parameter.data.clone()
+
+
+class CompiledStep:
+    """Call a method, compiled at most twice for all sizes from two on; `on` until that fails.
+
+    It counts `compilations` and their `seconds`.
+    """
+
+    def __init__(self) -> None:
+        self.on, self.compilations, self.seconds = True, 0, 0.0
+        self._functions: dict[Any, Any] = {}
+
+    def __call__(self, method: Any, tensor: Tensor) -> Tensor:
+        """Return what the method returns for the tensor."""
+        of, before, begin = method.__func__, self.compilations, time.perf_counter()
+        failures = torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit
+        if of not in self._functions:
+            options: Any = {"fullgraph": True, "dynamic": True, "backend": self._backend}
+            self._functions[of] = torch.compile(of, **options)
+        try:
+            # sizes that are equal by chance would be taken for one
+            with shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
+                out: Tensor = self._functions[of](method.__self__, tensor)
+        except failures as error:
+            self.on = False
+            line = f"a step of decoding cannot be compiled ({cause_line(error)})"
+            warnings.warn(f"{line}: it runs as it is, slower", stacklevel=2)
+            return method(tensor)  # type: ignore[no-any-return]
+        if self.compilations > before:
+            self.seconds += time.perf_counter() - begin
+        return out
+
+    def _backend(self, graph: Any, inputs: Any) -> Any:
+        self.compilations += 1
+        return torch._dynamo.lookup_backend("inductor")(graph, inputs)
+
+
+class FastLoop(DecodeLoop):
+    """Decode by compiled steps where `compiled` is given, else with merged products."""
+
+    def __init__(
+        self, policy: Policy, request: SamplingRequest, compiled: CompiledStep | None = None
+    ) -> None:
+        longest = max(len(prompt.input_ids) for prompt in request.prompts)
+        with noted(policy.model, (len(request.prompts), longest)) as self.one_input:
+            super().__init__(policy, request)
+        self.compiled = compiled
+
+    def run(self) -> list[list[Rollout]]:
+        """See `DecodeLoop`."""
+        with merged([] if self.compiled else self.one_input):
+            return super().run()
+
+    def call(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
+        """See `DecodeLoop`."""
+        if self.compiled and self.compiled.on and self.decoder.stays:
+            compute = partial(self.compiled, compute)
+        return super().call(compute, token)
+
+    def select(self, rows: list[int], token: Tensor, t: int) -> Tensor:
+        """Keep these rows alone; all where a compiled step would be another one.
+
+        It is for one prompt, and for one member of each.
+        """
+        of_prompt = Counter(self.members[row] // self.request.group for row in rows)
+        fits = len(of_prompt) > 1 and max(of_prompt.values()) > 1
+        if self.compiled and self.compiled.on and not fits:
+            return token
+        return super().select(rows, token, t)
+
+
+class FastEngine(TransformersEngine):
+    """The trainer's own model by `FastLoop`; `compiled` counts what was compiled."""
+
+    def __init__(self, *, compiles: bool) -> None:
+        self.compiled = CompiledStep() if compiles else None
+
+    def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
+        """See `RolloutEngine`."""
+        return generate(policy, request, partial(FastLoop, compiled=self.compiled))
+
+
+def merging(recipe: Any, policy: Policy, directory: Path) -> FastEngine:
+    """Build an engine that merges the products of one input."""
+    return FastEngine(compiles=False)
+
+
+def compiling(recipe: Any, policy: Policy, directory: Path) -> FastEngine:
+    """Build an engine that compiles its steps."""
+    return FastEngine(compiles=True)
