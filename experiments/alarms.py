@@ -190,8 +190,8 @@ def watch_verl(limit: float = ROUNDING[torch.bfloat16], table: str | None = None
     from verl.trainer.ppo.ray_trainer import RayPPOTrainer
     from verl.utils.debug import metrics
 
-    parts = ((metrics, "calculate_debug_metrics"),)
-    parts += tuple((RayPPOTrainer, name) for name in ("_validate", "_dump_generations"))
+    parts: list[tuple[Any, str]] = [(metrics, "calculate_debug_metrics")]
+    parts += [(RayPPOTrainer, name) for name in ("_validate", "_dump_generations")]
     if lacking := [name for owner, name in parts if not callable(getattr(owner, name, None))]:
         raise UserError(f"this verl has no {' and no '.join(lacking)}; wanted verl 0.9")
     if hasattr(RayPPOTrainer._validate, "__wrapped__"):

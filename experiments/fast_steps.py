@@ -1,11 +1,11 @@
-"""Decode with fewer kernels: products of one input merged, or steps compiled (torch.compile).
+"""Decode with fewer kernels: products of one input merged, and steps compiled (torch.compile).
 
     rrgtrain rl RECIPE rollout.engine=experiments.fast_steps:merging
     rrgtrain rl RECIPE rollout.engine=experiments.fast_steps:compiling
 
-Engines beside `transformers`, whose steps, masks, draws and comparison they have. No GPU has run
-them; on a CPU compiling takes minutes. Where a step cannot be compiled that is said once, and it
-runs as it is. Not both at once: merging ends with each call, and a compiler would begin anew.
+Engines beside `transformers`, whose steps, masks, draws and comparison they have; the second one
+merges too. No GPU has run them; on a CPU compiling takes minutes. Where a step cannot be compiled
+that is said once, and it runs as it is.
 """
 
 from __future__ import annotations
@@ -93,9 +93,13 @@ class _Product:
         self.input: Tensor | None = None
         self.results: tuple[Tensor, ...] = ()
         for i, layer in enumerate(layers):
-            layer.forward = partial(self.result, i)  # type: ignore[method-assign]
+            layer.forward = self._forward(i)  # type: ignore[method-assign,assignment]
 
-    def _joined(self, parameters: list[nn.Parameter]) -> nn.Parameter:
+    def _forward(self, i: int) -> Callable[[Tensor], Tensor]:
+        # a compiler knows a function by its code, and other callables by what they are
+        return lambda states: self.result(i, states)
+
+    def _joined(self, parameters: list[Any]) -> nn.Parameter:
         # a parameter, whose sizes are constants to a compiler
         whole = nn.Parameter(torch.cat([p.data for p in parameters]), requires_grad=False)
         for parameter, part in zip(parameters, whole.data.split(self.sizes), strict=True):
@@ -120,7 +124,7 @@ class _Product:
 
 
 class CompiledStep:
-    """Call a method, compiled at most twice for all sizes from two on; `on` until that fails.
+    """Call a method, compiled once for all sizes from two on; `on` until that fails.
 
     It counts `compilations` and their `seconds`.
     """
@@ -142,9 +146,9 @@ class CompiledStep:
                 out: Tensor = self._functions[of](method.__self__, tensor)
         except failures as error:
             self.on = False
-            line = f"a step of decoding cannot be compiled ({cause_line(error)})"
+            line = f"a step of decoding cannot be compiled ({cause_line(error.__cause__ or error)})"
             warnings.warn(f"{line}: it runs as it is, slower", stacklevel=2)
-            return method(tensor)  # type: ignore[no-any-return]
+            return method(tensor)
         if self.compilations > before:
             self.seconds += time.perf_counter() - begin
         return out
@@ -155,7 +159,7 @@ class CompiledStep:
 
 
 class FastLoop(DecodeLoop):
-    """Decode by compiled steps where `compiled` is given, else with merged products."""
+    """Decode with merged products, by compiled steps where `compiled` is given."""
 
     def __init__(
         self, policy: Policy, request: SamplingRequest, compiled: CompiledStep | None = None
@@ -164,16 +168,19 @@ class FastLoop(DecodeLoop):
         with noted(policy.model, (len(request.prompts), longest)) as self.one_input:
             super().__init__(policy, request)
         self.compiled = compiled
+        if members := self.decoder.cache.members:
+            members.table = members.table.clone()  # a view would be compiled anew
 
     def run(self) -> list[list[Rollout]]:
         """See `DecodeLoop`."""
-        with merged([] if self.compiled else self.one_input):
+        with merged(self.one_input):
             return super().run()
 
     def call(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
         """See `DecodeLoop`."""
         if self.compiled and self.compiled.on and self.decoder.stays:
             compute = partial(self.compiled, compute)
+            token = token.clone() if token._is_view() else token  # as above
         return super().call(compute, token)
 
     def select(self, rows: list[int], token: Tensor, t: int) -> Tensor:

@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from experiments.page_table import PageTable, alone
 from rrgclinical import to_binary
@@ -167,7 +168,8 @@ def graph(text: str) -> Graph:
     """Annotate a report of PAIRS as RadGraph-XL does: each finding, and where it lies."""
     words = re.findall(r"\w+", text)
     place = {word.lower().rstrip("s"): k for k, word in enumerate(words)}
-    listed, relations = [], []
+    listed: list[tuple[Any, ...]] = []
+    relations: list[tuple[Any, ...]] = []
     for name, label, other, relation in FINDINGS:
         if name in place:
             listed.append((place[name], place[name], label))

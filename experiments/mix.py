@@ -183,7 +183,7 @@ def _read(part: Part, settings: ReadSettings, catalogue: Catalogue) -> dict[str,
     for broken in inner.broken:
         catalogue.add_broken(f"{part.name}: {broken.where}", broken.why)
     for rule, count in inner.left_out.items():
-        of = inner.left_out_of.get(rule, {})
+        of: dict[str, int] = dict(inner.left_out_of.get(rule, {}))
         for split, number in of.items():
             catalogue.leave_out(f"of {part.name} {rule}", number, split=split)
         catalogue.leave_out(f"of {part.name} {rule}", count - sum(of.values()))
@@ -239,7 +239,7 @@ def table(mix: Mix, rows: Sequence[Mapping[str, Any]], recipe: Recipe) -> str:
     columns = {"in domain": set(inside)} if len(inside) > 1 else {}
     columns |= {name: {name} for name in inside}
     columns |= {f"{name} (out of domain)": {name} for name in outside}
-    judge = judge_of(recipe.eval, RewardService(recipe.reward))
+    judge = judge_of(recipe.eval, RewardService(recipe.reward), recipe.data.source)
     cells: dict[tuple[str, str], list[str]] = {}
     head, labels = ["system", "metric"], dict[str, str]()
     for title, members in columns.items():

@@ -89,7 +89,9 @@ def area(least: int, most: int) -> dict[str, int]:
 
 def processors() -> Iterator[Processor]:
     """Yield the processors, in the order of the page."""
-    of = transformers
+    # their constructors are typed by the class, and each name here stands for several
+    of: Any = transformers
+    make: Any
     qwen, pil = of.Qwen2_5_VLProcessor, of.Qwen2VLImageProcessorPil
     bounds = {
         "class: 3,136 to 1,003,520 pixels": {},

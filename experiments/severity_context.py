@@ -77,8 +77,8 @@ class Context:
         """Give the factors that are not 1, by concept in ascending order."""
         factors: dict[int, float] = {}
         age = age_of(indication)
-        for group in self.ages if age is not None else ():
-            if group.low <= age <= group.high:
+        for group in self.ages:
+            if age is not None and group.low <= age <= group.high:
                 for concept in group.concepts:
                     factors[concept] = factors.get(concept, 1.0) * group.factor
         for concept, words in self.asks.items():

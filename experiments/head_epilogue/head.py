@@ -134,8 +134,8 @@ def with_gradients(
     stats = SoftmaxStats.empty(x.hidden, count, torch.float32, x.entropy)
     d_hidden = torch.zeros_like(x.hidden) if needs.hidden else x.hidden.new_empty(0)
     # Sums of several blocks are rounded once.
-    wide = {"dtype": torch.float32} if len(blocks) > 1 else {}
-    d_weight = torch.zeros_like(x.weight, **wide) if needs.weight else x.weight.new_empty(0)
+    wide = torch.float32 if len(blocks) > 1 else x.weight.dtype
+    d_weight = torch.zeros_like(x.weight, dtype=wide) if needs.weight else x.weight.new_empty(0)
     with_bias = x.bias is not None and needs.bias
     d_bias = x.weight.new_zeros(vocabulary if with_bias else 0, dtype=torch.float32)
     for block in blocks:
@@ -204,7 +204,7 @@ def _gradient_of_logits(
     """Return the gradient of the products [R, V], or of a slice whose first target is 0."""
     coef, coef_entropy = coefficients
     out, entropy = _room(x), coef_entropy is not None
-    per_row = (x.targets, coef, coef_entropy if entropy else coef, *stats)
+    per_row: Any = (x.targets, coef, coef_entropy if entropy else coef, *stats)
     constants = {"FAR": FAR, "ENTROPY": entropy, "SOFTCAP": x.softcap != 0}
     _launch(gradient_kernel, x, per_row, (1 / x.temperature, x.softcap), out, plan, **constants)
     return out

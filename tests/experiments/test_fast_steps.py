@@ -66,7 +66,7 @@ def test_products_of_one_input_are_one_while_tokens_are_decoded(
     torch.testing.assert_close(merged, plain, rtol=0, atol=0)
 
 
-def test_a_step_is_compiled_at_most_twice_for_all_sizes_and_fresh_copies(monkeypatch) -> None:
+def test_a_step_is_compiled_once_for_all_sizes_and_fresh_copies(monkeypatch) -> None:
     policy, compiled = policy_of("qwen2", num_hidden_layers=1), CompiledStep()
     plain, fast = TransformersEngine(), FastEngine(compiles=True)
     fast.compiled = compiled
@@ -86,7 +86,7 @@ def test_a_step_is_compiled_at_most_twice_for_all_sizes_and_fresh_copies(monkeyp
         for left, right in ((a, b) for pair in pairs for a, b in zip(*pair, strict=True)):
             assert torch.equal(left.ids, right.ids)
             torch.testing.assert_close(left.logps, right.logps, rtol=0, atol=2e-5)
-    assert 1 <= compiled.compilations <= 2 and compiled.seconds > 0
+    assert compiled.compilations == 1 and compiled.seconds > 0
 
 
 def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so(monkeypatch) -> None:
@@ -98,7 +98,8 @@ def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so(monkeypatch) -
     request = request_of(policy, "qwen2")
     with torch.no_grad():
         plain, loop = FastLoop(policy, request), FastLoop(policy, request, compiled)
-        plain.run()
         with pytest.warns(UserWarning, match="a step of decoding cannot be compiled"):
-            loop.run()
-    assert torch.equal(plain.ids, loop.ids) and not compiled.on
+            both = zip(plain.run(), loop.run(), strict=True)
+    pairs = [pair for own, other in both for pair in zip(own, other, strict=True)]
+    assert all(torch.equal(one.ids, two.ids) for one, two in pairs)
+    assert not compiled.on

@@ -42,8 +42,8 @@ def sentence_bleu(reports: Sequence[str], references: Sequence[str], order: int 
     A report that shares no token with its reference gets 0: the smoothing gives it a little more,
     by its length, and reports that earn nothing would seem to differ.
     """
-    pairs = [[tokens(text) for text in texts] for texts in check_pairs(reports, references)]
-    counts = Corpus(*pairs, np.arange(len(pairs[0]))).bleu()
+    own, other = ([tokens(text) for text in s] for s in check_pairs(reports, references))
+    counts = Corpus(own, other, np.arange(len(own))).bleu()
     values = np.stack([*bleu_of(counts).values()][:order], axis=1)
     values[counts[:, 2 + ORDER] == 0] = 0.0
     return values
@@ -79,7 +79,7 @@ def cider(
             norm = math.hypot(*own.values()) * math.hypot(*other.values())
             common = sum(min(own[gram], other[gram]) * other[gram] for gram in other if gram in own)
             total += common / norm if norm else 0.0
-        return total * length_penalty(len(tokens(report)), len(tokens(reference)))
+        return float(total * length_penalty(len(tokens(report)), len(tokens(reference))))
 
     pairs = zip(*check_pairs(reports, references), strict=True)
     return np.array([similarity(*pair) for pair in pairs], dtype=np.float64)

@@ -149,9 +149,9 @@ class _Grams:
         )
 
 
-def length_penalty(words: ArrayLike, wanted: ArrayLike) -> np.ndarray:
+def length_penalty(words: ArrayLike, reference: ArrayLike) -> np.ndarray:
     """Weigh cosines summed over orders into CIDEr-D: by pairs of words beyond the reference's."""
-    apart = np.maximum(np.subtract(words, 1), 0) - np.maximum(np.subtract(wanted, 1), 0)
+    apart = np.maximum(np.subtract(words, 1), 0) - np.maximum(np.subtract(reference, 1), 0)
     return 10.0 / ORDER * np.exp(-(apart**2) / (2 * _SIGMA**2))
 
 
