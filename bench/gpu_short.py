@@ -112,7 +112,7 @@ def head_cases(device: torch.device, dry: bool) -> Iterator[Case]:
 
 
 def epilogue_cases(device: torch.device, dry: bool) -> Iterator[Case]:
-    """Yield the four heads by products with their own epilogue; none where no card serves them."""
+    """Yield the heads by products with an epilogue; none where no card serves."""
     from experiments import head_epilogue  # needs Triton
 
     heads = (case for case in head_cases(device, dry) if case.row["provider"] == "rrgkern")

@@ -1,4 +1,4 @@
-"""The sampler's alarm and the eight axes of validations, in a line each for other trainers.
+"""The sampler's alarm and validations' eight axes, a line each for other trainers.
 
 A loop of one's own:
 
@@ -81,7 +81,7 @@ class SamplerWatch:
 
 
 class AxesWatch:
-    """Counts the eight axes of each validation, and tells when the reward rises at their cost."""
+    """Count the eight axes of validations; tell when reward rises at their cost."""
 
     def __init__(self, table: str | None = None) -> None:
         """Take a table of `severity`, None the packaged one."""

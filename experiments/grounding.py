@@ -70,7 +70,7 @@ class GroundedStudy(Study):
 
 
 def parse(report: str) -> tuple[str, list[tuple[int, Box]]]:
-    """Take the boxes out of a report: its text, and each box with its place in that text."""
+    """Take the boxes out of a report: its text, boxes with their places."""
     text, boxes, last = "", [], 0
     for match in _BOX.finditer(report):
         text += report[last : match.start()]
@@ -107,7 +107,7 @@ def grounded(sentence: str, boxes: Sequence[Box]) -> str:
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings with boxes of R reports: `entities` for the match, the area of each by report."""
+    """Findings with boxes of R reports: `entities` for the match, and areas."""
 
     entities: ReportEntities
     areas: list[list[np.ndarray]]
@@ -258,7 +258,7 @@ def _sentences(case: Case, finding: Finding | None, terse: PhantomConfig) -> lis
 
 
 def phantom_boxes(case: Case, finding: Finding, config: PhantomConfig) -> list[Box]:
-    """Find the boxes around what a finding changes on a film of its case; [] of nothing."""
+    """Find the boxes around what a finding changes on a film."""
     film = replace(config, size=SIDE, noise=0.0)
     # fluid lifts what lies above it, so it is there on both films
     others = tuple(f for f in case.findings if f.name == "effusion" and f != finding)

@@ -1,4 +1,4 @@
-"""Write rrgkern as a repository of the Hub's `kernels`, and compare what it loads with the package.
+"""Write rrgkern as the Hub's `kernels` loads it, and compare with the package.
 
     python -m experiments.hub_kernels DIR                   write it, with this checkout's extension
     python -m experiments.hub_kernels DIR --library _C.so   with that of a wheel: of manylinux_2_28

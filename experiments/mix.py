@@ -1,4 +1,4 @@
-"""Train on several data sets in one run; tabulate each of them, those not trained on apart.
+"""Train on several data sets in one run; tabulate each.
 
     rrgtrain sft sft data.source=experiments.mix:load data.root=mix.yaml --out runs/mix
     python -m experiments.mix mix.yaml runs/mix       the run's scorecard, a column a source
@@ -141,7 +141,7 @@ def _whole(path: Path, name: str, value: Any, least: int) -> None:
 
 
 def load(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
-    """Fill the catalogue with a mix; `root` is its file, `settings` what a source leaves open.
+    """Fill the catalogue with the mix in file `root`; `settings` where a source has none.
 
     Raises UserError as `read_mix` and `load_studies`, and for a source that has no training study
     though it has a weight, or is out of domain without a test study.

@@ -67,7 +67,7 @@ class AgeGroup:
 
 @dataclass(frozen=True)
 class Context:
-    """The table: age groups, the factor of what is asked for, and the words that ask."""
+    """The table: age groups, the factor of what is asked, words that ask."""
 
     ages: tuple[AgeGroup, ...]
     factor: float
@@ -88,7 +88,7 @@ class Context:
 
 
 def age_of(indication: str) -> int | None:
-    """Read the age in years, the first that is told; None for none, or one above 120."""
+    """Read the first age in years; None for none, or above 120."""
     match = _AGE.search(indication)
     years = next((int(x) for x in match.groups() if x), OLDEST + 1) if match else OLDEST + 1
     return years if years <= OLDEST else None
@@ -172,7 +172,7 @@ def weighed(table: Significance, factors: Sequence[tuple[int, float]]) -> Signif
 
 
 def scores(batch: RewardBatch, indications: Sequence[str]) -> np.ndarray:
-    """Compute `severity` of each report in its context, float64 [R]; keeps what it was made of."""
+    """Compute each report's `severity` in its context, float64 [R]; keep the parts."""
     options = batch.settings.options.get("severity_context", {})
     if options.keys() - {"file"}:
         raise UserError(f"reward.options.severity_context has {', '.join(options)}; wanted file")

@@ -1,4 +1,4 @@
-"""A linear head whose product sums its own softmax, beside the head of tiles that serves today."""
+"""A linear head whose product sums its own softmax, beside the head of tiles."""
 
 from experiments.head_epilogue.card import TILES, Card, Plan, Tiles, choose
 from experiments.head_epilogue.head import gradients, statistics, with_gradients

@@ -1,4 +1,4 @@
-"""Choose by the card whether a head's product sums its own softmax, and the size of its tiles."""
+"""Choose by the card if a head's product sums its softmax, and its tiles."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Card(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Say how a kernel is compiled: a tile of m rows and n columns, k of the width at a time."""
+    """Say how a kernel is compiled: tiles of m rows, n columns, k of width."""
 
     m: int
     n: int
@@ -57,7 +57,7 @@ class Tiles(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Hold the tiles, how many programs take them in turn, and the bytes of 16-bit numbers.
+    """Hold tiles, the programs that take them, and bytes of 16-bit numbers.
 
     `group` tiles of rows are taken for a slice of the weight before the next.
     """
@@ -82,7 +82,7 @@ TILES = {
 
 
 def choose(card: Card, x: FromHidden) -> Plan | None:
-    """Return the plan of a product with an epilogue, or None for the head of tiles.
+    """Return a product's plan with an epilogue, None for the head of tiles.
 
     Beside a product of cuBLAS the other saves 8 bytes a logit, written and read again, and takes
     2 H (1 / SHARE - 1) operations more. RRGKERN_HEAD=epilogue or =tiles decides in its place.

@@ -1,4 +1,4 @@
-"""Serve a head by products that sum their own softmax: statistics, and gradients in two ways.
+"""Serve a head by products that sum their own softmax; gradients in two ways.
 
     statistics       one launch, no logit is written: the log-probabilities of `old`, of the
                      reference, and of a policy whose gradient comes later
@@ -182,7 +182,7 @@ def with_gradients(
 
 
 def base_of(x: FromHidden, old: Tensor) -> Tensor:
-    """Return z_target - T old, [N] fp32: T times the logsumexp under the policy that sampled."""
+    """Return z_target - T old, [N] fp32: T times the sampling policy's logsumexp."""
     product = (x.hidden.float() * x.weight[x.targets].float()).sum(1)
     if x.bias is not None:
         product += x.bias[x.targets].float()

@@ -1,4 +1,4 @@
-"""Predict bytes, operations and time of a head with an epilogue beside the head of tiles."""
+"""Predict bytes, operations and time of a head with an epilogue beside tiles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Work(NamedTuple):
 
 
 def cases() -> Iterator[tuple[str, int, int, bool]]:
-    """Yield the names of four heads, their rows, those with a coefficient, and if W is frozen."""
+    """Yield four heads: names, rows, those with a coefficient, if W is frozen."""
     for positions in (8192, 32768):
         rows = round(SCORED * positions)
         for frozen in (True, False):

@@ -1,4 +1,4 @@
-"""Multiply hidden [R, H] by weight [V, H] tile by tile, with the softmax in the epilogue.
+"""Multiply hidden [R, H] by weight [V, H] by tiles, softmax in the epilogue.
 
 One device function forms a tile of the logits, and three kernels call it. Each is persistent: as
 many programs as the card has multiprocessors take tiles in turn, GROUP tiles of rows for a slice of
@@ -38,7 +38,7 @@ def tile_of_logits(
     TMA: tl.constexpr,
     BIAS: tl.constexpr,
 ):
-    """Return products [M, N] with the bias, before the cap, and their first row and column."""
+    """Return products [M, N] with bias, before the cap; first row and column."""
     wide = tl.cdiv(columns, N)
     group = tile // (GROUP * wide)
     within = tile % (GROUP * wide)
@@ -73,7 +73,7 @@ def tile_of_logits(
 
 @triton.jit
 def capped(x, cap, SOFTCAP: tl.constexpr):
-    """Return cap * tanh(x / cap), within 2^-23 cap, and its slope, within 2^-22 of itself.
+    """Return cap * tanh(x / cap) within 2^-23 cap, its slope within 2^-22.
 
     A softmax asks for absolute precision: without a series for small x it takes half the registers.
     """
@@ -234,7 +234,7 @@ def exponentials_kernel(
     ENTROPY: tl.constexpr,
     FLATTEN: tl.constexpr,
 ):
-    """Sum the softmax of a head without a cap, and store exp((z - base) / T).
+    """Sum the softmax without a cap, and store exp((z - base) / T).
 
     bf16 has fp32's exponent, so a base within 60 nats of the row's logsumexp leaves 27 nats of
     columns below their maximum as normal numbers. 0 at the target.

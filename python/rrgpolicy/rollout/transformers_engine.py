@@ -129,7 +129,7 @@ class DecodeLoop:
         return self._draw(self.call(self.decoder.forward, token))
 
     def call(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
-        """Compute a step, as a graph where it can be one; an engine of one's own may compile it."""
+        """Compute a step, as a graph where it can be one."""
         return self.repeated(compute, token) if self.repeated else compute(token)
 
     def _step(self, token: Tensor) -> Tensor:

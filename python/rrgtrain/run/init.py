@@ -112,7 +112,7 @@ def begin_experiment(
 
 
 def measured(folder: Path, policy: str | None) -> list[str]:
-    """Train a step of each stage of the folder's recipe; add what it took to README.md."""
+    """Train a step of each stage; add what it took to README.md."""
     from rrgtrain.run.model_check import measure_step  # seconds, which `init` alone need not take
 
     path = [] if policy is None else [f"policy.path={policy}"]
