@@ -28,15 +28,12 @@ THINK = (
 
 # The wording that asks for reasoning.
 REASONS = "think"
-
 _ANSWER = "The heart is normal."
 _BLOCKS = f"<think>{_ANSWER}</think>\n<report>{_ANSWER}</report>"
 SHOWN = 48  # characters on either side of where a template and training part
 
 # Once parted a token is gone, unless a normaliser takes blanks away.
 ROUNDS = 8
-
-
 # 1 on image tokens, where the forward takes it.
 TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
 # Arguments of a forward that are neither ids, nor the model's view of a whole row.

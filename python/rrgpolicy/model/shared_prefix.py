@@ -293,7 +293,11 @@ def _encoded(
     if "mm_token_type_ids" in takes:
         is_image = inputs["input_ids"] == backbone.image_token_id
         inputs["mm_token_type_ids"] = is_image.long()
-    encoded = placed(backbone, inputs, key=prompt.get("key", ""))
+    try:
+        encoded = placed(backbone, inputs, key=prompt.get("key", ""))
+    except (TypeError, StopIteration, RuntimeError) as error:  # as transformers meets them
+        line = f"image tokens where {len(inputs.get('image_grid_thw', ()))} image(s) are not"
+        raise ValueError(f"prompt {number} has {line}: give a grid per run of them") from error
     # images under another name than pixel_values would be left out in silence
     _refuse(number, inputs.keys() - {"input_ids", *encoded.per_token, *encoded.images})
     return encoded

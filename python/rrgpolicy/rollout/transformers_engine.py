@@ -97,8 +97,7 @@ class DecodeLoop:
         self.live = torch.ones(total, dtype=torch.bool, device=device)
         self.ends = torch.tensor(policy.eos_ids, device=device)
         self.never = torch.tensor(policy.never_sampled, dtype=torch.int64, device=device)
-        seeds = [0] if request.greedy else request.member_seeds()
-        self.draws = uniforms(seeds, longest).to(device)
+        self.draws = uniforms([0] if request.greedy else request.member_seeds(), longest).to(device)
         self.project = _head_of(policy)
         graphs = repeats(device) and self.decoder.stays
         self.repeated = RepeatedStep() if graphs else None

@@ -44,7 +44,7 @@ def table() -> str:
 def written(page: str) -> str:
     """The page with the table as it is now."""
     before, rest = page.split(BEGIN)
-    return before + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1]
+    return before + BEGIN + "\n" + table() + "\n" + END + rest.split(END, 1)[1]
 
 
 if __name__ == "__main__":

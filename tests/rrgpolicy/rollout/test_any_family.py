@@ -41,7 +41,7 @@ def policy_of(name: str, dtype: torch.dtype = torch.float32, **sizes: int) -> Po
     return around(plain.model, *range(3, 25), sharing=SORTS[name].ways[0])
 
 
-def around(model: Any, *ends: int, sharing: str = "row") -> Policy:
+def around(model: Any, *ends: int, sharing: str | None = None) -> Policy:
     return Policy(
         model=model,
         device=torch.device("cpu"),
