@@ -264,6 +264,8 @@ def check_command(words: list[str], files: dict[str, str], folder: Path) -> None
         if path is None or not path.is_file():
             raise ValueError(f"{words[1] if words[1] != '-m' else words[2]} is no module")
         source = path.read_text(encoding="utf-8")
+        for name in re.findall(r"^from experiments\.(\w+) import", source, re.M):
+            source += (ROOT / "experiments" / f"{name}.py").read_text(encoding="utf-8")
         unknown = [
             w for w in words[2:] if w.startswith("--") and f'"{w.partition("=")[0]}"' not in source
         ]
