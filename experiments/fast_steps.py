@@ -158,6 +158,28 @@ class CompiledStep:
         return torch._dynamo.lookup_backend("inductor")(graph, inputs)
 
 
+class FastStep:
+    """Compute a step, compiled where that is on, as the graph that it is where there is one.
+
+    It holds neither step nor loop, as `RepeatedStep`, in whose place it stands.
+    """
+
+    def __init__(self, graph: Any, compiled: CompiledStep | None) -> None:
+        self.graph, self.compiled = graph, compiled
+
+    def __call__(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
+        """Return the next tokens."""
+        if self.compiled and self.compiled.on:
+            compute = partial(self.compiled, compute)
+            token = token.clone() if token._is_view() else token  # it would be compiled anew
+        return self.graph(compute, token) if self.graph else compute(token)
+
+    def forget(self) -> None:
+        """Let go of the graph, since buffers have changed."""
+        if self.graph:
+            self.graph.forget()
+
+
 class FastLoop(DecodeLoop):
     """Decode with merged products, by compiled steps where `compiled` is given."""
 
@@ -169,19 +191,15 @@ class FastLoop(DecodeLoop):
             super().__init__(policy, request)
         self.compiled = compiled
         if members := self.decoder.cache.members:
-            members.table = members.table.clone()  # a view would be compiled anew
+            # from the first step on, so that a row which leaves changes no graph
+            rows = torch.arange(len(members.prompt), device=policy.device)
+            members.table = rows.view(-1, request.group).clone()  # a view would be compiled anew
+            self.repeated = FastStep(self.repeated, compiled)  # type: ignore[assignment]
 
     def run(self) -> list[list[Rollout]]:
         """See `DecodeLoop`."""
         with merged(self.one_input):
             return super().run()
-
-    def call(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
-        """See `DecodeLoop`."""
-        if self.compiled and self.compiled.on and self.decoder.stays:
-            compute = partial(self.compiled, compute)
-            token = token.clone() if token._is_view() else token  # as above
-        return super().call(compute, token)
 
     def select(self, rows: list[int], token: Tensor, t: int) -> Tensor:
         """Keep these rows alone; all where a compiled step would be another one.

@@ -220,7 +220,7 @@ def shares(weights: Sequence[float], total: int) -> list[int]:
 def drawn(size: int, count: int, seed: Sequence[int]) -> list[tuple[int, int]]:
     """List `count` of `size` studies as (place, how often before), all before any comes again."""
     whole, rest = divmod(count, size)
-    more = np.random.default_rng([*seed, 40]).permutation(size)[:rest]
+    more = np.random.default_rng(seed).permutation(size)[:rest]
     pairs = [(i, again) for again in range(whole) for i in range(size)]
     return pairs + [(i, whole) for i in sorted(more.tolist())]
 

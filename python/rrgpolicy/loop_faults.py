@@ -262,11 +262,8 @@ MENDS = {
 
 
 def _of_groups(groups: Sequence[Sequence[Any]]) -> Named:
-    count = 0
-    for group in groups:
-        members = [m if isinstance(m, str) else torch.as_tensor(m).tolist() for m in group]
-        count += len(members) > 1 and all(member == members[0] for member in members)
-    if count:
+    read = [[m if isinstance(m, str) else torch.as_tensor(m).tolist() for m in g] for g in groups]
+    if count := sum(len(g) > 1 and all(member == g[0] for member in g) for g in read):
         line = f"{count} of {len(groups)} groups have one text in all members: an advantage of 0"
         yield "equal members", line
 

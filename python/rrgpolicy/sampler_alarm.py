@@ -81,6 +81,8 @@ class Run:
             _check_real(name, getattr(self, name))
         if self.images is not None and self.images.is_floating_point():
             raise TypeError(f"images is {self.images.dtype}; wanted a tensor of bool [N]")
+        if self.images is not None and bool(((self.images != 0) & (self.images != 1)).any()):
+            raise ValueError("images holds more than 0 and 1; wanted a tensor of bool [N]")
         if unknown := [name for name in self.plays if name not in LINES]:
             raise ValueError(f"plays has {unknown[0]!r}; wanted some of {', '.join(LINES)}")
         # a limit of NaN is below every gap and above none: each step would be an alarm

@@ -38,13 +38,13 @@ def written(folder: Path, sizes: list[int], name: str, adapter: str | None) -> t
     before = dict(model.named_parameters())
 
     class Saving(FastLoop):
-        def call(self, compute: Any, token: torch.Tensor) -> torch.Tensor:
+        def _step(self, token: torch.Tensor) -> torch.Tensor:
             if not folder.exists():
                 places = Counter(p.untyped_storage().data_ptr() for p in before.values())
                 assert sorted(n for n in places.values() if n > 1) == sorted(sizes)
                 next(p for k, p in before.items() if "k_proj" in k).mul_(1.5)  # acts at once
                 model.save_pretrained(folder)
-            return super().call(compute, token)
+            return super()._step(token)
 
     with torch.no_grad():
         loop = Saving(policy, request_of(policy, name))

@@ -201,9 +201,9 @@ _last_told: dict[str, float] = {}
 
 def _seldom(record: logging.LogRecord) -> bool:
     """Let a line into the log once a minute, whatever a client sends."""
-    if tell := record.created >= _last_told.get(record.msg, 0.0) + TOLD_SECONDS:
-        _last_told[record.msg] = record.created
-    return tell
+    for line in [k for k, at in _last_told.items() if at + TOLD_SECONDS <= record.created]:
+        del _last_told[line]  # asyncio's lines name objects, and each would stay for ever
+    return _last_told.setdefault(record.msg, record.created) == record.created
 
 
 class _Connection(H11Protocol):

@@ -71,7 +71,7 @@ def meteor_statistics(
     for report, choices in zip(reports, references, strict=True):
         parts = [" ".join(words).replace(_SEPARATOR, "") for words in (*choices, report)]
         lines.append(f" {_SEPARATOR} ".join(["SCORE", *parts]))
-    arguments = ["-Xmx2G", "-jar", program(METEOR_JAR), *["-", "-", "-stdio", "-l", "en", "-norm"]]
+    arguments = ["-Xmx2G", "-jar", program(METEOR_JAR), "-", "-", "-stdio", "-l", "en", "-norm"]
     answers = _run(METEOR_JAR, arguments, lines, timeout)
     try:
         statistics = np.array([line.split() for line in answers], dtype=np.float64)

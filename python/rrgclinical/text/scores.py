@@ -64,24 +64,24 @@ def cider(
     is explicit, so a report's value does not depend on what else is in the batch. Where it is the
     references themselves, this is pycocoevalcap's own CIDEr.
     """
-    logarithm = math.log(documents)
 
     def weighed(text: str) -> list[dict[tuple[str, ...], float]]:
         orders: list[dict[tuple[str, ...], float]] = [{} for _ in range(ORDER)]
         for gram, count in count_ngrams(tokens(text)).items():
-            rarity = logarithm - math.log(max(counts.get(gram, 0), 1))
+            rarity = math.log(documents / max(counts.get(gram, 0), 1))
             orders[len(gram) - 1][gram] = count * rarity
         return orders
 
     def similarity(report: str, reference: str) -> float:
         total = 0.0
-        for own, other in zip(weighed(report), weighed(reference), strict=True):
+        for own, other in zip(weights[report], weights[reference], strict=True):
             norm = math.hypot(*own.values()) * math.hypot(*other.values())
             common = sum(min(own[gram], other[gram]) * other[gram] for gram in other if gram in own)
             total += common / norm if norm else 0.0
         return float(total * length_penalty(len(tokens(report)), len(tokens(reference))))
 
-    pairs = zip(*check_pairs(reports, references), strict=True)
+    pairs = [*zip(*check_pairs(reports, references), strict=True)]
+    weights = {text: weighed(text) for text in {*reports, *references}}  # members share theirs
     return np.array([similarity(*pair) for pair in pairs], dtype=np.float64)
 
 

@@ -33,8 +33,6 @@ from rrgpolicy.model.own_forward import (
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.ranks import sharding
 
-VisionCache = MutableMapping[str, Any]
-
 FLEX_BLOCK = 128
 
 
@@ -266,15 +264,12 @@ def head_logps(
     return linear_token_logps(hidden, weight, targets, **options).logps  # type: ignore[arg-type]
 
 
-def vision_embeddings(
-    network: Backbone, prompts: Sequence[EncodedPrompt], cache: VisionCache | None = None
-) -> Tensor | None:
+def vision_embeddings(network: Backbone, prompts: Sequence[EncodedPrompt]) -> Tensor | None:
     """Image tokens of all prompts in order, [tokens, H]; None without images.
 
-    The tower runs once over every picture that the cache (`network.vision_cache` if None) does not
-    hold.
+    The tower runs once over every picture that `network.vision_cache` does not hold.
     """
-    cache = network.vision_cache if cache is None else cache
+    cache = network.vision_cache
     refuse_stale(network, cache)
     with_images = [p for p in prompts if p.pixel_values is not None]
     if not with_images:
@@ -284,7 +279,7 @@ def vision_embeddings(
     return torch.cat([_cached(network, prompt, cache) for prompt in with_images])
 
 
-def _cached(network: Backbone, prompt: EncodedPrompt, cache: VisionCache) -> Tensor:
+def _cached(network: Backbone, prompt: EncodedPrompt, cache: MutableMapping[str, Any]) -> Tensor:
     features = cache.get(prompt.key)
     if features is None:
         # Alone: in company its last bits would depend on what the cache happened to lack.

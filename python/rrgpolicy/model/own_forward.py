@@ -123,7 +123,7 @@ class VisionCache(OrderedDict[str, Any]):
 
     def __init__(self, capacity: int) -> None:
         super().__init__()
-        self.capacity = capacity
+        self.capacity, self.bytes = capacity, 0
 
     def get(self, key: str, default: Any = None) -> Any:
         if key in self:
@@ -131,18 +131,24 @@ class VisionCache(OrderedDict[str, Any]):
         return super().get(key, default)
 
     def __setitem__(self, key: str, features: Any) -> None:
-        self.pop(key, None)
-        if _bytes(features) <= self.capacity:
-            # A view would keep the storage of everything computed beside it.
-            own = tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, features)
-            super().__setitem__(key, own)
-        while sum(map(_bytes, self.values())) > self.capacity:
-            self.popitem(last=False)
+        if key in self:
+            del self[key]
+        if (size := _bytes(features)) > self.capacity:
+            return
+        while self.bytes + size > self.capacity:
+            del self[next(iter(self))]
+        # A view would keep the storage of everything computed beside it.
+        own = tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, features)
+        super().__setitem__(key, own)
+        self.bytes += size
+
+    def __delitem__(self, key: str) -> None:
+        self.bytes -= _bytes(self[key])
+        super().__delitem__(key)
 
 
 def _bytes(features: Any) -> int:
-    tensors = [leaf for leaf in tree_leaves(features) if isinstance(leaf, Tensor)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return sum(leaf.nbytes for leaf in tree_leaves(features) if isinstance(leaf, Tensor))
 
 
 def refuse_stale(backbone: Backbone, cache: Any) -> None:

@@ -25,13 +25,11 @@ THINK = (
     "First reason about what the images show, inside <think> and </think>. "
     "Then write the findings, inside <report> and </report>."
 )
-
 # The wording that asks for reasoning.
 REASONS = "think"
 _ANSWER = "The heart is normal."
 _BLOCKS = f"<think>{_ANSWER}</think>\n<report>{_ANSWER}</report>"
 SHOWN = 48  # characters on either side of where a template and training part
-
 # Once parted a token is gone, unless a normaliser takes blanks away.
 ROUNDS = 8
 # 1 on image tokens, where the forward takes it.

@@ -21,7 +21,7 @@ from rrgclinical.common.arguments import listed, unwrapped
 from rrgkern import linear_token_logps
 from rrgpolicy.model.attention import use_rows
 from rrgpolicy.model.backbone import SHARED_ATTENTION, SHARINGS, Backbone, refuse_other_kinds
-from rrgpolicy.model.forward import VisionCache, hidden_states
+from rrgpolicy.model.forward import hidden_states
 from rrgpolicy.model.probe import Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt, placed
 
@@ -57,7 +57,7 @@ def shared_prefix_logps(  # noqa: PLR0913
     entropy: bool = False,
     token_budget: int | None = None,
     attn: str = "auto",
-    vision_cache: VisionCache | None = None,
+    vision_cache: MutableMapping[str, Any] | None = None,
     sharing: str = "auto",
 ) -> SharedPrefixLogps:
     """Log-probs of every completion token, each prompt and its images computed once per group.
@@ -293,11 +293,7 @@ def _encoded(
     if "mm_token_type_ids" in takes:
         is_image = inputs["input_ids"] == backbone.image_token_id
         inputs["mm_token_type_ids"] = is_image.long()
-    try:
-        encoded = placed(backbone, inputs, key=prompt.get("key", ""))
-    except (TypeError, StopIteration, RuntimeError) as error:  # as transformers meets them
-        line = f"image tokens where {len(inputs.get('image_grid_thw', ()))} image(s) are not"
-        raise ValueError(f"prompt {number} has {line}: give a grid per run of them") from error
+    encoded = placed(backbone, inputs, key=prompt.get("key", ""))
     # images under another name than pixel_values would be left out in silence
     _refuse(number, inputs.keys() - {"input_ids", *encoded.per_token, *encoded.images})
     return encoded

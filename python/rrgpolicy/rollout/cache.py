@@ -52,8 +52,8 @@ class Members:
         """group: members a prompt, row r belonging to prompt r // group."""
         # on the host, as all that `select` decides by: it must not wait for the device
         self.prompt = [b for b in range(prompts) for _ in range(group)]
-        self.table = torch.arange(prompts * group, device=device).view(prompts, group)
-        """int64 [B, most members left], as `DecodeStep.members`."""
+        self.table: Tensor | None = None
+        """int64 [B, most members left], as `DecodeStep.members`; None before a row has left."""
         self.place = torch.zeros(1, dtype=torch.int64, device=device)
 
     def select(self, rows: list[int]) -> Tensor:

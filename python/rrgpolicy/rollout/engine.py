@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from rrgclinical.common.errors import UserError
-from rrgpolicy.model.forward import VisionCache
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.ranks import gathered, ranks
@@ -113,8 +112,6 @@ class SamplingRequest:
     """Nucleus sampling below 1; `Rollout.logps` are then renormalised over the nucleus."""
     greedy: bool = False
     """The likeliest token instead of a draw; seeds are not used."""
-    vision_cache: VisionCache | None = None
-    """See `hidden_states`."""
 
     def __post_init__(self) -> None:
         if self.group < 1 or self.max_new_tokens < 1:

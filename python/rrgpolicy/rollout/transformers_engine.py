@@ -84,8 +84,6 @@ class DecodeLoop:
     """
 
     def __init__(self, policy: Policy, request: SamplingRequest) -> None:
-        if request.vision_cache is not None:
-            policy = replace(policy, vision_cache=request.vision_cache)
         self.policy, self.request = policy, request
         device, longest = policy.device, request.max_new_tokens
         self.decoder = Decoder(policy, [*request.prompts], request.group, CHUNK[repeats(device)])
@@ -123,13 +121,11 @@ class DecodeLoop:
 
     def _next(self, token: Tensor) -> Tensor:
         """Return the tokens [n] behind `token` [n], which the next call overwrites."""
+        if self.repeated is None:
+            return self._step(token)
         if self.draws_inside:
-            return self.call(self._step, token)
-        return self._draw(self.call(self.decoder.forward, token))
-
-    def call(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
-        """Compute a step, as a graph where it can be one."""
-        return self.repeated(compute, token) if self.repeated else compute(token)
+            return self.repeated(self._step, token)
+        return self._draw(self.repeated(self.decoder.forward, token))
 
     def _step(self, token: Tensor) -> Tensor:
         """Compute the next tokens; asks the host for nothing."""

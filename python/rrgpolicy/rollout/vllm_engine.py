@@ -204,7 +204,7 @@ class VllmEngine:
 
         self._check_room(request)
         self._wake("weights", "kv_cache")
-        encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
+        encoded = vllm_prompts(policy, request.prompts)
         parameters = [
             SamplingParams(**sampling_arguments(policy, request, seed))
             for seed in request.member_seeds()

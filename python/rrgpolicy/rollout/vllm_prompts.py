@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from rrgclinical.common.errors import UserError
-from rrgpolicy.model.forward import VisionCache, vision_embeddings
+from rrgpolicy.model.forward import vision_embeddings
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import EncodedPrompt, marked_ids
 from rrgpolicy.rollout.engine import Rollout, SamplingRequest
@@ -48,12 +48,10 @@ def shows_pictures(policy: Policy) -> bool:
 
 
 @torch.no_grad()
-def vllm_prompts(
-    policy: Policy, prompts: Sequence[EncodedPrompt], cache: VisionCache | None = None
-) -> list[VllmPrompt]:
+def vllm_prompts(policy: Policy, prompts: Sequence[EncodedPrompt]) -> list[VllmPrompt]:
     """The prompts for vLLM, with pictures, or image embeddings by the policy's tower.
 
-    cache: see `hidden_states`. The tower runs in evaluation mode. Where vLLM is given pictures,
+    The tower runs in evaluation mode. Where vLLM is given pictures,
     raises ValueError for a prompt with images that has none, and UserError for a prompt of several
     that change each other's tokens.
     """
@@ -62,7 +60,7 @@ def vllm_prompts(
     was_training = policy.model.training
     policy.model.eval()
     try:
-        everything = vision_embeddings(policy, prompts, cache)
+        everything = vision_embeddings(policy, prompts)
     finally:
         policy.model.train(was_training)
     found, at = [], 0

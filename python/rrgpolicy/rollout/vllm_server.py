@@ -234,7 +234,7 @@ class VllmServerEngine:
         return {name for name in names if name.startswith(SERVED)}
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
-        turns = [turn(p) for p in vllm_prompts(policy, request.prompts, request.vision_cache)]
+        turns = [turn(p) for p in vllm_prompts(policy, request.prompts)]
         # A prompt's images are sent once: vLLM draws member m from the first one's seed + m. It
         # takes greedy requests for one member only, which all of them are.
         drawn = 1 if request.greedy else request.group

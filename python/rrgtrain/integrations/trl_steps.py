@@ -164,7 +164,8 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
     def compute_loss(self: Any, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
         """Compute TRL's loss, once more before the first step for `preflight`, which warns."""
         whole = self.accelerator.sync_gradients or self.accelerator.num_processes == 1
-        plain = not self.is_deepspeed_enabled and self.accelerator.is_fsdp2 >= self.is_fsdp_enabled
+        fsdp1 = self.is_fsdp_enabled and not self.accelerator.is_fsdp2
+        plain = not (self.is_deepspeed_enabled or fsdp1)  # which `preflight` does not know
         if not self.preflown and self.optimizer and whole and plain and model.training:
             self.preflown, metrics = True, copy.deepcopy(self._metrics)
             with mock.patch.object(self, "_metrics", metrics):

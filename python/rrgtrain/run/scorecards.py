@@ -36,8 +36,6 @@ from rrgtrain.train.evaluate import Evaluation, truth_is_read
 
 MADE = (*FILES, "summary.json", "report.html")
 """All that an evaluation of files leaves."""
-_OF_IU_XRAY = ("iu_xray", "open_i")
-"""Sources of the data set that R2Gen cleans by `iu_xray`."""
 
 
 def evaluate_files(
@@ -58,7 +56,7 @@ def evaluate_files(
     command = digest_of(asked)
     if out is not None:
         require_free(out, MADE, command)
-    settings, source = recipe.eval, recipe.data.source
+    settings = recipe.eval
     kinds = [field.name for field in dataclasses.fields(Columns)]
     columns = Columns(**{kind: getattr(settings, f"{kind}_column") for kind in kinds})
     systems = read_systems(predictions, columns)
@@ -71,7 +69,7 @@ def evaluate_files(
     )
     # a file holds reports, not completions
     reward = dataclasses.replace(recipe.reward, blocks="none")
-    judge = judge_of(settings, RewardService(reward), source)
+    judge = judge_of(settings, RewardService(reward), recipe.data.source)
     truth, note = judge.truth(pairs)
     card, readings = judge.card(pairs, truth, [note])
     if out is not None:
@@ -88,7 +86,7 @@ def evaluate_files(
         unmark(out)
     print(as_text(card, out and out / FILES[1]), end="")
     if compare:
-        more = {"cleaning": _cleaning(settings, source), "meteor": settings.meteor}
+        more = {"cleaning": _cleaning(settings, recipe.data.source), "meteor": settings.meteor}
         print("\n" + compare_implementations(pairs, truth, readings, **more), end="")
     return card
 
@@ -136,11 +134,12 @@ def judge_of(settings: EvalSettings, rewards: RewardService, source: str) -> Jud
 
     UserError where a model that is named lacks its file, or words cannot be made.
     """
+    cleaning = _cleaning(settings, source)
     tokenization = build_tokenization(
         settings.tokenization,
-        dataset=_cleaning(settings, source),
+        dataset=cleaning,
         max_seq_length=settings.max_seq_length,
-        vocabulary=_vocabulary(settings, source),
+        vocabulary=_vocabulary(settings, cleaning),
     )
     named = rewards.settings
     terms, absent = measured_terms(named)
@@ -166,10 +165,10 @@ def judge_of(settings: EvalSettings, rewards: RewardService, source: str) -> Jud
 
 
 def _cleaning(settings: EvalSettings, source: str) -> str:
-    return settings.cleaning or ("iu_xray" if source in _OF_IU_XRAY else "mimic_cxr")
+    return settings.cleaning or ("iu_xray" if source in ("iu_xray", "open_i") else "mimic_cxr")
 
 
-def _vocabulary(settings: EvalSettings, source: str) -> frozenset[str] | None:
+def _vocabulary(settings: EvalSettings, cleaning: str) -> frozenset[str] | None:
     """Collect R2Gen's words of the training reports that a recipe names."""
     if settings.training_reports is None:
         return None
@@ -182,8 +181,7 @@ def _vocabulary(settings: EvalSettings, source: str) -> frozenset[str] | None:
     columns = Columns(ids, reference=settings.reference_column)
     path = Path(settings.training_reports).expanduser()
     reports = read_references(path, columns, split="train", split_column=True, want_labels=False)
-    flat = (text for texts in reports.texts for text in texts)
-    return r2gen_vocabulary(flat, _cleaning(settings, source))
+    return r2gen_vocabulary((t for texts in reports.texts for t in texts), cleaning)
 
 
 def measured_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]:

@@ -171,11 +171,10 @@ class Served:
             max_new_tokens=body["max_tokens"],
             seeds=[[body["seed"] + k for k in range(body["n"])]],
             greedy=body["temperature"] == 0,
-            vision_cache=images,
         )
         assert body["n"] == 1 or not request.greedy, "n must be 1 when using greedy sampling"
         choices = []
-        policy = self._asked_policy(body.get("model", "base"))
+        policy = replace(self._asked_policy(body.get("model", "base")), vision_cache=images)
         for k, made in enumerate(generate(policy, request)[0]):
             made = Rollout(made.ids[: self.short], made.logps[: self.short], made.finished)
             content = [{"logprob": value} for value in made.logps.tolist()]

@@ -66,10 +66,9 @@ def test_sampled_log_probs_are_those_of_training() -> None:
         counts = (2, 0) if sort.sees else (0, 0)
         prompts = [prompt(policy, name, n, 20 - 9 * k, k) for k, n in enumerate(counts)]
         seeds = [[1, 2, 3], [4, 5, 6]]
-        cache = VisionCache(1 << 20) if sort.sees and policy.family.joins else None
-        request = SamplingRequest(
-            prompts, group=3, max_new_tokens=12, seeds=seeds, temperature=1.3, vision_cache=cache
-        )
+        if sort.sees and policy.family.joins:
+            policy.vision_cache = VisionCache(1 << 20)
+        request = SamplingRequest(prompts, group=3, max_new_tokens=12, seeds=seeds, temperature=1.3)
         groups = TransformersEngine().generate(policy, request)
         sampled = [rollout for group in groups for rollout in group]
         assert len({len(rollout.ids) for rollout in sampled}) > 1, "no row left the batch early"
