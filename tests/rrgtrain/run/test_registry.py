@@ -108,7 +108,7 @@ def test_a_planted_metric_ends_every_command(monkeypatch: pytest.MonkeyPatch) ->
     run("rl", *start, "--out", "rl", recipe="editgrpo", small=data)
     run("eval", *start, "--out", "eval", recipe="editgrpo", small=data)
     rows = "eval/predictions.jsonl"
-    scored = ["eval.bootstrap=10", "eval.meteor=false"]
+    scored = ["eval.bootstrap=10", "eval.meteor=false", "eval.cleaning=iu_xray"]
     run("eval", "--predictions", rows, "--references", rows, "--out", "files", small=scored)
     for name in ("demo", "sft", "rl", "eval", "files"):
         assert [f for f in FILES if not Path(name, f).is_file()] == [], name

@@ -69,6 +69,8 @@ class Family:
         if find is None:
             return torch.arange(ids.shape[1])[None]
         takes = inspect.signature(find).parameters
+        if "mm_token_type_ids" in takes:  # which a prompt of text alone may lack
+            inputs = {"mm_token_type_ids": (ids == model.config.image_token_id).long(), **inputs}
         positions: Tensor = find(**{k: v for k, v in inputs.items() if k in takes})[0]
         return positions[:, 0].cpu()
 
