@@ -26,12 +26,12 @@ from unittest import mock
 
 import torch
 import transformers
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from experiments.fast_steps import FastEngine
-from rrgkern.ops import flatten
-from rrgkern.shared_prefix.op import shared_prefix_decode_op
+from rrgkern.shared_prefix.reference import DecodeStep, decode_reference
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import SamplingRequest, TransformersEngine, generate
 from tests.rrgpolicy.model.families import SORTS, backbone, build, prompt
@@ -82,6 +82,12 @@ class Operators(TorchDispatchMode):
         self.reads += name in OPERATORS_THAT_READ
         return op(*args, **(kwargs or {}))
 
+    def attend(self, step: DecodeStep) -> Tensor:
+        """Attend by many operators of a CPU, which stand for one of a GPU."""
+        self.work += 1
+        with _disable_current_modes():
+            return decode_reference(step)
+
 
 class Methods(TorchFunctionMode):
     """Count methods that read a whole tensor, which on a CPU is no operator."""
@@ -100,8 +106,9 @@ def as_on_a_gpu() -> Iterator[Operators]:
     """Run captured steps, whose host waits for the device once in several tokens."""
     a_read = sys.modules[generate.__module__].TOKENS_A_READ
     reads = mock.patch.dict(a_read, {False: a_read[True]})
-    attention = mock.patch(REFERENCE, lambda step: shared_prefix_decode_op(*flatten(step)))
-    with mock.patch(CAPTURING, return_value=True), reads, attention, Operators() as operators:
+    operators = Operators()
+    attention = mock.patch(REFERENCE, operators.attend)
+    with mock.patch(CAPTURING, return_value=True), reads, attention, operators:
         yield operators
 
 
