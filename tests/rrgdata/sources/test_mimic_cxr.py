@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgdata import Catalogue
 from rrgdata.load import open_studies
 from rrgtrain.errors import UserError
 from tests.rrgdata import mimic_tree as tree
