@@ -283,8 +283,7 @@ def _cached(network: Backbone, prompt: EncodedPrompt, cache: MutableMapping[str,
     features = cache.get(prompt.key)
     if features is None:
         # Alone: in company its last bits would depend on what the cache happened to lack.
-        features = _run_tower(network, [prompt])[0].detach()
-        cache[prompt.key] = features
+        cache[prompt.key] = features = _run_tower(network, [prompt])[0].detach()
     return features
 
 
@@ -294,8 +293,7 @@ def _run_tower(network: Backbone, prompts: Sequence[EncodedPrompt]) -> list[Tens
     # each as it is: what the CPU concatenates or converts is pageable, and its copy waited for
     pixels = torch.cat([p.to(network.device, non_blocking=True) for p in pinned]).to(network.dtype)
     grids = [p.image_grid_thw for p in prompts if p.image_grid_thw is not None]
-    grid = torch.cat(grids)
-    output = tower(pixels, grid_thw=grid.to(network.device)).pooler_output
+    output = tower(pixels, grid_thw=torch.cat(grids).to(network.device)).pooler_output
     merge = tower.spatial_merge_size**2
     return list(output.split([int(g.prod(1).sum()) // merge for g in grids]))
 
