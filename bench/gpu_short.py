@@ -82,7 +82,7 @@ def head_cases(device: torch.device, dry: bool) -> Iterator[Case]:
     width, vocabulary = (16, 97) if dry else (2048, 151936)
     compiled = eager_logps if dry else torch.compile(eager_logps, dynamic=False)
     weights = torch.randn(vocabulary, width, device=device).bfloat16() / width**0.5
-    for positions in (64, 256) if dry else (8192, 32768):
+    for positions in (20, 40) if dry else (8192, 32768):
         count = round(SCORED * positions)
         hidden = torch.randn(count, width, device=device).bfloat16().requires_grad_()
         targets = torch.randint(vocabulary, (count,), device=device)
@@ -142,7 +142,7 @@ def epilogue_cases(device: torch.device, dry: bool) -> Iterator[Case]:
 
 def logits_cases(device: torch.device, dry: bool) -> Iterator[Case]:
     """Yield the policy loss of logits out of place and in place."""
-    count, vocabulary = (64, 97) if dry else (8192, 151936)
+    count, vocabulary = (32, 97) if dry else (8192, 151936)
     leaf = torch.randn(count, vocabulary, device=device).bfloat16().requires_grad_()
     offsets = torch.arange(0, count + 1, 16, device=device)
     targets = torch.randint(vocabulary, (count,), device=device)

@@ -344,7 +344,7 @@ def test_heads_come_first_then_logits_then_steps(written, capfd):
 def test_nothing_is_begun_when_the_time_is_up(monkeypatch, written, capsys):
     monkeypatch.setattr(gpu_short, "SECONDS", -1)
     assert gpu_short.main(["--dry"]) == 1
-    assert not written and "are up before short, 64 positions, frozen" in capsys.readouterr().out
+    assert not written and "are up before short, 20 positions, frozen" in capsys.readouterr().out
 
 
 def test_without_a_gpu_it_says_how_to_rehearse(monkeypatch, capsys):
