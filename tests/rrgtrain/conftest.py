@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from torch._library.custom_ops import OPDEFS
 
+import rrgkern
 from rrgkern.dispatch import interpreting, served_by
 from rrgpolicy.ranks import ranks
 from rrgtrain.cli import main
@@ -20,8 +21,10 @@ from tests.rrgclinical.text.conftest import few_paraphrases, short_package
 __all__ = ["few_paraphrases", "short_package"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _references_in_place_of_the_interpreter() -> Iterator[None]:
+    """Serves a module's own fixtures too: what they compute has the bits of its tests."""
+    assert all(hasattr(rrgkern, name) for name in rrgkern.__all__), "each op is registered"
     with ExitStack() as stack:
         for name, op in list(OPDEFS.items()) if interpreting() else []:
             if name.startswith("rrgkern::") and served_by(name, "cpu").startswith("triton"):

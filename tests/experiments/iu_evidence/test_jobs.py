@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from torch.utils._pytree import tree_flatten
 
 from experiments.iu_evidence import command
 from experiments.iu_evidence.__main__ import main
@@ -59,7 +58,7 @@ def test_a_result_holds_counts_of_each_held_out_study_and_no_report(home) -> Non
 
 def test_a_job_that_was_stopped_gives_the_same_json(home, monkeypatch) -> None:
     task = FoldTask(ARMS["editgrpo"], 0, home / "out", True)
-    whole = json.loads(task.result.read_text())
+    whole = task.result.read_bytes()
     task.result.rename(home / "aside.json")
     task.directory.rename(home / "aside")
     real, calls = rl_module.sample_groups, []
@@ -77,13 +76,7 @@ def test_a_job_that_was_stopped_gives_the_same_json(home, monkeypatch) -> None:
     with stopping.installed("rrgtrain"):
         work(task, home / "iu", "cpu")
     assert calls == [0, 1, 1]
-    # interpreted kernels' last bit depends on what ran before them in the process
-    leaves, same = zip(
-        *map(tree_flatten, (whole, json.loads(task.result.read_text()))), strict=True
-    )
-    assert same[0] == same[1] and list(leaves[1]) == [
-        pytest.approx(leaf, rel=1e-5) if isinstance(leaf, float) else leaf for leaf in leaves[0]
-    ]
+    assert task.result.read_bytes() == whole
 
 
 def test_arms_of_different_trainings_of_a_start_are_not_compared(home, tmp_path) -> None:
