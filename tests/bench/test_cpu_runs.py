@@ -77,7 +77,7 @@ SMALLEST = Case(groups=8, members=10, length=64, pixels=560)
 
 @pytest.mark.gate
 def test_four_ranks_have_the_gradients_of_one_and_share_its_work(monkeypatch) -> None:
-    """CPU time: 1.13 to 1.18 times that of one process on an idle machine, up to 1.4 beside others.
+    """CPU time: 1.13 to 1.18 times that of one process on an idle machine, 1.33 beside others.
 
     Ranks that each did the whole work would take four times as long.
     """
