@@ -1,9 +1,8 @@
 #!/bin/sh
 # pandas 3.1.1 with openpyxl 3.1.5: a report that begins with "=" ("=== FINDINGS ===", "= unchanged effusion") is
-# written by `to_excel` as a formula, which has no value until Excel has run it: `read_excel` gives NaN, and where
-# the report is the only column the study is gone. A report in two lines with CR LF comes back with LF. Guess: the
-# same text. Seen: below. So: a sheet for a reader study loses the reports whose headings are underlined by "=", in
-# silence; write them by openpyxl with `data_type = "s"`, or as CSV.
+# written by `to_excel` as a formula, which has no value until Excel has run it, and `read_excel` gives NaN. Lines
+# that begin with "-" or "+" come back. Guess: the same text. Seen: below. So: a sheet for a reader study loses the
+# reports whose headings are drawn with "=", in silence; write such a cell with data_type "s", or write CSV.
 set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
@@ -14,11 +13,8 @@ import pandas as pd
 
 REPORTS = ["=== FINDINGS ===\nClear lungs.", "= unchanged effusion", "- no edema", "+ edema"]
 pd.DataFrame({"study": range(4), "report": REPORTS}).to_excel("a.xlsx", index=False)
-pd.DataFrame({"report": REPORTS}).to_excel("alone.xlsx", index=False)
-back, alone = pd.read_excel("a.xlsx")["report"].tolist(), pd.read_excel("alone.xlsx")["report"].tolist()
+back = pd.read_excel("a.xlsx")["report"].tolist()
 for report, text in zip(REPORTS, back):
     print(f"{report!r} comes back as {text!r}")
-print(f"without another column {len(alone)} of {len(REPORTS)} come back: {alone}")
 assert back[2:] == REPORTS[2:] and all(pd.isna(text) for text in back[:2])
-assert [text for text in alone if isinstance(text, str)] == REPORTS[2:]
 EOF
