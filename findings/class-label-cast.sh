@@ -9,7 +9,8 @@ site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 python3 -m pip install -qq --target "$site" datasets==5.2.0 numpy==2.4.6
 cd "$site"
-HF_HOME="$site/cache" HF_HUB_OFFLINE=1 HF_DATASETS_DISABLE_PROGRESS_BARS=1 PYTHONPATH="$site" python3 -W ignore - <<'EOF'
+export HF_HOME="$site/cache" HF_HUB_OFFLINE=1 HF_DATASETS_DISABLE_PROGRESS_BARS=1
+PYTHONPATH="$site" python3 -W ignore - <<'EOF'
 from datasets import ClassLabel, concatenate_datasets, load_dataset
 
 
@@ -20,7 +21,8 @@ def labels(data):
 
 with open("labels.csv", "w") as file:
     file.write("edema\nno\nyes\nno\n")
-first = load_dataset("csv", data_files="labels.csv", split="train").cast_column("edema", ClassLabel(names=["no", "yes"]))
+table = load_dataset("csv", data_files="labels.csv", split="train")
+first = table.cast_column("edema", ClassLabel(names=["no", "yes"]))
 cast = first.cast_column("edema", ClassLabel(names=["yes", "no"]))
 aligned = first.align_labels_with_mapping({"yes": 0, "no": 1}, "edema")
 for name, data in (("as read", first), ("cast", cast), ("aligned", aligned)):

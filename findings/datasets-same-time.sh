@@ -8,7 +8,8 @@ site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 python3 -m pip install -qq --target "$site" datasets==5.2.0 numpy==2.4.6
 cd "$site"
-HF_HOME="$site/cache" HF_HUB_OFFLINE=1 HF_DATASETS_DISABLE_PROGRESS_BARS=1 PYTHONPATH="$site" python3 -W ignore - <<'EOF'
+export HF_HOME="$site/cache" HF_HUB_OFFLINE=1 HF_DATASETS_DISABLE_PROGRESS_BARS=1
+PYTHONPATH="$site" python3 -W ignore - <<'EOF'
 import json
 import os
 

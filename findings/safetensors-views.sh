@@ -1,8 +1,9 @@
 #!/bin/sh
 # safetensors 0.8.0, `safetensors.numpy`: an array that is not contiguous (transposed, every second column, Fortran
-# order) is saved as its memory lies, under the shape that it shows: other numbers come back, in silence. Its page asks for contiguous arrays; `safetensors.torch` checks and refuses, this one does not. Guess: they come
-# back as they were. Seen: below. So: weights that were transposed for another framework, or a batch of films put
-# from HWC to CHW, are scrambled on disk. Save `np.ascontiguousarray` of each.
+# order) is saved as its memory lies, under the shape that it shows: other numbers come back, in silence. Its page
+# asks for contiguous arrays; `safetensors.torch` checks and refuses, this one does not. Guess: they come back as
+# they were. Seen: below. So: weights that were transposed for another framework, or a batch of films put from HWC
+# to CHW, are scrambled on disk. Save `np.ascontiguousarray` of each.
 set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
