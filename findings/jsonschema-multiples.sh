@@ -1,9 +1,8 @@
 #!/bin/sh
 # jsonschema 4.26.0 divides in floating point to see whether a number is a multiple: of the 101 tenths from 0 to 10 it
 # refuses 33 (0.3, 0.6, 0.7 ...) under `"multipleOf": 0.1`. fastjsonschema 2.22.3 and jsonschema-rs 0.61.2 accept
-# all, and refuse 0.35. The pattern "^s[0-9]+$" takes "s12" with a line end behind it in jsonschema alone. Guess:
-# all accept the tenths and refuse the line end. Seen: below. So: a judge's valid score of 0.3 counts as a broken
-# answer, or is asked for again, by one validator; score in whole numbers.
+# all, and refuse 0.35. Guess: all accept the tenths. Seen: below. So: a judge's valid score of 0.3 counts as a
+# broken answer, or is asked for again, by one validator; score in whole numbers.
 set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
@@ -31,8 +30,7 @@ def accepts(name, schema, value):
 TENTHS = [k / 10 for k in range(101)]
 for name in CHECKS:
     refused = [value for value in TENTHS if not accepts(name, {"multipleOf": 0.1}, value)]
-    line_end = accepts(name, {"type": "string", "pattern": "^s[0-9]+$"}, "s12\n")
-    print(f"{name}: refuses {len(refused)} of {len(TENTHS)} tenths {refused[:4]}; takes 's12\\n': {line_end}")
+    print(f"{name}: refuses {len(refused)} of {len(TENTHS)} tenths {refused[:4]}")
     assert not accepts(name, {"multipleOf": 0.1}, 0.35)
-    assert len(refused) == (33 if name == "jsonschema" else 0) and line_end == (name == "jsonschema")
+    assert len(refused) == (33 if name == "jsonschema" else 0)
 EOF
