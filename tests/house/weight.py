@@ -30,7 +30,7 @@ def weights(root: Path) -> dict[str, float]:
         **lines,
         "packages and csrc": total,
         "tests": sum(module.lines for module in everything if module.package == "tests"),
-        "files": len(list(tree.files(root))),
+        "files but findings": sum(not _below(p, root, "findings") for p in tree.files(root)),
         "Makefile targets": len(
             [n for n in tools.recipes(root) if re.fullmatch(r"[a-z][\w-]*", n)]
         ),
