@@ -159,7 +159,7 @@ class CompiledStep:
 
 
 class FastStep:
-    """Compute a step, compiled where that is on, as the graph that it is where there is one.
+    """Compute a step, compiled where that is on, by its graph where there is one.
 
     It holds neither step nor loop, as `RepeatedStep`, in whose place it stands.
     """
