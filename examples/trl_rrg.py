@@ -63,12 +63,11 @@ def main(steps: int = 3) -> list[dict[str, Any]]:
     with TemporaryDirectory() as name:
         write_phantom(PHANTOMS, data := Path(name, "phantoms"))
         studies = load_studies("iu_xray", data).studies["train"]
-        config = {"num_generations": recipe.rl.group, "loss_type": "dr_grpo", "logging_steps": 1}
-        config |= {"per_device_train_batch_size": 2 * recipe.rl.group, "scale_rewards": "none"}
-        config |= {"max_completion_length": 32, "report_to": [], "save_strategy": "no"}
+        own = {"num_generations": recipe.rl.group, "loss_type": "dr_grpo", "scale_rewards": "none"}
+        own |= {"per_device_train_batch_size": 2 * recipe.rl.group, "max_completion_length": 32}
         made = RRGTrainer(
             **tiny(studies, Path(name, "model")),
-            args=GRPOConfig(output_dir=name, max_steps=steps, bf16=False, **config),
+            args=GRPOConfig(output_dir=name, max_steps=steps, bf16=False, logging_steps=1, **own),
             train_dataset=Dataset.from_list(list(map(row, studies))),
             extras=Extras(recipe=recipe),  # without reward_funcs: the recipe's terms, summed
         )
