@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from bench import rows
 from bench.ports import free_port
@@ -117,6 +118,13 @@ class Rank:
         found = sharding.full_state_dict({n: p.grad for n, p in parameters if p.grad is not None})
         self.policy.model.zero_grad(set_to_none=True)
         return found if ranks.is_main() else {}
+
+    def work(self, count: int) -> int:
+        """Count the floating-point operations of products for the gradients; they are cleared."""
+        with FlopCounterMode(display=False) as counter:
+            self.accumulate(count)
+        self.policy.model.zero_grad(set_to_none=True)
+        return counter.get_total_flops()
 
 
 def serve(world: dict[str, str], place: Path, case: Case, asked: Connection) -> None:
@@ -203,6 +211,7 @@ def compare(
     with worlds(case, counts) as opened:
         few = min(case.groups, max(counts))
         gradients = {n: world.ask("gradients", few)[0] for n, world in opened.items()}
+        work = {n: sum(world.ask("work", few)) for n, world in opened.items()}
         turns: list[dict[str, tuple[float, float]]] = []
         for _ in range(rounds):
             turn = {f"{n} ranks": opened[n].update(case.groups) for n in counts}
@@ -215,6 +224,7 @@ def compare(
     found: dict[str, Any] = {"rounds": len(turns)}
     for n in counts[1:]:
         found[f"gradient_difference_{n}"] = gradient_difference(gradients[1], gradients[n])
+        found[f"work_{n}"] = work[n] / work[1]
         found[f"core_seconds_{n}"] = least[n] / least[1]
         found[f"core_seconds_more_{n}"] = least[n] - least[1]
     if 2 in counts:

@@ -77,16 +77,13 @@ SMALLEST = Case(groups=8, members=10, length=64, pixels=560)
 
 @pytest.mark.gate
 def test_four_ranks_have_the_gradients_of_one_and_share_its_work(monkeypatch) -> None:
-    """CPU time: 1.13 to 1.18 times that of one process on an idle machine, 1.33 beside others.
-
-    Ranks that each did the whole work would take four times as long.
-    """
+    """Operations are counted: CPU time was 1.13 times that of one where idle, 1.40 beside others."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # of the processes that are started
-    found = update_ranks.compare(SMALLEST, rounds=4, counts=(1, 4), enough=2.0)
+    found = update_ranks.compare(SMALLEST, rounds=1, counts=(1, 4))
     # other orders of summation in fp32: 3e-7 was seen
     apart = found["gradient_difference_4"]
     assert apart < 1e-6, f"gradients of four ranks are {apart:.1e} of their norm from those of one"
-    assert found["core_seconds_4"] <= 2.0, found
+    assert found["work_4"] == 1, found
 
 
 @pytest.mark.gate
