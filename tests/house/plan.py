@@ -125,7 +125,7 @@ CAPS: dict[str, float] = {
     "rrgtrain": 17_813,
     "csrc": 5_759,
     "packages and csrc": 77_311,
-    "tests": 84_780,
+    "tests": 84_777,
     "files but findings": 1_184,
     "Makefile targets": 18,
     "docs pages": 24,
