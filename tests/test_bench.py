@@ -157,10 +157,6 @@ def test_rotation_exceeds_the_cache_and_is_bounded():
     assert timing.rotation((torch.empty(1),)) == 32
 
 
-def test_percentiles():
-    assert timing.percentiles(list(range(101))) == {"p20": 20.0, "p50": 50.0, "p80": 80.0}
-
-
 def written(folder) -> list[dict]:
     return [json.loads(line) for line in (folder / "cpu.jsonl").read_text().splitlines()]
 
@@ -276,31 +272,3 @@ def test_rows_of_a_run_are_found_again_in_the_file_that_was_named(bench, tmp_pat
     assert [row["provider"] for row in rows.of_run(path, "second")] == ["eager", "ours"]
     assert rows.of_run(path, "first") == rows.of_run(tmp_path / "none.jsonl", "second") == []
     assert all("run" not in row for row in written(tmp_path))
-
-
-def test_a_gpu_is_kept_busy_before_a_sample_and_the_host_is_timed_apart(monkeypatch):
-    order = []
-
-    class Event:
-        def __init__(self, enable_timing: bool) -> None:
-            assert enable_timing
-
-        def record(self) -> None:
-            order.append("event")
-
-        def synchronize(self) -> None:
-            order.append("wait")
-
-        def elapsed_time(self, after: Event) -> float:
-            return 1.5
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: order.append("busy"), raising=False)
-    rounds = timing.Rounds({"ours": lambda x: order.append("call")}, [make_inputs(0)] * 2)
-    rounds.cuda = True
-    rounds()
-    assert order == ["busy", "event", "call", "event", "wait"]
-    assert rounds.milliseconds == {"ours": [1.5]}
-    assert 0 < rounds.host["ours"][0] < 1e3
-    rounds.forget()
-    assert rounds.host == rounds.milliseconds == {"ours": []}

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from PIL import Image
 
 from rrgpolicy.model.load import load_policy
 from rrgtrain.cli import main
-from rrgtrain.commands import COMMANDS
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
@@ -187,13 +185,6 @@ def test_phantoms_alone(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_the_doctor_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "rrgkern::policy_loss" in works(capsys, "doctor")
-    with pytest.raises(SystemExit) as caught:
-        main(["rl", "--help"])
-    assert caught.value.code == 0 and "--from" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -243,14 +234,6 @@ def test_an_evaluation_on_a_full_disk(
     monkeypatch.setattr("rrgtrain.commands.eval.score", full)
     line = refused(capsys, "eval", "--from", "x", "--out", "r", status=75)
     assert "r/report.html: No space left on device: make room" in line and "same command" in line
-
-
-def test_an_unknown_key_in_a_file_names_the_file_and_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mine.yaml").write_text("base: sft\nsft:\n  lr: 1e-4\n  step: 3\n")
-    line = refused(capsys, "sft", "mine.yaml", "--out", "r")
-    assert "mine.yaml:4: unknown key 'sft.step'; did you mean sft.steps?" in line
 
 
 def frontal(root: Path, split: str = "train", number: int = 5) -> Path:
@@ -337,13 +320,3 @@ def test_bad_input_by_a_process_of_its_own(root: Path, tmp_path: Path) -> None:
     done = in_a_shell(*SFT, "--out", "run", *iu_xray(root), cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1 and "transparent pixels" in done.stderr
-
-
-def test_a_terminal_is_told_that_libraries_load(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    for name in ("doctor", "keys", "plan"):
-        monkeypatch.setitem(COMMANDS, name, replace(COMMANDS[name], run=lambda _: 0))
-        assert main([name]) == 0
-        assert capsys.readouterr().err == f"rrgtrain {name}: loading its libraries ...\n"

@@ -14,7 +14,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.term_models import SpreadLabeller
 from rrgtrain.schema import RewardSettings
 from tests.rrgtrain.common import studies
-from tests.rrgtrain.runs import command, ends, on_ranks, start_process, started
+from tests.rrgtrain.runs import command, start_process, started
 
 HERE = Path(__file__).resolve().parent
 # Signals, lines for a screen, times, files of a run, words with a home.
@@ -78,16 +78,3 @@ def test_a_term_and_a_labeller_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(service.labeller, "label", leave)
     with pytest.raises(RewardError, match="^labels of reports cannot be read: SystemExit: 0"):
         SpreadLabeller(service.labeller).label(["Edema."])
-
-
-def main(words: list[str]) -> int:
-    signal.raise_signal(signal.SIGSEGV)
-    return 0
-
-
-def test_a_fault_is_named_with_its_stack(tmp_path: Path) -> None:
-    done = on_ranks(cwd=tmp_path, main="tests.rrgtrain.test_surroundings", count=1)
-    assert done[0].status == -signal.SIGSEGV
-    assert ends(done).startswith("rank 0 died of SIGSEGV:\n")
-    assert "Fatal Python error: Segmentation fault" in done[0].err
-    assert "in main" in done[0].err

@@ -162,16 +162,6 @@ def test_a_working_directory_that_no_page_can_name_is_refused(
     assert not list(odd.iterdir())
 
 
-def test_a_command_without_words_names_those_it_needs_alone(refusal: Callable[..., str]) -> None:
-    for words, needed in (
-        (["check"], "MODEL"),
-        (["generate"], "CHECKPOINT, FOLDER"),
-        (["init"], "DIR, --data"),
-        (["data", "check"], "root"),
-    ):
-        assert f" are required: {needed}; see" in refusal(*words), words
-
-
 def test_a_working_directory_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
 ) -> None:

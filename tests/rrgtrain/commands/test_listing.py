@@ -148,9 +148,3 @@ def test_words_that_do_not_go_together(
     words: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2 and told in capsys.readouterr().err
-
-
-def test_a_newcomers_recipes_are_listed_first() -> None:
-    names = recipe_names()
-    assert names[:5] == ["demo", "demo_small", "sft", "editgrpo", "table"]
-    assert names[5:] == sorted(set(names) - set(names[:5]))

@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import OPTIONS, RunLog, projects, require_trackers
+from rrgtrain.log.logs import OPTIONS, RunLog, require_trackers
 from rrgtrain.schema import LogSettings
 from rrgtrain.state.rundir import RunDir
 
@@ -124,11 +124,6 @@ def test_several_trackers_and_tensorboard_get_the_same_numbers(
     assert [(e.step, e.value) for e in events.Scalars("edits/a.b")] == [(4, 0.25)]
 
 
-def test_the_key_of_before_counts_beside_the_new_one() -> None:
-    settings = LogSettings(wandb="chest", trackers={"wandb": "other", "mlflow": "lungs"})
-    assert projects(settings) == {"wandb": "chest", "mlflow": "lungs"}
-
-
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -157,22 +152,6 @@ def test_one_that_cannot_start_is_told_without_what_it_says(
         RunLog(run, LogSettings(trackers={"mlflow": "chest", "trackio": "chest"}))
     assert services["mlflow"].finished == 1
     assert KEY not in str(error.value) and error.value.__cause__ is None
-
-
-def test_one_that_fails_later_is_told_once_and_the_run_goes_on(
-    run: RunDir, services: dict[str, Service]
-) -> None:
-    services["trackio"].refuses = 2
-    with RunLog(run, LogSettings(trackers={"trackio": "chest"})) as log:
-        with pytest.warns(UserWarning, match="trackio did not take the metrics of rl") as told:
-            log.write("rl", 0, {"reward": 1.0})
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            log.write("rl", 1, {"reward": 1.0})
-            log.write("rl", 2, {"reward": 1.0})
-    assert KEY not in str(told[0].message)
-    assert [row["step"] for row in read_metrics(run.metrics)] == [0, 1, 2]
-    assert services["trackio"].rows == [({"rl/reward": 1.0}, 2)]
 
 
 def test_one_that_keeps_failing_is_left_alone(run: RunDir, services: dict[str, Service]) -> None:

@@ -34,7 +34,6 @@ from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from tests.rrgpolicy.model.common import (
     CONFIG,
     REPORTS,
-    text_directory,
     tiny_directory,
     tiny_policy,
 )
@@ -162,15 +161,6 @@ def test_every_parameter_of_the_tiny_policy_is_listed(frozen: bool) -> None:
         vocabulary=tiny_policy().embedding_shape[0],
     )
     assert tiny_sizes(built) == sizes, "nothing is built to know them"
-
-
-def test_those_of_a_model_of_text_and_of_an_adapter() -> None:
-    sizes = sizes_of(PolicySettings(path=str(text_directory())))
-    assert planned(sizes) == shapes(load_policy(text_directory()).model)
-    policy = tiny_policy()
-    add_lora(policy, LoraSettings(rank=8), 0)
-    own = sizes_of(PolicySettings(path=str(tiny_directory())))
-    assert planned(own, lora=8) == shapes(policy.model)
 
 
 def test_the_known_3b_is_the_model_of_its_shape() -> None:

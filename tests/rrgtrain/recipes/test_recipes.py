@@ -206,13 +206,6 @@ def test_every_demonstration_has_its_papers_size() -> None:
     assert {n for n in small if f"paper/{n}" not in NAMES} == set()
 
 
-def test_its_settings_can_be_given() -> None:
-    settings = set(re.findall(r"\b((?:sft|select)\.\w+=[\w.]+)", TEXT))
-    assert len(settings) >= 3
-    for setting in settings:
-        load_config(Recipe, None, [setting])
-
-
 BY_RULE = {
     "editgrpo_common": [
         *("dr_grpo", "dr_grpo_resample", "editgrpo", "editgrpo_norm", "editgrpo_para"),

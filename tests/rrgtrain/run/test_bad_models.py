@@ -218,27 +218,6 @@ def test_a_frozen_tower_has_seen_as_much_as_one_that_trains(tmp_path: Path) -> N
     assert all(torch.equal(value, towers[1][name]) for name, value in towers[0].items())
 
 
-def test_a_session_evaluates_and_validates(tmp_path: Path) -> None:
-    cfg = recipe(*SMALL, f"data.root={phantoms()}", "eval.limit=2")
-    session = session_of(cfg, tmp_path, sft=True)
-    assert len(session.evaluate(session.split("test")).studies) == 4
-    assert "micro_f1" in session.validator()()
-    session.studies["val"] = []
-    asked = []
-    session.evaluate = lambda studies: asked.append(studies) or session  # type: ignore
-    session.metrics = dict  # type: ignore[attr-defined]
-    session.validator()()
-    assert asked == [session.studies["train"][:2]]
-
-
-def test_images_that_are_not_read_are_not_looked_at(tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(phantoms(), tmp_path / "phantoms"))
-    path = next(copy.glob("images/*test_000003/*.png"))
-    path.write_bytes(path.read_bytes()[:-30])
-    for name, words in (("a", "eval.limit=2"), ("b", "data.images=none")):
-        session_of(recipe(*SMALL, f"data.root={copy}", words), tmp_path / name)
-
-
 def test_fresh_phantoms_are_not_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
     monkeypatch.setattr("rrgtrain.run.data.check_images", lambda *a: looked.append(a))

@@ -94,12 +94,6 @@ def test_reinforcement_learning_reads_the_studies_that_it_reaches() -> None:
     assert set(found) == wanted and len(found) == len(wanted)
 
 
-def test_a_limit_of_evaluation_and_its_split() -> None:
-    given = data(train=3, val=4, test=5)
-    cfg = from_checkpoint("eval.split=val", "eval.limit=1")
-    assert checked(cfg, given) == ["val-0"]
-
-
 def test_a_split_without_studies() -> None:
     given = data(train=3, val=2)
     told = r"the data has no test studies, it has train \(3\), val \(2\); pass eval.split=val"
@@ -178,15 +172,6 @@ def _warn_then_fail() -> None:
     with held_back():
         warnings.warn("3 images are left out", stacklevel=1)
         raise UserError("no labels")
-
-
-def test_the_oracle_needs_reports() -> None:
-    with pytest.raises(UserError, match="rl.algorithm=orapo works towards reference reports"):
-        checked(
-            from_checkpoint("rl.algorithm=orapo", *LABELS),
-            bare(data(train=4, val=2, test=2)),
-            rl=True,
-        )
 
 
 def test_reinforcement_learning_reads_what_was_chosen_for_it() -> None:

@@ -17,11 +17,9 @@ from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.run import generate as generate_module
-from rrgtrain.run.generate import GenerateRequest, generate_reports
 from rrgtrain.schema import Recipe
 from rrgtrain.state.identity import Change, as_line, changes_of, values_of
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import recipe
 from tests.rrgtrain.run.test_generate import SMALL, refused
 from tests.rrgtrain.runs import At, command, rows, started
 
@@ -148,14 +146,6 @@ def test_images_are_decoded_while_there_is_room_for_their_pixels(
     monkeypatch.setattr(generate_module, "InFlight", lambda: InFlight(limit=2 * 40 * 40))
     words = ["generate", str(checkpoint), str(root), "--out", str(tmp_path / "a.jsonl"), *SMALL]
     assert main(words) == 0 and most[0] == 2
-    # what a CSV tells of a study is bounded as a data set's texts are
-    table = tmp_path / "context.csv"
-    table.write_text("path,indication\n1.png," + "fever " * 4000 + "\n")
-    with pytest.raises(UserError, match="its indication has 23,999 characters, more than"):
-        generate_reports(
-            recipe(f"policy.path={checkpoint}"),
-            GenerateRequest(root, tmp_path / "b.jsonl", context=table),
-        )
 
 
 def test_what_stands_in_the_way_is_told_and_stays(

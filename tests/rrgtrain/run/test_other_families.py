@@ -15,7 +15,6 @@ from transformers import AutoModelForImageTextToText, GenerationConfig
 
 from rrgdata.images.read import read_image
 from rrgdata.study import ImageRef, Study
-from rrgpolicy.model import load
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import add_lora
 from rrgpolicy.model.prompt import encode_prompt
@@ -104,13 +103,6 @@ def test_a_family_trains_goes_on_evaluates_and_generates_with_images(
     _ran("rl", *tuned, "--out", "next", *words, *frozen, cwd=cwd)
 
 
-def test_transformers_that_takes_no_features_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "FEATURES", "features_of_later")
-    with pytest.raises(UserError, match=r"qwen3_vl .* takes no features_of_later in transformers"):
-        load.read_config(str(checkpoint("qwen3_vl")))
-    load.read_config(str(checkpoint("qwen3")))
-
-
 def test_bounds_of_pixels_hold_in_a_run_and_behind_it(tmp_path: Path) -> None:
     """Four tiles of InternVL in training, which its evaluation and its reports go on with."""
     start, cwd = f"policy.path={sighted('internvl')}", tmp_path
@@ -131,25 +123,6 @@ def test_bounds_of_pixels_hold_in_a_run_and_behind_it(tmp_path: Path) -> None:
 def exported_card(checkpoint: str, cwd: Path) -> str:
     assert command("export", checkpoint, "--out", "card", cwd=cwd).status == 0
     return (cwd / "card" / "README.md").read_text()
-
-
-@pytest.mark.parametrize("name", ["gemma3", "llava_onevision"])
-def test_bounds_that_a_family_has_no_use_for_end_each_command_in_one_line(
-    name: str, tmp_path: Path
-) -> None:
-    start, bound = str(sighted(name)), "policy.max_pixels=3136"
-    words, path = [*DATA, *SHORT, "policy.prompt=short", bound], f"policy.path={start}"
-    for command_words in (
-        ["sft", "--out", "sft", path, *words],
-        ["rl", "--from", start, "--out", "rl", *words],
-        ["eval", "--from", start, "--out", "eval", *words],
-        ["generate", start, str(phantoms() / "images"), "--out", "reports.jsonl", bound],
-    ):
-        done = command(*command_words, cwd=tmp_path, status=2)
-        assert f"a {name} takes no bounds" in done.last, done.err
-        assert "pass policy.min_pixels=null policy.max_pixels=null" in done.last
-        assert not (tmp_path / "sft/metrics.jsonl").exists()
-    assert "REFUSED" in command("check", start, bound, cwd=tmp_path).out
 
 
 # Whole runs of a policy of text alone: reports from the other sections, studies without images.

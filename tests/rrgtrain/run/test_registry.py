@@ -188,11 +188,3 @@ def test_an_engine_that_does_not_fit_is_one_line_before_any_image_is_read(
         words = [verb, "--out", str(tmp_path / "out"), *DATA, f"policy.path={tiny_directory()}"]
     assert main([*words, *more]) == 2
     assert line in capsys.readouterr().err.splitlines()[-1]
-
-
-@pytest.mark.parametrize("verb", ["sft", "rl", "eval", "select", "generate"])
-def test_help_says_how_several_gpus_are_used(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([verb, "--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert f"torchrun --nproc-per-node N -m rrgtrain {verb} ..." in shown

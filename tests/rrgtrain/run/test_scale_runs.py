@@ -141,10 +141,6 @@ def test_an_older_torchrun_is_given_no_option_it_lacks(cluster: Path) -> None:
     assert recipe.state.grace == 25.0 < int(environment["stopped within"]) == 30
 
 
-def test_the_time_limit_is_told_by_a_signal_that_every_rank_takes() -> None:
-    assert told_by() in WARNINGS
-
-
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(
     finished: bool, cluster: Path
@@ -178,11 +174,6 @@ def test_a_step_that_ends_within_the_trap_gives_its_own_status(cluster: Path) ->
 def test_an_error_is_not_tried_again(cluster: Path) -> None:
     assert ended(submitted(cluster, STATUS="1")) == 1
     assert not (cluster / "scontrol.txt").exists()
-
-
-def test_it_says_where_it_never_ran() -> None:
-    for page in (SCRIPT, SCRIPT.with_name("gpus.md")):
-        assert "ever run on GPUs, nor under Slurm" in page.read_text()
 
 
 # Three groups on two ranks: one has two of them, the other one.

@@ -13,7 +13,6 @@ import pytest
 
 from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report
-from rrgclinical.radcliq import BertScore
 from rrgclinical.radgraph import RadGraph
 from rrgclinical.scorecard.judge import TEMPLATE
 from rrgclinical.text import JavaError
@@ -25,12 +24,10 @@ from rrgtrain.rewards.service import TERMS
 from rrgtrain.run.scorecards import evaluate_files, score_run, write_card
 from rrgtrain.schema import Recipe
 from rrgtrain.train.evaluate import score
-from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgclinical.chexbert import tiny as chexbert
 from tests.rrgclinical.radcliq.test_radcliq import write_folder
 from tests.rrgclinical.radgraph import archives
-from tests.rrgpolicy.model.common import tiny_directory
-from tests.rrgtrain.common import OF_PHANTOM, studies
+from tests.rrgtrain.common import studies
 
 REFERENCES = {
     "a": "The heart is enlarged. Small left pleural effusion.",
@@ -134,25 +131,6 @@ def test_files_of_the_same_systems_are_scored_together(capsys: pytest.CaptureFix
     table = list(csv.DictReader(io.StringIO(Path("both/table.csv").read_text())))
     named = ["s1: start", "s1: EditGRPO", "s2: start", "s2: EditGRPO", "EditGRPO", TEMPLATE]
     assert list(dict.fromkeys(row["system"] for row in table)) == named
-
-
-def test_what_an_endpoint_has_cost_is_said() -> None:
-    with serving(lambda *_: Reply("no judgement")) as server:
-        prices = "input_price: 1000.0, output_price: 10000.0, concurrency: 1"
-        named = f"{{green: {{endpoint: '{server.url}', model: m, {prices}}}}}"
-        words = ["--predictions", "mine.json", "--out", "files", f"reward.options={named}"]
-        assert scored(*words) == 0
-        asked = len(server.asked)
-        words = ["--from", str(tiny_directory()), "--out", "run", *words[-1:], *OF_PHANTOM]
-        words += ["eval.max_new_tokens=4", "eval.limit=1", "policy.prompt=short"]
-        assert main(["eval", *words, *FAST]) == 0
-        of_run = len(server.asked) - asked
-    for path, count in (("files/metrics.json", asked), ("run/summary.json", of_run)):
-        (note,) = [n for n in json.loads(Path(path).read_text())["notes"] if "endpoints" in n]
-        assert count and note.startswith(
-            f"The endpoints of the rewards have cost {0.2 * count:.4g} ({count} requests"
-        )
-    assert f"({of_run} requests" in Path("run/report.html").read_text()
 
 
 def test_missing_predictions_stop_or_count_as_empty(capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,23 +244,6 @@ def test_radcliq_is_measured_where_its_three_models_are_named(
     texts = [MINE[key] for key in REFERENCES]
     assert found == pytest.approx(models.score(texts, list(REFERENCES.values())).mean(), abs=1e-6)
     assert "radcliq" not in card.absent
-
-    def fails(*texts: object) -> np.ndarray:
-        raise RuntimeError("out of memory")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(BertScore, "f1", fails)
-        card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
-    assert card.absent["radcliq"].startswith("reward term radcliq failed: RuntimeError: out")
-    assert "radgraph_simple" in card.groups[0].systems["mine"]
-    bare = {"id": "a", **dict.fromkeys(OBSERVATIONS, 0)}
-    Path("labels.jsonl").write_text(json.dumps(bare))
-    Path("a.json").write_text('{"a": "Edema."}')
-    card = evaluate_files(recipe, ["a.json"], Path("labels.jsonl"), None)
-    assert card.absent["radcliq"] == "not every study has a reference report"
-    del recipe.reward.options["chexbert"]
-    with pytest.raises(UserError, match="model files are missing: reward.options.chexbert.weights"):
-        evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
 
 
 @pytest.mark.parametrize(

@@ -221,21 +221,6 @@ def test_the_border_of_a_disk_is_12_bytes_in_each_checkpoint(bytes_free: SimpleN
     assert told("checkpoint.keep=4", resume=True) == [], "they lie there already"
 
 
-def test_ranks_without_a_group_are_warned_of_and_never_refused(
-    bytes_free: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(room.ranks, "size", lambda: 4)
-    with pytest.warns(UserWarning, match="leaves 1 of them idle in rl"):
-        assert told("rl.prompts=3", "scale.shard=1") == []
-
-
-def test_an_evaluation_asks_nothing_of_the_disk(
-    bytes_free: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(room, "room_on_disk", None)
-    assert told(stages=()) == []
-
-
 def test_an_estimate_warns(bytes_free: SimpleNamespace) -> None:
     bytes_free.memory = 1
     with pytest.warns(UserWarning, match="weights that train take"):

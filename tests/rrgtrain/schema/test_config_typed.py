@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic.dataclasses import dataclass
 
-from rrgclinical.common.fields import SETTINGS
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
@@ -126,19 +124,6 @@ def test_every_setting_and_section_is_described() -> None:
     assert silent == []
     begun = {s.description.split()[0] for s in settings(Recipe)}
     assert not begun & {"What", "Which", "Whether", "Of"}
-
-
-def test_a_field_without_a_text_beneath_it_has_no_description() -> None:
-    @dataclass(config=SETTINGS)
-    class Section:
-        one: int = 1
-        two: int = 2
-        """Two things,
-        on two lines."""
-        three: int = 3
-
-    wanted = {"one": "", "two": "Two things, on two lines.", "three": ""}
-    assert {s.key: s.description for s in settings(Section)} == wanted
 
 
 NUMBERS = [s.key for s in settings(Recipe) if "number" in s.type and "mapping" not in s.type]

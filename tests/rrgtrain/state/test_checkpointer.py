@@ -15,7 +15,6 @@ from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
-from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
 from tests.rrgpolicy.model.common import tiny_policy
@@ -263,15 +262,3 @@ def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:
         load_weights(loop.policy, weights)
     with pytest.raises(UserError, match=r"holds nowhere \[3\], but the policy has no such weight"):
         load_weights(loop.policy, {"nowhere": torch.zeros(3)})
-
-
-def test_without_a_run_directory_nothing_is_kept_and_errors_pass() -> None:
-    checkpointer = NullCheckpointer()
-    with checkpointer.running():
-        assert checkpointer.begin("rl", dict) is None and checkpointer.result("rl") is None
-        with pytest.raises(KeyError), checkpointer.step(0):
-            raise KeyError("x")
-        with checkpointer.interruptible(1):
-            checkpointer.on_failure_dump(dict)
-            checkpointer.mark_dirty()
-        checkpointer.finish("rl", {})

@@ -16,9 +16,7 @@ from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.state.identity import (
-    digest_of,
     identity_of,
-    may_change,
     require_settled,
     require_whole,
     settled,
@@ -77,13 +75,6 @@ def test_a_start_that_is_gone_is_told_with_its_key(run: RunDir) -> None:
     with pytest.raises(UserError, match=told):
         require_whole(run, "gone/checkpoints/ck")
     require_whole(run, "Qwen/Qwen2.5-VL-3B-Instruct")
-
-
-def test_sharing_may_change_in_a_run_of_before_that_kept_it(run: RunDir) -> None:
-    begun = {**of(RECIPE, FILES), "policy.sharing": digest_of("auto")}
-    SavingStore(run.resume, 1).save("rl-1", {}, {"settings": begun})
-    assert may_change("policy.sharing") == "by place"
-    require_settled(run, of(read(run, "policy.sharing=none"), FILES))
 
 
 def test_a_file_cut_short_is_refused(run: RunDir) -> None:
@@ -150,14 +141,6 @@ def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> No
     # that it is gone is told by whoever reads it
     prompt.unlink()
     require_settled(run, of(read(run)))
-
-
-def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:
-    dump_config(RECIPE, tmp_path / "config.yaml")
-    require_settled(RunDir(tmp_path), of(RECIPE, FILES))
-    SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"verb": "rl"})
-    (tmp_path / "config.yaml").write_text("seed: 7\n")
-    require_settled(RunDir(tmp_path), of(RECIPE, FILES))
 
 
 def test_a_second_resume_leaves_what_the_first_is_writing(run: RunDir) -> None:

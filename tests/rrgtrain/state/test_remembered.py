@@ -290,17 +290,6 @@ def test_an_adapter_is_saved_though_its_base_is_gone(copied: Path, tmp_path: Pat
     assert (tmp_path / "after" / "adapter_model.safetensors").is_file()
 
 
-def test_a_file_that_cannot_be_read_is_one_line(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> None:
-        raise PermissionError(13, "Permission denied", "config.json")
-
-    monkeypatch.setattr(Path, "open", refused)
-    with pytest.raises(UserError, match="^cannot load .*copied: .*Permission denied"):
-        file_digests(str(copied))
-
-
 def begun(*words: str) -> dict[str, str]:
     asked = recipe(*words)
     return start_files(asked.policy, asked.rl, asked.reward)

@@ -157,14 +157,6 @@ def test_nothing_to_resume(tmp_path: Path) -> None:
     RunDir.create(tmp_path / "bare").close()
 
 
-def test_open_reads_without_the_lock(tmp_path: Path) -> None:
-    with RunDir.create(tmp_path) as run:
-        run.metrics.write_text("{}\n")
-        assert RunDir.open(tmp_path).contents() == ["metrics.jsonl"]
-    with pytest.raises(UserError, match="no run in"):
-        RunDir.open(tmp_path / "absent")
-
-
 @pytest.mark.parametrize(
     ("out", "told"),
     [

@@ -76,16 +76,6 @@ def test_a_tagged_one_stays_as_long_as_one_that_wants_it(tmp_path: Path) -> None
         kept.labelled("rl-1")
 
 
-def test_of_one_label_the_first_counts(tmp_path: Path) -> None:
-    """A loop that went back to its best weights is kept under the same number of steps."""
-    kept = SavingStore(tmp_path / "resume", 1)
-    kept.save("sft-8", state(1), tagged=["sft-8"])
-    kept.save("sft-8", state(2), tagged=["sft-8"])
-    kept.save("sft-9", state(3), tagged=["sft-8"])
-    assert kept.names() == ["000001-sft-8", "000003-sft-9"]
-    assert same(load_checkpoint(kept.labelled("sft-8")).state, 1)
-
-
 def test_a_signal_while_one_is_read_is_no_fault_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,13 +128,6 @@ def test_a_checkpoint_of_python_3_13_is_read() -> None:
     """There a path's class is of the module `pathlib._local`."""
     written = b"cpathlib._local\nPosixPath\n(Vresume\ntR."
     assert store._Unpickler(io.BytesIO(written)).load() == Path("resume")
-
-
-def test_numbers_go_on_after_a_resume(tmp_path: Path) -> None:
-    SavingStore(tmp_path / "r", 1).save("sft-9", state(1))
-    again = SavingStore(tmp_path / "r", 1)
-    assert again.save("rl-0", state(2)).name == "000002-rl-0"
-    assert again.names() == ["000002-rl-0"]
 
 
 def flip(path: Path) -> None:
@@ -242,12 +225,6 @@ def test_all_broken_is_no_beginning(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"another CRC-32 .*none before it is whole; restore") as e:
         kept.newest()
     assert "\n" not in str(e.value)
-
-
-def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"the state's loop\.path is a .*Path; a checkpoint holds"):
-        SavingStore(tmp_path / "r", 1).save("rl", {"loop": {"path": tmp_path}})
-    assert not list((tmp_path / "r").iterdir())
 
 
 # Every file that writes a checkpoint: the disk is looked at before each of their lines that the
@@ -370,16 +347,6 @@ def test_a_disk_that_ends_within_a_file(room: int, tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [p.name for p in tmp_path.iterdir()] == ["000001-rl"]
-
-
-def test_a_checkpoint_of_another_format_is_broken(tmp_path: Path) -> None:
-    kept = SavingStore(tmp_path, 2)
-    kept.save("rl", state(1))
-    (path,) = tmp_path.iterdir()
-    manifest = json.loads((path / MANIFEST).read_text())
-    (path / MANIFEST).write_text(json.dumps({**manifest, "format": manifest["format"] - 1}))
-    with pytest.raises(ValueError, match="is not of format"):
-        load_checkpoint(path)
 
 
 def test_a_rank_may_look_before_the_first_has_made_the_directory(

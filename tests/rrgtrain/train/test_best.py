@@ -14,13 +14,12 @@ from safetensors.torch import load_file
 
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
-from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.schema import EvalSettings, Recipe, SftSettings
+from rrgtrain.schema import EvalSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.best import BeforeConvergence, Best, chosen_of, judged_settings
+from rrgtrain.train.best import BeforeConvergence, Best, judged_settings
 from rrgtrain.train.sft import train_sft
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import policy_and_prompts, recipe, sft_run, studies
@@ -77,28 +76,6 @@ def test_it_goes_on_after_a_resume(cut: int) -> None:
     later.load_state_dict(first.state_dict())
     offered(later, scores[cut:], first=cut)
     assert (later.step, later.value, restored(later)) == (30, 0.62, 2)
-
-
-def test_a_resume_may_choose_the_other_way() -> None:
-    """A gain is then judged by what is validated from there on."""
-    kept = offered(Best(tiny_policy(), BY, NullCheckpointer()), [0.3, 0.6])
-    later = BeforeConvergence(tiny_policy(), BY, NullCheckpointer(), 0.05)
-    later.load_state_dict(kept.state_dict())
-    assert (later.step, later.value, restored(later)) == (20, 0.6, 1)
-    offered(later, [0.62, 0.7], first=2)
-    assert (later.step, later.value, restored(later)) == (30, 0.62, 2)
-
-
-def test_the_recipe_says_which() -> None:
-    policy = tiny_policy()
-    assert type(chosen_of(policy, SftSettings(), BY, NullCheckpointer())) is Best
-    for name in ("editgrpo_sft", "paper/editgrpo_sft"):
-        assert isinstance(
-            chosen_of(policy, load_config(Recipe, name, []).sft, BY, NullCheckpointer()),
-            BeforeConvergence,
-        )
-    paper = load_config(Recipe, "paper/editgrpo_sft", []).sft
-    assert paper.eval_every == 146_893 // paper.batch, "one validation an epoch"
 
 
 @pytest.mark.parametrize("kind", ["Best", "BeforeConvergence"])

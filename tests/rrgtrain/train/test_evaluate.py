@@ -125,15 +125,6 @@ def test_ranks_agree_on_the_truth(against: str, monkeypatch: pytest.MonkeyPatch)
     assert asked == [False, against == "report"]
 
 
-def test_the_truth_is_the_labels_where_there_is_no_report() -> None:
-    given = [replace(s, report=None) for s in studies(3)]
-    rewards = RewardService(RewardSettings(terms={"mccs": 1.0}, against="labels"))
-    found = score(["", "Edema.", ""], given, rewards)
-    np.testing.assert_array_equal(found.truth, np.array([s.labels for s in given]))
-    assert found.truth.dtype == np.int8 and found.truth.shape == (3, len(OBSERVATIONS))
-    assert "total" in found.rewards and found.metrics()["micro_recall"] < 1
-
-
 def test_every_metric_that_a_checkpoint_can_be_chosen_by_is_there() -> None:
     given = studies(3)
     values = score(["Edema."] * 3, given, RewardService(RewardSettings())).metrics()

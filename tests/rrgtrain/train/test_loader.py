@@ -28,7 +28,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.log.logs import NoLog
 from rrgtrain.schema import DataSettings
 from rrgtrain.train import loader as loader_module
-from rrgtrain.train.loader import PromptLoader, batch_indices
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.sft import train_sft
 from tests.rrgdata import dicom_files
 from tests.rrgpolicy.model.common import tiny_policy
@@ -221,13 +221,6 @@ def test_pixels_that_cannot_be_handed_on_are_told_in_one_line(tmp_path: Path) ->
     assert "docker --shm-size" in line
 
 
-def test_prompts_without_images_are_not_kept() -> None:
-    read = loader(cache_mib=0)
-    for study in mixed():
-        read(study)
-    assert not read._stored
-
-
 def children() -> set[int]:
     own = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     alive = set(map(int, own.read_text().split()))
@@ -291,34 +284,6 @@ def test_a_run_learns_the_same_with_workers(tmp_path: Path) -> None:
         train_sft(sft_run(policy, prompts, mixed(), recipe(), validate, out, NoLog()))
         weights.append({name: p.detach().clone() for name, p in policy.model.named_parameters()})
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
-
-
-def _sizes(image: Path, cache_mib: int, told: Path) -> None:
-    """Write how much memory the process holds after 50 and 150 steps on 50,000 studies."""
-    images = (ImageRef(image, "frontal"),)
-    given = [Study(f"s{i}", "train", "Normal.", None, images) for i in range(50_000)]
-    steps = ([given[i] for i in batch_indices(50_000, 4, step, 0)] for step in range(151))
-    for step, _ in enumerate(loader(cache_mib=cache_mib).ahead(steps)):
-        if step in (50, 150):
-            with told.open("a") as file:
-                file.write(Path("/proc/self/statm").read_text().split()[1] + "\n")
-
-
-@pytest.mark.slow
-def test_memory_is_flat_in_the_number_of_studies(tmp_path: Path) -> None:
-    """50,000 studies; a cache without a bound grows all the time."""
-    (image, *_) = sorted((phantoms() / "images").rglob("*.png"))
-
-    def growth(cache_mib: int) -> float:
-        told = tmp_path / str(cache_mib)
-        process = start_process(_sizes, image, cache_mib, told)
-        process.join()
-        assert process.exitcode == 0
-        early, late = map(int, told.read_text().split())
-        return late / early
-
-    assert growth(8) < 1.011  # 5 % in the 450 steps that it once ran
-    assert growth(10_000) > 1.05
 
 
 def test_workers_draw_nothing_that_a_resumed_run_would_draw_again() -> None:

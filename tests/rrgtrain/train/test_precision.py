@@ -16,7 +16,6 @@ from torch.distributed.tensor import DTensor
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.ranks import gathered, sharding
-from rrgpolicy.ranks.sharding import load_weights
 from rrgpolicy.rollout import checkpoint_tensors, whole_policy
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
@@ -228,34 +227,6 @@ def test_of_an_adapter_no_rank_gathers_the_base(
     kept = dict(load_policy(tmp_path / "kept", dtype=BF16, masters=True).model.named_parameters())
     for name, value in adapter.items():
         assert torch.equal(kept[name], value), name
-
-
-def test_state_of_before_goes_on_in_masters(tmp_path: Path) -> None:
-    """A run whose weights and moments were bf16."""
-    old = tiny_policy(dtype=BF16)
-    optimizer = adamw(old.model, 1e-2, 0.01)
-    backward(old)
-    apply_step(optimizer, clip_gradients(old.model.parameters(), 1.0), 1e-2)
-    weights = {n: p.detach() for n, p in old.model.named_parameters()}
-    state = {"weights": weights, "optimizer": optimizer.state_dict()}
-    write_checkpoint(tmp_path / "run", state)
-    old.save(tmp_path / "policy")
-    from_policy = load_policy(tmp_path / "policy", dtype=BF16, masters=True)
-    policy, saved = with_masters(), load_checkpoint(tmp_path / "run").state
-    load_weights(policy, saved["weights"])
-    again = adamw(policy.model, 1e-2, 0.01)
-    sharding.load_optimizer(again, saved["optimizer"])
-    of_policy, now = dict(from_policy.model.named_parameters()), whole(policy)
-    for name, value in weights.items():
-        assert torch.equal(now[name], value.float()) and torch.equal(of_policy[name], value.float())
-    kept = {
-        n: (again.state[p]["exp_avg"], optimizer.state[q]["exp_avg"])
-        for (n, p), q in zip(policy.model.named_parameters(), old.model.parameters(), strict=True)
-        if q in optimizer.state
-    }
-    for name, (moment, before) in kept.items():
-        assert torch.equal(moment.full_tensor(), before.float()), name
-    assert kept
 
 
 class _Recorded(torch.optim.Optimizer):

@@ -7,7 +7,7 @@ import math
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from rrgclinical import build_labeller
-from rrgclinical.common.stopwatch import Stopwatch
 from rrgdata.study import Study
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
@@ -25,10 +24,8 @@ from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
-from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train import rl as rl_module
 from rrgtrain.train import rl_run as run_module
-from rrgtrain.train import step_log as log_module
 from rrgtrain.train.step_record import StepRecord
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import accumulate, policy_and_prompts, recipe, run_of, sampled, studies
@@ -38,19 +35,6 @@ from tests.rrgtrain.train.loops import Length, Plain, state, trained
 def without_time(rows: list[dict]) -> list[dict]:
     measured = ("time", "seconds/", "speed/", "memory/", "reward_seconds/", "texts/")
     return [{k: v for k, v in row.items() if not k.startswith(measured)} for row in rows]
-
-
-class Later(NullCheckpointer):
-    """Puts back a run that has made three steps."""
-
-    def begin(self, stage: str, state: Callable[[], State]) -> State:
-        return {**state(), "step": 3, "all_groups": 9}
-
-
-def test_a_resume_with_fewer_steps_than_were_made_says_how_many_they_were(tmp_path: Path) -> None:
-    cfg = recipe("rl.steps=2")
-    result, _, _, seen = trained(tmp_path / "run", cfg, rewards=Length(), checkpointer=Later())
-    assert len(seen) == 1 and (result.best_step, result.steps) == (3, 3)
 
 
 @pytest.mark.parametrize("algorithm", ["editgrpo", "dr_grpo"])
@@ -301,26 +285,3 @@ def test_a_batch_is_gone_before_the_next_is_drawn(tmp_path: Path) -> None:
     cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=3")
     trained(tmp_path / "run", cfg, rewards=Asks(), record=Sees())
     assert groups and left == [0, 0, 0]
-
-
-def test_what_keeping_the_best_takes_counts_as_validation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the step that follows would log a slow rollout."""
-    told: list[str] = []
-
-    class Laps(Stopwatch):
-        def lap(self, phase: str) -> float:
-            told.append(phase)
-            return super().lap(phase)
-
-    class Keeps(NullCheckpointer):
-        def keep(self, step: int, needed: Collection[int]) -> bool:
-            told.append("keep")
-            return False
-
-    monkeypatch.setattr(log_module, "Stopwatch", Laps)
-    cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=2", "rl.eval_every=1")
-    trained(tmp_path / "run", cfg, rewards=Length(), scores=(0.1, 0.2, 0.3), checkpointer=Keeps())
-    after = [told[k + 1] for k, what in enumerate(told) if what == "keep"]
-    assert after == ["validate"] * 3

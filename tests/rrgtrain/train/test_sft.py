@@ -192,16 +192,6 @@ def test_a_limit_of_seconds_stops_after_one_validation(tmp_path: Path, log: RunL
     assert result.steps == len(validate.seen) == 1
 
 
-def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
-    found = []
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        with RunDir.create(tmp_path / name / "run") as run, RunLog(run) as opened:
-            cfg = recipe(f"seed={seed}", "sft.steps=2")
-            found.append(weights(trained(tmp_path / name, opened, [0.5], cfg)[1]))
-    assert all(torch.equal(found[0][n], found[1][n]) for n in found[0])
-    assert any(not torch.equal(found[0][n], found[2][n]) for n in found[0])
-
-
 def test_studies_without_a_report_are_left_out(
     tmp_path: Path, log: RunLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

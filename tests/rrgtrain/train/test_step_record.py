@@ -36,7 +36,7 @@ from rrgtrain.train.step_record import (
 )
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import groups_of, recipe, rl_run, studies
-from tests.rrgtrain.replay_step import Finding, compared, made_again, replay_step
+from tests.rrgtrain.replay_step import made_again, replay_step
 from tests.rrgtrain.runs import command, started
 
 SALIENCY = ["token_weights.labeller=distilled", "token_weights.distil_steps=2"]
@@ -206,25 +206,6 @@ def test_what_is_recorded_stands_in_the_order_of_the_members() -> None:
     assert [g["index"] for g in record["groups"]] == [10, 11]
     texts = [m["text"] for g in record["groups"] for m in g["members"]]
     assert texts == [m.text for m in flat] and len(set(texts)) == len(flat) == 4
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "told"),
-    [
-        ([1.0, 2.0], [1.0, 2.0 + 1e-9], ""),
-        ([1.0, 2.0], [1.0, 2.1], "at [1]: recorded 2.0, made again 2.1"),
-        ([1], [2], "at [0]: recorded 1, made again 2"),
-        ([1.0], None, "recorded [1.0], made again None"),
-        ([1.0], [], "1 recorded, 0 made again"),
-        ({"a": {"b": "x"}}, {"a": {"b": "y"}}, "at a.b: recorded 'x', made again 'y'"),
-        ({"a": 1}, {}, "a is there only in the record"),
-        ({}, {"a": 1}, "a is there only when made again"),
-        ([float("nan")], [float("nan")], ""),
-        ([True], [1], "at [0]: recorded True, made again 1"),
-    ],
-)
-def test_where_two_values_differ(a: Any, b: Any, told: str) -> None:
-    assert compared("x", a, b) == Finding("x", told)
 
 
 def test_a_step_of_a_run_is_the_same_and_a_spoilt_record_is_not(
