@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.mutants import mutate
-from tests.ptx import accesses, memory, run
+from tests.ptx import memory, run
 from tests.ptx.handmade import execute, text_of
 from tests.ptx.parse import PtxError, parse
 
@@ -288,31 +287,3 @@ def test_an_error_names_the_line_of_the_source() -> None:
     machine = run.Machine(kernel, memory_of, [1], [32], bytes(8))
     with pytest.raises(PtxError, match=r"line \d+ \(b.py:31\)"):
         machine.run()
-
-
-FAULTS = {
-    "no thread is foreign": (memory, "foreign = (thread != 0) & (thread != threads)",
-                             "foreign = thread < 0", test_a_missing_barrier_is_a_race),
-    "the other reader is forgotten": (
-        memory, "for who, when in ((self.last, self.last_time), (self.other, self.other_time)):",
-        "for who, when in ((self.last, self.last_time),):",
-        lambda: test_reads_and_writes_of_two_threads_race(
-            "ld.shared.u32 %r4, [table];", "st.shared.u32 [%r7], %r0;")),
-    "barriers order all blocks": (
-        memory, "same_block = (earlier - 1) // self.threads == (now - 1) // self.threads",
-        "same_block = earlier == earlier", test_blocks_race_whatever_the_barriers),
-    "owners are not asked": (memory, "return inside & (owner != 0)", "return inside | (owner != 0)",
-                             lambda: test_a_wrong_bound(31)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_planted_faults_die(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, old, new, test = FAULTS[name]
-    mutant = mutate(module, old, new)
-    for place, names in ((run, ("Memory", "Order", "Shadow", "Space")), (accesses, ("places_in",))):
-        for one in names:
-            monkeypatch.setattr(place, one, getattr(mutant, one))
-    monkeypatch.setattr("tests.ptx.handmade.Memory", mutant.Memory)
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        test()

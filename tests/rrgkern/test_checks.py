@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import rrgkern
-from rrgkern.checks import check_offsets
 
 # From 0 to 4, and every difference of two neighbours is positive once it has wrapped around.
 WRAPPED = torch.tensor([0, 2**62, 2**63 - 1, -(2**63), -(2**62), 0, 4])
@@ -118,12 +117,6 @@ def test_a_vocabulary_lies_in_its_bytes(offsets: torch.Tensor) -> None:
         )
 
 
-def test_offsets_have_one_axis_and_an_element() -> None:
-    for offsets in (torch.zeros(0, dtype=torch.int64), torch.zeros(1, 1, dtype=torch.int64)):
-        with pytest.raises(ValueError, match="wanted one axis and at least one element"):
-            check_offsets("offsets", offsets, 0, "tokens")
-
-
 def test_spans_that_do_not_fit_are_refused() -> None:
     """Narrowed to 32 bits, this span would share characters with the token's."""
     far = torch.tensor([[2**32, 2**32 + 5]])
@@ -139,27 +132,13 @@ def test_no_group_has_no_spread() -> None:
     assert all(value.isnan() for value in rrgkern.reward_spread(torch.zeros(0), torch.tensor([0])))
 
 
-def test_loss_scale_refuses_lengths_below_zero() -> None:
-    with pytest.raises(ValueError, match="goes down after position 1"):
-        rrgkern.loss_scale("grpo", torch.tensor([0, 5, 3]))
-
-
 @pytest.mark.parametrize(
     ("call", "told"),
     [
+        (lambda: rrgkern.group_advantages([1.0, 2.0], ALL), "rewards is a list; .*as_tensor"),
         (
-            lambda: rrgkern.group_advantages([1.0, 2.0], torch.tensor([0, 2])),
-            "rewards is a list; .*as_tensor",
-        ),
-        (lambda: rrgkern.tfidf_weights(None, ALL, ALL), "token_ids is None; wanted a torch.Tensor"),
-        (
-            lambda: rrgkern.policy_loss(FOUR.numpy(), FOUR, ALL, scale=FOUR),
-            "logps is a ndarray; wanted",
-        ),
-        (lambda: rrgkern.policy_loss(FOUR, FOUR, ALL, scale=0.1), "scale is a float; wanted"),
-        (
-            lambda: rrgkern.policy_loss(FOUR, FOUR, ALL, scale=FOUR, ref=[0.0]),
-            "ref is a list; wanted",
+            lambda: rrgkern.policy_loss(FOUR, FOUR, ALL, scale=FOUR, ref=FOUR.numpy()),
+            "ref is a ndarray; wanted",
         ),
         (
             lambda: rrgkern.linear_policy_loss(

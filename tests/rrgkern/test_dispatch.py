@@ -79,6 +79,19 @@ def test_without_triton_the_reference_serves_and_says_so_once(op, monkeypatch):
     assert len(seen) == 1
 
 
+OPS = (
+    *("policy_loss_fwd", "policy_loss_from_logits_fwd", "policy_loss_from_logits_fwd_"),
+    *("policy_loss_from_logits_scale_", "preference_loss_fwd", "linear_policy_loss_fwd"),
+    *("linear_policy_loss_scale_", "linear_token_logps_bwd_into", "token_logps_fwd"),
+)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_triton_serves_gpus_and_here_its_interpreter(name) -> None:
+    devices = ("cuda", "cpu") if os.environ.get("TRITON_INTERPRET") == "1" else ("cuda",)
+    assert all(dispatch.served_by(f"rrgkern::{name}", x).startswith("triton") for x in devices)
+
+
 def test_a_kernel_that_fails_is_never_replaced_by_the_reference(op, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     dispatch.register_triton(op, "no_such_module", "add_two")

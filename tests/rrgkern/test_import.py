@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import importlib.util
 import inspect
 import os
@@ -16,7 +15,6 @@ import types
 from pathlib import Path
 
 import pytest
-import torch
 
 import rrgkern
 
@@ -28,11 +26,6 @@ SUBMODULES = [
     for name in SHARED_NAMES
     for _, path, _ in pkgutil.walk_packages([str(ROOM / name)], f"rrgkern.{name}.")
 ]
-
-
-def test_functions_share_the_name_of_their_package():
-    shared = {"edit_plan", "entity_match", "mccs", "policy_loss", "preference_loss"}
-    assert shared <= set(SHARED_NAMES)
 
 
 @pytest.mark.parametrize("path", SUBMODULES)
@@ -55,28 +48,6 @@ def test_the_function_stays_a_plain_function(name):
     )
     assert pickle.loads(pickle.dumps(function)) is function
     assert copy.deepcopy(function) is function
-
-
-def test_a_wrapper_looks_like_the_function():
-    @functools.wraps(rrgkern.policy_loss)
-    def wrapper(*args, **kwargs):
-        return rrgkern.policy_loss(*args, **kwargs)
-
-    assert inspect.signature(wrapper) == inspect.signature(rrgkern.policy_loss)
-    assert (wrapper.__name__, wrapper.__doc__) == ("policy_loss", rrgkern.policy_loss.__doc__)
-
-
-def test_torch_compile_takes_the_function_and_its_caller_without_a_break():
-    package = dict(vars(sys.modules["rrgkern.mccs"]))
-    pred, truth = torch.randint(0, 4, (2, 5, 14), dtype=torch.int8)
-
-    def caller(pred):
-        return 2 * rrgkern.mccs(pred, truth)
-
-    compiled = [torch.compile(f, fullgraph=True, backend="eager") for f in (caller, rrgkern.mccs)]
-    assert torch.equal(compiled[0](pred), caller(pred))
-    assert torch.equal(compiled[1](pred, truth), rrgkern.mccs(pred, truth))
-    assert package == vars(sys.modules["rrgkern.mccs"])
 
 
 # `torch.set_default_device` moves nothing that an op makes for itself.

@@ -326,18 +326,6 @@ def test_another_shape_is_refused_in_one_line() -> None:
     )
 
 
-def test_what_is_learned_is_refused_at_every_door() -> None:
-    c = case()
-    for name, call in list(calls(c))[2:]:
-        for argument in ("advantages", "token_weight", "scale", "old", "ref", "sampler"):
-            if name == "preference_loss" and argument != "ref":
-                continue
-            values = c.advantages if argument in ("advantages", "scale") else c.ref
-            learned = values.clone().requires_grad_()
-            line = refusal(call, **{argument: learned})
-            assert line.startswith(f"{argument} requires a gradient"), (name, line)
-
-
 def test_a_square_batch_leaves_nothing_to_guess() -> None:
     """B = T, T = 1, and as many sequences as scored tokens."""
     spec = PolicyLoss(surrogate="reinforce")

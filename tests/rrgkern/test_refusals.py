@@ -64,50 +64,43 @@ def test_learned_constants_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not wrong
 
 
-def test_a_number_for_each_row_is_refused() -> None:
-    z, h, w, several = (
-        leaf(ROWS, VOCABULARY),
-        leaf(ROWS, WIDTH),
-        leaf(VOCABULARY, WIDTH),
-        drawn(ROWS),
-    )
-    doors = {
-        "token_logps": lambda t: rrgkern.token_logps(z, TARGETS, temperature=t),
-        "from logits": lambda t: rrgkern.policy_loss_from_logits(z, TARGETS, **REST, temperature=t),
-        "linear": lambda t: rrgkern.linear_policy_loss(h, w, TARGETS, **REST, temperature=t),
-        "linear_token_logps": lambda t: rrgkern.linear_token_logps(h, w, TARGETS, temperature=t),
-        "softcap": lambda t: rrgkern.linear_token_logps(h, w, TARGETS, softcap=t),
-        "tau": lambda t: rrgkern.preference_loss(several, several, OFFSETS, PAIRS, tau=t),
+def _numbers() -> dict[str, Callable[[object], object]]:
+    """Each function of each option that is one number, by the option and the function."""
+    x, z, h, w = leaf(ROWS), leaf(ROWS, VOCABULARY), leaf(ROWS, WIDTH), leaf(VOCABULARY, WIDTH)
+    ids = torch.zeros(14, dtype=torch.int8, device=DEVICE)
+    groups, one = (torch.tensor([0, n], device=DEVICE) for n in (ROWS, 1))
+    presence = torch.ones(1, dtype=torch.int8, device=DEVICE)
+    of_entities = rrgkern.ReportEntities(one, presence, torch.ones(1, 1, device=DEVICE))
+    return {
+        "temperature of logits": lambda n: rrgkern.token_logps(z, TARGETS, temperature=n),
+        "temperature of a loss of logits": lambda n: rrgkern.policy_loss_from_logits(
+            z, TARGETS, **REST, temperature=n
+        ),
+        "temperature of a loss of a head": lambda n: rrgkern.linear_policy_loss(
+            h, w, TARGETS, **REST, temperature=n
+        ),
+        "temperature of a head": lambda n: rrgkern.linear_token_logps(h, w, TARGETS, temperature=n),
+        "softcap": lambda n: rrgkern.linear_token_logps(h, w, TARGETS, softcap=n),
+        "tau": lambda n: rrgkern.preference_loss(x, -drawn(ROWS), OFFSETS, PAIRS, tau=n),
+        "eps": lambda n: rrgkern.group_advantages(drawn(ROWS), groups, eps=n),
+        "share": lambda n: rrgkern.rank_sample(drawn(ROWS), n, seed=1),
+        "alpha": lambda n: rrgkern.tfidf_weights(TARGETS, groups, one, alpha=n),
+        "margin": lambda n: rrgkern.mccs(ids, ids, margin=n),
+        "both_blank": lambda n: rrgkern.mccs(ids, ids, both_blank=n),
+        "neg_weight": lambda n: rrgkern.entity_match(of_entities, of_entities, neg_weight=n),
     }
-    for name, door in doors.items():
-        with pytest.raises(TypeError, match=r"has shape \[5\], wanted one number for all: "):
-            door(several)
+
+
+@pytest.mark.parametrize("name", _numbers())
+def test_a_number_is_one_number(name: str) -> None:
+    function, option = _numbers()[name], name.split()[0]
+    for value in ("0.5", [0.5], drawn(ROWS)):
+        with pytest.raises(TypeError, match=f"^{option} .*[,;] wanted one number"):
+            function(value)
+    function(torch.tensor(0.5))
+    if option in ("temperature", "softcap"):
         with pytest.raises(TypeError, match="requires a gradient, which it is not given"):
-            door(torch.ones((), device=DEVICE, requires_grad=True))
-        door(torch.ones((), device=DEVICE)), name
-
-
-@pytest.mark.parametrize("number", [None, "1", [1.0]])
-def test_what_is_no_number_is_told_by_its_name(number: object) -> None:
-    x, z, h, w = leaf(ROWS), leaf(ROWS, VOCABULARY), leaf(ROWS, WIDTH), drawn(VOCABULARY, WIDTH)
-    doors = {
-        "temperature": [
-            lambda n: rrgkern.token_logps(z, TARGETS, temperature=n),
-            lambda n: rrgkern.policy_loss_from_logits(z, TARGETS, **REST, temperature=n),
-            lambda n: rrgkern.linear_policy_loss(h, w, TARGETS, **REST, temperature=n),
-            lambda n: rrgkern.linear_token_logps(h, w, TARGETS, temperature=n),
-        ],
-        "tau": [lambda n: rrgkern.preference_loss(x, -drawn(ROWS), OFFSETS, PAIRS, tau=n)],
-        "share": [lambda n: rrgkern.rank_sample(x, n, seed=1)],
-        "alpha": [lambda n: rrgkern.tfidf_weights(TARGETS, OFFSETS, OFFSETS, alpha=n)],
-    }
-    if number is not None:  # which means the default here, or none
-        doors["softcap"] = [lambda n: rrgkern.linear_token_logps(h, w, TARGETS, softcap=n)]
-        doors["eps"] = [lambda n: rrgkern.group_advantages(x, OFFSETS, eps=n)]
-    for name, functions in doors.items():
-        for function in functions:
-            with pytest.raises(TypeError, match=rf"^{name} is .*; wanted one number$"):
-                function(number)
+            function(torch.ones((), device=DEVICE, requires_grad=True))
 
 
 def test_a_spec_has_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,31 +240,6 @@ def test_an_option_that_is_neither_true_nor_false_is_refused() -> None:
                 function(**{option: value})
         function(**{option: np.bool_(False)})
     assert torch.equal(z, before)
-
-
-def test_a_number_is_one_number() -> None:
-    ids = torch.zeros(14, dtype=torch.int8, device=DEVICE)
-    of_entities = rrgkern.ReportEntities(
-        torch.tensor([0, 1], device=DEVICE),
-        torch.ones(1, dtype=torch.int8, device=DEVICE),
-        torch.ones(1, 1, device=DEVICE),
-    )
-    groups = torch.tensor([0, ROWS], device=DEVICE)
-    doors = {
-        "margin": partial(rrgkern.mccs, ids, ids),
-        "both_blank": partial(rrgkern.mccs, ids, ids),
-        "neg_weight": partial(rrgkern.entity_match, of_entities, of_entities),
-        "eps": partial(rrgkern.group_advantages, drawn(ROWS), groups),
-        "share": partial(rrgkern.rank_sample, drawn(ROWS), seed=1),
-        "alpha": partial(
-            rrgkern.tfidf_weights, TARGETS, groups, torch.tensor([0, 1], device=DEVICE)
-        ),
-    }
-    for name, function in doors.items():
-        for value in ("0.5", [0.5], drawn(2)):
-            with pytest.raises(TypeError, match=f"^{name} .*[,;] wanted one number$"):
-                function(**{name: value})
-        function(**{name: torch.tensor(0.5)})
 
 
 def test_records_have_their_type_and_hold_tensors() -> None:

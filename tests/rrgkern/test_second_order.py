@@ -264,20 +264,6 @@ def test_a_compiled_gradient_within_a_function_is_served() -> None:
     assert torch.allclose(gradient, eager) and eager.any()
 
 
-@pytest.mark.product
-def test_inductor_keeps_the_refusal_of_a_graph() -> None:
-    torch._dynamo.reset()
-    x = leaf(ROWS)
-    loss = torch.compile(DOORS["policy_loss"][0], backend="inductor")(x)
-    said = said_by(partial(torch.autograd.grad, loss, x, create_graph=True))
-    assert (
-        f"a gradient of policy_loss under torch.compile is made with create_graph=True, {REFUSED}"
-        in said
-    )
-    (gradient,) = torch.autograd.grad(loss, x)
-    assert gradient.any()
-
-
 def test_a_graph_of_the_gradient_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing raises where a loss is scaled and a graph made, until that is differentiated."""
     if DEVICE == "cpu":

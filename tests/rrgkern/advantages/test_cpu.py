@@ -99,11 +99,6 @@ def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypat
     assert all(map(torch.equal, compiled, direct))
 
 
-def test_opcheck_on_csrc(csrc_serves) -> None:
-    for std in rooms.STDS:
-        rooms.test_opcheck(std)
-
-
 def test_arguments_that_csrc_cannot_take_as_they_are_are_converted(csrc_serves) -> None:
     for std in rooms.STDS:
         rooms.test_empty_and_strided_inputs(std)

@@ -87,19 +87,6 @@ def test_no_reports(max_edits: int | None) -> None:
     assert script.count.shape == (0,)
 
 
-def test_a_wide_embedding_and_long_reports() -> None:
-    generator = torch.Generator().manual_seed(0)
-    concepts = torch.nn.functional.normalize(torch.randn(25, 769, generator=generator), dim=1)
-    pairs = [random_pair(seed, sentences=60, texts=50) for seed in range(2)]
-    x, y = (tensors([pair[side] for pair in pairs], 769) for side in (0, 1))
-    for z in (x, y):
-        z.embedding.copy_(concepts[(z.key.div(3, rounding_mode="floor") + 1) % 25])
-    script = edit_plan(x, y, seeds=SEEDS[:2], max_edits=None)
-    assert (script.count > 5).all()
-    final = edit_plan(y, y, seeds=SEEDS[:2], max_edits=None)
-    assert final.count.tolist() == [0, 0]
-
-
 X1 = tensors([(Sentence(0, (Entity(0, 1), Entity(3, 0))), Sentence(1, (Entity(6, 1),)))])
 
 

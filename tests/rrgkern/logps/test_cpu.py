@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import mmap
-import os
-import re
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -168,20 +163,6 @@ def test_a_row_has_the_same_bits_alone_and_in_any_batch(kernel, dtype):
         assert torch.equal(got, want[order])
 
 
-def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    given = problem(23, 9001)
-    expected = outcome_bits(given)
-    child = os.fork()
-    if child == 0:
-        # OpenMP's threads, which PyTorch's own copies would wait for, did not come along
-        torch.set_num_threads(1)
-        same = all(map(torch.equal, outcome_bits(given), expected))
-        os._exit(0 if same else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert all(map(torch.equal, outcome_bits(given), expected))
-
-
 def test_two_callers_at_once(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     given = problem(23, 9001)
@@ -215,56 +196,6 @@ def test_a_wrong_launcher_is_refused(name):
     arguments[{"coef": 0, "logps": 4}[name]] = torch.zeros(3, dtype=torch.float64)
     with pytest.raises(TypeError, match=f"{name} has another dtype"):
         csrc_launch.token_logps_bwd(*arguments)
-
-
-THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-
-
-@pytest.mark.skipif(
-    not THP.exists() or "[never]" in THP.read_text(), reason="the system has no huge pages to give"
-)
-@pytest.mark.skipif("RRGKERN_LIBRARY" in os.environ, reason="a sanitizer has memory of its own")
-def test_a_fresh_gradient_lies_in_huge_pages():
-    given = problem(66, 151_936, dtype=torch.float32, temperature=1.0)
-    stats = csrc_launch.token_logps_fwd(given.logits, given.targets, 1.0, False)
-    shares, granted = [], []
-    for _ in range(3):  # beside other work the system has them at one moment and not at the next
-        give_back_free_memory()
-        gradient = csrc_launch.token_logps_bwd(
-            given.coef, None, given.logits, given.targets, *stats, 1.0
-        )
-        shares.append(in_huge_pages(gradient))
-        granted.append(share_granted(gradient.nbytes))
-        del gradient
-    if min(granted) < 0.9 and max(shares) < 0.7:
-        pytest.skip(f"the system grants {min(granted):.0%} of what asks for huge pages")
-    assert max(shares) >= 0.7
-
-
-def give_back_free_memory() -> None:
-    """What other tests have freed lies in small pages already, and would be the gradient's."""
-    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
-
-
-def share_granted(size: int) -> float:
-    """Share of huge pages in memory that asks for them, as the gradient should."""
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as advised:
-        advised.madvise(mmap.MADV_HUGEPAGE)
-        touched = torch.frombuffer(advised, dtype=torch.uint8).fill_(1)
-        found = in_huge_pages(touched)
-        del touched
-    return found
-
-
-def in_huge_pages(values: Tensor) -> float:
-    """Share of the tensor's memory, roughly: the areas around it count whole."""
-    begin, kib = values.data_ptr(), 0
-    for area in re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text()):
-        first, last = (int(part, 16) for part in area.split(" ", 1)[0].split("-"))
-        if first < begin + values.nbytes and begin < last:
-            kib += int(re.search(r"AnonHugePages:\s+(\d+) kB", area).group(1))
-    return kib * 1024 / values.nbytes
 
 
 @pytest.mark.parametrize("parts", [(-1, 1), (1, -1)])

@@ -64,48 +64,6 @@ def test_rules(reward_of):
     check_rules(reward_of)
 
 
-def with_polarity(*values: float) -> Callable[..., Tensor]:
-    """The formula with other values for the four classes, other columns or other tails."""
-
-    def mutant(pred, truth, margin, both_blank, columns=13, floor=0.0, divide=True, guard=True):
-        table = torch.tensor(values, dtype=torch.float64)
-        p, t = table[pred[:, :columns]], table[truth[:, :columns]]
-        ccs = (p * t).sum(1) / ((p.norm(dim=1) + 1e-8) * (t.norm(dim=1) + 1e-8))
-        reward = ((ccs - margin) / (1 - margin if divide else 1)).clamp(min=floor)
-        blank = (p.norm(dim=1) == 0) | (t.norm(dim=1) == 0)
-        return (reward.masked_fill(blank, 0.0) if guard else reward).float()
-
-    return mutant
-
-
-def changed(**options) -> Callable[..., Tensor]:
-    return lambda *arguments: with_polarity(0, 1, -1, 1)(*arguments, **options)
-
-
-MUTANTS = {
-    "uncertain is blank": with_polarity(0, 1, -1, 0),
-    "uncertain is negative": with_polarity(0, 1, -1, -1),
-    "negative is blank": with_polarity(0, 1, 0, 1),
-    "no finding scored": changed(columns=14),
-    "no clamp": changed(floor=-math.inf),
-    "margin not divided out": changed(divide=False),
-    "blank rows earn a negative margin": changed(guard=False),
-    "half scale": lambda *a: mccs_reference(*a) / 2,
-    "zero": lambda *a: mccs_reference(*a) * 0,
-    "margin ignored": lambda p, t, m, b: mccs_reference(p, t, 0.0, b),
-}
-
-
-@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_the_rules_kill(mutant):
-    with pytest.raises(AssertionError):
-        check_rules(mutant)
-
-
-def test_the_unchanged_mutant_lives():
-    check_rules(changed())
-
-
 def test_both_blank_option():
     ids = torch.tensor([row(), row(POSITIVE), row()])
     truth = torch.tensor([row(), row(), row(POSITIVE)])

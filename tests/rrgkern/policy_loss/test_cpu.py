@@ -258,14 +258,6 @@ def test_vespo_corrects_only_what_the_engine_sampled(isa, sampler, mode, bounds)
         torch.testing.assert_close(part, of_reference, rtol=1e-12, atol=1e-14)
 
 
-def test_opcheck_on_csrc(csrc_serves) -> None:
-    data = batch(1, dtype=torch.float32, device="cpu")
-    for spec in (PolicyLoss(beta=0.1, entropy_coef=0.1), PolicyLoss(ratio_level="sequence")):
-        arguments = list(data.arguments(spec))
-        arguments[0] = arguments[0].clone().requires_grad_()
-        torch.library.opcheck(policy_loss_fwd, tuple(arguments))
-
-
 def test_offsets_that_lead_astray_are_refused() -> None:
     data = batch(1, dtype=torch.float32, device="cpu")
     offsets = data.offsets.clone()

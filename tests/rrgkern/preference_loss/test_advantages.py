@@ -12,11 +12,9 @@ from torch import Tensor
 from rrgkern import (
     PolicyLoss,
     group_advantages,
-    loss_scale,
     oracle_pairs,
     policy_loss,
     preference_advantages,
-    preference_loss,
 )
 from tests.rrgkern.device import DEVICE
 
@@ -112,35 +110,6 @@ def test_the_whole_loss_is_token_advantages(seed: int) -> None:
     primitive = policy_loss(logps, advantages, data.offsets, scale=ones, spec=PolicyLoss())
     (gradient,) = torch.autograd.grad(primitive.loss, logps)
     torch.testing.assert_close(gradient, by_autograd, rtol=1e-6, atol=1e-10)
-
-
-def test_the_two_losses_add_up_to_it() -> None:
-    data = step(4)
-    logps = data.logps.clone().requires_grad_()
-    expected = written_out(data, logps)
-    group = torch.arange(PROMPTS, device=DEVICE).repeat_interleave(MEMBERS + 1)
-    # The oracle is counted in neither S, G nor the mean: the scale is that of the members.
-    member_offsets = torch.arange(PROMPTS * MEMBERS + 1, device=DEVICE)
-    scale = loss_scale("dr_grpo", member_offsets, max_length=LIMIT)[0].double()
-    grpo = policy_loss(
-        logps,
-        group_advantages(data.rewards, data.group_offsets, valid=~data.is_oracle).double(),
-        data.offsets,
-        scale=scale * (1 - data.mixing)[group],
-    )
-    dpo = preference_loss(
-        logps,
-        data.ref,
-        data.offsets,
-        oracle_pairs(data.is_oracle, data.group_offsets, prompt_weight=data.mixing / PROMPTS),
-        tau=TAU,
-    )
-    total = grpo.loss + dpo.loss
-    torch.testing.assert_close(total, expected, rtol=1e-6, atol=1e-9)
-    for got, want in zip(
-        torch.autograd.grad(total, logps), torch.autograd.grad(expected, logps), strict=True
-    ):
-        torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-10)
 
 
 def test_advantages_are_orapos() -> None:

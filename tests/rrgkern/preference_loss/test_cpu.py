@@ -152,12 +152,6 @@ def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypat
     )
 
 
-def test_opcheck_on_csrc(csrc_serves) -> None:
-    for masked in (True, False):
-        logps, *others = batch(1, masked=masked).arguments(torch.float32)
-        torch.library.opcheck(preference_loss_fwd, (logps.clone().requires_grad_(), *others))
-
-
 def test_a_second_backward_is_refused_where_the_first_kept_nothing(csrc_serves) -> None:
     data = batch(1)
     loss = loss_of(data, data.logps.float().requires_grad_())

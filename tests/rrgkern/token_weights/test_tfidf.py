@@ -61,12 +61,6 @@ def test_the_papers_numbers() -> None:
     assert tfidf_weights(*tensors(batch)).tolist() == pytest.approx(expected, rel=1e-6)
 
 
-def test_groups_do_not_see_each_other() -> None:
-    one, other = [[1, 2], [3]], [[1], [1, 4, 4], []]
-    apart = torch.cat([tfidf_weights(*tensors([group])) for group in (one, other)])
-    assert torch.equal(tfidf_weights(*tensors([one, other])), apart)
-
-
 def test_int32_ids_strides_and_repeats_change_no_bit() -> None:
     ids, offsets, group_offsets = tensors([[[1, 2, 2], [3, 1]], [[5]]])
     expected = tfidf_weights(ids, offsets, group_offsets)

@@ -12,7 +12,6 @@ from rrgkern.policy_loss.from_logits import triton_kernels
 from rrgkern.policy_loss.from_logits.op import policy_loss_from_logits_fwd_
 from rrgkern.policy_loss.reference import METRICS
 from tests.products import more
-from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.aot.mutated import passes
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.from_logits.cases import (
@@ -187,34 +186,3 @@ def test_without_64_bits_the_far_row_is_missed() -> None:
     assert passes(triton_kernels, WIDE_ROW, WIDE_ROW, CHECK, "rows")
     narrow = WIDE_ROW.replace(".to(tl.int64)", "")
     assert not passes(triton_kernels, WIDE_ROW, narrow, CHECK, "rows")
-
-
-COUNT = """
-import torch
-from tests.rrgkern.aot.harness import distinct_kernels
-from tests.rrgkern.policy_loss.from_logits.aot_cases import EVERYTHING, factor, sweep
-from rrgkern import PolicyLoss
-
-lengths = [1, 2, 16, 17, 65536, *range(100, 1000, 20)]
-
-def calls(vocabulary, spec):
-    return [
-        lambda n=n: sweep(
-            spec(n), vocabulary=vocabulary, rows=n, sequences=n // 9 + 1, temperature=0.5 + n / 700
-        )
-        for n in lengths
-    ]
-
-def numbers(n):
-    return PolicyLoss(beta=0.01 * n, eps_high=0.1 + n, entropy_coef=0.001 * n, kl_ratio_weight=True)
-
-print(*(distinct_kernels(calls(v, numbers)) for v in (151936, 151665, 32001)))
-print(distinct_kernels([lambda n=n: factor(151936, torch.bfloat16, n) for n in lengths]))
-print(distinct_kernels([*calls(151936, numbers)[:1], *calls(151936, lambda n: PolicyLoss())[:1]]))
-"""
-
-
-@pytest.mark.xdist_group("gigabytes")
-@pytest.mark.slow
-def test_lengths_temperatures_and_numbers_share_one_compilation() -> None:
-    assert in_compiling_process("-c", COUNT).split() == ["1", "1", "1", "1", "2"]

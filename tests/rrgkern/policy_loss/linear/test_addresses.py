@@ -16,7 +16,6 @@ from rrgkern.logps.head import Head, Tile, Tiling
 from rrgkern.logps.online_softmax import Coefficients, RowSums
 from rrgkern.policy_loss.linear import op, triton_kernels
 from rrgkern.policy_loss.linear.gradients import Directions
-from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
 
 # On a GPU each takes up to 8 GiB, and a process keeps what it has taken: one of them takes all.
@@ -123,30 +122,3 @@ def test_a_tile_holds_all_rows_that_its_share_of_the_card_allows(monkeypatch, gi
         assert area == rows * 151936
         assert (blocks == 1) == (rows * min(shaped.columns, 151936) <= tiling.elements)
         assert blocks == 1 or shaped.columns == 2048
-
-
-COUNT = """
-import torch
-from tests.rrgkern.aot.harness import distinct_kernels
-from tests.rrgkern.logps.aot_cases import slope, sweep
-from tests.rrgkern.policy_loss.linear.aot_cases import directing, rescaling, scaling, scaling_a_copy
-
-rows = [2, 3, 16, 17, 64, 65, 2048, *range(100, 1000, 20)]
-bf16 = torch.bfloat16
-for call in (
-    lambda n: sweep("add_to_sums", 151936, bf16, True, n, 0.5 + n / 700),
-    lambda n: sweep("exponentials", 151936, bf16, True, n, 0.5 + n / 700),
-    lambda n: slope(151936, bf16, True, n, 0.5 + n / 700),
-    lambda n: directing(2048, bf16, n),
-    lambda n: rescaling(2048, bf16, n),
-    lambda n: scaling(1, bf16, n),
-    lambda n: scaling_a_copy(1, bf16, n),
-):
-    print(distinct_kernels([lambda n=n: call(n) for n in rows]))
-print(distinct_kernels([lambda l=l: slope(151936, bf16, True, last=l) for l in (False, True)]))
-"""
-
-
-@pytest.mark.slow
-def test_lengths_and_temperatures_share_one_compilation():
-    assert in_compiling_process("-c", COUNT).split() == ["1"] * 8

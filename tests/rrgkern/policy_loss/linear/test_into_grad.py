@@ -49,24 +49,6 @@ def test_it_adds_what_autograd_would(kernel, dtype, before):
         assert torch.equal(arguments[name].grad, getattr(expected, name))
 
 
-def test_micro_batches_add_up(torch_kernel):
-    given = problem(given="old")
-    whole = ours(given, "recompute")
-    weight = given.weight.clone().requires_grad_()
-    offsets, policy = given.policy.offsets, given.policy
-    for first, last in ((0, 3), (3, 5)):
-        tokens = slice(int(offsets[first]), int(offsets[last]))
-        linear_policy_loss(
-            *(given.hidden[tokens], weight, given.targets[tokens]),
-            *(policy.advantages[first:last], offsets[first : last + 1] - offsets[first]),
-            scale=policy.scale[first:last],
-            old=policy.old[tokens],
-            temperature=given.temperature,
-            accumulate_weight_grad=True,
-        ).loss.backward()
-    torch.testing.assert_close(weight.grad, whole.weight, rtol=1e-10, atol=1e-13)
-
-
 @pytest.mark.parametrize("mode", ["grad_in_forward", "recompute", "into grad"])
 def test_tied_embeddings_get_both_gradients(torch_kernel, mode):
     # The head's weight is the table that made the hidden states.
@@ -222,15 +204,3 @@ def test_compilation_gets_the_ops(launched) -> None:
     assert len(launched) == direct > 0
     for got, want in zip(compiled, eager, strict=True):
         torch.testing.assert_close(got, want)
-
-
-@on_cpu
-@pytest.mark.parametrize("factor", [1.0, 3.0])
-def test_a_second_backward_is_refused(launched, factor) -> None:
-    called = keywords(problem().to(torch.float32), mode="grad_in_forward")
-    called["hidden"] = called["hidden"].clone().requires_grad_()
-    loss = factor * linear_policy_loss(**called).loss
-    loss.backward(retain_graph=True)
-    assert "policy_loss_scale_" in launched
-    with pytest.raises(RuntimeError, match="a second backward through one linear_policy_loss"):
-        loss.backward()

@@ -7,7 +7,7 @@ import torch
 
 from rrgkern import PolicyLoss
 from tests.products import first_of
-from tests.rrgkern.policy_loss.linear.cases import LENGTHS, Outcome, check, ours, problem
+from tests.rrgkern.policy_loss.linear.cases import LENGTHS, check, ours, problem
 from tests.skips import no_case
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
@@ -71,23 +71,6 @@ def test_modes_in_training_dtypes(kernel, name, mode, dtype):
         no_case("refused: test_rule.py")
     given, frozen = case(name, dtype), mode == "frozen_head"
     check(ours(given, mode, frozen=frozen, upstream=0.3), given, frozen=frozen, upstream=0.3)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_modes_agree_with_each_other(torch_kernel, dtype):
-    given = case("ppo", dtype)
-    recompute = ours(given, "recompute")
-    relative = 3e-5 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps
-    for mode in ("grad_in_forward", "frozen_head"):
-        other = ours(given, mode, frozen=mode == "frozen_head")
-        assert_nearly(other, recompute, relative)
-
-
-def assert_nearly(actual: Outcome, expected: Outcome, relative: float) -> None:
-    for got, want in zip(actual, expected, strict=True):
-        if got is not None:
-            limit = relative * want.double().norm(dim=-1)
-            assert ((got.double() - want.double()).norm(dim=-1) <= limit + 1e-12).all()
 
 
 @pytest.mark.parametrize("mode", ["frozen_head", "grad_in_forward", "recompute"])

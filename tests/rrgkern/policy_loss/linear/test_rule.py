@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from rrgkern import PolicyLoss, linear_policy_loss, linear_token_logps, policy_loss
+from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps.head import NeedsGrad
 from rrgkern.policy_loss.linear.api import (
     LEAST_ROWS_WIDE,
@@ -124,19 +124,7 @@ def test_a_mode_that_cannot_serve_is_refused(mode, changes, trainable, words):
         ({"targets": torch.zeros(9, dtype=torch.int64)}, ValueError, r"targets is \[9\]"),
         ({"targets": torch.zeros(10, dtype=torch.int32)}, TypeError, "int32, wanted int64"),
         ({"advantages": torch.ones(4)}, ValueError, r"advantages has shape \(4,\).*\(5,\) or"),
-        ({"advantages": torch.ones(5, dtype=torch.int64)}, TypeError, "advantages.float()"),
-        ({"scale": torch.ones(5, 2)}, ValueError, r"scale has shape \(5, 2\)"),
-        ({"old": torch.ones(5)}, ValueError, r"old has shape \(5,\).*\[N\] = \(10,\)"),
-        ({"mask": torch.ones(10)}, TypeError, "mask is torch.float32; wanted torch.bool"),
-        (
-            {"on_policy": torch.ones(10).bool()},
-            ValueError,
-            r"on_policy .* per sequence = \(5,\)",
-        ),
-        ({"offsets": torch.tensor([0, 5])}, ValueError, r"advantages has shape \(5,\)"),
         ({"offsets": torch.tensor([0, 3, 3, 7, 8, 11])}, ValueError, "from 0 to 11.*10"),
-        ({"offsets": torch.tensor([0.0, 10.0])}, TypeError, "offsets is torch.float32"),
-        ({"spec": PPO, "ref": None}, ValueError, "beta is 0.1 and ref is None"),
         ({"temperature": 0.0}, ValueError, "temperature is 0.0"),
         ({"softcap": -1.0}, ValueError, "softcap is -1.0"),
         ({"bias": torch.ones(199)}, ValueError, r"bias is \[199\], wanted \[200\]"),
@@ -188,29 +176,3 @@ def test_explicit_gradients_are_the_derivative(spec):
     torch.testing.assert_close(result.loss, loss.detach(), rtol=1e-12, atol=1e-14)
     for got, want in zip(result[1:4], expected, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-13)
-
-
-def test_forward_passes_gradcheck():
-    given = small(PolicyLoss(beta=0.1, entropy_coef=0.05, eps_low=5.0, eps_high=5.0))
-    leaves = [x.requires_grad_() for x in given[:3]]
-    assert torch.autograd.gradcheck(lambda *x: loss_of(given, *x), leaves)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
-def test_it_is_the_two_rooms_one_after_the_other():
-    given = small(PolicyLoss(beta=0.1), given="old ref")
-    logps = linear_token_logps(
-        *(given.hidden, given.weight, given.targets),
-        bias=given.bias,
-        temperature=given.temperature,
-        softcap=given.softcap,
-    ).logps
-    policy = given.policy
-    out = policy_loss(
-        *(logps, policy.advantages, policy.offsets),
-        scale=policy.scale,
-        old=policy.old,
-        ref=policy.ref,
-        spec=policy.variant,
-    )
-    torch.testing.assert_close(cases.forward(given.call), out.loss, rtol=1e-12, atol=1e-14)
