@@ -195,18 +195,6 @@ def test_old_log_probabilities_lie_near_the_policy():
     assert uniform + 1 < drawn.batch.old.mean() < -0.1
 
 
-def test_seeds_differ_and_repeat():
-    sizes = Sizes(groups=3, members=2, length=6, width=8, vocabulary=61)
-    first, again, other = (
-        draw_head(sizes, "domain", seed, device="cpu", dtype=torch.float32, frozen=False)
-        for seed in (1, 1, 2)
-    )
-    assert torch.equal(first.hidden, again.hidden) and torch.equal(first.weight, again.weight)
-    assert torch.equal(first.batch.mask, again.batch.mask)
-    assert not torch.equal(first.hidden, other.hidden)
-    assert not torch.equal(first.batch.mask, other.batch.mask)
-
-
 # The runs of a GPU, rehearsed on a CPU.
 #
 # The short one: what it measures and in what order. Steps of the paper's recipe: on random weights,
@@ -298,12 +286,6 @@ def test_two_steps_leave_a_row(more, tmp_path, monkeypatch, capfd):
     assert row["peak_mib"] > 0 and 0 <= row["sampler/gap_mean"] < 0.1
 
 
-def test_without_a_gpu_the_real_size_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert gpu_step.main([]) == 2
-    assert "no GPU here" in capsys.readouterr().out
-
-
 @pytest.fixture
 def written(monkeypatch) -> list[dict]:
     appended: list[dict] = []
@@ -332,12 +314,6 @@ def test_nothing_is_begun_when_the_time_is_up(monkeypatch, written, capsys):
     monkeypatch.setattr(gpu_short, "SECONDS", -1)
     assert gpu_short.main(["--dry"]) == 1
     assert not written and "are up before short, 20 positions, frozen" in capsys.readouterr().out
-
-
-def test_without_a_gpu_it_says_how_to_rehearse(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert gpu_short.main([]) == 2
-    assert "rehearse with --dry" in capsys.readouterr().out
 
 
 def test_small_tiles_have_32_mib_whatever_the_card(monkeypatch):

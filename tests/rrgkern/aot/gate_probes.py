@@ -30,31 +30,18 @@ def narrow_kernel(x_ptr, out_ptr, stride, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def matrix_kernel(x_ptr, out_ptr, SIDE: tl.constexpr):
-    row, column = tl.arange(0, SIDE)[:, None], tl.arange(0, SIDE)[None, :]
-    tile = tl.load(x_ptr + row * SIDE + column)
-    tl.store(out_ptr + row * SIDE + column, tl.dot(tile, tile))
-
-
-@triton.jit
-def loop_kernel(x_ptr, out_ptr, SIZE: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr):
+def loop_kernel(x_ptr, out_ptr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
-    if MASKED:
-        for step in tl.range(tl.cdiv(SIZE, BLOCK)):
-            at = step * BLOCK + column
-            total += tl.load(x_ptr + at, at < SIZE, other=0.0)
-    else:
-        for step in tl.range(SIZE // BLOCK):
-            total += tl.load(x_ptr + step * BLOCK + column)
-        tail = SIZE // BLOCK * BLOCK + column
-        total += tl.load(x_ptr + tail, tail < SIZE, other=0.0)
+    for step in tl.range(tl.cdiv(SIZE, BLOCK)):
+        at = step * BLOCK + column
+        total += tl.load(x_ptr + at, at < SIZE, other=0.0)
     tl.store(out_ptr + column, total)
 
 
-def _loop(masked: bool) -> None:
+def _loop() -> None:
     x = torch.empty(5000, device="meta")
-    loop_kernel[(1,)](x, x, SIZE=5000, BLOCK=1024, MASKED=masked)
+    loop_kernel[(1,)](x, x, SIZE=5000, BLOCK=1024)
 
 
 def _spill() -> None:
@@ -62,23 +49,14 @@ def _spill() -> None:
     spilling_kernel[(1,)](x, x, WIDTH=4096, num_warps=1)
 
 
-def _narrow(stride: int) -> None:
+def _narrow() -> None:
     x = torch.empty(8192, dtype=torch.bfloat16, device="meta")
-    narrow_kernel[(1,)](x, x, stride, WIDTH=1024)
-
-
-def _matrix() -> None:
-    x = torch.empty(64, 64, dtype=torch.bfloat16, device="meta")
-    matrix_kernel[(1,)](x, torch.empty(64, 64, device="meta"), SIDE=64)
+    narrow_kernel[(1,)](x, x, 3, WIDTH=1024)
 
 
 CASES = {
     "spill": Case(_spill),
-    "narrow": Case(lambda: _narrow(3)),
-    "wide": Case(lambda: _narrow(1)),
-    "no matrix": Case(lambda: _narrow(1), matrix=True),
-    "matrix": Case(_matrix, matrix=True),
-    "masked loop": Case(lambda: _loop(True), bare=True),
-    "bare loop": Case(lambda: _loop(False), bare=True),
+    "narrow": Case(_narrow, matrix=True),
+    "masked loop": Case(_loop, bare=True),
     "one load ahead": Case(one_load_ahead, under_way=UNDER_WAY),
 }

@@ -120,14 +120,6 @@ def test_an_adapter_scales_images_as_it_was_trained(tmp_path: Path) -> None:
     assert load_policy(saved).image_processor.size["longest_edge"] == 112**2
 
 
-def test_options() -> None:
-    policy = load_policy(tiny_directory(), dtype="bfloat16", freeze_vision=True)
-    assert policy.dtype == torch.bfloat16
-    assert policy.vision_frozen
-    assert all(p.requires_grad for p in policy.language_model.parameters())
-    assert not load_policy(tiny_directory()).vision_frozen
-
-
 def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     heads: list[str] = []
 
@@ -192,16 +184,6 @@ def test_sizes_that_cannot_be_are_told(tmp_path: Path) -> None:
         build_tiny(replace(CONFIG, width=100), REPORTS, tmp_path)
     with pytest.raises(UserError, match="no text to learn from"):
         build_tiny(CONFIG, [" "], tmp_path)
-
-
-def test_policies_of_tests_have_nothing_in_common_that_changes() -> None:
-    one, two = tiny_policy(), tiny_policy()
-    pairs = [*zip(one.model.parameters(), two.model.parameters(), strict=True)]
-    assert all(torch.equal(a, b) and a.data_ptr() != b.data_ptr() for a, b in pairs)
-    for part in ("model", "tokenizer", "image_processor", "codec", "layout"):
-        assert getattr(one, part) is not getattr(two, part), part
-    assert one.model.config is not two.model.config
-    assert two.backbone.lm_head.weight is two.language_model.embed_tokens.weight, "still tied"
 
 
 # An adapter on the language model's projections, and which part of a policy a stage trains.

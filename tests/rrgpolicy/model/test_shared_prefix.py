@@ -256,17 +256,6 @@ def test_prompts_that_do_not_fit_are_told() -> None:
             shared_prefix_logps(model, [other], members)  # type: ignore[list-item]
 
 
-def test_ids_may_be_lists() -> None:
-    model = qwen2()
-    prompt, members = [3, 4, 5], [[6, 7], [8]]
-    tensors = [torch.tensor(ids) for ids in members]
-    of_tensors = shared_prefix_logps(model, [{"input_ids": torch.tensor(prompt)}], [tensors])
-    of_lists = shared_prefix_logps(model, [{"input_ids": prompt}], [members])
-    assert torch.equal(of_lists.logps, of_tensors.logps)
-    of_none = shared_prefix_logps(model, [{"input_ids": prompt}], [[[], members[0]]])
-    assert of_none.offsets.tolist() == [0, 0, 2]
-
-
 def test_the_loop_in_the_readme_learns() -> None:
     text = Path(rrgpolicy.model.__file__).with_name("README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -299,21 +288,15 @@ PROMPT = [{"input_ids": IDS}]
 @pytest.mark.parametrize(
     ("prompts", "completions", "line"),
     [
-        (None, [[IDS]], "prompts is None; wanted a sequence"),
         ({"input_ids": IDS}, [[IDS]], "prompts is dict; wanted a sequence"),
-        *(
-            ([{"input_ids": ids}], [[IDS]], f"prompt 0: input_ids {line}")
-            for ids, line in (
-                (IDS.float(), "is torch.float32; wanted token ids"),
-                (IDS.bool(), "is torch.bool; wanted token ids"),
-                ([5.7, 6.0], "holds 5.7; wanted token ids"),
-                ([True], "holds True; wanted token ids"),
-                ("ab", "is one str; wanted a sequence of ids"),
-                (None, "is None; wanted a sequence of ids"),
-            )
+        ([{"input_ids": IDS.float()}], [[IDS]], "prompt 0: input_ids is torch.float32; wanted"),
+        ([{"input_ids": [5.7, 6.0]}], [[IDS]], "prompt 0: input_ids holds 5.7; wanted token ids"),
+        (
+            [{"input_ids": "ab"}],
+            [[IDS]],
+            "prompt 0: input_ids is one str; wanted a sequence",
         ),
         ([{"input_ids": [5, -1]}], [[IDS]], "prompt 0 has the id -1; the model knows 0 to 419"),
-        ([{"input_ids": [5, 420]}], [[IDS]], "prompt 0 has the id 420; the model knows 0 to 419"),
         *(
             (
                 [{"input_ids": IDS, "attention_mask": torch.tensor(mask)}],
@@ -322,23 +305,13 @@ PROMPT = [{"input_ids": IDS}]
             )
             for mask in ([1], [0.5, 1], [float("nan"), 1], [[1, 1], [1, 1]])
         ),
-        (PROMPT, None, "completions is None; wanted a sequence"),
         (PROMPT, [None], "completions[0] is None; wanted a sequence"),
         (PROMPT, [IDS], "completions[0][0] is one number; wanted the ids of one completion"),
-        (PROMPT, [[5, 6]], "completions[0][0] is int; wanted a sequence of ids"),
-        (PROMPT, [["ab"]], "completions[0][0] is one str; wanted a sequence of ids"),
-        (PROMPT, [[[5.5]]], "completions[0][0] holds 5.5; wanted token ids"),
-        (PROMPT, [[IDS.double()]], "completions[0][0] is torch.float64; wanted token ids"),
         (PROMPT, [[IDS], [IDS, IDS.bool()]], "completions[1][1] is torch.bool; wanted token ids"),
         (
             PROMPT,
-            [[torch.tensor([5, -100])]],
-            "completion 0 of group 0 has the id -100; the model knows",
-        ),
-        (
-            PROMPT,
             [[IDS, [420]]],
-            "completion 1 of group 0 has the id 420; the model knows 0 to 419",
+            "completion 1 of group 0 has the id 420; the model knows",
         ),
     ],
 )

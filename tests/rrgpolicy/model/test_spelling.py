@@ -190,15 +190,8 @@ def test_no_token_of_an_image_is_written_for_text_that_reads_as_one() -> None:
 
 # Round trips of reports, exact for every text and for every sequence of sampled ids.
 POLICY = tiny_policy()
-CODEC = POLICY.codec
 VOCABULARY = POLICY.config.text_config.vocab_size
 
-REPORT = st.one_of(
-    st.text(max_size=60),
-    st.lists(
-        st.sampled_from([*REPORTS, "é", "e\u0301", " ", "\n", "<|im_end|>", "5.2 cm", "🫁"])
-    ).map("".join),
-)
 REPORT_IDS = st.lists(st.integers(0, VOCABULARY - 1), max_size=40)
 
 
@@ -212,28 +205,6 @@ def test_any_ids_decode_as_the_tokenizer_decodes_them(ids: list[int]) -> None:
         kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
     assert POLICY.codec.decode(ids) == wanted
-
-
-def test_reencoding_keeps_a_segmentation_the_tokenizer_would_not_choose() -> None:
-    text = "Lungs are clear. No pleural effusion."
-    letters = [i for c in text for i in POLICY.codec.encode(c).tolist()[:-1]]
-    usual = POLICY.codec.encode(text)
-    assert len(letters) == len(text) > len(usual)
-    new = "Lungs are clear. Small left pleural effusion."
-    result = POLICY.codec.reencode_from(torch.tensor(letters), new, 17).tolist()
-    assert result[:17] == letters[:17]
-    assert result[17:] == POLICY.codec.encode("Small left pleural effusion.").tolist()
-
-
-def test_reencoding_starts_before_a_token_that_the_change_cuts() -> None:
-    ids = POLICY.codec.encode("No pleural effusion.")
-    spans = POLICY.codec.char_spans(ids)
-    cut = next(k for k, (start, end) in enumerate(spans) if end - start > 2)
-    inside = spans[cut][0] + 1
-    text = POLICY.codec.decode(ids)
-    result = POLICY.codec.reencode_from(ids, text[:inside] + "X", inside)
-    assert result[:cut].tolist() == ids[:cut].tolist()
-    assert result[cut] != ids[cut]
 
 
 def test_a_wrong_first_change_is_refused() -> None:

@@ -11,7 +11,7 @@ from experiments.masking import session_of
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import encode_prompt, prompt_text
-from rrgpolicy.model.template import PLACEHOLDERS, check_prompt, parting, template_kwargs
+from rrgpolicy.model.template import check_prompt, parting, template_kwargs
 from rrgpolicy.settings import PROMPT_STYLES
 from rrgtrain.state.remembered import PROMPT_FILE, remembered
 from tests.rrgpolicy import published
@@ -57,13 +57,9 @@ def test_a_study_cannot_forge_a_turn_or_a_placeholder(template: str) -> None:
     ("content", "told"),
     [
         ("Describe the image.", "has no placeholder, so nothing of a study would stand in it"),
-        ("{{current}}", "has no placeholder"),
         ("{current!r}", r"holds {current!r}; there are .* each a name alone"),
-        ("{prior} {indication:{technique}}", r"holds {; there are"),
-        ("{current:>9}", r"holds {current:>9}; there are"),
         ("{current}" + " " * 20_000, "has more than 20,000 characters"),
         ("{current} {views}", r"holds {views}; there are {current}, {prior}"),
-        ("{}", "holds {}; there are"),
         ("{current.__class__}", "holds {current.__class__}; there are"),
         ("{current", r"holds {; there are .*; double a brace that is no placeholder"),
         (b"\xff\xfe{current}", "cannot be read .* wanted UTF-8"),
@@ -100,10 +96,6 @@ def test_a_checkpoint_holds_its_template(
     assert taken == str(tmp_path / "ck" / PROMPT_FILE) and Path(taken).read_text() == OWN
     remember(recipe("policy.prompt=think"), tmp_path)
     assert remembered(tmp_path)["policy.prompt"] == "think"
-
-
-def test_the_placeholders_are_all_of_a_study() -> None:
-    assert all(f"{{{name}}}" in OWN for name in PLACEHOLDERS)
 
 
 def test_a_byte_order_mark_is_not_of_the_wording(tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ from rrgpolicy.model.forward import _run_tower, hidden_states, vision_embeddings
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.packed_windows import FLASH, PACKED_WINDOWS, vision_attention
-from rrgpolicy.model.policy import Policy, add_lora, training_only
+from rrgpolicy.model.policy import Policy, training_only
 from rrgpolicy.model.prompt import encode_prompt, prompt_text
 from rrgpolicy.rollout import SamplingRequest, generate
-from rrgpolicy.settings import LoraSettings
 from tests.rrgpolicy.model.common import REPORTS, prompt, study, text_policy, tiny_policy
 from tests.rrgpolicy.model.equality import Group, assert_equal, unshared
 
@@ -47,17 +46,6 @@ def assert_equal_computation(policy: Policy, groups: list[Group], **options: obj
     assert_equal(policy.model, logps_of(policy, groups, **options), unshared(policy.model, groups))
 
 
-def with_adapter(policy: Policy) -> Policy:
-    add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=0.0), seed=0)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for name, weight in policy.model.named_parameters():
-            if "lora_B" in name:
-                weight.normal_(std=0.3)
-    policy.model.train()
-    return policy
-
-
 @pytest.mark.parametrize("attn", ["blocks", "dense"])
 @pytest.mark.parametrize("members", [3, 1])
 def test_log_probs_and_gradients_equal_the_unshared_ones(attn: str, members: int) -> None:
@@ -68,34 +56,6 @@ def test_log_probs_and_gradients_equal_the_unshared_ones(attn: str, members: int
         assert_equal_computation(policy, groups, token_budget=budget)
     reached = {n for n, p in policy.model.named_parameters() if p.grad is not None}
     assert reached == {n for n, _ in policy.model.named_parameters()}, "every parameter"
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_they_do_with_an_adapter(checkpointing: bool) -> None:
-    policy = with_adapter(text_policy(dtype=torch.float64, gradient_checkpointing=checkpointing))
-    names = {n for n, p in policy.model.named_parameters() if p.requires_grad}
-    # four projections of attention and three of the MLP, two matrices each
-    assert len(names) == policy.text_config.num_hidden_layers * 7 * 2
-    assert all(".lora_" in name for name in names)
-    assert_equal_computation(policy, groups_of(policy))
-
-
-def test_greedy_rollouts_equal_transformers_own() -> None:
-    policy = text_policy(dtype=torch.float64)
-    prompts = [p for p, _ in groups_of(policy)]
-    seeds = [[1, 2]] * 3
-    request = SamplingRequest(prompts, group=2, max_new_tokens=70, seeds=seeds, greedy=True)
-    ours = generate(policy, request)
-    for p, group in zip(prompts, ours, strict=True):
-        theirs = policy.backbone.generate(
-            input_ids=p.input_ids[None],
-            attention_mask=torch.ones_like(p.input_ids[None]),
-            do_sample=False,
-            max_new_tokens=70,
-        )[0, len(p.input_ids) :]
-        for rollout in group:
-            assert torch.equal(rollout.ids, theirs[: len(rollout.ids)])
-            assert rollout.finished or len(rollout.ids) == 70
 
 
 def test_a_prompt_is_read_once_for_its_group_and_log_probs_are_the_updates(
