@@ -70,8 +70,3 @@ def test_a_file_of_a_package_is_imported_without_what_stands_above_it(
     monkeypatch.syspath_prepend(tmp_path)
     assert page_table.alone("apackage_of_a_test.inner.losses").two == 2
     assert page_table.alone("apackage_of_a_test.inner.rewards").three == 3
-
-
-def test_a_package_that_is_not_there_is_named() -> None:
-    with pytest.raises(ModuleNotFoundError, match="no_such_trainer"):
-        page_table.alone("no_such_trainer.losses")

@@ -137,16 +137,6 @@ def test_a_mean_that_few_reports_move_is_wider():
     assert difference["few"].high == 0.0 and difference["few"].low == -bounds["few"][1]
 
 
-def test_intervals_hold_the_value_and_narrow_with_more_reports():
-    widths = []
-    for reports in (50, 800):
-        pred, truth = random_labels(1, reports)
-        low, high = intervals(label_scores(pred, truth))["micro_f1"]
-        assert low < label_report(pred, truth)["micro_f1"] < high
-        widths.append(high - low)
-    assert widths[1] < 0.5 * widths[0]
-
-
 def test_chunks_change_nothing(monkeypatch):
     pred, truth = random_labels(2, 30)
     scores = label_scores(pred, truth)

@@ -155,17 +155,6 @@ def test_real_reports_say_the_same_however_they_are_written():
 
 @pytest.mark.realdata
 @needs_data
-def test_joined_lines_read_as_the_lines():
-    for text in reports()[:100]:
-        for write in (wrapped(60, "\n", str.upper), a_line_each("- ", str.lower, stops=False)):
-            lines = write(text)
-            joined = join_lines(lines)
-            assert reading(joined) == reading(lines)
-            assert join_lines(joined) == joined
-
-
-@pytest.mark.realdata
-@needs_data
 def test_no_word_of_real_reports_is_taken_for_another():
     table = phrase_table()
     words = set(re.findall(r"[^\W\d_]+", " ".join(reports()).lower())) - set(table.lemma)

@@ -83,13 +83,6 @@ def test_failures_edemas_nodules_and_masses_are_told_apart(kind):
     assert not [text for text, label in zip(texts, labels, strict=True) if label != wanted]
 
 
-def test_a_normal_chest_is_no_hilar_mass():
-    mass, normal = LABELLER.label(["There is a hilar mass. No effusion.", "Normal chest."])
-    assert mass[OBSERVATIONS.index("Lung Lesion")] == ClassId.POSITIVE
-    assert normal[OBSERVATIONS.index("Lung Lesion")] == ClassId.BLANK
-    assert mass[OBSERVATIONS.index("No Finding")] == ClassId.BLANK
-
-
 @pytest.mark.parametrize(("opening", "piece"), ENDLESS)
 def test_a_sentence_of_any_length_takes_linear_time(opening, piece):
     """Counted in lines of Python run, which no other work on the machine disturbs."""

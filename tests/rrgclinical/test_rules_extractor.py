@@ -150,12 +150,6 @@ def test_span_covers_the_words():
     assert entities.sentence.tolist() == [1]
 
 
-def test_no_reports():
-    empty = EXTRACTOR.extract([])
-    assert len(empty) == 0
-    assert empty.embedding.shape == (0, dimension())
-
-
 def test_the_wrong_side_is_no_match():
     matched = []
     for sentence in templates("SIDED"):

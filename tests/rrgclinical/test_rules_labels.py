@@ -72,10 +72,6 @@ def test_batch_equals_single_whatever_the_order():
     np.testing.assert_array_equal(together[7], LABELLER.label([texts[7]])[0])
 
 
-def test_no_reports():
-    assert LABELLER.label([]).shape == (0, 14)
-
-
 def test_case_and_spacing_do_not_matter():
     texts = [text for text, _ in SENTENCES if "XXXX" not in text]
     upper = LABELLER.label([text.upper() for text in texts])
@@ -210,10 +206,6 @@ GOOD = rrgclinical.build_extractor("rules").extract(
 )
 
 
-def test_a_rebuilt_copy_is_accepted():
-    assert len(dataclasses.replace(GOOD)) == len(GOOD)
-
-
 @pytest.mark.parametrize(
     ("field", "value", "error", "text"),
     [
@@ -237,9 +229,3 @@ def test_a_rebuilt_copy_is_accepted():
 def test_a_broken_field_is_named(field, value, error, text):
     with pytest.raises(error, match=text):
         dataclasses.replace(GOOD, **{field: value})
-
-
-def test_slices_of_reports():
-    assert isinstance(GOOD, rrgclinical.Entities)
-    assert GOOD.of_report(0) == slice(0, int(GOOD.offsets[1]))
-    assert GOOD.of_report(1).stop == len(GOOD)

@@ -153,26 +153,6 @@ def test_the_broken_ones_are_told_and_listed(root, tmp_path, capsys) -> None:
     assert out.read_bytes() == before
 
 
-def test_a_mended_image_is_good_again(tmp_path, capsys, opened) -> None:
-    root = table(tmp_path / "data", 3)
-    whole = (root / "1.png").read_bytes()
-    (root / "1.png").write_bytes(whole[:-30])
-    assert check(capsys, root)[0] == 1
-    (root / "1.png").write_bytes(whole)
-    del opened[:]
-    assert check(capsys, root)[0] == 0 and [p.name for p in opened] == ["1.png"]
-
-
-def test_many_broken_ones_are_not_all_printed(tmp_path, capsys) -> None:
-    root = table(tmp_path / "data", 23)
-    for file in root.glob("*.png"):
-        file.write_text("not a picture")
-    status, lines = check(capsys, root)
-    assert status == 1 and "broken studies: 23" in lines
-    assert sum("wanted PNG, JPEG, TIFF or DICOM" in line for line in lines) == 20
-    assert "and 3 more; --out FILE lists all" in lines and "all 0 - 0 -" in lines
-
-
 def test_dicom_of_other_kinds_and_headers_without_a_kind(tmp_path, capsys) -> None:
     (tmp_path / "data").mkdir()
     tags = [
@@ -197,14 +177,6 @@ def test_dicom_of_other_kinds_and_headers_without_a_kind(tmp_path, capsys) -> No
         lines = check(capsys, tmp_path / "data", "data.body_parts=[hand]")[1]
         assert "broken studies: 2" in lines and "body part" not in "\n".join(lines)
     assert "broken studies: 3" in check(capsys, tmp_path / "data")[1]
-
-
-def test_without_images_none_is_decoded(root, capsys, opened) -> None:
-    next(root.glob("images/*/*.png")).write_text("no image")
-    status, lines = check(capsys, root, "--no-images")
-    assert status == 0 and "not decoded" in lines
-    status, lines = check(capsys, root, "data.images=none")
-    assert status == 0 and "0 files" in lines and not opened
 
 
 def test_settings_of_data_count_and_others_are_refused(root, tmp_path, capsys) -> None:

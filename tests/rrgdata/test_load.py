@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rrgdata import Catalogue, ImageRef, ReadSettings, Study, load_studies
+from rrgdata import Catalogue, ImageRef, ReadSettings, Study
 from rrgdata.images.read import read_image
 from rrgdata.load import IMAGES, SECTIONS, open_studies
 from rrgdata.sources import every_source
@@ -63,13 +63,6 @@ def test_the_schema_offers_every_source() -> None:
         assert setting.choices is not None and sorted(setting.choices) == sorted(words)
 
 
-def test_every_source_has_its_loader(tmp_path) -> None:
-    for source in every_source():
-        with pytest.raises(UserError) as caught:
-            load_studies(source, tmp_path)  # empty: the loader itself says what is missing
-        assert str(tmp_path) in str(caught.value) and "is unknown" not in str(caught.value)
-
-
 def test_a_loader_of_ones_own(tmp_path) -> None:
     with pytest.warns(UserWarning, match=r"^own.txt has no labels$"):
         studies = open_studies(recipe(*own(tmp_path, "No edema.", "Edema.")).data, tmp_path)
@@ -109,12 +102,6 @@ def test_broken_studies_are_left_out_and_listed(tmp_path) -> None:
     rows = [json.loads(line) for line in (out / "left_out.jsonl").read_text().splitlines()]
     assert [row["where"] for row in rows] == ["own.txt: line 2", "own.txt: line 4", "study s3"]
     assert "has report of 24 characters, more than data.longest_text=10" in rows[2]["why"]
-
-
-def test_without_a_broken_study_nothing_is_listed(tmp_path) -> None:
-    with warnings.catch_warnings(record=True):
-        open_studies(recipe(*own(tmp_path, "a"), "data.skip=true").data, tmp_path)
-    assert not (tmp_path / "left_out.jsonl").exists()
 
 
 def test_where_all_studies_are_broken_nothing_is_left_to_train_on(tmp_path) -> None:
@@ -172,13 +159,6 @@ def test_iu_xray_reports():
     assert len({s.id for s in everything}) == 2365
     assert np.mean([bool(s.indication) for s in everything]) > 0.9
     assert all(s.report and s.labels is None and not s.images for s in everything)
-
-
-@pytest.mark.realdata
-@needs_real
-def test_iu_xray_images_that_are_not_there_are_counted():
-    with pytest.raises(UserError, match=r"0\.png.*images=none.*and 2362 more"):
-        studies_under("iu_xray", REAL / "iu_xray")
 
 
 @pytest.mark.realdata

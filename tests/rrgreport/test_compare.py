@@ -272,8 +272,3 @@ def test_what_is_no_finished_run_is_one_line(runs, tmp_path, monkeypatch, capsys
         main(["report", "a", "--out", "one.html"]) == 0 and not (runs[0] / "report.html").exists()
     )
     assert "report: one.html" in capsys.readouterr().out
-
-
-def test_names_are_as_long_as_it_takes(tmp_path) -> None:
-    with pytest.raises(UserError, match="no run in"):
-        write_comparison([tmp_path / "x", tmp_path / "y"], tmp_path / "c.html")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rrgreport.figures import Figure, compared_figures, training_figures
 from rrgreport.series import Series, curve, smoothed, thinned, with_changes
-from rrgreport.svg import Line, line_chart, stacked_chart, ticks
+from rrgreport.svg import stacked_chart, ticks
 
 
 def row(phase: str, step: int, **values: float) -> dict[str, Any]:
@@ -140,13 +140,6 @@ def test_rl_validation_is_drawn_after_sft() -> None:
     assert sft[0][1] > tuned[-1][1]  # y grows downwards on the page
 
 
-def test_single_findings_of_validations_are_drawn() -> None:
-    f1 = {"f1/Pneumonia": 0.25, "f1/Fracture": 0.5}
-    rows = [*rl(5), *(row("editgrpo_val", step, micro_f1=0.5, **f1) for step in (0, 5))]
-    (drawn,) = (f for f in training_figures(rows) if f.title.startswith("Validation F1 of each"))
-    assert [name for _, name, _ in drawn.legend] == ["Fracture", "Pneumonia"]
-
-
 def test_nan_makes_a_gap_and_a_note() -> None:
     rows = rl(5)
     rows[2]["kl"] = math.nan
@@ -155,24 +148,11 @@ def test_nan_makes_a_gap_and_a_note() -> None:
     assert [len(run) for run in points(figure)] == [2, 2]
 
 
-def test_training_and_validation_share_the_beginning_of_their_axis() -> None:
-    rows = [row("sft", i, loss=3.0 - i) for i in range(7)]
-    rows += [row("sft_val", i, micro_f1=0.1 * i) for i in (3, 6)]
-    for figure in training_figures(rows):
-        marks = ElementTree.fromstring(str(figure.chart)).iter()
-        assert "0" in [mark.text for mark in marks if mark.get("text-anchor") == "middle"]
-
-
 def test_all_nan_curve_is_left_out_and_zero_curve_is_flat() -> None:
     assert training_figures([]) == []
     figures = training_figures(rl(3, kl=math.nan, clip_low=0.0))
     assert "KL to the reference" not in titles(figures)
     assert [f.title for f in figures if f.flat] == ["Clipped tokens"]
-
-
-def test_one_point_is_a_dot() -> None:
-    figure = next(f for f in training_figures(rl(1)) if f.title == "Reward")
-    assert "<circle" in figure.chart and "polyline" not in figure.chart
 
 
 def test_several_algorithms_share_the_comparable_charts() -> None:
@@ -194,11 +174,6 @@ def test_stacked_layers_add_up() -> None:
     areas = re.findall(r'<polygon class="area (c\d)" points="([^"]+)"', str(chart))
     (_, first), (_, second) = areas
     assert first.split()[:2] == second.split()[:1:-1]
-
-
-def test_chart_without_values_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no finite value"):
-        line_chart([Line("c0", Series("a", [0.0], [math.nan]))], label="l")
 
 
 def test_runs_are_laid_over_each_other_and_reinforcement_has_no_cross_entropy() -> None:

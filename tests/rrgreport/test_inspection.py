@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rrgclinical import OBSERVATIONS
 from rrgclinical.facts import RulesFacts
 from rrgreport import (
@@ -24,7 +22,6 @@ from rrgreport import (
 from rrgreport.facts import read_facts
 from rrgreport.figures import training_figures
 from rrgreport.html import HeatScale, heat_scale, heaviest_words, unrecorded
-from rrgreport.redline import quoted
 from tests.rrgreport.test_html import EVIL, Page
 
 PIECES = [("There", 1.0), (" is", 1.0), (" an", 1.5), (" eff", 2.0), ("usion", 3.0), (".", 1.25)]
@@ -132,12 +129,6 @@ def test_facts_and_verdicts_stand_below_the_report(tmp_path) -> None:
     assert hidden and "FactS verdicts of OraPO on study s" in text
 
 
-def test_an_empty_report_has_no_facts(tmp_path) -> None:
-    note = RulesFacts().read([""])[0].as_note()
-    study = Sample("s", [], "r.", {"OraPO": ""}, labels=labels(), facts={"OraPO": note})
-    assert "No fact was read." in page(tmp_path, [], [study]).text
-
-
 def test_what_is_kept_survives_the_disk(tmp_path) -> None:
     note = RulesFacts().read([REPORT])[0].as_note()
     study = Sample("s", [], "r", {"OraPO": "x"}, facts={"OraPO": note})
@@ -163,19 +154,6 @@ def test_an_edit_shows_which_sentence_it_took(tmp_path) -> None:
     assert len(marks) == 1 and "inserted: C." in found.text
 
 
-@pytest.mark.parametrize(
-    ("added", "pieces"),
-    [
-        (["C."], [("B. ", False), ("C.", True), (" D.", False)]),
-        (["D.", "B."], [("B.", True), (" C. ", False), ("D.", True)]),
-        (["", "X.", "C. D.", "D."], [("B. ", False), ("C. D.", True)]),
-        ([], [("B. C. D.", False)]),
-    ],
-)
-def test_pieces_of_a_reference_join_to_it(added, pieces) -> None:
-    assert quoted("B. C. D.", added) == pieces
-
-
 def rows(**values: float) -> list[dict[str, Any]]:
     base = {"phase": "orapo", "time": 0.0, "reward/total": 1.0, "zero_variance": 0.5}
     return [{**base, "step": i, **{k: v / (i + 1) for k, v in values.items()}} for i in range(3)]
@@ -199,19 +177,6 @@ def test_zero_reward_rate_and_mixing_weight_are_curves() -> None:
     assert [float(last) for *_, last in found[title].legend] == [0.1]
     lines = re.findall(r'class="line', str(found["The oracle's part"].chart))
     assert len(lines) == 2
-
-
-def test_two_runs_compare_their_zero_rewards() -> None:
-    """OraPO's figure 2: the same curve with and without oracle."""
-    both = rows(zero_reward=0.5) + [{**r, "phase": "dr_grpo"} for r in rows(zero_reward=0.9)]
-    found = {f.title: f for f in training_figures(both)}["Share of reports with zero reward"]
-    assert [name for _, name, _ in found.legend] == ["OraPO", "Dr. GRPO"]
-
-
-def test_mean_and_largest_weight_are_curves() -> None:
-    given = rows(**{f"token_weight/{k}": 2.0 for k in ("mean", "max", "above_1")})
-    found = {f.title: f for f in training_figures(given)}["Token weights"]
-    assert [name for _, name, _ in found.legend] == ["mean", "max"]
 
 
 def test_a_run_says_what_it_kept_no_example_of(tmp_path) -> None:

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from rrgclinical.metrics.registry import METRICS, in_order, metric_of
 from rrgreport import Metric, RunSummary, System, numbers, print_summary
-from rrgreport.table import summary_cells
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 
@@ -120,14 +119,6 @@ def test_changes_durations_and_ticks() -> None:
         "2e−5",
         "−1e7",
     ]
-
-
-@pytest.mark.parametrize(
-    ("kinds", "title"), [({"a", "unchanged"}, "edits by rule"), ({"a", "rescue/joined"}, "edits")]
-)
-def test_edits_of_an_algorithm_of_ones_own_are_no_rules(kinds, title) -> None:
-    summary = RunSummary("x", {"RL": System({}, edits=dict.fromkeys(kinds, 1.0))})
-    assert title in summary_cells(summary)[0]
 
 
 def test_clinical_metrics_come_first_and_unknown_ones_are_named() -> None:

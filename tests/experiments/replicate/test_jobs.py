@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +11,8 @@ from experiments.replicate import command
 from experiments.replicate import jobs as jobs_module
 from experiments.replicate.__main__ import main
 from experiments.replicate.jobs import JOBS, Task, changes, digest, identity, with_needs
-from experiments.replicate.masking import Judged, judge, mask_top
-from experiments.replicate.results import Result, begin, stale
-from rrgclinical import build_labeller
+from experiments.replicate.masking import Judged, mask_top
+from experiments.replicate.results import Result, stale
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.errors import UserError
 from tests.experiments.replicate.common import leave, task
@@ -108,28 +106,6 @@ def test_a_changed_recipe_is_told_and_refused(tmp_path, monkeypatch, capsys) -> 
     assert Result.load(changed.result).facts["steps"] == 80, "nothing was removed"
 
 
-def test_what_was_begun_by_another_recipe_is_not_gone_on_with(tmp_path, monkeypatch) -> None:
-    begin(task("sft", 0, tmp_path))
-    assert stale(task("sft", 0, tmp_path)) is None
-    monkeypatch.setitem(JOBS, "sft", dataclasses.replace(JOBS["sft"], settings=("sft.lr=0.5",)))
-    jobs_module._identity.cache_clear()
-    begin(task("sft", 0, tmp_path))
-    assert stale(task("sft", 0, tmp_path)) == "sft of seed 0: sft.lr 0.002 -> 0.5"
-
-
-def test_commands_of_the_table_are_the_trainers_own(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(jobs_module.SMALL.parents[2])
-    assert Task(JOBS["deer"], 1, Path("out")).command == (
-        "rrgtrain rl deer+experiments/replicate/small.yaml --out out/seed1/deer "
-        "--from out/seed1/sft/checkpoints/sft seed=1 policy.seed=1 data.phantom.seed=1 "
-        "data.root=out/seed1/data data.subset=out/seed1/select/subset.json"
-    )
-    data = Task(JOBS["data"], 0, Path("out"))
-    assert data.recipe_name == "experiments/replicate/small.yaml"
-    monkeypatch.chdir(tmp_path)
-    assert data.recipe() and f"rrgtrain data {jobs_module.SMALL} --out" in data.command
-
-
 def test_a_recipe_that_does_not_exist_is_refused_before_anything_runs(
     tmp_path, monkeypatch, capsys
 ) -> None:
@@ -211,18 +187,6 @@ def test_tokens_without_a_word_are_neither_counted_nor_masked() -> None:
     assert mask_top("", [(0, 0)], np.ones(1), 0.1, seed=0) == ""
     # one character of several bytes, which two tokens share, is masked once
     assert mask_top("é b", [(0, 1), (0, 1), (1, 3)], np.array([2.0, 2, 1]), 0.6, 0) == "[MASK] b"
-
-
-def test_what_the_labels_hang_on_is_found_by_the_right_weights() -> None:
-    labeller = build_labeller("rules")
-    spans = words_of(TEXT)
-    finding, filler = np.ones(12), np.ones(12)
-    finding[5] = filler[7] = 2.0
-    right, wrong = (mask_top(TEXT, spans, w, 0.05, seed=0) for w in (finding, filler))
-    assert "effusion" not in right and "effusion" in wrong
-    hit, missed = (judge(labeller, [TEXT], [text], 1) for text in (right, wrong))
-    assert hit["modified"].value()[0] == 1.0 and hit["post_f1"].value()[0] == 0.0
-    assert missed["modified"].value()[0] == 0.0 and missed["post_f1"].value()[0] == 1.0
 
 
 def test_measures_by_hand() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -19,8 +17,7 @@ from experiments.replicate import runner
 from experiments.replicate.jobs import Task, with_needs
 from experiments.replicate.results import finished
 from experiments.replicate.runner import child, run_tasks
-from rrgclinical.common.stop import stopping
-from rrgtrain.errors import Stopped, UserError
+from rrgtrain.errors import UserError
 from rrgtrain.state.rundir import RunDir
 from tests.experiments.replicate.common import leave, task
 
@@ -142,44 +139,6 @@ def test_a_failure_names_the_job_ends_the_others_and_keeps_what_has_finished(tmp
         run_tasks(list(dict.fromkeys(both)), 2, launch, pause=0, tell=quiet)
     assert endless.ended == ["terminate", "wait"]
     assert finished(task("data", 0, tmp_path)) and not finished(made)
-
-
-def test_a_kill_between_jobs_costs_nothing(tmp_path) -> None:
-    """Killed after each number of jobs, the rest is run by the next and nothing twice."""
-    wanted = tasks_for("deer", tmp_path, (0, 1))
-    seen: list[str] = []
-    for _ in wanted:
-        stage = Stage()
-
-        def launch(one: Task, stage: Stage = stage) -> Played:
-            if len(stage.begun) == 1:
-                raise KeyboardInterrupt  # as if this process had died here
-            return stage(one)
-
-        with contextlib.suppress(KeyboardInterrupt):
-            run_tasks(wanted, 1, launch, pause=0, tell=quiet)
-        seen += stage.begun
-    assert sorted(seen) == sorted(one.job.name for one in wanted)
-    assert all(map(finished, wanted))
-
-
-def test_a_job_that_waits_for_ever_is_no_endless_loop(tmp_path) -> None:
-    with pytest.raises(ValueError, match="sft of seed 0 waits for a job that is not to run"):
-        run_tasks([task("sft", 0, tmp_path)], 1, Stage(), pause=0, tell=quiet)
-
-
-def test_a_signal_stops_the_children_before_it_ends(tmp_path) -> None:
-    endless = Played(lambda: None)  # type: ignore[arg-type, return-value]
-
-    def launch(one: Task) -> Played:
-        signal.raise_signal(signal.SIGTERM) if one.job.name == "sft" else None
-        return endless if one.job.name == "sft_blocks" else Stage()(one)
-
-    leave(task("data", 0, tmp_path))
-    wanted = [task(n, 0, tmp_path) for n in ("data", "sft_blocks", "sft")]
-    with stopping.installed("rrgtrain"), pytest.raises(Stopped, match="stopped by SIGTERM"):
-        run_tasks(wanted, 2, launch, pause=0, tell=quiet)
-    assert endless.ended == ["terminate", "wait"]
 
 
 def test_a_child_is_the_command_of_its_job(tmp_path, monkeypatch) -> None:

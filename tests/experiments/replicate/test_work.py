@@ -102,28 +102,6 @@ def _table(text: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[4:] for line in lines[head + 1 :]}
 
 
-def test_a_job_that_fails_is_one_line_and_a_status(tmp_path, monkeypatch, capsys) -> None:
-    for name in JOBS.keys() - {"data", "orapo_400", "sft"}:
-        monkeypatch.delitem(JOBS, name)
-    broken = dataclasses.replace(JOBS["sft"], settings=(*MICRO, "policy.path=nowhere"))
-    monkeypatch.setitem(JOBS, "sft", broken)
-
-    def launch(one: Task, slice_seconds: float) -> Played:
-        # as its process would: its own command, what it says in its log
-        def act() -> int:
-            status = main(["--job", one.job.name, "--out", str(one.out)])
-            one.log.write_text(capsys.readouterr().err)
-            return status
-
-        return Played(act)
-
-    monkeypatch.setattr(command, "child", launch)
-    assert main(["--out", str(tmp_path / "out")]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "sft of seed 0 ended with status 2" in line and "nowhere" in line
-    assert finished(task("data", 0, tmp_path / "out"))
-
-
 def _three_kinds_of_weights(weighed: list[np.ndarray]) -> None:
     count = len(weighed) // 3
     assert count == work_module.MASKED * 4

@@ -66,11 +66,6 @@ def test_a_repeated_report_is_read_once(labeller, monkeypatch):
     assert not np.array_equal(found[0], found[1])
 
 
-def test_no_report(labeller):
-    assert labeller.label([]).shape == (0, 14)
-    assert labeller.read([]).truncated.shape == (0,)
-
-
 def test_truncation_is_flagged_and_told_once(folder, caplog):
     labeller = tiny.labeller(folder)
     with caplog.at_level(logging.WARNING):
@@ -78,13 +73,6 @@ def test_truncation_is_flagged_and_told_once(folder, caplog):
         labeller.read([tiny.LONG])
     assert reading.truncated.tolist() == [False, True, False]
     assert [r.getMessage()[:32] for r in caplog.records] == ["1 of 3 reports exceed the 512 wo"]
-
-
-def test_text_behind_the_limit_changes_nothing(labeller):
-    kept = "the " * 510
-    assert torch.equal(
-        labeller.class_logits([kept + "edema mild"]), labeller.class_logits([kept + "fracture"])
-    )
 
 
 def test_bf16_heads_stay_fp32(folder, labeller):
@@ -235,10 +223,6 @@ def test_vocabulary_of_a_tokenizer_file(tmp_path):
     content = json.dumps({"model": {"type": "WordPiece", "vocab": vocabulary}})
     (tmp_path / "tokenizer.json").write_text(content)
     assert read_vocabulary(tmp_path, SIZE) == vocabulary
-
-
-def test_vocabulary_of_a_text_file(folder):
-    assert list(read_vocabulary(folder, SIZE)) == tiny.VOCABULARY
 
 
 @pytest.mark.parametrize(

@@ -170,13 +170,6 @@ def test_special_tokens_weigh_one(labeller):
     assert not found.past_limit[-1]
 
 
-def test_no_report(labeller):
-    found = token_saliency_weights(
-        labeller, [], BLANK[:0], torch.zeros(0, 2, dtype=torch.int32), torch.tensor([0])
-    )
-    assert found.weights.shape == found.past_limit.shape == (0,)
-
-
 @pytest.mark.parametrize("report", tiny.ADVERSARIAL)
 def test_adversarial_reports_have_finite_weights(labeller, report):
     spans = torch.tensor([[i, i + 1] for i in range(len(report))], dtype=torch.int32)

@@ -248,14 +248,6 @@ def test_what_a_destructor_swallows_is_raised_behind_it(
     assert capfd.readouterr().err == "", "Python's page about the ignored one"
 
 
-def test_a_second_interrupt_in_a_destructor_does_not_wait_either() -> None:
-    stopping = Stopping()
-    with stopping.installed("rrgtrain"), stopping.deferred():
-        signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            _die_and_live_on(signal.SIGINT)
-
-
 def test_what_a_destructor_swallows_waits_for_the_end_of_a_phase(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -267,25 +259,6 @@ def test_what_a_destructor_swallows_waits_for_the_end_of_a_phase(
             time.sleep(stop._AGAIN)
         with pytest.raises(Stopped):
             stopping.check()
-
-
-def test_a_stop_that_arrives_by_another_way_is_not_sent_again() -> None:
-    tidied = []
-
-    def ends(stopping: Stopping) -> None:
-        try:
-            with stopping.deferred():
-                with stopping._set(False, True):
-                    _Dying(signal.SIGTERM)
-                stopping.check()
-        finally:
-            time.sleep(3 * stop._AGAIN)
-            tidied.append("all of it")
-
-    stopping = Stopping()
-    with stopping.installed("rrgtrain"), pytest.raises(Stopped):
-        ends(stopping)
-    assert tidied == ["all of it"]
 
 
 class _Failing:

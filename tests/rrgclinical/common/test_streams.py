@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
 from rrgclinical.common import shown
@@ -231,12 +230,6 @@ def test_no_part_of_a_secret_is_left_where_a_text_is_cut(monkeypatch: pytest.Mon
         assert show("by sk-1234567890.") == "by ${oc.env:KEY}."
 
 
-def test_a_line_about_a_huge_word_is_short(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", f"rl.steps={'x' * 100_000}"]) == 2
-    line = capsys.readouterr().err
-    assert len(line) < 5_000 and line.count("\n") == 1 and "characters]" in line
-
-
 def test_half_characters_are_escapes_that_a_file_can_hold() -> None:
     # the name of a directory that is no UTF-8; a page with it could not be written
     for show in (one_line, printable):
@@ -288,24 +281,6 @@ def test_a_line_every_fifteen_seconds_of_slow_work() -> None:
     assert [line.split("  ")[1] for line in lines] == [f"{k}/4 {25 * k}%" for k in range(5)]
     assert "16 s/it" in lines[1] and "ETA 0:48" in lines[1]
     assert "ETA -:--" in lines[0]
-
-
-def test_fast_work_is_one_line() -> None:
-    assert len(run(1000, 0.0001)) == 1
-
-
-def test_no_control_characters_off_a_terminal() -> None:
-    assert all(c.isprintable() for line in run(30, 2.0) for c in line)
-
-
-def test_total_with_advance_and_tensor_values() -> None:
-    out, console = plain()
-    with progress(50, "scoring", console=console, clock=Time()) as bar:
-        for _ in range(5):
-            bar.advance(10, reward=torch.tensor(0.5))
-    assert out.getvalue() == "scoring  50/50 100%  took 0:00  reward=0.5\n"
-    with pytest.raises(TypeError, match="iterate progress"):
-        next(iter(progress(3, "x", console=console)))
 
 
 def test_unknown_and_empty_totals() -> None:

@@ -68,12 +68,6 @@ def test_spans_point_into_the_report_as_given(xl):
     assert " ".join(graph.words) == "Heart normal ) . `` small `` caf\u00e9 left"
 
 
-def test_a_report_of_white_space_has_no_word(xl):
-    blank, empty = RadGraph(xl).annotate([" \n\t", ""])
-    assert (blank.words, blank.entities, blank.segments) == ((), (), 0)
-    assert empty.words == ("None",)
-
-
 def test_longer_than_the_encoder_reads_is_told_once(xl, caplog):
     radgraph = RadGraph(xl)
     short, long = radgraph.annotate(["no effusion", "heart " * 63])

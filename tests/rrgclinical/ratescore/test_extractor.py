@@ -109,13 +109,6 @@ def test_spans_show_the_text_and_keys_ignore_case(extractor: RaTEExtractor) -> N
     assert len(set.union(*pairs.values())) == len(pairs)
 
 
-def test_sentences_and_phrases_are_read_once(folders) -> None:
-    extractor = RaTEExtractor(*folders)
-    extractor.extract([REPORTS[0]] * 8 + [REPORTS[-1]] * 8)
-    assert extractor._read.computed == 5
-    assert extractor._embedded.computed <= extractor._embedded.asked / 16 + 1
-
-
 def test_an_embedding_that_is_held_holds_no_batch(folders) -> None:
     extractor = RaTEExtractor(*folders)
     extractor.extract(REPORTS)

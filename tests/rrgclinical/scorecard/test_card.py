@@ -316,13 +316,6 @@ def test_a_metric_that_cannot_run_is_a_dash_and_a_line() -> None:
     assert "21 studies; 99 % bootstrap intervals" in as_text(wider)
 
 
-def test_clinical_metrics_come_first_and_name_their_reader() -> None:
-    made = card()
-    labels = [metric.label for metric in made.metrics]
-    assert labels[0] == "micro-precision-14 (rules)" and "entity F1 (rules)" in labels
-    assert not any("RadGraph" in label or "CheXbert" in label for label in labels)
-
-
 def test_files_hold_every_number() -> None:
     made = card()
     read = json.loads(as_json(made))

@@ -192,17 +192,6 @@ def test_a_table_of_ones_own_is_used_and_has_another_digest(tmp_path):
     assert own.table.digest != READER.table.digest
 
 
-def test_the_packaged_table_is_parsed_once(tmp_path):
-    assert load_table() is load_table()
-
-    def silent(values):
-        values["unspoken"] = 0.0
-
-    same = edited(tmp_path, lambda values: None)
-    assert load_table(same).unspoken == load_table().unspoken > 0
-    assert load_table(edited(tmp_path, silent)).unspoken == 0.0, "one's own is read each time"
-
-
 def test_a_wrong_table_is_one_line(tmp_path):
     def unknown(values):
         values["findings"]["minor"].append("cardiomegalia")

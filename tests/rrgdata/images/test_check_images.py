@@ -115,14 +115,6 @@ def test_broken_files_are_remembered_until_they_change(root) -> None:
     assert memory.broken() == {}
 
 
-def test_a_root_by_another_name_is_the_same_root(root, monkeypatch) -> None:
-    written(root, 1)
-    cut(root / "0.png")
-    monkeypatch.chdir(root.parent)
-    list(look_at([Path("data/0.png")], ImageMemory(Path("data"))))
-    assert list(ImageMemory(root).broken()) == [str(root / "0.png")]
-
-
 def test_a_file_changed_while_it_is_read_is_not_remembered_as_it_became(root, monkeypatch) -> None:
     studies = written(root, 1)
     path = studies[0].images[0].path
@@ -203,18 +195,6 @@ def test_accepted_body_parts_are_accepted_and_remembered_apart(root) -> None:
     list(look_at([path], ImageMemory(root)))
     assert list(ImageMemory(root).broken()) == [str(path)]
     assert ImageMemory(root, ["ribs"]).broken() == {}
-
-
-def test_without_a_root_nothing_is_remembered(root, cache, opened) -> None:
-    studies = written(root, 2)
-    check_images(studies)
-    check_images(studies)
-    assert len(opened) == 4 and not cache.exists()
-
-
-def test_studies_without_images_need_nothing(cache) -> None:
-    check_images([Study("s", "train", "r", None, ())], Path())
-    assert not cache.exists()
 
 
 def test_where_nothing_can_be_remembered_that_is_said(root, tmp_path, monkeypatch) -> None:

@@ -48,39 +48,16 @@ def test_side_of_the_drawing_is_the_patients_side(name, side, seed):
     assert where[side] > 0.9 * change.sum() > 0
 
 
-@pytest.mark.parametrize("kind", ["pacemaker", "chest tube"])
-def test_device_side(kind):
-    for seed in SEEDS:
-        left = np.abs(difference(Finding("device", side="left", kind=kind), seed))
-        right = np.abs(difference(Finding("device", side="right", kind=kind), seed))
-        assert left[:, 60:].sum() > left[:, :52].sum()
-        assert right[:, :52].sum() > right[:, 60:].sum()
-
-
 @pytest.mark.parametrize("name", ["effusion", "atelectasis"])
 def test_bilateral_is_on_both_sides(name):
     change = np.abs(difference(Finding(name, side="bilateral")))
     assert min(change[:, :56].sum(), change[:, 56:].sum()) > 0.25 * change.sum()
 
 
-@pytest.mark.parametrize("name", sorted(set(FINDINGS) - {"pneumothorax", "device", "fracture"}))
-def test_density_brightens(name):
-    for seed in SEEDS:
-        change = difference(place(name), seed)
-        changed = np.abs(change) > 4
-        assert changed.sum() >= 20, "nothing to see"
-        assert change[changed].mean() > 8
-
-
 @pytest.mark.parametrize("kind", DEVICES)
 def test_every_device_is_seen(kind):
     change = difference(Finding("device", side="left", kind=kind))
     assert (change > 15).sum() > 20
-
-
-def test_unknown_device_is_refused():
-    with pytest.raises(ValueError, match="halo"):
-        difference(Finding("device", kind="halo"))
 
 
 def test_pneumothorax_darkens_outside_a_bright_line():
@@ -128,32 +105,6 @@ def test_uncertain_is_fainter(name):
     assert np.abs(difference(unsure)).sum() < 0.9 * np.abs(difference(sure)).sum()
 
 
-def test_cause_shows():
-    for name, cause in (
-        ("consolidation", "pneumonia"),
-        ("opacity", "pneumonia"),
-        ("opacity", "atelectasis"),
-    ):
-        plain = shown([replace(place(name), severity=3)])
-        caused = shown([replace(place(name), severity=3, cause=cause)])
-        assert np.abs(plain - caused).max() > 12
-
-
-def test_atelectasis_stays_above_the_fluid():
-    fluid = Finding("effusion", side="left", severity=3)
-    both = shown([fluid, Finding("atelectasis", side="left", severity=3)])
-    assert (both - shown([fluid]) > 15).sum() > 30
-
-
-def test_cardiomegaly_widens_the_heart():
-    row = int(112 * 0.62)
-    widths = []
-    for severity in (0, 1, 2, 3):
-        findings = [Finding("cardiomegaly", severity=severity)] if severity else []
-        widths.append((shown(findings)[row] > 140).sum())
-    assert widths[0] < widths[1] < widths[2] < widths[3]
-
-
 def test_same_seed_same_image_other_seed_other_body():
     case = sample_case(PhantomConfig(), (0, 0, 5))
     config = PhantomConfig()
@@ -179,31 +130,6 @@ def test_prior_shows_the_earlier_findings_of_the_same_body():
     assert (prior != np.asarray(draw_frontal(case, QUIET))).mean() > 0.05
     with pytest.raises(ValueError, match="no prior"):
         draw_frontal(replace(case, earlier=None), QUIET, prior=True)
-
-
-@pytest.mark.parametrize("size", [28, 61, 224])
-def test_any_size(size):
-    image = draw_frontal(
-        Case((3, 0), (Finding("effusion", side="left"),), ()), PhantomConfig(size=size)
-    )
-    assert image.size == (size, size) and image.mode == "L"
-    assert len(set(image.tobytes())) > 60
-
-
-def test_noise_scales_the_grain():
-    calm, loud = (shown([], config=PhantomConfig(noise=n)) - shown([]) for n in (1.0, 3.0))
-    assert 2 * calm.std() < loud.std()
-
-
-def test_healthy_chest_has_a_chests_anatomy():
-    for seed in SEEDS:
-        image = shown([], seed)
-        lungs = image[30:70, 22:38].mean(), image[30:60, 76:90].mean()
-        middle, abdomen = image[30:70, 53:59].mean(), image[100:, 30:80].mean()
-        assert max(lungs) + 50 < middle and max(lungs) + 60 < abdomen
-        assert image[:6, :10].mean() < 40, "air above the shoulder"
-        heart_left, heart_right = image[70:78, 60:76].mean(), image[70:78, 36:52].mean()
-        assert heart_left > heart_right + 20, "the heart points to the patient's left"
 
 
 @pytest.mark.parametrize(

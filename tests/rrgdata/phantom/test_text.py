@@ -113,14 +113,6 @@ def test_a_templated_report_tells_what_is_normal_in_one_way():
     assert said[1.0] == 1 < said[0.5] <= said[0.0]
 
 
-def test_a_template_leaves_positive_findings_their_wordings():
-    config = PhantomConfig(seed=4, templated=1.0)
-    finding = Finding("effusion", side="right", severity=1)
-    reports = [clean(Case((i,), (finding,), ()), config) for i in range(150)]
-    sentences = {s for r in reports for s in re.split(r"(?<=\.) ", r) if "effusion" in s}
-    assert len(sentences) == 12
-
-
 def test_a_terse_report_opens_and_says_what_is_abnormal_in_any_order(labeller):
     config = PhantomConfig(seed=4, lateral=0.4, terse=True)
     drawn = cases(config)
@@ -159,15 +151,6 @@ def test_paraphrases_bound_the_wordings():
 
     assert [len(wordings(k)) for k in (1, 4, 12)] == [1, 4, 12]
     assert len({w.split()[0] for w in wordings(12)}) >= 8, "different first words"
-
-
-def test_length_and_vocabulary():
-    reports = [clean(case) for case in cases(n=500)]
-    words = [len(r.split()) for r in reports]
-    sentences = [len(re.findall(r"\.(?: |$)", r)) for r in reports]
-    assert 30 <= np.mean(words) <= 60 and 4 <= np.median(sentences) <= 8
-    vocabulary = {t for r in reports for t in re.findall(r"\w+|[.,]", r.lower())}
-    assert 120 <= len(vocabulary) <= 250
 
 
 def test_sentences_are_well_formed():
@@ -262,11 +245,6 @@ def test_prior_differs_as_stated():
 def spoilt(**knobs):
     config = PhantomConfig(**knobs)
     return config, [(c, *damage(c, config)) for c in cases(config, 300)]
-
-
-def test_no_damage_by_default():
-    _, drawn = spoilt()
-    assert all(list(c.findings) == f and list(c.negated) == n and not log for c, f, n, log in drawn)
 
 
 def test_omit_leaves_findings_out_at_its_rate(labeller):

@@ -117,12 +117,6 @@ def test_foreign_content_is_refused(tmp_path):
         write_phantom(SMALL, tmp_path / "notes.txt")
 
 
-def test_a_broken_stamp_is_told(tmp_path):
-    (tmp_path / "phantom.json").write_text("{")
-    with pytest.raises(UserError, match=r"phantom\.json cannot be read"):
-        write_phantom(SMALL, tmp_path)
-
-
 def test_an_interrupted_write_leaves_nothing(tmp_path):
     def stop(count):
         raise KeyboardInterrupt
@@ -146,12 +140,6 @@ def test_what_a_killed_call_has_left_is_removed(tmp_path):
     with held(alive):
         write_phantom(SMALL, tmp_path / "data")
     assert sorted(p.name for p in tmp_path.iterdir()) == [alive.name, "data"] and left != alive
-
-
-def test_progress_counts_studies(tmp_path):
-    done = []
-    write_phantom(PhantomConfig(train=2, val=1, test=1, size=28), tmp_path / "x", done.append)
-    assert done == [1, 1, 1, 1]
 
 
 def test_sheet(written):
