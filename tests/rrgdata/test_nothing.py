@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 import pytest
 
@@ -13,8 +12,8 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import MARKERS, is_nothing
 from rrgdata import Catalogue, Study
 from rrgdata.sources.folder import read_folder, with_context
-from tests.rrgdata import mimic_tree
 from tests.rrgdata.common import catalogue_of
+from tests.rrgdata.sources.test_joined_text import LOADERS, of_mimic_cxr, of_padchest_gr
 
 MARKED = (
     *("nan", "NaN", "NAN", "NA", "na", "N/A", "n/a", "<NA>", "#N/A", "null", "NULL", "None"),
@@ -43,22 +42,6 @@ def table(path: Path, rows: list[dict[str, str]]) -> None:
         writer.writerows(rows)
 
 
-def chexpert_plus(root: Path) -> None:
-    rows = [
-        {
-            "path_to_image": f"train/patient{n}/study1/view1_frontal.jpg",
-            "frontal_lateral": "Frontal",
-            "deid_patient_id": f"patient{n}",
-            "patient_report_date_order": "1",
-            "section_findings": text,
-            "section_impression": "",
-            "split": "train",
-        }
-        for n, text in enumerate(CELLS)
-    ]
-    table(root / "df_chexpert_plus_240401.csv", rows)
-
-
 def own_table(root: Path) -> None:
     table(root / "a.csv", [{"id": f"s{n}", "report": text} for n, text in enumerate(CELLS)])
 
@@ -72,86 +55,34 @@ def own_lines(root: Path) -> None:
     (root / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
-def iu_xray(root: Path) -> None:
-    entries = [{"id": f"s{n}", "report": t} for n, t in enumerate((*CELLS, float("nan")))]
-    (root / "annotation.json").write_text(json.dumps({"train": entries}))
+WRITERS = (own_table, own_sections, own_lines)
 
 
-def rexgradient(root: Path) -> None:
-    studies = {
-        f"s{n}": {"ImagePath": [], "Findings": text}
-        for n, text in enumerate((*CELLS, None, float("nan")))
-    }
-    (root / "train_metadata_view_position.json").write_text(json.dumps(studies))
-
-
-def padchest_gr(root: Path) -> None:
-    entries = [
-        {"StudyID": f"s{n}", "ImageID": "a.png", "findings": [{"sentence_en": text}]}
-        for n, text in enumerate((*CELLS, None, float("nan")))
-    ]
-    (root / "grounded_reports_20240819.json").write_text(json.dumps(entries))
-    table(
-        root / "master_table.csv",
-        [{"StudyID": e["StudyID"], "split": "train"} for e in entries],
-    )
-
-
-def open_i(root: Path) -> None:
-    (root / "ecgen-radiology").mkdir()
-    for n, text in enumerate(CELLS):
-        (root / f"ecgen-radiology/{n}.xml").write_text(
-            f'<a><uId id="CXR{n}"/>'
-            f'<AbstractText Label="FINDINGS">{escape(text)}</AbstractText></a>',
-            encoding="utf-8",
-        )
-
-
-def mimic_cxr(root: Path) -> None:
-    studies = [
-        ("10000032", str(50000000 + n), "train", "21800506", "1", ("PA",))
-        for n in range(len(CELLS))
-    ]
-    mimic_tree.write_lists(root, studies)
-    mimic_tree.write_reports(root / "files", studies)
-    for (patient, study, *_), text in zip(studies, CELLS, strict=True):
-        path = mimic_tree.folder(root / "files", patient, study).with_suffix(".txt")
-        report = f" FINAL REPORT\n INDICATION: None.\n\n FINDINGS: {text}\n\n IMPRESSION: As above."
-        path.write_text(report, encoding="utf-8")
-
-
-def r2gen_mimic(root: Path) -> None:
-    entries = [{"id": f"s{n}", "report": t} for n, t in enumerate((*CELLS, float("nan")))]
-    (root / "annotation.json").write_text(json.dumps({"train": entries}))
-
-
-WRITERS = {
-    "chexpert_plus": [chexpert_plus],
-    "iu_xray": [iu_xray],
-    "mimic_cxr": [mimic_cxr],
-    "open_i": [open_i],
-    "padchest_gr": [padchest_gr],
-    "r2gen_mimic": [r2gen_mimic],
-    "rexgradient": [rexgradient],
-    "table": [own_table, own_sections, own_lines],
-}
-
-
-@pytest.mark.parametrize(
-    ("source", "write"), [(source, write) for source, of in WRITERS.items() for write in of]
-)
-def test_no_marker_is_a_report(tmp_path, source, write) -> None:
+@pytest.mark.parametrize("write", WRITERS)
+def test_no_marker_is_a_report(tmp_path, write) -> None:
     write(tmp_path)
-    catalogue = catalogue_of(source, tmp_path, images="none")
+    catalogue = catalogue_of("table", tmp_path, images="none")
     kept = [study.report for studies in catalogue.studies.values() for study in studies]
     assert sorted(text.rstrip(".") for text in kept) == sorted(t.rstrip(".") for t in TEXTS)
     gone = len(catalogue.broken) + catalogue.left_out.total()
     assert gone >= len(MARKED) + len(BLANK), "each is broken or left out by a rule"
     (note,) = catalogue.nothing.lines()
-    nan = write.__name__ in ("own_lines", "iu_xray", "r2gen_mimic", "rexgradient")
-    nan += 2 * (source == "padchest_gr")  # a finding without its sentence counts too
-    assert note.startswith(f"{len(MARKED) + nan} texts say that nothing is there")
+    assert note.startswith(f"{len(MARKED) + (write is own_lines)} texts say that nothing is there")
     assert note in catalogue.lines() and "'NA' 2" in note and "the first in" in note
+
+
+@pytest.mark.parametrize("loader", [*LOADERS, of_mimic_cxr, of_padchest_gr])
+def test_every_loader_tells_a_marker_from_a_report(tmp_path, loader) -> None:
+    for number, text in enumerate(("#N/A", "___", "(none)", "None seen.")):
+        (root := tmp_path / str(number)).mkdir()
+        source, place = loader(root, text)
+        catalogue = catalogue_of(source, place, images="none")
+        reports = {study.report for studies in catalogue.studies.values() for study in studies}
+        if text == "None seen.":
+            assert reports == {text}
+        else:
+            assert reports <= {None} and text in catalogue.nothing.lines()[0], text
+            assert catalogue.broken or catalogue.left_out
 
 
 def test_a_loader_of_ones_own_reads_no_marker_either() -> None:
