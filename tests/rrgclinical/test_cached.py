@@ -281,14 +281,6 @@ def test_a_damaged_payload_is_not_returned(tmp_path: Path) -> None:
     assert (reader.get("a"), reader.get("b")) == (None, b"b" * 50)
 
 
-def test_a_file_somebody_deleted_is_missed_not_fatal(tmp_path: Path) -> None:
-    store = Store(tmp_path, "m")
-    store.put("a", b"a")
-    reader = Store(tmp_path, "m")
-    only_file(store).unlink()
-    assert reader.get("a") is None
-
-
 def write_on(store: Store, name: str) -> None:
     for i in range(10**6):
         store.put(f"{name}{i}", f"{name}{i}".encode() * 100)

@@ -12,7 +12,7 @@ import pytest
 from rrgclinical.chat import read_template
 from rrgclinical.crimson import read_judgement
 from rrgclinical.green import build_green, parse_judgement
-from rrgtrain.errors import RewardError, UserError
+from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.cases import table
@@ -275,7 +275,7 @@ def test_answers_that_cannot_be_scored_are_refused() -> None:
             read_judgement(case)
 
 
-def test_the_term_asks_its_endpoint_once_a_pair(tmp_path) -> None:
+def test_the_term_asks_its_endpoint_once_a_pair() -> None:
     def reply(_: int, body: dict[str, Any]) -> Reply:
         text = body["messages"][0]["content"]
         good = "Edema {x}." in text.rsplit("Candidate report:", 1)[-1]
@@ -291,12 +291,5 @@ def test_the_term_asks_its_endpoint_once_a_pair(tmp_path) -> None:
         scores = RewardService(settings)(["Edema {x}.", "Clear.", "Clear."], ["Edema."] * 3)
         assert scores["crimson"].tolist() == [1.0, 0.0, 0.0]
         assert scores.notes["crimson"][1]["missing"] == 1.0
-        prompt = tmp_path / "prompt.txt"
-        prompt.write_text("{reference}")
-        bad = RewardSettings(
-            terms={"crimson": 1.0}, options={"crimson": {**options, "prompt": str(prompt)}}
-        )
-        with pytest.raises(RewardError, match=r"crimson: prompt .* holds \{candidate\} 0 times"):
-            RewardService(bad)(["a"], ["b"])
     with pytest.raises(UserError, match=r"set reward\.options\.crimson\.endpoint"):
         RewardService(RewardSettings(terms={"crimson": 1.0}))(["a"], ["b"])

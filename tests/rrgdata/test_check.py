@@ -17,7 +17,6 @@ from rrgdata.sources import every_source, guess_source
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from tests.real_data import REAL
-from tests.rrgdata import dicom_files
 from tests.rrgtrain.common import phantoms
 
 
@@ -151,32 +150,6 @@ def test_the_broken_ones_are_told_and_listed(root, tmp_path, capsys) -> None:
         f"rrgtrain: {out} exists; name another file by --out, or remove it"
     ]
     assert out.read_bytes() == before
-
-
-def test_dicom_of_other_kinds_and_headers_without_a_kind(tmp_path, capsys) -> None:
-    (tmp_path / "data").mkdir()
-    tags = [
-        {"Modality": "CT"},
-        {"Modality": "DX", "BodyPartExamined": "HAND"},
-        {"WindowWidth": 0.5, "WindowCenter": 9},
-    ]
-    chest = {"Modality": "DX", "BodyPartExamined": "CHEST"}
-    tags += [{}, {**chest, "WindowCenter": -9000, "WindowWidth": 9}]
-    for i, of in enumerate(tags):
-        dicom_files.write(tmp_path / "data" / f"{i}.dcm", **of)
-    annotate(tmp_path / "data", [f"{i}.dcm" for i in range(5)])
-    status, lines = check(capsys, tmp_path / "data")
-    text = "\n".join(lines)
-    assert status == 1 and "broken studies: 3" in lines
-    for why in ("the modality is CT", "the body part is HAND", "window width 0.5"):
-        assert why in text
-    assert "DICOM without modality 16 bits 1 8 8" in lines and "DICOM DX 16 bits 1 8 8" in lines
-    assert "1 of the 2 DICOM files looked at lack Modality" in text
-    assert "1 of the 2 DICOM files looked at have a window or value table that shows" in text
-    for _ in range(2):  # the second time from memory
-        lines = check(capsys, tmp_path / "data", "data.body_parts=[hand]")[1]
-        assert "broken studies: 2" in lines and "body part" not in "\n".join(lines)
-    assert "broken studies: 3" in check(capsys, tmp_path / "data")[1]
 
 
 def test_settings_of_data_count_and_others_are_refused(root, tmp_path, capsys) -> None:

@@ -166,12 +166,6 @@ def test_all_of_them_and_none() -> None:
         balanced(positive, 41, seed=0)
 
 
-def test_a_seed_draws_the_same_and_another_does_not() -> None:
-    positive = skewed()
-    assert balanced(positive, 60, seed=1) == balanced(positive, 60, seed=1)
-    assert balanced(positive, 60, seed=1) != balanced(positive, 60, seed=2)
-
-
 def test_by_hand() -> None:
     positive = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 0]], dtype=bool)
     for seed in range(5):

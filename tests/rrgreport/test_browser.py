@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,17 +154,6 @@ def test_dark_by_wish_of_the_system_and_by_the_switch(open_page) -> None:
         assert page.text_content("#theme") == name
         page.click("#theme")
     assert [page.evaluate(paper) for page in (light, dark)] == colours[::-1]
-
-
-@pytest.mark.parametrize("name", ["one", "two"])
-def test_nothing_runs_over_and_something_is_drawn(open_page, name) -> None:
-    page = open_page(name, width=800)
-    assert page.evaluate("document.documentElement.scrollWidth") == 800
-    picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
-    assert picture.width == 800 and picture.height > 1500
-    colours = picture.getcolors(maxcolors=1 << 24)
-    assert len(colours) > 100
-    assert max(count for count, _ in colours) < 0.97 * picture.width * picture.height
 
 
 @pytest.mark.parametrize("name", ["one", "two"])

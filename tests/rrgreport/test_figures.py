@@ -148,24 +148,6 @@ def test_nan_makes_a_gap_and_a_note() -> None:
     assert [len(run) for run in points(figure)] == [2, 2]
 
 
-def test_all_nan_curve_is_left_out_and_zero_curve_is_flat() -> None:
-    assert training_figures([]) == []
-    figures = training_figures(rl(3, kl=math.nan, clip_low=0.0))
-    assert "KL to the reference" not in titles(figures)
-    assert [f.title for f in figures if f.flat] == ["Clipped tokens"]
-
-
-def test_several_algorithms_share_the_comparable_charts() -> None:
-    figures = training_figures(rl(3) + rl(3, "my<algo>", **{"edits/a": 1.0}))
-    assert [n for _, n, _ in figures[0].legend] == ["EditGRPO", "my<algo>"]
-    assert "Reward terms, my<algo>" in titles(figures) and "Edits per step, my<algo>" in titles(
-        figures
-    )
-    for figure in figures:
-        assert "<algo>" not in figure.chart
-        ElementTree.fromstring(str(figure.chart))
-
-
 def test_stacked_layers_add_up() -> None:
     x = [0.0, 1.0]
     chart = stacked_chart(

@@ -77,14 +77,6 @@ def test_weights_are_a_picture_and_numbers(tmp_path) -> None:
     assert swatches == [f"--w:{i / 4:.3f}" for i in range(5)]
 
 
-def test_the_same_shade_is_the_same_weight_on_the_whole_page(tmp_path) -> None:
-    """A light report beside a heavy one stays light, and 1 is blank in both."""
-    light, heavy = weighed([("a", 1.0), ("b", 1.5)]), weighed([("c", 2.0), ("d", 3.0)])
-    found = page(tmp_path, [], [light, heavy])
-    spans = [v for t, n, v in found.attributes if (t, n) == ("span", "style")]
-    assert spans == ["--w:0.000", "--w:0.250", "--w:0.500", "--w:1.000"]
-
-
 REPORT = "The heart is enlarged. No pleural effusion. There is a pneumothorax."
 
 

@@ -14,7 +14,7 @@ from experiments.alarm import __main__ as command
 from experiments.alarm import games
 from experiments.alarm.run import GAMES, HEALTHY, JOBS, RECIPES
 from experiments.alarm.series import replayed, unpacked
-from rrgclinical.severity import AXES, alarm_lines, rate_of
+from rrgclinical.severity import alarm_lines, rate_of
 from rrgtrain.train import rl as rl_module
 from tests.experiments.replicate.test_work import MICRO
 
@@ -63,14 +63,6 @@ def test_at_three_errors_games_alone_would_set_it_off(monkeypatch) -> None:
     monkeypatch.setattr(alarm_module, "ERRORS", 3.0)
     assert all(FALLS[game] in axes_told(RUNS[game]) for game in GAMES)
     assert not any(axes_told(RUNS[name]) for name in HEALTHY)
-
-
-@pytest.mark.parametrize("game", GAMES)
-def test_an_alarm_deaf_to_the_axis_is_seen(game, monkeypatch) -> None:
-    deaf = {name: of for name, of in AXES.items() if name != FALLS[game]}
-    monkeypatch.setattr(alarm_module, "AXES", deaf)
-    with pytest.raises(AssertionError):
-        test_policies_trained_on_a_game_set_it_off()
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -173,13 +173,6 @@ def test_the_command_line_tells_what_is_wrong(tmp_path, capsys) -> None:
     assert not wrong
 
 
-def test_the_small_form_runs_its_jobs_in_this_process(home, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(command, "QUICK_ARMS", ("editgrpo",))
-    words = ["--quick", "--data", str(home / "iu"), "--out", str(home / "out")]
-    assert main(words) == 0
-    assert "claims nothing" in capsys.readouterr().out
-
-
 def test_the_command_runs_estimates_and_keeps_what_has_finished(
     home, tmp_path, monkeypatch, capsys
 ) -> None:

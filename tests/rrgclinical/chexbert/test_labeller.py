@@ -44,16 +44,6 @@ def test_any_batch_gives_the_same_labels(folder, official, budget):
     assert np.array_equal(found, official[some])
 
 
-def test_logits_move_with_the_batch_by_rounding_only(folder, labeller):
-    together = labeller.class_logits(REPORTS[20:60])
-    alone = torch.cat([labeller.class_logits([report]) for report in REPORTS[20:60]])
-    present = together.isfinite()
-    assert torch.equal(present, alone.isfinite())
-    assert not present[:, 13, 2:].any()
-    assert present.flatten(1).sum(1).eq(54).all()
-    torch.testing.assert_close(together[present], alone[present], rtol=1e-5, atol=1e-5)
-
-
 def test_a_repeated_report_is_read_once(labeller, monkeypatch):
     rows = []
     forward = labeller.network.forward

@@ -211,7 +211,6 @@ def test_bad_input_is_named(labeller, change, error, text):
 # Test what a weight file must hold, and the line on each thing that it lacks.
 POOLER = "module.bert.pooler.dense.bias"
 HEAD = "module.linear_heads.13.weight"
-FIRST = "module.bert.embeddings.word_embeddings.weight"
 
 
 def test_every_weight_arrives(folder):
@@ -251,19 +250,8 @@ def test_position_ids_are_ignored(tmp_path):
         (lambda s: s.pop(HEAD), r"lacks linear_heads\.13\.weight; wanted chexbert\.pth"),
         (lambda s: s.pop(POOLER), r"lacks bert\.pooler\.dense\.bias"),
         (lambda s: s.update(other=torch.ones(1)), "holds other besides"),
-        (
-            lambda s: s.update({HEAD: s[HEAD][:1]}),
-            r"has linear_heads\.13\.weight \[1, 16\] where \[2, 16\] is wanted",
-        ),
-        (
-            lambda s: s.update({FIRST: s[FIRST][1:]}),
-            r"has bert\.embeddings\.word_embeddings\.weight \[\d+, 16\] where",
-        ),
+        (lambda s: s.update({HEAD: s[HEAD][:1]}), r"weight \[1, 16\] where \[2, 16\] is wanted"),
         (lambda s: s.clear(), r"lacks bert\.embeddings.* and \d+ more"),
-        (
-            lambda s: (s.pop(HEAD), s.update(other=torch.ones(1))),
-            r"lacks linear_heads\.13\.weight; holds other besides",
-        ),
         (lambda s: s.update({HEAD: "text"}), "no `model_state_dict` of tensors"),
     ],
 )
@@ -316,19 +304,6 @@ def test_no_weights_says_which_and_where():
         build_labeller("chexbert")
     with pytest.raises(UserError, match="no file .*absent.pth; wanted chexbert.pth.*`rules`"):
         build_labeller("chexbert", weights="absent.pth")
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"dtype": "fp16"}, "dtype 'fp16'; choose fp32 or bf16"),
-        ({"token_budget": 0}, "token_budget is 0"),
-        ({"device": "gpu"}, "device 'gpu' is not there"),
-    ],
-)
-def test_options_that_cannot_be(folder, options, text):
-    with pytest.raises(UserError, match=text):
-        tiny.labeller(folder, **options)
 
 
 def test_the_hub_is_asked_only_when_told(folder, monkeypatch):

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from rrgclinical.common import stop
 from rrgclinical.common.stop import Stopping
 from rrgtrain.errors import Stopped
 from tests.rrgtrain.runs import as_from_a_shell
@@ -248,42 +247,9 @@ def test_what_a_destructor_swallows_is_raised_behind_it(
     assert capfd.readouterr().err == "", "Python's page about the ignored one"
 
 
-def test_what_a_destructor_swallows_waits_for_the_end_of_a_phase(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    stopping = Stopping()
-    with stopping.installed("rrgtrain"), stopping.deferred():
-        with stopping._set(False, True):
-            _Dying(signal.SIGTERM)
-        while "SIGTERM: finishing the phase" not in capfd.readouterr().err:
-            time.sleep(stop._AGAIN)
-        with pytest.raises(Stopped):
-            stopping.check()
-
-
 class _Failing:
     def __del__(self) -> None:
         raise KeyError("its own")
-
-
-def test_an_error_of_a_destructor_behind_a_stop_cuts_nothing_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ignored: list[object] = []
-    tidied = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda it: ignored.append(it.exc_type))
-
-    def ends() -> None:
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        finally:
-            _Failing()
-            time.sleep(3 * stop._AGAIN)
-            tidied.append("all of it")
-
-    with Stopping().installed("rrgtrain"), pytest.raises(Stopped):
-        ends()
-    assert ignored == [KeyError] and tidied == ["all of it"]
 
 
 def _ends_otherwise() -> None:

@@ -176,12 +176,6 @@ def test_what_files_and_memory_refuse_is_one_line(capsys: pytest.CaptureFixture[
         reported(bug, ends_process=False)
 
 
-def test_no_words_are_answered_by_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([]) == 2
-    told = capsys.readouterr()
-    assert "usage: rrgtrain" in told.err and "generate" in told.err and told.out == ""
-
-
 # Test shown text: no secret of an address, no character that a terminal obeys.
 @pytest.mark.parametrize(
     ("url", "shown"),
@@ -283,14 +277,6 @@ def test_a_line_every_fifteen_seconds_of_slow_work() -> None:
     assert "ETA -:--" in lines[0]
 
 
-def test_unknown_and_empty_totals() -> None:
-    out, console = plain()
-    clock = Time()
-    assert list(progress(iter("ab"), "files", console=console, clock=clock)) == ["a", "b"]
-    assert list(progress([], "none", console=console, clock=clock)) == []
-    assert out.getvalue() == "files  2  took 0:00\nnone  0  took 0:00\n"
-
-
 def test_quiet_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert list(progress([1, 2], "rank 1", quiet=True)) == [1, 2]
     with silenced(), silenced(False):
@@ -299,26 +285,6 @@ def test_quiet_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with silenced(False):
         assert list(progress([1, 2], "rank 0")) == [1, 2]
     assert capfd.readouterr().err.startswith("rank 0  2/2 100%")
-
-
-def test_bars_nest_on_a_terminal_and_the_display_ends() -> None:
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=100)
-
-    def interrupted() -> None:
-        for i in (bar := progress(range(3), "outer [b]", console=console)):
-            bar.show(reward=0.25)
-            list(progress(range(2), "inner", console=console))
-            if i == 1:
-                raise KeyError
-
-    with pytest.raises(KeyError):
-        interrupted()
-    text = out.getvalue()
-    assert "outer [b]" in text and "inner" in text and "reward=0.25" in text
-    before = len(out.getvalue())
-    list(progress([1], "after", console=console))
-    assert "after" in out.getvalue()[before:] and "outer" not in out.getvalue()[before:]
 
 
 def test_a_resume_with_fewer_steps_is_at_its_end() -> None:

@@ -115,14 +115,6 @@ def test_what_the_worker_raises_is_raised_here():
         worker.call("chexbert_labels", reports=["a"])
 
 
-def test_a_worker_that_ends_is_told():
-    worker = Worker(sys.executable)
-    worker._process.kill()
-    worker._process.wait()
-    with pytest.raises(OracleError, match=r"the oracle process ended with -9 \(silent\)"):
-        worker.call("chexbert_labels", reports=["a"])
-
-
 def test_a_worker_that_says_why_it_ended_is_quoted(tmp_path):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho one >&2\necho the last word >&2\nexit 3\n")
@@ -139,15 +131,6 @@ def test_a_worker_that_hangs_is_ended(tmp_path):
     with pytest.raises(OracleError, match="no answer from the oracle process in 0.2 s"):
         worker.call("chexbert_labels", reports=["a"])
     assert worker._process.poll() is not None
-
-
-def test_it_ends_with_the_object():
-    worker = Worker(sys.executable)
-    running, folder = worker._process, worker.folder
-    assert folder.is_dir()
-    del worker
-    assert running.wait(10) == -9
-    assert not folder.exists()
 
 
 def test_folders_that_are_not_there(tmp_path):

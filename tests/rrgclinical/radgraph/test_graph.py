@@ -48,17 +48,6 @@ def test_batch_and_order_change_nothing(xl, size):
         assert official(radgraph.annotate(chosen)) == [together[row] for row in rows]
 
 
-def test_repeated_reports_are_read_once(xl, monkeypatch):
-    radgraph = RadGraph(xl)
-    seen = []
-    monkeypatch.setattr(
-        radgraph, "_batch", lambda batch, run=radgraph._batch: seen.extend(batch) or run(batch)
-    )
-    one, other, again = radgraph.annotate(["no effusion", "clear lungs", "no effusion"])
-    assert len(seen) == 2
-    assert one == again != other
-
-
 def test_spans_point_into_the_report_as_given(xl):
     report = '  Heart\n\nnormal).  \\"small\\" caf\u00e9\x85left'
     (graph,) = RadGraph(xl).annotate([report])

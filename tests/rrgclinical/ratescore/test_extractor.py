@@ -116,18 +116,6 @@ def test_an_embedding_that_is_held_holds_no_batch(folders) -> None:
     assert len(held) > 1 and all(row.base is None for row in held)
 
 
-def test_a_cached_run_asks_no_network(folders, tmp_path: Path, monkeypatch) -> None:
-    first = CachedExtractor(RaTEExtractor(*folders), cache=tmp_path)
-    wanted = first.extract(REPORTS, keep=True)
-    again = RaTEExtractor(*folders)
-    monkeypatch.setattr(again, "extract", None)
-    found = CachedExtractor(again, cache=tmp_path).extract(REPORTS)
-    np.testing.assert_array_equal(found.embedding, wanted.embedding)
-    assert (found.text, found.sentences) == (wanted.text, wanted.sentences)
-    assert first.extractor.fingerprint == again.fingerprint
-    assert RaTEExtractor(*folders, dtype="bf16").fingerprint != again.fingerprint
-
-
 @pytest.mark.parametrize("changed", ["rules/sentences", "ratescore/extractor", "entities"])
 def test_readings_of_other_code_are_not_used(changed: str, folders, tmp_path, monkeypatch) -> None:
     """The splitter may have changed, or what is made of the networks' outputs."""

@@ -116,13 +116,6 @@ def test_ids_that_another_column_denies_are_refused() -> None:
         pair_reports({"A": differ}, truth)
 
 
-def test_notes_of_files_are_kept_once() -> None:
-    truth = dataclasses.replace(TRUTH, notes=("truth.csv: a note.",))
-    mine = dataclasses.replace(reports("abc", *"abc"), notes=("mine.csv: another.",))
-    notes = pair_reports({"A": mine, "B": mine}, truth).notes
-    assert notes == ["truth.csv: a note.", "mine.csv: another."]
-
-
 def test_empty_reports_and_references_are_counted() -> None:
     truth = Reports(Path("truth.csv"), ["a", "b"], [["A"], [" "]])
     pairs = pair_reports({"mine": reports("ab", "\n", "b")}, truth)

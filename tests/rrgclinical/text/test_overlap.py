@@ -21,6 +21,7 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from rouge_score.rouge_scorer import RougeScorer
 
 from rrgclinical.common.errors import UserError
+from rrgclinical.severity import Severity
 from rrgclinical.text import (
     JavaError,
     R2Gen,
@@ -145,7 +146,7 @@ def _cider(reports: list[str], references: list[str]) -> np.ndarray:
     return cider(reports, references, {}, 1)
 
 
-@pytest.mark.parametrize("score", [sentence_bleu, rouge_l, meteor, _cider])
+@pytest.mark.parametrize("score", [sentence_bleu, rouge_l, meteor, _cider, Severity().judge])
 @pytest.mark.parametrize(
     ("reports", "references", "told"),
     [

@@ -114,18 +114,6 @@ def test_weights_count_a_report_as_often() -> None:
     assert found["cider"][0] == pytest.approx(scores.each["cider"][drawn].mean())
 
 
-def test_subgroups_intervals_and_pairs_of_words() -> None:
-    reports, references = corpus(5, 30)
-    scores = text_scores(reports, references, tokenization="space", meteor=False)
-    members = np.arange(30) % 3 == 0
-    alone = [reports[i] for i in range(0, 30, 3)], [references[i] for i in range(0, 30, 3)]
-    assert values(subgroup(scores, members))["bleu_2"] == pytest.approx(theirs(*alone)["bleu_2"])
-    low, high = intervals(scores, resamples=200)["bleu_1"]
-    assert low < values(scores)["bleu_1"] < high
-    best = text_scores([texts[0] for texts in references], references, meteor=False)
-    assert paired(scores, best, resamples=200)["rouge_l"].low > 0
-
-
 def test_meteor_of_the_programs_counts_by_hand() -> None:
     """Without Java: "heart size is normal" against "the heart is normal .", as 1.5 counts them."""
     counts = np.zeros((2, 23))

@@ -163,14 +163,6 @@ def test_a_missing_decoder_is_not_remembered(root) -> None:
     assert memory.broken() == {}
 
 
-def test_a_table_and_its_directory_share_a_memory(root) -> None:
-    written(root, 1)
-    cut(root / "0.png")
-    (root / "t.csv").write_text("id\n")
-    list(look_at([root / "0.png"], ImageMemory(root)))
-    assert list(ImageMemory(root / "t.csv").broken()) == [str(root / "0.png")]
-
-
 def test_headers_without_modality_are_counted_once(root) -> None:
     refs = []
     for i, tags in enumerate(({}, {"Modality": "DX"}, {"BodyPartExamined": "CHEST"})):

@@ -14,10 +14,8 @@ from rrgdata.images.dicom import read_dicom, view_of
 from rrgdata.images.read import area_of, read_with_facts
 from rrgdata.sources.folder import read_folder
 from tests.rrgdata.dicom_files import (
-    INVERTED,
     VALUES,
     encapsulated,
-    notes_of,
     read,
     refused,
     stored,
@@ -28,12 +26,6 @@ from tests.rrgdata.dicom_files import (
 def test_without_a_window_the_range_is_used(tmp_path):
     grey = read(write(tmp_path / "a.dcm"))
     assert np.abs(grey - VALUES / 4095 * 255).max() <= 0.5
-
-
-def test_monochrome1_is_inverted(tmp_path):
-    upright, other = write(tmp_path / "a.dcm"), write(tmp_path / "b.dcm", photometric="MONOCHROME1")
-    assert (read(other) == 255 - read(upright)).all()
-    assert notes_of(other) == (INVERTED,) and notes_of(upright) == ()
 
 
 @pytest.mark.parametrize("reader", [view_of, read_dicom, area_of])
@@ -93,49 +85,36 @@ def test_padding_is_black_and_outside_the_range(tmp_path, photometric):
     assert {grey[1:].min(), grey[1:].max()} == {0, 255}
 
 
-REFUSED: list[tuple[np.ndarray, dict[str, Any], tuple[str, ...]]] = [
-    (np.full((4, 4), 9, np.uint16), {}, ("same value",)),
-    (VALUES, {"photometric": "PALETTE COLOR"}, ("is PALETTE COLOR", "MONOCHROME1")),
-    (np.stack([VALUES, VALUES]), {}, ("multi-frame DICOM (2 frames) is not supported",)),
-    (VALUES << 4, {"BitsStored": 12}, ("high bit is 15 with 12 bits stored; wanted 11",)),
-    (VALUES, {"PixelPaddingValue": [0, 1]}, ("PixelPaddingValue has 2 values (0, 1); wanted one",)),
+SHOWN = {"WindowCenter": 1000, "WindowWidth": 800}
+RESCALES = [("nan", 0), (1, "nan"), ("inf", 0), (1, "inf"), ("1e305", 0), (0, "1e999")]
+REFUSED: list[tuple[np.ndarray, dict[str, Any], str]] = [
+    (np.full((4, 4), 9, np.uint16), {}, "same value"),
+    (VALUES, {"photometric": "PALETTE COLOR"}, "is PALETTE COLOR; wanted one frame, MONOCHROME1"),
+    (np.stack([VALUES, VALUES]), {}, "multi-frame DICOM (2 frames) is not supported"),
+    (VALUES << 4, {"BitsStored": 12}, "high bit is 15 with 12 bits stored; wanted 11"),
+    (VALUES, {"PixelPaddingValue": [0, 1]}, "PixelPaddingValue has 2 values (0, 1); wanted one"),
     (
         VALUES,
         {"PixelPaddingValue": 0, "PixelPaddingRangeLimit": 4095},
-        ("takes every pixel for padding; correct PixelPaddingRangeLimit",),
+        "takes every pixel for padding; correct PixelPaddingRangeLimit",
     ),
+    *((VALUES, {"WindowCenter": 10, "WindowWidth": width}, "window") for width in (0.5, -3)),
+    (VALUES, {"WindowCenter": 10, "WindowWidth": 5, "VOILUTFunction": "CUBIC"}, "window"),
     *(
-        (VALUES, {"WindowCenter": 10, **tags}, ("window",))
-        for tags in (
-            *({"WindowWidth": 0.5}, {"WindowWidth": -3}),
-            {"VOILUTFunction": "CUBIC", "WindowWidth": 5},
-        )
-    ),
-    *(
-        (VALUES, {"Modality": modality}, (f"modality is {modality}; wanted CR, DX, DR",))
+        (VALUES, {"Modality": modality}, f"modality is {modality}; wanted CR, DX, DR")
         for modality in ("CT", "MR", "US", "MG", "RF", "RG", "SR", "OT")
     ),
     *(
-        (VALUES, {"Modality": "DX", "BodyPartExamined": part}, (f"is {part}; wanted the chest",))
-        for part in ("HAND", "ABDOMEN", "CHESTABDOMEN", "TSPINE", "WHOLEBODY")
-    ),
-    *(
-        (
-            VALUES,
-            {"RescaleSlope": slope, "RescaleIntercept": intercept, **window},
-            ("the rescale slope is", "correct the header"),
-        )
-        for slope, intercept in (
-            *(("nan", 0), (1, "nan"), ("inf", 0), (1, "inf"), ("1e305", 0), (0, "1e999")),
-        )
-        for window in ({}, {"WindowCenter": 1000, "WindowWidth": 800})
+        (VALUES, {"RescaleSlope": slope, "RescaleIntercept": add, **window}, ": correct the header")
+        for slope, add in RESCALES
+        for window in ({}, SHOWN)
     ),
 ]
 
 
-@pytest.mark.parametrize(("values", "tags", "parts"), REFUSED)
-def test_what_a_header_says_wrongly_is_refused(tmp_path, values, tags, parts):
-    refused(write(tmp_path / "a.dcm", values, **tags), *parts)
+@pytest.mark.parametrize(("values", "tags", "part"), REFUSED)
+def test_what_a_header_says_wrongly_is_refused(tmp_path, values, tags, part):
+    refused(write(tmp_path / "a.dcm", values, **tags), part)
 
 
 def test_truncated_pixels(tmp_path):
@@ -143,11 +122,6 @@ def test_truncated_pixels(tmp_path):
     for cut in (20, 140):
         file.write_bytes(write(tmp_path / "b.dcm").read_bytes()[:-cut])
         refused(file, "cannot be decoded")
-
-
-def test_not_dicom(tmp_path):
-    (tmp_path / "a.dcm").write_bytes(b"hello" * 100)
-    refused(tmp_path / "a.dcm", "not DICOM")
 
 
 def test_undecodable_transfer_syntax(tmp_path):

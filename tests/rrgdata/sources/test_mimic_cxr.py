@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
-from pathlib import Path
 
 import pytest
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgdata.load import open_studies
 from rrgtrain.errors import UserError
 from tests.rrgdata import mimic_tree as tree
 from tests.rrgdata.common import by_id, catalogue_of
 from tests.rrgdata.mimic_tree import FIRST, load, refused
-from tests.rrgtrain.common import recipe
-
-MANY, SECONDS = 6_000, 8.0  # 4.3 beside other work
-
-
-def resident() -> float:
-    """Resident memory of this process in MiB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -102,16 +89,6 @@ def test_the_prior_is_the_latest_study_before(tmp_path):
     assert not any(i.prior for s in by_id(load(tmp_path)).values() for i in s.images)
 
 
-def test_a_prior_is_of_the_same_split_or_of_train(tmp_path):
-    path = tree.write_mimic(tmp_path) / "mimic-cxr-2.0.0-split.csv"
-    path.write_text(path.read_text().replace("53911762,10000032,train", "53911762,10000032,test"))
-    catalogue = load(tmp_path, prior="last")
-    studies = by_id(catalogue)
-    priors = {n: {i.path.parent.name for i in s.images if i.prior} for n, s in studies.items()}
-    assert priors["53911762"] == priors["53189527"] == {f"s{FIRST}"}
-    assert any(note.startswith("1 studies are no prior of later") for note in catalogue.notes)
-
-
 def test_of_priors_at_one_time_the_greatest_id_is_taken(tmp_path):
     at = ("21800506", "80000.0", ("AP",))
     studies = [
@@ -148,18 +125,6 @@ def test_a_prior_that_nobody_has_is_noted(tmp_path):
 def test_reports_apart_are_refused_by_other_layouts(tmp_path):
     with pytest.raises(UserError, match=r"data.reports=.*, r2gen_mimic does not read it"):
         catalogue_of("r2gen_mimic", tmp_path, reports=str(tmp_path))
-
-
-def test_a_recipe_names_reports_apart_and_priors(tmp_path):
-    tree.write_lists(tmp_path / "jpg")
-    tree.write_images(tmp_path / "jpg/files")
-    tree.write_reports(tmp_path / "texts/files")
-    words = ["data.source=mimic_cxr", f"data.root={tmp_path / 'jpg'}", "data.prior=last"]
-    words += [f"data.reports={tmp_path / 'texts'}", "data.max_images=2", "data.sections=both"]
-    with pytest.warns(UserWarning, match="max_images=2 leaves out .* train 2 of 3$"):
-        studies = open_studies(recipe(*words).data, tmp_path / "run")
-    assert [s.id for s in studies["train"]] == [FIRST]
-    assert studies["train"][0].report.endswith(f"clear. Normal {FIRST}.")
 
 
 def test_labels_become_class_ids_and_the_radiologists_win(tmp_path):
@@ -252,27 +217,3 @@ def test_reports_are_remembered_until_they_change(tmp_path, cache_home):
     assert before.pop(FIRST) and after == before
     impressions = by_id(load(tmp_path, sections="impression"))
     assert len(impressions) == 4 and impressions["57375967"].report == "Normal 57375967."
-
-
-@pytest.mark.slow
-def test_6_000_studies_take_seconds_and_little_memory(tmp_path, monkeypatch):
-    """Two studies a patient and an image each, as large as the reports of MIMIC-CXR."""
-    studies = [
-        (str(10_000_000 + number // 2 * 700), str(50_000_000 + number), "train", *at, ("AP",))
-        for number, at in enumerate([("21800506", "80000"), ("21800507", "1.5")] * (MANY // 2))
-    ]
-    tree.write_lists(tmp_path, studies, packed=True)
-    tree.write_reports(tmp_path / "files", studies)
-    for patient, study, *_ in studies:
-        place = tree.folder(tmp_path / "files", patient, study)
-        place.mkdir()
-        (place / f"{tree.image_name(study, 0)}.jpg").write_bytes(b"jpeg")
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    before, began = resident(), time.process_time()
-    catalogue = load(tmp_path, prior="last")
-    grown, cold = resident() - before, time.process_time() - began
-    assert len(catalogue.studies["train"]) == MANY and not catalogue.broken
-    assert sum(len(s.images) == 2 for s in catalogue.studies["train"]) == MANY // 2
-    assert cold <= SECONDS, f"{MANY} studies took {cold:.1f} s of the processor"
-    assert grown <= 48.0, f"memory grew by {grown:.0f} MiB"
