@@ -8,6 +8,7 @@ import numpy as np
 
 from rrgclinical.backends import build_labeller
 from rrgclinical.common.arguments import check_pairs
+from rrgclinical.common.nothing import check_references
 
 
 def score(
@@ -28,14 +29,13 @@ def score(
 
     Raises:
         TypeError: what is no list of str.
-        ValueError: no report, lists of different length, or an empty reference.
+        ValueError: no report, lists of different length, or a reference that says nothing.
         UserError: a labeller that is unknown or lacks its files.
     """
     texts, truths = check_pairs(reports, references)
     if not texts:
         raise ValueError("0 reports and references; wanted at least one of each")
-    if (row := next((i for i, text in enumerate(truths) if not text.strip()), None)) is not None:
-        raise ValueError(f"references[{row}] is empty; leave it and its report out of both lists")
+    check_references(truths)
     # these load NLTK and the rules
     from rrgclinical.metrics import frequent_labels, label_scores, mean_scores, together, values
     from rrgclinical.scorecard import defined

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from html import unescape
 from typing import Any
 
@@ -75,6 +76,16 @@ def is_nothing(text: str, *, dictated: bool = False) -> bool:
     words = _PARTS.split("/".join(part.strip() for part in bare.split("/")))
     phrase = " ".join(words).casefold().strip(AROUND + BLANKS + (":" if dictated else ":."))
     return phrase in PHRASES or all(_is_marker(word, dictated=dictated) for word in words)
+
+
+def check_references(references: Sequence[str | None]) -> None:
+    """Raise ValueError for a reference that says nothing; None, one that is unknown, passes."""
+    for place, text in enumerate(references):
+        if text is not None and is_nothing(text):
+            raise ValueError(
+                f"references[{place}] is {text!r:.40}, and no report is right or wrong beside "
+                "nothing; leave the pair out"
+            )
 
 
 def _is_marker(word: str, *, dictated: bool) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 from rrgclinical.common import json_reader
 from rrgclinical.common.arguments import share_of_steps
 from rrgclinical.common.errors import UserError, outside_line
-from rrgclinical.common.nothing import is_nothing
+from rrgclinical.common.nothing import check_references
 from rrgclinical.serving.batcher import Batcher, QueueFull, ScoringFailed
 
 try:
@@ -267,15 +267,10 @@ def _asked(body: dict[str, Any]) -> tuple[list[str], list[str], float]:
         raise UserError(
             f"{len(texts[0])} reports and {len(texts[1])} references; send one for each"
         )
-    empty = next((i for i, text in enumerate(texts[1]) if is_nothing(text)), None)
-    if empty is not None:
-        raise UserError(
-            f"references[{empty}] is {texts[1][empty]!r:.40}, and no report is right or wrong "
-            "beside nothing; leave the pair out"
-        )
     if not texts[0]:
         raise UserError("no reports; send at least one")
     try:
+        check_references(texts[1])
         return texts[0], texts[1], share_of_steps(body.get("progress", 1.0))
     except ValueError as error:
         raise UserError(str(error)) from None

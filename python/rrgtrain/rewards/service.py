@@ -17,6 +17,7 @@ from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgclinical.chat import Unreadable
 from rrgclinical.common.arguments import check_pairs, check_reports, share_of_steps
 from rrgclinical.common.errors import cause_line
+from rrgclinical.common.nothing import check_references
 from rrgclinical.common.stopwatch import ExclusiveTimer
 from rrgdata.study import Study, check_studies, studies_of
 from rrgpolicy.ranks import ranks
@@ -64,6 +65,12 @@ def refuse_left_out(settings: RewardSettings, who: str) -> None:
             f"reward.judge.unreadable=leave_out is for rrgtrain's own groups, and {who} has no "
             "place for a report without a score; use reward.judge.unreadable=stop"
         )
+
+
+def _of_truth(references: Sequence[Study | str]) -> list[Study]:
+    studies = studies_of(references)
+    check_references([study.report for study in studies])
+    return studies
 
 
 class RewardService:
@@ -126,11 +133,12 @@ class RewardService:
 
         Raises:
             TypeError: a report that is no str, a reference that is neither str nor `Study`.
-            ValueError: as many reports as references are wanted, or progress is not in 0 to 1.
+            ValueError: as many reports as references are wanted, a reference says nothing, or
+                progress is not in 0 to 1.
             RewardError: a term failed.
         """
         progress = share_of_steps(progress)
-        texts, studies = check_reports(reports), studies_of(references)
+        texts, studies = check_reports(reports), _of_truth(references)
         if len(texts) != len(studies):
             raise ValueError(f"{len(texts)} reports for {len(studies)} studies; pass one each")
         blocks = self.settings.blocks == "think_report"
@@ -182,7 +190,7 @@ class RewardService:
         again for the next, so parts of a rollout submitted as they are finished make the call over
         the whole cheap.
         """
-        texts, studies = check_reports(reports), studies_of(references)
+        texts, studies = check_reports(reports), _of_truth(references)
         return self._later(self, texts, studies, share_of_steps(progress))
 
     def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
@@ -192,7 +200,7 @@ class RewardService:
         nothing yet finds out by scoring an empty report. What fails is raised by the future as a
         `RewardError`, and by the call that needs it.
         """
-        return self._later(self._read_ahead, studies_of(references))
+        return self._later(self._read_ahead, _of_truth(references))
 
     def close(self) -> None:
         """End the thread of `submit` and `prefetch`, and drop what waits; later calls open one."""

@@ -98,7 +98,8 @@ def test_two_lists_have_the_values_of_the_scorecard() -> None:
     [
         (["a.", "b."], ["a."], "2 reports and 1 references; wanted one for each"),
         ([], [], "0 reports and references; wanted at least one of each"),
-        (["a.", "b."], ["a.", " \n"], "references[1] is empty; leave it and its report out"),
+        (["a.", "b."], ["a.", " \n"], "references[1] is ' \\n', and no report is right or wrong"),
+        (["a."], ["NaN"], "references[0] is 'NaN', and no report is right or wrong"),
         (["a.", None], ["a.", "b."], "reports[1] is NoneType; wanted str"),
         ("a.", ["a."], "reports is one str; wanted a sequence of str"),
     ],

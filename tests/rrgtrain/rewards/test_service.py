@@ -108,8 +108,14 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str
 
 
 def test_reports_and_studies_must_pair() -> None:
+    service = RewardService(RewardSettings())
     with pytest.raises(ValueError, match="1 reports for 2 studies; pass one each"):
-        RewardService(RewardSettings())(REPORTS[:1], STUDIES)
+        service(REPORTS[:1], STUDIES)
+    nothing = Study("s1", "test", " N/A", (0,) * 14, ())
+    for call in (service, service.submit, lambda _, studies: service.prefetch(studies)):
+        for one in ("", nothing):
+            with pytest.raises(ValueError, match=r"^references\[1\] is '.*', and no report is rig"):
+                call(REPORTS, [STUDIES[0], one])
 
 
 class Counted:

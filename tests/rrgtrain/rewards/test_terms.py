@@ -52,7 +52,7 @@ def test_label_f1() -> None:
         # uncertain counts as positive
         ("Possible pneumonia.", "Pneumonia."),
         ("Cardiomegaly.", "No pleural effusion."),
-        ("", ""),
+        ("", "Portable view."),
         # no finding counts
         ("Lungs are clear.", "No acute disease."),
     ]
@@ -71,8 +71,8 @@ def test_entity_f1() -> None:
         # the same finding with the other presence is another pair
         ("There is a pneumothorax.", "No pneumothorax."),
         ("", "Cardiomegaly."),
-        ("Cardiomegaly.", ""),
-        ("", ""),
+        ("Cardiomegaly.", "Portable view."),
+        ("", "Portable view."),
     ]
     wanted = [1.0, 0.5, 2 / 3, 0.0, 0.0, 0.0, 0.0]
     assert values("entity_f1", pairs).tolist() == pytest.approx(wanted)
@@ -83,8 +83,8 @@ def test_match() -> None:
         ("Cardiomegaly. No pleural effusion.", "No pleural effusion. Cardiomegaly."),
         ("There is a pneumothorax.", "No pneumothorax."),
         ("", "Cardiomegaly."),
-        ("Cardiomegaly.", ""),
-        ("", ""),
+        ("Cardiomegaly.", "Portable view."),
+        ("", "Portable view."),
         ("asdf qwer", "Cardiomegaly."),
         # "lung" is anatomy in both; without it there is nothing on the left
         ("The lungs.", "Cardiomegaly."),
