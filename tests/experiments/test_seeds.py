@@ -200,9 +200,7 @@ def test_printed_intervals_cover(kind, size) -> None:
     printed = {name: share for name, share in held.items() if name not in papers}
     labels = {"micro_f1_13", "sample_f1", "macro_f1_frequent", "f1/*", "accuracy"}
     assert set(printed) >= (labels if kind else {"bleu_4", "rouge_l", "cider"})
-    # BLEU is a little low until 200 studies
-    low = {name: 0.90 if name.startswith("bleu") and size < 200 else 0.92 for name in printed}
-    least = {name: share - error(share) for name, share in low.items()}
+    least = dict.fromkeys(printed, 0.92 - error(0.92))
     # of three findings at least in each set
     least |= {"f1/*": 0.90 - error(0.90, 3 * REPETITIONS)} if kind else {}
     assert {name: share for name, share in printed.items() if share < least[name]} == {}

@@ -24,6 +24,7 @@ from rrgclinical.metrics import (
     together,
     values,
 )
+from rrgclinical.text import text_scores
 
 ONE = mean_scores({"a": [1.0]})
 
@@ -135,6 +136,18 @@ def test_a_mean_that_few_reports_move_is_wider():
     assert bounds["half"] == tuple(np.quantile(weights[:, 1::2].sum(1) / 200, (0.025, 0.975)))
     difference = paired(few, mean_scores({"few": np.zeros(200), "half": np.zeros(200)}))
     assert difference["few"].high == 0.0 and difference["few"].low == -bounds["few"][1]
+
+
+def test_bleu_has_as_much_on_both_sides():
+    """Its resamples do not: those that are short for their references are below them all."""
+    rng = np.random.default_rng(0)
+    reports = [" ".join(rng.choice([*"abcd"], size)) for size in rng.integers(5, 25, 200)]
+    scores = text_scores(reports, reports[::-1], tokenization="space", meteor=False)
+    bounds, drawn = intervals(scores), scores(next(bootstrap_weights(200, 1000, 0)))
+    for name in ("bleu_1", "bleu_4"):
+        ends = values(scores)[name] + np.array([-1.96, 1.96]) * drawn[name].std()
+        ends = np.clip(ends, drawn[name].min(), drawn[name].max())
+        assert bounds[name] == pytest.approx(tuple(ends), rel=1e-5)
 
 
 def test_chunks_change_nothing(monkeypatch):

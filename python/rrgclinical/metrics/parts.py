@@ -24,13 +24,16 @@ class Part:
     """Hold metrics of one kind: float64 `[R, K]`, and what its sums `[B, K]` give.
 
     counts: so many of the first columns are few events, whose sums get a gamma(1/3) draw in each
-    resample: no hit among three positives does not say that there never is one.
+    resample: no hit among three positives does not say that there never is one. corner: the metric
+    is kept down on one side, as BLEU by the penalty of what is shorter than its reference, so that
+    its resamples lie lower than it does.
     """
 
     key: str
     statistics: np.ndarray
     of_sums: Callable[[np.ndarray], Mapping[str, np.ndarray]]
     counts: int = 0
+    corner: bool = False
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,14 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """Compute (low, high) of every metric: percentile bootstrap over reports, or patients.
 
-    Where few of them move a metric its quantiles are widened as Student's t is (`_freedom`). An
-    interval holds the metric's value: that of a finding without a hit begins at 0.
+    Where few of them move a metric its quantiles are widened as Student's t is (`_freedom`). BLEU's
+    interval is the value and as many deviations of the resamples on each side, within their range
+    (`Part.corner`). An interval holds the metric's value: that of a finding without a hit begins
+    at 0.
     Raises ValueError for no resample or a level outside (0, 1).
     """
     drawn = _draw(scores, resamples, seed, np.random.default_rng((seed, 1)))
-    return _bounds(values(scores), drawn, level, _without_each(scores), scores.reports)
+    return _bounds(values(scores), drawn, level, _without_each(scores), scores)
 
 
 def paired(
@@ -73,7 +75,7 @@ def paired(
     observed = {name: new[name] - old[name] for name in drawn}
     left = _without_each(first)
     moves = {n: each - left[n] for n, each in _without_each(second).items() if n in left}
-    bounds = _bounds(observed, drawn, level, moves, first.reports)
+    bounds = _bounds(observed, drawn, level, moves, first)
     p_values = swap_p_values(first, second, resamples, seed)
     return {
         name: PairedDifference(difference, *bounds[name], p_value=p_values[name])
@@ -169,13 +171,20 @@ def _bounds(
     drawn: Mapping[str, np.ndarray],
     level: float,
     moves: Mapping[str, np.ndarray],
-    rows: int,
+    scores: Scores,
 ) -> dict[str, tuple[float, float]]:
-    alike: dict[tuple[float, float], list[str]] = {}
-    for name in observed:
-        moving = 1.0 + _freedom(moves[name]) if name in moves else rows
-        alike.setdefault(tails(level, moving), []).append(name)
-    bounds = {}
+    bounds, alike = {}, dict[tuple[float, float], list[str]]()
+    corners = {n for part in scores.parts if part.corner for n in part.of_sums(part.statistics[:1])}
+    for name, value in observed.items():
+        moving = 1.0 + _freedom(moves[name]) if name in moves else scores.reports
+        ends = tails(level, moving)
+        if name in corners:
+            each = drawn[name]
+            reach = NormalDist().inv_cdf(ends[1]) * each.std()
+            low, high = max(value - reach, each.min()), min(value + reach, each.max())
+            bounds[name] = min(float(low), value), max(float(high), value)
+        else:
+            alike.setdefault(ends, []).append(name)
     for ends, names in alike.items():
         each = np.quantile(np.stack([drawn[name] for name in names]), ends, axis=1)
         for name, low, high in zip(names, *each, strict=True):

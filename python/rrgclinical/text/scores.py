@@ -179,7 +179,7 @@ def text_scores(
     np.maximum.at(best_f1, owner, rouge_l([reports[i] for i in owner.tolist()], flat))
     each = {"rouge_l": corpus.rouge_l(), "rouge_l_f1": best_f1, "cider": corpus.cider()}
     missing: dict[str, str] = {}
-    parts = [*mean_scores(each).parts, Part("bleu", corpus.bleu(), bleu_of)]
+    parts = [*mean_scores(each).parts, Part("bleu", corpus.bleu(), bleu_of, corner=True)]
     if not meteor:
         missing["meteor"] = "METEOR was not asked for"
     else:
