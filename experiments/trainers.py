@@ -77,6 +77,8 @@ def of_ours() -> Iterator[Row]:
     yield Row("grpo, surrogate sapo", partial(compute, "grpo", sapo))
     gspo = PolicyLoss(ratio_level="sequence_token", eps_low=EPS, eps_high=EPS)
     yield Row("grpo, ratio of a sequence", partial(compute, "grpo", gspo))
+    gmpo = PolicyLoss(surrogate="gmpo", ratio_level="sequence", eps_low=EPS, eps_high=EPS)
+    yield Row("grpo, surrogate gmpo", partial(compute, "grpo", gmpo))
 
 
 def of_trl() -> Iterator[Row]:

@@ -17,7 +17,7 @@ inline Variant variant_of(const tvm::ffi::TensorView& numbers) {
           static_cast<Level>(static_cast<int>(v[1])),
           static_cast<Kl>(static_cast<int>(v[2])),
           static_cast<SamplerMode>(static_cast<int>(v[3])),
-          v[4] != 0,
+          static_cast<SamplerLevel>(static_cast<int>(v[4])),
           v[5] != 0,
           v[6],
           v[7],

@@ -1,5 +1,6 @@
 #include "policy_loss/policy_loss.h"
 
+#include <optional>
 #include <tvm/ffi/function.h>
 
 #include "common/memory.h"
@@ -32,6 +33,8 @@ class TiedSequences {
     if (policy->variant.level == Level::kSequence) {
       through_.resize(policy->tokens);
       policy->through_ratio = through_.data();
+      clipped_.resize(policy->tokens);
+      policy->clipped = clipped_.data();
     }
   }
 
@@ -43,8 +46,15 @@ class TiedSequences {
       const T logp = at(policy_.logps, t);
       const T behaviour =
           policy_.old_logps == nullptr || injected ? logp : at(policy_.old_logps, t);
-      const double ratio = difference(logp, behaviour);
-      double correction = 0;
+      T ratio = difference(logp, behaviour), correction = 0;
+      if (policy_.variant.surrogate == Surrogate::kGmpo) {
+        T advantage = at(policy_.advantages, policy_.advantage_per_token ? t : s);
+        if (policy_.weight != nullptr) advantage *= at(policy_.weight, t);
+        const T low = policy_.variant.p[0], high = policy_.variant.p[1];
+        const bool below = advantage < 0 && ratio < low, above = advantage > 0 && ratio > high;
+        clipped_[t] = below || above;
+        ratio = below ? low : above ? high : ratio;
+      }
       const bool corrected = policy_.sampler != nullptr && !injected;
       if (corrected) {
         correction = difference(behaviour, at(policy_.sampler, t));
@@ -61,7 +71,8 @@ class TiedSequences {
       count += 1;
     }
     policy_.log_ratio[s] = ratios / (count > 1 ? count : 1);
-    policy_.log_correction[s] = corrections;
+    const bool mean = policy_.variant.sampler_level == SamplerLevel::kGeometric && count > 1;
+    policy_.log_correction[s] = corrections / (mean ? count : 1);
     policy_.log_weight[s] = clamped(weights, kVespoFloor, kLogRatioLimit);
   }
 
@@ -93,6 +104,7 @@ class TiedSequences {
   const Policy& policy_;
   std::vector<double> numbers_;
   std::vector<T> through_;
+  std::vector<char> clipped_;
 };
 
 // Calls work(k) for k in [0, count), on as many threads as `tokens` tokens are worth.
@@ -105,32 +117,25 @@ void on_parts(int64_t count, int64_t tokens, int64_t threads, const Work& work) 
 }
 
 template <typename T>
-std::vector<PolicySums> sums_of_tied(Policy policy, int64_t threads) {
+std::vector<PolicySums> sums_of(Policy policy, bool ties, int64_t threads) {
   const PolicyKernels& kernels = policy_kernels();
   const int64_t chunks = (policy.tokens + kTokensAtOnce - 1) / kTokensAtOnce;
-  std::vector<PolicySums> parts(chunks + policy.sequences);
-  TiedSequences<T> tied(&policy);
-  on_parts(policy.sequences, policy.tokens, threads, [&](int64_t s) { tied.begin(s); });
+  std::vector<PolicySums> parts(chunks + (ties ? policy.sequences : 0));
+  std::optional<TiedSequences<T>> tied;
+  if (ties) {
+    tied.emplace(&policy);
+    on_parts(policy.sequences, policy.tokens, threads, [&](int64_t s) { tied->begin(s); });
+  }
   on_parts(chunks, policy.tokens, threads, [&](int64_t k) {
     const int64_t begin = k * kTokensAtOnce;
     kernels.tokens(policy, begin, std::min(begin + kTokensAtOnce, policy.tokens), &parts[k]);
   });
   if (policy.variant.level == Level::kSequence) {
     on_parts(policy.sequences, policy.tokens, threads, [&](int64_t s) {
-      tied.pull(s);
+      tied->pull(s);
       kernels.pull(policy, s, s + 1, &parts[chunks + s]);
     });
   }
-  return parts;
-}
-
-std::vector<PolicySums> sums_of_tokens(const Policy& policy, int64_t threads) {
-  const PolicyKernels& kernels = policy_kernels();
-  std::vector<PolicySums> parts((policy.tokens + kTokensAtOnce - 1) / kTokensAtOnce);
-  on_parts(static_cast<int64_t>(parts.size()), policy.tokens, threads, [&](int64_t k) {
-    const int64_t begin = k * kTokensAtOnce;
-    kernels.tokens(policy, begin, std::min(begin + kTokensAtOnce, policy.tokens), &parts[k]);
-  });
   return parts;
 }
 
@@ -154,12 +159,9 @@ void policy_loss_cpu(TensorView logps, TensorView entropy, TensorView advantages
   policy.coef_entropy = vector_of(coef_entropy, "coef_entropy", count, dtype);
   const Variant& v = policy.variant;
   const bool tied = v.level != Level::kToken || v.surrogate == Surrogate::kVespo ||
-                    (policy.sampler != nullptr && v.sampler_per_sequence);
-  const std::vector<PolicySums> parts =
-      !tied                     ? sums_of_tokens(policy, threads)
-      : dtype == Float::kDouble ? sums_of_tied<double>(policy, threads)
-                                : sums_of_tied<float>(policy, threads);
-  write_sums(parts, dtype, data<void>(loss), vector_of(metrics, "metrics", 9, dtype));
+                    (policy.sampler != nullptr && v.sampler_level != SamplerLevel::kToken);
+  const auto sums = dtype == Float::kDouble ? sums_of<double> : sums_of<float>;
+  write_sums(sums(policy, tied, threads), dtype, data<void>(loss), vector_of(metrics, "metrics", 9, dtype));
 }
 
 // The same from what a caller of the public function passed, None for what is absent. Returns false,

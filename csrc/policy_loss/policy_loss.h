@@ -10,9 +10,10 @@
 namespace rrgkern {
 
 // In the order of rrgkern/policy_loss/spec.py.
-enum class Surrogate { kClip, kCispo, kSapo, kReinforce, kLuspo, kVespo };
+enum class Surrogate { kClip, kCispo, kSapo, kReinforce, kLuspo, kVespo, kGmpo };
 enum class Level { kToken, kSequence, kSequenceToken };
 enum class Kl { k1, k2, k3 };
+enum class SamplerLevel { kToken, kSequence, kGeometric };
 enum class SamplerMode { kTruncate, kMask };
 
 struct Variant {
@@ -20,10 +21,11 @@ struct Variant {
   Level level;
   Kl kl;
   SamplerMode sampler_mode;
-  bool sampler_per_sequence, kl_weighted;
+  SamplerLevel sampler_level;
+  bool kl_weighted;
   double beta, entropy_coef, sampler_min, sampler_max;
-  // By surrogate: lower bound, upper bound, cap ("clip", "cispo"); temperatures for positive and
-  // other advantages ("sapo"); k and lambda for advantages >= 0, then below ("vespo").
+  // By surrogate: lower bound, upper bound, cap ("clip", "cispo", "gmpo"); temperatures for positive
+  // and other advantages ("sapo"); k and lambda for advantages >= 0, then below ("vespo").
   double p[4];
 };
 
@@ -41,8 +43,9 @@ struct Policy {
   // [S], of variants that tie the tokens of a sequence: its log-ratio, the logarithm of its sampler
   // correction, VESPO's log-weight, and the gradient that its ratio hands to each token.
   double *log_ratio, *log_correction, *log_weight, *pull;
-  // [N], what each token adds to its sequence's `pull`.
+  // [N], what each token adds to its sequence's `pull`, and, for "gmpo", which get none of it.
   void* through_ratio;
+  char* clipped;
   void *coef, *coef_entropy;
 };
 

@@ -48,7 +48,6 @@ struct Tokens {
     spread(policy, begin, end);
   }
 
-  RRGKERN_INLINE Vector<T> at(const T* values, int64_t i) { return load(values + i); }
   Mask<T> mask_at(const Int* values, int64_t i) const {
     Mask<T> m;
     memcpy(&m, values + i, sizeof m);
@@ -142,6 +141,12 @@ RRGKERN_INLINE Slopes<T> surrogate(const Variant& variant, const Constants<T>& c
       s.by_ratio = choose(s.below | s.above, zero, -advantage);
       return s;
     }
+    case Surrogate::kGmpo:
+      s.below = (advantage < zero) & (log_weight < a);
+      s.above = (advantage > zero) & (log_weight > b);
+      s.loss = -ratio * advantage;
+      s.by_ratio = -advantage;
+      return s;
     case Surrogate::kSapo: {
       const Vector<T> tau = advantage > zero ? a : b, x = tau * (ratio - T(1));
       const Vector<T> e = exp_of<T>(x < zero ? x : -x);
@@ -220,18 +225,9 @@ struct VectorSums {
   }
 
   void add_to(PolicySums* sums) const {
-    PolicySums mine;
-    mine.kl = sum_of_lanes<double>(kl);
-    mine.below = sum_of_lanes<double>(below);
-    mine.above = sum_of_lanes<double>(above);
-    mine.ratio = sum_of_lanes<double>(ratio);
-    mine.ratio_max = largest_lane<T>(ratio_max);
-    mine.ratio_squares = sum_of_lanes<double>(ratio_squares);
-    mine.entropy = sum_of_lanes<double>(entropy);
-    mine.active = sum_of_lanes<double>(active);
-    mine.tokens = sum_of_lanes<double>(tokens);
-    mine.loss = sum_of_lanes<double>(loss);
-    sums->add(mine);
+    const auto sum = [](Vector<double> lanes) { return sum_of_lanes<double>(lanes); };
+    sums->add({sum(kl), sum(below), sum(above), sum(ratio), largest_lane<T>(ratio_max),
+               sum(ratio_squares), sum(entropy), sum(active), sum(tokens), sum(loss)});
   }
 };
 
@@ -262,7 +258,7 @@ void tokens_of(const Policy& policy, int64_t begin, int64_t end, PolicySums* out
     // 1. The ratio. An on-policy sequence behaves as if the policy itself had sampled it.
     Vector<T> behaviour = logps;
     if (policy.old_logps != nullptr) behaviour = choose(injected, logps, load(tokens.old_logps + i));
-    Vector<T> log_ratio = difference(logps, behaviour);
+    Vector<T> log_ratio = difference(logps, behaviour), log_weight = log_ratio;
     if (variant.level != Level::kToken) {
       log_ratio = choose(injected, log_ratio, load(tokens.log_ratio + i));
     }
@@ -275,14 +271,13 @@ void tokens_of(const Policy& policy, int64_t begin, int64_t end, PolicySums* out
     if (variant.level == Level::kSequenceToken) ratio += difference(logps, logps);
 
     // 2. The surrogate, and the correction for the rollout engine.
-    Vector<T> log_weight{};
     if (variant.surrogate == Surrogate::kVespo) log_weight = load(tokens.log_weight + i);
     Slopes<T> s = surrogate<T>(variant, c, ratio, advantage, logps, log_weight);
     if (policy.sampler != nullptr && variant.surrogate != Surrogate::kVespo) {
       Vector<T> log = difference(behaviour, load(tokens.sampler + i));
       // NaN: the engine has no value for this token. An on-policy sequence never went through it.
       log = choose((log != log) | injected | ~keep, zero, log);
-      if (variant.sampler_per_sequence) log = load(tokens.log_correction + i);
+      if (variant.sampler_level != SamplerLevel::kToken) log = load(tokens.log_correction + i);
       const Vector<T> factor = correction_factor<T>(variant, c, log, injected);
       s.loss *= factor;
       s.by_ratio *= factor;
@@ -354,7 +349,7 @@ void pull_of(const Policy& policy, int64_t begin, int64_t end, PolicySums* out) 
     const bool injected = policy.on_policy != nullptr && policy.on_policy[s];
     const T pull = injected ? T(0) : static_cast<T>(policy.pull[s]);
     for (int64_t t = policy.offsets[s]; t < policy.offsets[s + 1]; ++t) {
-      if (policy.mask == nullptr || policy.mask[t]) coef[t] += pull;
+      if ((policy.mask == nullptr || policy.mask[t]) && !policy.clipped[t]) coef[t] += pull;
       out->active += coef[t] != 0;
     }
   }

@@ -50,8 +50,8 @@ def policy_loss(  # noqa: PLR0913
 
     loss = Σ_t scale_t (ρ_t ℓ_t + β kl_t - η entropy_t), with ℓ, ρ and kl as `spec` says and the
     README derives: PPO (Schulman et al. 2017), GSPO (arXiv 2507.18071), CISPO (arXiv 2506.13585),
-    SAPO (arXiv 2511.20347), LUSPO (arXiv 2602.05261), VESPO (arXiv 2602.10693), k1 to k3
-    (Schulman, "Approximating KL divergence").
+    SAPO (arXiv 2511.20347), LUSPO (arXiv 2602.05261), VESPO (arXiv 2602.10693), GMPO (arXiv
+    2507.20673), k1 to k3 (Schulman, "Approximating KL divergence").
 
     S sequences hold N tokens, one after the other. An empty sequence contributes 0. Per-token
     tensors take the dtype of `logps`, fp32 or fp64; half precision is computed in fp32.

@@ -12,9 +12,10 @@ from torch import Tensor
 from rrgkern import csrc
 from rrgkern.dispatch import announce_slow_path
 from rrgkern.ops import pack
+from rrgkern.policy_loss import spec as names
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
 from rrgkern.policy_loss.reference import METRICS, LossOutputs
-from rrgkern.policy_loss.spec import KLS, RATIO_LEVELS, SAMPLER_MODES, SURROGATES, PolicyLoss
+from rrgkern.policy_loss.spec import PolicyLoss
 from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 
 WIDE = (torch.float32, torch.float64)
@@ -87,11 +88,11 @@ def packed_variant(spec: str) -> Tensor:
     variant = PolicyLoss.decode(spec)
     return torch.tensor(
         [
-            SURROGATES.index(variant.surrogate),
-            RATIO_LEVELS.index(variant.ratio_level),
-            KLS.index(variant.kl),
-            SAMPLER_MODES.index(variant.sampler_mode),
-            variant.sampler_level == "sequence",
+            names.SURROGATES.index(variant.surrogate),
+            names.RATIO_LEVELS.index(variant.ratio_level),
+            names.KLS.index(variant.kl),
+            names.SAMPLER_MODES.index(variant.sampler_mode),
+            names.SAMPLER_LEVELS.index(variant.sampler_level),
             variant.kl_ratio_weight and variant.beta != 0,
             *(variant.beta, variant.entropy_coef),
             *sampler_bounds(variant),

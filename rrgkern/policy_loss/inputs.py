@@ -45,12 +45,15 @@ class PolicyInputs(NamedTuple):
         return PolicyLoss.decode(self.spec)
 
     @property
+    def of_tokens(self) -> dict[str, Tensor | None]:
+        """The numbers of each token, by name."""
+        first = {"old": self.old, "ref": self.ref}
+        return {**first, "sampler": self.sampler, "token_weight": self.token_weight}
+
+    @property
     def numbers(self) -> tuple[Tensor | None, ...]:
         """Advantages to token weight: what kernels take before an entropy."""
-        return (
-            *(self.advantages, self.offsets, self.scale),
-            *(self.old, self.ref, self.sampler, self.token_weight),
-        )
+        return self.advantages, self.offsets, self.scale, *self.of_tokens.values()
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -87,10 +90,7 @@ class PolicyInputs(NamedTuple):
                 n: x.reshape(1, -1) if x.shape == tokens.shape else x
                 for n, x in of_sequences.items()
             }
-        of_tokens = {
-            **{"old": self.old, "ref": self.ref, "sampler": self.sampler},
-            **{"token_weight": self.token_weight, "mask": mask},
-        }
+        of_tokens = {**self.of_tokens, "mask": mask}
         flat: dict[str, Any] = {
             n: None if x is None else tokens.flat(n, x) for n, x in of_tokens.items()
         }
@@ -108,14 +108,12 @@ class PolicyInputs(NamedTuple):
             return values if values.ndim == 1 else values.reshape(-1)
 
         sequences = self.offsets.numel() - 1
+        of_tokens = {n: None if x is None else constant(x) for n, x in self.of_tokens.items()}
         return PolicyInputs(
+            **of_tokens,
             advantages=constant(flat(self.advantages)),
             offsets=self.offsets.contiguous(),
             scale=constant(flat(self.scale)),
-            old=None if self.old is None else constant(self.old),
-            ref=None if self.ref is None else constant(self.ref),
-            sampler=None if self.sampler is None else constant(self.sampler),
-            token_weight=None if self.token_weight is None else constant(self.token_weight),
             on_policy=None if self.on_policy is None else self.on_policy.contiguous(),
             mask=None if self.mask is None else self.mask.contiguous(),
             advantage_per_token=_is_per_token(self.advantages, sequences),
@@ -157,21 +155,15 @@ def check_types(
     Raises:
         NotImplementedError: a tensor of the policy requires a gradient.
     """
-    constants = {
-        "old": policy.old,
-        "ref": policy.ref,
-        "sampler": policy.sampler,
-        "token_weight": policy.token_weight,
-    }
     flags = {"offsets": policy.offsets, "on_policy": policy.on_policy, "mask": policy.mask}
     check_tensors(
         **required,
         advantages=policy.advantages,
         scale=policy.scale,
-        optional={**(optional or {}), **constants, **flags},
+        optional={**(optional or {}), **policy.of_tokens, **flags},
         gathered=("weight", "bias"),
     )
-    check_constants(advantages=policy.advantages, scale=policy.scale, **constants)
+    check_constants(advantages=policy.advantages, scale=policy.scale, **policy.of_tokens)
 
 
 def check_inputs(
@@ -198,14 +190,7 @@ def check_inputs(
         if values.shape not in ((sequences, 1), (1, count)):
             _check_length(name, values, anchor, rows, {"[S]": sequences, "[N]": count})
         _check_number(name, values, anchor, rows)
-    per_token = {
-        "old": policy.old,
-        "ref": policy.ref,
-        "sampler": policy.sampler,
-        "token_weight": policy.token_weight,
-        "entropy": entropy,
-    }
-    for name, given in per_token.items():
+    for name, given in {**policy.of_tokens, "entropy": entropy}.items():
         if given is not None:
             _check_length(name, given, anchor, rows, {"[N]": count})
             _check_number(name, given, anchor, rows)

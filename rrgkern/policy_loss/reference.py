@@ -77,9 +77,11 @@ def slopes(t: Terms, spec: PolicyLoss) -> Tensor:
     if spec.ratio_level == "sequence":
         shared = torch.where(t.token_gradient, 0.0, through_ratio)
         mean = sum_per_sequence(shared, t.sequence, t.length.numel()) / t.length.clamp(min=1)
-        through_ratio = torch.where(
-            t.token_gradient, through_ratio, mean.to(t.ratio.dtype)[t.sequence]
-        )
+        mean = mean.to(t.ratio.dtype)[t.sequence]
+        if spec.surrogate == "gmpo":
+            below, above = removed_by_clip(t, spec)
+            mean = torch.where(below | above, 0.0, mean)
+        through_ratio = torch.where(t.token_gradient, through_ratio, mean)
     return torch.where(t.keep, through_ratio + t.scale * per_logp, 0.0)
 
 
@@ -90,9 +92,10 @@ def removed_by_clip(t: Terms, spec: PolicyLoss) -> tuple[Tensor, Tensor]:
     changed. A token without advantage has no gradient to lose.
     """
     low, high, cap = clip_bounds(spec)
-    if spec.surrogate in ("clip", "luspo"):
-        below = (t.advantage < 0) & (t.ratio < low)
-        above = (t.advantage > 0) & (t.ratio > high)
+    if spec.surrogate in ("clip", "luspo", "gmpo"):
+        value = t.token_log_ratio if spec.surrogate == "gmpo" else t.ratio
+        below = (t.advantage < 0) & (value < low)
+        above = (t.advantage > 0) & (value > high)
         return below, above | ((t.advantage < 0) & (t.ratio > cap))
     if spec.surrogate == "cispo":
         return (t.advantage != 0) & (t.ratio < low), (t.advantage != 0) & (t.ratio > high)
@@ -104,6 +107,8 @@ def _surrogate_slopes(t: Terms, spec: PolicyLoss) -> tuple[Tensor, Tensor]:
     """∂ℓ/∂r and ∂ℓ/∂logp at a fixed ratio."""
     zero = torch.zeros_like(t.advantage)
     low, high, _ = clip_bounds(spec)
+    if spec.surrogate == "gmpo":
+        return -t.advantage, zero
     if spec.surrogate in ("clip", "luspo"):
         below, above = removed_by_clip(t, spec)
         return torch.where(below | above, 0.0, -t.advantage), zero

@@ -9,10 +9,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-SURROGATES = ("clip", "cispo", "sapo", "reinforce", "luspo", "vespo")
+SURROGATES = ("clip", "cispo", "sapo", "reinforce", "luspo", "vespo", "gmpo")
 RATIO_LEVELS = ("token", "sequence", "sequence_token")
 KLS = ("k1", "k2", "k3")
-SAMPLER_LEVELS = ("token", "sequence")
+SAMPLER_LEVELS = ("token", "sequence", "geometric")
 SAMPLER_MODES = ("truncate", "mask")
 MAY_BE_NONE = ("eps_low", "dual_clip", "sampler_min", "sampler_max")
 
@@ -22,14 +22,15 @@ class PolicyLoss:
     """One variant of the policy loss; the defaults are PPO's clip with no KL term.
 
     Attributes:
-        surrogate: "clip" (PPO, GRPO), "cispo" (MiniMax-M1), "sapo", "reinforce", "luspo" or
-            "vespo". "luspo" is "clip" at the sequence level; its weighting of a sequence by its
-            length is the aggregation "sum" of `loss_scale`.
+        surrogate: "clip" (PPO, GRPO), "cispo" (MiniMax-M1), "sapo", "reinforce", "vespo", "luspo"
+            or "gmpo". The last two are of the sequence level: "luspo" clips its ratio, and weighs
+            a sequence by its length through the aggregation "sum" of `loss_scale`; "gmpo" clips
+            each token's log-ratio before the mean.
         ratio_level: "token"; "sequence", one ratio per sequence with its gradient through the
             mean (GSPO); "sequence_token", the same value with each token's own gradient.
         eps_low, eps_high: the ratio is clipped to [1 - eps_low, 1 + eps_high]. For "cispo" they
-            bound the weight (TRL's epsilon_high is 1 + eps_high here), and eps_low=None leaves it
-            without a lower bound.
+            bound the weight (TRL's epsilon_high is 1 + eps_high here), for "gmpo" the log-ratio, in
+            [-eps_low, eps_high] (its paper has 0.4). Both go without a lower bound by eps_low=None.
         dual_clip: where the advantage is negative the ratio is also capped here; "clip" and
             "luspo" only, above 1 + eps_high. None: not capped.
         kl: estimator of the divergence from the reference, "k1", "k2" or "k3".
@@ -38,9 +39,9 @@ class PolicyLoss:
             correction).
         entropy_coef: weight of the entropy bonus.
         sampler_level, sampler_mode, sampler_min, sampler_max: correction for a rollout engine
-            whose log-probabilities differ: one factor per "token" or per "sequence" (the product
-            of its tokens'), held within the bounds by "truncate" or set to 0 outside them by
-            "mask". None: no bound.
+            whose log-probabilities differ: one factor per "token", or per sequence as the product
+            of its tokens' ("sequence") or their geometric mean ("geometric"), held within the
+            bounds by "truncate" or set to 0 outside them by "mask". None: no bound.
         sapo_tau_pos, sapo_tau_neg: temperatures for positive and other advantages.
         vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: the Gamma weights of TRL 1.16
             for advantages >= 0 and below 0.
@@ -108,7 +109,7 @@ class PolicyLoss:
             sampler: the rollout engine's log-probabilities are given.
         """
         per_sequence = self.ratio_level != "token" or self.surrogate == "vespo"
-        return per_sequence or (sampler and self.sampler_level == "sequence")
+        return per_sequence or (sampler and self.sampler_level != "token")
 
     @staticmethod
     @functools.lru_cache(maxsize=128)
@@ -159,7 +160,8 @@ class PolicyLoss:
         clips = self.surrogate in ("clip", "luspo")
         if clips and self.eps_low is None:
             raise ValueError(
-                f"eps_low is None with surrogate {self.surrogate!r}; only 'cispo' goes without it"
+                f"eps_low is None with surrogate {self.surrogate!r}; only 'cispo' and 'gmpo' go "
+                "without it"
             )
         if self.dual_clip is not None and not clips:
             raise ValueError(
@@ -176,17 +178,10 @@ class PolicyLoss:
             raise ValueError(f"sampler_min is {low}, above sampler_max {high}; swap them")
 
     def _check_levels(self) -> None:
-        if self.surrogate == "luspo" and self.ratio_level != "sequence":
-            raise ValueError(
-                f"ratio_level is {self.ratio_level!r} with surrogate 'luspo'; it must be 'sequence'"
-            )
-        if self.surrogate == "vespo" and self.ratio_level != "token":
-            raise ValueError(
-                f"ratio_level is {self.ratio_level!r} with surrogate 'vespo'; it must be 'token': "
-                "vespo forms its sequence weights itself"
-            )
-        if self.surrogate == "vespo" and self.sampler_level != "token":
-            raise ValueError(
-                "sampler_level is 'sequence' with surrogate 'vespo'; it must be 'token': vespo "
-                "multiplies the factors of a sequence itself"
-            )
+        levels = {"luspo": ("sequence",), "gmpo": ("sequence",), "vespo": ("token", "token")}
+        names = ("ratio_level", "sampler_level")
+        for name, level in zip(names, levels.get(self.surrogate, ()), strict=False):
+            if (value := getattr(self, name)) != level:
+                raise ValueError(
+                    f"{name} is {value!r} with surrogate {self.surrogate!r}; it must be {level!r}"
+                )

@@ -37,6 +37,7 @@ class Terms:
     logps: Tensor
     advantage: Tensor  # times the token weight
     scale: Tensor
+    token_log_ratio: Tensor  # of the token itself, not clipped
     log_ratio: Tensor  # at the ratio level, before the clamp
     ratio: Tensor
     sampler_ratio: Tensor  # ρ, detached, held within its bounds
@@ -69,18 +70,18 @@ def terms(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> Terms:
     old_logps = logps.detach()
     if policy.old is not None:
         old_logps = torch.where(on_policy, old_logps, clean(policy.old))
+    length = sum_per_sequence(keep, sequence, n_sequences)
+    engine = None if policy.sampler is None else clean(policy.sampler)
     sampler_ratio, log_sampler_ratio = _sampler_ratio(
-        old_logps,
-        None if policy.sampler is None else clean(policy.sampler),
-        on_policy,
-        sequence,
-        n_sequences,
-        spec,
+        old_logps, engine, on_policy, sequence, length, spec
     )
 
     log_ratio = _difference(logps, old_logps)
     token_log_ratio = log_ratio
-    length = sum_per_sequence(keep, sequence, n_sequences)
+    if spec.surrogate == "gmpo":
+        low, high, _ = clip_bounds(spec)
+        log_ratio = torch.where(advantage > 0, log_ratio.clamp(max=high), log_ratio)
+        log_ratio = torch.where(advantage < 0, log_ratio.clamp(min=low), log_ratio)
     if spec.ratio_level != "token":
         mean = sum_per_sequence(log_ratio, sequence, n_sequences) / length.clamp(min=1)
         log_ratio = torch.where(on_policy, log_ratio, mean.to(logps.dtype)[sequence])
@@ -99,14 +100,8 @@ def terms(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> Terms:
     kl = _kl(_limited(kl_log_ratio), spec.kl)
     gamma = torch.ones_like(logps)
     if spec.surrogate == "vespo":
-        gamma = _vespo_gamma(
-            token_log_ratio.detach(),
-            torch.where(keep, log_sampler_ratio, 0.0),
-            advantage,
-            sequence,
-            n_sequences,
-            spec,
-        )
+        log_weights = token_log_ratio.detach(), clean(log_sampler_ratio)
+        gamma = _vespo_gamma(*log_weights, advantage, sequence, n_sequences, spec)
         sampler_ratio = torch.ones_like(sampler_ratio)  # it is inside φ
 
     loss = sampler_ratio * _surrogate(ratio, advantage, logps, gamma, spec)
@@ -123,6 +118,7 @@ def terms(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> Terms:
         logps=logps,
         advantage=advantage,
         scale=clean(policy.scale, policy.scale_per_token),
+        token_log_ratio=token_log_ratio,
         log_ratio=log_ratio,
         ratio=ratio,
         sampler_ratio=sampler_ratio,
@@ -135,9 +131,10 @@ def terms(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> Terms:
 
 
 def clip_bounds(spec: PolicyLoss) -> tuple[float, float, float]:
-    """Bounds of the ratio and its cap for negative advantages, ±inf where none."""
-    low = -math.inf if spec.eps_low is None else 1.0 - spec.eps_low
-    return low, 1.0 + spec.eps_high, math.inf if spec.dual_clip is None else spec.dual_clip
+    """Bounds of the ratio, or of GMPO's log-ratio, and its cap for A < 0, ±inf where none."""
+    center = 0.0 if spec.surrogate == "gmpo" else 1.0
+    low = -math.inf if spec.eps_low is None else center - spec.eps_low
+    return low, center + spec.eps_high, math.inf if spec.dual_clip is None else spec.dual_clip
 
 
 def surrogate_numbers(spec: PolicyLoss) -> tuple[float, float, float, float]:
@@ -184,6 +181,8 @@ def _surrogate(
     ratio: Tensor, advantage: Tensor, logps: Tensor, gamma: Tensor, spec: PolicyLoss
 ) -> Tensor:
     low, high, cap = clip_bounds(spec)
+    if spec.surrogate == "gmpo":
+        return -ratio * advantage
     if spec.surrogate in ("clip", "luspo"):
         capped = torch.where(advantage < 0, ratio.clamp(max=cap), ratio)
         return -torch.minimum(capped * advantage, ratio.clamp(low, high) * advantage)
@@ -212,7 +211,7 @@ def _sampler_ratio(
     sampler: Tensor | None,
     on_policy: Tensor,
     sequence: Tensor,
-    n_sequences: int,
+    length: Tensor,
     spec: PolicyLoss,
 ) -> tuple[Tensor, Tensor]:
     """ρ, detached, and its logarithm (-inf where a token is masked out)."""
@@ -221,8 +220,10 @@ def _sampler_ratio(
     log = _difference(old_logps, sampler)
     # NaN: the engine has no value for this token. An on-policy sequence never went through it.
     log = torch.where(log.isnan() | on_policy, 0.0, log)
-    if spec.sampler_level == "sequence":
-        log = sum_per_sequence(log, sequence, n_sequences).to(log.dtype)[sequence]
+    if spec.sampler_level != "token":
+        total = sum_per_sequence(log, sequence, length.numel())
+        total = total / length.clamp(min=1) if spec.sampler_level == "geometric" else total
+        log = total.to(log.dtype)[sequence]
     factor = _limited(log).exp()
     low, high = sampler_bounds(spec)
     if spec.sampler_mode == "truncate":

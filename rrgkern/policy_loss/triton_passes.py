@@ -11,6 +11,8 @@ import triton.language as tl
 
 from rrgkern.triton_lib.exact import LOG_RATIO_LIMIT, difference, exp, limited
 from rrgkern.triton_lib.policy import (
+    GEOMETRIC,
+    GMPO,
     MASK,
     POLICY_POINTERS,
     SEQUENCE,
@@ -108,6 +110,13 @@ def policy_loss_sequence_kernel(
         logps = load_kept(logps_ptr, token, inside, keep)
         behaviour = behaviour_logps(old_ptr, logps, token, inside, keep, injected)
         log_ratio = difference(logps, behaviour)
+        if SURROGATE == GMPO:
+            advantage = load_advantage(
+                advantages_ptr, weight_ptr, token, sequence, inside, keep, ADVANTAGE_PER_TOKEN
+            )
+            low, high = tl.full((), p0, dtype), tl.full((), p1, dtype)
+            log_ratio = tl.where((advantage < 0) & (log_ratio < low), low, log_ratio)
+            log_ratio = tl.where((advantage > 0) & (log_ratio > high), high, log_ratio)
         if SURROGATE == VESPO:
             log_ratio = limited(log_ratio)
         if sampler_ptr is not None:
@@ -123,7 +132,10 @@ def policy_loss_sequence_kernel(
     # 2. The sequence's own log-ratio: their mean, or VESPO's log-weight.
     length = tl.maximum(tl.sum(count), 1).to(tl.float64)
     log_ratio = tl.sum(ratio_sum)
-    log_correction_total = tl.sum(correction_sum).to(dtype)
+    log_correction_total = tl.sum(correction_sum)
+    if SAMPLER_PER_SEQUENCE == GEOMETRIC:
+        log_correction_total /= length
+    log_correction_total = log_correction_total.to(dtype)
     if SURROGATE == VESPO:
         log_ratio = limited(log_ratio)
         log_ratio = tl.where(log_ratio < VESPO_LOG_FLOOR, VESPO_LOG_FLOOR, log_ratio).to(dtype)
@@ -319,6 +331,8 @@ def policy_loss_token_kernel(
     )
     if LEVEL == SEQUENCE:
         pulled = load_kept(pulled_ptr, sequence, inside, keep)
+        if SURROGATE == GMPO:
+            pulled = tl.where(below | above, 0.0, pulled)
         through_ratio = tl.where(injected, through_ratio, pulled)
     coef = tl.where(keep, through_ratio + direct, 0.0)
     tl.store(coef_ptr + token, coef, mask=inside)

@@ -15,12 +15,7 @@ from rrgkern.policy_loss.reference import METRICS, LossOutputs
 from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 from rrgkern.policy_loss.triton_passes import policy_loss_sequence_kernel, policy_loss_token_kernel
 from rrgkern.triton_lib import launch_options
-from rrgkern.triton_lib.policy import (
-    KL_CODES,
-    LEVEL_CODES,
-    MODE_CODES,
-    SURROGATE_CODES,
-)
+from rrgkern.triton_lib import policy as codes
 from rrgkern.triton_lib.policy_sums import ROWS, policy_finish_kernel
 
 # Two tokens a thread: at four, the arithmetic of a token needs so many registers that a third of
@@ -39,7 +34,7 @@ def launch(*inputs: Any) -> LossOutputs:
     logps, entropy, policy = pack(LogpsInputs, inputs)
     variant = policy.variant
     n_tokens, n_sequences = logps.numel(), policy.offsets.numel() - 1
-    sampler_per_sequence = policy.sampler is not None and variant.sampler_level == "sequence"
+    level = "token" if policy.sampler is None else variant.sampler_level
     entropy_in_loss = entropy is not None and variant.entropy_coef != 0
 
     coef = torch.empty_like(logps)
@@ -47,11 +42,11 @@ def launch(*inputs: Any) -> LossOutputs:
     loss, metrics = logps.new_empty(()), logps.new_empty(len(METRICS))
     bounds, numbers = sampler_bounds(variant), surrogate_numbers(variant)
     variant_codes = {
-        "SURROGATE": SURROGATE_CODES[variant.surrogate],
-        "LEVEL": LEVEL_CODES[variant.ratio_level],
-        "KL": KL_CODES[variant.kl],
-        "SAMPLER_PER_SEQUENCE": sampler_per_sequence,
-        "SAMPLER_MODE": MODE_CODES[variant.sampler_mode],
+        "SURROGATE": codes.SURROGATE_CODES[variant.surrogate],
+        "LEVEL": codes.LEVEL_CODES[variant.ratio_level],
+        "KL": codes.KL_CODES[variant.kl],
+        "SAMPLER_PER_SEQUENCE": codes.SAMPLER_CODES[level],
+        "SAMPLER_MODE": codes.MODE_CODES[variant.sampler_mode],
         "ADVANTAGE_PER_TOKEN": policy.advantage_per_token,
         "SCALE_PER_TOKEN": policy.scale_per_token,
     }

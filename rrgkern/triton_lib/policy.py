@@ -24,8 +24,11 @@ CISPO = tl.constexpr(1)
 SAPO = tl.constexpr(2)
 REINFORCE = tl.constexpr(3)
 VESPO = tl.constexpr(4)
+GMPO = tl.constexpr(5)
 # LUSPO is the clip at the sequence level.
-SURROGATE_CODES = {"clip": 0, "luspo": 0, "cispo": 1, "sapo": 2, "reinforce": 3, "vespo": 4}
+SURROGATE_CODES = {
+    **{"clip": 0, "luspo": 0, "cispo": 1, "sapo": 2, "reinforce": 3, "vespo": 4, "gmpo": 5}
+}
 
 # Arguments of a policy loss, a number a token or sequence. Accesses to them have 32 bits wherever
 # they begin, and slices of a larger batch share one compilation.
@@ -47,6 +50,9 @@ KL_CODES = {"k1": 1, "k2": 2, "k3": 3}
 TRUNCATE = tl.constexpr(0)
 MASK = tl.constexpr(1)
 MODE_CODES = {"truncate": 0, "mask": 1}
+
+GEOMETRIC = tl.constexpr(2)
+SAMPLER_CODES = {"token": 0, "sequence": 1, "geometric": 2}
 
 
 @triton.jit
@@ -112,8 +118,9 @@ def correction_factor(log, injected, lowest, highest, MODE: tl.constexpr):
 def surrogate(ratio, advantage, logps, log_weight, p0, p1, p2, p3, SURROGATE: tl.constexpr):
     """ℓ, ∂ℓ/∂r, ∂ℓ/∂logp at a fixed ratio, and what the clip removed below and above.
 
-    p0 to p3 hold, by surrogate: lower bound, upper bound and cap ("clip", "cispo"); temperatures
-    for positive and other advantages ("sapo"); k and λ for advantages >= 0, then below ("vespo").
+    p0 to p3 hold, by surrogate: lower bound, upper bound and cap ("clip", "cispo"), of the
+    log-ratio of the token, `log_weight`, for "gmpo"; temperatures for positive and other advantages
+    ("sapo"); k and λ for advantages >= 0, then below ("vespo").
     """
     a = tl.full((), p0, ratio.dtype)
     b = tl.full((), p1, ratio.dtype)
@@ -130,6 +137,11 @@ def surrogate(ratio, advantage, logps, log_weight, p0, p1, p2, p3, SURROGATE: tl
         above = above | capped
         loss = -used * advantage
         ratio_slope = tl.where(below | above, 0.0, -advantage)
+    elif SURROGATE == GMPO:
+        below = (advantage < 0) & (log_weight < a)
+        above = (advantage > 0) & (log_weight > b)
+        loss = -ratio * advantage
+        ratio_slope = -advantage
     elif SURROGATE == SAPO:
         tau = tl.where(advantage > 0, a, b)
         gate, rest = sigmoid_pair(tau * (ratio - 1.0))

@@ -24,6 +24,7 @@ SPECS = {
     "sapo": {"surrogate": "sapo", "sapo_tau_pos": 1.5, "sapo_tau_neg": 0.6},
     "gpg": {"surrogate": "reinforce"},
     "cispo": {"surrogate": "cispo"},
+    "geo_mean": {"surrogate": "gmpo", "ratio_level": "sequence"},
 }
 AGGREGATIONS = {
     "token-mean": "bnpo",
@@ -36,8 +37,9 @@ CASES = [
     for loss in SPECS
     for aggregation in AGGREGATIONS
     for weighted in (False, True)
-    # verl's SAPO has one aggregation.
-    if loss != "sapo" or aggregation == "seq-mean-token-mean"
+    # verl's SAPO has one aggregation, and its GMPO this one; it weighs a sequence by one number.
+    if loss not in ("sapo", "geo_mean") or aggregation == "seq-mean-token-mean"
+    if loss != "geo_mean" or not weighted
 ]
 
 

@@ -96,9 +96,9 @@ class RlSettings:
     """AdamW's decay of the gradient's mean."""
     beta2: float = Field(default=0.999, ge=0.0, le=0.9999999)
     """AdamW's decay of the gradient's square."""
-    surrogate: Literal["clip", "cispo", "sapo", "reinforce", "luspo", "vespo"] = "clip"
+    surrogate: Literal["clip", "cispo", "sapo", "reinforce", "luspo", "vespo", "gmpo"] = "clip"
     """Surrogate objective: clipped ratio (PPO, GRPO), CISPO (MiniMax-M1), SAPO, REINFORCE, VESPO,
-    or LUSPO, which takes `rl.ratio_level=sequence` and `rl.aggregation=sum`."""
+    and, with `rl.ratio_level=sequence`, GMPO, or LUSPO, which takes `rl.aggregation=sum`."""
     ratio_level: Literal["token", "sequence", "sequence_token"] = "token"
     """Importance ratio of each token, or one for the sequence (GSPO); `sequence_token` has GSPO's
     ratio with a gradient at each token."""
@@ -173,8 +173,8 @@ class RolloutSettings:
     correction: Literal["truncate", "mask", "none"] = "truncate"
     """Importance correction where the sampler has kernels of its own: weigh by policy over sampler,
     held at `rollout.cap` (`truncate`) or left out beyond it (`mask`)."""
-    level: Literal["token", "sequence"] = "token"
-    """Unit of that correction: each token, or the report."""
+    level: Literal["token", "sequence", "geometric"] = "token"
+    """Unit of that correction: each token, the report, or the geometric mean of its tokens."""
     cap: float = Field(default=3.0, ge=1.0)
     """Largest ratio of that correction."""
     max_gap: float | None = Field(default=None, ge=1e-6)

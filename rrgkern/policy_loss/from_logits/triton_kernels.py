@@ -25,7 +25,7 @@ from rrgkern.triton_lib.policy import (
     log_correction,
     token_loss,
 )
-from rrgkern.triton_lib.policy_sums import store_partials
+from rrgkern.triton_lib.policy_sums import ROWS, store_partials
 from rrgkern.triton_lib.softmax_row import (
     close_row,
     gradient_at_target,
@@ -245,21 +245,8 @@ def policy_loss_from_logits_kernel(
             scale * loss,
         )
     else:
-        store_partials(
-            partials_ptr,
-            row,
-            tl.num_programs(0),
-            zero,
-            zero,
-            zero,
-            zero,
-            zero,
-            zero,
-            zero,
-            zero,
-            zero,
-            zero,
-        )
+        sums = tl.arange(0, ROWS).to(tl.int64) * tl.num_programs(0) + row
+        tl.store(partials_ptr + sums, tl.zeros([ROWS], tl.float64))
 
     # 4. Gradient sweep, backwards; a row without gradient is filled with 0 and not read again.
     active = (coef != 0) | (coef_entropy != 0)

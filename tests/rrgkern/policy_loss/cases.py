@@ -126,7 +126,7 @@ def variants() -> Iterator[PolicyLoss]:
         SURROGATES, RATIO_LEVELS, KLS, (False, True), SAMPLER_LEVELS, SAMPLER_MODES
     )
     for surrogate, level, kl, weighted, sampler_level, mode in choices:
-        if surrogate == "luspo" and level != "sequence":
+        if surrogate in ("luspo", "gmpo") and level != "sequence":
             continue
         if surrogate == "vespo" and (level != "token" or sampler_level != "token"):
             continue
@@ -204,5 +204,10 @@ def magnitude(spec: PolicyLoss, data: Batch) -> Tensor:
     """[N] sum of the absolute parts of each coef and loss: a sum may cancel, its rounding not."""
     t = data.terms(spec)
     policy = t.sampler_ratio * t.advantage.abs() * t.gamma * t.ratio.clamp(min=1)
-    reference = spec.beta * (1 + t.kl_log_ratio.abs()) * t.ratio.clamp(min=1) * (1 + t.kl)
-    return t.scale * (policy * (1 + t.logps.abs()) + reference + t.entropy)
+    reference = spec.beta * (1 + t.kl_log_ratio.abs()) * t.ratio.clamp(min=1)
+    parts = t.scale * (policy * (1 + t.logps.abs()) + reference * (1 + t.kl.abs()) + t.entropy)
+    if spec.ratio_level != "sequence":
+        return parts
+    # Through the one ratio a token gets the mean of its sequence.
+    sums = parts.new_zeros(t.length.numel()).index_add(0, t.sequence, parts)
+    return parts + (sums / t.length.clamp(min=1))[t.sequence]

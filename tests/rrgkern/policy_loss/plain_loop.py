@@ -63,8 +63,18 @@ def sequence_terms(
             return clamp(c, low, high)
         return c if low <= c <= high else 0.0
 
+    def advantage_of(t: int) -> float:
+        advantage = float(batch.advantages[t if len(batch.advantages) == len(held) else i])
+        return advantage * (1.0 if batch.token_weight is None else float(batch.token_weight[t]))
+
+    def log_ratio(t: int, values: list[float]) -> float:
+        log, sign = values[t] - behaviour(t), advantage_of(t)
+        if spec.surrogate != "gmpo" or sign == 0:
+            return log
+        return min(log, spec.eps_high) if sign > 0 else max(log, -spec.eps_low)
+
     def mean_ratio(values: list[float]) -> float:
-        mean = sum(values[t] - behaviour(t) for t in tokens) / max(length, 1)
+        mean = sum(log_ratio(t, values) for t in tokens) / max(length, 1)
         return math.exp(clamp(mean, -20, 20))
 
     means = {id(values): mean_ratio(values) for values in (moving, held)}
@@ -76,7 +86,10 @@ def sequence_terms(
             return means[id(values)]
         return means[id(held)] * math.exp(values[t] - held[t])
 
-    whole_correction = bounded(math.exp(clamp(sum(map(log_c, tokens)), -20, 20)))
+    log_whole = sum(map(log_c, tokens))
+    if spec.sampler_level == "geometric":
+        log_whole /= max(length, 1)
+    whole_correction = bounded(math.exp(clamp(log_whole, -20, 20)))
     log_w = 0.0
     for t in tokens:
         rho = bounded(math.exp(log_c(t)))
@@ -86,8 +99,7 @@ def sequence_terms(
 
     result = []
     for t in tokens:
-        advantage = float(batch.advantages[t if len(batch.advantages) == len(held) else i])
-        advantage *= 1.0 if batch.token_weight is None else float(batch.token_weight[t])
+        advantage = advantage_of(t)
         scale = float(batch.scale[t if len(batch.scale) == len(held) else i])
 
         r, r_held = ratio(t, moving), ratio(t, held)
@@ -100,6 +112,10 @@ def sequence_terms(
             below = advantage < 0 and r < low
             above = advantage > 0 and r > high
             above = above or bool(advantage < 0 and spec.dual_clip and r > spec.dual_clip)
+        elif spec.surrogate == "gmpo":
+            value = -r * advantage
+            clipped = log_ratio(t, held) - (held[t] - behaviour(t))
+            below, above = clipped > 0, clipped < 0
         elif spec.surrogate == "cispo":
             value = -clamp(r_held, low, high) * advantage * moving[t]
             below, above = advantage != 0 and r < low, advantage != 0 and r > high
@@ -113,7 +129,7 @@ def sequence_terms(
             lam = spec.vespo_lambda_pos if advantage >= 0 else spec.vespo_lambda_neg
             value = -(math.exp(lam) * w**k * math.exp(-lam * w)) * advantage * moving[t]
 
-        rho = whole_correction if spec.sampler_level == "sequence" else bounded(math.exp(log_c(t)))
+        rho = bounded(math.exp(log_c(t))) if spec.sampler_level == "token" else whole_correction
         if spec.surrogate == "vespo":
             rho = 1.0
         kl = 0.0
@@ -139,15 +155,16 @@ def sequence_terms(
 def summary(seen: list[dict[str, float]]) -> dict[str, float]:
     """The metrics that a list of tokens determines."""
     n = max(len(seen), 1)
+
+    def mean(name: str) -> float:
+        return sum(token[name] for token in seen) / n
+
     ratios = [token["ratio"] for token in seen]
     squares = sum(r * r for r in ratios)
     return {
-        "kl": sum(token["kl"] for token in seen) / n,
-        "clip_low": sum(token["clip_low"] for token in seen) / n,
-        "clip_high": sum(token["clip_high"] for token in seen) / n,
+        **{name: mean(name) for name in ("kl", "clip_low", "clip_high", "entropy")},
         "ratio_mean": sum(ratios) / n,
         "ratio_max": max(ratios, default=0.0),
         "effective_sample_size": sum(ratios) ** 2 / (n * squares) if seen else 0.0,
-        "entropy": sum(token["entropy"] for token in seen) / n,
         "tokens": float(len(seen)),
     }

@@ -76,6 +76,7 @@ def test_far_ratios_of_the_clip(serve, far: float) -> None:
     [
         *itertools.product(("clip", "cispo", "sapo", "reinforce"), RATIO_LEVELS),
         ("vespo", "token"),
+        ("gmpo", "sequence"),
     ],
 )
 def test_no_far_ratio_makes_a_nan(serve, surrogate: str, level: str, dtype: torch.dtype) -> None:
@@ -130,7 +131,7 @@ def test_no_advantage_times_minus_infinity_is_zero(serve, surrogate: str) -> Non
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("old", [True, False])
 def test_a_nan_policy_is_never_hidden(serve, surrogate: str, old: bool) -> None:
-    level = "sequence" if surrogate == "luspo" else "token"
+    level = "sequence" if surrogate in ("luspo", "gmpo") else "token"
     data = batch(0, old=old, mask=False)
     data = data.changed(logps=data.logps.index_fill(0, torch.tensor([5], device=DEVICE), torch.nan))
     loss, _, _, metrics = serve(*data.arguments(PolicyLoss(surrogate=surrogate, ratio_level=level)))

@@ -42,8 +42,10 @@ def test_fp32_is_as_close_to_the_truth_as_eager(spec: PolicyLoss, data: cases.Ba
 @pytest.mark.parametrize("serve", [policy_loss_fwd])
 def test_fp32_over_several_blocks(serve: Callable[..., Served]) -> None:
     lengths = (300, 0, 1, 511, 40, 700, 3)
-    for seed, level in enumerate(("token", "sequence", "sequence_token")):
-        spec = PolicyLoss(ratio_level=level, beta=0.1, sampler_level="sequence")
+    gmpo = {"surrogate": "gmpo", "ratio_level": "sequence", "sampler_level": "geometric"}
+    for seed, level in enumerate(("token", "sequence", "sequence_token", "gmpo")):
+        options = gmpo if level == "gmpo" else {"ratio_level": level, "sampler_level": "sequence"}
+        spec = PolicyLoss(beta=0.1, **options)
         data = cases.batch(seed, lengths=lengths)
         cases.check_fp32(spec, data, serve(*data.to(torch.float32).arguments(spec)))
 
