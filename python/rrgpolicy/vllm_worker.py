@@ -9,7 +9,6 @@ the trainer.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
 from collections.abc import Iterable, Iterator
@@ -24,9 +23,6 @@ from torch import Tensor
 WEIGHTS = "model.safetensors"
 TRAINED = "trained.safetensors"
 """What has been pushed since: the tensors that train."""
-ADAPTER = "adapter_model.safetensors"
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_ID = 1
 CHUNK = 32 << 20  # bytes mixed at a time, which bounds what a digest needs beside the tensors
 
 # Odd 64-bit constants (those of SplitMix64) as signed numbers; multiplication wraps.
@@ -79,11 +75,10 @@ def digest_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
 class PushedWeights:
     """Extend vLLM's worker class (`worker_extension_cls`).
 
-    A report is `{"step", "digest", "held", "adapters"}`: the step of the last push and the digest
-    of all tensors that the model holds of this push and those before it (None before the first,
-    and where one failed), and the digest of what it computes with at this moment, in vLLM's own
-    layout. `held` is None where kernels keep their own packed copy of a weight, as vLLM's for CPUs
-    do; or that of the adapter alone, if one was pushed last. `adapters`: it can take one.
+    A report is `{"step", "digest", "held"}`: the step of the last push and the digest of all
+    tensors that the model holds of this push and those before it (None before the first, and where
+    one failed), and the digest of what it computes with at this moment, in vLLM's own layout.
+    `held` is None where kernels keep their own packed copy of a weight, as vLLM's for CPUs do.
     """
 
     model_runner: Any
@@ -106,7 +101,9 @@ class PushedWeights:
         does not, and leaves NaN there, or where image tokens that are to see each other do not
         here.
         """
-        received = self._begin(whole)
+        # until it has come, nothing is reported
+        last, self.__dict__["rrgpolicy_taken"] = self.__dict__.pop("rrgpolicy_digest", None), None
+        received = Digest() if whole or last is None else last
         if complete:
             self._require_mask()
         given = _tensors_in(Path(directory) / file) if directory is not None else tensors or ()
@@ -136,7 +133,9 @@ class PushedWeights:
             # vLLM packs a head for CPUs when it is loaded; a tied one is not among what is loaded
             if hasattr(module, "cpu_linear") and module.weight.numel():
                 module.quant_method.process_weights_after_loading(module)
-        return self._done(step, received, adapter=False)
+        self.__dict__["rrgpolicy_digest"] = received
+        self.__dict__["rrgpolicy_taken"] = step, received.value
+        return self.weights_taken()
 
     def _require_mask(self) -> None:
         """Refuse attention by which image tokens see less than the model was trained with."""
@@ -149,89 +148,12 @@ class PushedWeights:
                     f"{backend.get_name()} attention"
                 )
 
-    def take_adapter(
-        self,
-        step: int,
-        config: dict[str, Any] | None = None,
-        directory: str | None = None,
-        tensors: dict[str, Tensor] | None = None,
-    ) -> dict[str, Any]:
-        """Put an adapter in the place of the last one, and report as above.
-
-        tensors: by their names in peft's file, with its configuration. directory: vLLM has loaded
-        it from there already; only its digest is taken.
-        """
-        received = self._begin(False)
-        if directory is not None:
-            config = json.loads((Path(directory) / ADAPTER_CONFIG).read_text())
-        given = dict(_tensors_in(Path(directory) / ADAPTER)) if directory is not None else tensors
-        assert given is not None and config is not None, "an adapter is given, or in a directory"
-        for name, tensor in given.items():
-            received.add(name, tensor.to(self.device))
-        received.add("adapter_config", adapter_bytes(config))
-        if directory is None:
-            self._load_adapter(given, config)
-        return self._done(step, received, adapter=True)
-
     def weights_taken(self) -> dict[str, Any]:
         """Reports as above."""
-        step, digest, last = self.__dict__.get("rrgpolicy_taken") or (None, None, False)
-        model = self.model_runner.get_model()
-        own = list(model.named_parameters())
-        adapter = list(_adapter_tensors(model))
-        if any(parameter.numel() == 0 for _, parameter in own):
-            own, adapter = [], adapter if last else []
-        held = digest_of([*own, *adapter]) if own or adapter else None
-        takes = getattr(model, "lora_manager", None) is not None
-        return {"step": step, "digest": digest, "held": held, "adapters": takes}
-
-    def _begin(self, whole: bool) -> Digest:
-        """The digest to count in what comes; until it has come, nothing is reported."""
-        self.__dict__["rrgpolicy_taken"] = None
-        kept = None if whole else self.__dict__.pop("rrgpolicy_digest", None)
-        return kept or Digest()
-
-    def _done(self, step: int, received: Digest, *, adapter: bool) -> dict[str, Any]:
-        self.__dict__["rrgpolicy_digest"] = received
-        self.__dict__["rrgpolicy_taken"] = step, received.value, adapter
-        return self.weights_taken()
-
-    def _load_adapter(self, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
-        # a server without adapters need not have them
-        from vllm.lora.lora_model import LoRAModel
-        from vllm.lora.peft_helper import PEFTHelper
-
-        model = self.model_runner.get_model()
-        manager = model.lora_manager
-        helper = PEFTHelper.from_dict(config)
-        helper.validate_legal(manager.lora_config)
-        mapper = getattr(model, "hf_to_vllm_mapper", None)
-        adapter = LoRAModel.from_lora_tensors(
-            ADAPTER_ID,
-            tensors,
-            helper,
-            device=str(self.device),
-            dtype=manager.lora_config.lora_dtype,
-            weights_mapper=None if mapper is None else mapper.get_rename_mapper(),
-        )
-        manager.remove_adapter(ADAPTER_ID)
-        manager.add_adapter(adapter)
-        manager.activate_adapter(ADAPTER_ID)
-
-
-def adapter_bytes(config: dict[str, Any]) -> Tensor:
-    """Write what scales an adapter as uint8, for a digest."""
-    scaling = ("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
-    text = json.dumps({key: config.get(key) for key in scaling}, sort_keys=True)
-    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-
-
-def _adapter_tensors(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """What the layers compute the adapter with, by layer."""
-    for place, module in model.named_modules():
-        for name in ("lora_a_stacked", "lora_b_stacked"):
-            for k, tensor in enumerate(getattr(module, name, ())):
-                yield f"{place}.{name}.{k}", tensor
+        step, digest = self.__dict__.get("rrgpolicy_taken") or (None, None)
+        own = list(self.model_runner.get_model().named_parameters())
+        packed = any(parameter.numel() == 0 for _, parameter in own)
+        return {"step": step, "digest": digest, "held": None if packed else digest_of(own)}
 
 
 @contextmanager

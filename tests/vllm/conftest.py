@@ -56,8 +56,8 @@ def _global_state_stays_over_the_session() -> None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for all modules: it takes adapters, and requests for the base go past them."""
-    made = Server(tmp_path_factory.mktemp("server"), tiny_policy(), adapters=8)
+    """One for all modules."""
+    made = Server(tmp_path_factory.mktemp("server"), tiny_policy())
     made.start()
     try:
         made.wait()

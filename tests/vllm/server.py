@@ -22,12 +22,12 @@ LENGTH = 256
 class Server:
     """A real `vllm serve` of a tiny policy, or checkpoint, by the command that errors print."""
 
-    def __init__(self, work: Path, policy: Policy | Path, *, adapters: int = 0) -> None:
+    def __init__(self, work: Path, policy: Policy | Path) -> None:
         self.log = work / "log"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         checkpoint = policy if isinstance(policy, Path) else policy.save(work / "checkpoint")
-        self.command = serve_command(checkpoint, port=self.port, dtype="float32", adapters=adapters)
+        self.command = serve_command(checkpoint, port=self.port, dtype="float32")
         self.command += f" --max-model-len {LENGTH} --gpu-memory-utilization 0.1 --enforce-eager"
         self.command += """ --limit-mm-per-prompt '{"image": 3}'"""
 

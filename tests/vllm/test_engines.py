@@ -47,7 +47,7 @@ def engine(
     made: RolloutEngine
     if request.param == "server":
         url = request.getfixturevalue("server").url
-        made = VllmServerEngine(url, work, wait=240.0, adapter=False)
+        made = VllmServerEngine(url, work, wait=240.0)
     else:
         made = VllmEngine(tiny_policy(), work, max_model_len=LENGTH, memory=0.1)
     yield made

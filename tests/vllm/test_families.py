@@ -146,9 +146,8 @@ def followed(engine: RolloutEngine, policy: Policy) -> None:
 def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[RolloutEngine, str]]:
-    """An engine in this process that takes adapters."""
+    """An engine in this process."""
     name, policy = request.param, policy_of(request.param)
-    adapted(policy)
     engine = VllmEngine(policy, tmp_path_factory.mktemp(name), max_model_len=LENGTH, memory=0.1)
     yield engine, name
     engine.close()
@@ -157,23 +156,10 @@ def both(
 def test_tokens_and_log_probs_follow_all_weights(both: tuple[VllmEngine, str]) -> None:
     engine, name = both
     policy = policy_of(name)
-    engine._lora, engine._sender = False, type(engine._sender)()
     followed(engine, policy)
     adapted(policy)
     engine.update(policy)
     agrees(engine, policy)  # merged
-
-
-def test_an_adapter_goes_as_one(both: tuple[VllmEngine, str]) -> None:
-    engine, name = both
-    policy = policy_of(name)
-    adapted(policy)
-    engine._lora, engine._sender = True, type(engine._sender)(adapter=True)
-    engine.update(policy)
-    with_it = agrees(engine, policy)
-    assert with_it != tokens(
-        generate(policy_of(name), request_of(prompts_of(policy), 2, greedy=True))
-    )
 
 
 def test_a_dropped_picture_and_a_wrong_name_are_refused(
@@ -181,7 +167,6 @@ def test_a_dropped_picture_and_a_wrong_name_are_refused(
 ) -> None:
     engine, name = both
     policy = policy_of(name)
-    engine._lora, engine._sender = False, type(engine._sender)()
     engine.update(policy)
     prompts = prompts_of(policy)
     less = [replace(prompts[2], pictures=prompts[2].pictures[:1])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -35,8 +34,8 @@ from rrgpolicy.rollout.vllm_prompts import (
     shows_pictures,
     vllm_prompts,
 )
-from rrgpolicy.rollout.weights import WeightSender, adapter_config, lora_room, takes_adapter
-from rrgpolicy.vllm_worker import ADAPTER, ADAPTER_CONFIG, ADAPTER_ID, PushedWeights
+from rrgpolicy.rollout.weights import WeightSender
+from rrgpolicy.vllm_worker import PushedWeights
 
 EXTENSION = f"{PushedWeights.__module__}.{PushedWeights.__qualname__}"
 SAMPLER = "vLLM in this process"
@@ -104,7 +103,6 @@ class VllmEngine:
         max_model_len: int,
         memory: float = 0.4,
         sleep: bool = True,
-        adapter: bool = True,
     ) -> None:
         """Saves the policy's configuration and tokenizer in `directory` and starts vLLM from it.
 
@@ -114,7 +112,6 @@ class VllmEngine:
             max_model_len: prompt and report together, in tokens.
             memory: share of the device's memory (on a CPU, of the machine's) for vLLM.
             sleep: give its device memory back between two batches; never on a CPU.
-            adapter: send a LoRA as one, where vLLM takes it.
 
         Raises:
             UserError: vLLM is not installed.
@@ -131,12 +128,8 @@ class VllmEngine:
         self._pushed: Pushed | None = None
         self._step: int | None = None
         self._batch = 0
-        self._lora = adapter and takes_adapter(policy)
-        self._sender = WeightSender(adapter=self._lora)
-        options: dict[str, Any] = {}
-        if self._lora:
-            options = {"enable_lora": True, "max_lora_rank": lora_room(policy), "max_loras": 1}
-        options |= _of_images(policy)
+        self._sender = WeightSender()
+        options = _of_images(policy)
         if ranks.size() > 1:
             options["distributed_executor_backend"] = "external_launcher"
         with ranks.main_first():
@@ -145,8 +138,7 @@ class VllmEngine:
         # one rank alone has no process group, and vLLM opens one
         self._opened_group = not torch.distributed.is_initialized()
         # vLLM seeds every generator of the process it lives in.
-        lora = "; rollout.lora=merged asks for no adapters" if self._lora else ""
-        with _failures(None, lora), random_states_kept(), _launcher_kept(), ranks.inseparable():
+        with _failures(None), random_states_kept(), _launcher_kept(), ranks.inseparable():
             self._llm = LLM(
                 model=str(directory),
                 dtype=str(policy.dtype).removeprefix("torch."),
@@ -185,18 +177,11 @@ class VllmEngine:
         return self._pushed
 
     def _push(self, policy: Policy, step: int) -> list[dict[str, Any]]:
-        reports = []
-        if self._sender.sends_base(policy) or not self._lora:
-            whole = self._sender.whole
-            tensors = self._sender.base(policy)
-            complete = not policy.family.embedded
-            told = {"step": step, "tensors": tensors, "whole": whole, "complete": complete}
-            reports = self._llm.collective_rpc("take_weights", kwargs=told)
-            deque(tensors, maxlen=0)  # it is to have read all of them; the digest tells
-        if self._lora:
-            told = {"step": step, "config": adapter_config(policy)}
-            told["tensors"] = self._sender.lora(policy)
-            reports = self._llm.collective_rpc("take_adapter", kwargs=told)
+        tensors = self._sender.tensors(policy)
+        told = {"step": step, "tensors": tensors, "whole": self._sender.is_whole(policy)}
+        told["complete"] = not policy.family.embedded
+        reports = self._llm.collective_rpc("take_weights", kwargs=told)
+        deque(tensors, maxlen=0)  # it is to have read all of them; the digest tells
         return list(reports)
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
@@ -214,9 +199,7 @@ class VllmEngine:
         shared = [_input(prompt, f"{self._batch}.{b}") for b, prompt in enumerate(encoded)]
         inputs = [prompt for prompt in shared for _ in range(request.group)]
         with _failures(self._step):
-            outputs = self._llm.generate(
-                inputs, parameters, use_tqdm=False, **self._adapter_of_requests()
-            )
+            outputs = self._llm.generate(inputs, parameters, use_tqdm=False)
         flat = []
         for k, output in enumerate(outputs):
             sampled = output.outputs[0]
@@ -227,14 +210,6 @@ class VllmEngine:
         if self._pushed is not None:
             require_kept(self._pushed, self._llm.collective_rpc("weights_taken"), SAMPLER)
         return request.grouped(flat)
-
-    def _adapter_of_requests(self) -> dict[str, Any]:
-        if not self._lora:
-            return {}
-        from vllm.lora.request import LoRARequest
-
-        # The worker has it by its number and never reads the path.
-        return {"lora_request": LoRARequest("policy", ADAPTER_ID, "pushed by the trainer")}
 
     def _check_room(self, request: SamplingRequest) -> None:
         longest = max((len(prompt.input_ids) for prompt in request.prompts), default=0)
@@ -286,8 +261,8 @@ class VllmEngine:
 
 
 @contextmanager
-def _failures(step: int | None, hint: str = "") -> Iterator[None]:
-    """Say in one line that it was vLLM that failed, with a hint at the end."""
+def _failures(step: int | None) -> Iterator[None]:
+    """Say in one line that it was vLLM that failed."""
     try:
         yield
     except (UserError, KeyboardInterrupt):
@@ -297,7 +272,7 @@ def _failures(step: int | None, hint: str = "") -> Iterator[None]:
         at = "" if step is None else f" at step {step}"
         raise UserError(
             f"{SAMPLER} failed{at} ({note}); its log is above, no weight of the policy has "
-            f"changed since the last step: mend it, then resume{hint}"
+            f"changed since the last step: mend it, then resume"
         ) from error
 
 
@@ -317,13 +292,6 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     partial = path.with_name(f"{path.name}.partial")
     save_file(whole, partial, metadata={"format": "pt"})
     partial.replace(path)
-
-
-def save_adapter(policy: Policy, directory: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write an adapter as peft does, which is as vLLM reads one."""
-    directory.mkdir(parents=True, exist_ok=True)
-    write_tensors(tensors, directory / ADAPTER)
-    (directory / ADAPTER_CONFIG).write_text(json.dumps(adapter_config(policy)))
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -30,12 +29,11 @@ from rrgpolicy.rollout.engine import Pushed, Rollout, SamplingRequest, require_k
 from rrgpolicy.rollout.vllm_engine import (
     EXTENSION,
     PROCESSOR,
-    save_adapter,
     save_configuration,
     write_tensors,
 )
 from rrgpolicy.rollout.vllm_prompts import rollout, sampling_arguments, turn, vllm_prompts
-from rrgpolicy.rollout.weights import WeightSender, lora_room, takes_adapter
+from rrgpolicy.rollout.weights import WeightSender
 from rrgpolicy.vllm_worker import TRAINED, WEIGHTS
 
 # from a proxy before a server that is gone or loads
@@ -43,9 +41,6 @@ GONE = (502, 503, 504)
 BUSY, FAILED = 429, 500
 # uvicorn closes a connection that was idle for five seconds: no request may meet that end.
 IDLE_SECONDS = 2.0
-# One adapter at a time, by a name that its digest ends.
-SERVED = "rrgpolicy-"
-SERVED_ADAPTER = "adapter"  # the directory in that of the weights
 # A server that goes away, or fails at a request, as often is not asked any more.
 TRIES = 3
 
@@ -71,9 +66,6 @@ class VllmServerEngine:
     told to load it, with `PushedWeights` in its workers, and says which weights it took, after
     every batch too. Its prefix cache is emptied with that. A server that goes away is waited for,
     told the weights again, and asked for the whole batch again, whose seeds give the same reports.
-
-    An adapter goes beside them: vLLM loads it itself (`/v1/load_lora_adapter`) under a name of its
-    own, which requests ask for, and `PushedWeights` digests what was loaded.
     """
 
     own_kernels = True
@@ -86,7 +78,6 @@ class VllmServerEngine:
         concurrency: int = 64,
         timeout: float = 600.0,
         wait: float = 300.0,
-        adapter: bool = True,
     ) -> None:
         """
         Args:
@@ -95,7 +86,6 @@ class VllmServerEngine:
             concurrency: requests under way at a time.
             timeout: seconds until one request counts as failed.
             wait: seconds for which a server that does not answer is asked again.
-            adapter: send a LoRA as one, where the server takes it.
 
         Raises:
             UserError: the url is none, nothing answers at it for `wait` seconds, or the server
@@ -111,9 +101,8 @@ class VllmServerEngine:
         self._http = httpx2.Client(timeout=timeout, limits=limits)
         self._pushed: Pushed | None = None
         self._step: int | None = None
-        self._sender: WeightSender | None = None
-        self._sent, self._adapter = False, adapter
-        self._takes_adapters = self._complete = False
+        self._sender = WeightSender()
+        self._sent = self._complete = False
         self._whole(self._try)
 
     def update(self, policy: Policy, step: int | None = None) -> Pushed | None:
@@ -121,25 +110,18 @@ class VllmServerEngine:
         if self._pushed is not None and step is not None and step == self._step:
             return self._pushed
         self._step = None
-        before, sender = self._pushed, self._sender
+        before, whole = self._pushed, self._sender.is_whole(policy)
         self._complete = not policy.family.embedded
-        if sender is None:
-            sender = self._sender = WeightSender(adapter=self._sends_adapter(policy))
-        sends, whole = sender.sends_base(policy), sender.whole
         with ranks.inseparable():  # a signal between two parts would leave the others waiting
-            tensors = {n: t.cpu() for n, t in sender.base(policy) if ranks.is_main()}
-            lora = sender.lora(policy) if sender.adapter else {}
+            tensors = {n: t.cpu() for n, t in self._sender.tensors(policy) if ranks.is_main()}
         pushed: Pushed | None = None
         if ranks.is_main():
             if before is None:
                 save_configuration(policy, self._directory)
-            if sends or not sender.adapter:
-                write_tensors(tensors, self._directory / (WEIGHTS if whole else TRAINED))
+            write_tensors(tensors, self._directory / (WEIGHTS if whole else TRAINED))
             if whole:
                 (self._directory / TRAINED).unlink(missing_ok=True)
-            if sender.adapter:
-                save_adapter(policy, self._directory / SERVED_ADAPTER, lora)
-            self._pushed, self._sent = Pushed(step or 0, sender.digest.value), False
+            self._pushed, self._sent = Pushed(step or 0, self._sender.digest.value), False
             self._whole(lambda: self._have_taken(before))
             pushed = self._pushed
         self._pushed, self._sent, self._step = ranks.broadcast_from_main(pushed), True, step
@@ -149,9 +131,7 @@ class VllmServerEngine:
         """UserError for a server that cannot be pushed to."""
         self._patiently("/reset_prefix_cache")
         try:
-            answer = self._ask("/collective_rpc", {"method": "weights_taken"})
-            reports = (answer or {}).get("results", [])
-            self._takes_adapters = all(report.get("adapters") for report in reports)
+            self._ask("/collective_rpc", {"method": "weights_taken"})
         except _Gone:
             raise
         except _NotNow as failed:
@@ -159,19 +139,6 @@ class VllmServerEngine:
                 f"the workers of vLLM at {self._shown} do not say which weights they have ({failed}"
                 f"); start it where rrgpolicy is on the path, with `{serve_command('CHECKPOINT')}`"
             ) from failed
-
-    def _sends_adapter(self, policy: Policy) -> bool:
-        """Tell if a LoRA goes as one; warns where the server is why not."""
-        if not (self._adapter and takes_adapter(policy)):
-            return False
-        if not self._takes_adapters:
-            command = serve_command("CHECKPOINT", adapters=lora_room(policy))
-            warnings.warn(
-                f"{self._name} takes no adapters: this one is merged into copies; say "
-                f"rollout.lora=merged, or start the server with `{command}`",
-                stacklevel=3,
-            )
-        return self._takes_adapters
 
     def _have_taken(self, before: Pushed | None = None) -> None:
         """The weights in the directory, unless the server has them or there are none yet.
@@ -195,57 +162,21 @@ class VllmServerEngine:
 
     def _send_changes(self, told: dict[str, Any]) -> list[dict[str, Any]]:
         """What the workers report of all pushed since the whole; empty where nothing was."""
-        reports = []
-        if (self._directory / TRAINED).exists():
-            reports = self._workers("take_weights", **told, file=TRAINED, whole=False)
-        name = self._served_adapter()
-        if name is None:
-            return reports
-        adapter = str(self._directory / SERVED_ADAPTER)
-        served = self._models()
-        for other in served - {name}:
-            self._patiently("/v1/unload_lora_adapter", {"lora_name": other})
-        if name not in served:
-            try:
-                load = {"lora_name": name, "lora_path": adapter}
-                self._ask("/v1/load_lora_adapter", load)
-            except _Gone:
-                raise
-            except (_NotNow, UserError) as refused:
-                # another rank may have been first, after a restart
-                if name not in self._models():
-                    raise UserError(
-                        f"{self._name} does not load the adapter ({refused}); say "
-                        "rollout.lora=merged, or give it room: --max-lora-rank, and "
-                        "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
-                    ) from refused
-        return self._workers("take_adapter", step=told["step"], directory=adapter)
-
-    def _served_adapter(self) -> str | None:
-        """The model that requests ask for, other than the base."""
-        if self._pushed is None or self._sender is None or not self._sender.adapter:
-            return None
-        return f"{SERVED}{self._pushed.digest}"
-
-    def _models(self) -> set[str]:
-        """The trainers' adapters that the server has."""
-        answer = self._patiently("/v1/models", method="GET") or {}
-        names = {str(model["id"]) for model in answer.get("data", [])}
-        return {name for name in names if name.startswith(SERVED)}
+        if not (self._directory / TRAINED).exists():
+            return []
+        return self._workers("take_weights", **told, file=TRAINED, whole=False)
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         turns = [turn(p) for p in vllm_prompts(policy, request.prompts)]
         # A prompt's images are sent once: vLLM draws member m from the first one's seed + m. It
         # takes greedy requests for one member only, which all of them are.
         drawn = 1 if request.greedy else request.group
-        adapter = self._served_adapter()
-        model = {} if adapter is None else {"model": adapter}
 
         def one(b: int) -> list[Rollout]:
             arguments = sampling_arguments(policy, request, request.seeds[b][0] % 2**62)
             del arguments["detokenize"]
             arguments.update(n=drawn, logprobs=True, return_token_ids=True)
-            answer = self._patiently("/v1/chat/completions", {**turns[b], **model, **arguments})
+            answer = self._patiently("/v1/chat/completions", {**turns[b], **arguments})
             members = []
             for choice in sorted(answer["choices"], key=lambda choice: int(choice["index"])):
                 content = (choice.get("logprobs") or {}).get("content") or []
@@ -364,18 +295,11 @@ def _is_address(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.host)
 
 
-def serve_command(
-    checkpoint: str | Path, *, port: int = 8000, dtype: str = "bfloat16", adapters: int = 0
-) -> str:
-    """The command that starts a server this client can use.
-
-    adapters: the rank up to which it takes a LoRA as one; 0 for merged ones alone.
-    """
-    allowed = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 " if adapters else ""
-    room = f" --enable-lora --max-lora-rank {adapters}" if adapters else ""
+def serve_command(checkpoint: str | Path, *, port: int = 8000, dtype: str = "bfloat16") -> str:
+    """The command that starts a server this client can use."""
     return (
-        f"VLLM_SERVER_DEV_MODE=1 {allowed}vllm serve {checkpoint} --port {port} --dtype {dtype} "
+        f"VLLM_SERVER_DEV_MODE=1 vllm serve {checkpoint} --port {port} --dtype {dtype} "
         f"--worker-extension-cls {EXTENSION} --enable-mm-embeds "
         f"--mm-processor-kwargs '{json.dumps(PROCESSOR)}' "
-        f"--logprobs-mode processed_logprobs --generation-config vllm{room}"
+        f"--logprobs-mode processed_logprobs --generation-config vllm"
     )

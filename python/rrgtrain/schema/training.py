@@ -164,8 +164,6 @@ class RolloutSettings:
     """Share of the device's memory that vLLM in process takes, on each rank."""
     sleep: bool = True
     """Let vLLM in process give its GPU memory back while the policy trains."""
-    lora: Literal["adapter", "merged"] = "adapter"
-    """Send a LoRA to vLLM as an adapter, or merged into copies of the layers that it adapts."""
     max_model_len: int = Field(default=4096, ge=16)
     """Largest length of prompt and report together, in tokens, of vLLM in process."""
     wait: float = Field(default=300.0, ge=0.0)

@@ -71,14 +71,12 @@ def _vllm(settings: RolloutSettings, policy: Policy, directory: Path) -> Rollout
         max_model_len=settings.max_model_len,
         memory=settings.memory,
         sleep=settings.sleep,
-        adapter=settings.lora == "adapter",
     )
 
 
 def _vllm_server(settings: RolloutSettings, policy: Policy, directory: Path) -> RolloutEngine:
     require_pushable(policy)
-    adapter = settings.lora == "adapter"
-    return VllmServerEngine(settings.url, directory, wait=settings.wait, adapter=adapter)
+    return VllmServerEngine(settings.url, directory, wait=settings.wait)
 
 
 ENGINES: dict[str, Callable[[RolloutSettings, Policy, Path], RolloutEngine]] = {

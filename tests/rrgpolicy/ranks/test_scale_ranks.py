@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -76,7 +77,8 @@ def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights(
 ) -> None:
     engine = VllmServerEngine.__new__(VllmServerEngine)
     engine._directory, engine._name = tmp_path, "vLLM"
-    engine._sender, engine._adapter, engine._pushed = None, False, None
+    sender: Any = SimpleNamespace(is_whole=lambda _: True, tensors=lambda _: ())
+    engine._sender, engine._pushed = sender, None
     posted: list[tuple[str, Any]] = []
     report = {"step": 4, "digest": "0a", "held": "0b"}
 

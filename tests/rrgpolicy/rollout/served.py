@@ -7,7 +7,6 @@ client gets differs from the trainer's rollouts only by what the client asked fo
 from __future__ import annotations
 
 import base64
-import copy
 import io
 import json
 import threading
@@ -20,8 +19,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from peft import PeftModel
-from safetensors.torch import load_file
 from transformers.core_model_loading import revert_weight_conversion
 
 from rrgpolicy.model.load import load_policy
@@ -31,8 +28,6 @@ from rrgpolicy.rollout import Rollout, SamplingRequest, generate
 from rrgpolicy.vllm_worker import PushedWeights
 
 WORKERS, CHAT = "/collective_rpc", "/v1/chat/completions"
-MODELS = "/v1/models"
-LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 
 
 class Worker(PushedWeights):
@@ -41,10 +36,6 @@ class Worker(PushedWeights):
     def __init__(self, policy: Policy) -> None:
         self.policy, self.device = policy, policy.device
         self.model_runner = SimpleNamespace(get_model=lambda: policy.backbone)
-
-    def _load_adapter(self, tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
-        """Keeps it beside the base, as vLLM's layers do."""
-        self.policy.backbone.lora_a_stacked = tuple(tensors.values())
 
     def reload_weights(self, weights_iterator: Iterable[tuple[str, torch.Tensor]]) -> None:
         """As vLLM: into its own parameters, in their dtype; what is missing stays as it was."""
@@ -62,7 +53,6 @@ class Served:
     back: seconds after which it is started again, None for never.
     says: statuses with which the first requests of a path are answered.
     short: tokens that it keeps of each report.
-    adapters: it takes a LoRA as one.
     workers: makes what takes the weights; None for a server without the extension.
     """
 
@@ -73,7 +63,6 @@ class Served:
         self.says: dict[str, list[int]] = {}
         self.short: int | None = None
         self.workers: Callable[[Policy], Worker] | None = Worker
-        self.adapters = False
         self.lives, self.port, self.connections = 0, 0, 0
         self.asked: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -87,9 +76,6 @@ class Served:
         self.lives += 1
         self.asked.clear()
         self.policy = load_policy(self.checkpoint, freeze_vision=True)
-        self.loaded: dict[str, Path] = {}
-        if self.adapters:
-            self.policy.backbone.lora_manager = object()  # type: ignore[assignment]
         self.worker = None if self.workers is None else self.workers(self.policy)
         self.server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self, self.lives))
         self.port = self.server.server_port
@@ -132,32 +118,7 @@ class Served:
                     return 500, {"error": f"no method {body['method']}"}
                 method = getattr(self.worker, body["method"])
                 return 200, {"results": [method(**body.get("kwargs", {}))]}
-            if path == MODELS:
-                return 200, {"data": [{"id": name} for name in ("base", *self.loaded)]}
-            if path in (LOAD, UNLOAD):
-                return self._change_adapters(path, body)
-            if path == CHAT and body.get("model", "base") not in ("base", *self.loaded):
-                return 404, {"error": "no such model"}
             return 200, self._complete(body) if path == CHAT else None
-
-    def _change_adapters(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        name = body["lora_name"]
-        if path == UNLOAD:
-            return 200, self.loaded.pop(name) and None
-        if not self.adapters:
-            return 404, {"error": "not found"}
-        if name in self.loaded:
-            return 400, {"error": "has already been loaded"}
-        self.loaded[name] = Path(body["lora_path"])
-        tensors = load_file(self.loaded[name] / "adapter_model.safetensors")
-        self.policy.backbone.lora_a_stacked = tuple(tensors.values())  # type: ignore[assignment]
-        return 200, None
-
-    def _asked_policy(self, model: str) -> Policy:
-        if model == "base":
-            return self.policy
-        base = copy.deepcopy(self.policy.backbone)
-        return replace(self.policy, model=PeftModel.from_pretrained(base, self.loaded[model]))
 
     def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
         prompt, images = self._prompt(body["messages"], body.get("chat_template_kwargs", {}))
@@ -174,7 +135,7 @@ class Served:
         )
         assert body["n"] == 1 or not request.greedy, "n must be 1 when using greedy sampling"
         choices = []
-        policy = replace(self._asked_policy(body.get("model", "base")), vision_cache=images)
+        policy = replace(self.policy, vision_cache=images)
         for k, made in enumerate(generate(policy, request)[0]):
             made = Rollout(made.ids[: self.short], made.logps[: self.short], made.finished)
             content = [{"logprob": value} for value in made.logps.tolist()]

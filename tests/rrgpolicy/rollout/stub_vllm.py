@@ -47,10 +47,6 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
         get_supported_archs=lambda: served
     )
     module.SamplingParams = types.SimpleNamespace  # type: ignore[attr-defined]
-    lora = types.ModuleType("vllm.lora.request")
-    lora.LoRARequest = lambda *given: given  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "vllm.lora", types.ModuleType("vllm.lora"))
-    monkeypatch.setitem(sys.modules, "vllm.lora.request", lora)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # as the engine does, for good
     monkeypatch.setitem(sys.modules, "vllm", module)
     # The engine sets it; so it is taken away again with the stub.

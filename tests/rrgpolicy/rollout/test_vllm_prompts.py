@@ -39,21 +39,15 @@ PUSHES = 10
 
 
 @contextmanager
-def in_process(
-    policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch, *, adapter: bool
-) -> Iterator:
+def in_process(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
     stub_vllm.install(monkeypatch)
-    yield VllmEngine(policy, work, max_model_len=512, adapter=adapter)
+    yield VllmEngine(policy, work, max_model_len=512)
 
 
 @contextmanager
-def over_http(
-    policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch, *, adapter: bool
-) -> Iterator:
-    served = Served(tiny_directory())
-    served.adapters = adapter
-    with served:
-        yield VllmServerEngine(served.url, work, adapter=adapter)
+def over_http(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
+    with Served(tiny_directory()) as served:
+        yield VllmServerEngine(served.url, work)
 
 
 def grow(policy: Policy, step: int) -> None:
@@ -65,12 +59,11 @@ def grow(policy: Policy, step: int) -> None:
                 parameter.add_(0.003 * torch.randn(parameter.shape, generator=generator))
 
 
-@pytest.mark.parametrize("adapter", [False, True], ids=["merged", "as_an_adapter"])
 @pytest.mark.parametrize("engine_of", [in_process, over_http])
 def test_pushes_leave_the_base_and_the_reference_as_their_file(
-    engine_of: Callable, adapter: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine_of: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leaves_no_trace(engine_of, tmp_path, monkeypatch, adapter=adapter, pushes=PUSHES)
+    leaves_no_trace(engine_of, tmp_path, monkeypatch, pushes=PUSHES)
 
 
 @pytest.mark.parametrize("engine_of", [in_process, over_http])
@@ -86,18 +79,18 @@ def test_a_merge_that_is_undone_leaves_a_trace(
 
     monkeypatch.setattr("rrgpolicy.rollout.weights._merged", in_place)
     with pytest.raises(AssertionError, match="weight"):
-        leaves_no_trace(engine_of, tmp_path, monkeypatch, adapter=False, pushes=4)
+        leaves_no_trace(engine_of, tmp_path, monkeypatch, pushes=4)
 
 
 def leaves_no_trace(
-    engine_of: Callable, work: Path, monkeypatch: pytest.MonkeyPatch, *, adapter: bool, pushes: int
+    engine_of: Callable, work: Path, monkeypatch: pytest.MonkeyPatch, *, pushes: int
 ) -> None:
     """Push, and compare base, adapter and reference with what they were."""
     policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
     add_lora(policy, LoraSettings(rank=4, alpha=8.0), seed=0)
     reference = reference_of(policy)
     engine: RolloutEngine
-    with engine_of(policy, work, monkeypatch, adapter=adapter) as engine:
+    with engine_of(policy, work, monkeypatch) as engine:
         for step in range(pushes):
             grow(policy, step)
             own = {n: p.clone() for n, p in policy.model.named_parameters() if "lora_" in n}
@@ -328,7 +321,7 @@ def test_a_base_that_does_not_train_sleeps_in_host_memory_and_is_pushed_once(
             engine.generate(policy, request(policy))
     told = calls(engine)
     assert [c for c in told if c.startswith(("take", "sleep"))] == [
-        *("take_weights", "take_adapter", "sleep 1", "sleep 1", "take_adapter", "sleep 1")
+        *("take_weights", "sleep 1", "sleep 1", "take_weights", "sleep 1")
     ]
 
 
