@@ -98,7 +98,7 @@ TESTS_OF = {"rrgclinical.official": "oracle"}
 # Modules that parse JSON themselves: the reader, what reads back what this process or its store has
 # made, and workers that run beside another package and import nothing of ours.
 OWN_JSON = {
-    *("rrgclinical.common.json_reader", "rrgclinical.official.worker", "rrgpolicy.vllm_worker"),
+    *("rrgclinical.common.json_reader", "rrgclinical.official.worker"),
     "rrgkern.policy_loss.spec",
     *("rrgclinical.cached", "rrgclinical.radgraph.annotator"),
     *("rrgdata.images.check", "rrgdata.file_memory"),
@@ -166,10 +166,10 @@ VAGUE_LOCALS = {
         "mention 1 scopes 1 sentences 1 statement 1 told_apart 1 trie 5"
     ),
     "python/rrgclinical/common": "host 1",
-    "python/rrgpolicy": "vllm_worker 3",
+    "python/rrgpolicy": "vllm_worker 1",
     "python/rrgpolicy/model": ("load 3 packed_windows 1 prompt 2 whole 5"),
     "python/rrgpolicy/ranks": "gathered 1 nodes 2 sharding 2",
-    "python/rrgpolicy/rollout": "engine 1 vllm_engine 3 vllm_prompts 3 vllm_server 3 weights 6",
+    "python/rrgpolicy/rollout": "engine 1 vllm_engine 2 vllm_prompts 3 vllm_server 3 weights 4",
     "python/rrgtrain": "config 6 recipe_files 2",
     "python/rrgtrain/algorithms": "base 2 ditpo 1",
     "python/rrgtrain/commands": "show 3 started 1",

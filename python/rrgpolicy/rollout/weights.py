@@ -44,7 +44,7 @@ class WeightSender:
     _of: Any = None
 
     def is_whole(self, policy: Policy) -> bool:
-        """Tell if the next push sends everything: the first of a sampler, or of a model."""
+        """Tell if the next push sends everything, the first of a sampler or model."""
         self.whole |= self._of is None or self._of() is not policy.model
         return self.whole
 
