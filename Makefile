@@ -198,9 +198,8 @@ RANK_MOMENTS ?= 9
 define slow-chaos
 OMP_NUM_THREADS=1 $(PY) -m tests.chaos --moments $(MOMENTS)
 OMP_NUM_THREADS=1 $(PY) -m tests.chaos_ranks --moments $(RANK_MOMENTS)
-OMP_NUM_THREADS=1 $(PY) -m tests.chaos_disk
 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgtrain/test_clocks.py \
-	tests/rrgtrain/run/test_resume.py tests/rrgtrain/train/test_loader.py -k "clock or _dies or killed"
+	tests/rrgtrain/run/test_resume.py tests/rrgtrain/train/test_loader.py -k "clock or _dies or killed or disk"
 endef
 
 # Faults planted in a copy of the tree, one at a time: the tests that tests/planted.yaml names are red

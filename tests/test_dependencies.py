@@ -65,9 +65,7 @@ def test_extras_are_not_in_the_default_install() -> None:
     assert "sacrebleu" in declared(extras["test"]) and "matplotlib" in declared(extras["bench"])
 
 
-def test_a_figure_without_matplotlib_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SystemExit, match=r"pip install 'rrgkern\[bench\]'"):
         entity_match.linear(tmp_path / "figure.svg")

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo.config
-from torch.backends import cuda, cudnn
-from torch.utils import deterministic
+from torch.backends import cuda
 
 from tests.global_state import DYNAMO, unchanged
 
@@ -47,35 +46,15 @@ CHANGES = {
     "torch threads": called(torch.set_num_threads, THREADS + 1, THREADS),
     "torch grad mode": switched(torch.set_grad_enabled),
     "torch anomaly mode": switched(torch.autograd.set_detect_anomaly, on=False),
-    "torch autocast": switched(partial(torch.set_autocast_enabled, "cpu"), on=False),
     "torch deterministic algorithms": switched(torch.use_deterministic_algorithms, on=False),
-    "torch autocast dtypes": called(
-        partial(torch.set_autocast_dtype, "cpu"), torch.float16, torch.bfloat16
-    ),
-    "torch autocast cache": switched(torch.set_autocast_cache_enabled),
-    "torch fill of uninitialized memory": turned(deterministic, "fill_uninitialized_memory", False),
     "torch bf16 reductions": turned(cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
-    "torch fp16 reductions": turned(cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
-    "torch fp16 sums": turned(cuda.matmul, "allow_fp16_accumulation", True),
     "torch flash SDP": switched(cuda.enable_flash_sdp),
-    "torch math SDP": switched(cuda.enable_math_sdp),
-    "torch memory-efficient SDP": switched(cuda.enable_mem_efficient_sdp),
-    "torch cuDNN SDP": switched(cuda.enable_cudnn_sdp),
-    "torch reductions of math SDP": switched(cuda.allow_fp16_bf16_reduction_math_sdp, on=False),
-    "torch cuDNN": turned(cudnn, "enabled", False),
-    "torch cuDNN benchmark": turned(cudnn, "benchmark", True),
-    "torch cuDNN deterministic": turned(cudnn, "deterministic", True),
     **{
         f"torch._dynamo.config.{name}": turned(torch._dynamo.config, name, value)
         for name, value in zip(DYNAMO, (3, True, True, False, True), strict=True)
     },
     "torch matmul precision": called(torch.set_float32_matmul_precision, "medium", "highest"),
     "torch denormals": switched(torch.set_flush_denormal, on=False),
-    "torch print options": (
-        lambda: torch.set_printoptions(precision=2),
-        lambda: torch.set_printoptions(profile="default"),
-    ),
-    "NumPy errors": (lambda: np.seterr(all="raise"), lambda: np.seterr(all="warn", under="ignore")),
     "NumPy print options": called(lambda n: np.set_printoptions(precision=n), 2, 8),
     "longest cell of a CSV": called(csv.field_size_limit, 2**20, 2**17),
     "environment RRGKERN_PLANTED": (

@@ -2,36 +2,24 @@
 
 Each stage is given what the record holds of the stages before it, so that a difference is named
 where it arises: the prompts of the studies, the texts of the sampled ids, the members that the
-algorithm adds (edits, oracle), the rewards by term, the objective. Only sampling itself needs the
-weights of that step; where a checkpoint of it is still kept, its log-probabilities are made again.
+algorithm adds (edits, oracle), the rewards by term, the objective.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from experiments.masking import session_of
-from rrgpolicy.ranks.sharding import load_weights
-from rrgpolicy.sampler_alarm import ROUNDING
-from rrgreport.run_files import read_record
-from rrgtrain.algorithms import Algorithm, Context, Group, Member, build_algorithm
+from rrgtrain.algorithms import Algorithm, Group, Member
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
-from rrgtrain.config import load_config
 from rrgtrain.run.session import Session
-from rrgtrain.schema import Recipe
-from rrgtrain.state.rundir import RunDir
-from rrgtrain.state.store import MANIFEST, load_checkpoint
-from rrgtrain.train import Batch, with_rollout_logps
+from rrgtrain.train import Batch
 from rrgtrain.train.step_record import StepRecord, record_of, recorded
 
 # What another machine, or a batch of another size, may change in the last digits of fp32.
@@ -42,38 +30,10 @@ OBJECTIVE = ("advantages", "weight", "mask", "group_weight", "likelihood", "pref
 
 @dataclass(frozen=True)
 class Finding:
-    """One field of a record; `difference` says where it first differs, "" where it does not.
-
-    `checked` is False for what cannot be made again, for the reason in `difference`.
-    """
+    """One field of a record; `difference` says where it first differs, "" where it does not."""
 
     field: str
     difference: str = ""
-    checked: bool = True
-
-    @property
-    def same(self) -> bool:
-        return self.checked and not self.difference
-
-    def __str__(self) -> str:
-        if not self.checked:
-            return f"{self.field}: not checked, {self.difference}"
-        return f"{self.field}: {'differs, ' + self.difference if self.difference else 'same'}"
-
-
-def replay_step(path: Path) -> Iterator[Finding]:
-    """Make the step of the record in `path` again with the run's recipe and data."""
-    run, record = RunDir(path.parent.parent), read_record(path)
-    recipe = load_config(Recipe, run.config, [])
-    if recipe.reward.cache is None:
-        # what an endpoint said of a text is asked once in a run
-        reward = dataclasses.replace(recipe.reward, cache=str(run.path / "cache"))
-        recipe = dataclasses.replace(recipe, reward=reward)
-    algorithm = build_algorithm(recipe)
-    session = session_of(recipe, run.path, rl=True, resume=True)
-    algorithm.prepare(Context(session.policy.codec, session.chosen or session.split("train")))
-    yield from made_again(record, session, algorithm)
-    yield _log_probabilities(record, session, algorithm, run)
 
 
 def made_again(
@@ -90,15 +50,14 @@ def made_again(
     yield compared("texts", [m.text for m in drawn], texts)
 
     read = iter(texts)
-    sampled = [
-        dataclasses.replace(
-            g, members=tuple(dataclasses.replace(m, text=next(read)) for m in _sampled(g))
-        )
-        for g in recorded_groups
-    ]
+    sampled = []
+    for g in recorded_groups:
+        own = [m for m in g.members if m.origin == "sampled"]
+        again = tuple(dataclasses.replace(m, text=next(read)) for m in own)
+        sampled.append(dataclasses.replace(g, members=again))
     completed, _ = algorithm.complete(sampled, record["step"], codec.reencode_from)
-    again = [[record_of(m) for m in g.members] for g in completed]
-    yield compared("members", [g["members"] for g in record["groups"]], again)
+    whole = [[record_of(m) for m in g.members] for g in completed]
+    yield compared("members", [g["members"] for g in record["groups"]], whole)
 
     able = [(g.study, m) for g in recorded_groups for m in g.members if m.scored]
     scores = session.rewards(
@@ -185,36 +144,3 @@ def _at(place: str) -> str:
 def _short(value: Any, longest: int = 60) -> str:
     text = repr(value)
     return text if len(text) <= longest else f"{text[:longest]}..."
-
-
-def _sampled(group: Group) -> tuple[Member, ...]:
-    return tuple(m for m in group.members if m.origin == "sampled")
-
-
-def _log_probabilities(
-    record: Mapping[str, Any], session: Session, algorithm: Algorithm, run: RunDir
-) -> Finding:
-    """Those that the reports were sampled with, where the weights of that step are kept."""
-    field, here = "log-probabilities", (algorithm.name, record["step"])
-    about = {
-        p.parent: json.loads(p.read_bytes())["about"] for p in run.resume.glob(f"*/{MANIFEST}")
-    }
-    kept = [p for p, found in about.items() if (found.get("stage"), found.get("step")) == here]
-    told = [
-        m["sampler_logps"] for g in record["groups"] for m in g["members"] if m["sampler_logps"]
-    ]
-    if not told:
-        return Finding(field, "the engine told none", checked=False)
-    if not kept or session.recipe.rl.top_p < 1.0:
-        why = "no checkpoint of this step is kept" if not kept else "nucleus sampling cuts them"
-        return Finding(field, why, checked=False)
-    load_weights(session.policy, load_checkpoint(kept[0]).state["weights"])
-    sampled = [dataclasses.replace(g, members=_sampled(g)) for g in groups_of(record, session)]
-    settings = session.recipe.rl
-    batch = Batch.of(sampled, torch.ones(len(members(sampled))), settings)
-    found = with_rollout_logps(session.policy, None, batch, algorithm.loss, settings).old
-    assert found is not None
-    sampler = torch.tensor(list(itertools.chain(*told)), dtype=found.dtype)
-    gap = float((found - sampler).abs().mean()) if len(found) == len(sampler) else math.inf
-    allowed = ROUNDING[session.policy.dtype]
-    return Finding(field, "" if gap <= allowed else f"by {gap:.3g} on average, {allowed} allowed")

@@ -17,7 +17,6 @@ import json
 import multiprocessing
 import os
 import re
-import resource
 import shutil
 import signal
 import tempfile
@@ -86,9 +85,6 @@ class At:
     def _act(self) -> None:
         if self.act == "full disk":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if self.act == "file limit":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
-            return
         if self.act == "reward":
             from rrgtrain.errors import RewardError
 

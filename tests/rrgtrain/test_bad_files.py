@@ -197,9 +197,7 @@ def place(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return at_home
 
 
-def test_every_bad_file_is_one_line(
-    place: Path, closed: set[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_bad_file_is_one_line(place, closed, capsys):
     wrong = []
     for target, kind, words in cases():
         with spoilt(place, target, kind, closed):

@@ -7,12 +7,10 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from rrgpolicy.model.load import load_policy
 from rrgtrain.cli import main
@@ -70,21 +68,6 @@ def demo() -> Path:
     return finished_demo()[0]
 
 
-def in_a_shell(*words: str, cwd: Path) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cwd / "cache"), "OMP_NUM_THREADS": "1"}
-    environment.pop("TRITON_INTERPRET", None)
-    here = Path(__file__).resolve().parents[2]
-    environment["PYTHONPATH"] = os.pathsep.join([str(here), str(here / "python")])
-    return subprocess.run(
-        [sys.executable, "-m", "rrgtrain.cli", *words],
-        env=environment,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_a_demo_from_nothing_to_a_report(demo: Path) -> None:
     table = (demo.parent / "out.txt").read_text().splitlines()
     assert table[0] == "SFT, then EditGRPO"
@@ -113,9 +96,7 @@ def test_its_standard_error_is_progress_and_nothing_else(demo: Path) -> None:
     assert {next(s for s in shown if line.startswith(s)) for line in lines} == set(shown)
 
 
-def test_reinforcement_learning_and_evaluation_of_its_checkpoint(
-    demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reinforcement_learning_and_evaluation_of_its_checkpoint(demo, tmp_path, capsys):
     run, start = demo, str(demo / "checkpoints" / "sft")
     source, root = iu_xray(run / "data")
     # settings stand wherever the user puts them
@@ -163,9 +144,7 @@ def build(recipe):
 """
 
 
-def test_an_algorithm_in_the_working_directory(
-    demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_algorithm_in_the_working_directory(demo, tmp_path, capsys):
     (tmp_path / "own_of_the_cli.py").write_text(OWN)
     start = str(demo / "checkpoints" / "sft")
     words = [*SMALL, *iu_xray(demo / "data")]
@@ -191,11 +170,8 @@ def test_phantoms_alone(capsys: pytest.CaptureFixture[str]) -> None:
         (["sft"], "the following arguments are required: --out; see `rrgtrain sft --help`"),
         (["rl", "--out", "r"], "required: --from"),
         (["report", "nowhere", "rl.steps=3"], "unrecognized arguments: rl.steps=3"),
-        (["sft", "sftt", "--out", "r"], "recipe 'sftt' is unknown; did you mean sft?"),
-        (["sft", "./mine.yaml", "--out", "r"], "recipe './mine.yaml': no such file"),
         (["sft", "a\x1b[2J\nrrgtrain: done.yaml", "--out", "r"], "a\\x1b[2J\\nrrgtrain: done.yaml"),
         (["sft", "--out", "r", "data.source=mimic"], "did you mean mimic_cxr?"),
-        (["demo", "--out", "r", "rl.group=5"], "rl.group=5 is odd"),
         (["demo", "--out", "r", "policy.path=./nowhere"], "no such directory: ./nowhere"),
         (["rl", "--out", "r", "--from", "runs/typo"], "no such directory: runs/typo"),
         (["sft", "--out", "r", "data.source=iu_xray"], "needs data.root=<directory of the data"),
@@ -210,13 +186,7 @@ def test_phantoms_alone(capsys: pytest.CaptureFixture[str]) -> None:
     ],
     ids=str,
 )
-def test_wrong_words_are_told_in_one_line(
-    words: list[str],
-    told: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_wrong_words_are_told_in_one_line(words, told, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert told in refused(capsys, *words)
     left = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "run.lock"]
@@ -225,9 +195,7 @@ def test_wrong_words_are_told_in_one_line(
         assert not (tmp_path / "r").exists(), "what the policy starts from comes first"
 
 
-def test_an_evaluation_on_a_full_disk(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_on_a_full_disk(capsys, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "r/report.html")
 
@@ -245,16 +213,7 @@ def truncate_image(root: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
 
-def transparent_image(root: Path) -> None:
-    path = frontal(root)
-    image = Image.open(path).convert("RGBA")
-    image.putpixel((3, 3), (0, 0, 0, 0))
-    image.save(path)
-
-
-def test_spoilt_data_is_told_before_anything_is_trained(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_spoilt_data_is_told_before_anything_is_trained(root, tmp_path, capsys):
     truncate_image(root)
     line = refused(capsys, *SFT, "--out", "run", *iu_xray(root))
     assert "phantom_train_000005/0.png" in line and "truncated, its end is missing" in line
@@ -298,9 +257,7 @@ def test_labels_without_reports(nih: Path, demo: Path, capsys: pytest.CaptureFix
     assert "Dr. GRPO" in out and "checkpoint: runs/nih/checkpoints/dr_grpo" in out
 
 
-def test_images_that_are_left_out_are_a_warning_of_one_line(
-    nih: Path, demo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_images_that_are_left_out_are_a_warning_of_one_line(nih, demo, capsys):
     path = nih / "00000003_000.png"
     path.unlink()
     start = ["--from", str(demo / "checkpoints" / "sft"), "--out", "runs/nih"]
@@ -312,11 +269,3 @@ def test_images_that_are_left_out_are_a_warning_of_one_line(
     # beside an error it would only hide the line that says what to do
     line = refused(capsys, "rl", "dr_grpo", *start[:2], "--out", "runs/c", *from_nih(nih))
     assert "no reference report" in line
-
-
-def test_bad_input_by_a_process_of_its_own(root: Path, tmp_path: Path) -> None:
-    transparent_image(root)
-    (tmp_path / "peft.py").write_text("raise SystemExit('peft is for an adapter')")  # found first
-    done = in_a_shell(*SFT, "--out", "run", *iu_xray(root), cwd=tmp_path)
-    assert done.returncode == 2 and done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1 and "transparent pixels" in done.stderr

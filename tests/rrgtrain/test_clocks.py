@@ -108,9 +108,7 @@ sys.exit(reported(command, ends_process=True))
     ("variables", "spins"),
     [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "30000000000")],
 )
-def test_threads_spin_as_long_as_a_run_or_its_user_says(
-    tmp_path: Path, variables: dict[str, str], spins: str
-) -> None:
+def test_threads_spin_as_long_as_a_run_or_its_user_says(tmp_path, variables, spins):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "OMP_DISPLAY_ENV": "VERBOSE"}
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         environment.pop(name, None)

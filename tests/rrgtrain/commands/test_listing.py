@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -40,9 +39,7 @@ def test_every_recipe_is_listed_with_its_paper(capsys: pytest.CaptureFixture[str
     assert {row["recipe"]: row["paper"] for row in listed}["sft"] is None
 
 
-def test_every_setting_is_listed_with_default_and_meaning(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_setting_is_listed_with_default_and_meaning(capsys):
     heads = [line for line in shown(capsys, "keys").splitlines() if not line.startswith(" ")]
     assert [head.partition(":")[0] for head in heads] == list(key_names(Recipe))
     assert shown(capsys, "keys", "rl.kl_").splitlines() == [
@@ -78,9 +75,7 @@ def test_settings_in_json_are_what_a_recipe_holds(capsys: pytest.CaptureFixture[
         ("seed.x", "seed is a whole number and has no keys of its own"),
     ],
 )
-def test_an_unknown_key_is_told_in_one_line(
-    prefix: str, told: str, refusal: Callable[..., str]
-) -> None:
+def test_an_unknown_key_is_told_in_one_line(prefix, told, refusal):
     line = refusal("keys", prefix)
     assert line.startswith("rrgtrain: keys: ") and told in line
 
@@ -144,7 +139,5 @@ def test_a_small_demo_is_a_smaller_one_in_a_directory_of_its_own() -> None:
         (["rl", "--small"], "unrecognized arguments: --small"),
     ],
 )
-def test_words_that_do_not_go_together(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_that_do_not_go_together(words, told, capsys):
     assert main(words) == 2 and told in capsys.readouterr().err

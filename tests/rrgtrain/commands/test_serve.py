@@ -97,9 +97,7 @@ def read_once(url: str) -> float:
     return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
 
-def test_a_signal_ends_it_with_a_line_and_starts_are_followed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_signal_ends_it_with_a_line_and_starts_are_followed(capsys):
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     found: list[dict[str, list[float]]] = []

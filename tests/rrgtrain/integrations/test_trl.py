@@ -130,9 +130,7 @@ def test_a_part_without_text_adds_nothing() -> None:
     "state",
     [
         SimpleNamespace(max_steps=float("nan"), global_step=1),
-        SimpleNamespace(max_steps=10, global_step=float("nan")),
         SimpleNamespace(max_steps="10", global_step=1),
-        SimpleNamespace(max_steps=10, global_step=None),
         SimpleNamespace(max_steps=10),
         {"max_steps": 10, "global_step": 5},
     ],
@@ -174,9 +172,7 @@ PLAIN = {"temperature": 0.9, "top_p": 0.95, "top_k": 0, "min_p": None, "repetiti
 
 
 @pytest.mark.parametrize("own", [{"top_k": 20}, {"generation_kwargs": {"top_k": 20}}], ids=str)
-def test_it_is_told_once_and_nothing_is_computed(
-    own: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_told_once_and_nothing_is_computed(own, capsys):
     trainer = SimpleNamespace(
         args=SimpleNamespace(**{"generation_kwargs": None} | PLAIN | own),
         accelerator=SimpleNamespace(is_main_process=True),
@@ -246,11 +242,8 @@ def test_token_types_and_pixels_of_each_row_are_its_own() -> None:
     ("written", "line"),
     [
         (["label_f1"], "^place is ['label_f1']; wanted its keys"),
-        ([["device", "cpu"]], "^place is [['device', 'cpu']]; wanted its keys"),
         ([], "^place is []; wanted its keys"),
-        ("", "^place is ''; wanted its keys"),
         (False, "^place is False; wanted its keys"),
-        (0, "^place is 0; wanted its keys"),
         ({1: 2}, "^place has the key 1; wanted names"),
         ({"term": {}}, "^place: unknown key 'term'; did you mean terms?"),
         ({"terms": "label_f1"}, "^place: terms is 'label_f1' (str); wanted a mapping"),
@@ -287,10 +280,7 @@ def test_settings_are_those_of_a_recipe() -> None:
     ("sample", "line"),
     [
         ({}, "a sample has fields: none; wanted"),
-        ({"uid": 1}, "a sample has fields: uid; wanted"),
-        ({"reward_model": None}, "a sample has reward_model=None; wanted"),
         ({"reward_model": "Edema."}, "a sample has reward_model='Edema.'; wanted"),
-        ({"reward_model": {"style": "rule"}}, "a sample has reward_model={.*}; wanted"),
         ({"reward_model": {"ground_truth": ["No."]}}, "a sample has reward_model={.*}; wanted"),
         ({"reward_model": {"ground_truth": None}}, "a sample has reward_model={.*}; wanted"),
     ],

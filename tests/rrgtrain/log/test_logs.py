@@ -54,9 +54,7 @@ def test_non_finite_values_are_explicit_and_come_back(run: RunDir) -> None:
     assert math.isnan(row["kl"]) and row["ratio"] == math.inf and row["low"] == -math.inf
 
 
-def test_torn_last_line_is_skipped_said_and_cut_before_appending(
-    run: RunDir, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_torn_last_line_is_skipped_said_and_cut_before_appending(run, caplog):
     with RunLog(run) as log:
         log.write("sft", 1, {"loss": 1.0})
     with run.metrics.open("a") as file:

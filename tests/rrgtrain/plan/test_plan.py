@@ -78,9 +78,7 @@ def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert parts["moments"]["update"] == 2 * parts["gradients"]["update"]
 
 
-def test_state_that_does_not_fit_is_a_fact_with_its_mend(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_state_that_does_not_fit_is_a_fact_with_its_mend(capsys):
     status, out, _ = printed(capsys, "paper/editgrpo", "--gpu", "l40s")
     line, *table = out.splitlines()
     assert status == 2 and any("memory of each GPU" in row for row in table)
@@ -125,9 +123,7 @@ def test_a_share_of_vllm_that_cannot_hold_its_weights() -> None:
         (["paper/mrg_r1"], 4, ""),
     ],
 )
-def test_idle_gpus_are_told(
-    words: list[str], gpus: int, useful: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_idle_gpus_are_told(words, gpus, useful, capsys):
     status, _, err = printed(capsys, *words, "--gpus", str(gpus))
     assert status == 0 and (useful in err if useful else err == "")
 
@@ -231,9 +227,7 @@ def test_records_are_thinned() -> None:
 
 @pytest.mark.parametrize("adapter", ["", "policy.lora.rank=4"])
 @pytest.mark.parametrize("stage", ["sft", "rl"])
-def test_a_step_is_really_trained_at_the_longest_lengths(
-    stage: str, adapter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_is_really_trained_at_the_longest_lengths(stage, adapter, tmp_path, monkeypatch):
     """No report ends before its limit, and nothing is left."""
     start = str(finished_demo()[0] / "checkpoints" / "sft")
     monkeypatch.setattr(model_check, "WIDTH", 64)

@@ -260,9 +260,7 @@ TEXT = "data.images=none"
             "weighs tokens by the positive labels, but study phantom_train_000000 has none",
         ),
         ("editgrpo", [TEXT, "rl.group=1"], "rl.group is 1; wanted a value >= 2"),
-        ("orapo", [TEXT, "rl.group=1"], "rl.group is 1; wanted a value >= 2"),
         ("editgrpo", [TEXT, "rl.group=7"], "rl.group=7 is odd, but EditGRPO pairs"),
-        ("combined", [TEXT, "rl.group=7"], "rl.group=7 is odd, but EditGRPO pairs"),
         ("orapo", [TEXT, "data.balanced=100000"], "data.balanced=100000, but there are"),
         (
             "deer",
@@ -273,18 +271,14 @@ TEXT = "data.images=none"
     ],
     ids=str,
 )
-def test_what_is_lacking(
-    recipe: str, more: list[str], told: str, bare: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_lacking(recipe, more, told, bare, capsys):
     if recipe == "orapo" and "balanced" not in str(more):
         more = [*more, "data.balanced=null"]
     assert told in refused(capsys, recipe, *words_of(bare, *more))
 
 
 @pytest.mark.parametrize("term", ["facts", "green"])
-def test_an_endpoint_that_is_down(
-    term: str, nobody: str, bare: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_endpoint_that_is_down(term, nobody, bare, capsys):
     options = f"reward.options={{{term}: {{endpoint: '{nobody}/v1', model: m, tries: 1}}}}"
     words = words_of(bare, TEXT, f"reward.terms={{{term}: 1.0}}", options)
     assert f"{term} failed: {nobody}/v1" in refused(capsys, "dr_grpo", *words)

@@ -95,9 +95,7 @@ def unlike_commands() -> list[str]:
     return few(left)
 
 
-def test_a_command_prints_its_row(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_prints_its_row(tiny, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     commands = unlike_commands()
     assert len(commands) > 8
@@ -129,9 +127,7 @@ def prints_its_row(command: str, tiny: Path, capsys: pytest.CaptureFixture[str])
     assert len(rows) == studies == 2, command
 
 
-def test_masking_prints_deers_table_6(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_masking_prints_deers_table_6(tiny, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = shlex.split(MASKING)[3:]
     here = [*HERE, f"data.root={phantoms()}", "token_weights.distil_steps=2"]

@@ -117,9 +117,7 @@ def test_a_budget_needs_prices(tmp_path: Path) -> None:
             service(["Edema."], ["Edema."])
 
 
-def test_a_process_that_is_killed_takes_no_cost_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_is_killed_takes_no_cost_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(spending, "UNSAVED", 0.0)
     saved: list[int] = []
 
@@ -221,9 +219,7 @@ def test_rewards_have_the_bits_of_one_process(worlds: dict[int, list[Read]], cou
 
 @pytest.mark.parametrize("count", WORLDS[1:])
 @pytest.mark.parametrize("place", ["ahead", "corpus"])
-def test_a_reader_that_fails_on_one_rank_is_one_line_on_all(
-    worlds: dict[int, list[Read]], count: int, place: str
-) -> None:
+def test_a_reader_that_fails_on_one_rank_is_one_line_on_all(worlds, count, place):
     lines = {rank.errors[place] for rank in worlds[count]}
     assert len(lines) == 1
     (line,) = lines

@@ -99,9 +99,7 @@ def test_each_kind_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert not wrong, "\n".join(wrong)
 
 
-def test_quantised_weights_are_refused_at_load(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quantised_weights_are_refused_at_load(tmp_path, capsys):
     """They loaded, `check` said that the whole model trains, and the first forward failed."""
     pytest.importorskip("bitsandbytes")
     for bits in (4, 8):
@@ -134,9 +132,7 @@ def test_weights_that_are_dequantised_at_load_have_the_dtype_asked_for(tmp_path:
     policy.model(input_ids=torch.tensor([[3, 4]]))
 
 
-def test_a_quantised_head_is_refused_at_load(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quantised_head_is_refused_at_load(tmp_path, capsys, monkeypatch):
     real = load.load_model
 
     def quantised(*words: Any) -> Any:
@@ -150,9 +146,7 @@ def test_a_quantised_head_is_refused_at_load(
     assert "model: REFUSED: cannot load" in told and "the head is a Int8, which is more" in told
 
 
-def test_a_prompt_beyond_what_was_probed_stops_before_a_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_beyond_what_was_probed_stops_before_a_step(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("rrgpolicy.model.probe.window_of", lambda text: 9000)
     monkeypatch.setattr("rrgpolicy.model.prompt.THINK", "Reason first. " * 400)
     start = checkpoint("qwen3")
@@ -228,9 +222,7 @@ def test_fresh_phantoms_are_not_read_back(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(looked) == 1
 
 
-def test_flex_attention_is_refused_where_it_has_no_backward(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flex_attention_is_refused_where_it_has_no_backward(tmp_path, monkeypatch):
     """The first update would end in a page of the compiler's; sampling and scoring need none."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     settings = recipe(*SMALL, "policy.attn=flex")

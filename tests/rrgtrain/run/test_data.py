@@ -203,9 +203,7 @@ def test_drops_go_on_from_the_best_weights_and_want_them_kept() -> None:
 @pytest.mark.parametrize(
     "words", [["sft", "sft"], ["rl", "editgrpo", "--from", "tiny"], ["select", "deer"]]
 )
-def test_a_command_whose_data_is_refused_leaves_no_directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], there: bool
-) -> None:
+def test_a_command_whose_data_is_refused_leaves_no_directory(tmp_path, capsys, words, there):
     out = tmp_path / "runs" / "a"
     if there:
         out.mkdir(parents=True)
@@ -241,9 +239,7 @@ def remember(root: Path) -> None:
     list(look_at(image_paths(everything), ImageMemory(root)))
 
 
-def test_a_remembered_broken_image_stops_a_run_that_would_not_look(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_remembered_broken_image_stops_a_run_that_would_not_look(root, tmp_path, monkeypatch):
     monkeypatch.setattr(images_module, "SAMPLE", 0)
     remember(root)
     with pytest.raises(UserError) as caught:

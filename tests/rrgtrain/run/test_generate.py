@@ -95,9 +95,7 @@ def test_reports_of_all_kinds_of_files_and_the_broken_one_by_name(
     assert sorted(path.name for path in out.parent.iterdir()) == ["reports.jsonl"]
 
 
-def test_killed_at_any_line_it_goes_on_to_the_same_file(
-    checkpoint: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_killed_at_any_line_it_goes_on_to_the_same_file(checkpoint, folder, tmp_path):
     (folder / "broken.png").unlink()
     draw = ["generate.temperature=1.5", "generate.top_p=0.9"]
     words = ["generate", str(checkpoint), str(folder), *SMALL, *draw]
@@ -123,9 +121,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_file_of_something_else_is_left_as_it_is(
-    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_something_else_is_left_as_it_is(checkpoint, folder, tmp_path, capsys):
     (folder / "broken.png").unlink()
     out = tmp_path / "reports.jsonl"
     words = [str(folder), "--out", str(out), *SMALL]
@@ -159,9 +155,7 @@ def test_a_file_of_something_else_is_left_as_it_is(
         assert out.read_text() == text
 
 
-def test_what_cannot_be_is_one_line_and_leaves_nothing(
-    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_is_one_line_and_leaves_nothing(checkpoint, folder, tmp_path, capsys):
     out = tmp_path / "reports.jsonl"
     words = ["--out", str(out), *SMALL]
     assert "is no directory" in refused(capsys, str(checkpoint), str(tmp_path / "typo"), *words)
@@ -173,9 +167,7 @@ def test_what_cannot_be_is_one_line_and_leaves_nothing(
     assert not out.exists()
 
 
-def test_a_policy_trained_without_images_is_shown_none(
-    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_trained_without_images_is_shown_none(checkpoint, folder, tmp_path, capsys):
     """Its data set is of no concern here; an image that cannot be read is none either."""
     own, out = tmp_path / "trained", tmp_path / "reports.jsonl"
     tiny_policy().save(own)
@@ -193,9 +185,7 @@ def test_a_policy_trained_without_images_is_shown_none(
     assert main(["generate", *text, "--out", str(tmp_path / "text.jsonl")]) == 0
 
 
-def test_a_policy_of_frontal_images_is_shown_no_lateral_one(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_of_frontal_images_is_shown_no_lateral_one(folder, tmp_path, capsys):
     own, out = tmp_path / "trained", tmp_path / "reports.jsonl"
     tiny_policy().save(own)
     (own / FILE).write_text('{"policy.prompt": "short", "data.images": "frontal"}')
@@ -218,9 +208,7 @@ def test_a_policy_of_frontal_images_is_shown_no_lateral_one(
         frontal_alone(lateral, folder / "b")
 
 
-def test_generation_keeps_to_determinism(
-    checkpoint: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_generation_keeps_to_determinism(checkpoint, folder, tmp_path, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     asked: list[bool] = []
     monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
@@ -228,9 +216,7 @@ def test_generation_keeps_to_determinism(
     assert main([*words, "deterministic=true"]) == 2 and asked == [True]
 
 
-def test_models_of_the_reward_are_not_asked_for(
-    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_of_the_reward_are_not_asked_for(checkpoint, folder, tmp_path, capsys):
     lacking = ["reward.labeller=chexbert", "reward.extractor=radgraph"]
     words = ["generate", str(checkpoint), str(folder), "--out", str(tmp_path / "a.jsonl"), *SMALL]
     (folder / "broken.png").unlink()
@@ -297,9 +283,7 @@ def test_the_context_is_in_the_prompt_and_another_one_is_refused(
     assert "was written with context=" in line
 
 
-def test_other_images_under_the_same_names_are_refused(
-    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_images_under_the_same_names_are_refused(checkpoint, folder, tmp_path, capsys):
     out = tmp_path / "r.jsonl"
     words = [str(checkpoint), str(folder), "--out", str(out), *SMALL, "--study", "folder"]
     assert "1 of 2 studies have no report" in refused(capsys, *words)

@@ -123,9 +123,7 @@ def test_a_secret_is_in_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not any(word in str(values) for word in ("sk-1", "pw", "KEY"))
 
 
-def test_images_are_decoded_while_there_is_room_for_their_pixels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_are_decoded_while_there_is_room_for_their_pixels(tmp_path, monkeypatch):
     checkpoint, root, decoding, most = tmp_path / "policy", tmp_path / "films", [0], [0]
     root.mkdir()
     tiny_policy().save(checkpoint)
@@ -148,9 +146,7 @@ def test_images_are_decoded_while_there_is_room_for_their_pixels(
     assert main(words) == 0 and most[0] == 2
 
 
-def test_what_stands_in_the_way_is_told_and_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_stands_in_the_way_is_told_and_stays(tmp_path, monkeypatch, capsys):
     checkpoint, root, table = tmp_path / "policy", tmp_path / "films", tmp_path / "context.csv"
     root.mkdir()
     tiny_policy().save(checkpoint)

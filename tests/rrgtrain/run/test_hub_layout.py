@@ -142,9 +142,7 @@ def as_the_hub(directory: Path) -> dict[str, Any]:
     return {k: told.get(k) for k, v in published.items() if told.get(k) != v}
 
 
-def test_an_export_decodes_what_the_evaluation_decoded(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_decodes_what_the_evaluation_decoded(home, tmp_path, monkeypatch):
     monkeypatch.chdir(home)  # the adapter names its base from here
     out = {name: tmp_path / name for name in ("whole", "half", "merged", "alone")}
     exact = ["--dtype", "fp32"]
@@ -213,9 +211,7 @@ class Hub(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_export_is_pushed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_export_is_pushed(tmp_path, monkeypatch, capsys):
     Hub.kept = {}
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     Thread(target=server.serve_forever, daemon=True).start()
@@ -239,9 +235,7 @@ def test_an_export_is_pushed(
     assert (tmp_path / "again" / "README.md").is_file()
 
 
-def test_an_interrupted_export_and_bad_words_leave_nothing(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_export_and_bad_words_leave_nothing(home, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(home)
     start = str(small_hub_directory())
     (tmp_path / "there").mkdir()
@@ -276,9 +270,7 @@ def test_an_interrupted_export_and_bad_words_leave_nothing(
     assert left == ["there"], "weights had been written"
 
 
-def test_a_directory_that_was_made_meanwhile_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_directory_that_was_made_meanwhile_stays(tmp_path, monkeypatch, capsys):
     """Of two exports to one place the later replaced what the earlier had written."""
 
     def of_another(*_: object) -> str:

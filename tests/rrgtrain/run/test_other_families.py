@@ -69,9 +69,7 @@ SIGHTED = {"gemma3": 4, "internvl": 13 * 4, "llava_onevision": 16 + 4 * 5}
 
 
 @pytest.mark.parametrize("name", SIGHTED)
-def test_a_family_trains_goes_on_evaluates_and_generates_with_images(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_family_trains_goes_on_evaluates_and_generates_with_images(name, tmp_path):
     """In the hub's files: SFT of the tower too, an adapter by RL, each command behind it.
 
     RL evaluates what it begins with, as `eval` does.
@@ -222,9 +220,7 @@ def images(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_an_export_loads_elsewhere_and_writes_the_same(
-    name: str, tmp_path: Path, images: Path
-) -> None:
+def test_an_export_loads_elsewhere_and_writes_the_same(name, tmp_path, images):
     adapter = adapted(name, tmp_path / "adapter")
     merged, alone = tmp_path / "merged", tmp_path / "alone"
     export_checkpoint(Export(str(adapter), merged, "fp32", merge=True))

@@ -39,21 +39,10 @@ def evaluated(given: list[Study], reports: list[str], **reward: object) -> Evalu
 def test_a_row_of_the_table(tmp_path: Path) -> None:
     given = studies(4)
     evaluation = evaluated(given, [given[0].report or "", "", "Edema.", ""])
-    result = RlResult(
-        Path("x"),
-        0.5,
-        2,
-        4,
-        12.5,
-        {"rollout": 3.0},
-        0.25,
-        {"edits/a": 3.0, "edits/unchanged": 1.0},
-        8,
-    )
-    rewards = RewardService(Recipe().reward)
-    card = score_run(
-        recipe("eval.meteor=false").eval, rewards, "table", {"RL": evaluation}, tmp_path
-    )
+    edits = {"edits/a": 3.0, "edits/unchanged": 1.0}
+    result = RlResult(Path("x"), 0.5, 2, 4, 12.5, {"rollout": 3.0}, 0.25, edits, 8)
+    rewards, settings = RewardService(Recipe().reward), recipe("eval.meteor=false").eval
+    card = score_run(settings, rewards, "table", {"RL": evaluation}, tmp_path)
     row = system_of(card, "RL", evaluation, result)
     micro = row.metrics["micro_f1"]
     assert micro.value == pytest.approx(evaluation.metrics()["micro_f1"])
@@ -102,9 +91,7 @@ def finished(
     return summary, run
 
 
-def test_finish_leaves_summary_samples_and_report_and_prints_the_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finish_leaves_summary_samples_and_report_and_prints_the_table(tmp_path, capsys):
     given = studies(4, "test")
     splits = {"train": studies(4), "val": studies(2, "val"), "test": given}
     cfg = recipe("eval.samples=2")

@@ -142,9 +142,7 @@ START = ["--from", str(tiny_directory())]
 @pytest.mark.parametrize(
     ("verb", "asked", "file"), [("eval", 3, "predictions.jsonl"), ("select", 8, "sampled.jsonl")]
 )
-def test_a_server_writes_what_the_trainer_writes(
-    verb: str, asked: int, file: str, tmp_path: Path
-) -> None:
+def test_a_server_writes_what_the_trainer_writes(verb, asked, file, tmp_path):
     with Served(tiny_directory()) as server:
         for engine in ("transformers", "vllm_server"):
             words = [verb, *START, "--out", str(tmp_path / engine), *DATA, *BATCHES]

@@ -141,9 +141,7 @@ DYING = [
 ]
 
 
-def test_a_dying_reward_or_sampler_stops_the_run_and_it_goes_on(
-    rl_alone: Path, tmp_path: Path
-) -> None:
+def test_a_dying_reward_or_sampler_stops_the_run_and_it_goes_on(rl_alone, tmp_path):
     words, traced = started("checkpoint.steps=1000"), tmp_path / "run/failures/editgrpo-1.txt"
     for at, told in DYING:
         traced.unlink(missing_ok=True)
@@ -160,9 +158,7 @@ def test_a_dying_reward_or_sampler_stops_the_run_and_it_goes_on(
     assert differences(rl_alone, tmp_path / "run") == []
 
 
-def test_a_full_disk_keeps_the_last_checkpoint_and_it_goes_on(
-    rl_alone: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_keeps_the_last_checkpoint_and_it_goes_on(rl_alone, tmp_path):
     words = started()
     for number in (1, 2, 3):
         done = command(*words, cwd=tmp_path, at=At(DISK, number, "full disk"), status=75)
@@ -175,9 +171,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_it_goes_on(
     assert differences(rl_alone, tmp_path / "run") == []
 
 
-def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(
-    rl_alone: Path, tmp_path: Path
-) -> None:
+def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(rl_alone, tmp_path):
     assert command(*started(), cwd=tmp_path, at=At(f"{RL}:sample_groups", 3)).status == 75
     resume = tmp_path / "run" / "resume"
     # The best one is kept beside the last two, where it is an older one.
@@ -286,9 +280,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=str,
 )
-def test_what_cannot_be_resumed_is_told_in_one_line(
-    words: list[str], told: str, stopped: Path
-) -> None:
+def test_what_cannot_be_resumed_is_told_in_one_line(words, told, stopped):
     done = command(*words, cwd=stopped, status=2)
     assert len(done.err.splitlines()) == 1 and told in done.last
 
@@ -309,9 +301,7 @@ def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path, tmp_p
     assert labels == ["sft-2", "sft-5", "sft", "evaluate.SFT"]
 
 
-def test_exchanged_weights_are_refused_and_fewer_steps_than_were_made_end_the_run(
-    tmp_path: Path,
-) -> None:
+def test_exchanged_weights_are_refused_and_fewer_steps_than_were_made_end_the_run(tmp_path):
     """`--from runs/sft`, and that run goes on training: the reference would be another."""
     words = started()
     start = shutil.copytree(words[words.index("--from") + 1], tmp_path / "start")

@@ -142,9 +142,7 @@ def test_an_older_torchrun_is_given_no_option_it_lacks(cluster: Path) -> None:
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(
-    finished: bool, cluster: Path
-) -> None:
+def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(finished, cluster):
     job = submitted(cluster, HOLD="600")
     until = time.monotonic() + 300
     while not (cluster / "torchrun.json").exists() and time.monotonic() < until:
@@ -248,9 +246,7 @@ def test_what_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Path) -> Non
     assert any(w.any() for n, w in saved.items() if ".lora_B." in n), "it has learnt"
 
 
-def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(
-    alone: Path, tmp_path: Path
-) -> None:
+def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(alone, tmp_path):
     done = started(tmp_path, at=At("rrgtrain.train.rl:sample_groups", 3))
     assert [d.status for d in done] == [75, 75]
     assert "stopped by SIGTERM after 2 steps of editgrpo" in done[0].last
@@ -276,9 +272,7 @@ def test_ranks_wait_for_rank_0_beyond_their_timeout(tmp_path: Path) -> None:
 
 
 # A whole run on two nodes of two ranks, one of which is killed: it goes on as one process's.
-def test_a_killed_rank_is_named_on_both_nodes_and_the_run_ends_where_one_process_ends(
-    tmp_path: Path,
-) -> None:
+def test_a_killed_rank_is_named_on_both_nodes_and_the_run_ends_where_one_process_ends(tmp_path):
     # the last rank, on the second node; rank 0 learns of it through torchrun's store
     at = At("rrgtrain.train.batch:Batch.of_all_ranks", 3, "SIGKILL")
     lost = on_nodes(*RUN, "scale.mode=fsdp2", cwd=tmp_path, at=at, statuses=[75, 75, 75, -9])

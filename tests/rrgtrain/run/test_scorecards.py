@@ -61,9 +61,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return line
 
 
-def test_a_file_is_scored_by_id_beside_the_template_and_nothing_is_overwritten(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_file_is_scored_by_id_beside_the_template_and_nothing_is_overwritten(capsys):
     assert scored("--predictions", "mine.json", "--out", "card", "--compare-implementations") == 0
     text = capsys.readouterr().out
     read = json.loads(Path("card/metrics.json").read_text())
@@ -212,9 +210,7 @@ def test_models_are_measured_where_their_files_are_named(tmp_path: Path) -> None
         evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
 
 
-def test_radcliq_is_measured_where_its_three_models_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_radcliq_is_measured_where_its_three_models_are_named(tmp_path, monkeypatch):
     folders = [tmp_path / name for name in ("radgraph", "chexbert", "bertscore")]
     for folder in folders[1:]:
         folder.mkdir()
@@ -278,9 +274,7 @@ def test_a_metric_that_fails_for_one_system_is_absent_of_all(
     assert not any(metric in found for found in systems.values()) and "bleu_4" in systems["mine"]
 
 
-def test_half_characters_leave_no_half_evaluation(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_characters_leave_no_half_evaluation(capsys, monkeypatch):
     Path("half.json").write_text(json.dumps({**MINE, "b": "Clear.\ud83d"}))
     assert scored("--predictions", "half.json", "--out", "half") == 0
     assert "half characters (lone surrogates) in 1 rows" in capsys.readouterr().out
@@ -294,9 +288,7 @@ def test_half_characters_leave_no_half_evaluation(
     assert evaluate_files(*asked) and not Path("out/.unfinished").exists()
 
 
-def test_rare_words_of_references_are_unknown_as_in_published_rows(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_rare_words_of_references_are_unknown_as_in_published_rows(capsys):
     common = "Right pneumothorax. No effusion. The lungs are clear. No acute disease."
     entries = [{"id": f"t{i}", "report": common, "split": "train"} for i in range(3)]
     test = [{"id": "x", "report": "Mild mild mild mild edema.", "split": "test"}]

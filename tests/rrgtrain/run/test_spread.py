@@ -147,9 +147,7 @@ def test_a_way_that_is_not_exact_cannot_be_forced(tmp_path: Path) -> None:
     assert policy.way == "none" == json.loads((tmp_path / FILE).read_text())["way"]
 
 
-def test_a_resume_goes_the_same_way_or_says_why_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_resume_goes_the_same_way_or_says_why_not(tmp_path, capsys):
     policy = opened("qwen3")
     decide_sharing(policy, settings("qwen3", sharing="cache"), tmp_path)
     decide_sharing(policy, settings("qwen3"), tmp_path)  # auto would begin with a row
@@ -235,9 +233,7 @@ def test_ranks_without_a_group_are_counted() -> None:
 
 
 @pytest.mark.parametrize("verb", ["sft", "demo"])
-def test_a_run_without_room_is_refused_before_it_starts(
-    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], bytes_free: SimpleNamespace
-) -> None:
+def test_a_run_without_room_is_refused_before_it_starts(verb, tmp_path, capsys, bytes_free):
     bytes_free.memory = 1 << 19
     words = ("plan.refuse=true", "deterministic=false", "--out", str(tmp_path / "run"))
     assert main([verb, *TINY_RUN, *words]) == 2

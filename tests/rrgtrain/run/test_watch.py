@@ -50,9 +50,7 @@ NORM = "torch.nn.utils:clip_grad_norm_"
         (REWARD, 5, "a reward of step 1 is not finite"),
     ],
 )
-def test_nan_in_reinforcement_learning(
-    function: str, number: int, told: str, tmp_path: Path
-) -> None:
+def test_nan_in_reinforcement_learning(function, number, told, tmp_path):
     words = started("rl.token_budget=100000", "rl.beta=0")
     done = command(*words, cwd=tmp_path, at=At(function, number, "nan"), status=2)
     assert done.last.startswith(f"rrgtrain: editgrpo, step 1: {told}"), done.err
@@ -179,9 +177,7 @@ def stopped(home: Path, printed: str) -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["torchrun", "every process"])
-def test_a_signal_to_torchrun_alone_or_to_every_process_stops_the_run(
-    alone: bool, tmp_path: Path
-) -> None:
+def test_a_signal_to_torchrun_alone_or_to_every_process_stops_the_run(alone, tmp_path):
     """As Slurm sends it; by `#SBATCH --signal=USR1@180` to the ranks and their readers too."""
 
     def tell(places: Sequence[Path]) -> None:

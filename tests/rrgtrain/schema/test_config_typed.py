@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rrgtrain.config import dump_config, load_config
+from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.schema.keys import settings
@@ -43,34 +40,6 @@ def test_a_text_is_what_was_typed(tmp_path: Path) -> None:
             path = write(tmp_path, "r", f"name: {written}  # a comment\n")
             assert load_config(Tiny, path, []).name == text, written
             assert load_config(Tiny, None, [f"name={written}"]).name == text, written
-
-
-def test_every_text_of_the_schema_is_what_was_typed(tmp_path: Path) -> None:
-    keys = keys_of("text", "text or null")
-    assert len(keys) > 15
-    for turn in (0, 13):
-        texts = {key: AWKWARD[(turn + n) % len(AWKWARD)] for n, key in enumerate(keys)}
-        overridden = load_config(Recipe, None, [f"{key}={text}" for key, text in texts.items()])
-        tree: dict[str, Any] = {}
-        for key, text in texts.items():
-            *above, name = key.split(".")
-            functools.reduce(lambda at, part: at.setdefault(part, {}), above, tree)[name] = text
-        path = write(tmp_path, "r", "\n".join(lines_of(tree)))
-        for recipe in (overridden, load_config(Recipe, path, [])):
-            for key, text in texts.items():
-                assert functools.reduce(getattr, key.split("."), recipe) == text, key
-        dump_config(overridden, tmp_path / "config.yaml")
-        assert load_config(Recipe, tmp_path / "config.yaml", []) == overridden
-
-
-def lines_of(tree: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """A mapping as YAML whose values stand as they are."""
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield f"{indent}{name}:"
-            yield from lines_of(value, f"{indent}  ")
-        else:
-            yield f"{indent}{name}: {value}"
 
 
 def test_texts_of_a_mapping_are_what_was_typed(tmp_path: Path) -> None:

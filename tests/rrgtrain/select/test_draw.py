@@ -35,9 +35,7 @@ def settings(*overrides: str) -> Recipe:
     return recipe(*data, *small, *overrides)
 
 
-def test_a_broken_off_draw_goes_on_to_the_same_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_off_draw_goes_on_to_the_same_result(tmp_path, monkeypatch):
     whole = select(settings(), tmp_path / "whole")
     assert len(whole.chosen) == 4 and len(whole.scores) == 8
     assert set(whole.statistics) == {"all", "random", "selected", draws.BOUND}
@@ -73,9 +71,7 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(
         select(settings(), tmp_path / "broken")
 
 
-def test_what_the_machine_lacks_is_told_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_machine_lacks_is_told_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=r"policy\.device=cuda, but PyTorch .* finds no GPU"):
         select(settings("policy.device=cuda"), tmp_path / "none")

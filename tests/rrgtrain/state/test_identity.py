@@ -117,9 +117,7 @@ def test_weights_that_were_exchanged_are_refused(run: RunDir) -> None:
     require_settled(run, of(read(run), {"rl.reference: config.json": "2"}))
 
 
-def test_another_environment_makes_another_experiment(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_environment_makes_another_experiment(run, monkeypatch):
     monkeypatch.setenv("HOW", "think")
     with pytest.raises(UserError, match="another policy.prompt"):
         require_settled(run, of(read(run), FILES))
@@ -276,8 +274,6 @@ def test_all_ranks_end_in_one_line(tmp_path: Path) -> None:
             assert first.format(home=tmp_path) in line and line.endswith(last), line
 
 
-def test_a_rank_that_does_not_answer_is_noticed_while_a_checkpoint_is_waited_for(
-    tmp_path: Path,
-) -> None:
+def test_a_rank_that_does_not_answer_is_noticed_while_a_checkpoint_is_waited_for(tmp_path):
     done = on_ranks(str(tmp_path), "silence", cwd=tmp_path, main=ENDINGS)
     assert done[0].out.startswith("another rank is gone"), done[0].out + done[0].err

@@ -50,9 +50,7 @@ def used(checkpoint: Path, recipe: str, *overrides: str) -> Recipe:
     )
 
 
-def test_what_is_not_set_is_as_it_was_trained(
-    checkpoint: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_set_is_as_it_was_trained(checkpoint, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         recipe = used(checkpoint, "editgrpo")
@@ -97,9 +95,7 @@ def test_another_data_set_takes_no_root_over(checkpoint: Path) -> None:
     assert recipe.policy.prompt == "think"
 
 
-def test_priors_and_the_place_of_the_reports_are_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_priors_and_the_place_of_the_reports_are_remembered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = ["data.source=mimic_cxr", "data.root=jpg", "data.reports=texts", "data.prior=last"]
     remember(load_config(Recipe, "editgrpo", asked), tmp_path)
@@ -108,9 +104,7 @@ def test_priors_and_the_place_of_the_reports_are_remembered(
     assert (data.root, data.reports) == (str(tmp_path / "jpg"), str(tmp_path / "texts"))
 
 
-def test_phantoms_and_samples_are_those_it_was_trained_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_phantoms_and_samples_are_those_it_was_trained_on(tmp_path, capsys):
     trained = ["data.each_image=true", "data.max_images=2", "data.splits={train: train+val}"]
     asked = load_config(Recipe, "learning", trained)
     remember(asked, tmp_path)
@@ -128,17 +122,13 @@ def test_phantoms_and_samples_are_those_it_was_trained_on(
     assert "data.phantom.contrast=2.0" in lines[1] and "data.phantom.contrast=0.7" in lines[1]
 
 
-def test_a_checkpoint_from_elsewhere_changes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_from_elsewhere_changes_nothing(tmp_path, capsys):
     assert used(tmp_path, "editgrpo") == load_config(Recipe, "editgrpo", [])
     assert remembered("Qwen/Qwen2.5-VL-3B-Instruct") == {}
     assert capsys.readouterr().err == ""
 
 
-def test_a_checkpoint_names_no_code_and_nobody_s_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_names_no_code_and_nobody_s_file(tmp_path, monkeypatch):
     """A stranger's checkpoint named a loader beside its weights, and `eval --from` ran it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -119,9 +119,7 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_who_takes_a_directory_removes_what_a_killed_writer_left_there(
-    tmp_path: Path, resume: bool
-) -> None:
+def test_who_takes_a_directory_removes_what_a_killed_writer_left_there(tmp_path, resume):
     """Training, evaluation and selection alike."""
     (tmp_path / "config.yaml").write_text("seed: 0\n")
     (tmp_path / "run.lock").touch()
@@ -166,9 +164,7 @@ def test_nothing_to_resume(tmp_path: Path) -> None:
         ("loop", "is a link that leads nowhere, and no directory"),
     ],
 )
-def test_out_is_a_file_or_a_link_that_leads_nowhere_or_below_one(
-    tmp_path: Path, out: str, told: str
-) -> None:
+def test_out_is_a_file_or_a_link_that_leads_nowhere_or_below_one(tmp_path, out, told):
     (tmp_path / "f").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "absent")
     (tmp_path / "loop").symlink_to("loop")
@@ -180,9 +176,7 @@ def test_out_is_a_file_or_a_link_that_leads_nowhere_or_below_one(
 @pytest.mark.parametrize(
     "there", [None, "runs/", "runs/a/", "runs/a/notes.txt", "runs/a/config.yaml"]
 )
-def test_a_run_refused_before_it_wrote_leaves_what_was_there(
-    tmp_path: Path, there: str | None
-) -> None:
+def test_a_run_refused_before_it_wrote_leaves_what_was_there(tmp_path, there):
     if there is not None:
         folder, _, file = there.rpartition("/")
         (tmp_path / folder).mkdir(parents=True)
@@ -207,9 +201,7 @@ def test_a_run_that_wrote_is_not_discarded(tmp_path: Path) -> None:
     assert run.lock.is_file()
 
 
-def test_a_lock_removed_while_it_is_waited_for_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_removed_while_it_is_waited_for_is_made_anew(tmp_path, monkeypatch):
     flock, calls = fcntl.flock, []
 
     def between(handle: int, how: int) -> None:
@@ -298,9 +290,7 @@ def test_a_write_is_locked_while_it_lasts(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
-def test_a_file_system_without_locks_is_named(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_is_named(number, tmp_path, monkeypatch):
     """As flock fails on Lustre that was mounted without it."""
 
     def refused(*_: object) -> None:

@@ -76,9 +76,7 @@ def test_a_tagged_one_stays_as_long_as_one_that_wants_it(tmp_path: Path) -> None
         kept.labelled("rl-1")
 
 
-def test_a_signal_while_one_is_read_is_no_fault_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_while_one_is_read_is_no_fault_of_it(tmp_path, monkeypatch):
     kept = SavingStore(tmp_path / "resume", 2)
     kept.save("rl-1", state(1))
     kept.save("rl-2", state(2))
@@ -94,9 +92,7 @@ def test_a_signal_while_one_is_read_is_no_fault_of_it(
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"{")])
-def test_one_that_cannot_say_what_it_wants_stops_no_save(
-    spoil: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_one_that_cannot_say_what_it_wants_stops_no_save(spoil, tmp_path):
     kept = SavingStore(tmp_path / "resume", 3)
     for number in range(1, 4):
         kept.save(f"rl-{number}", state(number), tagged=["rl-1"])
@@ -107,9 +103,7 @@ def test_one_that_cannot_say_what_it_wants_stops_no_save(
     assert kept.names() == [f"{n:06d}-rl-{n}" for n in (1, 3, 4, 5)]
 
 
-def test_a_rank_on_a_disk_of_its_own_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_on_a_disk_of_its_own_is_refused(tmp_path, monkeypatch):
     """Its part would lie where no resume finds it."""
     kept = SavingStore(tmp_path / "resume", 1)
     kept.save("rl-1", state(1))
@@ -201,9 +195,7 @@ SPOILT = [
     ],
     ids=lambda v: getattr(v, "__name__", v),
 )
-def test_a_broken_newest_falls_back_and_says_so(
-    name: str, spoil: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_a_broken_newest_falls_back_and_says_so(name, spoil, tmp_path):
     kept = SavingStore(tmp_path / "r", 2)
     for number in (1, 2):
         kept.save("rl", state(number))
@@ -349,9 +341,7 @@ def test_a_disk_that_ends_within_a_file(room: int, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["000001-rl"]
 
 
-def test_a_rank_may_look_before_the_first_has_made_the_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_may_look_before_the_first_has_made_the_directory(tmp_path, monkeypatch):
     monkeypatch.setattr(ranks, "is_main", lambda: False)
     late = SavingStore(tmp_path / "resume", 1)
     assert late.names() == [] and late.about() == {} and not late.directory.exists()

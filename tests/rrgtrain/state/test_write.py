@@ -79,9 +79,7 @@ def copies(node: Any) -> Any:
     return {key: copies(value) for key, value in node.items()}
 
 
-def test_it_holds_the_bits_of_its_step_though_training_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_holds_the_bits_of_its_step_though_training_goes_on(tmp_path, monkeypatch):
     model, optimizer = trained()
     store = SavingStore(tmp_path / "resume", 2)
     for number in (1, 2):  # the second goes into the buffers of the first
@@ -133,9 +131,7 @@ def test_an_error_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert [p.name for p in loop.run.resume.iterdir()] == ["000001-rl-2"]
 
 
-def test_a_disk_that_fills_up_ends_the_run_at_the_next_border(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_ends_the_run_at_the_next_border(tmp_path, monkeypatch):
     def full() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -161,9 +157,7 @@ def test_a_disk_that_fills_up_ends_the_run_at_the_next_border(
         assert [p.name for p in loop.run.resume.iterdir()] == ["000001-rl-2"]
 
 
-def test_a_disk_without_room_is_not_written_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_room_is_not_written_to(tmp_path, monkeypatch):
     store = SavingStore(tmp_path / "resume", 2)
     written = Gate(monkeypatch)
     written.open()

@@ -17,9 +17,11 @@ from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService, Spending
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult
-from tests.rrgtrain.common import policy_and_prompts, rl_run, studies
+from tests.rrgpolicy.model.common import tiny_policy
+from tests.rrgtrain.common import rl_run, studies
 
 
 class Plain(RewardService):
@@ -52,10 +54,11 @@ def trained(
     scores: Sequence[float] = (0.5,) * 9,
     rewards: object = None,
     given: Sequence[Study] | None = None,
+    policy: Policy | None = None,
     algorithm: Algorithm | None = None,
     **options: object,
 ) -> tuple[RlResult, Policy, list[dict], list[dict[str, torch.Tensor]]]:
-    policy, prompts = policy_and_prompts()
+    policy = policy or tiny_policy()
     seen: list[dict[str, torch.Tensor]] = []
 
     def validate() -> dict[str, float]:
@@ -66,7 +69,7 @@ def trained(
     with RunDir.create(out) as run, RunLog(run) as log:
         run_ = rl_run(
             policy,
-            prompts,
+            PromptLoader(policy, "short"),
             given or studies(5),
             cfg,
             algorithm or build_algorithm(cfg),

@@ -60,9 +60,7 @@ def restored(best: Best) -> float:
         ([0.2, 0.4, 0.6], 1),  # still climbing at the end
     ],
 )
-def test_the_validation_before_the_last_that_brought_something(
-    scores: list[float], kept: int
-) -> None:
+def test_the_validation_before_the_last_that_brought_something(scores, kept):
     best = offered(BeforeConvergence(tiny_policy(), BY, NullCheckpointer(), 0.05), scores)
     assert (best.step, best.value) == (10 * (kept + 1), scores[kept])
     assert restored(best) == kept
@@ -179,9 +177,7 @@ def test_weights_that_are_gone_are_told_at_the_resume(gone: int) -> None:
 
 
 @pytest.mark.parametrize(("choose", "step"), [("best", 6), ("before_convergence", 2)])
-def test_reinforcement_learning_starts_from_what_was_chosen(
-    choose: str, step: int, tmp_path: Path
-) -> None:
+def test_reinforcement_learning_starts_from_what_was_chosen(choose, step, tmp_path):
     """The policy ends with those weights, and they are what the checkpoint holds."""
     policy, prompts = policy_and_prompts()
     scores, seen = [0.2, 0.6, 0.61, 0.3], []
@@ -208,9 +204,7 @@ class Flat(Plain):
         return {"total": np.zeros(len(reports))}
 
 
-def test_a_run_without_a_group_that_differs_warns_once(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_a_run_without_a_group_that_differs_warns_once(tmp_path, recwarn):
     def told() -> list[str]:
         lines = [str(w.message) for w in recwarn if "rl.flat_steps=2" in str(w.message)]
         recwarn.clear()

@@ -234,9 +234,7 @@ CASES = {
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("case", CASES)
-def test_loss_gradients_and_metrics_are_equal(
-    monkeypatch: pytest.MonkeyPatch, case: str, dropout: float
-) -> None:
+def test_loss_gradients_and_metrics_are_equal(monkeypatch, case, dropout):
     policy, cfg, doors = adapted(dropout), setting(*CASES[case]), Doors(monkeypatch)
     reference = reference_of(policy) if cfg.rl.beta else None
     groups, values = batch(policy)

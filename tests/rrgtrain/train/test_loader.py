@@ -11,28 +11,22 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
-from multiprocessing import resource_sharer
-from multiprocessing.connection import Client
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from rrgclinical.common.stop import WARNINGS
-from rrgdata.images.read import read_image
 from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.prompt import EncodedPrompt, Pixels
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import NoLog
 from rrgtrain.schema import DataSettings
 from rrgtrain.train import loader as loader_module
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.sft import train_sft
 from tests.rrgdata import dicom_files
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import phantoms, recipe, sft_run, studies
+from tests.rrgtrain.common import phantoms, studies
 from tests.rrgtrain.runs import start_process
 
 ORDER = ((0, 1), (2, 2), (1, 3), (4, 0), (5,), (6, 3), (0, 4))
@@ -170,22 +164,6 @@ def test_workers_leave_warnings_to_the_trainer() -> None:
             assert worker.exitcode == 0, number
 
 
-def hang_up(path: Path, area: int) -> Image.Image:
-    """Read an image, and meet the trainer that is stopped while it takes another."""
-    address, _ = resource_sharer.DupFd(os.dup(0))._id
-    Client(address, authkey=multiprocessing.current_process().authkey).close()
-    return read_image(path, area)
-
-
-def test_a_worker_says_nothing_of_a_trainer_that_hangs_up(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(loader_module, "read_image", hang_up)
-    with closing(loader(workers=1).ahead(batches(mixed()))) as prompts:
-        assert len(list(prompts)) == len(batches(mixed()))
-    assert "Traceback" not in capfd.readouterr().err
-
-
 def test_a_worker_killed_for_memory_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     handler = signal.getsignal(signal.SIGCHLD)
     monkeypatch.setattr(loader_module, "read_image", kill_itself)
@@ -237,9 +215,7 @@ def test_workers_end_with_the_iterator() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
-def test_where_not_all_workers_can_be_started_none_stays(
-    number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_not_all_workers_can_be_started_none_stays(number, monkeypatch):
     """One that stays takes the exit's SIGTERM for the scheduler's, and the exit waits for it."""
     before, real, starts = children(), multiprocessing.Process.start, count()
 
@@ -272,18 +248,6 @@ def test_a_worker_that_hangs_ends_with_the_iterator(monkeypatch: pytest.MonkeyPa
     assert children() <= before | {other.pid or 0} and other.is_alive()
     other.kill()
     other.join(10)
-
-
-def test_a_run_learns_the_same_with_workers(tmp_path: Path) -> None:
-    weights = []
-    for workers in (0, 2):
-        policy = tiny_policy()
-        prompts = PromptLoader(policy, "short", DataSettings(workers=workers, read_ahead=3))
-        out = tmp_path / str(workers) / "checkpoints" / "sft"
-        validate = dict.fromkeys(["micro_f1_13"], 0.5).copy
-        train_sft(sft_run(policy, prompts, mixed(), recipe(), validate, out, NoLog()))
-        weights.append({name: p.detach().clone() for name, p in policy.model.named_parameters()})
-    assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
 
 
 def test_workers_draw_nothing_that_a_resumed_run_would_draw_again() -> None:

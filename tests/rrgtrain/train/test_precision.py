@@ -202,9 +202,7 @@ def test_a_checkpoint_holds_the_masters(tmp_path: Path) -> None:
     assert any(not torch.equal(v, v.to(BF16).float()) for v in kept.values())
 
 
-def test_of_an_adapter_no_rank_gathers_the_base(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_an_adapter_no_rank_gathers_the_base(tmp_path, monkeypatch):
     policy = tiny_policy(dtype=BF16)
     add_lora(policy, LoraSettings(rank=2), seed=0)
     sharding.setup("none", policy)
@@ -247,9 +245,7 @@ class _Recorded(torch.optim.Optimizer):
                     self.state[part]["moment"] = part.grad.clone()
 
 
-def test_eight_bits_are_given_this_ranks_fp32_part(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_eight_bits_are_given_this_ranks_fp32_part(monkeypatch, tmp_path):
     fake = ModuleType("bitsandbytes")
     fake.__spec__ = ModuleSpec("bitsandbytes", None)
     fake.optim = ModuleType("bitsandbytes.optim")  # type: ignore[attr-defined]

@@ -107,9 +107,7 @@ def test_a_fresh_adapter_compares_with_its_base(copies: list) -> None:
     torch.testing.assert_close(reference_logps(reference), start, rtol=1e-5, atol=1e-5)
 
 
-def test_an_adapter_that_has_learned_compares_with_what_it_was(
-    copies: list, tmp_path: Path
-) -> None:
+def test_an_adapter_that_has_learned_compares_with_what_it_was(copies, tmp_path):
     policy = adapted(learned=True)
     trained = {n for n, p in policy.model.named_parameters() if p.requires_grad}
     start, base = logps(policy), logps(tiny_policy())

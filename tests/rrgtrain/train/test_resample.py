@@ -10,11 +10,9 @@ import pytest
 
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import NoLog
 from rrgtrain.train import batch_row, zero_variance
 from rrgtrain.train.batch import joined
 from rrgtrain.train.resample import differing, only, until_differing
-from rrgtrain.train.rl import train_rl
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
 from tests.rrgtrain.common import (
     Batch,
@@ -25,6 +23,7 @@ from tests.rrgtrain.common import (
     sampled,
     studies,
 )
+from tests.rrgtrain.train.loops import Plain, trained
 
 POLICY = tiny_policy()
 ENCODED = prompt(POLICY, "s", 0)
@@ -73,9 +72,7 @@ def test_rounds_are_joined_with_what_they_are_compared_by() -> None:
         (2, 1, [1], 6),
     ],
 )
-def test_so_many_as_are_wanted_stay_in_the_order_of_the_draw(
-    wanted: int, rounds: int, left: list[int], drawn: int
-) -> None:
+def test_so_many_as_are_wanted_stay_in_the_order_of_the_draw(wanted, rounds, left, drawn):
     asked: list[int] = []
 
     def draw(again: int) -> Batch:
@@ -113,25 +110,12 @@ def test_a_round_without_notes_has_empty_ones() -> None:
     assert whole.notes["term"][0] == {} and only(whole, [4]).notes["term"][1] == {"value": 2}
 
 
-class Rewards:
+class Rewards(Plain):
     """Rewards that differ for one study in three only."""
 
-    labeller = None
-
     def __init__(self) -> None:
+        super().__init__()
         self.seen: list[str] = []
-
-    def prefetch(self, references):
-        class Done:
-            def result(self) -> None: ...
-
-        return Done()
-
-    def statistics(self):
-        return {}
-
-    def since(self, before):
-        return {}
 
     def __call__(self, texts, chosen, progress=0.0):
         self.seen += [study.id for study in chosen]
@@ -141,28 +125,10 @@ class Rewards:
 
 
 def test_a_run_trains_on_full_batches(tmp_path) -> None:
-    rows = []
-
-    class Log(NoLog):
-        def write(self, phase, step, values):
-            rows.append(values)
-
     def run(resample: int):
-        rows.clear()
-        policy, prompts = policy_and_prompts()
         cfg = recipe("rl.algorithm=dr_grpo", f"rl.resample={resample}", "rl.prompts=2")
         rewards = Rewards()
-        of_run = run_of(
-            policy,
-            prompts,
-            studies(6),
-            cfg,
-            rewards=rewards,
-            validate=lambda: {"micro_f1_13": 0.5},
-            out=tmp_path / str(resample) / "checkpoints" / "rl",
-            log=Log(),
-        )
-        train_rl(of_run)
+        _, _, rows, _ = trained(tmp_path / str(resample), cfg, rewards=rewards, given=studies(6))
         return rewards, [row for row in rows if "reward/total" in row]
 
     rewards, logged = run(0)

@@ -24,7 +24,6 @@ from rrgpolicy.rollout import (
     RolloutEngine,
     SamplingRequest,
     TransformersEngine,
-    VllmServerEngine,
     checkpoint_tensors,
     generate,
     whole_policy,
@@ -35,16 +34,12 @@ from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog
 from rrgtrain.schema import LoraSettings, Recipe
-from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import SamplerWatch
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.rl import train_rl
-from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
-from tests.rrgpolicy.rollout.served import Served
-from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, rl_run, studies
-from tests.rrgtrain.train.loops import Length
+from tests.rrgpolicy.model.common import tiny_policy
+from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, studies
+from tests.rrgtrain.train.loops import Length, trained
 
 CHAOS = ["rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=9", "rl.lr=0.003", "rl.prompts=3"]
 CHAOS += ["rl.group=3", "rl.max_new_tokens=8"]
@@ -117,34 +112,15 @@ def pictured(folder: Path) -> list[Study]:
     return found
 
 
-def run(
-    out: Path,
-    policy: Policy,
-    cfg: Recipe,
-    engine: RolloutEngine | None,
-    given: list[Study],
-    rewards: Length,
-) -> list[dict]:
-    with RunDir.create(out) as directory, RunLog(directory) as log, torch.random.fork_rng():
+def run(out: Path, policy: Policy, cfg: Recipe, engine: RolloutEngine | None, **more: Any) -> None:
+    sampler = PolicySampler(lambda _: engine or TransformersEngine())
+    with torch.random.fork_rng():
         torch.manual_seed(0)  # LoRA's dropout
-        try:
-            loop = rl_run(
-                policy,
-                PromptLoader(policy, "short"),
-                given,
-                cfg,
-                build_algorithm(cfg),
-                rewards,
-                lambda: {"micro_f1_13": 0.5},
-                directory.checkpoints / "rl",
-                log,
-                sampler=PolicySampler(lambda _: engine or TransformersEngine()),
-            )
-            train_rl(loop)
-        finally:
-            rows = [r for r in read_metrics(directory.metrics) if r["phase"] == "dr_grpo"]
-            run.rows = rows  # type: ignore[attr-defined]
-    return rows
+        trained(out, cfg, policy=policy, sampler=sampler, **more)
+
+
+def steps(out: Path) -> list[dict]:
+    return [r for r in read_metrics(out / "metrics.jsonl") if r["phase"] == "dr_grpo"]
 
 
 def bits(policy: Policy) -> dict[str, torch.Tensor]:
@@ -170,16 +146,16 @@ class Noting(Length):
     [(torch.float32, None), (torch.float32, 0.5), (torch.bfloat16, 0.0)],
     ids=str,
 )
-def test_every_step_of_every_engine_logs_a_gap_of_rounding(
-    dropout: float | None, dtype: torch.dtype, tmp_path: Path
-) -> None:
+def test_every_step_of_every_engine_logs_a_gap_of_rounding(dropout, dtype, tmp_path):
     given = pictured(tmp_path / "images")
     for name, other in (("own", False), ("other", True), ("vllm", True)):
         policy = tiny_policy(dtype=dtype)
         if dropout is not None:
             add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=dropout), 0)
         engine = Elsewhere(policy, whole=name != "vllm") if other else None
-        rows = run(tmp_path / name, policy, recipe(*CHAOS, "rl.steps=2"), engine, given, Length())
+        words = recipe(*CHAOS, "rl.steps=2")
+        run(tmp_path / name, policy, words, engine, given=given, rewards=Length())
+        rows = steps(tmp_path / name)
         assert len(rows) == 2
         for row in rows:
             assert 0 < row["sampler/gap_mean"] <= row["sampler/gap_p99"]
@@ -213,9 +189,7 @@ LAGS = "weights that the sampler has not taken over, since both agreed in the st
     ],
     ids=str,
 )
-def test_a_fault_stops_the_run_before_it_learns(
-    fault: dict, dtype: torch.dtype, stops_at: int, cause: str, tmp_path: Path
-) -> None:
+def test_a_fault_stops_the_run_before_it_learns(fault, dtype, stops_at, cause, tmp_path):
     given, policy, fault = pictured(tmp_path / "images"), tiny_policy(dtype=dtype), dict(fault)
     if "adapters" in fault:
         add_lora(policy, LoraSettings(rank=4, alpha=256.0, dropout=0.05), 0)
@@ -234,50 +208,14 @@ def test_a_fault_stops_the_run_before_it_learns(
     cfg = recipe(*CHAOS, f"rl.beta={fault.pop('beta', 0.0)}")
     engine, noting = Elsewhere(policy, **fault), Noting(policy)
     with pytest.raises(UserError, match="more than rollout.max_gap=.*; likely ") as stopped:
-        run(tmp_path / "run", policy, cfg, engine, given, noting)
+        run(tmp_path / "run", policy, cfg, engine, given=given, rewards=noting)
     assert re.search(cause, str(stopped.value)) and "\n" not in str(stopped.value)
-    assert [r["step"] for r in run.rows] == list(range(stops_at))  # type: ignore[attr-defined]
+    assert [r["step"] for r in steps(tmp_path / "run")] == list(range(stops_at))
     assert len(noting.seen) == stops_at + 1
     now = bits(policy)
     assert all(torch.equal(now[n], p) for n, p in noting.seen[-1].items()), "nothing was learned"
     for one, two in itertools.pairwise(noting.seen):
         assert any(not torch.equal(two[n], p) for n, p in one.items())
-
-
-class Cooler(Served):
-    """Samples at another temperature than it is asked for."""
-
-    def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        return super()._complete({**body, "temperature": 0.7 * body["temperature"]})
-
-
-class Blurred(Served):
-    """Sees other images than it is sent."""
-
-    def _prompt(self, *sent: Any) -> tuple[EncodedPrompt, dict[str, Any]]:
-        prompt, images = super()._prompt(*sent)
-        return prompt, {key: value.roll(1, 0) / 2 for key, value in images.items()}
-
-
-@pytest.mark.parametrize(
-    ("server", "cause"),
-    [
-        (Cooler, r"at (0\.69|0\.7)\d* in the place of rl\.temperature=1 "),
-        (Blurred, "images of another size or preprocessing"),
-    ],
-)
-def test_a_server_at_fault_stops_the_run_too(
-    server: type[Served], cause: str, tmp_path: Path
-) -> None:
-    policy = tiny_policy()
-    with server(tiny_directory()) as served:
-        engine = VllmServerEngine(served.url, tmp_path / "work", wait=20.0)
-        with pytest.raises(UserError, match=cause):
-            run(
-                *(tmp_path / "run", policy, recipe(*CHAOS), engine),
-                *(pictured(tmp_path / "images"), Length()),
-            )
-    assert run.rows == []  # type: ignore[attr-defined]
 
 
 def drawn(policy: Policy, cfg: Recipe, shift: float = 0.0) -> list[Group]:

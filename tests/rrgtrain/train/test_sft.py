@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards.batch import parse_blocks
 from rrgtrain.run.session import warm_up_vision
 from rrgtrain.schema import PolicySettings, Recipe
-from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import sft as sft_module
 from rrgtrain.train.loader import PromptLoader
@@ -67,9 +65,7 @@ def trained(
     return result, policy, validate
 
 
-def test_a_tower_that_trains_alone_passes_over_studies_without_images(
-    tmp_path: Path, log: RunLog
-) -> None:
+def test_a_tower_that_trains_alone_passes_over_studies_without_images(tmp_path, log):
     policy, prompts = policy_and_prompts()
     before, validate = weights(policy), Validation(policy, [0.1, 0.2])
     cfg, out = recipe("sft.token_budget=1", "sft.train=vision"), tmp_path / "sft"
@@ -155,9 +151,7 @@ def test_a_plateau_drops_the_rate_and_goes_on_from_the_best(tmp_path: Path, log:
     assert distance(validate.seen[3], best) < distance(validate.seen[2], best)
 
 
-def test_a_drop_forgets_the_moments(
-    tmp_path: Path, log: RunLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_drop_forgets_the_moments(tmp_path, log, monkeypatch):
     made = []
     make = "optimizer_of"
     monkeypatch.setattr(sft_module, make, lambda *a: made.append(optimizer_of(*a)) or made[-1])
@@ -192,9 +186,7 @@ def test_a_limit_of_seconds_stops_after_one_validation(tmp_path: Path, log: RunL
     assert result.steps == len(validate.seen) == 1
 
 
-def test_studies_without_a_report_are_left_out(
-    tmp_path: Path, log: RunLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_studies_without_a_report_are_left_out(tmp_path, log, monkeypatch):
     policy, prompts = policy_and_prompts()
     bare = [replace(study, report=None) for study in studies(3)]
     out = tmp_path / "out"
@@ -212,47 +204,6 @@ def test_studies_without_a_report_are_left_out(
     validate = Validation(policy, [0.1] * 4)
     train_sft(sft_run(policy, prompts, mixed, recipe("sft.steps=2"), validate, out, log))
     assert set(asked) == {studies(1)[0].report}
-
-
-# Fine-tuning that is resumed: fewer steps than were made, and a plateau of another metric.
-class Earlier(NullCheckpointer):
-    """Gives the state after some steps; a validation after two had a micro-F1 of 0.5."""
-
-    def __init__(self, step: int) -> None:
-        self.step_made = step
-
-    def begin(self, stage: str, state: Callable[[], State]) -> State:
-        by = json.dumps({"eval.best_by": "micro_f1"})
-        best = {"by": by, "value": 0.5, "step": 2, "copies": {2: {}}}
-        return {**state(), "step": self.step_made, "validated": 2, "plateau": 0.5, "best": best}
-
-
-def resumed(home: Path, step: int, by: str, *words: str) -> tuple[SftResult, int]:
-    """Go on after `step` steps, each validation at 0.4; return how many there were, too."""
-    policy, validations = tiny_policy(), []
-
-    def validate() -> dict[str, float]:
-        validations.append(by)
-        return {by: 0.4}
-
-    cfg = recipe("sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}", *words)
-    with RunDir.create(home) as run, RunLog(run) as log:
-        of_run = policy, PromptLoader(policy, "short"), studies(5), cfg, validate
-        run_ = sft_run(*of_run, run.checkpoints / "sft", log, checkpointer=Earlier(step))
-        return train_sft(run_), len(validations)
-
-
-def test_a_resume_with_fewer_steps_than_were_made_validates_and_ends(tmp_path: Path) -> None:
-    result, validations = resumed(tmp_path / "run", 4, "micro_f1", "sft.steps=3")
-    assert (result.best_step, result.steps, validations) == (2, 4, 1)
-
-
-@pytest.mark.filterwarnings("ignore:the checkpoint chose its best weights")
-@pytest.mark.parametrize(("by", "step"), [("micro_f1", 2), ("micro_f1_13", 4)])
-def test_a_plateau_of_another_metric_is_none(by: str, step: int, tmp_path: Path) -> None:
-    """By the same metric 0.4 brings nothing; by another it is the first that counts."""
-    result, _ = resumed(tmp_path / "run", 2, by, "sft.steps=6")
-    assert result.best_step == step and result.steps == step + 2
 
 
 # The vision warm-up trains the tower and nothing else, from its seed alone.

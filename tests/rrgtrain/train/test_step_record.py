@@ -18,26 +18,22 @@ from rrgpolicy.model.codec import ReportCodec
 from rrgreport.run_files import read_record
 from rrgtrain.algorithms import Context, Group, Member, Objective, build_algorithm
 from rrgtrain.algorithms.group import members
-from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.session import Session
 from rrgtrain.schema import Recipe, RlSettings
-from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import Batch
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.rl import train_rl
 from rrgtrain.train.step_record import (
     SampleCollector,
     StepRecord,
     StepRecords,
     heaviest,
-    packed,
     recorded,
 )
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import groups_of, recipe, rl_run, studies
-from tests.rrgtrain.replay_step import made_again, replay_step
-from tests.rrgtrain.runs import command, started
+from tests.rrgtrain.common import groups_of, recipe, studies
+from tests.rrgtrain.replay_step import made_again
+from tests.rrgtrain.train.loops import trained
 
 SALIENCY = ["token_weights.labeller=distilled", "token_weights.distil_steps=2"]
 THINK = ["reward.terms={mccs: 0.75, format: 0.25}", "reward.blocks=think_report"]
@@ -66,22 +62,10 @@ def opened(cfg: Recipe) -> Session:
 def run_and_record(name: str, out: Path, *more: str) -> tuple[Recipe, Path]:
     """Two steps of a system, the second on the first one's studies; the folder of records."""
     cfg = recipe(*SYSTEMS[name], *more)
-    session = opened(cfg)
-    with RunDir.create(out) as run, RunLog(run) as log:
-        loop = rl_run(
-            session.policy,
-            session.prompts,
-            session.studies["train"],
-            cfg,
-            build_algorithm(cfg),
-            session.rewards,
-            lambda: {"micro_f1_13": 0.5},
-            run.checkpoints / "rl",
-            log,
-            record=StepRecords(run.steps, cfg.log),
-        )
-        train_rl(loop)
-    return cfg, out / "steps"
+    session, folder = opened(cfg), out / "steps"
+    given, record = session.studies["train"], StepRecords(folder, cfg.log)
+    trained(out, cfg, rewards=session.rewards, given=given, policy=session.policy, record=record)
+    return cfg, folder
 
 
 class Replay:
@@ -95,7 +79,7 @@ class Replay:
     def differing(self, record: dict[str, Any]) -> set[str]:
         """The fields that do not come out the same; an earlier record leaves nothing behind."""
         self.algorithm.load_state_dict(copy.deepcopy(self.start))
-        return {f.field for f in made_again(record, self.session, self.algorithm) if not f.same}
+        return {f.field for f in made_again(record, self.session, self.algorithm) if f.difference}
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -208,36 +192,6 @@ def test_what_is_recorded_stands_in_the_order_of_the_members() -> None:
     assert texts == [m.text for m in flat] and len(set(texts)) == len(flat) == 4
 
 
-def test_a_step_of_a_run_is_the_same_and_a_spoilt_record_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command(
-        *started("checkpoint.keep=9", "log.records=3", "deterministic=false"),
-        cwd=tmp_path,
-        status=0,
-    )
-    monkeypatch.chdir(tmp_path)
-    path = Path("run/steps/000003.json.gz")
-    assert [p.name[:6] for p in sorted(path.parent.iterdir())] == ["000000", "000003"]
-    lines = [str(finding) for finding in replay_step(path)]
-    assert lines[:3] == ["prompts: same", "texts: same", "members: same"]
-    assert "advantages: same" in lines and "reward total: same" in lines
-    assert lines[-1].startswith("log-probabilities: same"), lines[-1]
-    record = read_record(path)
-    record["advantages"][0] += 0.5
-    for group in record["groups"]:
-        for member in group["members"]:
-            if member["sampler_logps"]:
-                member["sampler_logps"] = [v - 0.5 for v in member["sampler_logps"]]
-    path.write_bytes(packed(record))
-    first, second = (str(finding) for finding in replay_step(path) if not finding.same)
-    assert first.startswith("advantages: differs, at [0]: recorded")
-    assert second.startswith("log-probabilities: differs, by 0.5")
-    Path("run/resume").rename("gone")
-    told = "log-probabilities: not checked, no checkpoint of this step is kept"
-    assert told in map(str, replay_step(path))
-
-
 NO_IDS = torch.zeros(0, dtype=torch.int64)
 
 
@@ -313,15 +267,6 @@ def test_the_heaviest_sampled_report_of_a_batch() -> None:
     assert (found.id, found.step, found.reference) == ("s", 7, "ref")
     assert list(found.pieces) == [("c", 1.0), ("d", 3.0), ("e", 2.0)]
     assert (found.reward, found.advantage) == (0.75, 0.5)
-
-
-def test_advantages_by_token_are_shown_as_their_mean() -> None:
-    record = weighed_groups(0)
-    by_token = torch.tensor([[0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 9.0]])
-    objective = replace(record.batch.objective, advantages=by_token)
-    batch = record.batch.with_objective(objective, RlSettings())
-    found = heaviest(replace(record, batch=batch))
-    assert found is not None and found.advantage == 2.5
 
 
 def test_without_weights_that_differ_nothing_is_kept() -> None:

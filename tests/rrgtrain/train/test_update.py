@@ -201,9 +201,7 @@ def test_micro_batches_keep_groups_whole_and_within_the_budget() -> None:
     assert [len(c) for c in chunks_of(groups, 1)] == [1, 1, 1, 1]
 
 
-def test_members_of_advantage_zero_are_left_out_and_change_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_members_of_advantage_zero_are_left_out_and_change_nothing(monkeypatch):
     policy = tiny_policy(dtype=torch.float64)
     groups = groups_of(policy, TEXTS, edited=True)
     cfg = variant("dr_grpo", 0.0)

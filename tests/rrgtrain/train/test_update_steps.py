@@ -84,9 +84,7 @@ def run(policy: Policy, cfg: Recipe, reference: Reference | None = None) -> dict
     return update(of_run, Batch.of(groups, values, cfg.rl), 0.01, (0, 1))[0]
 
 
-def test_one_update_takes_one_forward_and_the_head_sees_scored_tokens_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_update_takes_one_forward_and_the_head_sees_scored_tokens_alone(monkeypatch):
     policy = tiny_policy()
     passes = Passes(monkeypatch, policy)
     metrics = run(policy, setting("rl.beta=0"))
@@ -97,9 +95,7 @@ def test_one_update_takes_one_forward_and_the_head_sees_scored_tokens_alone(
     assert metrics["ratio_mean"] == metrics["ratio_max"] == 1.0
 
 
-def test_kl_takes_one_pass_of_the_reference_and_needs_every_member(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_kl_takes_one_pass_of_the_reference_and_needs_every_member(monkeypatch):
     policy = tiny_policy()
     reference = reference_of(policy)
     passes = Passes(monkeypatch, policy)
@@ -118,9 +114,7 @@ def test_several_updates_compute_old_and_reference_once(monkeypatch: pytest.Monk
     assert metrics["ratio_max"] > 1.0 and metrics["kl"] > 0
 
 
-def test_the_sampler_gives_its_memory_back_before_the_first_forward(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_sampler_gives_its_memory_back_before_the_first_forward(monkeypatch):
     policy, forwards = tiny_policy(), []
     passes = Passes(monkeypatch, policy)
     monkeypatch.setattr(
