@@ -122,9 +122,7 @@ def test_prime_rl_calls_the_loss_of_its_toml() -> None:
     [
         ({}, {"epslow": 0.2}, "kwargs has 'epslow'; wanted fields of PolicyLoss: .*eps_low"),
         ({}, {"eps_high": True}, "eps_high is True; it must be a number"),
-        ({}, {"eps_high": [0.2]}, "eps_high is .*; it must be a number"),
         ({"inference_logprobs": None}, {}, r"inference_logprobs has shape None; wanted \[N\]"),
-        ({"loss_mask": None}, {}, r"loss_mask has shape None; wanted \[N\]"),
         ({"advantages": torch.ones(1)}, {}, r"advantages has shape torch.Size\(\[1\]\); wanted"),
         ({"loss_weights": torch.ones(1)}, {}, r"loss_weights has shape torch.Size\(\[1\]\); wa"),
         ({"trainer_logprobs": [0.0]}, {}, "trainer_logprobs has shape None; wanted"),
@@ -154,7 +152,6 @@ def test_a_weight_of_easyr1_is_a_number(weight) -> None:
         ("Edema.", ["E"], "queries or prompts are no list"),
         ({"Edema.": 1}, ["E"], "queries or prompts are no list"),
         (["Edema."], [], "1 queries and 0 prompts; wanted one each"),
-        ([None], ["E"], "a query is NoneType, of a prompt that is str; wanted two texts"),
         (["Edema."], [None], "a query is str, of a prompt that is NoneType; wanted two texts"),
         (["Say. Edema."], [""], "no .* in the prompt: set TURN"),
     ],

@@ -70,7 +70,6 @@ INNER: set[tuple[str, str]] = set()
 # source is mutated, that are compiled ahead or walked with made-up addresses; parts that a test
 # replaces; and functions without a door that have a test of their own, file beside file.
 OPENED = {
-    "rrgclinical.radgraph": "pieces",
     "rrgclinical.rules": "extractor lexicon plain trie",
     "rrgkern.advantages": "triton_advantages",
     "rrgkern.edit_plan": "released splicing",

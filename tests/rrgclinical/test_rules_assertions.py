@@ -231,38 +231,23 @@ def test_every_cue_with_every_finding(status):
     )
 
 
-@pytest.mark.parametrize("template", templates("LIST_DENIED"))
-def test_a_list_stays_denied(template):
+OF_SEVERAL = [
+    *((one, ["NEGATIVE"] * one.count("{}")) for one in templates("LIST_DENIED")),
+    *((one, ["POSITIVE", "NEGATIVE"]) for one in templates("SECOND_DENIED")),
+    *((one, ["NEGATIVE", second]) for one, second in table("new statements")),
+    *((one, ["UNCERTAIN", "UNCERTAIN"]) for one in templates("NOT_TOLD_APART")),
+]
+
+
+@pytest.mark.parametrize(("template", "statuses"), OF_SEVERAL)
+def test_each_finding_of_a_sentence_is_read_for_itself(template, statuses):
     triples = [(a, b, next(f for f in FAMILIAR if f not in (a, b))) for a, b in PAIRS]
-    named = template.count("{}")
-    assert not misread_pairs(
-        (template.format(*names), {FAMILIAR[name]: ClassId.NEGATIVE for name in names[:named]})
-        for names in triples
-    )
-
-
-@pytest.mark.parametrize(
-    ("template", "status", "of_second"),
-    [
-        *((template, "POSITIVE", "NEGATIVE") for template in templates("SECOND_DENIED")),
-        *((template, "NEGATIVE", status) for template, status in table("new statements")),
-    ],
-)
-def test_the_second_is_read_for_itself(template, status, of_second):
     assert not misread_pairs(
         (
-            template.format(first, second),
-            {FAMILIAR[first]: ClassId[status], FAMILIAR[second]: ClassId[of_second]},
+            template.format(*names),
+            {FAMILIAR[n]: ClassId[status] for n, status in zip(names, statuses, strict=False)},
         )
-        for first, second in PAIRS
-    )
-
-
-@pytest.mark.parametrize("template", templates("NOT_TOLD_APART"))
-def test_what_nothing_tells_apart_is_doubted(template):
-    assert not misread_pairs(
-        (template.format(*pair), {FAMILIAR[name]: ClassId.UNCERTAIN for name in pair})
-        for pair in PAIRS
+        for names in triples
     )
 
 

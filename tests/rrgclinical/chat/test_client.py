@@ -354,8 +354,6 @@ def test_a_question_may_be_asked_inside_a_running_loop() -> None:
     ("url", "options", "message"),
     [
         ("localhost:8000", {}, "wanted an address such as http://host:8000/v1"),
-        ("http://", {}, "wanted an address"),
-        ("http://host:port/v1", {}, "wanted an address"),
         ("me:pw@host?k=v", {}, "endpoint 'host'; wanted an address"),
         ("http://x", {"concurrency": 0}, "concurrency is 0; wanted more than 0"),
         ("http://x", {"timeout": float("nan")}, "timeout is nan"),

@@ -13,7 +13,6 @@ from nltk.tokenize import wordpunct_tokenize
 
 from rrgclinical.radgraph import RadGraph, RadGraphF1, radgraph_f1
 from rrgclinical.radgraph.graph import build_graph
-from rrgclinical.radgraph.pieces import read_order
 from rrgclinical.radgraph.words import split_words
 from tests.rrgclinical.radgraph import archives
 from tests.rrgclinical.radgraph.reference import Reference
@@ -105,23 +104,6 @@ def test_non_strings_are_named(xl, reports):
 def test_bf16_reads(xl):
     (graph,) = RadGraph(xl, dtype="bf16").annotate(["no effusion, the heart is normal"])
     assert graph.words[0] == "no"
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.integers(1, 300), st.integers(4, 40))
-def test_joined_states_follow_the_rule(length, row):
-    """`read_order` against the package's own steps, on numbers in place of states."""
-    rows = -(-length // row)
-    states = [list(range(r * row, min(length, (r + 1) * row))) for r in range(rows)]
-    if rows == 1:
-        assert read_order(length, row) == states[0]
-        return
-    inner = [-1] * (rows * (row - 2) + 1)
-    for r, state in enumerate(states):
-        middle = state[1 : row - 1]
-        inner[r * (row - 2) : r * (row - 2) + len(middle)] = middle
-    inner[length - 2 * rows] = length - 1
-    assert read_order(length, row) == [0, *inner][: length - 2 * (rows - 1)]
 
 
 # RadGraph-F1 by hand, in both cases.

@@ -182,16 +182,6 @@ def edited(tmp_path: Path, change) -> str:
     return str(path)
 
 
-def test_a_table_of_ones_own_is_used_and_has_another_digest(tmp_path):
-    def graver(values):
-        values["tiers"]["minor"] = 1.0
-
-    own = Severity(edited(tmp_path, graver))
-    reference, report = "Cardiomegaly. Edema.", "Edema."
-    assert own.judge([report], [reference])[0].score < score(report, reference)
-    assert own.table.digest != READER.table.digest
-
-
 def test_names_of_a_table_stand_once(tmp_path: Path) -> None:
     assert load_table(edited(tmp_path, lambda t: t["tiers"].update({1: 1.0}))).weight
     file = tmp_path / "twice.yaml"

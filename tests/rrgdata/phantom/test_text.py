@@ -354,17 +354,12 @@ def test_any_configuration_writes_a_consistent_case(**knobs):
         ("train", -1),
         ("lateral", 1.5),
         ("omit", -0.1),
-        ("careful", 1.1),
         ("reported", 14),
-        ("thorough", 1.5),
-        ("templated", -0.5),
         ("paraphrases", 0),
-        ("paraphrases", 13),
         ("findings", 0),
         ("size", 4),
         ("prevalence", 0.0),
         ("contrast", float("nan")),
-        ("noise", -1.0),
     ],
 )
 def test_bad_knobs_are_named(knob, value):

@@ -132,16 +132,6 @@ def dicoms(folder: Path) -> dict[Path, str]:
     for rows, columns in ((SIDE, SIDE), (AREA // 10 + 1, 10)):
         path = write(folder / f"{rows} rows.dcm", np.zeros((rows, columns), np.uint16))
         made[path] = f"too large ({columns} x {rows} pixels are"
-    data = pydicom.dcmread(write(folder / "deflated.dcm", RAMP))
-    data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
-    data.save_as(folder / "deflated.dcm")
-    head, body = (folder / "deflated.dcm").read_bytes(), b"\x11\0\x01\x10OB\0\0\xf0\xff\xff\xff"
-    end = head.index(DeflatedExplicitVRLittleEndian.encode()) + 22
-    deflate = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
-    nothing = deflate.compress(body) + deflate.compress(bytes(2 * AT_MOST))
-    bomb = folder / "bomb.dcm"
-    bomb.write_bytes(head[:end] + nothing + deflate.flush())
-    made[bomb] = "deflated data of more than"
     return made
 
 
@@ -162,7 +152,6 @@ def pictures(folder: Path) -> dict[Path, str]:
 
 @pytest.fixture
 def small(monkeypatch) -> None:
-    monkeypatch.setattr("rrgdata.images.dicom_header.INFLATED", AT_MOST)
     monkeypatch.setattr("rrgclinical.common.files.AT_LEAST", AT_MOST)
     monkeypatch.setattr("rrgdata.images.in_flight.LARGEST", AREA)
     monkeypatch.setattr(tables, "LONGEST_ROW", AT_MOST // 4)

@@ -75,16 +75,12 @@ def test_reports_alone_need_no_image(tmp_path):
     [
         ([], "is a list; wanted an object"),
         (entry(id=None), "has id None"),
-        (entry(id=" "), "has id ' '"),
         (entry(report=None), "null as report; wanted text"),
         (entry(report=" \n"), "empty report"),
         (entry(report="\ud800"), "not Unicode as report"),
         (entry(image_path=[]), "a list of one path"),
-        (entry(image_path=["a.jpg", "b.jpg"]), "a list of one path"),
-        (entry(image_path="a.jpg"), "a list of one path"),
         (entry(image_path=["nowhere.jpg"]), "'nowhere.jpg', not found"),
         (entry(image_path=["../a.jpg"]), "outside"),
-        (entry(image_path=["/a.jpg"]), "outside"),
         (entry("174413ec"), "repeats the id '174413ec'"),
     ],
 )
