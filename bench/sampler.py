@@ -5,8 +5,10 @@
 Models are tiny and random. A token is the difference between longer and shorter reports, a layer
 that between deeper and shallower models. An operator is a kernel on a GPU, unless a graph is
 compiled: views and allocations are not counted, and attention is one. Host reads wait for the
-device. Seconds are of processor time (one thread, OMP_NUM_THREADS=1), in turns over the families
-and, with --compile, over steps that are compiled and those that are not; compiling takes minutes.
+device. Kernels are those in the code that inductor writes of the step for an H100, its products of
+one input merged, attention being one (`bench.inductor_code`); no GPU is asked. Seconds are of
+processor time (one thread, OMP_NUM_THREADS=1), in turns over the families and, with --compile, over
+steps that are compiled and those that are not; compiling takes minutes.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from bench.inductor_code import step_kernels
 from experiments.fast_steps import FastEngine
 from rrgkern.shared_prefix.reference import DecodeStep, decode_reference
 from rrgpolicy.model.policy import Policy
@@ -158,13 +161,16 @@ class Row:
     outside_temperature: float
     outside_top_p: float
     host_reads: float
+    kernels_a_layer: float
+    kernels_outside_greedy: float
+    kernels_outside_top_p: float
     seconds: float = 0.0
     compiled_seconds: float | None = None
     compile_seconds: float | None = None
 
 
 def row_of(name: str) -> Row:
-    """Count the operators of a family's token, in bf16 as on a GPU."""
+    """Count the operators and kernels of a family's token, in bf16 as on a GPU."""
     shallow, deep = policy_of(name, 4), policy_of(name, 8)
     around, reads, layer = [], 0.0, 0.0
     for options in ({"greedy": True}, {"temperature": 0.9}, {"temperature": 0.9, "top_p": 0.9}):
@@ -172,7 +178,17 @@ def row_of(name: str) -> Row:
         if not around:
             layer = (counted(deep, name, **options)[0] - few) / 4
         around.append(few - 4 * layer)
-    return Row(name, layer, *around, reads)
+    of_few, of_more, of_top_p = (
+        step_kernels(policy, request_of(policy, name, 3, **options))
+        for policy, options in (
+            (shallow, {"greedy": True}),
+            (deep, {"greedy": True}),
+            (shallow, {"temperature": 0.9, "top_p": 0.9}),
+        )
+    )
+    kernels = (of_more - of_few) / 4
+    outside = (n - 4 * kernels for n in (of_few, of_top_p))
+    return Row(name, layer, *around, reads, kernels, *outside)
 
 
 def time_tokens(rows: Sequence[Row], *, compiles: bool = False) -> None:
