@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from rrgclinical.common.resolve import call, choose
-from rrgtrain.algorithms import ditpo, editgrpo, orapo
+from rrgtrain.algorithms import by_finding, ditpo, editgrpo, orapo
 from rrgtrain.algorithms.base import (
     Algorithm,
     Layer,
@@ -34,6 +34,7 @@ LAYERS: dict[str, Layer] = {
     "reinforce_pp": lambda r, inner: replace(inner, advantages=of_the_step),
     "editgrpo": lambda r, inner: editgrpo.build(r.edit, r.reward, r.seed, inner),
     "ditpo": lambda r, inner: ditpo.build(r.token_weights, r.reward, r.seed, inner),
+    "by_finding": lambda r, inner: by_finding.build(r.rl.by_finding, r.reward, inner),
     "orapo": lambda r, inner: orapo.build(r.oracle, r.rl, r.reward, inner),
 }
 

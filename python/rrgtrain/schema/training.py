@@ -71,6 +71,8 @@ class RlSettings:
     algorithm: str = "editgrpo"
     """Algorithm: a name, several joined by `+`, or your own as `module:function`
     (`algorithms/README.md`)."""
+    by_finding: float = Field(default=1.0, ge=0.0)
+    """Weight of `by_finding`'s advantages of sentences beside those of the algorithm before it."""
     steps: int = Field(default=100, ge=1, le=MOST_STEPS)
     """Number of steps; each samples, scores and updates."""
     prompts: int = Field(default=8, ge=1, le=MOST_AT_ONCE)

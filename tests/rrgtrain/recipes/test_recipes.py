@@ -201,7 +201,7 @@ def test_every_recipe_is_named() -> None:
 
 def test_every_demonstration_has_its_papers_size() -> None:
     of_this_project = {"sft", "learning", "demo", "demo_small", "iu_xray", "nih", "table"}
-    of_this_project |= {"editgrpo_severity", "dr_grpo_severity"}
+    of_this_project |= {"editgrpo_severity", "dr_grpo_severity", "editgrpo_by_finding"}
     small = {n for n in NAMES if "/" not in n} - of_this_project
     assert {n for n in small if f"paper/{n}" not in NAMES} == set()
 
@@ -220,7 +220,7 @@ RULED = [(name, size) for size, names in BY_RULE.items() for name in names]
 
 def test_every_name_is_there() -> None:
     assert {f"paper/{name}" for name, _ in RULED} <= set(recipe_names())
-    assert len(recipe_names()) == 102 and "papers" not in recipe_names()
+    assert len(recipe_names()) == 103 and "papers" not in recipe_names()
 
 
 def test_the_rule_is_what_a_file_of_two_bases_says(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_papers_list_recipes_that_exist_once() -> None:
     assert set(listed) <= own and {paper.size for paper in papers()} <= own
     assert paper_of("paper/deer_tfidf") == paper_of("deer_tfidf") == "DEER"
     none = {"sft", "learning", "demo", "demo_small", "iu_xray", "nih", "table", "combined"}
-    none |= {"lora_24gb", "editgrpo_severity", "dr_grpo_severity"}
+    none |= {"lora_24gb", "editgrpo_severity", "dr_grpo_severity", "editgrpo_by_finding"}
     unlisted = {n for n in own if paper_of(n) is None}
     assert unlisted == none | {"qwen_3b"}
 
