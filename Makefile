@@ -192,7 +192,7 @@ endef
 
 # Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
 # Then RANK_MOMENTS runs of two nodes that lose a rank, a rank's answers, or its worker; full disks;
-# clocks that jump, an engine or an endpoint that dies, a worker killed for memory.
+# an engine or an endpoint that dies, a worker killed for memory.
 MOMENTS ?= 40
 RANK_MOMENTS ?= 9
 define slow-chaos

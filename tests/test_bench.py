@@ -151,12 +151,6 @@ def test_a_bench_without_its_baseline_is_refused():
         bench.provider("ours")(torch.sum)
 
 
-def test_rotation_exceeds_the_cache_and_is_bounded():
-    assert timing.rotation((torch.empty(128 << 20, dtype=torch.uint8),)) == 2
-    assert timing.rotation((torch.empty(16 << 20, dtype=torch.uint8),)) == 12
-    assert timing.rotation((torch.empty(1),)) == 32
-
-
 def written(folder) -> list[dict]:
     return [json.loads(line) for line in (folder / "cpu.jsonl").read_text().splitlines()]
 

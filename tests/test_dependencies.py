@@ -74,31 +74,24 @@ def test_a_figure_without_matplotlib_says_what_to_install(tmp_path, monkeypatch)
 # Reading a table or writing a page loads neither torch nor what takes as long.
 # these sources, whichever checkout is installed
 SOURCES = str(Path(__file__).resolve().parents[1] / "python")
-MEASURE = """
-import resource, sys
+LOADED = """
+import sys
 import {modules}
-used = resource.getrusage(resource.RUSAGE_SELF)
 heavy = {{"torch", "transformers", "scipy", "matplotlib", "rrgkern", "rrgtrain"}} & set(sys.modules)
-print(used.ru_utime + used.ru_stime, *sorted(heavy))
+print(*sorted(heavy))
 """
 
 
-def in_a_new_process(modules: str) -> tuple[float, list[str]]:
-    """Return seconds of processor of a new Python that imports them, and what it loaded."""
-    command = [sys.executable, "-c", MEASURE.format(modules=modules)]
+def loaded_by(modules: str) -> list[str]:
+    """Return what is slow to load of all that a new Python loads for them."""
+    command = [sys.executable, "-c", LOADED.format(modules=modules)]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
-    seconds, *heavy = subprocess.check_output(command, text=True, env=environment).split()
-    return float(seconds), heavy
+    return subprocess.check_output(command, text=True, env=environment).split()
 
 
-def test_data_and_reports_import_in_the_time_of_a_few_numpy() -> None:
-    # By turns, so that whatever else runs slows both; 0.35 s on an idle core.
-    turns = [(in_a_new_process("rrgdata, rrgreport"), in_a_new_process("numpy")) for _ in range(3)]
-    assert not any(heavy for (_, heavy), _ in turns)
-    ours, numpy = (min(seconds for seconds, _ in side) for side in zip(*turns, strict=True))
-    assert ours < 5 * numpy, f"{ours:.2f} s, numpy {numpy:.2f} s"
-
-
-def test_the_policies_package_loads_nothing_and_the_worker_torch_alone() -> None:
-    assert in_a_new_process("rrgpolicy")[1] == []
-    assert in_a_new_process("rrgpolicy.vllm_worker")[1] == ["torch"]
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [("rrgdata, rrgreport", []), ("rrgpolicy", []), ("rrgpolicy.vllm_worker", ["torch"])],
+)
+def test_a_package_loads_nothing_slow_that_it_does_not_need(modules, heavy):
+    assert loaded_by(modules) == heavy

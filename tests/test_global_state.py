@@ -119,9 +119,3 @@ def test_a_fixture_that_leaves_a_change_is_named(pytester, scope):
     run.assert_outcomes(passed=1, errors=1)
     who = "test" if scope == "function" else scope
     run.stdout.fnmatch_lines(f"*the {who} leaves global state changed: torch default dtype was*")
-
-
-@pytest.mark.parametrize("scope", ["function", "module", "session"])
-def test_a_fixture_that_puts_its_change_back_passes(pytester, scope):
-    run = outcome_of(pytester, scope, "torch.set_default_dtype(torch.float32)")
-    run.assert_outcomes(passed=1)

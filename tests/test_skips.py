@@ -105,13 +105,3 @@ def test_a_nan_of_eager_allows_nothing(sample):
     eager = torch.full_like(eager, torch.nan)
     with pytest.raises(AssertionError, match="too far"):
         assert_close_to_truth(kernel * 1.1, eager, truth)
-
-
-def test_refuses_mismatched_inputs(sample):
-    kernel, eager, truth = sample
-    with pytest.raises(AssertionError, match="float64"):
-        assert_close_to_truth(kernel, eager, truth.float())
-    with pytest.raises(AssertionError, match="dtype of the kernel"):
-        assert_close_to_truth(kernel.float(), eager, truth)
-    with pytest.raises(AssertionError, match="shapes differ"):
-        assert_close_to_truth(kernel[:3], eager, truth)

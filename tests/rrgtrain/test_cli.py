@@ -96,26 +96,6 @@ def test_its_standard_error_is_progress_and_nothing_else(demo: Path) -> None:
     assert {next(s for s in shown if line.startswith(s)) for line in lines} == set(shown)
 
 
-def test_reinforcement_learning_and_evaluation_of_its_checkpoint(demo, tmp_path, capsys):
-    run, start = demo, str(demo / "checkpoints" / "sft")
-    source, root = iu_xray(run / "data")
-    # settings stand wherever the user puts them
-    out = works(capsys, "rl", "grpo", source, "--from", start, root, "--out", "runs/rl", *SMALL)
-    assert "GRPO" in out and "start" in out and "checkpoint: runs/rl/checkpoints/grpo" in out
-    trained = "runs/rl/checkpoints/grpo"
-    load_policy(trained)
-    kept = json.loads(Path(trained, "rrgtrain.json").read_text())
-    assert (kept["data.source"], kept["data.root"]) == ("iu_xray", str(run / "data"))
-    assert load_config(Recipe, "runs/rl/config.yaml", []).policy.path == start
-    again = [str(run / "config.yaml"), "--from", trained, "--out", "runs/eval"]
-    out = works(capsys, "eval", *again, f"data.root={run / 'data'}", "deterministic=false")
-    assert "evaluation of grpo" in out
-    assert not list(Path("runs/eval/checkpoints").iterdir())
-    Path("runs/eval/report.html").unlink()
-    assert "micro-F1" in works(capsys, "report", "runs/eval")
-    assert Path("runs/eval/report.html").exists()
-
-
 @pytest.mark.parametrize("more", [0, 1, 2])
 def test_interrupts_never_end_in_a_traceback(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:

@@ -75,13 +75,6 @@ def test_precedence_is_defaults_base_recipe_overrides(tmp_path: Path) -> None:
     assert cfg.optimiser == Optimiser(lr=1e-4, steps=40, schedule="cosine", nesterov=True, clip=0.1)
 
 
-def test_base_may_be_a_path_relative_to_the_recipe(tmp_path: Path) -> None:
-    (tmp_path / "deep").mkdir()
-    write(tmp_path, "root", "seed: 9\n")
-    leaf = write(tmp_path / "deep", "leaf", "base: ../root.yaml\n")
-    assert load_config(Tiny, leaf, []).seed == 9
-
-
 def test_free_mapping_of_a_recipe_replaces_and_an_override_sets_one_entry(tmp_path: Path) -> None:
     path = write(tmp_path, "r", "terms: {format: 0.25}\n")
     assert load_config(Tiny, path, []).terms == {"format": 0.25}

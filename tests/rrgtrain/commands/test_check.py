@@ -277,14 +277,6 @@ def test_a_report_or_a_table_of_no_end_is_refused_at_once(tmp_path, refusal):
         assert line in refusal("stress", *FEW, *severity, *words)
 
 
-def test_directories_above_a_drawing_come_with_it(tmp_path, refusal):
-    svg, gone = tmp_path / "new" / "deep" / "a.svg", tmp_path / "gone.csv"
-    words = ["stress", *FEW, "reward.terms={severity: 1}", "--svg", str(svg)]
-    line = refusal(*words, "--reports", str(gone))
-    assert "gone.csv cannot be read" in line and not list(tmp_path.iterdir())
-    assert main(words) == 0 and svg.read_text().startswith("<svg")
-
-
 def test_a_drawing_replaces_no_other_file_and_no_device(tmp_path, capsys):
     texts = tmp_path / "reports.csv"
     texts.write_text("id,report\n1,No acute disease.\n")

@@ -42,18 +42,10 @@ def test_every_recipe_is_listed_with_its_paper(capsys: pytest.CaptureFixture[str
 def test_every_setting_is_listed_with_default_and_meaning(capsys):
     heads = [line for line in shown(capsys, "keys").splitlines() if not line.startswith(" ")]
     assert [head.partition(":")[0] for head in heads] == list(key_names(Recipe))
-    assert shown(capsys, "keys", "rl.kl_").splitlines() == [
-        "rl.kl_ratio_weight: true or false; default false",
-        "    Multiply the divergence by the importance ratio, differentiably, where a batch gets "
-        "several",
-        "    updates (TRL's `use_bias_correction_kl`).",
-    ]
-    both = shown(capsys, "keys", "rl.kl").splitlines()
-    assert both[:2] == [
-        "rl.kl: one of k3, k1, k2; default k3",
-        "    Estimator of that divergence (Schulman).",
-    ]
-    assert both[2:] == shown(capsys, "keys", "rl.kl_").splitlines()
+    head, meaning, *others = shown(capsys, "keys", "rl.kl").splitlines()
+    assert head == "rl.kl: one of k3, k1, k2; default k3"
+    assert meaning == "    Estimator of that divergence (Schulman)."
+    assert others == shown(capsys, "keys", "rl.kl_").splitlines()
     assert "eval.bootstrap: a whole number, >= 1; default 1000" in shown(capsys, "keys", "eval.")
     assert shown(capsys, "keys", "reward.terms.match").startswith("reward.terms: a mapping")
 
@@ -123,12 +115,6 @@ def test_a_small_demo_is_a_smaller_one_in_a_directory_of_its_own() -> None:
     assert (options.recipe, str(options.out)) == ("demo_small", "runs/demo-small")
     assert cli.understood(["demo", "--small", "--out", "x"]).out == Path("x")
     assert cli.understood(["demo"]).recipe == "demo"
-    small, whole = (load_config(Recipe, name, []) for name in ("demo_small", "demo"))
-    sizes = [
-        (r.data.phantom.train, r.data.phantom.test, r.policy.warmup_steps, r.sft.steps, r.rl.steps)
-        for r in (small, whole)
-    ]
-    assert all(3 * a <= b for a, b in zip(*sizes, strict=True)), sizes
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,11 @@ from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.ranks import gathered, sharding
 from rrgtrain.algorithms.base import loss_of
-from rrgtrain.errors import UserError
 from rrgtrain.plan import (
     Sizes,
     StateBytes,
     Weight,
     elements,
-    lora_rank,
     read_sizes,
     sizes_of,
     state_bytes,
@@ -173,12 +171,6 @@ def test_the_known_3b_is_the_model_of_its_shape() -> None:
     assert elements(sizes.weights()) == 3_754_622_976, "as its model card counts"
     assert read_sizes(config) == sizes, "flat or nested"
     assert TEXT["hidden_size"] == VISION["out_hidden_size"]
-
-
-def test_where_no_configuration_is(tmp_path: object) -> None:
-    with pytest.raises(UserError, match="no such directory"):
-        sizes_of(PolicySettings(path=f"{tmp_path}/nothing"))
-    assert lora_rank(PolicySettings(path=f"{tmp_path}/nothing")) == 0
 
 
 RANK = 3

@@ -199,13 +199,6 @@ def test_every_recipe_is_named() -> None:
     assert left == []
 
 
-def test_every_demonstration_has_its_papers_size() -> None:
-    of_this_project = {"sft", "learning", "demo", "demo_small", "iu_xray", "nih", "table"}
-    of_this_project |= {"editgrpo_severity", "dr_grpo_severity", "editgrpo_by_finding"}
-    small = {n for n in NAMES if "/" not in n} - of_this_project
-    assert {n for n in small if f"paper/{n}" not in NAMES} == set()
-
-
 BY_RULE = {
     "editgrpo_common": [
         *("dr_grpo", "dr_grpo_resample", "editgrpo", "editgrpo_norm", "editgrpo_para"),

@@ -14,7 +14,7 @@ from rrgpolicy.ranks import ranks
 from rrgreport.run_files import read_metrics
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService, spending
-from rrgtrain.rewards.spending import COUNTS, Spending, share_of_rank
+from rrgtrain.rewards.spending import share_of_rank
 from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.chat.server import Reply, Server, serving
 from tests.rrgpolicy.model.common import tiny_directory
@@ -131,29 +131,6 @@ def test_a_process_that_is_killed_takes_no_cost_with_it(tmp_path, monkeypatch):
         service.spending.keep_in(tmp_path / "spent")
         service([f"Report {i}." for i in range(4)], ["Edema."] * 4)
     assert saved == [0, 1, 2, 3, 4]  # at first the word that shows if it answers
-
-
-def test_a_rank_that_has_spent_its_part_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "size", lambda: 4)
-    budget = Spending(8.0)
-    parts = [dict.fromkeys(COUNTS, cost) for cost in (2.5, 0.0, 0.0, 0.0)]
-    monkeypatch.setattr(budget, "own", lambda: parts[0])
-    line = (
-        r"cost 2.5 .*max_cost=8 allows no more; raise it to go on \(rank 0 has spent its part; the"
-    )
-    with pytest.raises(UserError, match=line):
-        budget.require_budget()
-    monkeypatch.setattr(ranks, "gather", lambda _: parts)
-    budget.leave_to_main()
-    parts[0] = dict.fromkeys(COUNTS, 7.9)
-    budget.require_budget()
-    parts[0] = dict.fromkeys(COUNTS, 8.0)
-    with pytest.raises(UserError, match="max_cost=8 allows no more; raise it to go on$"):
-        budget.require_budget()
-    monkeypatch.setattr(ranks, "rank", lambda: 1)
-    budget.leave_to_main()
-    with pytest.raises(UserError):
-        budget.require_budget()
 
 
 def test_conversations_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:

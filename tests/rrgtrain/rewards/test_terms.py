@@ -30,13 +30,7 @@ def values(
     """The term on (report, reference) pairs; a reference is a text or 14 class ids."""
     service = RewardService(RewardSettings(terms={term: 1.0}, **settings))  # type: ignore[arg-type]
     studies = [
-        Study(
-            f"s{i}",
-            "test",
-            wanted if isinstance(wanted, str) else None,
-            None if isinstance(wanted, str) else wanted,
-            (),
-        )
+        Study(f"s{i}", "test", *((wanted, None) if isinstance(wanted, str) else (None, wanted)), ())
         for i, (_, wanted) in enumerate(pairs)
     ]
     return service([report for report, _ in pairs], studies)[term]

@@ -8,13 +8,11 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from experiments.masking import session_of
 from rrgdata.load import open_studies
@@ -53,14 +51,6 @@ def _text(*, without: str = "") -> Callable[[Path], None]:
             (place / without).unlink()
 
     return write
-
-
-class Int8(nn.Module):
-    """A head of whole numbers."""
-
-    def __init__(self, head: nn.Linear) -> None:
-        super().__init__()
-        self.register_buffer("weight", head.weight.detach().to(torch.int8))
 
 
 MODELS: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -130,20 +120,6 @@ def test_weights_that_are_dequantised_at_load_have_the_dtype_asked_for(tmp_path:
     policy = load.load_policy(tmp_path)
     assert {weight.dtype for weight in policy.model.parameters()} == {torch.float32}
     policy.model(input_ids=torch.tensor([[3, 4]]))
-
-
-def test_a_quantised_head_is_refused_at_load(tmp_path, capsys, monkeypatch):
-    real = load.load_model
-
-    def quantised(*words: Any) -> Any:
-        model = real(*words)
-        model.set_output_embeddings(Int8(model.get_output_embeddings()))
-        return model
-
-    monkeypatch.setattr(load, "load_model", quantised)
-    assert main(["check", str(text_directory())]) == 1
-    told = capsys.readouterr().out
-    assert "model: REFUSED: cannot load" in told and "the head is a Int8, which is more" in told
 
 
 def test_a_prompt_beyond_what_was_probed_stops_before_a_step(tmp_path, capsys, monkeypatch):

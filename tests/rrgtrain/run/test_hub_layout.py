@@ -338,15 +338,9 @@ def test_the_card_says_what_the_template_is_rendered_with(tmp_path: Path) -> Non
     start = shutil.copytree(text_directory(), tmp_path / "start")
     (start / "chat_template.jinja").write_text(OPENS)
     kwargs = "policy.chat_template_kwargs"
-    for k, (trained, shown) in enumerate(
-        [
-            ({"policy.prompt": "short"}, "false"),
-            ({"policy.prompt": "think"}, "true"),
-            ({"policy.prompt": "think", kwargs: {"enable_thinking": False}}, "false"),
-        ]
-    ):
-        (start / "rrgtrain.json").write_text(json.dumps(trained))
-        out = export_checkpoint(Export(str(start), tmp_path / f"{k}"))
+    for more, shown in (({}, "true"), ({kwargs: {"enable_thinking": False}}, "false")):
+        (start / "rrgtrain.json").write_text(json.dumps({"policy.prompt": "think", **more}))
+        out = export_checkpoint(Export(str(start), tmp_path / shown))
         line = f'The chat template is rendered with `{{"enable_thinking": {shown}}}`'
         assert line in (out / "README.md").read_text()
     (start / "rrgtrain.json").write_text(json.dumps({kwargs: [1]}))

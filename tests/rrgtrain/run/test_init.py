@@ -19,7 +19,7 @@ from rrgdata.phantom import PhantomConfig, write_phantom
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.plan import fitted
-from rrgtrain.run import init, model_check
+from rrgtrain.run import model_check
 from rrgtrain.schema import Recipe
 from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.runs import TINY_RUN, At, command
@@ -190,20 +190,3 @@ def test_killed_at_any_file_the_same_command_writes_them_all(tmp_path: Path) -> 
     (tmp_path / "out" / ".unfinished").write_text("of another command")
     assert command(*words, cwd=tmp_path).status == 2
     assert (tmp_path / "out" / ".unfinished").read_text() == "of another command"
-
-
-def test_a_place_is_looked_at_before_the_data(tmp_path, refusal, monkeypatch):
-    data = str(table(tmp_path / "a.csv", images=False))
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "mine.py").symlink_to("elsewhere.py")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    before = sorted(p.name for p in tmp_path.rglob("*"))
-    monkeypatch.setattr(init, "usable", None)
-    for folder, told in (
-        (Path(data), "a.csv is a file, and no directory"),
-        (tmp_path / "a.csv" / "deep", "a.csv is a file, and no directory"),
-        (tmp_path / "dangling", "dangling is a link that leads nowhere"),
-        (tmp_path / "own", "own holds mine.py already"),
-    ):
-        assert told in refusal("init", str(folder), "--data", data)
-    assert sorted(p.name for p in tmp_path.rglob("*")) == before

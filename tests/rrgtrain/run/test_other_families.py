@@ -124,13 +124,7 @@ def exported_card(checkpoint: str, cwd: Path) -> str:
 
 
 # Whole runs of a policy of text alone: reports from the other sections, studies without images.
-TEXT = [
-    *("data.images=none", "eval.max_new_tokens=10", "eval.bootstrap=20", "eval.samples=2"),
-    "eval.meteor=false",
-    *("sft.steps=2", "sft.batch=2", "sft.eval_every=2", "sft.warmup=0", "rl.eval_every=2"),
-    *("rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=10", "rl.lr=0.01"),
-    *("rl.beta=0.01", "checkpoint.steps=1", "deterministic=true"),
-]
+TEXT = [*SHORT, "data.images=none", "rl.steps=2", "rl.lr=0.01", "deterministic=true"]
 
 
 @pytest.fixture(scope="module")
@@ -139,17 +133,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["demo", "--out", "run", f"policy.path={text_directory()}", *DATA, *TEXT]
     command(*words, cwd=home, status=0)
     return home / "run"
-
-
-def test_fine_tuning_and_reinforcement_learning_end_with_a_result(demo: Path) -> None:
-    phases = [row["phase"] for row in rows(demo)]
-    rl_phases = ["editgrpo_val", *["editgrpo"] * 2, "editgrpo_val"]  # the start is validated
-    assert phases == ["sft"] * 2 + ["sft_val"] + rl_phases
-    systems = json.loads((demo / "summary.json").read_text())["systems"]
-    assert list(systems) == ["SFT", "EditGRPO"]
-    assert (demo / "report.html").is_file()
-    for name in ("sft", "editgrpo"):
-        assert load_policy(demo / "checkpoints" / name).visual is None
 
 
 def test_an_adapter_is_trained_from_a_checkpoint_and_judged(demo: Path, tmp_path: Path) -> None:

@@ -183,25 +183,6 @@ def test_notes_of_phantoms_say_how_much_no_training_report_says(tmp_path: Path) 
         assert [note for note in summary.notes if note.startswith("Sentences")] == expected
 
 
-def test_systems_of_different_truths_keep_their_own_and_that_is_said(tmp_path: Path) -> None:
-    given = studies(3, "test")
-    splits = {"train": studies(1), "val": studies(1, "val"), "test": given}
-    before = evaluated(given, ["Edema."] * 3)
-    # as after a resume with another eval.truth
-    after = replace(before, truth=np.full_like(before.truth, 3))
-    session = opened(recipe(), splits)
-    run = RunDir.create(tmp_path / "run")
-    with Stages(session, run, RunLog(run)) as stages:
-        alike = finish(stages, "a", {"SFT": (before, None), "RL": (before, None)})
-        summary = finish(stages, "a", {"SFT": (before, None), "RL": (after, None)})
-    assert alike is not None and summary is not None
-    (note,) = [note for note in summary.notes if note not in alike.notes]
-    assert note.startswith("The systems are judged by different true labels")
-    rows = [json.loads(line) for line in run.predictions.read_text().splitlines()]
-    assert [row["system"] for row in rows] == ["SFT"] * 3 + ["RL"] * 3
-    assert [row["labels_true"] for row in rows] == [*before.truth.tolist(), *after.truth.tolist()]
-
-
 REFERENCES = {
     "a": "The heart is enlarged. Small left pleural effusion.",
     "b": "No acute disease. The lungs are clear.",

@@ -71,13 +71,6 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(tmp_path, monkeypatch):
         select(settings(), tmp_path / "broken")
 
 
-def test_what_the_machine_lacks_is_told_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match=r"policy\.device=cuda, but PyTorch .* finds no GPU"):
-        select(settings("policy.device=cuda"), tmp_path / "none")
-    assert not (tmp_path / "none").exists()
-
-
 def test_a_draw_keeps_to_determinism(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     asked: list[bool] = []

@@ -114,12 +114,6 @@ def test_phantoms_and_samples_are_those_it_was_trained_on(tmp_path, capsys):
     assert (data.each_image, data.max_images, data.splits) == (True, 2, {"train": "train+val"})
     assert data.phantom == asked.data.phantom != Recipe().data.phantom
     assert "data.phantom.omit=0.93" in capsys.readouterr().err
-    with pytest.warns(UserWarning, match="was trained with") as told:
-        data = used(tmp_path, "out_of_domain", "data.each_image=false").data
-    assert (data.phantom.contrast, data.phantom.omit, data.each_image) == (0.7, 0.93, False)
-    lines = [str(w.message) for w in told]
-    assert len(lines) == 2 and lines[0].endswith("is used with data.each_image=False")
-    assert "data.phantom.contrast=2.0" in lines[1] and "data.phantom.contrast=0.7" in lines[1]
 
 
 def test_a_checkpoint_from_elsewhere_changes_nothing(tmp_path, capsys):

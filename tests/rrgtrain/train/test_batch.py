@@ -137,14 +137,6 @@ def test_the_zero_reward_rate_is_the_share_of_sampled_reports() -> None:
     assert "reward_oracle" not in rows
 
 
-@pytest.mark.parametrize("value", [1e-9, -1e-9])
-def test_only_exactly_nothing_is_nothing(value: float) -> None:
-    rows = reward_rows(
-        Batch([group(0, "sampled", "sampled")], scores={"total": np.array([0.0, value])})
-    )
-    assert rows["zero_reward"] == 0.5 and rows["zero_groups"] == 0.0
-
-
 def test_nothing_sampled_has_no_rate() -> None:
     rows = reward_rows(Batch([group(0, "edited")], scores={"total": np.zeros(1)}))
     assert not {"zero_reward", "zero_groups"} & set(rows)

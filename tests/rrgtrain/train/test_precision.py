@@ -98,12 +98,6 @@ def test_what_never_trains_stays_in_bf16_and_is_not_copied() -> None:
     assert all(sharding._is_dtensor(p) == p.requires_grad for p in adapted.model.parameters())
 
 
-def test_a_process_that_computes_in_fp32_keeps_its_plain_model() -> None:
-    policy = tiny_policy(masters=True)
-    sharding.setup("none", policy)
-    assert not sharding.is_sharded(policy)
-
-
 @pytest.mark.parametrize("placed", [True, False])
 def test_gathered_weights_are_the_masters_in_bf16_and_leave_them(placed: bool) -> None:
     policy = tiny_policy(dtype=BF16, masters=True)
@@ -120,26 +114,6 @@ def test_gathered_weights_are_the_masters_in_bf16_and_leave_them(placed: bool) -
             assert torch.equal(tensors[name], parameter), name
     after = whole(policy)
     assert all(torch.equal(after[n], v) and v.dtype == torch.float32 for n, v in before.items())
-
-
-def test_an_adapter_is_merged_from_gathered_weights() -> None:
-    found = []
-    for placed in (False, True):
-        policy = tiny_policy(dtype=BF16)
-        add_lora(policy, LoraSettings(rank=2, dropout=0.0), 0)
-        with torch.no_grad():
-            for name, parameter in policy.model.named_parameters():
-                if "lora_B" in name:
-                    parameter.copy_((torch.arange(parameter.numel()) % 7).view_as(parameter) / 64)
-        if placed:
-            sharding.setup("none", policy)
-        copy = whole_policy(policy)
-        found.append({n: t.clone() for n, t in checkpoint_tensors(copy).items()})
-        assert not any(map(sharding._is_dtensor, copy.model.parameters()))
-    plain, sharded = found
-    assert plain.keys() == sharded.keys()
-    # the adapter is rounded to bf16 in one and not in the other
-    assert all(torch.allclose(t, sharded[n], rtol=2**-6, atol=1e-3) for n, t in plain.items())
 
 
 def test_a_rollout_gathers_once_however_long_its_reports(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,19 +133,6 @@ def test_a_rollout_gathers_once_however_long_its_reports(monkeypatch: pytest.Mon
         found.append(gathers)
         assert max(len(m.ids) for m in members(groups)) == tokens
     assert found == [len(list(policy.model.parameters()))] * 2
-
-
-def test_update_and_rollout_compute_with_the_same_weights() -> None:
-    policy = with_masters()
-    cfg = recipe()
-    run = run_of(policy, PromptLoader(policy, "short"), studies(3), cfg)
-    groups = sampled(run, [0, 1, 2], 0)
-    told = torch.cat([m.sampler_logps for m in members(groups) if m.sampler_logps is not None])
-    assert (logps_of(policy, groups) - told).abs().mean() < 0.02
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            parameter.mul_(1.5)
-    assert (logps_of(policy, groups) - told).abs().mean() > 0.1
 
 
 def test_the_reference_is_what_the_policy_computed_with() -> None:

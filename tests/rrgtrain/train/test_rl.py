@@ -140,12 +140,6 @@ def test_a_study_that_comes_twice_draws_new_reports() -> None:
     assert len({tuple(ids) for group in twice for ids in group}) == 8
 
 
-def test_more_prompts_than_studies(tmp_path: Path) -> None:
-    cfg = recipe("rl.algorithm=editgrpo", "rl.prompts=4", "rl.steps=1")
-    result, _, rows, _ = trained(tmp_path, cfg, given=studies(2))
-    assert result.rollouts == 8 and rows[1]["zero_variance"] <= 1
-
-
 def test_missing_reports_are_refused_before_the_first_step(tmp_path, monkeypatch):
     monkeypatch.setattr(rl_module, "sample_groups", None)
     given = [*studies(2), replace(studies(3)[2], report=None)]

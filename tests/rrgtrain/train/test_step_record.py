@@ -114,26 +114,14 @@ def _change(path: str, value: Any = None) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def _edit(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda record: _member(record, "edited").update({key: value})
-
-
-def _another_past(record: dict[str, Any]) -> None:
-    past = record["state"]["zero_rate"]
-    past.update({name: 1.0 - rate for name, rate in past.items()})
-
-
 # One of each thing that is compared: `made_again` walks all fields of it alike.
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "prompt ids": (lambda r: r["groups"][0]["prompt"].pop(), "prompts"),
     "tokens": (lambda r: _member(r, "sampled")["ids"].__setitem__(0, 40), "texts"),
-    "edit's rule": (_edit("edit", [["a", "x", "y"]]), "members"),
-    "who competes": (_edit("competes", False), "advantages"),
+    "who competes": (lambda r: _member(r, "edited").update(competes=False), "advantages"),
     "reward of a term": (_change("rewards.facts.1"), "reward facts"),
-    "another term": (_change("rewards.extra", [0.0]), "reward extra"),
     "truth of facts": (_change("notes.facts.0.truth.3", 9), "notes facts"),
     "token weights": (_change("weight.0"), "weight"),
-    "memory": (_another_past, "group weight"),
     "pair's weight": (_change("preference.weight.0"), "preference"),
 }
 
