@@ -207,6 +207,21 @@ def test_any_ids_decode_as_the_tokenizer_decodes_them(ids: list[int]) -> None:
     assert POLICY.codec.decode(ids) == wanted
 
 
+def test_a_token_that_ends_inside_a_character_is_kept_with_the_one_that_completes_it() -> None:
+    tokenizer = tokenizer_of("byte_level")
+    spec = json.loads(tokenizer.backend_tokenizer.to_str())
+    vocabulary, merges = spec["model"]["vocab"], [*map(tuple, spec["model"]["merges"])]
+    # in the place of the last: the second byte of é, and an a
+    vocabulary["\u00a9a"] = most = vocabulary.pop("".join(merges[-1]))
+    model = models.BPE(vocabulary, [*merges[:-1], ("\u00a9", "a")])
+    tokenizer.backend_tokenizer.model = model
+    codec = codec_of(tokenizer)
+    ids = [*codec.encode("No ").tolist()[:-1], vocabulary["\u00c3"], most]
+    assert codec.decode(ids).endswith("\u00e9a")
+    new = codec.decode(ids)[:-1] + "b"
+    assert codec.decode(codec.reencode_from(ids, new, len(new) - 1)) == new
+
+
 def test_a_wrong_first_change_is_refused() -> None:
     ids = POLICY.codec.encode("No effusion.")
     with pytest.raises(ValueError, match="first_changed_char is 5"):
