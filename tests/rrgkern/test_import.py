@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import inspect
 import os
 import pickle
-import pkgutil
 import pydoc
 import subprocess
 import sys
@@ -20,21 +18,6 @@ import rrgkern
 
 ROOM = Path(rrgkern.__file__).parent
 SHARED_NAMES = [name for name in rrgkern.__all__ if (ROOM / name).is_dir()]
-needs_triton = pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="needs Triton")
-SUBMODULES = [
-    pytest.param(path, marks=needs_triton if "triton" in path else ())
-    for name in SHARED_NAMES
-    for _, path, _ in pkgutil.walk_packages([str(ROOM / name)], f"rrgkern.{name}.")
-]
-
-
-@pytest.mark.parametrize("path", SUBMODULES)
-def test_each_form_of_import_finds_the_submodule(path):
-    package, _, module = path.rpartition(".")
-    names: dict[str, types.ModuleType] = {}
-    exec(f"import {path} as by_alias; import {path}; from {package} import {module}", names)
-    for imported in (names["by_alias"], names[module], eval(path, names)):
-        assert imported is sys.modules[path]
 
 
 @pytest.mark.parametrize("name", SHARED_NAMES)

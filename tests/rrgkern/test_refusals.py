@@ -103,6 +103,28 @@ def test_a_number_is_one_number(name: str) -> None:
             function(torch.ones((), device=DEVICE, requires_grad=True))
 
 
+@pytest.mark.parametrize("wrong", [-100, VOCABULARY])
+@pytest.mark.parametrize("door", ["logits", "head", "one pass", "composed", "loss of a head"])
+def test_a_target_outside_the_vocabulary_is_refused(
+    door: str, wrong: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if DEVICE != "cpu":  # a device assertion would end the CUDA context
+        monkeypatch.setenv("RRGKERN_CHECK", "1")
+    z, h, w = leaf(ROWS, VOCABULARY), leaf(ROWS, WIDTH), drawn(VOCABULARY, WIDTH)
+    tied = {**REST, "spec": rrgkern.PolicyLoss(ratio_level="sequence")}
+    targets = TARGETS.clone()
+    targets[1] = wrong
+    doors = {
+        "logits": lambda: rrgkern.token_logps(z, targets),
+        "head": lambda: rrgkern.linear_token_logps(h, w, targets),
+        "one pass": lambda: rrgkern.policy_loss_from_logits(z, targets, **REST),
+        "composed": lambda: rrgkern.policy_loss_from_logits(z, targets, **tied),
+        "loss of a head": lambda: rrgkern.linear_policy_loss(h, w, targets, **REST),
+    }
+    with pytest.raises(IndexError, match=rf"targets\[1\] is {wrong}.*0 to {VOCABULARY - 1}"):
+        doors[door]()
+
+
 def test_a_spec_has_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE == "cpu":
         serve(monkeypatch, "extension")

@@ -227,20 +227,6 @@ def test_a_trace_holds_the_op(csrc_serves) -> None:
     assert torch.equal(traced(later), call(data, logps=later).loss)
 
 
-def test_a_second_backward_is_refused_where_the_first_kept_nothing(csrc_serves) -> None:
-    data = batch(0, dtype=torch.float32, device="cpu")
-    loss = call(data, logps=data.logps.clone().requires_grad_()).loss
-    loss.backward()
-    with pytest.raises(RuntimeError, match="a second time"):
-        loss.backward()
-
-
-def test_a_lazily_negated_tensor_is_read_with_its_sign(csrc_serves) -> None:
-    data = batch(0, dtype=torch.float32, device="cpu")
-    negated = {name: torch._neg_view(-getattr(data, name)) for name in ("old", "ref", "scale")}
-    assert torch.equal(call(data, **negated).loss, call(data).loss)
-
-
 def test_a_tensor_without_memory_is_refused(csrc_serves) -> None:
     data = batch(0, dtype=torch.float32, device="cpu")
     with pytest.raises(ValueError, match="has no memory"):

@@ -152,23 +152,6 @@ def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypat
     )
 
 
-def test_a_second_backward_is_refused_where_the_first_kept_nothing(csrc_serves) -> None:
-    data = batch(1)
-    loss = loss_of(data, data.logps.float().requires_grad_())
-    loss.backward()
-    with pytest.raises(RuntimeError, match="a second time"):
-        loss.backward()
-
-
-def test_gradcheck_and_second_derivatives(csrc_serves) -> None:
-    kernel.test_gradcheck_through_the_op()
-    data = batch(1)
-    logps = data.logps.float().requires_grad_()
-    (gradient,) = torch.autograd.grad(loss_of(data, logps) ** 2, logps, create_graph=True)
-    with pytest.raises(RuntimeError, match="create_graph=True is differentiated"):
-        gradient.sum().backward()
-
-
 def test_arguments_that_csrc_cannot_take_as_they_are_are_converted(csrc_serves) -> None:
     kernel.test_half_precision_and_strides()
     data = batch(2)

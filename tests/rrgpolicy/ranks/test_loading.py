@@ -17,13 +17,12 @@ from rrgpolicy.ranks import nodes, ranks
 from rrgpolicy.rollout import checkpoint_tensors
 from rrgtrain.plan import Setup, machine_of, plan_stage
 from tests.rrgpolicy.model.common import text_directory, tiny_directory
-from tests.rrgpolicy.model.test_whole import IN_FILE, SPOILT, tensors, told
+from tests.rrgpolicy.model.test_whole import SPOILT, tensors, told
 from tests.rrgpolicy.ranks.loading_suite import OPTIONS
 from tests.rrgpolicy.ranks.node_suite import CHOSEN, LAYOUTS, READINGS
 from tests.rrgpolicy.ranks.test_scale_ranks import compared
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.nodes import on_nodes
-from tests.rrgtrain.run.test_scale_runs import RUN
 from tests.rrgtrain.runs import on_ranks
 
 GOOD = ("tiny", "in parts", "text")
@@ -112,17 +111,6 @@ def test_a_head_is_tied_where_it_is_the_embedding(tmp_path: Path, factor: float)
     # as a sampler is told
     assert (HEAD in checkpoint_tensors(policy)) == (factor != 1.0)
     assert policy.config.tie_word_embeddings == (factor == 1.0)
-
-
-def test_a_run_on_a_spoilt_checkpoint_leaves_nothing(tmp_path: Path) -> None:
-    policy = Path(shutil.copytree(tiny_directory(), tmp_path / "policy"))
-    tensors(lambda state: state[IN_FILE][0].fill_(torch.nan))(policy)
-    words = [word if word != "tiny" else str(policy) for word in RUN]
-    done = on_ranks(*words, "scale.mode=fsdp2", cwd=tmp_path, statuses=[2, 2])
-    shared, line = [line for line in done[0].err.splitlines() if line.startswith("rrgtrain: ")]
-    assert "prompts are shared by a packed row" in shared
-    assert "holds NaN or infinity; copy the checkpoint again" in line and done[1].err == ""
-    assert not (tmp_path / "run" / "config.yaml").exists()
 
 
 @pytest.fixture(scope="module")
