@@ -22,7 +22,7 @@ import transformers
 from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
 
 from bench import cpu_gates, gpu_short, gpu_step, reward_service, rows, sampler, update_ranks
-from bench.batch import KINDS, Sizes, draw_head, draw_layout, draw_logits
+from bench.batch import KINDS, Sizes, draw_layout
 from bench.update_head import ONE, TWO, compare, head, update
 from bench.update_step import Case
 from rrgkern import csrc
@@ -178,21 +178,6 @@ def test_shares_of_masked_rows_and_flat_groups(kind):
     edges = torch.nn.functional.pad(batch.mask.int(), (1, 1)).diff(dim=1).clamp(min=0)
     assert edges.sum(1).eq(1).all()
     assert torch.allclose(batch.scale * lengths * len(lengths), torch.ones(len(lengths)))
-
-
-def test_old_log_probabilities_lie_near_the_policy():
-    sizes = Sizes(groups=5, members=2, length=8, width=8, vocabulary=61)
-    values, batch = draw_logits(sizes, "dense", 2, device="cpu", dtype=torch.float32)
-    assert values.shape[:2] == batch.mask.shape and not batch.mask[:, -1].any()
-    assert torch.equal(batch.every.diff(), torch.full((sizes.sequences,), sizes.length + 1))
-    logps = values.log_softmax(-1).gather(-1, batch.targets[..., None])[..., 0]
-    difference = (batch.old - logps).detach()[batch.mask]
-    assert difference.std() == pytest.approx(0.1, rel=0.3)
-    drawn = draw_head(sizes, "dense", 2, device="cpu", dtype=torch.float32, frozen=True)
-    assert drawn.hidden.requires_grad and not drawn.weight.requires_grad
-    # As a policy's own samples: likely, not certain.
-    uniform = -torch.tensor(float(sizes.vocabulary)).log()
-    assert uniform + 1 < drawn.batch.old.mean() < -0.1
 
 
 # The runs of a GPU, rehearsed on a CPU.

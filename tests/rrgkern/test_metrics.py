@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 import rrgkern
 from rrgkern.metrics import Metrics
 from tests.rrgkern.device import DEVICE
+from tests.rrgkern.test_second_order import DOORS, TARGETS, drawn
 
 NAMES = ("kl", "ratio", "tokens")
 WANTED = {"kl": torch.tensor(1.0), "ratio": torch.tensor(2.0), "tokens": torch.tensor(3.0)}
@@ -115,47 +116,19 @@ def test_compilation_reads_it(look: Callable[[Any], Any]) -> None:
 
 
 # Losses and log-probabilities refuse forward mode and torch.func, which have no rule for them.
-OFFSETS = torch.tensor([0, 3, 8], device=DEVICE)
-TARGETS = torch.arange(8, device=DEVICE)
-PAIRS = rrgkern.PreferencePairs(
-    torch.tensor([0], device=DEVICE), torch.tensor([1], device=DEVICE), torch.ones(1, device=DEVICE)
-)
-POLICY = {"offsets": OFFSETS, "scale": torch.ones(8, device=DEVICE)}
-POLICY["advantages"] = torch.ones(2, device=DEVICE)
+def of_input(name: str, at: int) -> tuple[Callable[[Tensor], Tensor], tuple[int, ...]]:
+    """A public function of one of its inputs, and the shape of that."""
+    function, shapes = DOORS[name]
+    rest = [drawn(*shape) for shape in shapes]
+    return lambda x: function(*rest[:at], x, *rest[at + 1 :]), shapes[at]
 
 
-def ones(*shape: int) -> Tensor:
-    return torch.ones(shape, device=DEVICE)
-
-
-BONUS = rrgkern.PolicyLoss(entropy_coef=0.1)
-# The function of the tensor that it differentiates, and the shape of that.
-FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
-    "policy_loss": (lambda x: rrgkern.policy_loss(x, **POLICY).loss, (8,)),
-    "entropy of policy_loss": (
-        lambda x: rrgkern.policy_loss(-ones(8), **POLICY, entropy=x, spec=BONUS).loss,
-        (8,),
-    ),
-    "policy_loss_from_logits": (
-        lambda x: rrgkern.policy_loss_from_logits(x, TARGETS, **POLICY).loss,
-        (8, 9),
-    ),
-    "linear_policy_loss": (
-        lambda x: rrgkern.linear_policy_loss(x, ones(9, 4), TARGETS, **POLICY).loss,
-        (8, 4),
-    ),
-    "weight of linear_policy_loss": (
-        lambda x: rrgkern.linear_policy_loss(ones(8, 4), x, TARGETS, **POLICY).loss,
-        (9, 4),
-    ),
-    "token_logps": (lambda x: rrgkern.token_logps(x, TARGETS).logps, (8, 9)),
-    "linear_token_logps": (
-        lambda x: rrgkern.linear_token_logps(x, ones(9, 4), TARGETS).logps,
-        (8, 4),
-    ),
-    "preference_loss": (lambda x: rrgkern.preference_loss(x, ones(8), OFFSETS, PAIRS).loss, (8,)),
-    "gather_rows": (lambda x: rrgkern.gather_rows(x, TARGETS), (8, 3)),
-}
+FUNCTIONS = {
+    **{f"{name}, input {at}": of_input(name, at)
+       for name, (_, shapes) in DOORS.items() if "strided" not in name
+       for at in range(1 if "frozen" in name else len(shapes))},
+    "gather_rows": (lambda x: rrgkern.gather_rows(x, TARGETS), (7, 3)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -203,8 +176,8 @@ def test_torch_func_is_refused_and_vmap_served() -> None:
                 wrong[name, way] = error
     assert not wrong, "\n".join(f"{case}: {said}" for case, said in wrong.items())
     # Under torch.vmap autograd gives every gradient, that of the one pass too.
-    logits = torch.rand(2, 8, 9, device=DEVICE, requires_grad=True)
-    one_pass = FUNCTIONS["policy_loss_from_logits"][0]
+    one_pass, shape = FUNCTIONS["from logits, one pass, input 0"]
+    logits = torch.rand(2, *shape, device=DEVICE, requires_grad=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch tells that it goes sample by sample
         mapped = torch.vmap(one_pass)(logits).sum()

@@ -32,39 +32,9 @@ def test_replacement_keeps_the_white_space_around(rule: Rule) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("report", "i", "text", "first"),
-    [
-        ("A. \n Bee.\n\nC.", 1, "A. \n C.", 5),
-        ("A. \n Bee.\n\nC.", 0, "Bee.\n\nC.", 0),
-        ("A. \n Bee.\n\nC. ", 2, "A. \n Bee.", 9),
-        ("A. \n Bee.\n\nC. -", 2, "A. \n Bee.", 9),
-        ("A. \n Bee.\n\nC. ", 0, "Bee.\n\nC. ", 0),
-    ],
-)
-def test_deletion_takes_the_white_space_that_follows_or_leaves_none_at_the_end(
-    report, i, text, first
-) -> None:
-    got = edited(report, Edit(Rule.DELETION, i, -1))
-    assert got[:2] == (text, first)
-    assert got[2][0][0] == "deletion" and got[2][0][2] == ""
-
-
 def test_deletion_stops_at_a_sentence_that_starts_with_white_space() -> None:
     done = splice("A. B.", [(0, 2), (2, 5)], "", [], [Edit(Rule.DELETION, 0, -1)])
     assert done.text == " B."
-
-
-@pytest.mark.parametrize(
-    ("report", "text"),
-    [("A.", "A. Heart is large."), ("A. ", "A. Heart is large."), ("A.\n", "A.\nHeart is large.")],
-)
-def test_addition_comes_after_one_space(report, text) -> None:
-    assert edited(report, Edit(Rule.ADDITION, 1, 0)) == (
-        text,
-        len(report),
-        [("addition", "", "Heart is large.")],
-    )
 
 
 def test_an_emptied_report_becomes_the_sentence() -> None:

@@ -127,27 +127,6 @@ def test_affinity_weighs_the_mean_and_takes_the_own_kind_first() -> None:
     assert float(match.score) == pytest.approx(2 * (0.75 / 1.75) / (1 + 0.75 / 1.75))
 
 
-def test_no_weight_and_opposite_means_score_zero() -> None:
-    x, y = single(Entity(0, 1, 0)), single(Entity(0, 1, 0))
-    assert entity_match(x, y, affinity=torch.zeros(1, 1)).score.tolist() == [0.0]
-    assert entity_match(x, single(Entity(3, 1, 0)), neg_weight=0.0).score.abs().item() < 1e-7
-
-
-def test_of_equal_cosines_the_score_takes_one_that_does_not_cross_then_the_heaviest() -> None:
-    here, there = Entity(0, 1, 0), Entity(0, 0, 0)
-    for order in ((here, there), (there, here)):
-        match = entity_match(single(here), single(*order))
-        assert match.index_x[0, ANY] == 0
-        assert float(match.precision) == 1.0
-    affinity = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
-    far = Entity(3, 1, 0)
-    for order in ((Entity(0, 1, 0), Entity(0, 1, 1)), (Entity(0, 1, 1), Entity(0, 1, 0))):
-        match = entity_match(single(here, far), single(*order), affinity=affinity)
-        # Cosines 1 and 0, both with the heavier kind: (0.75 + 0) / (0.75 + 0.75).
-        assert float(match.precision) == 0.5
-        assert match.index_x[:, ANY].tolist() == [0, 0]
-
-
 def test_of_equal_cosines_and_weights_the_larger_crossed_weight_counts() -> None:
     """With the tables of `entity_match` equal weights are equal when crossed; the op takes any."""
     x, (one, other) = single(Entity(0, 1, 0)), (Entity(0, 0, 0), Entity(0, 0, 1))
@@ -155,14 +134,6 @@ def test_of_equal_cosines_and_weights_the_larger_crossed_weight_counts() -> None
     for order in ((one, other), (other, one)):
         *_, scores = torch.ops.rrgkern.entity_match(*x, *single(*order), weight, crossed)
         assert scores[0, 0] == 0.75
-
-
-def test_ties_go_to_the_lowest_index() -> None:
-    assert cases.COSINE[0][1] == cases.COSINE[0][11]
-    match = entity_match(
-        single(Entity(0, 1, 0)), single(Entity(1, 0, 0), Entity(11, 1, 0), Entity(1, 1, 0))
-    )
-    assert match.index_x.tolist() == [[0, 1, 0]]
 
 
 def test_no_reports_at_all() -> None:

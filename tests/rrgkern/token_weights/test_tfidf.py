@@ -158,12 +158,6 @@ def test_tokens_that_share_a_character_share_its_span() -> None:
     ]  # fmt: skip
 
 
-def test_an_unfinished_character_does_not_reach_into_the_next_report() -> None:
-    vocabulary = byte_vocabulary(["Ã", "©"])
-    spans = byte_level_spans(torch.tensor([0, 1]), torch.tensor([0, 1, 2]), vocabulary)
-    assert spans.tolist() == [[0, 1], [0, 1]]
-
-
 def test_the_alphabet_holds_every_byte_once() -> None:
     alphabet = byte_alphabet()
     assert sorted(alphabet.values()) == list(range(256))

@@ -199,22 +199,6 @@ def test_log_probabilities_of_a_sharded_head(torch_kernel, mesh):
 
 
 @on_cpu
-def test_fully_shard_leaves_its_parameters_usable(torch_kernel, mesh):
-    from torch.distributed.fsdp import fully_shard
-
-    given = cases.problem(given="old")
-    head = torch.nn.Linear(16, 200, bias=False, dtype=torch.float64)
-    head.weight.data.copy_(given.weight)
-    fully_shard(head, mesh=mesh)
-    assert isinstance(head.weight, DTensor)
-    expected = cases.ours(given, "recompute")
-    linear_policy_loss(
-        **cases.keywords(given, weight=head.weight, mode="recompute")
-    ).loss.backward()
-    assert torch.equal(head.weight.grad.full_tensor(), expected.weight)
-
-
-@on_cpu
 def test_under_ddp_the_hooks_fire(torch_kernel, mesh):
     # DDP refuses a forward after a backward in which a hook of its own did not fire.
     class Model(torch.nn.Module):
