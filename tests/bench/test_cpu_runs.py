@@ -21,7 +21,7 @@ import torch
 import transformers
 from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
 
-from bench import cpu_gates, gpu_short, gpu_step, reward_service, rows, sampler, update_ranks
+from bench import gpu_short, gpu_step, reward_service, rows, sampler, update_ranks
 from bench.batch import KINDS, Sizes, draw_layout
 from bench.update_head import ONE, TWO, compare, head, update
 from bench.update_step import Case
@@ -61,15 +61,6 @@ def test_the_losses_are_faster_than_eager():
     found = json.loads(result.stdout)
     assert set(found) == set(LEAST)
     assert not {name: figure for name, figure in found.items() if figure < LEAST[name]}, found
-
-
-def test_a_gate_is_judged_on_its_figure():
-    gate = cpu_gates.Gate("case", "ours", "eager", True, 10.0)
-    assert cpu_gates.judge(gate, {"ours": 1.0, "eager": 11.0})[0] == "pass"
-    assert cpu_gates.judge(gate, {"ours": 1.0, "eager": 9.0})[0] == "FAIL"
-    gate = cpu_gates.Gate("case", "ours", None, False, 60.0)
-    assert cpu_gates.judge(gate, {"ours": 50e-6})[0] == "pass"
-    assert cpu_gates.judge(gate, {"ours": 70e-6})[0] == "FAIL"
 
 
 SMALLEST = Case(groups=8, members=10, length=64, pixels=560)

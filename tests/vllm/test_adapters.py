@@ -16,7 +16,7 @@ from rrgdata.load import load_studies
 from rrgdata.study import Study
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy, add_lora
-from rrgpolicy.model.prompt import prompt_text
+from rrgpolicy.model.prompt import EncodedPrompt, prompt_text
 from rrgpolicy.rollout import (
     RolloutEngine,
     SamplingRequest,
@@ -27,7 +27,7 @@ from rrgpolicy.rollout import (
 from rrgtrain.cli import main
 from rrgtrain.schema import LoraSettings
 from tests.rrgpolicy.hub import hub_directory
-from tests.rrgpolicy.model.common import prompt, tiny_policy
+from tests.rrgpolicy.model.common import prompt, text_policy, tiny_policy
 from tests.rrgtrain.common import phantoms
 from tests.vllm.server import LENGTH, Server, engine_of
 from tests.vllm.test_engines import STEPS, prompts_of, recomputed, seeds_for, tokens
@@ -61,6 +61,38 @@ def test_the_gap_in_bf16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     with capsys.disabled():
         print(f"\nmean gap of a merged adapter in bf16: {gap:.4f} nats")
     assert 0 < gap < 0.1
+
+
+@pytest.fixture(scope="module", params=["in process", "server"])
+def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RolloutEngine]:
+    work = tmp_path_factory.mktemp("weights")
+    home = tmp_path_factory.mktemp("server")
+    served = lambda: Server(home, text_policy())  # noqa: E731
+    with engine_of(request.param, work, text_policy(), served) as engine:
+        yield engine
+
+
+def texts_of(policy: Policy) -> list[EncodedPrompt]:
+    return [prompt(policy, "s" * (b + 1), 0, indication="dyspnea" * b) for b in range(3)]
+
+
+def test_greedy_tokens_are_the_trainers_and_follow_the_weights(engine: RolloutEngine) -> None:
+    policy = text_policy()
+    found = []
+    for _ in range(2):
+        engine.update(policy)
+        prompts = texts_of(policy)
+        asked = {"group": 2, "max_new_tokens": STEPS, "seeds": seeds_for(3, 2), "greedy": True}
+        theirs = tokens(engine.generate(policy, SamplingRequest(prompts, **asked)))
+        assert theirs == tokens(generate(policy, SamplingRequest(prompts, **asked)))
+        found.append(theirs)
+        with torch.no_grad():
+            for name, weight in policy.backbone.named_parameters():
+                if "mlp" in name or "lm_head" in name:
+                    weight.mul_(-1.5)
+    assert found[0] != found[1]
 
 
 HUB_STEPS = 24

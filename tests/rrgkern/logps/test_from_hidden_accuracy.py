@@ -17,7 +17,6 @@ from rrgkern.logps.head import (
     tiled_backward,
     tiled_forward,
 )
-from rrgkern.logps.inputs import FromHidden
 from rrgkern.logps.online_softmax import Coefficients
 from tests.products import first_of, more
 from tests.rrgkern.device import DEVICE
@@ -25,7 +24,6 @@ from tests.rrgkern.logps.from_hidden_oracle import (
     check,
     check_tile,
     linear_token_logps_reference,
-    linear_token_logps_reference_backward,
     ours,
     problem,
 )
@@ -165,34 +163,6 @@ def test_a_row_keeps_its_bits_among_as_many_rows(kernel, dtype) -> None:
             padded = linear_token_logps(others, weight, among, entropy=True)
             for one, wanted in zip(padded, together, strict=True):
                 assert torch.equal(one[row], wanted[row])
-
-
-# The reference: its explicit backward is the derivative of its forward, in fp64.
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-@pytest.mark.parametrize("softcap", [0.0, 4.0])
-@pytest.mark.parametrize("with_entropy", [False, True])
-def test_explicit_backward_is_the_derivative(temperature, softcap, with_entropy):
-    torch.manual_seed(0)
-    hidden, weight, bias = (
-        torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-        for shape in ((7, 5), (11, 5), (11,))
-    )
-    targets = torch.randint(11, (7,))
-    coef, coef_entropy = torch.randn(2, 7, dtype=torch.float64)
-    logps, entropy = linear_token_logps_reference(
-        hidden, weight, bias, targets, temperature, softcap
-    )
-    objective = (coef * logps).sum()
-    if with_entropy:
-        objective = objective + (coef_entropy * entropy).sum()
-    expected = torch.autograd.grad(objective, (hidden, weight, bias))
-    leaves = (leaf.detach() for leaf in (hidden, weight, bias))
-    actual = linear_token_logps_reference_backward(
-        Coefficients(coef, coef_entropy if with_entropy else None),
-        FromHidden(*leaves, targets, temperature, softcap, entropy=True),
-    )
-    for got, want in zip(actual, expected, strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-13)
 
 
 def test_forward_is_the_log_softmax_of_the_head():

@@ -45,18 +45,6 @@ def test_opcheck(entropy, bias):
         )
 
 
-def test_gradcheck_through_the_op(torch_kernel):
-    given = problem(4, 3, 9, torch.float64, bias=True)
-    leaves = [x.requires_grad_() for x in (given.hidden, given.weight, given.bias)]
-
-    def function(hidden, weight, bias):
-        return linear_token_logps(
-            hidden, weight, given.targets, bias=bias, temperature=0.7, softcap=3.0, entropy=True
-        )
-
-    assert torch.autograd.gradcheck(function, leaves)
-
-
 @pytest.mark.parametrize("poison", [torch.nan, *more(torch.inf)])
 def test_rows_without_coefficient_change_nothing(kernel, poison):
     given = problem(12, 16, 300, bias=True)

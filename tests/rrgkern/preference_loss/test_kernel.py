@@ -158,17 +158,6 @@ def test_public_function(length_normalized: bool) -> None:
     assert not advantages.requires_grad
 
 
-def test_gradcheck_through_the_op() -> None:
-    # Each element of logps is two calls of the kernels.
-    data = batch(6, lengths=(2, 0, 3, 1))
-    assert torch.autograd.gradcheck(
-        lambda logps: (
-            preference_loss(logps, data.ref, data.offsets, data.pairs, **data.options()).loss
-        ),
-        data.logps.clone().requires_grad_(),
-    )
-
-
 def test_half_precision_and_strides() -> None:
     data = batch(7, masked=False)
     half = data.logps.bfloat16()

@@ -183,17 +183,6 @@ def test_a_value_that_the_template_does_not_read_is_refused() -> None:
 ANSWER = "The heart is normal."
 
 
-def test_training_is_held_against_the_template_s_own_conversation() -> None:
-    tokenizer = thinking().tokenizer
-    assert parting(tokenizer, "Describe.", ANSWER, {"enable_thinking": False}) is None
-    parts = parting(tokenizer, "Describe.", ANSWER, {"enable_thinking": True})
-    assert parts is not None
-    both, trained, conversation = parts
-    assert both.endswith("<|im_start|>assistant\n<think>\n")
-    assert trained == f"{ANSWER}<|im_end|>"
-    assert conversation == f"\n</think>\n\n{ANSWER}<|im_end|>\n"
-
-
 @pytest.mark.parametrize("name", ["qwen3", "gemma3", "llama3", "qwen2_5"])
 def test_what_published_templates_write_is_what_training_writes(name: str) -> None:
     folder = published.fetched(name)
