@@ -125,7 +125,6 @@ def test_the_verdict(tmp_path, change, failing, capsys) -> None:
 
 
 def unlike(out: Path, seed: int, share: float) -> None:
-    """Another share for EditGRPO in one seed."""
     path = out / f"seed{seed}" / "editgrpo.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "predicted": told(share)}))
 

@@ -124,7 +124,6 @@ def by_both(
     kl: tuple[float, bool] = (0.0, False),
     delta: float | None = None,
 ) -> tuple[Result, Result]:
-    """Loss and gradient by the logits: ours, Liger's."""
     mine = ours(
         given.data, spec_of(loss, level, kl, delta), AGGREGATION.get(loss, loss), packed=False
     )

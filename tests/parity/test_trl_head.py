@@ -18,7 +18,6 @@ FP32 = {"rtol": 1e-4, "atol": 2e-6}
 
 
 def draw(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Hidden states, head, bias and targets."""
     generator = torch.Generator().manual_seed(seed)
     return (
         torch.randn(ROWS, WIDTH, generator=generator),

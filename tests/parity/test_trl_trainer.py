@@ -80,7 +80,6 @@ def test_the_example_trains_on_edits_with_images() -> None:
 
 
 def ours(place: Path, cfg: Recipe, change: Callable[[Any], None]) -> tuple[float, dict]:
-    """The same step by our trainer."""
     policy = load_policy(place, dtype=torch.float64)
     policy.model.train()
     change(policy.model)

@@ -163,8 +163,6 @@ def test_weights_want_their_ids_and_a_number() -> None:
 
 
 class Words:
-    """Decodes two words."""
-
     def decode(self, ids: torch.Tensor, skip_special_tokens: bool) -> str:
         return " ".join({2: "Edema.", 3: "No"}[int(i)] for i in ids)
 

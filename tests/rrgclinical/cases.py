@@ -41,7 +41,6 @@ def cases(table: str = "findings") -> list[tuple[str, dict[int, int]]]:
 
 @cache
 def templates(kind: str) -> list[str]:
-    """The templates of a kind."""
     rows = (line.split("\t") for line in _lines("templates"))
     return [sentence for name, sentence in rows if name == kind]
 
@@ -55,7 +54,6 @@ def sentences_with_entities() -> list[tuple[str, list[str]]]:
 
 @cache
 def splits() -> list[tuple[str, list[str]]]:
-    """(text, its sentences) of every row."""
     rows = (line.split("\t") for line in _lines("splits"))
     return [
         (text.translate(_CONTROLS), sentences.translate(_CONTROLS).split("|") if sentences else [])
@@ -95,7 +93,6 @@ _SLOT = re.compile(r"<(\w+)>")
 
 
 def drawn(template: str, count: int, rng: random.Random) -> list[str]:
-    """`count` readings of a template, each with one of the words of its slots."""
     return [
         _SLOT.sub(lambda slot: rng.choice(PARTS[slot[1]].split("|")), template)
         for _ in range(count)

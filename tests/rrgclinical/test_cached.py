@@ -202,7 +202,6 @@ def test_a_reader_that_fails_lets_its_texts_go(tmp_path: Path) -> None:
 
 
 def hold(path: Path, keys: list[str], taken: Any) -> None:
-    """Say which keys this process can hold."""
     store = Store(path, "m")
     taken.send([key for key in keys if store._hold(key)])
 

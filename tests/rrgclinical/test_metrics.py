@@ -233,7 +233,6 @@ def test_p_is_the_share_of_all_swaps(differing: int, resamples: int):
 
 
 def test_a_metric_that_differs_in_few_reports_has_no_p():
-    """Others, of the same systems, do."""
     pred, truth = random_labels(9, 40)
     other = pred.copy()
     other[:3] = truth[:3]

@@ -124,7 +124,6 @@ RIGHT = 0.97
 
 
 def misread(texts: list[tuple[str, str]], status: ClassId) -> list[str]:
-    """The texts whose finding has another status."""
     labels = LABELLER.label([text for text, _ in texts])
     return [
         text
@@ -218,7 +217,6 @@ def entities(text: str) -> list[tuple[str, int]]:
 
 
 def misread_pairs(sentences) -> list[tuple]:
-    """(sentence, wanted, read) of the (sentence, wanted) pairs that are read otherwise."""
     return [(text, wanted, said(text)) for text, wanted in sentences if said(text) != wanted]
 
 

@@ -27,7 +27,6 @@ def label(text: str) -> dict[int, int]:
 
 @pytest.mark.parametrize("table", [*TABLES, "exports", "misread"])
 def test_sentences_of_a_table(table: str) -> None:
-    """All that are misread are listed at once."""
     misread = {}
     for sentence, labels in cases(table):
         abnormal = any(v in (1, 3) for c, v in labels.items() if c != SUPPORT_DEVICES)

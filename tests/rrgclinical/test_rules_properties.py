@@ -115,7 +115,6 @@ def test_the_longest_phrase_is_found_at_every_word(phrases, words):
 
 # The sentence splitter on texts that fool naive ones.
 def test_split():
-    """All that are cut wrongly are listed at once."""
     wrong = {}
     for text, wanted in splits():
         spans = split_sentences(text)

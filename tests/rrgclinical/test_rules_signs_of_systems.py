@@ -99,7 +99,6 @@ def test_a_finding_elsewhere_is_denied_alone() -> None:
 
 
 def broken(finding: str, end: str) -> list[str]:
-    """`finding` with a hyphen at each place of its words, two letters from either end."""
     return [
         finding[:place] + end + finding[place:]
         for place in range(2, len(finding) - 1)

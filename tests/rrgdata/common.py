@@ -15,7 +15,6 @@ from rrgtrain.errors import UserError
 
 
 def table(name: str) -> Any:
-    """Return a table of `cases.yaml`."""
     cases = Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(cases)[name]
 
@@ -33,12 +32,10 @@ def studies_under(source: str, root: Path, **wanted: Any) -> dict[str, list[Stud
 
 
 def by_id(catalogue: Catalogue) -> dict[str, Study]:
-    """The studies of all splits."""
     return {s.id: s for studies in catalogue.studies.values() for s in studies}
 
 
 def every(source: str, root: Path, **wanted: Any) -> dict[str, Study]:
-    """The studies of all splits of a data set, which must hold no broken one."""
     return {s.id: s for of in studies_under(source, root, **wanted).values() for s in of}
 
 

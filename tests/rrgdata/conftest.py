@@ -11,7 +11,6 @@ from rrgdata.images import check
 
 @pytest.fixture(autouse=True)
 def cache_home(tmp_path_factory, monkeypatch) -> Path:
-    """Directory that takes the place of ~/.cache."""
     path = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(path))
     return path
@@ -19,13 +18,11 @@ def cache_home(tmp_path_factory, monkeypatch) -> Path:
 
 @pytest.fixture
 def cache(cache_home) -> Path:
-    """Directory that what is remembered lies in."""
     return cache_home / "rrgtrain"
 
 
 @pytest.fixture
 def opened(monkeypatch) -> list[Path]:
-    """The image files that are decoded."""
     paths: list[Path] = []
     real = check.read_with_facts
     monkeypatch.setattr(check, "read_with_facts", lambda path: (paths.append(path), real(path))[1])

@@ -54,7 +54,6 @@ def stored(path, bits):
 
 
 def recoded(path, syntax):
-    """Compress a file's pixels without loss."""
     data = pydicom.dcmread(path)
     data.compress(syntax)
     data.save_as(path)
@@ -85,7 +84,6 @@ def table_item(first, entries, bits, *, vr="US", data_vr="OW", packed=False, big
 
 
 def encapsulated(path, syntax, frame, **tags):
-    """Put a compressed frame in place of a file's pixels."""
     data = pydicom.dcmread(path)
     data.file_meta.TransferSyntaxUID = syntax
     for name, value in tags.items():
@@ -97,7 +95,6 @@ def encapsulated(path, syntax, frame, **tags):
 
 
 def baseline(path, grey):
-    """Write 8-bit JPEG in DICOM."""
     stream = io.BytesIO()
     Image.fromarray(grey).save(stream, "JPEG", quality=100)
     write(path, grey.astype(np.uint16))
@@ -106,7 +103,6 @@ def baseline(path, grey):
 
 
 def lossless(path, values, bits):
-    """Write JPEG lossless, first-order prediction, in DICOM."""
     stored(write(path, values), bits)
     return encapsulated(path, JPEGLosslessSV1, lossless_jpeg(values, bits))
 

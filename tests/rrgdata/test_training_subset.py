@@ -141,7 +141,6 @@ def test_nothing_agrees() -> None:
 
 # Label-balanced draws: exact sizes, even labels, the same for a seed.
 def skewed(studies: int = 600) -> np.ndarray:
-    """Label c of 5 is positive in a share of 1/2, 1/4, ... of the studies; some have none."""
     rng = np.random.default_rng(0)
     return rng.random((studies, 5)) < 0.5 ** np.arange(1, 6)
 

@@ -26,7 +26,6 @@ FALLS = {"template": "critical_found", "repetition": "repeated", "hedging": "hed
 
 
 def axes_told(run: dict[str, Any]) -> set[str]:
-    """Axes that the replay of a run sets the alarm off on."""
     keys = {key for row in replayed(run) for key in row}
     return {key.removeprefix("alarm/") for key in keys} - {"reward"}
 

@@ -30,7 +30,6 @@ from tests.experiments.replicate.test_runner import Played
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
-    """A fold whose data, start and EditGRPO have run."""
     home = tmp_path_factory.mktemp("evidence")
     root = iu_directory(home / "iu")
     for name in with_needs(["editgrpo"]):

@@ -160,7 +160,6 @@ def test_a_job_in_slices_gives_what_it_gives_in_one(tmp_path, monkeypatch) -> No
 
 
 def _weights(run: Path) -> dict[str, str]:
-    """A digest of each file of weights beneath a run's checkpoints."""
     home = run / "checkpoints"
     paths = [*home.rglob("*.safetensors")]
     assert paths

@@ -63,7 +63,6 @@ ADVERSARIAL = [
 
 
 def reports(count: int, seed: int = 0) -> list[str]:
-    """`count` strings of words, of 0 to 60 words each."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(0, 60, (count,), generator=generator).tolist()
     words = [*WORDS, "cardiomegaly", "unchanged", "effusions", ".", ",", "\n", "xyzzy"]

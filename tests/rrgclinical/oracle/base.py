@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 import transformers
 
 from tests.rrgclinical.chexbert import tiny as chexbert
@@ -41,36 +40,9 @@ def write_ratescore(
     folder: Path, texts: Sequence[str], sentences: Sequence[str]
 ) -> tuple[Path, Path]:
     """Folders of DeBERTa-v3-base with a head calibrated on `sentences`, and of MPNet-base."""
-    ner, embedder = folder / "ner", folder / "embedder"
-    tokens = ratescore.write_tokenizer(ner, texts, lower=False)
-    config = transformers.DebertaV2Config(
-        vocab_size=len(tokens),
-        type_vocab_size=0,
-        relative_attention=True,
-        position_buckets=256,
-        pos_att_type=["p2c", "c2p"],
-        norm_rel_ebd="layer_norm",
-        share_att_key=True,
-        position_biased_input=False,
-        initializer_range=SPREAD,
-        pad_token_id=tokens.pad_token_id,
-        id2label=dict(enumerate(ratescore.LABELS)),
-        label2id={label: index for index, label in enumerate(ratescore.LABELS)},
-    )
-    torch.manual_seed(0)
-    model = transformers.DebertaV2ForTokenClassification(config).eval()
-    with torch.no_grad():
-        # One by one: padded to the longest of them, they take minutes.
-        read = [tokens(text, return_tensors="pt")["input_ids"] for text in sentences]
-        logits = torch.cat([model(ids[:, :512]).logits[0] for ids in read])
-        model.classifier.bias -= logits.mean(0)
-        model.classifier.bias[0] += (logits - logits.mean(0))[:, 1:].max(1).values.median()
-    model.save_pretrained(ner)
-    tokens = ratescore.write_tokenizer(embedder, texts, lower=True)
-    size, pad = len(tokens), tokens.pad_token_id
-    body = transformers.MPNetConfig(vocab_size=size, initializer_range=SPREAD, pad_token_id=pad)
-    transformers.MPNetModel(body).eval().save_pretrained(embedder)
-    return ner, embedder
+    sizes = {"initializer_range": SPREAD}
+    ner = ratescore.write_ner(folder / "ner", texts, read=sentences, position_buckets=256, **sizes)
+    return ner, ratescore.write_embedder(folder / "embedder", texts, **sizes)
 
 
 def name_tokenizers(ner: Path, embedder: Path) -> None:

@@ -255,7 +255,6 @@ ADVERSARIAL += [
 
 
 def random_reports(count: int, seed: int = 0, longest: int = 50) -> list[str]:
-    """`count` strings of words and marks, of 1 to `longest` of them each."""
     generator = torch.Generator().manual_seed(seed)
     words = [*WORDS, *_MARKS, *_NAMES]
     lengths = torch.randint(1, longest, (count,), generator=generator).tolist()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -47,59 +48,50 @@ def write_tokenizer(
     return fast
 
 
-def write_ner(folder: Path, texts: Sequence[str], seed: int = 0) -> Path:
-    """RaTE-NER: DeBERTa-v2 and a head of 11 labels."""
+# Sizes in miniature; a network that is given none of these has those of transformers.
+SMALL = {"num_hidden_layers": 2, "num_attention_heads": 4, "initializer_range": 0.5}
+NER = {"hidden_size": 32, "intermediate_size": 48, "position_buckets": 32, **SMALL}
+EMBEDDER = {"hidden_size": 24, "intermediate_size": 32, "max_position_embeddings": 64, **SMALL}
+
+
+def write_ner(
+    folder: Path, texts: Sequence[str], seed: int = 0, *, read: Sequence[str] = (), **sizes: Any
+) -> Path:
+    """RaTE-NER: DeBERTa-v2 and a head of 11 labels, calibrated on `read`, by default `texts`."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = write_tokenizer(folder, texts, lower=False)
     torch.manual_seed(seed)
     config = transformers.DebertaV2Config(
         vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=512,
         type_vocab_size=0,
         relative_attention=True,
-        position_buckets=32,
         pos_att_type=["p2c", "c2p"],
         norm_rel_ebd="layer_norm",
         share_att_key=True,
         position_biased_input=False,
-        initializer_range=0.5,
         pad_token_id=tokenizer.pad_token_id,
         id2label=dict(enumerate(LABELS)),
         label2id={label: index for index, label in enumerate(LABELS)},
+        **(sizes or NER),
     )
     model = transformers.DebertaV2ForTokenClassification(config).eval()
     with torch.no_grad():
-        read = []
-        # All at once, padded to the longest, would take gigabytes.
-        for text in texts:
-            encoded = tokenizer(text, truncation=True, return_tensors="pt")
-            read.append(model(encoded["input_ids"]).logits[0])
-        logits = torch.cat(read)
+        # One by one: all at once, padded to the longest, would take gigabytes.
+        ids = [tokenizer(text, return_tensors="pt")["input_ids"] for text in read or texts]
+        logits = torch.cat([model(one[:, :512]).logits[0] for one in ids])
         model.classifier.bias -= logits.mean(0)
-        rest = (logits - logits.mean(0))[:, 1:].max(1).values
-        model.classifier.bias[0] += rest.median()
+        model.classifier.bias[0] += (logits - logits.mean(0))[:, 1:].max(1).values.median()
     model.save_pretrained(folder)
     return folder
 
 
-def write_embedder(folder: Path, texts: Sequence[str], seed: int = 0) -> Path:
+def write_embedder(folder: Path, texts: Sequence[str], seed: int = 0, **sizes: Any) -> Path:
     """BioLORD: MPNet, lower-cased."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = write_tokenizer(folder, texts, lower=True)
     torch.manual_seed(seed + 1)
     config = transformers.MPNetConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=32,
-        max_position_embeddings=64,
-        initializer_range=0.5,
-        pad_token_id=tokenizer.pad_token_id,
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **(sizes or EMBEDDER)
     )
     transformers.MPNetModel(config).eval().save_pretrained(folder)
     return folder

@@ -37,7 +37,6 @@ def short_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def few_paraphrases(short_package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run METEOR, ours and pycocoevalcap's, with the short table."""
     monkeypatch.setattr("rrgclinical.text.java._package", lambda: short_package)
     jar = short_package / "meteor" / "meteor-1.5.jar"
     monkeypatch.setattr("pycocoevalcap.meteor.meteor.METEOR_JAR", str(jar))

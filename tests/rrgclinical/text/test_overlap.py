@@ -169,8 +169,6 @@ def test_what_is_no_list_of_reports_is_refused(
 # A Java program that hangs, fails or says too little is an error with a reason, and ends.
 @pytest.fixture
 def java(tmp_path, monkeypatch):
-    """Put a shell script in the place of java."""
-
     def install(script: str) -> None:
         program = tmp_path / "java"
         program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\n{script}\n")

@@ -138,7 +138,6 @@ java = pytest.mark.skipif(shutil.which("java") is None, reason="METEOR 1.5 is a 
 
 
 def almost_perfect(seed: int, size: int) -> tuple[list[str], list[list[str]]]:
-    """Texts beside themselves, without their end or their begin, in another form or order."""
     rng = np.random.default_rng(seed)
     references = [" ".join(rng.choice(WORDS[:7], size=rng.integers(1, 9))) for _ in range(size)]
     changes = [

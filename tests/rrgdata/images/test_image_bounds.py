@@ -49,7 +49,6 @@ def low(monkeypatch) -> None:
 
 
 def head_of(path: Path) -> bytes:
-    """Give a DICOM file up to its data set."""
     data = path.read_bytes()
     return data[: 144 + struct.unpack("<L", data[140:144])[0]]
 
@@ -69,7 +68,6 @@ def distinct(count: int) -> bytes:
 
 
 def deflated(path: Path) -> Path:
-    """Write a small DICOM file whose data set is deflated."""
     data = pydicom.dcmread(write(path))
     data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
     data.save_as(path)

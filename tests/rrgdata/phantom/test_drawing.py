@@ -22,7 +22,6 @@ def drawn(findings, seed, config, draw):
 
 
 def shown(findings, seed=0, config=QUIET, draw=draw_frontal):
-    """Grey levels of a chest with these findings, float64 [size, size]."""
     return drawn(tuple(findings), seed, config, draw)
 
 

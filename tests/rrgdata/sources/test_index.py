@@ -14,8 +14,6 @@ from rrgdata.file_memory import read_all
 
 
 class Reader:
-    """Reads a text, and counts how often."""
-
     def __init__(self) -> None:
         self.read: list[str] = []
 

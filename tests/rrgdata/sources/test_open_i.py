@@ -124,11 +124,6 @@ def test_r2gens_split_is_taken_where_it_lies_beside(tmp_path):
     catalogue = found(tmp_path)
     assert catalogue.left_out["of annotation.json that have no report here"] == 1
     assert catalogue.left_out_of["of annotation.json that have no report here"] == {"train": 1}
-    entries["train"] = [{"id": "CXR1_IM-0001"}]
-    (tmp_path / "annotation.json").write_text(json.dumps(entries))
-    refused(SOURCE, tmp_path, "CXR1 is in train and test; keep it in one")
-    (tmp_path / "annotation.json").write_text('{"train": {}}')
-    refused(SOURCE, tmp_path, "no list 'train'")
 
 
 def test_sections_that_are_wanted(tmp_path):
