@@ -173,20 +173,19 @@ def _bounds(
     moves: Mapping[str, np.ndarray],
     scores: Scores,
 ) -> dict[str, tuple[float, float]]:
-    bounds, alike = {}, dict[tuple[float, float], list[str]]()
+    bounds, alike = {}, dict[tuple[tuple[float, float], bool], list[str]]()
     corners = {n for part in scores.parts if part.corner for n in part.of_sums(part.statistics[:1])}
-    for name, value in observed.items():
+    for name in observed:
         moving = 1.0 + _freedom(moves[name]) if name in moves else scores.reports
-        ends = tails(level, moving)
-        if name in corners:
-            each = drawn[name]
-            reach = NormalDist().inv_cdf(ends[1]) * each.std()
-            low, high = max(value - reach, each.min()), min(value + reach, each.max())
-            bounds[name] = min(float(low), value), max(float(high), value)
+        alike.setdefault((tails(level, moving), name in corners), []).append(name)
+    for (ends, corner), names in alike.items():
+        draws = np.stack([drawn[name] for name in names])
+        if corner:
+            reach = np.outer([-1.0, 1.0], NormalDist().inv_cdf(ends[1]) * draws.std(1))
+            each = [observed[name] for name in names] + reach
+            each = each.clip(draws.min(1), draws.max(1))
         else:
-            alike.setdefault(ends, []).append(name)
-    for ends, names in alike.items():
-        each = np.quantile(np.stack([drawn[name] for name in names]), ends, axis=1)
+            each = np.quantile(draws, ends, axis=1)
         for name, low, high in zip(names, *each, strict=True):
             bounds[name] = min(float(low), observed[name]), max(float(high), observed[name])
     return bounds

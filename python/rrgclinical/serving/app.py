@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, SupportsIndex
 
 from rrgclinical.common import json_reader
-from rrgclinical.common.arguments import share_of_steps
+from rrgclinical.common.arguments import check_pairs, share_of_steps
 from rrgclinical.common.errors import UserError, outside_line
 from rrgclinical.common.nothing import check_references
 from rrgclinical.serving.batcher import Batcher, QueueFull, ScoringFailed
@@ -254,23 +254,11 @@ def _asked(body: dict[str, Any]) -> tuple[list[str], list[str], float]:
     unknown = sorted(set(body) - {"reports", "references", "progress"})
     if unknown:
         raise UserError(f"the request has {unknown[0][:40]!r}; {_FORM}, and progress")
-    texts = []
-    for name in ("reports", "references"):
-        value = body.get(name)
-        if not isinstance(value, list):
-            raise UserError(f"{name} is {type(value).__name__}; {_FORM}")
-        bad = next((i for i, text in enumerate(value) if not isinstance(text, str)), None)
-        if bad is not None:
-            raise UserError(f"{name}[{bad}] is {type(value[bad]).__name__}; wanted a text")
-        texts.append(value)
-    if len(texts[0]) != len(texts[1]):
-        raise UserError(
-            f"{len(texts[0])} reports and {len(texts[1])} references; send one for each"
-        )
-    if not texts[0]:
-        raise UserError("no reports; send at least one")
     try:
-        check_references(texts[1])
-        return texts[0], texts[1], share_of_steps(body.get("progress", 1.0))
-    except ValueError as error:
+        reports, references = check_pairs(body.get("reports"), body.get("references"))
+        check_references(references)
+        if not reports:
+            raise ValueError("no reports; send at least one")
+        return reports, references, share_of_steps(body.get("progress", 1.0))
+    except (TypeError, ValueError) as error:
         raise UserError(str(error)) from None
