@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,19 +155,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"rrgclinical: {error}", file=sys.stderr)
         return 2
-    started = time.perf_counter()
     labels = labeller.label(coded.reports)
-    seconds = time.perf_counter() - started
     for title, positive in (("stated or uncertain", MENTIONED), ("stated (strict)", STATED)):
         result = agreement(labels, coded.truth, positive=positive, resamples=options.resamples)
         print(f"\n{options.labeller}, {options.split}: positive = {title}")
         print("\n".join(_table(result)))
     print(f"\ncoded of the uncertain ones: {_uncertain(labels, coded.truth)}")
-    print(
-        f"{len(coded.reports)} reports in {seconds:.2f} s "
-        f"({len(coded.reports) / seconds:,.0f} a second, first time); "
-        f"95 % bootstrap intervals, {options.resamples} resamples"
-    )
+    print(f"{len(coded.reports)} reports; 95 % bootstrap intervals, {options.resamples} resamples")
     return 0
 
 

@@ -38,11 +38,8 @@ from rrgclinical.scorecard.pairs import Pairs
 
 RARE = 0.05
 """Prevalence in the truth below which a finding is rare."""
-LEAST_SIZES = {
-    "micro and sample-wise averages, entities, ROUGE-L, METEOR and CIDEr": 100,
-    "BLEU": 200,
-}
-"""Studies (or patients) from which intervals hold within 2 points of their level, by metric."""
+LEAST_SIZE = 100
+"""Studies (or patients) from which intervals hold within 2 points of their level."""
 
 
 @dataclass(frozen=True)
@@ -352,10 +349,8 @@ def _about_tests(comparisons: Sequence[Comparison], settings: CardSettings, unit
 
 def _about_size(count: int, unit: str) -> list[str]:
     """Say from what size intervals hold; experiments/coverage has measured it."""
-    if count >= max(LEAST_SIZES.values()):
-        return []
-    sizes = "; ".join(f"{size} for {names}" for names, size in LEAST_SIZES.items())
-    return [f"{count} {unit} are few. Intervals hold within 2 points of their level from {sizes}."]
+    line = f"{count} {unit} are few: intervals hold within 2 points of their level from"
+    return [f"{line} {LEAST_SIZE}."] if count < LEAST_SIZE else []
 
 
 def _undefined(truth: np.ndarray) -> list[str]:

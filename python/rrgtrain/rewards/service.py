@@ -67,12 +67,6 @@ def refuse_left_out(settings: RewardSettings, who: str) -> None:
         )
 
 
-def _of_truth(references: Sequence[Study | str]) -> list[Study]:
-    studies = studies_of(references)
-    check_references([study.report for study in studies])
-    return studies
-
-
 class RewardService:
     """Callable on (reports, references) -> {"total": [R], term: [R], ...}, float64 arrays.
 
@@ -131,14 +125,12 @@ class RewardService:
         progress: share of the run's steps that are done, for terms that start later
         (`reward.starts`). A term that has not started is measured and weighs nothing.
 
-        Raises:
-            TypeError: a report that is no str, a reference that is neither str nor `Study`.
-            ValueError: as many reports as references are wanted, a reference says nothing, or
-                progress is not in 0 to 1.
-            RewardError: a term failed.
+        Raises TypeError for a report that is no str or a reference that is neither str nor `Study`,
+        ValueError for numbers that differ, a reference that says nothing or a progress outside 0 to
+        1, RewardError where a term failed.
         """
         progress = share_of_steps(progress)
-        texts, studies = check_reports(reports), _of_truth(references)
+        texts, studies = check_reports(reports), self._studies(references)
         if len(texts) != len(studies):
             raise ValueError(f"{len(texts)} reports for {len(studies)} studies; pass one each")
         blocks = self.settings.blocks == "think_report"
@@ -185,22 +177,20 @@ class RewardService:
     ) -> Future[Scores]:
         """The same call in a background thread: `submit(...)`, other work, `.result()`.
 
-        Batches run one after another, in order. `result()` raises what the call would raise; what
-        is no list of reports or studies is raised at once. What was read for one batch is not read
-        again for the next, so parts of a rollout submitted as they are finished make the call over
-        the whole cheap.
+        Batches run in order. `result()` raises what the call would raise; what is no list of
+        reports or studies is raised at once. What was read for one batch is not read again, so
+        parts of a rollout submitted as they are finished make the call over the whole cheap.
         """
-        texts, studies = check_reports(reports), _of_truth(references)
+        texts, studies = check_reports(reports), self._studies(references)
         return self._later(self, texts, studies, share_of_steps(progress))
 
     def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
         """Reads the references in the background, while the reports on them are being written.
 
-        What is read is what the terms have asked of references before; a service that has scored
-        nothing yet finds out by scoring an empty report. What fails is raised by the future as a
-        `RewardError`, and by the call that needs it.
+        It reads what the terms have asked of references before, and finds that out by scoring an
+        empty report. What fails is a `RewardError` of the future, and of the call that needs it.
         """
-        return self._later(self._read_ahead, _of_truth(references))
+        return self._later(self._read_ahead, self._studies(references))
 
     def close(self) -> None:
         """End the thread of `submit` and `prefetch`, and drop what waits; later calls open one."""
@@ -210,10 +200,9 @@ class RewardService:
             worker.shutdown(cancel_futures=True)
 
     def fit(self, studies: Sequence[Study]) -> None:
-        """The training studies, for terms that need their statistics (cider, inverse_frequency).
+        """Take the training studies, for terms that need their statistics; TypeError for others.
 
-        Nothing is counted until such a term is asked for, or `count_corpus` is called. Raises
-        TypeError for what is no list of studies.
+        Nothing is counted until such a term is asked for, or `count_corpus` is called.
         """
         studies = check_studies(studies)
         self._corpus = Corpus(
@@ -240,6 +229,11 @@ class RewardService:
     def scored_text(self, completions: Sequence[str]) -> list[str]:
         """Cut the report from each completion: all, or its `<report>` block, else ""."""
         return [report_of(text, self.settings.blocks) for text in completions]
+
+    def _studies(self, references: Sequence[Study | str]) -> list[Study]:
+        studies = studies_of(references)
+        check_references([study.report for study in studies])
+        return studies
 
     def _check_unreadable(self, values: Mapping[str, np.ndarray]) -> None:
         """Count the reports that a judge cannot score; RewardError beyond their bound."""
@@ -298,9 +292,8 @@ class RewardService:
         return {**dict.fromkeys(self.settings.terms, 0.0), **dict(self.watch.seconds)}
 
     def statistics(self) -> dict[str, float]:
-        """Sums since construction: `reward_seconds/<what>`, `texts/<model>_{asked,computed,
-        from_disk}`, and what `endpoint/<model>_...` was asked and cost (`rrgclinical.chat.
-        Usage`)."""
+        """Sum since construction `reward_seconds/<what>`, `texts/<model>_{asked,computed,
+        from_disk}`, and `endpoint/<model>_...` as `rrgclinical.chat.Usage` counts."""
         rows = {f"reward_seconds/{name}": value for name, value in self.seconds.items()}
         with self._lock:
             models = {"labeller": self.labeller, "extractor": self.extractor, **self._models}
@@ -316,9 +309,8 @@ class RewardService:
     def since(self, before: Mapping[str, float]) -> dict[str, float]:
         """For the log of a step: what `statistics()` has gained since they were `before`.
 
-        On several ranks it is the sum of theirs, and of seconds the longest; all ranks call it.
-        `texts/<model>_reused` beside it is the share of the texts asked for that were not computed,
-        `endpoint/total_cost` what the run's endpoints have cost up to now.
+        On several ranks their sum, of seconds the longest; all ranks call it. Beside it stand the
+        share of texts that were not computed and the endpoints' cost up to now.
         """
         own = {name: value - before.get(name, 0.0) for name, value in self.statistics().items()}
         parts = ranks.gather((own, self.spending.own()))

@@ -276,6 +276,14 @@ def test_what_keeps_a_perfect_system_from_1_is_told() -> None:
     assert found["macro_f1_frequent"].value == 1.0
 
 
+def test_nothing_is_told_where_nothing_is_undefined() -> None:
+    truth = np.ones((220, 14), dtype=np.int8)
+    assert len(notes_of(truth)) == 1
+    assert notes_of(truth[:90])[1].startswith("90 studies are few: intervals")
+    truth[:, :] = 0
+    assert len(notes_of(truth)) == 1, "averages over no finding at all are left out"
+
+
 def test_several_references_vote() -> None:
     labels = np.zeros((4, 14), dtype=np.int8)
     labels[0, 0], labels[1, 1], labels[2, 1], labels[3, 2] = 2, 1, 3, 1

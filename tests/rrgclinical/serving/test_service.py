@@ -306,19 +306,7 @@ def test_a_host_or_port_that_is_none_is_a_line(host: Any, port: Any) -> None:
 
 def test_reports_that_are_none_are_told_before_anything_is_sent() -> None:
     client = RewardClient("http://127.0.0.1:1", 5)  # where nobody listens
-    for bad in (
-        "ab",
-        b"ab",
-        None,
-        3,
-        {"a": 1, "b": 2},
-        {"a", "b"},
-        np.array("ab"),
-        [1, "a"],
-        ["a", None],
-        ["a", ["b"]],
-        ["a", b"b"],
-    ):
+    for bad in ("ab", b"ab", 3, {"a": 1}, {"a"}, np.array("ab"), [1, "a"], ["a", None], [b"b"]):
         for pair in ((bad, ["c", "d"]), (["c", "d"], bad)):
             with pytest.raises(TypeError):
                 client(*pair)  # type: ignore[arg-type]
