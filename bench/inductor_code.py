@@ -10,11 +10,12 @@ head's weight) are made before the step.
 
 from __future__ import annotations
 
+import ctypes
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -28,7 +29,6 @@ from torch._inductor.virtualized import V
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_map_only
 
-from experiments.fast_steps import FastLoop
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import SamplingRequest, generate
 
@@ -113,11 +113,20 @@ class WrittenStep:
         raise _Written
 
 
+def guard_devices() -> None:
+    """Have PyTorch's own guard of "meta" tensors guard CUDA's, where it was built without CUDA."""
+    c10 = ctypes.CDLL(str(next(Path(torch.__file__).parent.glob("lib/libc10.so"))))
+    guards = (ctypes.c_void_p * 15).in_dll(c10, "_ZN3c104impl26device_guard_impl_registryE")
+    if guards[1] is None:  # c10::DeviceType: CUDA is 1, Meta 14
+        guards[1] = guards[14]
+
+
 @contextmanager
 def as_of_an_h100() -> Iterator[None]:
     """Answer for a device inside; attention is this library's operator."""
     rollout = sys.modules[sys.modules[generate.__module__].Decoder.__module__]
     operator = torch.ops.rrgkern.shared_prefix_decode
+    guard_devices()
     with ExitStack() as stack:
         for name, answer in OF_DEVICE.items():
             stack.enter_context(mock.patch(name, return_value=answer))
@@ -130,6 +139,6 @@ def step_kernels(policy: Policy, request: SamplingRequest) -> int:
     written: Any = WrittenStep()
     torch._dynamo.reset()
     with as_of_an_h100():
-        generate(policy, request, partial(FastLoop, compiled=written))
+        generate(policy, request, written)
     call = written.code[written.code.index("def call(") :]
     return len(KERNEL.findall(call))

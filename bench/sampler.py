@@ -33,8 +33,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from bench.inductor_code import step_kernels
-from experiments.fast_steps import FastEngine
 from rrgkern.shared_prefix.reference import DecodeStep, decode_reference
+from rrgpolicy.model.fewer_kernels import CompiledStep
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import SamplingRequest, TransformersEngine, generate
 from tests.rrgpolicy.model.families import SORTS, backbone, build, prompt
@@ -195,7 +195,7 @@ def time_tokens(rows: Sequence[Row], *, compiles: bool = False) -> None:
     """Set the seconds a token, fp32 and 4 layers, families and ways in turns."""
     policies = {row.family: policy_of(row.family, 4, torch.float32) for row in rows}
     engines: dict[tuple[str, str], TransformersEngine] = {}
-    compiled = {name: FastEngine(compiles=True) for name in policies if compiles}
+    compiled = {name: TransformersEngine(CompiledStep()) for name in policies if compiles}
     for name in policies:
         engines[name, "off"] = TransformersEngine()
         engines |= {(name, "on"): compiled[name]} if compiles else {}

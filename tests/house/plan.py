@@ -37,7 +37,7 @@ DOORS = {
         "resolve rtf shown spreadsheets stop stopwatch streams table unfinished"
     ),
     "rrgpolicy.model": (
-        "adapters attention backbone codec families forward load own_forward policy "
+        "adapters attention backbone codec families fewer_kernels forward load own_forward policy "
         "probe prompt shared_prefix template tiny whole"
     ),
     "rrgpolicy.ranks": "gathered layout nodes ranks rng sharding",

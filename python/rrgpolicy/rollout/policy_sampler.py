@@ -36,6 +36,11 @@ class PolicySampler:
         """See `RolloutEngine`; False before anything was sampled."""
         return self._engine is not None and self._engine.own_kernels
 
+    def compile_row(self) -> dict[str, float]:
+        """Compute a step's row: the seconds that compiling has taken, where it is on."""
+        compiled = getattr(self._engine, "compiled", None)
+        return {"seconds/compile": compiled.seconds} if compiled else {}
+
     @contextmanager
     def weights(self, policy: Policy) -> Iterator[Sample]:
         """Sample inside from the weights as they are; all ranks enter together.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from torch import Tensor
 
 from rrgclinical.common.errors import cause_line
 from rrgpolicy.model.attention import require_attention
+from rrgpolicy.model.fewer_kernels import CompiledStep, merged, noted
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout.cache import Decoder
 from rrgpolicy.rollout.engine import Rollout, SamplingRequest
@@ -34,15 +38,21 @@ Project = Callable[[Tensor], Tensor]
 
 
 class TransformersEngine:
-    """The trainer's own model: nothing to update, nothing to release."""
+    """The trainer's own model: nothing to update, nothing to release.
+
+    compiled: compiles its steps, and counts how often.
+    """
 
     own_kernels = False
+
+    def __init__(self, compiled: CompiledStep | None = None) -> None:
+        self.compiled = compiled
 
     def update(self, policy: Policy, step: int | None = None) -> None:
         pass
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
-        return generate(policy, request)
+        return generate(policy, request, self.compiled)
 
     def release(self) -> None:
         pass
@@ -52,10 +62,12 @@ class TransformersEngine:
 
 
 @torch.no_grad()
-def generate(policy: Policy, request: SamplingRequest, loop: Any = None) -> list[list[Rollout]]:
+def generate(
+    policy: Policy, request: SamplingRequest, compiled: CompiledStep | None = None
+) -> list[list[Rollout]]:
     """Sample `request.group` reports for each prompt with the policy itself.
 
-    The policy runs in evaluation mode; its mode is restored. loop: builds another `DecodeLoop`.
+    The policy runs in evaluation mode; its mode is restored. compiled: see `DecodeLoop`.
     """
     require_attention(policy.text_config)
     if not request.prompts:
@@ -63,11 +75,11 @@ def generate(policy: Policy, request: SamplingRequest, loop: Any = None) -> list
     if len(request.prompts) > 1 and not policy.family.joins:
         pairs = zip(request.prompts, request.seeds, strict=True)
         alone = [replace(request, prompts=[prompt], seeds=[seeds]) for prompt, seeds in pairs]
-        return [group for single in alone for group in generate(policy, single, loop)]
+        return [group for single in alone for group in generate(policy, single, compiled)]
     was_training = policy.model.training
     policy.model.eval()
     try:
-        return (loop or DecodeLoop)(policy, request).run()
+        return DecodeLoop(policy, request, compiled).run()
     finally:
         policy.model.train(was_training)
 
@@ -81,12 +93,23 @@ class DecodeLoop:
     """Hold what a token's step reads and writes: all of it stays on the device.
 
     `rows` int64 [n], and `members` on the host, are those still in the batch, among B * group.
+    With `compiled` products of one input are merged, and steps compiled where memory stays.
     """
 
-    def __init__(self, policy: Policy, request: SamplingRequest) -> None:
+    def __init__(
+        self, policy: Policy, request: SamplingRequest, compiled: CompiledStep | None = None
+    ) -> None:
         self.policy, self.request = policy, request
         device, longest = policy.device, request.max_new_tokens
-        self.decoder = Decoder(policy, [*request.prompts], request.group, CHUNK[repeats(device)])
+        prompts = [*request.prompts]
+        shape = len(prompts), max(len(prompt.input_ids) for prompt in prompts)
+        with noted(policy.model, shape) if compiled else nullcontext([]) as self.one_input:
+            self.decoder = Decoder(policy, prompts, request.group, CHUNK[repeats(device)])
+        members = self.decoder.cache.members
+        self.compiled = compiled if members else None
+        if self.compiled and members:  # from the first step on: a row that leaves changes no graph
+            rows = torch.arange(len(members.prompt), device=device)
+            members.table = rows.view(-1, request.group).clone()  # a view is compiled anew
         total = len(request.prompts) * request.group
         self.members = [*range(total)]
         self.rows = torch.arange(total, device=device)
@@ -104,6 +127,10 @@ class DecodeLoop:
         self.draws_inside = not torch.are_deterministic_algorithms_enabled()
 
     def run(self) -> list[list[Rollout]]:
+        with merged(self.one_input):
+            return self._run()
+
+    def _run(self) -> list[list[Rollout]]:
         token = self._draw(self.decoder.hidden)
         for t in range(1, self.request.max_new_tokens):
             if t % TOKENS_A_READ[repeats(self.rows.device)] == 0:
@@ -121,11 +148,15 @@ class DecodeLoop:
 
     def _next(self, token: Tensor) -> Tensor:
         """Return the tokens [n] behind `token` [n], which the next call overwrites."""
-        if self.repeated is None:
-            return self._step(token)
-        if self.draws_inside:
-            return self.repeated(self._step, token)
-        return self._draw(self.repeated(self.decoder.forward, token))
+        inside = self.draws_inside or self.repeated is None
+        compute: Any = self._step if inside else self.decoder.forward
+        if self._compiles():
+            compute = partial(self.compiled, compute)
+        out: Tensor = self.repeated(compute, token) if self.repeated else compute(token)
+        return out if inside else self._draw(out)
+
+    def _compiles(self) -> bool:
+        return self.compiled is not None and self.compiled.on
 
     def _step(self, token: Tensor) -> Tensor:
         """Compute the next tokens; asks the host for nothing."""
@@ -146,7 +177,13 @@ class DecodeLoop:
         return token
 
     def select(self, rows: list[int], token: Tensor, t: int) -> Tensor:
-        """Keep these rows alone, and return their tokens."""
+        """Keep these rows alone, and return their tokens.
+
+        All stay where a compiled step would be another one: of one prompt, or one member of each.
+        """
+        of_prompt = Counter(self.members[row] // self.request.group for row in rows)
+        if self._compiles() and (len(of_prompt) == 1 or max(of_prompt.values()) == 1):
+            return token
         if self._drops_most_padded(rows):
             self._compare(t)
         self.decoder.select(rows)

@@ -171,7 +171,8 @@ def open_session(data: Data, work: Path, *, resume: bool = False) -> Session:
         policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)
     # dropout draws anew on every rank
     _seed(recipe.seed + ranks.rank())
-    sampler = PolicySampler(lambda policy: build_engine(recipe, policy, work / SERVED))
+    tokens = recipe.rl.steps * recipe.rl.max_new_tokens
+    sampler = PolicySampler(lambda policy: build_engine(recipe, policy, work / SERVED, tokens))
     return Session(recipe, data.studies, policy, prompts, data.rewards, data.chosen, sampler)
 
 

@@ -160,6 +160,9 @@ class RolloutSettings:
     engine: str = "transformers"
     """Engine: `transformers`, `vllm` in the trainer's process, `vllm_server` at `rollout.url`, an
     installed one, or your own as `module:function`."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile steps of `transformers`, products of one input merged (torch.compile); `auto`: on a
+    GPU, in training, where 20,000 tokens or more follow one another (steps x tokens a report)."""
     url: str = "http://localhost:8000"
     """Address of `vllm serve`."""
     memory: float = Field(default=0.4, ge=0.01, le=0.99)

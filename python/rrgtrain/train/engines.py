@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rrgclinical.common.resolve import call, choose
+from rrgpolicy.model.fewer_kernels import CompiledStep
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import (
     RolloutEngine,
@@ -23,6 +24,9 @@ Build = Callable[[Recipe, Policy, Path], RolloutEngine]
 ENTRY_POINTS = "rrgtrain.engines"
 # They are given the pictures of most families.
 READERS = ("vllm", "vllm_server")
+# Tokens one after another that repay compiling, twice over: 2 s a layer, by an estimate, against
+# some 40 kernels of 6 microseconds a layer and token.
+REPAID_BY = 20_000
 _MEND = "define it as a function of the recipe, the policy and a directory"
 
 
@@ -38,14 +42,20 @@ def require_engine(settings: RolloutSettings, directory: Path) -> None:
         VllmServerEngine(settings.url, directory, wait=settings.wait)
 
 
-def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
+def build_engine(recipe: Recipe, policy: Policy, directory: Path, tokens: int = 0) -> RolloutEngine:
     """Build the engine of `rollout.engine`; what it reads of the policy goes to `directory`.
+
+    tokens: how many will be drawn one after another, which may repay compiling.
 
     Raises UserError where vLLM is not installed, or no server answers, or it cannot take the
     policy's adapter; for an engine of one's own, where it fails or is no `RolloutEngine`.
     """
     name = recipe.rollout.engine
     build = find_engine(name)
+    if name == "transformers":
+        repaid = policy.device.type == "cuda" and tokens >= REPAID_BY
+        compiles = {"on": True, "off": False, "auto": repaid}[recipe.rollout.compile]
+        return TransformersEngine(CompiledStep() if compiles else None)
     if name in ENGINES:
         return ENGINES[name](recipe.rollout, policy, directory)
     engine = call(build, f"rollout.engine={name}", _MEND, recipe, policy, directory)

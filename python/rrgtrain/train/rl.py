@@ -58,7 +58,7 @@ def _train_step(run: RlRun, step: int) -> None:
     with run.phase("update"):
         lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
         metrics, tokens = update(run, batch, lr, (seed, step))
-    run.log_step(step, batch, {**metrics, "lr": lr}, tokens)
+    run.log_step(step, batch, {**metrics, **run.sampler.compile_row(), "lr": lr}, tokens)
 
 
 def _draw(run: RlRun, step: int, again: int = 0) -> Batch:

@@ -1,11 +1,7 @@
 """Decode with fewer kernels: products of one input merged, and steps compiled (torch.compile).
 
-    rrgtrain rl RECIPE rollout.engine=experiments.fast_steps:merging
-    rrgtrain rl RECIPE rollout.engine=experiments.fast_steps:compiling
-
-Engines beside `transformers`, whose steps, masks, draws and comparison they have; the second one
-merges too. No GPU has run them; on a CPU compiling takes minutes. Where a step cannot be compiled
-that is said once, and it runs as it is.
+No GPU has run either; on a CPU compiling takes minutes. Where a step cannot be compiled that is
+said once, and it runs as it is.
 """
 
 from __future__ import annotations
@@ -15,9 +11,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,9 +21,6 @@ from torch.fx.experimental import _config as shapes
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rrgclinical.common.errors import cause_line
-from rrgpolicy.model.policy import Policy
-from rrgpolicy.rollout import Rollout, SamplingRequest, TransformersEngine, generate
-from rrgpolicy.rollout.transformers_engine import DecodeLoop
 
 Layers = list[nn.Linear]
 
@@ -135,6 +126,7 @@ class CompiledStep:
 
     def __call__(self, method: Any, tensor: Tensor) -> Tensor:
         """Return what the method returns for the tensor."""
+        tensor = tensor.clone() if tensor._is_view() else tensor  # it would be compiled anew
         of, before, begin = method.__func__, self.compilations, time.perf_counter()
         failures = torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit
         if of not in self._functions:
@@ -156,79 +148,3 @@ class CompiledStep:
     def _backend(self, graph: Any, inputs: Any) -> Any:
         self.compilations += 1
         return torch._dynamo.lookup_backend("inductor")(graph, inputs)
-
-
-class FastStep:
-    """Compute a step, compiled where that is on, by its graph where there is one.
-
-    It holds neither step nor loop, as `RepeatedStep`, in whose place it stands.
-    """
-
-    def __init__(self, graph: Any, compiled: CompiledStep | None) -> None:
-        self.graph, self.compiled = graph, compiled
-
-    def __call__(self, compute: Callable[[Tensor], Tensor], token: Tensor) -> Tensor:
-        """Return the next tokens."""
-        if self.compiled and self.compiled.on:
-            compute = partial(self.compiled, compute)
-            token = token.clone() if token._is_view() else token  # it would be compiled anew
-        return self.graph(compute, token) if self.graph else compute(token)
-
-    def forget(self) -> None:
-        """Let go of the graph, since buffers have changed."""
-        if self.graph:
-            self.graph.forget()
-
-
-class FastLoop(DecodeLoop):
-    """Decode with merged products, by compiled steps where `compiled` is given."""
-
-    def __init__(
-        self, policy: Policy, request: SamplingRequest, compiled: CompiledStep | None = None
-    ) -> None:
-        longest = max(len(prompt.input_ids) for prompt in request.prompts)
-        with noted(policy.model, (len(request.prompts), longest)) as self.one_input:
-            super().__init__(policy, request)
-        self.compiled = compiled
-        if members := self.decoder.cache.members:
-            # from the first step on, so that a row which leaves changes no graph
-            rows = torch.arange(len(members.prompt), device=policy.device)
-            members.table = rows.view(-1, request.group).clone()  # a view would be compiled anew
-            self.repeated = FastStep(self.repeated, compiled)  # type: ignore[assignment]
-
-    def run(self) -> list[list[Rollout]]:
-        """See `DecodeLoop`."""
-        with merged(self.one_input):
-            return super().run()
-
-    def select(self, rows: list[int], token: Tensor, t: int) -> Tensor:
-        """Keep these rows alone; all where a compiled step would be another one.
-
-        It is for one prompt, and for one member of each.
-        """
-        of_prompt = Counter(self.members[row] // self.request.group for row in rows)
-        fits = len(of_prompt) > 1 and max(of_prompt.values()) > 1
-        if self.compiled and self.compiled.on and not fits:
-            return token
-        return super().select(rows, token, t)
-
-
-class FastEngine(TransformersEngine):
-    """The trainer's own model by `FastLoop`; `compiled` counts what was compiled."""
-
-    def __init__(self, *, compiles: bool) -> None:
-        self.compiled = CompiledStep() if compiles else None
-
-    def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
-        """See `RolloutEngine`."""
-        return generate(policy, request, partial(FastLoop, compiled=self.compiled))
-
-
-def merging(recipe: Any, policy: Policy, directory: Path) -> FastEngine:
-    """Build an engine that merges the products of one input."""
-    return FastEngine(compiles=False)
-
-
-def compiling(recipe: Any, policy: Policy, directory: Path) -> FastEngine:
-    """Build an engine that compiles its steps."""
-    return FastEngine(compiles=True)
