@@ -150,13 +150,10 @@ class DecodeLoop:
         """Return the tokens [n] behind `token` [n], which the next call overwrites."""
         inside = self.draws_inside or self.repeated is None
         compute: Any = self._step if inside else self.decoder.forward
-        if self._compiles():
+        if self.compiled and self.compiled.on:
             compute = partial(self.compiled, compute)
         out: Tensor = self.repeated(compute, token) if self.repeated else compute(token)
         return out if inside else self._draw(out)
-
-    def _compiles(self) -> bool:
-        return self.compiled is not None and self.compiled.on
 
     def _step(self, token: Tensor) -> Tensor:
         """Compute the next tokens; asks the host for nothing."""
@@ -182,7 +179,7 @@ class DecodeLoop:
         All stay where a compiled step would be another one: of one prompt, or one member of each.
         """
         of_prompt = Counter(self.members[row] // self.request.group for row in rows)
-        if self._compiles() and (len(of_prompt) == 1 or max(of_prompt.values()) == 1):
+        if self.compiled and self.compiled.on and 1 in (len(of_prompt), max(of_prompt.values())):
             return token
         if self._drops_most_padded(rows):
             self._compare(t)

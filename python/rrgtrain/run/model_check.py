@@ -168,8 +168,7 @@ def _engine(policy: Policy, recipe: Recipe) -> str:
     )
     with TemporaryDirectory() as folder:
         served = Path(folder) / SERVED
-        wait = min(recipe.rollout.wait, PATIENCE)
-        rollout = replace(recipe.rollout, wait=wait, compile="off")
+        rollout = replace(recipe.rollout, wait=min(recipe.rollout.wait, PATIENCE), compile="off")
         require_engine(rollout, served)
         quick = replaced(recipe, rollout=rollout)
         sampler = PolicySampler(lambda policy: build_engine(quick, policy, served))

@@ -171,8 +171,7 @@ def open_session(data: Data, work: Path, *, resume: bool = False) -> Session:
         policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)
     # dropout draws anew on every rank
     _seed(recipe.seed + ranks.rank())
-    tokens = recipe.rl.steps * recipe.rl.max_new_tokens
-    sampler = PolicySampler(lambda policy: build_engine(recipe, policy, work / SERVED, tokens))
+    sampler = PolicySampler(lambda own: build_engine(recipe, own, work / SERVED, trains=True))
     return Session(recipe, data.studies, policy, prompts, data.rewards, data.chosen, sampler)
 
 

@@ -29,7 +29,7 @@ from rrgtrain.algorithms.group import Group, Objective
 from rrgtrain.errors import NotFinite
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.micro_batch import MicroBatch, idle_micro_batch, with_images
+from rrgtrain.train.micro_batch import MicroBatch, group_size, idle_micro_batch, with_images
 from rrgtrain.train.reference import computing
 from rrgtrain.train.step_log import LossMetrics
 
@@ -108,11 +108,11 @@ class Accumulated:
         ]
         metrics = LossMetrics()
         for micro, row in zip(micros, named[: len(micros)], strict=True):
-            metrics.add(row, micro.counted_tokens)
+            metrics.add(row, len(micro.index) if micro.mask is None else int(micro.mask.sum()))
         for row in named[len(micros) :]:
             metrics.add_preference(row)
         loss = sum((value.item() for value in losses), 0.0)
-        tokens = sum(micro.packed_tokens for micro in micros)
+        tokens = sum(group_size(group) for micro in micros for group in micro.groups)
         own = sum(squares, torch.zeros(2, dtype=torch.float64)).tolist()
         of_ranks = ranks.gather((loss, tokens, metrics, own))
         loss, tokens = sum(part[0] for part in of_ranks), sum(part[1] for part in of_ranks)

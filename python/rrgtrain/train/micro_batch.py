@@ -39,16 +39,6 @@ class MicroBatch:
     ref: Tensor | None = None
 
     @property
-    def counted_tokens(self) -> int:
-        """Count the tokens of the policy loss."""
-        return len(self.index) if self.mask is None else int(self.mask.sum())
-
-    @property
-    def packed_tokens(self) -> int:
-        """Tokens of the packed forward, each prompt once."""
-        return sum(map(group_size, self.groups))
-
-    @property
     def not_sampled(self) -> Tensor:
         """[M] bool, the members that the policy did not draw."""
         return torch.tensor([m.origin != "sampled" for g in self.groups for m in g.members])

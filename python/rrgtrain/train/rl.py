@@ -66,7 +66,8 @@ def _draw(run: RlRun, step: int, again: int = 0) -> Batch:
     indices = run.indices(step, again)
     with run.phase("rollout"):
         references = run.read_references(indices)
-        prompts = run.own_prompts(indices) if again else next(run.prompts_ahead)
+        further = [run.studies[i] for i in ranks.shard(indices)] if again else []
+        prompts = run.prompts.batch(further) if again else next(run.prompts_ahead)
         run.checkpointer.check_stop()
         sampled = sample_groups(run, indices, prompts, step, again)
     with run.phase("reward"):

@@ -173,10 +173,6 @@ class RlRun:
         place = step + again * settings.steps
         return batch_indices(len(self.studies), settings.prompts, place, self.seed)
 
-    def own_prompts(self, indices: Sequence[int]) -> list[EncodedPrompt]:
-        """Encode the prompts of this rank's share of the studies."""
-        return self.prompts.batch([self.studies[i] for i in ranks.shard(indices)])
-
     def state_dict(self) -> State:
         """Return the loop's state for a checkpoint, without weights."""
         return {

@@ -188,9 +188,7 @@ def zero_variance(batch: Batch) -> int:
 
 
 def sampled_entropy(sampled: list[Group]) -> dict[str, float]:
-    """Estimate the policy's entropy in nats a token.
-
-    It is the mean of -log p of what was drawn.
+    """Estimate entropy in nats a token: the mean of -log p of what was drawn.
 
     Left out where the engine reports no log-probabilities.
     """

@@ -333,7 +333,7 @@ def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so(monkeypatch) -
     def broken(*_: Any) -> None:
         raise RuntimeError("no C++ compiler")
 
-    policy, compiled = policy_of("qwen2"), CompiledStep()
+    policy, compiled = policy_of("qwen2", num_hidden_layers=1), CompiledStep()
     monkeypatch.setattr(compiled, "_backend", broken)
     request = request_of(policy, "qwen2")
     with pytest.warns(UserWarning, match="a step of decoding cannot be compiled"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rrgclinical.common.stopwatch import Stopwatch
 from rrgpolicy.rollout import SamplingRequest, TransformersEngine, sampling
+from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.train import step_log
@@ -180,3 +182,19 @@ def test_every_algorithm_trains_on_a_device_of_its_own_and_a_fault_is_red(monkey
     monkeypatch.setenv("RRGKERN_STANDIN_CASES", "all")
     run = on_standin(STEPS)
     assert "8 passed" in run.stdout, run.stdout[-4000:] + run.stderr
+
+
+def test_steps_are_compiled_where_a_training_on_a_gpu_repays_it(tmp_path: Path) -> None:
+    policy = tiny_policy()
+    on_gpu = replace(policy, device=torch.device("cuda"))
+    for of, way, steps, trains, compiles in (
+        *((on_gpu, "auto", 200, True, True), (on_gpu, "auto", 199, True, False)),
+        *((on_gpu, "auto", 200, False, False), (on_gpu, "off", 200, True, False)),
+        *((policy, "auto", 200, True, False), (policy, "on", 1, False, True)),
+    ):
+        words = recipe(f"rollout.compile={way}", f"rl.steps={steps}", "rl.max_new_tokens=100")
+        engine: Any = build_engine(words, of, tmp_path, trains=trains)
+        assert (engine.compiled is not None) == compiles
+    sampler = PolicySampler(lambda _: engine)
+    with sampler.weights(policy):
+        assert sampler.compile_row() == {"seconds/compile": 0.0}
