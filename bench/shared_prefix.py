@@ -1,4 +1,4 @@
-"""Time a group behind one prompt: packed rows against one row per member."""
+"""Time a group behind one prompt, trained and decoded, against one row per member."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from bench.harness import Agree, Bench
 from bench.unshared import unshared_rows
 from rrgkern import (
     AttentionLayout,
+    DecodeStep,
     SharedPrefixBatch,
     attention_layout,
     pack_shared_prefix,
     shared_prefix_attention,
     shared_prefix_block_mask,
+    shared_prefix_decode,
     shared_prefix_flex_attention,
 )
 
@@ -30,6 +32,7 @@ SHAPES = {
 }[DEVICE]
 
 bench = Bench("shared_prefix", baseline="unshared")
+decode = Bench("shared_prefix", baseline="unshared")
 
 
 class Inputs:
@@ -136,4 +139,53 @@ def test_decoder_layer(benchmark, shape):
         rounds=10,
         # bf16 rounds the attention of each layout by itself.
         agree=Agree(6, 0.05 if DEVICE == "cuda" else 1e-3),
+    )
+
+
+@decode.provider("unshared")
+def unshared_step(step: DecodeStep, keys: Tensor, values: Tensor) -> Tensor:
+    """Each row has its own copy of the prompt before its room, [rows, key heads, P + room, D]."""
+    at = step.place + step.prompt_keys.shape[2]
+    keys.index_copy_(2, at, step.key[:, :, None])
+    values.index_copy_(2, at, step.value[:, :, None])
+    mask = torch.arange(keys.shape[2], device=at.device) <= at
+    query = step.query[:, :, None]
+    attend = F.scaled_dot_product_attention
+    return attend(query, keys, values, attn_mask=mask, scale=step.scale, enable_gqa=True)[:, :, 0]
+
+
+@decode.provider("rrgkern")
+def our_step(step: DecodeStep, keys: Tensor, values: Tensor) -> Tensor:
+    return shared_prefix_decode(step)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_decode_step(benchmark, shape):
+    groups, members, prompt, report, heads, head = shape
+    rows = groups * members
+
+    def make_inputs(seed: int) -> tuple[DecodeStep, Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+
+        def states(*size: int) -> Tensor:
+            return torch.randn(*size, head, generator=generator).to(DEVICE, DTYPE)
+
+        query, (key, value) = states(rows, heads), (states(rows, KEY_HEADS) for _ in range(2))
+        prompts = [states(groups, KEY_HEADS, prompt) for _ in range(2)]
+        own = [states(rows, KEY_HEADS, report) for _ in range(2)]
+        place = torch.tensor([report // 2], device=DEVICE)
+        step = DecodeStep(query, key, value, *prompts, *own, place, scale=head**-0.5)
+        copies = (x.repeat_interleave(members, 0) for x in prompts)
+        return step, *(torch.cat(parts, 2) for parts in zip(copies, own, strict=True))
+
+    decode.compare(
+        benchmark,
+        make_inputs,
+        shape={"rows": rows, "prompt": prompt, "room": report, "heads": heads, "head": head},
+        dtype=DTYPE,
+        case="decode step",
+        rounds=50,
+        # keys and values of a prompt once, those of rows up to their place
+        bytes_moved=2 * (groups * prompt + rows * report / 2) * KEY_HEADS * head * DTYPE.itemsize,
+        agree=Agree(1, 0.02 if DEVICE == "cuda" else 1e-5),
     )

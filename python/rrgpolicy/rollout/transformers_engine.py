@@ -79,7 +79,9 @@ def generate(
     was_training = policy.model.training
     policy.model.eval()
     try:
-        return DecodeLoop(policy, request, compiled).run()
+        loop = DecodeLoop(policy, request, compiled)
+        with merged(loop.one_input):
+            return loop.run()
     finally:
         policy.model.train(was_training)
 
@@ -105,14 +107,13 @@ class DecodeLoop:
         shape = len(prompts), max(len(prompt.input_ids) for prompt in prompts)
         with noted(policy.model, shape) if compiled else nullcontext([]) as self.one_input:
             self.decoder = Decoder(policy, prompts, request.group, CHUNK[repeats(device)])
-        members = self.decoder.cache.members
-        self.compiled = compiled if members else None
-        if self.compiled and members:  # from the first step on: a row that leaves changes no graph
-            rows = torch.arange(len(members.prompt), device=device)
-            members.table = rows.view(-1, request.group).clone()  # a view is compiled anew
-        total = len(request.prompts) * request.group
+        total = len(prompts) * request.group
         self.members = [*range(total)]
         self.rows = torch.arange(total, device=device)
+        shared = self.decoder.cache.members
+        self.compiled = compiled if shared else None
+        if compiled and shared:  # from the first step on: a row that leaves changes no graph
+            shared.table = self.rows.view(-1, request.group).clone()  # a view is compiled anew
         self.ids = torch.full((total, longest), policy.pad_id, device=device)
         self.logps = torch.zeros(total, longest, device=device)
         self.live = torch.ones(total, dtype=torch.bool, device=device)
@@ -127,10 +128,6 @@ class DecodeLoop:
         self.draws_inside = not torch.are_deterministic_algorithms_enabled()
 
     def run(self) -> list[list[Rollout]]:
-        with merged(self.one_input):
-            return self._run()
-
-    def _run(self) -> list[list[Rollout]]:
         token = self._draw(self.decoder.hidden)
         for t in range(1, self.request.max_new_tokens):
             if t % TOKENS_A_READ[repeats(self.rows.device)] == 0:
