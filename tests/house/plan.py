@@ -52,7 +52,7 @@ DOORS = {
     "rrgtrain.log": "logs",
     "rrgtrain.rewards": "batch service term_models",
     "rrgtrain.run": (
-        "checked data export generate init model_check outcome replay room scorecards "
+        "checked choose data export generate init model_check outcome replay room scorecards "
         "select_studies session stages stress"
     ),
     "rrgtrain.schema": "keys",

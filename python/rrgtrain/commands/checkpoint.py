@@ -73,6 +73,12 @@ def _generate_words(parser: argparse.ArgumentParser) -> None:
         metavar="CSV",
         help="columns id or path, and any of indication, technique, comparison",
     )
+    drawn = "reports drawn of a study, of which one is written; default: 1"
+    parser.add_argument("--candidates", type=int, default=1, metavar="N", help=drawn)
+    rules = ("mbr", "longest_agreeing")
+    parser.add_argument("--choose", choices=rules, default="mbr", help="default: mbr")
+    by = "term of the reward that compares them; default: severity"
+    parser.add_argument("--by", default="severity", metavar="TERM", help=by)
     parser.add_argument("--recipe", default=RECIPE, help=f"name or YAML file; default: {RECIPE}")
 
 
@@ -84,9 +90,8 @@ def _generate(options: argparse.Namespace) -> int:
 
     def write(recipe: Recipe, out: Path, *, resume: bool) -> None:
         with ranks.propagate_errors():
-            generate_reports(
-                recipe, GenerateRequest(options.folder, out, options.study, options.context)
-            )
+            words = (options.study, options.context, options.candidates, options.choose, options.by)
+            generate_reports(recipe, GenerateRequest(options.folder, out, *words))
 
     return run_on_ranks(GENERATE, options, write, remembered=OF_GENERATE)
 

@@ -43,6 +43,7 @@ from rrgreport.page import require_page
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import report_of
 from rrgtrain.run.checked import check_start, compute_deterministically, require_sampling
+from rrgtrain.run.choose import Chooser, chooser, seeds_of
 from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, PolicySettings, Recipe
 from rrgtrain.state.remembered import TINY, file_digests
@@ -97,6 +98,10 @@ class GenerateRequest:
     """One study an image ("file") or a folder ("folder"), see `read_folder`."""
     context: Path | None = None
     """CSV of indications, see `with_context`."""
+    candidates: int = 1
+    """Reports drawn of each study, of which `choose` writes one, by the term `by`."""
+    choose: str = "mbr"
+    by: str = "severity"
 
 
 def generate_reports(recipe: Recipe, request: GenerateRequest) -> int:
@@ -118,9 +123,7 @@ def generate_reports(recipe: Recipe, request: GenerateRequest) -> int:
             remove_own(_errors_of(request.out), BEGIN)
         ranks.barrier()
         keep = partial(_keep, file, origin) if file is not None else None
-        errors = (
-            _write(recipe, request.out, missing, folder.root, keep, len(studies)) if missing else 0
-        )
+        errors = _write(recipe, request, missing, folder.root, keep, len(studies)) if missing else 0
         if file is not None:
             written = len(missing) - errors
             print(f"reports: {request.out} ({written} written, {len(studies)} studies)")
@@ -147,6 +150,7 @@ def _look(
         left_out = f"{views['lateral']} lateral images are left out"
         _say(f"data.images=frontal: {left_out}, {views['']} that tell no view are shown")
     _check_policy(recipe.policy, recipe.rollout.engine, recipe.data, studies)
+    _chooser(recipe, request)
     if recipe.data.images == "none":
         _say("data.images=none: the policy sees no image, and writes of the --context alone")
     if folder.left_out:
@@ -177,7 +181,8 @@ def show_image(recipe: Recipe, image: Path, out: Path) -> None:
     study = Study(image.name, "", None, None, (ImageRef(image, ""),))
     _check_policy(recipe.policy, recipe.rollout.engine, recipe.data, [study])
     outcomes: list[Written | UserError] = []
-    _write(recipe, out, [study], image.parent, lambda _, outcome: outcomes.append(outcome), 1)
+    request = GenerateRequest(image.parent, out)
+    _write(recipe, request, [study], image.parent, lambda _, outcome: outcomes.append(outcome), 1)
     if isinstance(outcome := outcomes[0], UserError):
         raise outcome
     reports = {Path(recipe.policy.path).name: outcome.fields["report"]}
@@ -224,6 +229,8 @@ def _origin(recipe: Recipe, request: GenerateRequest) -> dict[str, Any]:
     }
     if recipe.data.images != "all":
         settings |= {"data.images": recipe.data.images}
+    if request.candidates > 1:
+        settings |= {"candidates": request.candidates, "choose": request.choose, "by": request.by}
     if draw.temperature:
         settings |= {"generate.top_p": draw.top_p, "seed": recipe.seed}
     local = Path(policy.path).expanduser()
@@ -233,6 +240,10 @@ def _origin(recipe: Recipe, request: GenerateRequest) -> dict[str, Any]:
         "digest": hashlib.sha256(files.encode()).hexdigest()[:16] if files else "",
         "settings": settings,
     }
+
+
+def _chooser(recipe: Recipe, request: GenerateRequest) -> Chooser | None:
+    return chooser(recipe, request.candidates, request.choose, request.by)
 
 
 def _errors_of(out: Path) -> Path:
@@ -245,7 +256,7 @@ def _served(out: Path) -> Path:
 
 def _write(
     recipe: Recipe,
-    out: Path,
+    request: GenerateRequest,
     studies: Sequence[Study],
     root: Path,
     keep: Callable[[Study, Written | UserError], None] | None,
@@ -272,11 +283,12 @@ def _write(
                 keep(study, outcome)
         bar.advance(len(outcomes))
 
-    with own_sampler(partial(build_engine, recipe), _served(out)) as sampler:
+    with own_sampler(partial(build_engine, recipe), _served(request.out)) as sampler:
         decoded = closing(_decoded(policy.images, own, root, recipe.data))
         with decoded as each, sampler.weights(policy) as sample, bar:
             ahead = ([*islice(each, len(batch))] for batch in ranks.shard(batches))
-            write_rows(batches, ahead, partial(_write_batch, recipe, policy, sample), take)
+            write = partial(_write_batch, recipe, _chooser(recipe, request), policy, sample)
+            write_rows(batches, ahead, write, take)
     for note, count in notes.items():
         _say(f"{count} of the DICOM files {note}")
     return errors
@@ -348,6 +360,7 @@ def _decoded(
 
 def _write_batch(
     recipe: Recipe,
+    choose: Chooser | None,
     policy: Policy,
     sample: Sample,
     batch: Sequence[Study],
@@ -365,22 +378,25 @@ def _write_batch(
         ready.append((study, prompt, images))
     studies = [study for study, _, _ in ready]
     draw = recipe.generate
-    # by the study's id: a report is the same whatever stands beside it, and after a stop
-    keys = (hashlib.sha256(f"{recipe.seed} {study.id}".encode()).digest() for study in studies)
+    candidates = choose.candidates if choose else 1
     request = SamplingRequest(
         [prompt for _, prompt, _ in ready],
-        group=1,
+        group=candidates,
         max_new_tokens=recipe.eval.max_new_tokens,
-        seeds=[[int.from_bytes(key[:7])] for key in keys],
+        seeds=[seeds_of(recipe.seed, study.id, candidates) for study in studies],
         temperature=draw.temperature or 1.0,
         top_p=draw.top_p if draw.temperature else 1.0,
         greedy=not draw.temperature,
     )
     blocks = recipe.reward.blocks
-    reports = write_batch(policy, studies, request, sample)
-    for (study, _, images), (text, finished) in zip(ready, reports, strict=True):
-        fields = {"report": report_of(text, blocks), "finished": finished}
-        fields = fields if blocks == "none" else {**fields, "text": text}
+    drawn = write_batch(policy, studies, request, sample)
+    groups = [drawn[k : k + candidates] for k in range(0, len(drawn), candidates)]
+    texts = [[report_of(text, blocks) for text, _ in group] for group in groups]
+    places = choose(texts) if choose else [0] * len(texts)
+    for (study, _, images), own, group, k in zip(ready, texts, groups, places, strict=True):
+        fields: dict[str, Any] = {"report": own[k], "finished": group[k][1]}
+        fields |= {} if blocks == "none" else {"text": group[k][0]}
+        fields |= {"chosen": k, "candidates": own} if choose else {}
         outcomes[study.id] = Written(images.described, fields, images.notes)
     return [(study, outcomes[study.id]) for study in batch]
 

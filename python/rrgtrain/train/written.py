@@ -147,13 +147,13 @@ def write_rows(
 def write_batch(
     policy: Policy, studies: Sequence[Study], request: SamplingRequest, sample: Sample
 ) -> list[tuple[str, bool]]:
-    """Write the one report a study that `request` asks for.
+    """Write the reports that `request` asks for, one or a group a study.
 
     They are in the order of the studies, each beside whether it came to its end; one that did not
     was cut at `max_new_tokens`. Raises NotFinite, naming the study.
     """
-    written = []
-    for study, (rollout,) in zip(studies, sample(request), strict=True):
+    written, groups = [], zip(studies, sample(request), strict=True)
+    for study, rollout in ((study, rollout) for study, group in groups for rollout in group):
         if not torch.isfinite(rollout.logps).all():
             raise NotFinite(
                 f"the policy gives no finite log-probability for study {study.id}: its "

@@ -1,0 +1,90 @@
+"""Choose one of a study's N reports: minimum Bayes risk, or the longest that agrees.
+
+The candidates stand for what the policy believes. With the gain g(i, j) of candidate i beside j as
+its reference, "mbr" takes argmax_i mean_j g(i, j): the least expected loss 1 - g (Kumar and Byrne,
+2004). "longest_agreeing" takes the longest of the half with the highest gains. Ties go to the
+first. The gain is a term of the reward: all pairs of all studies are one call of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rrgtrain.errors import UserError
+from rrgtrain.rewards import RewardService
+from rrgtrain.rewards.service import refuse_left_out
+from rrgtrain.schema import Recipe
+
+
+def gains(studies: Sequence[Sequence[str]], rewards: RewardService) -> np.ndarray:
+    """Compute gains of S studies of N candidates, float64 [S, N, N]: candidate, reference."""
+    every = (pair for texts in studies for pair in itertools.product(texts, repeat=2))
+    pairs = list(dict.fromkeys(every))
+    values = rewards([a for a, _ in pairs], [b for _, b in pairs])["total"].tolist()
+    of = dict(zip(pairs, values, strict=True))
+    return np.array([[[of[a, b] for b in texts] for a in texts] for texts in studies])
+
+
+def mbr(gained: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the candidate of the highest mean gain, int64 [S]; `lengths` do not count."""
+    return gained.mean(2).argmax(1)
+
+
+def longest_agreeing(gained: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the longest of the half with the highest mean gains, int64 [S]."""
+    means = gained.mean(2)
+    median = np.sort(means, axis=1)[:, means.shape[1] // 2, None]
+    return np.where(means >= median, lengths, -1).argmax(1)
+
+
+RULES = {"mbr": mbr, "longest_agreeing": longest_agreeing}
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Choose among N reports of each study by a rule, with a term of the reward as gain."""
+
+    candidates: int
+    rule: str
+    rewards: RewardService
+
+    def __call__(self, studies: Sequence[Sequence[str]]) -> list[int]:
+        """Return each study's chosen candidate, by its place; all have as many."""
+        if not studies:
+            return []
+        lengths = np.array([[len(text.split()) for text in texts] for texts in studies])
+        places: list[int] = RULES[self.rule](gains(studies, self.rewards), lengths).tolist()
+        return places
+
+
+def chooser(recipe: Recipe, candidates: int, rule: str, term: str) -> Chooser | None:
+    """Open one term of the reward as gain; None for one candidate.
+
+    UserError where the term is unknown or cannot be had, or all candidates would be equal.
+    """
+    if candidates == 1:
+        return None
+    if candidates < 1 or not recipe.generate.temperature:
+        raise UserError(
+            f"--candidates {candidates} at generate.temperature={recipe.generate.temperature:g}; "
+            "wanted at least 1, and for them to differ a temperature, as generate.temperature=1"
+        )
+    refuse_left_out(recipe.reward, "generate --candidates")
+    own: dict[str, Any] = {"terms": {term: 1.0}, "starts": {}, "blocks": "none"}
+    return Chooser(candidates, rule, RewardService(replace(recipe.reward, against="report", **own)))
+
+
+def seeds_of(seed: int, study: str, candidates: int) -> list[int]:
+    """By the study's id: a report is the same whatever stands beside it, and after a stop.
+
+    The first candidate is what is drawn alone.
+    """
+    key = f"{seed} {study}"
+    keys = [key, *(f"{key} {k}" for k in range(1, candidates))]
+    return [int.from_bytes(hashlib.sha256(each.encode()).digest()[:7]) for each in keys]

@@ -1,0 +1,70 @@
+"""Choosing among candidates: gains pair by pair, both rules by hand, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rrgtrain.cli import main
+from rrgtrain.rewards import RewardService
+from rrgtrain.run.choose import RULES, Chooser, gains
+from rrgtrain.schema import RewardSettings
+from tests.rrgpolicy.model.common import tiny_policy
+
+LEFT, RIGHT = "There is a small left effusion.", "There is a large right pneumothorax."
+STUDIES = [
+    [RIGHT, LEFT, LEFT, "Small left effusion. The heart is enlarged."],
+    ["", "No effusion.", "No pneumothorax or effusion.", "Normal chest."],
+]
+
+
+@pytest.mark.parametrize("term", ["severity", "match", "entity_f1"])
+def test_gains_are_the_term_of_every_pair_and_the_odd_one_out_is_not_chosen(term: str) -> None:
+    rewards = RewardService(RewardSettings(terms={term: 1.0}))
+    pairs = [[(a, b) for a in texts for b in texts] for texts in STUDIES]
+    expected = [rewards(*map(list, zip(*row, strict=True)))["total"] for row in pairs]
+    got = gains(STUDIES, rewards)
+    assert got == pytest.approx(np.reshape(expected, (2, 4, 4)), abs=1e-12)
+    assert Chooser(4, "mbr", rewards)(STUDIES)[0] != 0
+
+
+def test_the_rules_by_hand() -> None:
+    gained = np.array([[[1.0, 0.2, 0.2], [0.3, 1.0, 0.5], [0.1, 0.5, 1.0]]])
+    chosen = {name: rule(gained, np.array([[9, 3, 4]])).tolist() for name, rule in RULES.items()}
+    # means 0.47, 0.6, 0.53: the first is longest, and not of the half that agrees
+    assert chosen == {"mbr": [1], "longest_agreeing": [2]}
+
+
+def test_generate_writes_one_of_its_candidates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (films := tmp_path / "films").mkdir()
+    for k in range(2):
+        pixels = np.random.default_rng(k).integers(0, 255, (40, 40), dtype=np.uint8)
+        Image.fromarray(pixels).save(films / f"{k}.png")
+    tiny_policy().save(tmp_path / "policy")
+    small = ["policy.prompt=short", "eval.max_new_tokens=6", "generate.temperature=1"]
+    lines = {}
+    for name, words in {"one": [], "three": ["--candidates", "3", "--by", "match"]}.items():
+        out = tmp_path / f"{name}.jsonl"
+        command = ["generate", str(tmp_path / "policy"), str(films), "--out", str(out), *words]
+        assert main([*command, *small]) == 0
+        lines[name] = [json.loads(line) for line in out.read_text().splitlines()]
+    rewards = RewardService(RewardSettings(terms={"match": 1.0}))
+    places = Chooser(3, "mbr", rewards)([row["candidates"] for row in lines["three"]])
+    for alone, row, place in zip(lines["one"], lines["three"], places, strict=True):
+        assert row["candidates"][0] == alone["report"] and len(set(row["candidates"])) > 1
+        assert row["chosen"] == place and row["report"] == row["candidates"][place]
+        assert row["settings"]["candidates"] == 3 and "candidates" not in alone
+    for words, line in (
+        (["--candidates", "3", "generate.temperature=0"], "for them to differ a temperature"),
+        (["--candidates", "0"], "wanted at least 1"),
+        (["--candidates", "3", "--by", "blue"], "blue"),
+        (["--candidates", "4", "--by", "match"], "name another file by --out"),
+    ):
+        assert main([*command[:5], *small, *words]) == 2
+        assert line in capsys.readouterr().err.splitlines()[-1]
