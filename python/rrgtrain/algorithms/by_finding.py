@@ -40,12 +40,7 @@ FINDINGS = np.array([i for i in range(len(OBSERVATIONS)) if i != NO_FINDING])
 
 
 def finding_advantages(present: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Compute A, float64 [N, F], of `present` bool [N, F] and `truth` bool [F].
-
-    ValueError where there is no report, or the two are of different findings.
-    """
-    if present.ndim != 2 or not len(present) or present.shape[1:] != truth.shape:
-        raise ValueError(f"present {present.shape}, truth {truth.shape}; wanted [N, F] and [F]")
+    """Compute A, float64 [N, F], of `present` bool [N, F] and `truth` bool [F]."""
     values = np.where(truth, 1.0, -1.0) * present
     return values - values.mean(0)
 

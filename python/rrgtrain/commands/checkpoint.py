@@ -90,8 +90,9 @@ def _generate(options: argparse.Namespace) -> int:
 
     def write(recipe: Recipe, out: Path, *, resume: bool) -> None:
         with ranks.propagate_errors():
-            words = (options.study, options.context, options.candidates, options.choose, options.by)
-            generate_reports(recipe, GenerateRequest(options.folder, out, *words))
+            choosing = (options.candidates, options.choose, options.by)
+            words = (options.folder, out, options.study, options.context, choosing)
+            generate_reports(recipe, GenerateRequest(*words))
 
     return run_on_ranks(GENERATE, options, write, remembered=OF_GENERATE)
 

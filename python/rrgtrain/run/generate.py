@@ -98,10 +98,8 @@ class GenerateRequest:
     """One study an image ("file") or a folder ("folder"), see `read_folder`."""
     context: Path | None = None
     """CSV of indications, see `with_context`."""
-    candidates: int = 1
-    """Reports drawn of each study, of which `choose` writes one, by the term `by`."""
-    choose: str = "mbr"
-    by: str = "severity"
+    choosing: tuple[int, str, str] = (1, "mbr", "severity")
+    """Candidates drawn of each study, and rule and term by which one is written, see `chooser`."""
 
 
 def generate_reports(recipe: Recipe, request: GenerateRequest) -> int:
@@ -150,7 +148,7 @@ def _look(
         left_out = f"{views['lateral']} lateral images are left out"
         _say(f"data.images=frontal: {left_out}, {views['']} that tell no view are shown")
     _check_policy(recipe.policy, recipe.rollout.engine, recipe.data, studies)
-    _chooser(recipe, request)
+    chooser(recipe, *request.choosing)
     if recipe.data.images == "none":
         _say("data.images=none: the policy sees no image, and writes of the --context alone")
     if folder.left_out:
@@ -229,8 +227,8 @@ def _origin(recipe: Recipe, request: GenerateRequest) -> dict[str, Any]:
     }
     if recipe.data.images != "all":
         settings |= {"data.images": recipe.data.images}
-    if request.candidates > 1:
-        settings |= {"candidates": request.candidates, "choose": request.choose, "by": request.by}
+    if request.choosing[0] > 1:
+        settings |= zip(("candidates", "choose", "by"), request.choosing, strict=True)
     if draw.temperature:
         settings |= {"generate.top_p": draw.top_p, "seed": recipe.seed}
     local = Path(policy.path).expanduser()
@@ -240,10 +238,6 @@ def _origin(recipe: Recipe, request: GenerateRequest) -> dict[str, Any]:
         "digest": hashlib.sha256(files.encode()).hexdigest()[:16] if files else "",
         "settings": settings,
     }
-
-
-def _chooser(recipe: Recipe, request: GenerateRequest) -> Chooser | None:
-    return chooser(recipe, request.candidates, request.choose, request.by)
 
 
 def _errors_of(out: Path) -> Path:
@@ -287,7 +281,9 @@ def _write(
         decoded = closing(_decoded(policy.images, own, root, recipe.data))
         with decoded as each, sampler.weights(policy) as sample, bar:
             ahead = ([*islice(each, len(batch))] for batch in ranks.shard(batches))
-            write = partial(_write_batch, recipe, _chooser(recipe, request), policy, sample)
+            write = partial(
+                _write_batch, recipe, chooser(recipe, *request.choosing), policy, sample
+            )
             write_rows(batches, ahead, write, take)
     for note, count in notes.items():
         _say(f"{count} of the DICOM files {note}")
@@ -377,8 +373,7 @@ def _write_batch(
         prompt = prompt_of(policy, shown, images.pixels, style=recipe.policy.prompt)
         ready.append((study, prompt, images))
     studies = [study for study, _, _ in ready]
-    draw = recipe.generate
-    candidates = choose.candidates if choose else 1
+    draw, candidates = recipe.generate, choose.candidates if choose else 1
     request = SamplingRequest(
         [prompt for _, prompt, _ in ready],
         group=candidates,
