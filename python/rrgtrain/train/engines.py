@@ -49,7 +49,7 @@ def build_engine(
     """Build the engine of `rollout.engine`; what it reads of the policy goes to `directory`.
 
     trains: it draws the reports of all steps. Raises UserError where vLLM is not installed, or no
-    server answers, or it cannot take the policy's adapter; for an engine of one's own, where it
+    server answers; for an engine of one's own, where it
     fails or is no `RolloutEngine`.
     """
     name = recipe.rollout.engine
