@@ -18,7 +18,7 @@ class RewardError(UserError):
 class NotFinite(UserError):
     """A loss, gradient, log-probability or reward that is NaN or infinite; no weight has changed.
 
-    A loop with a run directory saves the batch for `rrgtrain replay` before it stops.
+    A loop with a run directory saves the batch before it stops.
     """
 
 

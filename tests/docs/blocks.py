@@ -54,7 +54,7 @@ _FILLED_IN = re.compile(r"[A-Z]{3,}|\.\.\.|…|:")
 # The least that makes a verb a whole command.
 _WHOLE = {
     **dict.fromkeys(("rl", "select"), "--from A --out B"),
-    **{"sft": "--out B", "eval": "--from A --out B", "replay": "B", "report": "B"},
+    **{"sft": "--out B", "eval": "--from A --out B", "report": "B"},
     **{"generate": "A B --out C", "data": "--out B", "plan": "demo"},
 }
 # Functions of the form that an algorithm's part has.

@@ -52,7 +52,7 @@ DOORS = {
     "rrgtrain.log": "logs",
     "rrgtrain.rewards": "batch service term_models",
     "rrgtrain.run": (
-        "checked choose data export generate init model_check outcome replay room scorecards "
+        "checked choose data export generate init model_check outcome room scorecards "
         "select_studies session stages stress"
     ),
     "rrgtrain.schema": "keys",
@@ -174,9 +174,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/commands": "show 3 started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/rewards": "service 2 terms 9",
-    "python/rrgtrain/run": (
-        "data 4 generate 2 init 2 replay 3 room 1 scorecards 2 session 1 stages 7"
-    ),
+    "python/rrgtrain/run": ("data 4 generate 2 init 2 room 1 scorecards 2 session 1 stages 7"),
     "python/rrgtrain/state": ("checkpointer 4 remembered 4 rundir 1 store 5 write 5"),
     "python/rrgtrain/train": (
         "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "

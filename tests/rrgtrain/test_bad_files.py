@@ -117,7 +117,6 @@ READERS: dict[str, list[list[str]]] = {
     "SELECTED/sampled.jsonl": [SELECT],
     "out.jsonl": [GENERATE],
     "context.csv": [[*GENERATE, "--context", "context.csv"]],
-    "FAILED/failures/x/manifest.json": [["replay", "FAILED/failures/x"]],
 }
 # Rightly taken: nothing that is wanted stands there, or it is shown as it is.
 TAKEN = {
@@ -146,7 +145,6 @@ WORDS = [
     ["plan", "rl.steps=" + "9" * 5000],
     ["sft", "--out", "o", "rl.algorithm=${oc.env:A"],
     ["rl", "--from", "CK", "--out", "o", "rl.algorithm=os:system"],
-    ["replay", "BEGUN/resume/*"],
     ["report", "nowhere"],
     ["data", "--out", "good.jsonl"],
 ]
@@ -191,7 +189,6 @@ def place(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, source in made.items():
         shutil.copytree(source, name)
     Path("BEGUN/report.html").unlink()
-    shutil.copytree("BEGUN", "FAILED")
     Path("SELECTED").mkdir()
     Path("good.jsonl").write_text('{"id": "1", "report": "No effusion."}\n')
     return at_home

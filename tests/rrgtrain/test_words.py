@@ -156,7 +156,7 @@ def test_a_working_directory_that_is_gone(tmp_path, monkeypatch, refusal):
         *(["demo", *out], ["sft", *out], ["rl", "--from", "x", *out]),
         *(["eval", "--from", "x", *out], ["select", "--from", "x", *out], ["plan", "demo"]),
         ["report", str(tmp_path)],
-        *(["generate", "x", "y", *out], ["export", "x", *out], ["replay", "x"]),
+        *(["generate", "x", "y", *out], ["export", "x", *out]),
         *(["data", "check", str(tmp_path)], ["init", str(tmp_path / "out"), "--data", "x"]),
     ):
         assert GONE in refusal(*words), words

@@ -21,7 +21,7 @@ LAZY = (
     *("numpy.ma", "peft", "PIL.BmpImagePlugin", "PIL.GifImagePlugin", "PIL.JpegImagePlugin"),
     *("PIL.PngImagePlugin", "PIL.PpmImagePlugin", "rrgdata.check", "rrgdata.sources.iu_xray"),
     *("rrgreport.compare", "rrgtrain.plan", "rrgtrain.run.export", "rrgtrain.run.generate"),
-    *("rrgtrain.run.init", "rrgtrain.run.outcome", "rrgtrain.run.replay"),
+    *("rrgtrain.run.init", "rrgtrain.run.outcome"),
     *("rrgtrain.run.scorecards", "rrgtrain.run.select_studies", "rrgtrain.run.stages"),
     *("torch.utils.serialization", "torch.utils.tensorboard"),
     *("transformers.models.qwen2.tokenization_qwen2", "tvm_ffi"),

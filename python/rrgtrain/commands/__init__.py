@@ -9,7 +9,7 @@ COMMANDS = {
     for command in (
         *(train.DEMO, train.SFT, train.RL, eval.COMMAND, rewards.STRESS, rewards.SERVE),
         *(plan.COMMAND, checkpoint.CHECK, data.SELECT, checkpoint.GENERATE, checkpoint.SHOW),
-        *(checkpoint.EXPORT, data.DATA, data.CHECK, data.INIT, train.REPORT, train.REPLAY),
+        *(checkpoint.EXPORT, data.DATA, data.CHECK, data.INIT, train.REPORT),
         *(show.RECIPES, show.KEYS, show.DOCTOR),
     )
 }

@@ -1,4 +1,4 @@
-"""`rrgtrain demo`, `sft`, `rl`: what trains and evaluates a policy; `report`, `replay` of a run."""
+"""`rrgtrain demo`, `sft`, `rl`: what trains and evaluates a policy; `report` of a run."""
 
 from __future__ import annotations
 
@@ -163,26 +163,4 @@ REPORT = Command(
     _report_words,
     _report,
     needed={},
-)
-
-
-def _replay_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("batch", type=Path, help="RUN/failures/<stage>-<step>")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of the run")
-
-
-def _replay(options: argparse.Namespace) -> int:
-    from rrgclinical.common.shown import one_line
-    from rrgtrain.run.replay import replay_batch
-
-    for line in replay_batch(options.batch, options.overrides):
-        print(one_line(line))
-    return 0
-
-
-REPLAY = Command(
-    "replay",
-    "recompute a saved NaN batch and say where it is not finite",
-    _replay_words,
-    _replay,
 )

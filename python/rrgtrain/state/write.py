@@ -20,7 +20,6 @@ import io
 import json
 import math
 import os
-import shlex
 import shutil
 import threading
 import time
@@ -278,12 +277,12 @@ def first_line(error: Exception) -> str:
 
 
 def keep_batch(path: Path, state: Mapping[str, Any]) -> str:
-    """Write what `rrgtrain replay` needs; all ranks together. Returns words for the line."""
+    """Write the batch of a failed step; all ranks together. Returns words for the line."""
     try:
         write_checkpoint(path, dict(state))
     except OSError as full:
         return f"; its batch could not be kept ({full.strerror})"
-    return f"; its batch is kept for: rrgtrain replay {shlex.quote(str(path))}"
+    return f"; its batch is kept in {path}"
 
 
 def keep_trace(path: Path, error: Exception) -> str:

@@ -336,7 +336,7 @@ def require_reports(algorithm: Algorithm, studies: Sequence[Study]) -> None:
 
 
 def describe_groups(groups: list[Group], batch: Batch | None = None) -> dict[str, Any]:
-    """Describe the members of all groups in their order, for `rrgtrain replay`.
+    """Describe the members of all groups in their order, for a failure dump.
 
     With the batch that they are, also the rewards of those that are scored, and advantages [S] or
     [N]."""

@@ -155,7 +155,7 @@ def with_reports(studies: Sequence[Study]) -> list[Study]:
 def describe_references(
     policy: Policy, studies: Sequence[Study], template: str = PLAIN
 ) -> dict[str, Any]:
-    """The references that fine-tuning learns from, for `rrgtrain replay`."""
+    """The references that fine-tuning learns from, for a failure dump."""
     rows = zip(studies, references(policy, studies, template), strict=True)
     return {"members": [{"study": s.id, "ids": ids, "origin": "reference"} for s, ids in rows]}
 

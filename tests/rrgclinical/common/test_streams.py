@@ -22,7 +22,7 @@ from rrgclinical.common.progress import progress, silenced
 from rrgclinical.common.shown import one_line, printable, redacted, shortened, shown_url
 from rrgclinical.common.streams import Lasting, lasting
 from rrgtrain import cli
-from rrgtrain.cli import main, reported
+from rrgtrain.cli import reported
 from tests.rrgclinical.cases import table
 
 GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)
@@ -198,17 +198,6 @@ def test_control_characters_become_escapes() -> None:
     text = "é\x1b[2J\x00\x85\u202e\u2028\t\n\r"
     assert printable(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\t\n\\r"
     assert one_line(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\\t\\n\\r"
-
-
-def test_a_replay_prints_no_control_character(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Ids and texts of a record are whatever the data held."""
-    monkeypatch.setattr(
-        "rrgtrain.run.replay.replay_batch", lambda path, overrides: ["study \x1b[2J"]
-    )
-    assert main(["replay", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "study \\x1b[2J\n"
 
 
 def test_a_long_text_is_shown_by_its_ends() -> None:

@@ -236,7 +236,7 @@ def test_what_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Path) -> Non
     at = At("rrgtrain.train.gradients:policy_loss", 1, "nan")
     done = on_ranks("rl", "--resume", "run", cwd=failing, at=at, statuses=[2, 2])
     assert "rank 1: the policy loss is nan" in done[0].last
-    assert "rrgtrain replay run/failures/dr_grpo.orapo-1" in done[0].last
+    assert "its batch is kept in run/failures/dr_grpo.orapo-1" in done[0].last
     assert done[1].err == ""
     shutil.rmtree(failing / "run" / "failures")
     on_ranks("rl", "--resume", "run", cwd=failing, statuses=[0, 0])

@@ -98,7 +98,7 @@ def test_a_step_that_fails_before_the_change_is_kept_as_it_began(run: RunDir, lo
     state = loop.kept()
     assert (state["stage"], state["step"], state["loop"]) == ("rl", 1, {"at": 1})
     assert any(torch.equal(w, start) for w in state["weights"].values() if w.shape == start.shape)
-    kept = r"rl, step 1: odd; its batch is kept for: rrgtrain replay '.*/my run/failures/rl-1'; "
+    kept = r"rl, step 1: odd; its batch is kept in .*/my run/failures/rl-1; "
     with pytest.raises(NotFinite, match=kept + r"with .* --resume '.*/my run' rl.lr="):
         loop.step(before=NotFinite("odd"))
 
