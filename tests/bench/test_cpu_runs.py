@@ -122,16 +122,6 @@ def test_the_host_reads_once_in_eight_tokens_while_rows_leave() -> None:
     assert reads[1] - reads[0] <= lengths[-1] / 8 + 1
 
 
-def test_every_read_of_the_host_is_counted() -> None:
-    values = torch.arange(3)
-    with sampler.Operators() as operators:
-        int(values.sum())  # one operator, one read
-        (values + 1).tolist()
-        values.nonzero()
-        values.view(3, 1)
-    assert (operators.work, operators.reads) == (3, 3)
-
-
 def test_every_way_is_measured_against_one_by_one(tmp_path) -> None:
     @contextmanager
     def serve(reward: dict, folder: Path) -> Iterator[str]:

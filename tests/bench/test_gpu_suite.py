@@ -121,14 +121,6 @@ def test_on_a_gpu_every_room_has_its_part(monkeypatch, tmp_path, capsys):
     assert not any("sanitizer" in c for _, c, _ in commands)
 
 
-def test_benches_across_rooms_run_where_all_of_theirs_do():
-    assert "rival_shapes" in gpu_suite.parts_of(["logps", "policy_loss"])[2]
-    assert gpu_suite.parts_of(["policy_loss"])[2] == [
-        name for name in gpu_suite.BENCHES if "policy_loss" in name
-    ]
-    assert "vision_windows" in gpu_suite.parts_of(["shared_prefix"])[2]
-
-
 @pytest.mark.gate
 @pytest.mark.slow
 def test_rivals_shapes_go_through_on_a_few_rows(suite, capfd, monkeypatch):

@@ -1,4 +1,4 @@
-"""Kernels that the gates must refuse: one spills, one loads 16 bits at a time, one has no MMA, one
+"""Kernels that the gates must refuse: one spills, one loads 16 bits at a time and has no MMA, one
 masks each step of its loop, one waits for a single load at a time.
 """
 

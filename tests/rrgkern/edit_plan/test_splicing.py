@@ -72,10 +72,6 @@ def test_copies_go_together_in_the_published_code() -> None:
     assert edited("A. A.", Edit(Rule.DELETION_OF_COPIES, 0, 1))[0] == "Lungs\nare clear."
 
 
-def test_no_edit_changes_nothing() -> None:
-    assert edited("A. B.") == ("A. B.", 5, [])
-
-
 def some_text(choices: Choices, letters: str, least: int, most: int) -> str:
     return "".join(choices.of(letters) for _ in range(least + choices.below(most - least + 1)))
 
