@@ -124,7 +124,13 @@ def exported_card(checkpoint: str, cwd: Path) -> str:
 
 
 # Whole runs of a policy of text alone: reports from the other sections, studies without images.
-TEXT = [*SHORT, "data.images=none", "rl.steps=2", "rl.lr=0.01", "deterministic=true"]
+TEXT = [
+    *("data.images=none", "eval.max_new_tokens=10", "eval.bootstrap=20", "eval.samples=2"),
+    "eval.meteor=false",
+    *("sft.steps=2", "sft.batch=2", "sft.eval_every=2", "sft.warmup=0", "rl.eval_every=2"),
+    *("rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=10", "rl.lr=0.01"),
+    *("rl.beta=0.01", "checkpoint.steps=1", "deterministic=true"),
+]
 
 
 @pytest.fixture(scope="module")

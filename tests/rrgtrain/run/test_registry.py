@@ -39,8 +39,7 @@ from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
 pytestmark = pytest.mark.usefixtures("at_home")
 
 SMALL = [
-    *(*OF_PHANTOM, *SMALL_POLICY, "policy.dtype=bfloat16", "sft.steps=1", "sft.batch=2"),
-    "sft.eval_every=1",
+    *(*OF_PHANTOM, *SMALL_POLICY, "sft.steps=1", "sft.batch=2", "sft.eval_every=1"),
     *("rl.steps=1", "rl.prompts=1", "rl.group=2", "rl.max_new_tokens=6", "rl.eval_every=1"),
     *("eval.max_new_tokens=6", "eval.bootstrap=10", "eval.samples=1", "eval.meteor=false"),
 ]
