@@ -136,12 +136,6 @@ def test_rounds_rotate_inputs_and_order(bench):
     assert len({address for _, address in timed}) == 12
 
 
-def test_disabled_runs_each_provider_once_and_records_nothing(bench, tmp_path):
-    assert compare(bench, Fixture(disabled=True)) == []
-    assert [name for name, _ in bench.calls] == ["eager", "ours"]
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_bench_without_its_baseline_is_refused():
     bench = harness.Bench("planted", baseline="torch")
     bench.provider("ours")(torch.sum)

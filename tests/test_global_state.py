@@ -79,12 +79,6 @@ def test_a_planted_change_is_named(name):
         restore()
 
 
-def test_what_is_put_back_passes(monkeypatch):
-    with unchanged(), monkeypatch.context() as patch:
-        patch.setenv("RRGKERN_PLANTED", "1")
-        patch.chdir("/")
-
-
 def test_every_test_module_and_session_is_watched(request):
     watching = [name for name in request.fixturenames if name.startswith("_global_state_stays")]
     assert len(watching) == 3

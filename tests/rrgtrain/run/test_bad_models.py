@@ -14,7 +14,6 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from experiments.masking import session_of
 from rrgdata.load import open_studies
 from rrgpolicy.model import load
 from rrgtrain.cli import main
@@ -186,16 +185,6 @@ def test_a_frozen_tower_has_seen_as_much_as_one_that_trains(tmp_path: Path) -> N
         assert policy.vision_frozen == (frozen == "true")
         towers.append(policy.visual.state_dict())
     assert all(torch.equal(value, towers[1][name]) for name, value in towers[0].items())
-
-
-def test_fresh_phantoms_are_not_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[object] = []
-    monkeypatch.setattr("rrgtrain.run.data.check_images", lambda *a: looked.append(a))
-    cfg = recipe(*SMALL, "policy.warmup_steps=0")
-    session_of(cfg, tmp_path)
-    assert not looked
-    session_of(cfg, tmp_path)
-    assert len(looked) == 1
 
 
 def test_flex_attention_is_refused_where_it_has_no_backward(tmp_path, monkeypatch):

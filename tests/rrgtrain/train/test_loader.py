@@ -205,15 +205,6 @@ def children() -> set[int]:
     return {pid for pid in alive if "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()}
 
 
-def test_workers_end_with_the_iterator() -> None:
-    before = children()
-    prompts = loader(workers=2).ahead(batches(mixed()))
-    next(prompts)
-    assert len(children() - before) >= 2
-    prompts.close()
-    assert children() <= before
-
-
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
 def test_where_not_all_workers_can_be_started_none_stays(number, monkeypatch):
     """One that stays takes the exit's SIGTERM for the scheduler's, and the exit waits for it."""
