@@ -148,7 +148,7 @@ def unshared_step(step: DecodeStep, keys: Tensor, values: Tensor) -> Tensor:
     at = step.place + step.prompt_keys.shape[2]
     keys.index_copy_(2, at, step.key[:, :, None])
     values.index_copy_(2, at, step.value[:, :, None])
-    mask = torch.arange(keys.shape[2], device=at.device) <= at
+    mask = torch.arange(keys.shape[2], device=at.device)[None] <= at
     query = step.query[:, :, None]
     attend = F.scaled_dot_product_attention
     return attend(query, keys, values, attn_mask=mask, scale=step.scale, enable_gqa=True)[:, :, 0]
