@@ -255,9 +255,7 @@ def _head_of(policy: Policy) -> Project:
 class RepeatedStep:
     """Call a function, tensor to tensor, as a CUDA graph once its buffers stay.
 
-    It is one launch in place of some thousands: a decoder layer is about 70, which Python takes
-    longer to make than a GPU to run.
-
+    It is one launch in place of thousands, which Python takes longer to make than a GPU to run.
     The first call after `forget` runs as it is, which loads its kernels; the second is captured.
     The function must read and write the same memory each time and must not wait for the device.
     One that a capture refuses is called as it is from then on, and that is said. What a call
