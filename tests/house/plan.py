@@ -41,7 +41,7 @@ DOORS = {
         "probe prompt shared_prefix template tiny whole"
     ),
     "rrgpolicy.ranks": "gathered layout nodes ranks rng sharding",
-    "rrgpolicy.rollout": "policy_sampler transformers_engine",
+    "rrgpolicy.rollout": "engines policy_sampler transformers_engine",
     "rrgdata.images": "check dicom in_flight read",
     "rrgdata.phantom": "draw write",
     "rrgdata.sources": "folder source",
@@ -59,8 +59,7 @@ DOORS = {
     "rrgtrain.select": "draws",
     "rrgtrain.state": ("checkpointer identity null_checkpointer remembered rundir store tree"),
     "rrgtrain.train": (
-        "engines evaluate loader optim reference rl rl_run sft step_log "
-        "step_record target_text written"
+        "evaluate loader optim reference rl rl_run sft step_log step_record target_text written"
     ),
 }
 # Imports of an inner file all the same: (who, what).

@@ -26,6 +26,7 @@ def _words(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from rrgclinical.common.shown import hidden
+    from rrgpolicy.rollout.engines import find_engine
     from rrgtrain.algorithms import find_layers
     from rrgtrain.config import load_config
     from rrgtrain.plan import (
@@ -40,7 +41,6 @@ def _run(options: argparse.Namespace) -> int:
     )
     from rrgtrain.run.room import idle_ranks
     from rrgtrain.schema import Recipe
-    from rrgtrain.train.engines import find_engine
 
     machine = machine_of(options.gpu, options.gpu_memory)
     recipe = load_config(Recipe, options.recipe, options.overrides)

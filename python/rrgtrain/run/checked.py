@@ -15,12 +15,12 @@ from rrgpolicy.model.template import check_prompt
 from rrgpolicy.model.tiny import check_width
 from rrgpolicy.ranks import nodes
 from rrgpolicy.rollout import require_architecture
+from rrgpolicy.rollout.engines import READERS, require_engine
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.term_models import check_model_files
 from rrgtrain.schema import PROMPT_STYLES, PolicySettings, Recipe, RolloutSettings
 from rrgtrain.state.remembered import require_base
-from rrgtrain.train.engines import READERS, require_engine
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit
 from rrgtrain.train.reference import check_reference

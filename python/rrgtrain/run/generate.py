@@ -36,6 +36,7 @@ from rrgpolicy.model.prompt import EncodedPrompt, Pixels, prompt_of, refuse_imag
 from rrgpolicy.model.template import check_prompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
+from rrgpolicy.rollout.engines import build_engine
 from rrgpolicy.rollout.policy_sampler import Sample
 from rrgreport import Sample as Kept
 from rrgreport.cases import write_study
@@ -47,7 +48,6 @@ from rrgtrain.run.choose import Chooser, chooser, seeds_of
 from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, PolicySettings, Recipe
 from rrgtrain.state.remembered import TINY, file_digests
-from rrgtrain.train.engines import build_engine
 from rrgtrain.train.written import (
     BEGIN,
     Images,

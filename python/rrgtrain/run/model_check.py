@@ -26,6 +26,7 @@ from rrgpolicy.model.probe import NoWay, probe
 from rrgpolicy.model.prompt import encode_prompt, template_held
 from rrgpolicy.ranks import sharding
 from rrgpolicy.rollout import SamplingRequest
+from rrgpolicy.rollout.engines import build_engine, require_engine
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.config import replaced
@@ -36,7 +37,6 @@ from rrgtrain.run.session import example_prompts, load_for
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import LogSettings, PolicySettings, Recipe, RlSettings, SftSettings
 from rrgtrain.train import Batch, SamplerWatch
-from rrgtrain.train.engines import build_engine, require_engine
 from rrgtrain.train.optim import adamw, clip_gradients
 from rrgtrain.train.step_log import peak_memory
 

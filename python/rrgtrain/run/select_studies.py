@@ -33,6 +33,7 @@ from rrgkern import diagnostic_diversity, philox_seed
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import SamplingRequest
+from rrgpolicy.rollout.engines import build_engine
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService, refuse_left_out
@@ -55,7 +56,6 @@ from rrgtrain.select.draws import (
 )
 from rrgtrain.state.identity import begun_in, require_same_start, require_same_subset, start_files
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.engines import build_engine
 from rrgtrain.train.written import RowFile, in_batches, lacking, own_sampler, write_rows
 
 SUBSET, RECORDS, START = "subset.json", "sampled.jsonl", "begun_from.json"

@@ -32,6 +32,7 @@ from rrgpolicy.model.probe import NAMES, NoWay, Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt, encode_prompt, prompt_text
 from rrgpolicy.model.tiny import build_tiny
 from rrgpolicy.ranks import nodes, ranks, sharding
+from rrgpolicy.rollout.engines import READERS, build_engine
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
@@ -40,7 +41,6 @@ from rrgtrain.run.data import Data, split_of, validation_split
 from rrgtrain.run.room import check_room
 from rrgtrain.schema import PolicySettings, Recipe
 from rrgtrain.state.remembered import INIT
-from rrgtrain.train.engines import READERS, build_engine
 from rrgtrain.train.evaluate import AxesWatch, Evaluation, evaluate, write_reports
 from rrgtrain.train.loader import PromptLoader, batch_indices
 

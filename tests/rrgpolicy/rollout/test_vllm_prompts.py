@@ -25,9 +25,9 @@ from rrgpolicy.rollout import (
     generate,
     sampling,
 )
+from rrgpolicy.rollout.engines import build_engine
 from rrgpolicy.rollout.vllm_prompts import rollout, sampling_arguments
 from rrgpolicy.settings import LoraSettings
-from rrgtrain.train.engines import build_engine
 from rrgtrain.train.reference import reference_of
 from tests.rrgpolicy.model.common import prompt, tiny_directory, tiny_policy
 from tests.rrgpolicy.rollout import stub_vllm

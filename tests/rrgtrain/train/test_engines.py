@@ -13,11 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rrgclinical.common.stopwatch import Stopwatch
 from rrgpolicy.rollout import SamplingRequest, TransformersEngine, sampling
+from rrgpolicy.rollout.engines import build_engine, find_engine, require_engine
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.train import step_log
-from rrgtrain.train.engines import build_engine, find_engine, require_engine
 from rrgtrain.train.gradients import _forward
 from rrgtrain.train.step_log import Speed, peak_flops, update_flops
 from tests.rrgkern.test_standin import ROOT, on_standin

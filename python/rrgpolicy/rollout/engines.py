@@ -5,23 +5,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol
 
+from rrgclinical.common.errors import UserError
 from rrgclinical.common.resolve import call, choose
 from rrgpolicy.model.fewer_kernels import CompiledStep
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
-from rrgpolicy.rollout import (
-    RolloutEngine,
-    TransformersEngine,
-    VllmEngine,
-    VllmServerEngine,
-    require_pushable,
-    require_vllm,
-)
-from rrgtrain.errors import UserError
-from rrgtrain.schema import Recipe, RolloutSettings
+from rrgpolicy.rollout.engine import RolloutEngine
+from rrgpolicy.rollout.transformers_engine import TransformersEngine
+from rrgpolicy.rollout.vllm_engine import VllmEngine, require_vllm
+from rrgpolicy.rollout.vllm_server import VllmServerEngine
+from rrgpolicy.rollout.weights import require_pushable
+from rrgpolicy.settings import RolloutSettings
 
-Build = Callable[[Recipe, Policy, Path], RolloutEngine]
+
+class Recipe(Protocol):
+    """Hold the settings of a run; engines of one's own may read all of them."""
+
+    rollout: RolloutSettings
+    rl: Any  # RlSettings, of rrgtrain
+
+
+Build = Callable[[Any, Policy, Path], RolloutEngine]
 # Packages that offer an engine name its function under this group of entry points.
 ENTRY_POINTS = "rrgtrain.engines"
 # They are given the pictures of most families.
@@ -49,8 +55,7 @@ def build_engine(
     """Build the engine of `rollout.engine`; what it reads of the policy goes to `directory`.
 
     trains: it draws the reports of all steps. Raises UserError where vLLM is not installed, or no
-    server answers; for an engine of one's own, where it
-    fails or is no `RolloutEngine`.
+    server answers; for an engine of one's own, where it fails or is no `RolloutEngine`.
     """
     name = recipe.rollout.engine
     build = find_engine(name)
