@@ -105,7 +105,8 @@ class DecodeLoop:
         device, longest = policy.device, request.max_new_tokens
         prompts = [*request.prompts]
         shape = len(prompts), max(len(prompt.input_ids) for prompt in prompts)
-        with noted(policy.model, shape) if compiled else nullcontext([]) as self.one_input:
+        probe: Any = noted(policy.model, shape) if compiled else nullcontext([])
+        with probe as self.one_input:
             self.decoder = Decoder(policy, prompts, request.group, CHUNK[repeats(device)])
         total = len(prompts) * request.group
         self.members = [*range(total)]
