@@ -115,16 +115,16 @@ LONG_FILES = {
 # What the tree may weigh (`weight.weights`). They only fall: `python -m tests.house --caps` lowers
 # them.
 CAPS: dict[str, float] = {
-    "rrgkern": 13_540,
-    "rrgclinical": 19_853,
+    "rrgkern": 13_535,
+    "rrgclinical": 19_846,
     "rrgdata": 8_377,
-    "rrgpolicy": 9_192,
+    "rrgpolicy": 9_189,
     "rrgreport": 2_777,
-    "rrgtrain": 17_813,
+    "rrgtrain": 17_754,
     "csrc": 5_759,
-    "packages and csrc": 77_311,
-    "tests": 84_777,
-    "files but findings": 1_184,
+    "packages and csrc": 77_237,
+    "tests": 79_083,
+    "files but findings": 1_182,
     "Makefile targets": 18,
     "docs pages": 24,
     "refusals, % of packages": 5.6,

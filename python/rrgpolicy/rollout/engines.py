@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.resolve import call, choose
@@ -17,16 +17,8 @@ from rrgpolicy.rollout.transformers_engine import TransformersEngine
 from rrgpolicy.rollout.vllm_engine import VllmEngine, require_vllm
 from rrgpolicy.rollout.vllm_server import VllmServerEngine
 from rrgpolicy.rollout.weights import require_pushable
-from rrgpolicy.settings import RolloutSettings
 
-
-class Recipe(Protocol):
-    """Hold the settings of a run; engines of one's own may read all of them."""
-
-    rollout: RolloutSettings
-    rl: Any  # RlSettings, of rrgtrain
-
-
+# A recipe and its section `rollout` are rrgtrain's; engines of one's own may read all of it.
 Build = Callable[[Any, Policy, Path], RolloutEngine]
 # Packages that offer an engine name its function under this group of entry points.
 ENTRY_POINTS = "rrgtrain.engines"
@@ -37,7 +29,7 @@ REPAID_BY = 20_000
 _MEND = "define it as a function of the recipe, the policy and a directory"
 
 
-def require_engine(settings: RolloutSettings, directory: Path) -> None:
+def require_engine(settings: Any, directory: Path) -> None:
     """Raise UserError where the engine of `rollout.engine` is not available.
 
     Called before anything is trained, since fine-tuning may come before the first rollout.
@@ -50,7 +42,7 @@ def require_engine(settings: RolloutSettings, directory: Path) -> None:
 
 
 def build_engine(
-    recipe: Recipe, policy: Policy, directory: Path, *, trains: bool = False
+    recipe: Any, policy: Policy, directory: Path, *, trains: bool = False
 ) -> RolloutEngine:
     """Build the engine of `rollout.engine`; what it reads of the policy goes to `directory`.
 
@@ -83,7 +75,7 @@ def find_engine(name: str) -> Build:
     return build
 
 
-def _vllm(settings: RolloutSettings, policy: Policy, directory: Path) -> RolloutEngine:
+def _vllm(settings: Any, policy: Policy, directory: Path) -> RolloutEngine:
     require_pushable(policy)  # the ranks gather together while they push
     if settings.engine == "vllm_server":
         return VllmServerEngine(settings.url, directory, wait=settings.wait)
@@ -96,7 +88,7 @@ def _vllm(settings: RolloutSettings, policy: Policy, directory: Path) -> Rollout
     )
 
 
-ENGINES: dict[str, Callable[[RolloutSettings, Policy, Path], RolloutEngine]] = {
+ENGINES: dict[str, Callable[[Any, Policy, Path], RolloutEngine]] = {
     "transformers": lambda *_: TransformersEngine(),
     "vllm": _vllm,
     "vllm_server": _vllm,

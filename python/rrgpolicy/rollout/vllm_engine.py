@@ -52,27 +52,17 @@ def require_vllm() -> None:
         )
 
 
-def require_architecture(
-    config: Any, engine: str, *, one_image: bool = False, device: str = "", dtype: str = ""
-) -> None:
+def require_architecture(config: Any, engine: str, *, one_image: bool = False) -> None:
     """Raise UserError where vLLM cannot serve a model of this configuration.
 
     The installed vLLM is asked by the engine that starts it; without any `require_vllm` tells.
-    one_image: no study has more. device, dtype: the policy's, "" where they are not known.
+    one_image: no study has more.
     """
     if sees_images(config) and family_of(config).images.together and not one_image:
         raise UserError(
             f"rollout.engine={engine}, but the images of a study of a {config.model_type} change "
             "each other's tokens, and vLLM prepares each alone; have one image a study "
             "(data.max_images=1 or data.each_image=true), or use rollout.engine=transformers"
-        )
-    # `cpu_gdn_attention_core` of 0.32 asserts it at the first prompt
-    gated = hasattr(config.get_text_config(), "linear_key_head_dim")
-    if gated and (engine, device, dtype) == ("vllm", "cpu", "float32"):
-        raise UserError(
-            f"rollout.engine=vllm, but on a CPU vLLM has the linear attention of a "
-            f"{config.model_type} in bf16 alone; set policy.dtype=bfloat16, or use "
-            "rollout.engine=transformers"
         )
     if engine != "vllm" or find_spec("vllm") is None:
         return
@@ -106,15 +96,8 @@ class VllmEngine:
     ) -> None:
         """Saves the policy's configuration and tokenizer in `directory` and starts vLLM from it.
 
-        Args:
-            policy: the model to serve; its weights follow with `update`.
-            directory: for the configuration that vLLM is started from; made if missing.
-            max_model_len: prompt and report together, in tokens.
-            memory: share of the device's memory (on a CPU, of the machine's) for vLLM.
-            sleep: give its device memory back between two batches; never on a CPU.
-
-        Raises:
-            UserError: vLLM is not installed.
+        max_model_len: prompt and report together, in tokens. memory: share of the device's, on a
+        CPU of the machine's. sleep: give it back between two batches; never on a CPU.
         """
         require_vllm()
         # One process: the workers share the trainer's tensors, and an update needs no copy.

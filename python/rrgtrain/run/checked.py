@@ -97,17 +97,14 @@ def check_start(settings: PolicySettings, engine: str, *, one_image: bool) -> An
             f"policy.device=cuda, but PyTorch {torch.__version__} finds no GPU; set "
             "policy.device=auto, or install a CUDA build of PyTorch"
         )
-    device = nodes.own_device(settings.device)
-    require_dtype(device, DTYPES[settings.dtype])
+    require_dtype(nodes.own_device(settings.device), DTYPES[settings.dtype])
     if settings.path == "tiny":
         check_width(settings)
         return None
     config = read_config(settings.path)
     require_base(settings.path)
     if engine in READERS:
-        require_architecture(
-            config, engine, one_image=one_image, device=device, dtype=settings.dtype
-        )
+        require_architecture(config, engine, one_image=one_image)
     return config
 
 

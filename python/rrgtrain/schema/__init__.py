@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from rrgclinical.common.fields import SETTINGS
 from rrgdata.settings import DataSettings
-from rrgpolicy.settings import PROMPT_STYLES, LoraSettings, PolicySettings, RolloutSettings
+from rrgpolicy.settings import PROMPT_STYLES, LoraSettings, PolicySettings
 from rrgtrain.schema.sections import (
     CheckpointSettings,
     EditSettings,
@@ -27,7 +27,7 @@ from rrgtrain.schema.sections import (
     StateSettings,
     TokenWeightSettings,
 )
-from rrgtrain.schema.training import RlSettings, SftSettings
+from rrgtrain.schema.training import RlSettings, RolloutSettings, SftSettings
 
 __all__ = [
     "PROMPT_STYLES",

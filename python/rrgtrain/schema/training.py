@@ -151,3 +151,35 @@ class RlSettings:
     flat_steps: int = Field(default=20, ge=0)
     """Steps in a row in which no group's reports earn different rewards, so that only KL has a
     gradient, after which a line warns; 0 never. Not with OraPO, whose oracle teaches then."""
+
+
+@dataclass(config=SETTINGS)
+class RolloutSettings:
+    """Choose the engine that samples reports."""
+
+    engine: str = "transformers"
+    """Engine: `transformers`, `vllm` in the trainer's process, `vllm_server` at `rollout.url`, an
+    installed one, or your own as `module:function`."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile steps of `transformers`, products of one input merged (torch.compile); `auto`: on a
+    GPU, in training, where 20,000 tokens or more follow one another (steps x tokens a report)."""
+    url: str = "http://localhost:8000"
+    """Address of `vllm serve`."""
+    memory: float = Field(default=0.4, ge=0.01, le=0.99)
+    """Share of the device's memory that vLLM in process takes, on each rank."""
+    sleep: bool = True
+    """Let vLLM in process give its GPU memory back while the policy trains."""
+    max_model_len: int = Field(default=4096, ge=16)
+    """Largest length of prompt and report together, in tokens, of vLLM in process."""
+    wait: float = Field(default=300.0, ge=0.0)
+    """Seconds for which a server that is gone is asked again."""
+    correction: Literal["truncate", "mask", "none"] = "truncate"
+    """Importance correction where the sampler has kernels of its own: weigh by policy over sampler,
+    held at `rollout.cap` (`truncate`) or left out beyond it (`mask`)."""
+    level: Literal["token", "sequence", "geometric"] = "token"
+    """Unit of that correction: each token, the report, or the geometric mean of its tokens."""
+    cap: float = Field(default=3.0, ge=1.0)
+    """Largest ratio of that correction."""
+    max_gap: float | None = Field(default=None, ge=1e-6)
+    """Mean |trainer - sampler log-prob| in nats a token beyond which a step stops the run; null is
+    what rounding explains in `policy.dtype` (bfloat16 0.1, float16 0.02, float32 0.001)."""
