@@ -124,9 +124,8 @@ def test_what_has_no_values_runs(door: Callable[..., Tensor]) -> None:
 @pytest.mark.parametrize("door", [door for door in ALL if door is not _masked_logps])
 def test_two_runs_are_bitwise_equal(door: Callable[..., Tensor]) -> None:
     given = batch(700, 5)
-    first, second = (
-        [(loss := door(*given)), *torch.autograd.grad(loss, given[:2])] for _ in range(2)
-    )
+    losses = door(*given), door(*given)
+    first, second = ([loss, *torch.autograd.grad(loss, given[:2])] for loss in losses)
     assert all(map(torch.equal, first, second)) and first[1].any()
 
 

@@ -121,7 +121,7 @@ def check_reports(reports: Sequence[str], name: str = "reports") -> list[str]:
     return texts
 
 
-def check_pairs(reports: Sequence[str], references: Sequence[str]) -> tuple[list[str], list[str]]:
+def check_pairs(reports: Any, references: Any) -> tuple[list[str], list[str]]:
     """List reports and the reference of each.
 
     Raises TypeError for what is no list of str, ValueError where they differ in number.

@@ -42,7 +42,7 @@ FINDINGS = np.array([i for i in range(len(OBSERVATIONS)) if i != NO_FINDING])
 def finding_advantages(present: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Compute A, float64 [N, F], of `present` bool [N, F] and `truth` bool [F]."""
     values = np.where(truth, 1.0, -1.0) * present
-    return values - values.mean(0)
+    return np.asarray(values - values.mean(0))
 
 
 def token_advantages(
