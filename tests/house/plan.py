@@ -124,7 +124,7 @@ CAPS: dict[str, float] = {
     "csrc": 5_759,
     "packages and csrc": 77_237,
     "tests": 79_083,
-    "files but findings": 1_182,
+    "files but findings": 1_183,
     "Makefile targets": 18,
     "docs pages": 24,
     "refusals, % of packages": 5.6,
