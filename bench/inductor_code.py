@@ -1,4 +1,6 @@
-"""Count kernels in the code that inductor writes for an H100, which need not be there.
+"""Count kernels in the code that inductor writes for an H100.
+
+None need be there.
 
 `step_kernels(policy, request)` traces a captured step of decoding, its products of one input
 merged, and has inductor write it for CUDA. Nothing is compiled or run: a graph that AOTAutograd
@@ -59,7 +61,7 @@ class _Written(Exception):
 
 
 class WrittenStep:
-    """Stand where a compiled step does: the first call writes its code, all are as they are."""
+    """Stand where a compiled step does; the first call writes its code, none runs it."""
 
     on = True
 

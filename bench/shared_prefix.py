@@ -144,7 +144,10 @@ def test_decoder_layer(benchmark, shape):
 
 @decode.provider("unshared")
 def unshared_step(step: DecodeStep, keys: Tensor, values: Tensor) -> Tensor:
-    """Each row has its own copy of the prompt before its room, [rows, key heads, P + room, D]."""
+    """Give each row its own copy of the prompt.
+
+    Keys and values are [rows, key heads, P + room, D], the room behind the prompt.
+    """
     at = step.place + step.prompt_keys.shape[2]
     keys.index_copy_(2, at, step.key[:, :, None])
     values.index_copy_(2, at, step.value[:, :, None])

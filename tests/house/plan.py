@@ -41,7 +41,7 @@ DOORS = {
         "probe prompt shared_prefix template tiny whole"
     ),
     "rrgpolicy.ranks": "gathered layout nodes ranks rng sharding",
-    "rrgpolicy.rollout": "engines policy_sampler transformers_engine",
+    "rrgpolicy.rollout": "engines policy_sampler",
     "rrgdata.images": "check dicom in_flight read",
     "rrgdata.phantom": "draw write",
     "rrgdata.sources": "folder source",
@@ -74,12 +74,12 @@ OPENED = {
     "rrgkern.edit_plan": "released splicing",
     "rrgkern.logps": "triton_from_logits",
     "rrgkern.policy_loss": (
-        "triton_policy_loss from_logits.triton_kernels from_logits.triton_launch linear.autograd "
+        "triton_policy_loss from_logits.triton_launch linear.autograd "
         "linear.forward linear.gradients linear.rows linear.triton_kernels terms"
     ),
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "attention flex triton_decode",
-    "rrgtrain.algorithms": "orapo",
+    "rrgtrain.algorithms": "by_finding orapo",
     "rrgpolicy.model": "cache packed_windows",
     "rrgpolicy.ranks": "lost",
     "rrgpolicy.rollout": "cache vllm_prompts",

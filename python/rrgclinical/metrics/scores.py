@@ -181,7 +181,8 @@ def _bounds(
     for (ends, corner), names in alike.items():
         draws = np.stack([drawn[name] for name in names])
         if corner:
-            reach = np.outer([-1.0, 1.0], NormalDist().inv_cdf(ends[1]) * draws.std(1))
+            # of two or three rows the tail is 0 to a float; the range of the draws bounds it
+            reach = np.outer([1.0, -1.0], NormalDist().inv_cdf(max(ends[0], 1e-300)) * draws.std(1))
             each = [observed[name] for name in names] + reach
             each = each.clip(draws.min(1), draws.max(1))
         else:

@@ -34,6 +34,7 @@ class Pushed(TransformersEngine):
     own_kernels = True
 
     def __init__(self) -> None:
+        super().__init__()
         self.steps: list[int | None] = []
         self.policy = tiny_policy(dtype=BF16)
 

@@ -39,6 +39,7 @@ VARIANTS = {
     "bnpo": ["rl.aggregation=bnpo", "rl.std=none"],
     "sum": ["rl.aggregation=sum", "rl.std=none"],
     "luspo": ["rl.surrogate=luspo", "rl.ratio_level=sequence", "rl.aggregation=sum"],
+    "gmpo": ["rl.surrogate=gmpo", "rl.ratio_level=sequence"],
 } | {name: [f"rl.surrogate={name}"] for name in ("cispo", "sapo", "reinforce", "vespo")}
 
 
