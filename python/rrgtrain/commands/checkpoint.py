@@ -54,43 +54,33 @@ def _generate_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("start", metavar="CHECKPOINT", help="checkpoint directory or hub name")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="directory of the images")
     add_settings(parser, "settings (see `rrgtrain keys`)")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("reports.jsonl"),
-        metavar="FILE",
-        help="JSONL of the reports; default: reports.jsonl. A second call adds what it lacks",
-    )
-    parser.add_argument(
-        "--study",
-        choices=("file", "folder"),
-        default="file",
-        help="one study an image (default), or the images of one folder a study",
-    )
-    parser.add_argument(
-        "--context",
-        type=Path,
-        metavar="CSV",
-        help="columns id or path, and any of indication, technique, comparison",
-    )
+    out = "JSONL of the reports, to which a second call adds what it lacks; default: reports.jsonl"
+    parser.add_argument("--out", type=Path, default=Path("reports.jsonl"), metavar="FILE", help=out)
+    one = "one study an image (default), or the images of one folder a study"
+    parser.add_argument("--study", choices=("file", "folder"), default="file", help=one)
+    context = "columns id or path, and any of indication, technique, comparison"
+    parser.add_argument("--context", type=Path, metavar="CSV", help=context)
     drawn = "reports drawn of a study, of which one is written; default: 1"
-    parser.add_argument("--candidates", type=int, default=1, metavar="N", help=drawn)
-    rules = ("mbr", "longest_agreeing")
-    parser.add_argument("--choose", choices=rules, default="mbr", help="default: mbr")
+    parser.add_argument("--candidates", type=int, metavar="N", help=drawn)
+    parser.add_argument("--choose", choices=("mbr", "longest_agreeing"), help="default: mbr")
     by = "term of the reward that compares them; default: severity"
-    parser.add_argument("--by", default="severity", metavar="TERM", help=by)
+    parser.add_argument("--by", metavar="TERM", help=by)
     parser.add_argument("--recipe", default=RECIPE, help=f"name or YAML file; default: {RECIPE}")
 
 
 def _generate(options: argparse.Namespace) -> int:
     from rrgpolicy.ranks import ranks
     from rrgtrain.commands.started import run_on_ranks
+    from rrgtrain.errors import UserError
     from rrgtrain.run.generate import GenerateRequest, generate_reports
     from rrgtrain.state.remembered import OF_GENERATE
 
     def write(recipe: Recipe, out: Path, *, resume: bool) -> None:
         with ranks.propagate_errors():
-            choosing = (options.candidates, options.choose, options.by)
+            n, rule, term = options.candidates, options.choose, options.by
+            if n is None and (rule or term):
+                raise UserError("--choose and --by are of --candidates N; give it too")
+            choosing = 1 if n is None else n, rule or "mbr", term or "severity"
             words = (options.folder, out, options.study, options.context, choosing)
             generate_reports(recipe, GenerateRequest(*words))
 

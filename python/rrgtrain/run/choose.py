@@ -16,18 +16,26 @@ from typing import Any
 
 import numpy as np
 
+from rrgclinical.common.nothing import is_nothing
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.service import refuse_left_out
+from rrgtrain.run.data import PROBE
 from rrgtrain.schema import Recipe
+
+MOST = 1000
+"""Candidates of a study; the pairs grow as their square."""
 
 
 def gains(studies: Sequence[Sequence[str]], rewards: RewardService) -> np.ndarray:
-    """Compute gains of S studies of N candidates, float64 [S, N, N]: candidate, reference."""
+    """Compute gains of S studies of N candidates, float64 [S, N, N]: candidate, reference.
+
+    Beside a report that says nothing all gain 0, and it gains -inf.
+    """
     every = (pair for texts in studies for pair in itertools.product(texts, repeat=2))
-    pairs = list(dict.fromkeys(every))
-    values = rewards([a for a, _ in pairs], [b for _, b in pairs])["total"].tolist()
-    of = dict(zip(pairs, values, strict=True))
+    of = {pair: -np.inf if is_nothing(pair[0]) else 0.0 for pair in every}
+    pairs = [pair for pair in of if not any(map(is_nothing, pair))]
+    of |= zip(pairs, rewards([a for a, _ in pairs], [b for _, b in pairs])["total"], strict=True)
     return np.array([[[of[a, b] for b in texts] for a in texts] for texts in studies])
 
 
@@ -70,14 +78,16 @@ def chooser(recipe: Recipe, candidates: int, rule: str, term: str) -> Chooser | 
     """
     if candidates == 1:
         return None
-    if candidates < 1 or not recipe.generate.temperature:
+    if not 1 <= candidates <= MOST or not recipe.generate.temperature:
         raise UserError(
             f"--candidates {candidates} at generate.temperature={recipe.generate.temperature:g}; "
-            "wanted at least 1, and for them to differ a temperature, as generate.temperature=1"
+            f"wanted 1 to {MOST}, and for them to differ a temperature, as generate.temperature=1"
         )
     refuse_left_out(recipe.reward, "generate --candidates")
     own: dict[str, Any] = {"terms": {term: 1.0}, "starts": {}, "blocks": "none"}
-    return Chooser(candidates, rule, RewardService(replace(recipe.reward, against="report", **own)))
+    rewards = RewardService(replace(recipe.reward, against="report", **own))
+    rewards([PROBE], [PROBE])  # a term that lacks its model says so before the policy is read
+    return Chooser(candidates, rule, rewards)
 
 
 def seeds_of(seed: int, study: str, candidates: int) -> list[int]:

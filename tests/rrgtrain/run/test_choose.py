@@ -25,11 +25,14 @@ STUDIES = [
 @pytest.mark.parametrize("term", ["severity", "match", "entity_f1"])
 def test_gains_are_the_term_of_every_pair_and_the_odd_one_out_is_not_chosen(term: str) -> None:
     rewards = RewardService(RewardSettings(terms={term: 1.0}))
-    pairs = [[(a, b) for a in texts for b in texts] for texts in STUDIES]
-    expected = [rewards(*map(list, zip(*row, strict=True)))["total"] for row in pairs]
+    pairs = [(a, b) for texts in STUDIES for a in texts if a for b in texts if b]
+    expected = rewards(*map(list, zip(*pairs, strict=True)))["total"].tolist()
     got = gains(STUDIES, rewards)
-    assert got == pytest.approx(np.reshape(expected, (2, 4, 4)), abs=1e-12)
-    assert Chooser(4, "mbr", rewards)(STUDIES)[0] != 0
+    assert [*got[0].flat, *got[1, 1:, 1:].flat] == pytest.approx(expected, abs=1e-12)
+    assert (got[1, 0] == -np.inf).all() and not got[1, 1:, 0].any()
+    for rule in RULES:  # what says nothing is chosen where all say nothing
+        assert 0 not in Chooser(4, rule, rewards)(STUDIES)
+        assert Chooser(2, rule, rewards)([["", "N/A"], ["", "Clear."]]) == [int(rule != "mbr"), 1]
 
 
 def test_the_rules_by_hand() -> None:
@@ -62,8 +65,10 @@ def test_generate_writes_one_of_its_candidates(
         assert row["settings"]["candidates"] == 3 and "candidates" not in alone
     for words, line in (
         (["--candidates", "3", "generate.temperature=0"], "for them to differ a temperature"),
-        (["--candidates", "0"], "wanted at least 1"),
+        (["--candidates", "0"], "wanted 1 to 1000"),
+        (["--choose", "mbr"], "of --candidates N"),
         (["--candidates", "3", "--by", "blue"], "blue"),
+        (["--candidates", "3", "--by", "cider"], "cider failed: there are no training"),
         (["--candidates", "4", "--by", "match"], "name another file by --out"),
     ):
         assert main([*command[:5], *small, *words]) == 2
