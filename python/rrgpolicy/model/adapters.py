@@ -27,8 +27,8 @@ def is_lora(module: nn.Module) -> TypeGuard[LoraLayer]:
 
 
 def is_whole_copy(module: nn.Module) -> bool:
-    """Return True for a module that an adapter keeps a copy of (`modules_to_save`)."""
-    return isinstance(module, _loaded("peft.utils", "ModulesToSaveWrapper"))
+    """Return True for a module that an adapter keeps a copy of, or of some of its rows."""
+    return isinstance(module, _loaded("peft.utils", "AuxiliaryTrainingWrapper"))
 
 
 def names_of_experts(model: nn.Module, names: Iterable[str]) -> set[str]:

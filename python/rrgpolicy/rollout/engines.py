@@ -88,8 +88,4 @@ def _vllm(settings: Any, policy: Policy, directory: Path) -> RolloutEngine:
     )
 
 
-ENGINES: dict[str, Callable[[Any, Policy, Path], RolloutEngine]] = {
-    "transformers": lambda *_: TransformersEngine(),
-    "vllm": _vllm,
-    "vllm_server": _vllm,
-}
+ENGINES: Any = {"transformers": TransformersEngine, "vllm": _vllm, "vllm_server": _vllm}

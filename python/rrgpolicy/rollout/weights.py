@@ -105,12 +105,16 @@ def named_as_loaded(policy: Policy, tensors: dict[str, Tensor]) -> dict[str, Ten
 
 
 def require_pushable(policy: Policy) -> None:
-    """Raise UserError for an adapter that replaces whole modules."""
+    """Raise UserError for an adapter that merging would lose, or spread to the head."""
+    embedding = policy.backbone.get_input_embeddings()
     for name, module in policy.backbone.named_modules():
-        if is_whole_copy(module):
+        how = "keeps a copy of" if is_whole_copy(module) else ""
+        if module is embedding and is_lora(module) and policy.ties_head:
+            how = "is on the embedding alone, and not on the head, which is the same weight:"
+        if how:
             raise UserError(
-                f"the adapter keeps a whole copy of {name} (modules_to_save), which cannot be "
-                "merged for vLLM; use rollout.engine=transformers"
+                f"the adapter {how} {name}, which cannot be merged for vLLM; use "
+                "rollout.engine=transformers"
             )
 
 

@@ -147,19 +147,21 @@ def test_the_merge_rounds_once() -> None:
     assert found[kept].data_ptr() == own.data_ptr(), "what is not adapted is not copied"
 
 
-def test_an_adapter_with_modules_of_its_own_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"target_modules": ["q_proj"], "modules_to_save": ["norm"]}, "copy of .*norm, which"),
+        ({"target_modules": ["embed_tokens"]}, "same weight: .*embed_tokens, which .*; use"),
+    ],
+)
+def test_an_adapter_that_no_merge_holds_is_refused(options, line: str, tmp_path: Path) -> None:
     policy = tiny_policy()
-    config = LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["norm"])
-    policy.model = get_peft_model(policy.model, config)
-    line = r"whole copy of .*norm \(modules_to_save\).*; use rollout"
+    policy.model = get_peft_model(policy.model, LoraConfig(r=2, **options))
     with pytest.raises(UserError, match=line):
         checkpoint_tensors(policy)
     # before ranks push, where an error of one rank could not be told
-    settings = recipe(
-        "rollout.engine=vllm_server", "rollout.url=http://127.0.0.1:1", "rollout.wait=1"
-    )
     with pytest.raises(UserError, match=line):
-        build_engine(settings, policy, tmp_path)
+        build_engine(recipe("rollout.engine=vllm"), policy, tmp_path)
 
 
 class Listening(Served):
