@@ -182,7 +182,7 @@ def row_of(name: str) -> Row:
 
 
 def count_kernels(row: Row) -> None:
-    """Set the kernels of a layer and of what is outside; inductor takes minutes to write them."""
+    """Set the kernels of a layer and of what is outside; it takes minutes."""
     name = row.family
     shallow, deep = policy_of(name, 4), policy_of(name, 8)
     of_few, of_more, of_top_p = (

@@ -181,10 +181,9 @@ def _bounds(
     for (ends, corner), names in alike.items():
         draws = np.stack([drawn[name] for name in names])
         if corner:
-            # of two or three rows the tail is 0 to a float; the range of the draws bounds it
-            reach = np.outer([1.0, -1.0], NormalDist().inv_cdf(max(ends[0], 1e-300)) * draws.std(1))
-            each = [observed[name] for name in names] + reach
-            each = each.clip(draws.min(1), draws.max(1))
+            least = max(ends[0], 1e-300)  # a few rows' tail is 0 to a float
+            reach = np.outer([1.0, -1.0], NormalDist().inv_cdf(least) * draws.std(1))
+            each = (reach + [observed[name] for name in names]).clip(draws.min(1), draws.max(1))
         else:
             each = np.quantile(draws, ends, axis=1)
         for name, low, high in zip(names, *each, strict=True):

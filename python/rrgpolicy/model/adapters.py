@@ -27,7 +27,7 @@ def is_lora(module: nn.Module) -> TypeGuard[LoraLayer]:
 
 
 def is_whole_copy(module: nn.Module) -> bool:
-    """Return True for a module that an adapter keeps a copy of, or of some of its rows."""
+    """Tell whether an adapter keeps a copy of the module, or of its rows."""
     return isinstance(module, _loaded("peft.utils", "AuxiliaryTrainingWrapper"))
 
 

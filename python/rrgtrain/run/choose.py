@@ -56,7 +56,7 @@ RULES = {"mbr": mbr, "longest_agreeing": longest_agreeing}
 
 @dataclass(frozen=True)
 class Chooser:
-    """Choose among N reports of each study by a rule, with a term of the reward as gain."""
+    """Choose among N reports of a study by a rule and gains."""
 
     candidates: int
     rule: str
@@ -91,9 +91,9 @@ def chooser(recipe: Recipe, candidates: int, rule: str, term: str) -> Chooser | 
 
 
 def seeds_of(seed: int, study: str, candidates: int) -> list[int]:
-    """By the study's id: a report is the same whatever stands beside it, and after a stop.
+    """Draw by the study's id alone: the same after a stop.
 
-    The first candidate is what is drawn alone.
+    The first candidate is what is drawn without others.
     """
     key = f"{seed} {study}"
     keys = [key, *(f"{key} {k}" for k in range(1, candidates))]
