@@ -1,7 +1,6 @@
 """Decode with fewer kernels: products of one input merged, and steps compiled (torch.compile).
 
-No GPU has run either; on a CPU compiling takes minutes. Where a step cannot be compiled that is
-said once, and it runs as it is.
+No GPU has run either; on a CPU compiling takes minutes.
 """
 
 from __future__ import annotations
@@ -66,11 +65,12 @@ def merged(groups: list[Layers]) -> Iterator[None]:
                 weight, own_forward = layer.weight, "forward" not in vars(layer)
                 if calls[layer] == 1 and own_forward and type(weight.data) is Tensor:
                     alike[weight.dtype, weight.device, layer.bias is None].append(layer)
-            products += [_Product(layers) for layers in alike.values() if len(layers) > 1]
+            for layers in (layers for layers in alike.values() if len(layers) > 1):
+                products.append(_Product(layers))
         yield
     finally:
-        for product in products:
-            product.undo()
+        while products:  # each frees its tensor before the next layers have their own again
+            products.pop().undo()
 
 
 class _Product:
@@ -137,13 +137,18 @@ class CompiledStep:
             with shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
                 out: Tensor = self._functions[of](method.__self__, tensor)
         except failures as error:
-            self.on = False
-            line = f"a step of decoding cannot be compiled ({cause_line(error.__cause__ or error)})"
-            warnings.warn(f"{line}: it runs as it is, slower", stacklevel=2)
+            self.give_up(cause_line(error.__cause__ or error))
             return method(tensor)
         if self.compilations > before:
             self.seconds += time.perf_counter() - begin
         return out
+
+    def give_up(self, why: str) -> None:
+        """Run steps as they are from now on, and say so once."""
+        if self.on:
+            line = f"a step of decoding cannot be compiled ({why}): it runs as it is, slower"
+            warnings.warn(line, stacklevel=2)
+        self.on = False
 
     def _backend(self, graph: Any, inputs: Any) -> Any:
         self.compilations += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from rrgpolicy.rollout.vllm_engine import VllmEngine, require_vllm
 from rrgpolicy.rollout.vllm_server import VllmServerEngine
 from rrgpolicy.rollout.weights import require_pushable
 
-# A recipe and its section `rollout` are rrgtrain's; engines of one's own may read all of it.
-Build = Callable[[Any, Policy, Path], RolloutEngine]
 # Packages that offer an engine name its function under this group of entry points.
 ENTRY_POINTS = "rrgtrain.engines"
 # They are given the pictures of most families.
@@ -69,10 +66,9 @@ def build_engine(
     return engine
 
 
-def find_engine(name: str) -> Build:
+def find_engine(name: str) -> Any:
     """Return the function that builds the engine `name`; UserError as `resolve.choose`."""
-    build: Build = choose(name, "rollout.engine", ENGINES, ENTRY_POINTS, _MEND)
-    return build
+    return choose(name, "rollout.engine", ENGINES, ENTRY_POINTS, _MEND)
 
 
 def _vllm(settings: Any, policy: Policy, directory: Path) -> RolloutEngine:

@@ -38,10 +38,7 @@ Project = Callable[[Tensor], Tensor]
 
 
 class TransformersEngine:
-    """The trainer's own model: nothing to update, nothing to release.
-
-    compiled: compiles its steps, and counts how often.
-    """
+    """The trainer's own model: nothing to update, nothing to release; see `DecodeLoop`."""
 
     own_kernels = False
 
@@ -115,6 +112,8 @@ class DecodeLoop:
         self.compiled = compiled if shared else None
         if compiled and shared:  # from the first step on: a row that leaves changes no graph
             shared.table = self.rows.view(-1, request.group).clone()  # a view is compiled anew
+        elif compiled:
+            compiled.give_up("its memory does not stay")
         self.ids = torch.full((total, longest), policy.pad_id, device=device)
         self.logps = torch.zeros(total, longest, device=device)
         self.live = torch.ones(total, dtype=torch.bool, device=device)

@@ -88,7 +88,7 @@ def checkpoint_tensors(policy: Policy) -> dict[str, Tensor]:
     The parameters themselves are only read: in bf16 a merge that is undone leaves other weights
     behind. An adapted layer is a new tensor, W + scale * B @ A in fp32 rounded once to W's dtype;
     the others are the parameters' own storage. A tied head is left out, as in the checkpoint.
-    Raises UserError for an adapter that replaces whole modules.
+    Raises UserError as `require_pushable`.
     """
     own = _state(policy.backbone).keys() - _tied(policy)
     with torch.no_grad():

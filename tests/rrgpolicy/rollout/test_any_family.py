@@ -15,6 +15,7 @@ import torch
 import transformers
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
+from torch import nn
 
 from rrgclinical.common.errors import UserError
 from rrgkern.ops import flatten
@@ -306,6 +307,13 @@ def test_products_of_one_input_are_one_while_tokens_are_decoded(
     torch.testing.assert_close(merged, plain, rtol=0, atol=0)
 
 
+def test_a_merge_that_fails_is_undone() -> None:
+    layers = [nn.Linear(2, 2), nn.Linear(2, 2), *(nn.Linear(n, 2, bias=False) for n in (2, 3))]
+    with pytest.raises(RuntimeError, match="must match"), merged([layers]):
+        pass
+    assert not any("forward" in vars(layer) for layer in layers)
+
+
 def test_a_step_is_compiled_once_for_all_sizes_and_fresh_copies(monkeypatch) -> None:
     policy, compiled = policy_of("qwen2", num_hidden_layers=1), CompiledStep()
     engines = TransformersEngine(), TransformersEngine(compiled)
@@ -328,9 +336,12 @@ def test_a_step_is_compiled_once_for_all_sizes_and_fresh_copies(monkeypatch) -> 
     assert compiled.compilations == 1 and compiled.seconds > 0
 
 
-def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so(monkeypatch) -> None:
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_step_that_cannot_be_compiled_runs_as_it_is_and_says_so(stays, monkeypatch) -> None:
     policy, compiled = policy_of("qwen2", num_hidden_layers=1), CompiledStep()
     monkeypatch.setattr(compiled, "_backend", lambda *_: 1 / 0)
+    if not stays:
+        monkeypatch.setattr("rrgpolicy.rollout.cache.IGNORED", set())
     request = request_of(policy, "qwen2")
     with pytest.warns(UserWarning, match="a step of decoding cannot be compiled"):
         both = generate(policy, request), generate(policy, request, compiled)

@@ -19,14 +19,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.train.rl import train_rl
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import (
-    groups_of,
-    policy_and_prompts,
-    recipe,
-    run_of,
-    studies,
-    unscored,
-)
+from tests.rrgtrain.common import groups_of, policy_and_prompts, recipe, run_of, studies, unscored
 
 POLICY = tiny_policy()
 
@@ -40,7 +33,6 @@ def test_advantages_of_a_group_by_hand() -> None:
     expected = [[1 / 3, 1 / 3, 0], [-2 / 3, 1 / 3, 0], [1 / 3, -2 / 3, 0]]
     got = finding_advantages(present, np.array([True, False, False]))
     assert got.dtype == np.float64 and np.allclose(got, expected, rtol=0, atol=1e-15)
-    assert np.allclose(got.sum(0), 0, atol=1e-15), "a finding moves the group against itself alone"
 
 
 def test_tokens_have_the_advantage_of_the_findings_of_their_sentence() -> None:
@@ -50,8 +42,7 @@ def test_tokens_have_the_advantage_of_the_findings_of_their_sentence() -> None:
     got = token_advantages(build_labeller("rules"), reports, EFFUSION, firsts)
     # effusion: values 1 0 1 0, mean 1/2; pneumothorax: 0 0 -1 0, mean -1/4
     expected = [[0.5, 0.5, 0, 0], [0, 0, -0.5, 0], [0.5, 0.5, -0.75, 0], [0, 0, 0]]
-    for values, want in zip(got, expected, strict=True):
-        assert np.allclose(values, want, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(np.concatenate(got), np.concatenate(expected), atol=1e-15)
 
 
 def prepared(*overrides: str) -> Algorithm:
@@ -61,10 +52,9 @@ def prepared(*overrides: str) -> Algorithm:
 
 
 def groups() -> list[Group]:
-    given = groups_of(POLICY, [[EFFUSION, CLEAR, OTHER], [DENIED, CLEAR]], edited=False)
     return [
         replace(g, study=replace(g.study, report=EFFUSION)).with_members([unscored(g.members[0])])
-        for g in given
+        for g in groups_of(POLICY, [[EFFUSION, CLEAR, OTHER], [DENIED, CLEAR]], edited=False)
     ]
 
 
@@ -73,9 +63,8 @@ def test_it_adds_to_the_advantages_below(below: str) -> None:
     given, tfidf = groups(), "token_weights.kind=tfidf"
     rewards = torch.tensor([1.0, 0, 0.5, math.nan, 0, 1, math.nan])
     alone = as_objective(prepared(f"rl.algorithm={below}", tfidf).advantages(given, rewards))
-    weight = 2.0
     names = f"rl.algorithm={below}+by_finding"
-    both = prepared(names, tfidf, f"rl.by_finding={weight}").advantages(given, rewards)
+    both = prepared(names, tfidf, "rl.by_finding=2").advantages(given, rewards)
     assert isinstance(both, Objective) and both.weight is None
     lengths = token_offsets(given).diff()
     base = alone.advantages.repeat_interleave(lengths)
@@ -85,7 +74,7 @@ def test_it_adds_to_the_advantages_below(below: str) -> None:
     own = (both.advantages[0] - base).split(lengths.tolist())
     for part, value, member in zip(own, values, members(given), strict=True):
         said = len(part) - member.finished
-        assert part[:said].tolist() == pytest.approx([weight * value] * said, abs=1e-6)
+        assert part[:said].tolist() == pytest.approx([2 * value] * said, abs=1e-6)
         assert part[said:].tolist() == [0.0] * member.finished
     assert 0 < both.metrics["by_finding/moved"] < 1
     ignored = prepared(names, tfidf, "rl.by_finding=0").advantages(given, rewards)
