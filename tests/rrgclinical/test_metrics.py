@@ -139,7 +139,6 @@ def test_a_mean_that_few_reports_move_is_wider():
 
 
 def test_bleu_has_as_much_on_both_sides():
-    """Its resamples do not: those that are short for their references are below them all."""
     rng = np.random.default_rng(0)
     reports = [" ".join(rng.choice([*"abcd"], size)) for size in rng.integers(5, 25, 200)]
     scores = text_scores(reports, reports[::-1], tokenization="space", meteor=False)
@@ -147,6 +146,8 @@ def test_bleu_has_as_much_on_both_sides():
     for name in ("bleu_1", "bleu_4"):
         ends = values(scores)[name] + np.array([-1.96, 1.96]) * drawn[name].std()
         assert bounds[name] == pytest.approx(tuple(ends), rel=1e-5)
+    two = text_scores(["a b", "a c d"], ["a b", "c d"], tokenization="space", meteor=False)
+    assert intervals(two)["bleu_1"][0] < values(two)["bleu_1"], "Student's t of two is far out"
 
 
 def test_chunks_change_nothing(monkeypatch):

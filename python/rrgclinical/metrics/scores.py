@@ -181,9 +181,9 @@ def _bounds(
     for (ends, corner), names in alike.items():
         draws = np.stack([drawn[name] for name in names])
         if corner:
-            least = max(ends[0], 1e-300)  # a few rows' tail is 0 to a float
-            reach = np.outer([1.0, -1.0], NormalDist().inv_cdf(least) * draws.std(1))
-            each = (reach + [observed[name] for name in names]).clip(draws.min(1), draws.max(1))
+            far = NormalDist().inv_cdf(max(ends[0], np.finfo(float).tiny))  # of few rows it is 0
+            each = [observed[name] for name in names] + np.outer([far, -far], draws.std(1))
+            each = each.clip(draws.min(1), draws.max(1))
         else:
             each = np.quantile(draws, ends, axis=1)
         for name, low, high in zip(names, *each, strict=True):

@@ -22,7 +22,6 @@ from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import groups_of, policy_and_prompts, recipe, run_of, studies, unscored
 
 POLICY = tiny_policy()
-
 EFFUSION, DENIED = "There is a left pleural effusion.", "No pleural effusion."
 OTHER, CLEAR = "There is a right pneumothorax.", "Stable appearance."
 
