@@ -1,6 +1,4 @@
-"""Count kernels in the code that inductor writes for an H100.
-
-None need be there.
+"""Count kernels in the code that inductor writes for an absent H100.
 
 `step_kernels(policy, request)` traces a captured step of decoding, its products of one input
 merged, and has inductor write it for CUDA. Nothing is compiled or run: a graph that AOTAutograd
@@ -61,7 +59,7 @@ class _Written(Exception):
 
 
 class WrittenStep:
-    """Stand where a compiled step does; the first call writes its code, none runs it."""
+    """Stand where a compiled step does; the first call writes its code."""
 
     on = True
 

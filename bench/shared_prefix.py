@@ -144,10 +144,7 @@ def test_decoder_layer(benchmark, shape):
 
 @decode.provider("unshared")
 def unshared_step(step: DecodeStep, keys: Tensor, values: Tensor) -> Tensor:
-    """Give each row its own copy of the prompt.
-
-    Keys and values are [rows, key heads, P + room, D], the room behind the prompt.
-    """
+    """Attend with a copy of the prompt a row, [rows, key heads, P + room, D]."""
     at = step.place + step.prompt_keys.shape[2]
     keys.index_copy_(2, at, step.key[:, :, None])
     values.index_copy_(2, at, step.value[:, :, None])

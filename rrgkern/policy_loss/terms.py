@@ -131,7 +131,7 @@ def terms(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> Terms:
 
 
 def clip_bounds(spec: PolicyLoss) -> tuple[float, float, float]:
-    """Bounds of the ratio (GMPO: log-ratio), its cap for A < 0; ±inf if none."""
+    """Bounds of ratio, or GMPO's log-ratio, and cap for A < 0, or ±inf."""
     center = 0.0 if spec.surrogate == "gmpo" else 1.0
     low = -math.inf if spec.eps_low is None else center - spec.eps_low
     return low, center + spec.eps_high, math.inf if spec.dual_clip is None else spec.dual_clip

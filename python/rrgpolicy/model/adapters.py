@@ -27,7 +27,7 @@ def is_lora(module: nn.Module) -> TypeGuard[LoraLayer]:
 
 
 def is_whole_copy(module: nn.Module) -> bool:
-    """Tell whether an adapter keeps a copy of the module, or of its rows."""
+    """Return True for a module whose copy, or rows, an adapter keeps."""
     return isinstance(module, _loaded("peft.utils", "AuxiliaryTrainingWrapper"))
 
 

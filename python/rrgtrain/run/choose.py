@@ -56,7 +56,7 @@ RULES = {"mbr": mbr, "longest_agreeing": longest_agreeing}
 
 @dataclass(frozen=True)
 class Chooser:
-    """Choose among N reports of a study by a rule and gains."""
+    """Choose among N reports of each study by a rule and a gain."""
 
     candidates: int
     rule: str
@@ -91,7 +91,7 @@ def chooser(recipe: Recipe, candidates: int, rule: str, term: str) -> Chooser | 
 
 
 def seeds_of(seed: int, study: str, candidates: int) -> list[int]:
-    """Draw by the study's id alone: the same after a stop.
+    """Make seeds of the study's id: neighbours and stops change no report.
 
     The first candidate is what is drawn without others.
     """
