@@ -144,7 +144,7 @@ def test_decoder_layer(benchmark, shape):
 
 @decode.provider("unshared")
 def unshared_step(step: DecodeStep, keys: Tensor, values: Tensor) -> Tensor:
-    """Attend with a copy of the prompt a row, [rows, key heads, P + room, D]."""
+    """Attend with a prompt a row, [rows, key heads, P + room, D]."""
     at = step.place + step.prompt_keys.shape[2]
     keys.index_copy_(2, at, step.key[:, :, None])
     values.index_copy_(2, at, step.value[:, :, None])
