@@ -123,7 +123,7 @@ CAPS: dict[str, float] = {
     "rrgtrain": 17_754,
     "csrc": 5_759,
     "packages and csrc": 77_237,
-    "tests": 79_073,
+    "tests": 79_089,
     "files but findings": 1_182,
     "Makefile targets": 18,
     "docs pages": 24,
