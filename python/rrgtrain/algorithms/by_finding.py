@@ -52,16 +52,16 @@ def token_advantages(
 
     firsts: int64 [T_i], the character at which each token begins, -1 for one without text.
     """
-    has = to_binary(labeller.label([reference, *reports]))[:, FINDINGS].astype(bool)
-    advantages = finding_advantages(has[1:], has[0])
-    tokens = []
-    for report, own, first in zip(reports, advantages, firsts, strict=True):
-        spans = split_sentences(report)
-        stated = labeller.label([report[a:b] for a, b in spans])[:, FINDINGS] != ClassId.BLANK
-        values = np.zeros(len(first))
-        for (begin, end), said in zip(spans, stated, strict=True):
-            values[(first >= begin) & (first < end)] = own[said].sum()
-        tokens.append(values)
+    spans = [split_sentences(report) for report in reports]
+    sentences = [text[a:b] for text, own in zip(reports, spans, strict=True) for a, b in own]
+    labels = labeller.label([reference, *reports, *sentences])  # one batch: it may be a model
+    has = to_binary(labels[: 1 + len(reports)])[:, FINDINGS].astype(bool)
+    stated = iter(labels[1 + len(reports) :, FINDINGS] != ClassId.BLANK)
+    tokens = [np.zeros(len(first)) for first in firsts]
+    rows = zip(tokens, finding_advantages(has[1:], has[0]), firsts, spans, strict=True)
+    for values, own, first, sentences_of in rows:
+        for begin, end in sentences_of:
+            values[(first >= begin) & (first < end)] = own[next(stated)].sum()
     return tokens
 
 

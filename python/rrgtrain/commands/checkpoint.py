@@ -72,6 +72,7 @@ def _generate(options: argparse.Namespace) -> int:
     from rrgpolicy.ranks import ranks
     from rrgtrain.commands.started import run_on_ranks
     from rrgtrain.errors import UserError
+    from rrgtrain.run.choose import chooser
     from rrgtrain.run.generate import GenerateRequest, generate_reports
     from rrgtrain.state.remembered import OF_GENERATE
 
@@ -80,8 +81,8 @@ def _generate(options: argparse.Namespace) -> int:
             n, rule, term = options.candidates, options.choose, options.by
             if n is None and (rule or term):
                 raise UserError("--choose and --by are of --candidates N; give it too")
-            choosing = 1 if n is None else n, rule or "mbr", term or "severity"
-            words = (options.folder, out, options.study, options.context, choosing)
+            choose = chooser(recipe, 1 if n is None else n, rule or "mbr", term or "severity")
+            words = (options.folder, out, options.study, options.context, choose)
             generate_reports(recipe, GenerateRequest(*words))
 
     return run_on_ranks(GENERATE, options, write, remembered=OF_GENERATE)

@@ -44,7 +44,7 @@ from rrgreport.page import require_page
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import report_of
 from rrgtrain.run.checked import check_start, compute_deterministically, require_sampling
-from rrgtrain.run.choose import Chooser, chooser, seeds_of
+from rrgtrain.run.choose import Chooser, seeds_of
 from rrgtrain.run.session import load_for
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, PolicySettings, Recipe
 from rrgtrain.state.remembered import TINY, file_digests
@@ -98,8 +98,8 @@ class GenerateRequest:
     """One study an image ("file") or a folder ("folder"), see `read_folder`."""
     context: Path | None = None
     """CSV of indications, see `with_context`."""
-    choosing: tuple[int, str, str] = (1, "mbr", "severity")
-    """Candidates drawn of each study, and rule and term by which one is written, see `chooser`."""
+    choose: Chooser | None = None
+    """Draws candidates of each study, of which one is written; None for a report a study."""
 
 
 def generate_reports(recipe: Recipe, request: GenerateRequest) -> int:
@@ -148,7 +148,6 @@ def _look(
         left_out = f"{views['lateral']} lateral images are left out"
         _say(f"data.images=frontal: {left_out}, {views['']} that tell no view are shown")
     _check_policy(recipe.policy, recipe.rollout.engine, recipe.data, studies)
-    chooser(recipe, *request.choosing)
     if recipe.data.images == "none":
         _say("data.images=none: the policy sees no image, and writes of the --context alone")
     if folder.left_out:
@@ -227,8 +226,9 @@ def _origin(recipe: Recipe, request: GenerateRequest) -> dict[str, Any]:
     }
     if recipe.data.images != "all":
         settings |= {"data.images": recipe.data.images}
-    if request.choosing[0] > 1:
-        settings |= zip(("candidates", "choose", "by"), request.choosing, strict=True)
+    if (own := request.choose) is not None:
+        settings |= {"candidates": own.candidates, "choose": own.rule}
+        settings["by"] = next(iter(own.rewards.settings.terms))
     if draw.temperature:
         settings |= {"generate.top_p": draw.top_p, "seed": recipe.seed}
     local = Path(policy.path).expanduser()
@@ -281,9 +281,7 @@ def _write(
         decoded = closing(_decoded(policy.images, own, root, recipe.data))
         with decoded as each, sampler.weights(policy) as sample, bar:
             ahead = ([*islice(each, len(batch))] for batch in ranks.shard(batches))
-            write = partial(
-                _write_batch, recipe, chooser(recipe, *request.choosing), policy, sample
-            )
+            write = partial(_write_batch, recipe, request.choose, policy, sample)
             write_rows(batches, ahead, write, take)
     for note, count in notes.items():
         _say(f"{count} of the DICOM files {note}")
