@@ -1,6 +1,7 @@
 """Sampling reports from the policy."""
 
 from rrgpolicy.rollout.engine import (
+    AheadEngine,
     Pushed,
     Rollout,
     RolloutEngine,
@@ -16,6 +17,7 @@ from rrgpolicy.rollout.vllm_server import VllmServerEngine, serve_command
 from rrgpolicy.rollout.weights import checkpoint_tensors, named_as_loaded, require_pushable
 
 __all__ = [
+    "AheadEngine",
     "Pushed",
     "Rollout",
     "RolloutEngine",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -193,6 +193,22 @@ class RolloutEngine(Protocol):
 
     def close(self) -> None:
         """End what the engine started."""
+        ...
+
+
+@runtime_checkable
+class AheadEngine(RolloutEngine, Protocol):
+    """An engine that samples while the policy trains: from weights and on devices of its own."""
+
+    def prepare(
+        self, policy: Policy, request: SamplingRequest
+    ) -> Callable[[], list[list[Rollout]]]:
+        """Read all that `request` needs of the policy; what it returns is `generate`'s rest.
+
+        It is called once, in a thread beside the main one, while the policy's weights change, and
+        samples from those of the last `update`. Until it has returned only `release` and `close`
+        are called.
+        """
         ...
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import gathered
-from rrgpolicy.rollout import Rollout, RolloutEngine, SamplingRequest, TransformersEngine, sampling
+from rrgpolicy.rollout import (
+    AheadEngine,
+    Rollout,
+    RolloutEngine,
+    SamplingRequest,
+    TransformersEngine,
+    sampling,
+)
 
 Sample = Callable[[SamplingRequest], list[list[Rollout]]]
 
@@ -29,6 +37,7 @@ class PolicySampler:
         """start: makes the engine when it is first needed; all ranks call it together."""
         self._start = start
         self._engine: RolloutEngine | None = None
+        self._beside: ThreadPoolExecutor | None = None
         self.step: int | None = None
 
     @property
@@ -51,10 +60,32 @@ class PolicySampler:
         with sampling(engine, policy, self.step, keep=True) as whole:
             yield partial(self._sample, engine, whole)
 
+    def begin(self, policy: Policy, request: SamplingRequest) -> Callable[[], list[list[Rollout]]]:
+        """Let the engine sample from the weights as they are while the policy trains.
+
+        All ranks call it together, and call what it returns, which waits for the rollouts, before
+        anything else is sampled. Raises UserError for an engine that is no `AheadEngine`.
+        """
+        engine = self._engine = self._engine or self._start(policy)
+        if not isinstance(engine, AheadEngine):
+            raise UserError(
+                "rl.ahead=1 samples while the policy trains, and the engine of rollout.engine has "
+                "no `prepare`: use rollout.engine=vllm_server, or rl.ahead=0"
+            )
+        with sampling(engine, policy, self.step, keep=True) as whole:
+            draw = engine.prepare(whole, request) if request.prompts else list
+        gathered.drop(policy)
+        self._beside = self._beside or ThreadPoolExecutor(1, "rollout")
+        drawn = self._beside.submit(draw)
+        return lambda: self._checked(policy, drawn.result())
+
     def _sample(
         self, engine: RolloutEngine, policy: Policy, request: SamplingRequest
     ) -> list[list[Rollout]]:
         groups = engine.generate(policy, request) if request.prompts else []
+        return self._checked(policy, groups)
+
+    def _checked(self, policy: Policy, groups: list[list[Rollout]]) -> list[list[Rollout]]:
         never = {*policy.never_sampled}
         for rollout in (rollout for group in groups for rollout in group):
             ids = rollout.ids.tolist()
@@ -77,4 +108,6 @@ class PolicySampler:
         """End the engine."""
         if self._engine is not None:
             self._engine.close()
+        if self._beside is not None:
+            self._beside.shutdown()
         self._engine = None

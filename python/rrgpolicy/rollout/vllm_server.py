@@ -10,10 +10,12 @@ digest of a push could not be reported back.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -167,6 +169,12 @@ class VllmServerEngine:
         return self._workers("take_weights", **told, file=TRAINED, whole=False)
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
+        return self.prepare(policy, request)()
+
+    def prepare(
+        self, policy: Policy, request: SamplingRequest
+    ) -> Callable[[], list[list[Rollout]]]:
+        """Embeds the images where the trainer does; the rest is the server's."""
         turns = [turn(p) for p in vllm_prompts(policy, request.prompts)]
         # A prompt's images are sent once: vLLM draws member m from the first one's seed + m. It
         # takes greedy requests for one member only, which all of them are.
@@ -202,7 +210,7 @@ class VllmServerEngine:
                 require_kept(self._pushed, self._workers("weights_taken"), self._name)
             return groups
 
-        return self._whole(batch)
+        return partial(self._whole, batch)
 
     def release(self) -> None:
         """Nothing: the server has a device of its own."""
@@ -258,8 +266,7 @@ class VllmServerEngine:
                         line = f"no answer from {where} for {seconds} ({error}); start it with "
                         line += f"`{command}` and resume"
                     raise UserError(line) from error
-            # A step that waits for its server has changed nothing: a signal need not wait too.
-            with stopping.interruptible() if starting else nullcontext():
+            with _may_stop() if starting else nullcontext():
                 time.sleep(pause)
             pause = min(2 * pause, 10.0)
 
@@ -285,6 +292,17 @@ class VllmServerEngine:
         if answer.status_code in kinds:
             raise kinds[answer.status_code](f"status {answer.status_code}: {said}")
         raise UserError(f"vLLM refused {path} with status {answer.status_code}: {said}")
+
+
+def _may_stop() -> AbstractContextManager[None]:
+    """A step that waits for its server has changed nothing: a signal need not wait too.
+
+    In a thread beside the main one, where none can be raised, one that has come ends the wait.
+    """
+    if threading.current_thread() is threading.main_thread():
+        return stopping.interruptible()
+    stopping.check()
+    return nullcontext()
 
 
 def _is_address(url: str) -> bool:

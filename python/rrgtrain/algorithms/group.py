@@ -77,6 +77,15 @@ def members(groups: list[Group]) -> list[Member]:
     return [member for group in groups for member in group.members]
 
 
+def drawn_logps(flat: Sequence[Member]) -> Tensor:
+    """[T] the sampler's log-probabilities of the members' tokens, NaN where nobody drew them."""
+    rows = [
+        torch.full((len(m.ids),), torch.nan) if m.sampler_logps is None else m.sampler_logps
+        for m in flat
+    ]
+    return torch.cat(rows)
+
+
 def scored_members(groups: list[Group]) -> torch.Tensor:
     """[S] bool, which members have a reward and an advantage."""
     return torch.tensor([m.scored for m in members(groups)], dtype=torch.bool)

@@ -19,11 +19,12 @@ from rrgpolicy.rollout.engines import READERS, require_engine
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.term_models import check_model_files
-from rrgtrain.schema import PROMPT_STYLES, PolicySettings, Recipe, RolloutSettings
+from rrgtrain.schema import PROMPT_STYLES, PolicySettings, Recipe, RlSettings, RolloutSettings
 from rrgtrain.state.remembered import require_base
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit
 from rrgtrain.train.reference import check_reference
+from rrgtrain.train.rl import is_on_policy
 from rrgtrain.train.target_text import check_template
 
 SERVED = "served"
@@ -60,6 +61,7 @@ def check(recipe: Recipe, out: Path, *, sft: bool = False, rl: bool = False) -> 
     algorithm = build_algorithm(recipe) if rl else None
     lengths = {"eval.max_new_tokens": recipe.eval.max_new_tokens}
     if rl:
+        require_ahead(recipe.rl, recipe.rollout.engine)
         lengths["rl.max_new_tokens"] = recipe.rl.max_new_tokens
         if recipe.policy.attn == "flex" and nodes.own_device(recipe.policy.device) == "cpu":
             raise UserError("policy.attn=flex has no backward on a CPU; use policy.attn=auto")
@@ -123,6 +125,19 @@ def check_settings(recipe: Recipe, *, sft: bool, rl: bool) -> None:
     for stage, follows, settings in (("sft", sft, recipe.sft), ("rl", rl, recipe.rl)):
         if follows and settings.optimizer == "adamw_8bit":
             require_8bit(stage)
+
+
+def require_ahead(rl: RlSettings, engine: str) -> None:
+    """Raise UserError where batches are to be drawn one step ahead, and cannot be."""
+    cause = ""
+    if engine in ("transformers", "vllm"):
+        cause = f"rollout.engine={engine} samples where the policy trains; use vllm_server"
+    elif rl.resample:
+        cause = f"rl.resample={rl.resample} draws in the step itself; use 0"
+    elif not is_on_policy(rl, rl.prompts):
+        cause = "a batch gets several updates; use rl.epochs=1 and rl.minibatch=null"
+    if rl.ahead and cause:
+        raise UserError(f"rl.ahead=1, but {cause}, or rl.ahead=0")
 
 
 def require_sampling(

@@ -240,7 +240,7 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
             data=replace(data, images=recipe.data.images, cache_mib=recipe.data.cache_mib),
             reward=replace(recipe.reward, terms={SCORE: 1.0}, starts={}, against="report", **read),
             edit=replace(recipe.edit, extractor=None),
-            rl=replace(recipe.rl, steps=1, warmup=0, resample=0, truncated="score"),
+            rl=replace(recipe.rl, steps=1, warmup=0, resample=0, ahead=0, truncated="score"),
             sft=replace(recipe.sft, steps=1, warmup=0, eval_every=1, drops=0),
             eval=replace(recipe.eval, limit=1, best_by="micro_f1_13", meteor=False, samples=0),
             log=LogSettings(records=0),

@@ -82,6 +82,10 @@ class RlSettings:
     rewards, which are then all it trains on (DAPO's dynamic sampling); 0 keeps what is drawn."""
     group: int = Field(default=10, ge=2, le=MOST_AT_ONCE)
     """Reports of a group."""
+    ahead: int = Field(default=0, ge=0, le=1)
+    """Updates by which the weights that draw a step's reports are older than those it trains: 1
+    samples the next batch while a batch is trained on, from a `vllm_server` with GPUs of its own.
+    """
     lr: float = Field(default=1e-4, ge=0.0)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.01, ge=0.0)

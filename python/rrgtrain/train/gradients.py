@@ -295,9 +295,9 @@ def _policy_inputs(micro: MicroBatch, like: Tensor) -> dict[str, Any]:
         "sampler": micro.sampler,
         "token_weight": micro.weight,
     }
-    # In a single update every ratio is 1. In later ones that of an edited or injected member is
-    # against its log-probability at rollout, and clipped as any other's.
-    flags = {"on_policy": None if micro.old is not None else micro.not_sampled, "mask": micro.mask}
+    # In a single update the ratio of an edited or injected member is 1. In later ones it is against
+    # its log-probability at rollout, and clipped as any other's.
+    flags = {"on_policy": micro.at_ratio_one, "mask": micro.mask}
     return {
         **{name: None if values is None else values.to(like) for name, values in given.items()},
         **{name: None if flag is None else flag.to(like.device) for name, flag in flags.items()},

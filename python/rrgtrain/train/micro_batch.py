@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rrgkern import PreferencePairs
 from rrgpolicy.model.prompt import EncodedPrompt
-from rrgtrain.algorithms.group import Group
+from rrgtrain.algorithms.group import Group, drawn_logps
 
 T = TypeVar("T")
 
@@ -23,7 +23,8 @@ class MicroBatch:
     rows: their places among the S members of the batch; none in a forward that only keeps other
         ranks company. index [T]: their tokens' places among the N of the batch.
     advantages [T]; scale [M]; weight, mask [T] or None; pairs by their place here, or None;
-    likelihood [M] or None; old, ref [T] log-probabilities, or None.
+    likelihood [M] or None; old, ref [T] log-probabilities, or None; `old` is NaN where members
+    that nobody drew have none.
     """
 
     groups: list[Group]
@@ -39,8 +40,10 @@ class MicroBatch:
     ref: Tensor | None = None
 
     @property
-    def not_sampled(self) -> Tensor:
-        """[M] bool, the members that the policy did not draw."""
+    def at_ratio_one(self) -> Tensor | None:
+        """[M] bool, the members that the policy did not draw; None where they too have `old`."""
+        if self.old is not None and not bool(self.old.isnan().any()):
+            return None
         return torch.tensor([m.origin != "sampled" for g in self.groups for m in g.members])
 
     @property
@@ -48,16 +51,7 @@ class MicroBatch:
         """[T] log-probabilities of another engine, NaN at members that nobody drew; None where
         the policy drew all itself, or nothing is corrected."""
         flat = [m for g in self.groups for m in g.members]
-        if not any(m.corrected for m in flat):
-            return None
-        return torch.cat(
-            [
-                m.sampler_logps
-                if m.corrected and m.sampler_logps is not None
-                else torch.full((len(m.ids),), torch.nan)
-                for m in flat
-            ]
-        )
+        return drawn_logps(flat) if any(m.corrected for m in flat) else None
 
 
 def group_size(group: Group) -> int:

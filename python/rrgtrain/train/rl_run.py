@@ -43,6 +43,7 @@ from rrgtrain.train.loader import PromptLoader, batch_indices, order_of
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.reference import Reference, named_reference
 from rrgtrain.train.resample import differing
+from rrgtrain.train.sample import Ahead
 from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.step_log import StepLog, zero_variance
 from rrgtrain.train.step_record import Recorder, StepRecord
@@ -132,6 +133,7 @@ class RlRun:
     optimizer: torch.optim.Optimizer = field(init=False)
     watch: SamplerWatch = field(init=False)
     step_log: StepLog = field(init=False)
+    ahead: Ahead = field(init=False)
     prompts_ahead: Generator[list[EncodedPrompt]] = field(init=False)
     """This rank's prompts of each step from the first that is run."""
 
@@ -157,6 +159,7 @@ class RlRun:
         judged = judged_settings(self.eval, self.reward)
         self._best = Best(self.policy, judged, self.checkpointer)
         self.step_log = StepLog(self.algorithm.name, self.log, self.policy, self.rewards)
+        self.ahead = Ahead(self)
         saved = self.checkpointer.begin(self.algorithm.name, self.state_dict)
         if saved is not None:
             self.load_state_dict(saved)
@@ -184,6 +187,7 @@ class RlRun:
             "record": self.record.state_dict() if self.record else None,
             "order": order_of(self.studies, self.settings.prompts),
             "axes": self.watch_axes.state_dict() if self.watch_axes else None,
+            "ahead": self.ahead.state_dict(),
         }
 
     def load_state_dict(self, saved: State) -> None:
@@ -197,6 +201,8 @@ class RlRun:
             self.record.load_state_dict(saved["record"])
         if self.watch_axes:
             self.watch_axes.load_state_dict(saved["axes"])
+        if self.settings.ahead:  # a run that was not leaves nothing
+            self.ahead.load_state_dict(saved.get("ahead"))
         self.step_log.clock.load(saved["seconds"])
 
     def has_steps_left(self) -> bool:

@@ -1,10 +1,13 @@
-"""Engines by name and of the user's own, the speed of a step, and steps on a stand-in."""
+"""Engines by name, of the user's own and one step ahead, a step's speed, steps on a stand-in."""
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import pytest
@@ -12,17 +15,25 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from rrgclinical.common.stopwatch import Stopwatch
-from rrgpolicy.rollout import SamplingRequest, TransformersEngine, sampling
+from rrgkern import PolicyLoss
+from rrgpolicy.model.policy import Policy
+from rrgpolicy.rollout import Rollout, SamplingRequest, TransformersEngine, sampling
 from rrgpolicy.rollout.engines import build_engine, find_engine, require_engine
 from rrgpolicy.rollout.policy_sampler import PolicySampler
+from rrgpolicy.sampler_alarm import ROUNDING
+from rrgtrain.algorithms.group import Member, members
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
-from rrgtrain.train import step_log
+from rrgtrain.run.checked import require_ahead
+from rrgtrain.train import rl, step_log
 from rrgtrain.train.gradients import _forward
+from rrgtrain.train.sample import with_old_of_sampler
 from rrgtrain.train.step_log import Speed, peak_flops, update_flops
 from tests.rrgkern.test_standin import ROOT, on_standin
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
-from tests.rrgtrain.common import groups_of, recipe
+from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, rollout_logps
+from tests.rrgtrain.common import gradients as of_policy
+from tests.rrgtrain.train.test_sampler_gap import CHAOS, Elsewhere, Noting, bits, run, steps
 
 OWN = """
 from rrgpolicy.rollout import TransformersEngine
@@ -189,11 +200,123 @@ def test_steps_are_compiled_where_a_training_on_a_gpu_repays_it(tmp_path: Path) 
     on_gpu = replace(policy, device=torch.device("cuda"))
     cases = [(on_gpu, "auto", 200, True), (on_gpu, "auto", 199, True), (on_gpu, "off", 200, True)]
     compiled = []
-    for of, way, steps, trains in [*cases, (on_gpu, "auto", 200, False), (policy, "on", 1, False)]:
-        words = recipe(f"rollout.compile={way}", f"rl.steps={steps}", "rl.max_new_tokens=100")
+    for of, way, count, trains in [*cases, (on_gpu, "auto", 200, False), (policy, "on", 1, False)]:
+        words = recipe(f"rollout.compile={way}", f"rl.steps={count}", "rl.max_new_tokens=100")
         engine: Any = build_engine(words, of, tmp_path, trains=trains)
         compiled.append(engine.compiled is not None)
     assert compiled == [True, False, False, False, True]
     sampler = PolicySampler(lambda _: engine)
     with sampler.weights(policy):
         assert sampler.compile_row() == {"seconds/compile": 0.0}
+
+
+class Beside(Elsewhere):
+    """Draws the batches but the first no sooner than the gradients of the one before are there."""
+
+    def __init__(self, policy: Policy, gradients: Semaphore, **fault: Any) -> None:
+        super().__init__(policy, **fault)
+        self.gradients, self.drew = gradients, list[dict[str, torch.Tensor]]()
+
+    def prepare(
+        self, policy: Policy, request: SamplingRequest
+    ) -> Callable[[], list[list[Rollout]]]:
+        first = not self.drew
+        self.drew.append(bits(self.policy))
+
+        def draw() -> list[list[Rollout]]:
+            assert first or self.gradients.acquire(timeout=60), "the loop waits for the reports"
+            return self.generate(policy, request)
+
+        return draw
+
+
+@pytest.fixture
+def gradients(monkeypatch: pytest.MonkeyPatch) -> Semaphore:
+    """Free once for each batch whose gradients are there, before its weights change."""
+    there, clip = Semaphore(0), rl.clip_gradients
+    monkeypatch.setattr(rl, "clip_gradients", lambda *of: there.release() or clip(*of))
+    return there
+
+
+AHEAD = [*CHAOS, "rl.ahead=1"]
+
+
+@pytest.mark.parametrize("surrogate", ["clip", "reinforce"])
+def test_a_batch_is_drawn_from_its_weights_while_the_one_before_is_trained_on(
+    surrogate: str, gradients: Semaphore, tmp_path: Path
+) -> None:
+    policy = tiny_policy()
+    engine, rewards = Beside(policy, gradients), Noting(policy)
+    words = recipe(*AHEAD, f"rl.surrogate={surrogate}")
+    run(tmp_path / "run", policy, words, engine, rewards=rewards)
+    first, *later, _ = rewards.seen  # by the weights that step trains
+    for drew, wanted in zip(engine.drew, (first, first, *later), strict=True):
+        assert all(torch.equal(drew[name], wanted[name]) for name in wanted)
+    rows = steps(tmp_path / "run")
+    gaps = [row.get("sampler/gap_mean") for row in rows]
+    assert gaps[-1] is None and all(0 < gap < ROUNDING[policy.dtype] / 2 for gap in gaps[:-1])
+    off = [abs(row["ratio_mean"] - 1) for row in rows]
+    assert off[0] < 1e-5, "the first is drawn from the weights that it trains"
+    assert surrogate == "reinforce" or min(off[1:]) > 1e-5
+
+
+def test_a_push_that_does_not_arrive_is_told_from_the_one_update(
+    gradients: Semaphore, tmp_path: Path
+) -> None:
+    policy = tiny_policy()
+    engine, rewards = Beside(policy, gradients, frozen=2), Noting(policy)
+    with pytest.raises(UserError, match="likely weights that the sampler has not taken over"):
+        run(tmp_path / "run", policy, recipe(*AHEAD), engine, rewards=rewards)
+    assert len(rewards.seen) == 3 and len(engine.drew) == 4
+    after = bits(policy)
+    assert all(torch.equal(after[name], was) for name, was in rewards.seen[-1].items())
+
+
+def test_old_is_the_samplers_and_an_edit_stays_at_ratio_one() -> None:
+    policy, words = tiny_policy(), recipe("rl.eps_low=0.2", "rl.eps_high=0.2")
+    groups = groups_of(policy, [[REPORTS[0], REPORTS[1]], [REPORTS[2]]], edited=True)
+    loss = PolicyLoss()
+    objective = torch.linspace(-1, 1, len(members(groups)))
+    own = rollout_logps(policy, None, groups, objective, loss, words.rl).old
+    assert own is not None
+    flat = iter(own.split([len(m.ids) for m in members(groups)]))
+    shift = torch.linspace(-0.4, 0.4, 400)
+    apart = [
+        replace(g, members=tuple(_drawn(m, next(flat), shift) for m in g.members)) for g in groups
+    ]
+    batch = Batch.of(apart, objective, words.rl)
+    old = torch.cat([_old(m) for m in members(apart)])
+    edits = torch.cat([torch.full((len(m.ids),), m.parent is not None) for m in members(apart)])
+    fixed = replace(batch, old=torch.where(edits, own, old))
+    found = []
+    for of in (with_old_of_sampler(batch), fixed):
+        accumulate(policy, None, apart, objective, loss, words.rl, fixed=of)
+        found.append(of_policy(policy))
+    torch.testing.assert_close(*found)
+
+
+def _drawn(member: Member, own: torch.Tensor, shift: torch.Tensor) -> Member:
+    older = own - shift[: len(own)]
+    return member if member.parent is not None else replace(member, sampler_logps=older)
+
+
+def _old(member: Member) -> torch.Tensor:
+    return torch.zeros(len(member.ids)) if member.sampler_logps is None else member.sampler_logps
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "rollout.engine=transformers samples where the policy trains; use vllm_server, or"),
+        (["rollout.engine=vllm_server", "rl.resample=1"], "rl.resample=1 draws in the step"),
+        (["rollout.engine=vllm_server", "rl.epochs=2"], "a batch gets several updates; use"),
+    ],
+)
+def test_what_cannot_go_one_step_ahead_is_told_at_once(words: list[str], told: str) -> None:
+    cfg = recipe("rl.ahead=1", *words)
+    with pytest.raises(UserError, match=re.escape(told)):
+        require_ahead(cfg.rl, cfg.rollout.engine)
+    with pytest.raises(UserError, match="has no `prepare`: use rollout.engine=vllm_server"):
+        PolicySampler().begin(
+            tiny_policy(), SamplingRequest([], group=1, max_new_tokens=1, seeds=[])
+        )
