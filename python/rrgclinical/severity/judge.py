@@ -21,6 +21,7 @@ from typing import Any
 
 from rrgclinical.cached import CAPACITY, Cached
 from rrgclinical.common.arguments import check_pairs, check_reports
+from rrgclinical.common.errors import UserError
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
 from rrgclinical.rules.cues import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.details import CHANGES, TIPS
@@ -336,12 +337,21 @@ def _short(value: float) -> float:
 class Severity:
     """The reward `severity` with one table; see `judge` for the formula.
 
-    table: YAML file of tiers and costs, None the packaged one. capacity: texts kept in memory
-    beside the references. Raises UserError as `load_table`.
+    table: YAML file of tiers and costs, None the packaged one. context: weigh by the age and the
+    question of each indication, as the table's `context` says. capacity: texts kept in memory
+    beside the references. Raises UserError as `load_table`, and for a table without a context.
     """
 
-    def __init__(self, table: str | None = None, *, capacity: int = CAPACITY) -> None:
+    def __init__(
+        self, table: str | None = None, *, context: bool = False, capacity: int = CAPACITY
+    ) -> None:
         self.table = load_table(table)
+        if not isinstance(context, bool):
+            raise UserError(f"severity: context is {context!r}; wanted true or false")
+        self.context = self.table.context if context else None
+        if context and self.context is None:
+            raise UserError(f"{table}: context missing; copy the packaged table's, or leave it off")
+        self._tables: dict[tuple[tuple[int, float], ...], Significance] = {(): self.table}
         self.results: Cached[ReportReading] = Cached(
             lambda texts: [read(text) for text in texts], capacity=capacity
         )
@@ -350,26 +360,37 @@ class Severity:
         """The reading of each text; those with `keep`, references, stay in memory."""
         return self.results(check_reports(texts, "texts"), keep=keep)
 
+    def table_of(self, indication: str) -> Significance:
+        """Return the table of an indication: itself where nothing is asked or expected."""
+        factors = self.context.factors(indication) if self.context and indication else ()
+        if factors not in self._tables:
+            self._tables[factors] = self.table.times(factors)
+        return self._tables[factors]
+
     def judge(
         self,
         reports: Sequence[str],
         references: Sequence[str],
         readings: Sequence[ReportReading] | None = None,
+        indications: Sequence[str] | None = None,
     ) -> list[SeverityJudgement]:
         """Judge each report against its reference; `readings` are the references', if read.
+
+        indications: of the studies, for a reader with `context`.
 
         Raises TypeError for what is no list of str, ValueError where they differ in number.
         """
         reports, references = check_pairs(reports, references)
         truth = readings or self.read(references, keep=True)
         judgements = []
-        for got, want, report, reference in zip(
-            self.read(reports), truth, reports, references, strict=True
-        ):
+        for got, want, report, reference, indication in zip(
+            self.read(reports), truth, reports, references, indications or [""] * len(truth),
+            strict=True,
+        ):  # fmt: skip
             # texts are compared only where nothing is read in the reference
             empty = not want.present and not want.denied
             same = empty and report.split() == reference.split()
-            judgements.append(judge(got, want, self.table, same=same))
+            judgements.append(judge(got, want, self.table_of(indication), same=same))
         return judgements
 
 

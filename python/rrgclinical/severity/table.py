@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rrgclinical.common.plain_yaml import read_values
 from rrgclinical.common.resolve import nearest
 from rrgclinical.labels import SUPPORT_DEVICES
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
+from rrgclinical.severity.context import OLDEST, Context, words_pattern
 
 DEFAULT = Path(__file__).with_name("significance.yaml")
 DEVICES = frozenset(i for i, c in enumerate(CONCEPTS) if SUPPORT_DEVICES in c.states)
@@ -31,7 +32,8 @@ class Significance:
     weight: of a finding. misplaced: of a device in a wrong place. affinity: (concept, concept) ->
     share in common, of pairs that have any. left: share that a difference leaves, by its name.
     factors: by name. normal: weight of all negative statements. unspoken: share of it that is
-    never lost. digest: of the file. own: its name, where it is not the packaged one.
+    never lost. digest: of the file. own: its name, where it is not the packaged one. context: what
+    age and indication make of the weights, None where a table of one's own says nothing of it.
     """
 
     weight: Mapping[int, float]
@@ -43,6 +45,17 @@ class Significance:
     unspoken: float
     digest: str
     own: str
+    context: Context | None = None
+
+    def times(self, factors: tuple[tuple[int, float], ...]) -> Significance:
+        """Return the table with these concepts' weights multiplied.
+
+        One may be above 1 here: `judge` holds it at 1 once the grade has been multiplied too.
+        """
+        by = dict(factors)
+        weight = {c: w * by.get(c, 1.0) for c, w in self.weight.items()}
+        misplaced = {c: min(1.0, w * by.get(c, 1.0)) for c, w in self.misplaced.items()}
+        return replace(self, weight=weight, misplaced=misplaced)
 
 
 def load_table(file: str | Path | None = None) -> Significance:
@@ -84,7 +97,7 @@ def _read(path: Path) -> Significance:
 
 def _table(path: str, values: Any, digest: str) -> Significance:
     model = _model()
-    _same_keys(path, "", values, model)
+    _same_keys(path, "", {"context": None, **_mapping(path, values)}, model)
     for part in ("factors", "left"):
         _same_keys(path, f"{part}: ", values[part], model[part])
     top = {"normal": values["normal"], "unspoken": values["unspoken"], "devices": values["devices"]}
@@ -114,6 +127,30 @@ def _table(path: str, values: Any, digest: str) -> Significance:
         unspoken=float(values["unspoken"]),
         digest=digest,
         own="" if path == str(DEFAULT) else Path(path).name,
+        context=_context(path, values["context"]) if "context" in values else None,
+    )
+
+
+def _context(path: str, values: Any) -> Context:
+    model = _model()["context"]
+    _same_keys(path, "context: ", values, model)
+    ages = []
+    for group in _listed(path, "context: ages", values["ages"], dict):
+        _same_keys(path, "context: ages: ", group, model["ages"][0])
+        low, high = (_number(path, key, group[key], OLDEST) for key in ("from", "to"))
+        if low > high:
+            raise UserError(f"{path}: from {low:g} to {high:g} is no age; exchange them")
+        factor = _number(path, "factor", group["factor"], _GREATEST_FACTOR)
+        names = _listed(path, "context: findings", group["findings"])
+        ages.append((low, high, factor, tuple(_concept(path, name) for name in names)))
+    asks = {
+        _concept(path, name): _listed(path, f"context: {name}", words)
+        for name, words in _mapping(path, values["asks"]).items()
+    }
+    factor = _number(path, "asked", values["asked"], _GREATEST_FACTOR)
+    patterns = {concept: words_pattern(words) for concept, words in asks.items()}
+    return Context(
+        tuple(ages), factor, patterns, tuple(words[0] for words in asks.values() if words)
     )
 
 
@@ -123,11 +160,7 @@ def _weights(path: str, values: Mapping[str, Any]) -> dict[int, float]:
         if tier not in values["tiers"]:
             names = ", ".join(values["tiers"])
             raise UserError(f"{path}: findings of the tier {tier!r}, but tiers has {names}")
-        if not isinstance(names, list):
-            raise UserError(
-                f"{path}: findings: {tier} is {names!r}; wanted a list of findings, [] for none"
-            )
-        for name in names:
+        for name in _listed(path, f"findings: {tier}", names):
             concept = _concept(path, name)
             if concept in weights:
                 raise UserError(f"{path}: the finding {name!r} stands twice; keep one")
@@ -170,6 +203,14 @@ def _mapping(path: str, values: Any) -> Mapping[str, Any]:
         raise UserError(f"{path}: nothing stands where names with their values are wanted")
     if not isinstance(values, dict):
         raise UserError(f"{path}: {values!r} stands where names with their values are wanted")
+    return values
+
+
+def _listed(path: str, name: str, values: Any, kind: type = str) -> list[Any]:
+    if not isinstance(values, list) or not all(
+        isinstance(v, kind) and str(v).strip() for v in values
+    ):
+        raise UserError(f"{path}: {name} is {values!r}; wanted a list of names, [] for none")
     return values
 
 

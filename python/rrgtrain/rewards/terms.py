@@ -128,17 +128,20 @@ def severity(batch: RewardBatch) -> np.ndarray:
     """Errors in the order of what they would mean for the patient (`rrgclinical.severity`).
 
     Read by rules whatever `reward.extractor` says; weights are those of
-    `reward.options.severity.table`, the packaged ones by default. What was right, missed and
-    invented, and what it cost, is kept as notes.
+    `reward.options.severity.table`, the packaged ones by default; with `.context` those of the
+    study's age and indication. What was right, missed and invented, and what it cost, is kept as
+    notes.
     """
     reader = batch.open("severity")
     references = batch.of_references(
         "severity of references", lambda other: reader.read(other.references, keep=True)
     )
+    asked = [study.indication for study in batch.studies]
     judged = batch.once(
-        "severity read", lambda: reader.judge(batch.reports, batch.references, references)
+        "severity read", lambda: reader.judge(batch.reports, batch.references, references, asked)
     )
-    batch.notes["severity"] = [one.explain(reader.table) for one in judged]
+    tables = map(reader.table_of, asked)
+    batch.notes["severity"] = [j.explain(table) for j, table in zip(judged, tables, strict=True)]
     return np.array([one.score for one in judged], dtype=np.float64)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,7 +59,11 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
             raise UserError(f"--svg {options.svg}: an SVG is drawn; name a file that ends in .svg")
     rewards = RewardService(recipe.reward)
     terms = list(recipe.reward.terms)
-    score = partial(_scored, rewards, terms)
+    context = rewards.model("severity").context if "severity" in terms else None
+    asked = {
+        f"severity, {name}": text for name, text in (context.examples() if context else {}).items()
+    }
+    score = partial(_scored, rewards, terms, asked)
     if options.against is not None:
         pairs = read_pairs(options.against)
         table = agreement_table(score, pairs)
@@ -86,7 +90,7 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     print(f"{len(planted)} reports, {count} pairs; 1 is the value of the reference itself\n")
     print(means_table(values))
     print(orders_table(values))
-    print(gaming_table(score, terms, texts[: options.studies]))
+    print(gaming_table(score, [*terms, *asked], texts[: options.studies]))
     if options.svg is not None:
         drawn = {t: {n: mean for n, (mean, _) in means(of).items()} for t, of in values.items()}
         write_out(options.svg, dot_rows("mean value of each perturbation", drawn))
@@ -118,11 +122,20 @@ def _texts(data: DataSettings, split: str, reports: Path | None) -> list[str]:
 
 
 def _scored(
-    rewards: RewardService, terms: Sequence[str], reports: Sequence[str], references: Sequence[str]
+    rewards: RewardService,
+    terms: Sequence[str],
+    asked: Mapping[str, str],
+    reports: Sequence[str],
+    references: Sequence[str],
 ) -> dict[str, np.ndarray]:
+    """Score by each term, and by `severity` with each indication of `asked`."""
     scored = {}
     for term, value in rewards.measure(terms, reports, references):
         if isinstance(value, RewardError):
             raise value
         scored[term] = value
+    reader = rewards.model("severity") if asked else None
+    for name, indication in asked.items():
+        judged = reader.judge(reports, references, None, [indication] * len(reports))
+        scored[name] = np.array([one.score for one in judged])
     return scored

@@ -211,7 +211,7 @@ def test_names_of_a_table_stand_once(tmp_path: Path) -> None:
         (lambda t: t["misplaced"].update({"pneumothorax": 0.1}), "'pneumothorax' is no device"),
         (lambda t: t["tiers"].update(dict.fromkeys(t["tiers"], 0)), "every finding weighs 0"),
         (lambda t: t["misplaced"].pop("other"), "other is missing; give devices without"),
-        (lambda t: t["findings"].update(benign=None), "wanted a list of findings, .. for none"),
+        (lambda t: t["findings"].update(benign=None), "wanted a list of names, .. for none"),
         (lambda t: t["tiers"].update({"urgent": 1, "0": None}), "; a decimal has a point"),
     ],
 )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from experiments.severity_context import DEFAULT, age_of
+from rrgclinical import severity
+from rrgclinical.severity.context import age_of
 from rrgdata.study import Study
 from rrgtrain.cli import main
 from rrgtrain.errors import RewardError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
-from tests.experiments.test_mix import CASES
 
-TERM = "experiments.severity_context:in_context"
+TABLE = Path(severity.__file__).with_name("significance.yaml").read_text()
 REFERENCE = "Small left pneumothorax. Tortuous aorta. No pleural effusion. No edema."
 NO_PTX, NO_AORTA = REFERENCE.partition(". ")[2], REFERENCE.replace(" Tortuous aorta.", "")
 INVENTED = f"{REFERENCE} There is a right rib fracture."
@@ -22,16 +23,19 @@ FEW = ["--studies", "12", "data.phantom.train=40"]
 OLD, YOUNG, ASKED = "80-year-old man.", "30 yo woman.", "Chest tube, pneumothorax? Fell."
 
 
-def value(report: str, indication: str, term: str = TERM, **options: str) -> float:
-    settings = RewardSettings(terms={term: 1.0}, options={"severity_context": options})
+def value(report: str, indication: str, **options: str | bool) -> float:
+    settings = RewardSettings(
+        terms={"severity": 1.0}, options={"severity": options or {"context": True}}
+    )
     study = Study("s", "test", REFERENCE, None, (), indication=indication)
     return float(RewardService(settings)([report], [study])["total"][0])
 
 
 def test_without_a_context_it_is_severity_to_the_bit() -> None:
     for report in (REFERENCE, NO_PTX, NO_AORTA, INVENTED, "", "Normal chest."):
+        plain = value(report, ASKED + OLD, context=False)
         for unknown in ("", "Chest pain.", "___ year old woman", "6 month old", "12 F catheter"):
-            assert value(report, unknown) == value(report, "", "severity")
+            assert value(report, unknown) == plain
 
 
 def test_the_orders_that_were_written_before_the_table() -> None:
@@ -49,9 +53,11 @@ def test_the_orders_that_were_written_before_the_table() -> None:
 
 
 def test_stress_shows_that_the_orders_of_severity_hold_in_every_context(capsys) -> None:
-    terms = ", ".join(f"{TERM.replace('in_context', x)}: 1" for x in ("at_80", "at_30", "asked"))
-    assert main(["stress", "editgrpo", f"reward.terms={{severity: 1, {terms}}}", *FEW]) == 0
-    assert capsys.readouterr().out.count(" 100/0/0") == 4 * 19
+    words = ["reward.terms={severity: 1}", "reward.options.severity.context=true"]
+    assert main(["stress", "editgrpo", *words, *FEW]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  severity, {one}" in out for one in ("at 30", "at 80", "all asked"))
+    assert out.count(" 100/0/0") == 4 * 19
 
 
 def test_ages() -> None:
@@ -60,8 +66,29 @@ def test_ages() -> None:
     assert {text: age_of(text) for text in told} == told
 
 
-@pytest.mark.parametrize(("old", "new", "line"), CASES["context"])
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("factor: 0.5", "factor: -1", "factor is -1; wanted a number from 0 to 3"),
+        ("- from: 65", "- form: 65", "context: ages: unknown key 'form'"),
+        ("from: 65", "from: old", "from is 'old'; wanted a number from 0 to 120"),
+        ("to: 120", "to: 4", "from 65 to 4 is no age; exchange them"),
+        ("[tortuous aorta, a", "[tortuous aorte, a", "unknown finding 'tortuous aorte'; did you"),
+        ("[chest tube]", "chest tube", "chest tube is 'chest tube'; wanted a list of names"),
+        ("[chest tube]", "['']", "chest tube is ['']; wanted a list of names"),
+        ("  ages:", "  years:", "context: unknown key 'years'"),
+        ("\ncontext:", "\n_:", "unknown key '_'"),
+    ],
+)
 def test_a_table_that_is_none_is_one_line(tmp_path, old, new, line) -> None:
-    (file := tmp_path / "own.yaml").write_text(DEFAULT.read_text().replace(old, new, 1))
+    (file := tmp_path / "own.yaml").write_text(TABLE.replace(old, new, 1))
     with pytest.raises(RewardError, match=rf"\A[^\n]*{re.escape(line)}[^\n]*\Z"):
-        value(REFERENCE, OLD, file=str(file))
+        value(REFERENCE, OLD, table=str(file))
+
+
+def test_a_table_without_a_context_serves_without_one_alone(tmp_path) -> None:
+    (file := tmp_path / "own.yaml").write_text(TABLE.partition("\ncontext:")[0])
+    assert value(NO_PTX, ASKED, table=str(file)) == value(NO_PTX, ASKED, context=False)
+    for options, line in (({"table": str(file)}, "context missing; copy"), ({}, "wanted true or")):
+        with pytest.raises(RewardError, match=line):
+            value(NO_PTX, ASKED, **options, context="yes" if not options else True)
