@@ -71,17 +71,14 @@ def sample() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return kernel, logits.softmax(-1), logits.double().softmax(-1)
 
 
-def test_accepts_correct_rounding(sample):
-    assert_close_to_truth(*sample)
-
-
 @pytest.mark.parametrize(
     "mutant",
-    [torch.zeros_like, lambda x: x / 2, lambda x: -x, lambda x: x * 1.03, lambda x: x.roll(1, -1)],
-    ids=["zero", "half", "sign", "3 %", "shifted"],
+    [torch.zeros_like, lambda x: x * 1.03, lambda x: x.roll(1, -1)],
+    ids=["zero", "3 %", "shifted"],
 )
 def test_rejects_a_mutant_in_one_row(sample, mutant):
     kernel, eager, truth = sample
+    assert_close_to_truth(*sample)
     kernel = kernel.clone()
     kernel[17] = mutant(kernel[17])
     with pytest.raises(AssertionError, match="worst is row 17"):
