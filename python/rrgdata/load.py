@@ -276,7 +276,17 @@ def open_studies(
     settings = ReadSettings(
         **{field.name: getattr(data, field.name) for field in fields(ReadSettings)}
     )
-    catalogue = load_studies(source, root, settings)
+    if (source == "mix") != bool(data.mix):
+        raise UserError(
+            f"data.source={data.source} beside data.mix of {len(data.mix)} sources; set "
+            "data.source=mix and name some, or neither"
+        )
+    if data.mix:
+        from rrgdata.mix import load_mix  # which reads each source by this module
+
+        catalogue = load_mix(data.mix, root, settings, skip=data.skip)
+    else:
+        catalogue = load_studies(source, root, settings)
     catalogue.add_broken_images(broken_images or {})
     if not data.skip:
         catalogue.check(root)

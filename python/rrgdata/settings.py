@@ -14,7 +14,43 @@ from rrgdata.sources import every_source
 if TYPE_CHECKING:
     Layout = str
 else:
-    Layout = Literal[("phantom", *every_source())]
+    Layout = Literal[("phantom", "mix", *every_source())]
+
+
+@dataclass(config=SETTINGS)
+class SplitLimits:
+    """Keep so many studies of each split, from its beginning; null keeps all."""
+
+    train: int | None = Field(default=None, ge=0)
+    """Number of training studies."""
+    val: int | None = Field(default=None, ge=0)
+    """Number of validation studies."""
+    test: int | None = Field(default=None, ge=0)
+    """Number of test studies."""
+
+
+@dataclass(config=SETTINGS)
+class MixedSource:
+    """Name one source of a mix; what is null is the run's key of that name."""
+
+    source: str = ""
+    """Data set, as `data.source`, but for phantoms and mixes."""
+    root: str = ""
+    """Directory or file of the data set, below `data.root` where it is relative."""
+    weight: float = Field(default=1.0, ge=0.0)
+    """Passes over the training studies in an epoch: of 2 each comes twice, of 0.5 every second one.
+    Of 0 the source is out of domain: its test studies alone are read."""
+    limit: SplitLimits = Field(default_factory=SplitLimits)
+    images: Literal["all", "frontal", "none"] | None = None
+    """Views that are read."""
+    sections: Literal["findings", "impression", "both"] | None = None
+    """Text that is the report."""
+    prior: Literal["none", "last"] | None = None
+    """Images of an earlier study."""
+    reports: str | None = None
+    """Directory of the report texts."""
+    columns: dict[str, str] | None = None
+    """Columns of a table of your own."""
 
 
 @dataclass(config=SETTINGS)
@@ -22,11 +58,13 @@ class DataSettings:
     """Choose the studies, and which of them are trained on."""
 
     source: Layout | Annotated[str, Field(pattern=":")] = "phantom"
-    """Data set, by the layout of its files (`rrgdata/README.md`), procedural phantoms, or a loader
-    of your own as `package.module:function`."""
+    """Data set, by the layout of its files (`rrgdata/README.md`), procedural phantoms, a mix of
+    several, or a loader of your own as `package.module:function`."""
     root: str | None = None
     """Directory of the data set, or the file of a table; null only for phantoms, which are then
     drawn into the run's own directory."""
+    mix: dict[str, MixedSource] = Field(default_factory=dict)
+    """Sources of `data.source=mix` by a name of yours, with which, and `/`, ids begin."""
     reports: str | None = None
     """Directory of the report texts where they are not beneath `data.root`: MIMIC-CXR's, when it is
     downloaded apart from MIMIC-CXR-JPG."""

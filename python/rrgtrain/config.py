@@ -38,6 +38,8 @@ from rrgtrain.schema.keys import (
     is_flat,
     key_names,
     kind_at,
+    section_of,
+    setting_at,
     settings,
 )
 
@@ -292,12 +294,18 @@ def _apply(schema: Any, tree: Any, setting: _Setting, places: dict[str, str]) ->
             _apply(schema, tree, _Setting(key, value, setting.place), places)
         return
     *above, name = _parts(schema, setting.key)
+    own = tree
     for part in above:
-        if not isinstance(tree.get(part), dict):
-            tree[part] = {}
-        tree = tree[part]
-    tree[name] = _typed(kind, setting.value)
+        if not isinstance(own.get(part), dict):
+            own[part] = {}
+        own = own[part]
     places[setting.key] = setting.place
+    if not (section_of(kind) and isinstance(setting.value, Mapping)):
+        own[name] = _typed(kind, setting.value)
+        return
+    own[name] = {str(entry): {} for entry in setting.value}
+    for entry, value in setting.value.items():
+        _apply(schema, tree, _Setting(f"{setting.key}.{entry}", value, setting.place), places)
 
 
 def _parts(schema: Any, key: str) -> list[str]:
@@ -346,7 +354,7 @@ def _refused(
     end = next(e for e in ends if ".".join(map(str, loc[:e])) in {**places, **known})
     key = ".".join(map(str, loc[:end]))
     place, kind = _place(schema, loc, places), kind_at(schema, key, "")
-    setting, text = known.get(key), _interpolation(written, loc)
+    setting, text = setting_at(schema, key), _interpolation(written, loc)
     seen = f"{place}: {key} is {text or redacted(repr(value))}"
     if setting and first["type"].startswith(("greater_than", "less_than")):
         return UserError(f"{seen}; wanted a value {' and '.join(setting.bounds)}")

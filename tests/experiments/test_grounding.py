@@ -10,17 +10,18 @@ import pytest
 from experiments import grounding
 from experiments.grounding import measure, parse
 from rrgclinical import build_labeller
+from rrgclinical.common.plain_yaml import read_values
 from rrgdata.load import load_studies
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
-from tests.experiments.test_mix import CASES
 from tests.rrgdata.sources.test_padchest_gr import REPORTS, write
 from tests.rrgtrain.common import phantoms
 from tests.rrgtrain.runs import TINY_RUN, command
 
 TRUTH = "Large left pleural effusion [50 50 90 90]. Right pneumothorax [0 0 20 40]. No edema."
 TERMS = {f"experiments.grounding:{name}": 1.0 for name in ("grounding_iou", "grounding_f1")}
+CASES = read_values(Path(__file__).with_name("cases.yaml").read_text())
 
 
 @pytest.mark.parametrize(("old", "new", "iou", "f1"), CASES["grounding"])

@@ -54,7 +54,7 @@ def refused(*overrides: str) -> str:
 
 def test_the_schema_offers_every_source() -> None:
     (source,) = [s for s in settings(Recipe) if s.key == "data.source"]
-    assert source.choices is not None and source.choices == ("phantom", *every_source())
+    assert source.choices is not None and source.choices == ("phantom", "mix", *every_source())
     hints = typing.get_type_hints(DataSettings)
     for name in typing.get_type_hints(ReadSettings):
         assert name in hints, f"data.{name} is a setting of loaders that no recipe can give"

@@ -19,7 +19,8 @@ class Pairs:
     """R studies: ids, one or several references each, and each system's report in that order.
 
     labels: int8 `[R, 14]` class ids that came with the references, None without. notes: lines
-    that a reader must not miss. patients: that of each study, "" where one is unknown.
+    that a reader must not miss. patients: that of each study, "" where one is unknown. groups:
+    further sub-groups of the card, their rule and R members by name.
     """
 
     ids: list[str]
@@ -28,6 +29,7 @@ class Pairs:
     labels: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
     patients: Sequence[str] = ()
+    groups: Mapping[str, tuple[str, Sequence[bool]]] = field(default_factory=dict)
 
 
 def pair_reports(

@@ -31,6 +31,8 @@ from rrgclinical.scorecard.pairs import Pairs
 
 FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")
 """Names of a scorecard's files, as `write_card` writes them."""
+DOMAINS = ("in domain", "out of domain")
+"""Sub-groups that have columns of their own at the head of a page."""
 MISSING = "-"
 SEEN = 0.05
 """Difference whose chance to be seen stands in the table of differences."""
@@ -172,8 +174,11 @@ def headline(card: Scorecard) -> str:
 
 
 def first_rows(card: Scorecard) -> list[list[str]]:
-    """Give the table at the head of a page, a row for each of FIRST."""
+    """Give the table at the head of a page, a row for each of FIRST; by domain if there are two."""
     group = card.groups[0]
+    if domains := [g for g in card.groups if g.name in DOMAINS]:
+        systems = {f"{s}, {g.name}": g.systems[s] for s in group.systems for g in domains}
+        group = dataclasses.replace(group, systems=systems, ceilings={})
     measured = {key for values in group.systems.values() for key in values}
     metrics = {metric.key: metric for metric in card.metrics if metric.key in measured}
     keys = (next((key for key in choice if key in metrics), None) for choice in FIRST)

@@ -87,7 +87,8 @@ def broken_images(data: DataSettings) -> dict[str, str]:
     root = remembered_root(data)
     known = {}
     if root is not None and ranks.is_main():
-        known = ImageMemory(root, data.body_parts).broken()
+        for place in (root, *(root / Path(part.root).expanduser() for part in data.mix.values())):
+            known |= ImageMemory(place, data.body_parts).broken()
     return ranks.broadcast_from_main(known)
 
 

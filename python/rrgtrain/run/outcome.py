@@ -88,7 +88,7 @@ def _finish(
 ) -> RunSummary:
     recipe, run, rewards = stages.session.recipe, stages.run, stages.session.rewards
     written = {name: one for name, (one, _) in evaluations.items()}
-    card = score_run(recipe.eval, rewards, recipe.data.source, written, run.path)
+    card = score_run(recipe.eval, rewards, recipe.data, written, run.path)
     changes = list(stages.checkpointer.changes)
     # of phantoms alone: to split a data set's reports takes minutes
     split = stages.session.studies.get("train", []) if recipe.data.source == "phantom" else []

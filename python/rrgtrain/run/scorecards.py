@@ -23,6 +23,7 @@ from rrgclinical.scorecard import (
 from rrgclinical.scorecard.implementations import compare_implementations
 from rrgclinical.scorecard.judge import GIVEN_TRUTH, Judge
 from rrgclinical.text import build_tokenization, r2gen_vocabulary
+from rrgdata.mix import groups_of
 from rrgreport.html import draw
 from rrgreport.run_files import RunFiles
 from rrgreport.summary import RunSummary, System
@@ -30,7 +31,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.batch import report_of
 from rrgtrain.rewards.term_models import missing_files
-from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
+from rrgtrain.schema import DataSettings, EvalSettings, Recipe, RewardSettings
 from rrgtrain.state.identity import digest_of
 from rrgtrain.train.evaluate import Evaluation, truth_is_read
 
@@ -94,13 +95,14 @@ def evaluate_files(
 def score_run(
     settings: EvalSettings,
     rewards: RewardService,
-    source: str,
+    data: DataSettings,
     evaluations: Mapping[str, Evaluation],
     out: Path,
 ) -> Scorecard:
     """Write the scorecard of what policies wrote: tables and all reports, to `out`."""
-    judge, first = judge_of(settings, rewards, source), next(iter(evaluations.values()))
+    judge, first = judge_of(settings, rewards, data.source), next(iter(evaluations.values()))
     truth, pairs = first.truth, run_pairs(rewards.settings.blocks, evaluations)
+    pairs = dataclasses.replace(pairs, groups=groups_of(data.mix, pairs.ids))
     read = truth_is_read(first.studies, rewards.settings, settings.truth)
     own = {name: one.truth for name, one in evaluations.items()}
     card, readings = judge.card(pairs, truth, [judge.read_truth if read else GIVEN_TRUTH], own)

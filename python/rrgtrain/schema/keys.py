@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from typing import Any, Literal
 from pydantic.fields import FieldInfo
 
 from rrgtrain.errors import UserError
+
+ENTRY = "NAME"
+"""Stands in a key for the user's own name of an entry, as in data.mix.NAME.root."""
 
 
 def hints_of(schema: Any) -> dict[str, Any]:
@@ -71,6 +75,21 @@ def settings(schema: Any, prefix: str = "") -> Iterator[Setting]:
             " ".join((field.description or "").split()),
             typing.get_origin(kind) is dict,
         )
+        if section := section_of(kind):
+            yield from settings(section, f"{key}.{ENTRY}.")
+
+
+def setting_at(schema: Any, key: str) -> Setting | None:
+    """Find the setting of a dotted key, with the user's own name where it is of an entry."""
+    own = (s for s in settings(schema) if ENTRY in s.key or s.key == key)
+    return next((s for s in own if re.fullmatch(s.key.replace(ENTRY, "[^.]+"), key)), None)
+
+
+def section_of(kind: Any) -> Any:
+    """Return the section that each entry of a mapping is, None of any other kind."""
+    args = typing.get_args(kind)
+    is_mapping = typing.get_origin(kind) is dict and dataclasses.is_dataclass(args[1])
+    return args[1] if is_mapping else None
 
 
 def _choices(kind: Any) -> tuple[str, ...] | None:
@@ -156,6 +175,8 @@ def describe_kind(kind: Any) -> str:
     options = arms(kind)
     if len(options) > 1:
         return " or ".join("null" if a is type(None) else describe_kind(a) for a in options)
+    if dataclasses.is_dataclass(kind):
+        return "a section"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if kind in names:
         return names[kind]

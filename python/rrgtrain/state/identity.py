@@ -131,7 +131,8 @@ def named_code(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _named(values: Mapping[str, Any]) -> dict[str, list[str]]:
-    chosen = {key: values[key] for key in _CODE if values.get(key)}
+    sources = [k for k in values if k.startswith("data.mix.") and k.endswith(".source")]
+    chosen = {key: values[key] for key in (*_CODE, *sources) if values.get(key)}
     return {k: v.split("+") if isinstance(v, str) else [*v] for k, v in chosen.items()}
 
 

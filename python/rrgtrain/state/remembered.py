@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ PROMPT_FILE = "prompt.txt"
 TINY, INIT = "tiny", "init"
 PHANTOM = "data.phantom."
 PLACES = ("data.root", "data.reports")
-_OF_DATA = "source root reports images prior sections columns splits max_images each_image"
+_OF_DATA = "source mix root reports images prior sections columns splits max_images each_image"
 KEYS = (
     *("policy.prompt", "policy.chat_template_kwargs", "reward.blocks"),
     *(f"data.{name}" for name in _OF_DATA.split()),
@@ -52,7 +53,7 @@ def to_remember(recipe: Recipe, work: Path) -> dict[str, Any]:
     work: the directory of the run, where a tiny policy's base lies.
     """
     drawn = recipe.data.source == "phantom"
-    values = {k: attrgetter(k)(recipe) for k in KEYS if drawn or not k.startswith(PHANTOM)}
+    values = {k: _at(recipe, k) for k in KEYS if drawn or not k.startswith(PHANTOM)}
     for key in PLACES:
         if values[key] is not None:
             values[key] = str(Path(values[key]).expanduser().resolve())
@@ -156,8 +157,8 @@ def as_trained(
     kept = {key: known[key] for key in keys if key in known}
     recipe = load(kept)
     for key in _reaching_out(checkpoint, kept):
-        if attrgetter(key)(recipe) == kept[key] != attrgetter(key)(plain):
-            what = "code" if key == "data.source" else "a file outside the checkpoint"
+        if _at(recipe, key) == kept[key] != _at(plain, key):
+            what = "code" if key.startswith("data.") else "a file outside the checkpoint"
             raise UserError(
                 f"{checkpoint}/{FILE} names {what}, {key}={kept[key]}, which a checkpoint must not "
                 f"choose; write {key}=... yourself, the same if you know it to be yours"
@@ -166,8 +167,8 @@ def as_trained(
         # what is said of another data set means nothing
         kept = {k: v for k, v in kept.items() if k == "data.source" or not k.startswith("data.")}
         recipe = load({k: v for k, v in kept.items() if k != "data.source"})
-    taken = [k for k, v in kept.items() if attrgetter(k)(recipe) == v != attrgetter(k)(plain)]
-    other = [k for k, v in kept.items() if _differs(k, v, attrgetter(k)(recipe))]
+    taken = [k for k, v in kept.items() if _at(recipe, k) == v != _at(plain, k)]
+    other = [k for k, v in kept.items() if _differs(k, v, _at(recipe, k))]
     drawn = [k for k in other if k.startswith(PHANTOM)]
     if taken and os.environ.get("RANK", "0") == "0":
         listed = ", ".join(f"{key}={kept[key]}" for key in taken)
@@ -175,17 +176,25 @@ def as_trained(
     # phantoms of another kind differ in much, and are told in one line
     for keys in [*([k] for k in other if k not in drawn), *([drawn] if drawn else [])]:
         before = ", ".join(f"{key}={kept[key]}" for key in keys)
-        now = ", ".join(f"{key}={attrgetter(key)(recipe)}" for key in keys)
+        now = ", ".join(f"{key}={_at(recipe, key)}" for key in keys)
         warnings.warn(
             f"{checkpoint} was trained with {before}, and is used with {now}", stacklevel=2
         )
     return recipe
 
 
+def _at(recipe: Recipe, key: str) -> Any:
+    """Return a setting's value as JSON has it."""
+    value = attrgetter(key)(recipe)
+    return {n: asdict(part) for n, part in value.items()} if key == "data.mix" else value
+
+
 def _reaching_out(checkpoint: str, values: Mapping[str, Any]) -> list[str]:
     """List the keys whose value would import a module, or open a prompt outside the checkpoint."""
     source, prompt = values.get("data.source", "phantom"), values.get("policy.prompt")
-    keys = ["data.source"] if source not in (*every_source(), "phantom") else []
+    keys = ["data.source"] if source not in (*every_source(), "phantom", "mix") else []
+    mixed = [part["source"] for part in values.get("data.mix", {}).values()]
+    keys += [] if {*mixed} <= {*every_source()} else ["data.mix"]
     return keys + ["policy.prompt"] * (prompt not in (None, own_prompt(checkpoint), *PROMPT_STYLES))
 
 

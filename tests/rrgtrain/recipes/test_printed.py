@@ -123,8 +123,8 @@ PRINTED_ROWS: dict[str, tuple[str, tuple[str, int], int, str]] = {
     },
     "orapo+on_mimic_cxr": ("OraPO rl", ("mimic_cxr", 1000), 1, "macro_f1"),
 }
-# Judged alone, and what belongs to RadVLM-GRPO.
-NOT_TRAINED = {"out_of_domain", "deer+on_iu_xray", "radvlm_grpo", "radvlm_bertscore"}
+# Judged alone, and what belongs to RadVLM-GRPO and UniRG-CXR.
+NOT_TRAINED = {"out_of_domain", "deer+on_iu_xray", "radvlm_grpo", "radvlm_bertscore", "unirg_like"}
 
 
 def test_every_row_is_printed_by_a_command_that_is_checked() -> None:

@@ -25,7 +25,7 @@ from rrgtrain.run.outcome import finish, system_of
 from rrgtrain.run.scorecards import evaluate_files, score_run
 from rrgtrain.run.session import Session
 from rrgtrain.run.stages import Stages
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import DataSettings, Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation, score
 from rrgtrain.train.rl import RlResult
@@ -42,7 +42,7 @@ def test_a_row_of_the_table(tmp_path: Path) -> None:
     edits = {"edits/a": 3.0, "edits/unchanged": 1.0}
     result = RlResult(Path("x"), 0.5, 2, 4, 12.5, {"rollout": 3.0}, 0.25, edits, 8)
     rewards, settings = RewardService(Recipe().reward), recipe("eval.meteor=false").eval
-    card = score_run(settings, rewards, "table", {"RL": evaluation}, tmp_path)
+    card = score_run(settings, rewards, DataSettings(source="table"), {"RL": evaluation}, tmp_path)
     row = system_of(card, "RL", evaluation, result)
     micro = row.metrics["micro_f1"]
     assert micro.value == pytest.approx(evaluation.metrics()["micro_f1"])
@@ -61,7 +61,13 @@ def test_patients_are_drawn_from_a_run_and_from_its_file_of_reports(tmp_path: Pa
     given = [replace(study, patient=f"p{i // 2}") for i, study in enumerate(studies(4))]
     cfg = recipe("eval.meteor=false")
     evaluation = evaluated(given, ["Edema.", "No effusion.", "", "Normal chest."])
-    card = score_run(cfg.eval, RewardService(cfg.reward), "table", {"RL": evaluation}, tmp_path)
+    card = score_run(
+        cfg.eval,
+        RewardService(cfg.reward),
+        DataSettings(source="table"),
+        {"RL": evaluation},
+        tmp_path,
+    )
     again = evaluate_files(cfg, [str(tmp_path / FILES[3])], tmp_path / FILES[3], None)
     assert card.patients == again.patients == 2
     assert card.groups[0].systems["RL"]["micro_f1"] == again.groups[0].systems["RL"]["micro_f1"]

@@ -22,7 +22,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.service import TERMS
 from rrgtrain.run.scorecards import evaluate_files, score_run, write_card
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import DataSettings, Recipe
 from rrgtrain.train.evaluate import score
 from tests.rrgclinical.chexbert import tiny as chexbert
 from tests.rrgclinical.radcliq.test_radcliq import write_folder
@@ -337,7 +337,9 @@ def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
     inside = [study.report or "" for study in given[:3]]
     written = [f"<think>So.</think><report>{text}</report>" for text in inside]
     evaluation = score([*written, "no block"], given, rewards)
-    card = score_run(recipe.eval, rewards, "table", {"GRPO": evaluation}, Path())
+    card = score_run(
+        recipe.eval, rewards, DataSettings(source="table"), {"GRPO": evaluation}, Path()
+    )
     assert card.systems == ["GRPO", TEMPLATE]
     found = card.groups[0].systems["GRPO"]
     wanted = label_report(evaluation.predicted, evaluation.truth)
