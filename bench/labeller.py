@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from bench import harness
+from experiments.human_codes import load_coded_reports
 from rrgclinical import build_extractor, build_labeller
-from rrgclinical.evaluate import load_coded_reports
 from rrgclinical.rules.assertion import read_sentence
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 OWN = {"rrgkern", "rrgclinical", "rrgdata", "rrgpolicy", "rrgreport", "rrgtrain"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Imported where a user asks for it, and told of where it is missing.
-ASKED_FOR = {"bitsandbytes", "medspacy", "triton", "trl", "verl", "vllm"}
+ASKED_FOR = {"bitsandbytes", "triton", "trl", "verl", "vllm"}
 ASKED_FOR |= {"fastapi", "pycocoevalcap", "starlette", "uvicorn"}
 # Asked beside ours by `eval --compare-implementations`.
 ASKED_FOR |= {"radgraph", "rouge_score", "sacrebleu", "sklearn"}

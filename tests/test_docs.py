@@ -83,7 +83,7 @@ def test_every_block_runs(tmp_path: Path) -> None:
         ("Say `rrgtrain rl ./mine.yaml`.", "required: --from, --out"),
         ("Say\n`rrgtrain eval sft --from A --out B\n--owt C`.", "page.md:2: `rrgtrain eval"),
         ("`make bench ROOM=cake`", "there is no bench/cake.py"),
-        ("`python -m rrgclinical.evaluate --dta DIR`", "--dta is no option of evaluate.py"),
+        ("`python -m experiments.human_codes --dta DIR`", "--dta is no option of human_codes.py"),
         ("`python bench/cake.py`", "bench/cake.py is no module"),
         ("`rl.surrogate=clp`", "did you mean clip"),
         ("`prepare(codec, studies)` is called", "prepare is called with context"),

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.human_codes import CODED, load_coded_reports
 from rrgclinical import build_labeller
 from rrgclinical.common import json_reader
 from rrgclinical.common.files import atomic_write
-from rrgclinical.evaluate import CODED, load_coded_reports
 from rrgclinical.labels import NO_FINDING, OBSERVATIONS, to_binary
 from rrgtrain.errors import UserError
 

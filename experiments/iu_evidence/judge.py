@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.human_codes import CODED
 from experiments.iu_evidence.arms import Comparison
 from experiments.iu_evidence.data import FINDINGS
 from experiments.replicate.measures import Ratios, mean_of
 from experiments.replicate.results import Result
-from rrgclinical.evaluate import CODED
 from rrgclinical.labels import CHEXPERT_5, OBSERVATIONS, to_binary
 
 LEVEL, RESAMPLES = 0.95, 2000

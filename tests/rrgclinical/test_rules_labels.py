@@ -11,7 +11,6 @@ import rrgclinical
 from rrgclinical import ClassId, build_labeller
 from rrgclinical.facts import RulesFacts
 from rrgclinical.labels import NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES
-from rrgclinical.rules.__main__ import main
 from rrgclinical.stress import IDLE, NOTHING
 from rrgtrain.errors import UserError
 from tests.rrgclinical.cases import TABLES, cases, table
@@ -67,19 +66,6 @@ def test_case_and_spacing_do_not_matter():
 
 def test_curly_and_non_ascii_neighbours_keep_the_reading():
     assert label("\u0130 — no “effusion”…")[9] == ClassId.NEGATIVE
-
-
-def test_command_shows_what_was_read(capsys):
-    assert main(["Small left effusion.", "No edema."]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "Small left effusion.",
-        "    positive small left pleural effusion",
-        "No edema.",
-        "    negative edema",
-        "Edema negative, Pleural Effusion positive",
-    ]
-    assert main([]) == 2
-    assert "usage" in capsys.readouterr().err
 
 
 # No Finding is positive where a report says so, and a text that says nothing is blank.

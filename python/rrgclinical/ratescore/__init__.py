@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from rrgclinical.ratescore.affinity import TYPES, affinity
 from rrgclinical.ratescore.extractor import RaTEExtractor, decode_labels
-from rrgclinical.ratescore.sentence_sets import SentenceEmbedder, splitter
+from rrgclinical.ratescore.sentence_sets import SentenceEmbedder
 
-__all__ = ["TYPES", "RaTEExtractor", "SentenceEmbedder", "affinity", "decode_labels", "splitter"]
+__all__ = ["TYPES", "RaTEExtractor", "SentenceEmbedder", "affinity", "decode_labels"]

@@ -29,7 +29,7 @@ from rrgclinical.common.arguments import check_reports
 from rrgclinical.entities import KINDS, Entities, EntityRow
 from rrgclinical.inference import fingerprint, in_batches, place_network
 from rrgclinical.ratescore.models import load_embedder, load_ner
-from rrgclinical.ratescore.sentence_sets import Splitter, splitter
+from rrgclinical.rules.sentences import split_sentences
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,6 @@ class RaTEExtractor:
         device: str | torch.device = "cpu",
         dtype: str = "fp32",
         token_budget: int | None = None,
-        sentences: str = "rules",
     ) -> None:
         """Nothing is downloaded, unless a path is "hub".
 
@@ -76,19 +75,17 @@ class RaTEExtractor:
             device: where both networks run.
             dtype: "fp32" or "bf16".
             token_budget: largest padded batch in tokens; by default 1024 on a CPU, 32768 elsewhere.
-            sentences: "rules", or "pyrush" as the package splits; see `splitter`.
 
         Raises:
             UserError: an option that cannot be, or a file that is absent or holds something else.
         """
         placement = place_network("extractor ratescore", device, dtype, token_budget)
         self.placement = placement
-        self.split: Splitter = splitter(sentences)
         self._ner, self._ner_tokens = load_ner(ner)
         self._embedder, self._embedder_tokens = load_embedder(embedder)
         for network in (self._ner, self._embedder):
             network.to(device=placement.device, dtype=placement.dtype)
-        self._settings = (dtype, sentences)
+        self._dtype, self.split = dtype, split_sentences
         names = self._ner.config.id2label
         self._labels = [names[index] for index in range(len(names))]
         self._warned = False
@@ -108,7 +105,7 @@ class RaTEExtractor:
             for tokens in (self._ner_tokens, self._embedder_tokens)
         ]
         networks = (self._ner, self._embedder)
-        return fingerprint(networks, self._settings, vocabularies, reader=__file__)
+        return fingerprint(networks, self._dtype, vocabularies, reader=__file__)
 
     def extract(self, reports: Sequence[str]) -> Entities:
         """Entities ordered by report, then as the package lists them.

@@ -12,7 +12,6 @@ import io
 import re
 import struct
 import unicodedata
-import zlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from rrgclinical.common.files import require_end
 from rrgdata.images.in_flight import LARGEST
 
 INFLATED = 2 * LARGEST + (1 << 24)
-"""Bytes of a deflated data set, and of a file by itself: the largest image at 16 bits, a header."""
+"""Bytes of a file by itself: the largest image at 16 bits, a header."""
 HEADER = 1 << 24
 """Bytes of a larger file beside the pixels that its header promises."""
 READS = 200_000
@@ -38,7 +37,7 @@ VALUE = 1 << 20
 GROUPS = (0x0002, 0x0008, 0x0018, 0x0020, 0x0028, 0x2050)
 """Groups whose values are looked at; private ones, overlays and thumbnails are in others."""
 AT_ONCE = 1 << 14
-"""Bytes that are inflated at once, to at most some 1000 times as many."""
+"""Bytes of a read from which on no room is made for what the file has not."""
 MODALITIES = ("CR", "DX", "DR")
 CHEST = (
     "CHEST|THORAX|THORACIC|LUNGS?|CXR|TORAX|TORACICA|PECHO|PULMON|PULMONES|POITRINE|THORACIQUE|"
@@ -102,13 +101,7 @@ def open_dicom(file: Path, **options: Any) -> Dataset:
     source: Any = io.BytesIO(bytes(128) + file.read_bytes()) if cut else io.FileIO(file)
     # what lies before the pixels is bounded alone, where only that is asked for
     most = INFLATED if options.get("stop_before_pixels") else None
-    plain = None
-    try:
-        dataset = _read(source, most, force=bare, **options)
-    except _Deflated as deflated:
-        plain = deflated.plain
-    if plain is not None:  # not above: the next error would hold this one
-        dataset = _read(io.BytesIO(plain), most, force=bare, **options)
+    dataset = _read(source, most, force=bare, **options)
     if bare and "SOPClassUID" not in dataset and "PixelData" not in dataset and not options:
         raise UserError(
             "not DICOM, though it begins so (no preamble, SOPClassUID or PixelData); replace it"
@@ -150,14 +143,6 @@ def _read(source: Any, most: int | None, **options: Any) -> Dataset:
             raise
 
 
-class _Deflated(Exception):
-    """Hold a deflated file as one that is not; pydicom's own inflating has no bound."""
-
-    def __init__(self, plain: bytes) -> None:
-        super().__init__()
-        self.plain = plain
-
-
 class _Source(io.BufferedReader):
     """Bound what pydicom reads: bytes, long values, and parts, each of which takes a read."""
 
@@ -173,10 +158,9 @@ class _Source(io.BufferedReader):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or size < 0:
-            # pydicom asks for all the rest where that is deflated
-            raise _Deflated(self._inflated())
+            # pydicom asks for all the rest where that is deflated, and inflates it without a bound
+            raise UserError("a deflated data set is not read; re-export it as uncompressed DICOM")
         if size > AT_ONCE:
-            # no room is made for what a length promises and the file has not
             size = min(size, max(0, self._size - self.tell()))
         self._reads += 1
         # bytes since the last 8, with which elements and items begin
@@ -209,35 +193,6 @@ class _Source(io.BufferedReader):
                         "behind it; wanted fewer"
                     )
         return ""
-
-    def _inflated(self) -> bytes:
-        """Return the file with its data set inflated, and a syntax that says so."""
-        end = self.tell()
-        self.seek(0)
-        # of one length: a UID is filled up by NUL
-        head = (
-            super()
-            .read(end)
-            .replace(
-                uid.DeflatedExplicitVRLittleEndian.encode(),
-                uid.ExplicitVRLittleEndian.encode().ljust(22, b"\0"),
-            )
-        )
-        inflating, total = zlib.decompressobj(-zlib.MAX_WBITS), 0
-        parts = [head]
-        while not inflating.eof:
-            part = super().read(AT_ONCE)
-            if not part:
-                raise UserError("the deflated data break off; copy the file again")
-            parts.append(inflating.decompress(part))
-            total += len(parts[-1])
-            # blocks of nothing inflate to nothing, however many
-            if max(total, self.tell() - end) > INFLATED:
-                raise UserError(
-                    f"deflated data of more than {INFLATED} bytes, as no radiograph of "
-                    f"{LARGEST // 1_000_000} MP has; re-export it as uncompressed DICOM"
-                )
-        return b"".join(parts)
 
 
 def _check_kind(dataset: Dataset) -> None:

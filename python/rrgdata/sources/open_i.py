@@ -19,7 +19,7 @@ R2Gen's file keeps 2,955 of the 3,955 reports: 2,069, 296 and 590.
 The reports do not tell which image is frontal: their captions are of the study ("PA and Lateral");
 that figure F1 is the frontal one, as that repository has it, no file says. Views come from
 indiana_projections.csv alone, else they are "". MeSH headings are no labels here: the map at hand
-(`rrgclinical.evaluate`) gives 8 of the 14 observations, and as truth the other six would be blank.
+(`experiments.human_codes`) has 8 of the 14 observations; as truth the other six would be blank.
 
 Reports are parsed without a document type, so that no entity is ever expanded or fetched.
 """

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.human_codes import CODED
 from experiments.replicate.results import Result
-from rrgclinical.evaluate import CODED
 
 SENTENCES = (
     "The heart is enlarged.",

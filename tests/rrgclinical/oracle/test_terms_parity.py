@@ -11,7 +11,7 @@ import pytest
 from examples.real_weights import ALIKE, both
 from rrgclinical import build_labeller
 from rrgclinical.official import OfficialRaTEScore, OracleError, Worker, oracle_python
-from rrgclinical.ratescore import splitter
+from rrgclinical.rules import split_sentences
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.stress import StressOptions, stress
@@ -41,7 +41,7 @@ def test_terms_of_the_packages_are_ours(oracle, tmp_path):
         "ratescore": {"ner": ner, "embedder": embedder},
     }
     # Where both splitters see the same sentences: the scores are equal for those.
-    read, rules = OfficialRaTEScore(ner, embedder, worker=oracle), splitter("rules")
+    read = OfficialRaTEScore(ner, embedder, worker=oracle)
     longer = [f"{text[:-1]} clear." for text in REPORTS]
     chosen = [
         pair
@@ -51,7 +51,7 @@ def test_terms_of_the_packages_are_ours(oracle, tmp_path):
             read.sentences(longer),
             strict=True,
         )
-        if all(theirs) and [[one[a:b] for a, b in rules(one)] for one in pair] == theirs
+        if all(theirs) and [[one[a:b] for a, b in split_sentences(one)] for one in pair] == theirs
     ]
     assert len(chosen) >= 20
     reports = [*(one for one, _ in chosen), "", " \n"]

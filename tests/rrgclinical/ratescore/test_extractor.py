@@ -193,7 +193,6 @@ def test_bad_input(folders, extractor: RaTEExtractor, tmp_path: Path) -> None:
         ({"dtype": "fp16"}, "dtype 'fp16'; choose fp32 or bf16"),
         ({"token_budget": 0}, "token_budget is 0"),
         ({"device": "cuda:99"}, "device 'cuda:99' is not there"),
-        ({"sentences": "spacy"}, "sentences 'spacy'; choose rules or pyrush"),
     ):
         with pytest.raises(UserError, match=message):
             RaTEExtractor(ner, embedder, **option)

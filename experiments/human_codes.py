@@ -1,4 +1,4 @@
-"""`python -m rrgclinical.evaluate`: a labeller against the human codes of IU X-Ray.
+"""`python -m experiments.human_codes`: a labeller against the human codes of IU X-Ray.
 
 Open-i's curators coded every study with MeSH headings; NegBio publishes them as a table of the 14
 ChestX-ray14 findings. Eight of those have a CheXpert observation and enough studies to count.
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m rrgclinical.evaluate",
+        prog="python -m experiments.human_codes",
         description="Agreement of a labeller with the human MeSH codes of IU X-Ray.",
     )
     parser.add_argument(

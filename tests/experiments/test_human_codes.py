@@ -8,8 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from rrgclinical import OBSERVATIONS, build_labeller
-from rrgclinical.evaluate import (
+from experiments.human_codes import (
     CODED,
     MENTIONED,
     STATED,
@@ -18,6 +17,7 @@ from rrgclinical.evaluate import (
     main,
     uncertain_coded,
 )
+from rrgclinical import OBSERVATIONS, build_labeller
 from rrgtrain.errors import UserError
 from tests.real_data import IU_XRAY
 
