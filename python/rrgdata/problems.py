@@ -73,14 +73,9 @@ def parse_json(text: str, where: str, *, keep: Collection[str] = ()) -> Any:
     many records with keys that nobody reads takes little memory.
     """
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        out = dict(pairs)
-        if len(out) < len(pairs):
-            twice = first_twice(key for key, _ in pairs)
-            raise UserError(f"{where}: the key {twice!r} stands twice in one object; keep one")
-        if keep:
-            return {key: out[key] for key in out if key in keep or isinstance(out[key], dict)}
-        return out
+    def once(pairs: json_reader.Pairs) -> dict[str, Any]:
+        out = json_reader.once(pairs)
+        return {k: v for k, v in out.items() if not keep or k in keep or isinstance(v, dict)}
 
     try:
         return json_reader.parse(text, pairs=once)

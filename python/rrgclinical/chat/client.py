@@ -10,7 +10,6 @@ import json
 import re
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,9 +132,6 @@ class Chat:
         if self._store is None:
             return None
         held = self._store.get(self._name(question))
-        if held is None and question.json_wanted:
-            # Kept when 1024 was the default: JSON that was read was not cut, so it serves still.
-            held = self._store.get(self._name(question, max_tokens=1024))
         if held is None:
             return None
         try:
@@ -217,10 +213,9 @@ class Chat:
         self.before_request()
         return await endpoint.post(self._body(messages, json_wanted))
 
-    def _name(self, question: Question[Any], **other: Any) -> str:
-        """The name that an answer is kept by: all that is asked, `other` in its place."""
-        body = self._body(question.messages, question.json_wanted) | other
-        return json.dumps(body, sort_keys=True)
+    def _name(self, question: Question[Any]) -> str:
+        """The name that an answer is kept by: all that is asked."""
+        return json.dumps(self._body(question.messages, question.json_wanted), sort_keys=True)
 
     def _body(self, messages: list[Message], json_wanted: bool) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -293,15 +288,7 @@ def parse_json(text: str) -> Any:
         # text around a value holds no brace of its own, or what is between them is no JSON
         first, last = answer.find("{"), answer.rfind("}")
         answer = answer[first : last + 1] if 0 <= first < last else answer
-    return json_reader.parse(answer, pairs=_unique, constant=_refuse)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
-        raise ValueError(f"the key {twice!r} is given twice")
-    return members
+    return json_reader.parse(answer, pairs=json_reader.once, constant=_refuse)
 
 
 def _refuse(name: str) -> Any:

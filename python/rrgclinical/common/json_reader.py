@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,15 @@ def parse(
     if not isinstance(value, kind):
         raise ValueError(f"JSON of a {type(value).__name__}, wanted a {kind.__name__}")
     return value
+
+
+def once(pairs: Pairs) -> dict[str, Any]:
+    """Make an object of its pairs; ValueError for a key that stands twice."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object; keep one")
+    return members
 
 
 def read(path: str | Path, kind: type = object) -> Any:

@@ -6,7 +6,7 @@ import csv
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,6 @@ _PACKED = {"gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ", "zstd": b"(\xb5/\xfd", "bzip2
 """Packers, by the first bytes of what they write."""
 _HALVES = re.compile("[\ud800-\udfff]")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-
-
-class _Object(dict[str, Any]):
-    """An object of JSON; `twice` is a key of it that stands more than once, or None."""
-
-    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        self.twice = next((k for k, n in Counter(k for k, _ in pairs).items() if n > 1), None)
 
 
 class Row(dict[str, Any]):
@@ -147,7 +139,7 @@ def _jsonl(path: Path, text: str) -> Iterator[Row]:
             continue
         where = f"{path}:{number}"
         try:
-            value = json_reader.parse(line, pairs=_Object)
+            value = json_reader.parse(line, pairs=json_reader.once)
         except ValueError as error:
             raise UserError(f"{where} is no JSON ({error})") from error
         yield _object(value, where)
@@ -155,14 +147,11 @@ def _jsonl(path: Path, text: str) -> Iterator[Row]:
 
 def _json(path: Path, text: str, split: str | None) -> Iterator[Row]:
     try:
-        value = json_reader.parse(text, pairs=_Object)
+        value = json_reader.parse(text, pairs=json_reader.once)
     except ValueError as error:
         raise UserError(f"{path} is no JSON ({error})") from error
     splits = isinstance(value, dict) and any(value.values())
     splits = splits and all(map(_is_rows, value.values()))
-    if isinstance(value, _Object) and value.twice is not None:
-        key = "split" if splits else "id"
-        raise UserError(f"{path}: {key} {value.twice!r} stands twice; keep one")
     if splits:
         if split not in value:
             raise UserError(
@@ -174,7 +163,7 @@ def _json(path: Path, text: str, split: str | None) -> Iterator[Row]:
         for key, report in value.items():
             # a report of each kind: the file does not say which it holds
             where = f"{path}: {key!r}"
-            cells = report if isinstance(report, _Object) else {"report": report}
+            cells = report if isinstance(report, dict) else {"report": report}
             # pandas' keys may be numbers of rows beside a column of ids
             yield Row({"id": key} | _object(cells, where), where)
         return
@@ -191,6 +180,4 @@ def _is_rows(value: Any) -> bool:
 def _object(value: Any, where: str) -> Row:
     if not isinstance(value, dict):
         raise UserError(f"{where} is a {type(value).__name__}; wanted an object of columns")
-    if isinstance(value, _Object) and value.twice is not None:
-        raise UserError(f"{where}: column {value.twice!r} stands twice; keep one")
     return Row(value, where)

@@ -313,19 +313,6 @@ def test_answers_are_kept_by_what_was_asked_of_whom(tmp_path: Path) -> None:
         assert len(server.asked) == 6
 
 
-def test_json_kept_under_the_former_bound_is_not_asked_for_again(tmp_path: Path) -> None:
-    """Another answer may have been cut there, and is asked for."""
-    with serving(lambda *_: Reply('{"ok": true}')) as server:
-        former = chat(server.url, cache=tmp_path, max_tokens=1024)
-        former.ask(OK)
-        former.ask(plain(1))
-        now = chat(server.url, cache=tmp_path)
-        now.ask(OK)
-        now.ask(plain(1))
-    assert [body["max_tokens"] for body in server.asked] == [1024, 1024, 4096]
-    assert now.usage.cached == 1
-
-
 def test_cost_and_latency_are_logged(tmp_path: Path) -> None:
     log = tmp_path / "chat.jsonl"
     with serving(lambda number, _: Reply(status=500) if number == 0 else Reply()) as server:

@@ -21,7 +21,6 @@ import pytest
 from PIL import Image
 from pydicom.encaps import encapsulate, generate_frames
 from pydicom.uid import (
-    DeflatedExplicitVRLittleEndian,
     JPEG2000Lossless,
     JPEGBaseline8Bit,
     JPEGExtended12Bit,
@@ -168,10 +167,7 @@ def test_no_image_takes_more_than_it_may_hold(tmp_path) -> None:
 
 def test_what_is_of_its_header_s_size_is_read(tmp_path) -> None:
     plain = stored(write(tmp_path / "a.dcm", RAMP), 12)
-    data, wanted = pydicom.dcmread(plain), read(plain)
-    data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
-    data.save_as(tmp_path / "deflated.dcm")
-    assert (read(tmp_path / "deflated.dcm") == wanted).all()
+    wanted = read(plain)
     # a JPEG 2000 in boxes, and packets of RLE behind the pixels
     codestream = frame_of(recoded(plain, JPEG2000Lossless))
     boxes = b"\0\0\0\x0cjP  \r\n\x87\n" + struct.pack(">L4s4sL4s", 20, b"ftyp", b"jp2 ", 0, b"jp2 ")
@@ -211,7 +207,7 @@ def columns(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
         "lines": (lines("a.jsonl", once), "no column of reports or labels"),
         "lines, twice": (lines("b.jsonl", doubled), "the key 'c49999' stands twice"),
         "lines, nested": (lines("c.jsonl", f'{{"a": {nested}}}'), "JSON nested too deeply"),
-        "answer": (lambda: parse_answer(doubled), "the key 'c49999' is given twice"),
+        "answer": (lambda: parse_answer(doubled), "the key 'c49999' stands twice"),
         "scorecard": (
             lambda: read_references(truth, Columns(), split=None, want_labels=None),
             "has two columns 'c49999'",
