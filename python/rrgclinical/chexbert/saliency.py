@@ -79,7 +79,6 @@ def token_saliency_weights(  # noqa: PLR0913
     if not math.isfinite(beta):
         raise ValueError(f"beta is {beta}, wanted a finite number")
     texts = check_reports(reports)
-    _check_spans(texts, token_spans, token_offsets)
     saliency = piece_saliency(labeller, texts, reference_labels, uncertain=uncertain)
     device = token_spans.device
     best = span_max(
@@ -89,6 +88,7 @@ def token_saliency_weights(  # noqa: PLR0913
         token_spans,
         token_offsets,
     )
+    _check_spans(texts, token_spans, token_offsets)
     past = token_spans[:, 0] >= _limits(saliency).to(device).repeat_interleave(token_offsets.diff())
     return TokenSaliency(1 + beta * best, past)
 
@@ -166,18 +166,6 @@ def _limits(saliency: PieceSaliency) -> Tensor:
 
 def _check_spans(texts: list[str], spans: Tensor, offsets: Tensor) -> None:
     """The spans must have been made for these texts: a span that ends outside one is a mix-up."""
-    if offsets.shape != (len(texts) + 1,):
-        raise ValueError(
-            f"token_offsets has shape {list(offsets.shape)}, wanted [{len(texts) + 1}] for "
-            f"{len(texts)} reports"
-        )
-    if spans.ndim != 2 or spans.shape[1] != 2 or int(offsets[-1]) != len(spans):
-        raise ValueError(
-            f"token_spans has shape {list(spans.shape)}, wanted [{int(offsets[-1])}, 2], the last "
-            "of token_offsets"
-        )
-    if int(offsets[0]) != 0 or bool((offsets.diff() < 0).any()):
-        raise ValueError(f"token_offsets is {offsets.tolist()}, wanted a running sum from 0")
     lengths = torch.tensor([len(text) for text in texts], device=spans.device)
     outside = (spans[:, 1] > lengths.repeat_interleave(offsets.diff())).nonzero()
     if len(outside):

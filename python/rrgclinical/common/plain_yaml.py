@@ -22,8 +22,6 @@ _NUMBER = re.compile(
 )
 _MOST = 2**20
 """Characters of a file: what is larger was not typed, and is parsed for minutes."""
-_MERGED = 100_000
-"""Entries that `<<` may take over in a document: each level of it multiplies them."""
 _NULLS = ("", "~", "null", "Null", "NULL")
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
@@ -33,32 +31,13 @@ class Plain(str):
 
 
 class _Loader(yaml.SafeLoader):
-    # nothing but `<<` is more than its characters
-    yaml_implicit_resolvers = {"<": [(_MERGE, re.compile("<<"))]}  # noqa: RUF012
+    # no unquoted value is more than its characters, and `<<` a key like any other
+    yaml_implicit_resolvers = {}  # noqa: RUF012
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         # a value that holds itself is refused where it is built
         self.deep_construct = True
-        self._merged = 0
-        self._flattened: list[Any] = []
-
-    def flatten_mapping(self, node: Any) -> None:
-        if any(node is above for above in self._flattened):
-            problem = "found a mapping that << takes over into itself"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        self._flattened.append(node)
-        for key, value in node.value:
-            merges = isinstance(value, yaml.SequenceNode)
-            for part in (value.value if merges else [value]) if key.tag == _MERGE else []:
-                if isinstance(part, yaml.MappingNode):
-                    self.flatten_mapping(part)
-                    self._merged += len(part.value)
-                if self._merged > _MERGED:
-                    problem = f"<< takes over more than {_MERGED:,} entries"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-        super().flatten_mapping(node)
-        self._flattened.pop()
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         problem = f"{node.tag.replace(_TAGS, '!!')} is not read here; write a plain value"
@@ -77,15 +56,15 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                if key.value in keys:
-                    raise yaml.constructor.ConstructorError(
-                        "while constructing a mapping",
-                        node.start_mark,
-                        f"found duplicate key {key.value}",
-                        key.start_mark,
-                    )
-                keys.add(key.value)
+            if key.tag == _MERGE or (isinstance(key, yaml.ScalarNode) and key.value in keys):
+                kind = "merging" if key.tag == _MERGE else "duplicate"
+                raise yaml.constructor.ConstructorError(
+                    "while constructing a mapping",
+                    node.start_mark,
+                    f"found {kind} key {key.value}",
+                    key.start_mark,
+                )
+            keys.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
         return super().construct_mapping(node, deep=deep)
 
 

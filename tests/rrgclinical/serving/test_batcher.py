@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import resource
 import socket
 import sys
 import threading
@@ -192,45 +191,14 @@ def opened(url: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=30)
 
 
-def test_a_connection_that_asks_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "SILENT_SECONDS", 0.2)
-    with serving(Lengths()) as (url, _), opened(url) as silent, opened(url) as slow:
-        slow.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
-        while not slow.recv(4096).endswith(b"}"):
-            pass
-        slow.sendall(b"POST /score HTTP/1.1\r\nHost: a\r\n")
-        assert silent.recv(1) == b"" and slow.recv(1) == b""
-        assert asked(url, "/health")[0] == 200
-
-
-def test_a_line_of_the_log_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    served._last_told.clear()
-    with serving(Lengths()) as (url, _):
-        for _ in range(3):
-            with opened(url) as bad:
-                bad.sendall(b"garbage\r\n\r\n")
-                assert bad.recv(12) == b"HTTP/1.1 400"
-    assert [record.name for record in caplog.records] == ["uvicorn.error"]
-
-
-def test_more_connections_than_files_are_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "_most_connections", lambda: 2)
+def test_more_connections_than_the_bound_are_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "CONNECTIONS", 2)
     with serving(Lengths()) as (url, _):
         held = [opened(url) for _ in range(2)]
         until(lambda: asked(url, "/health")[0] == 503)
         for connection in held:
             connection.close()
         until(lambda: asked(url, "/health")[0] == 200)
-
-
-def test_a_service_leaves_files_to_its_scorer() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
-        assert served._most_connections() == hard - served.SPARE_FILES
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_request_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
