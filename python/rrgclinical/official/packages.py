@@ -14,7 +14,7 @@ from transformers import BertConfig
 from rrgclinical.chexbert.checkpoint import locate_weights
 from rrgclinical.chexbert.pieces import read_vocabulary, refuse_foreign
 from rrgclinical.common import json_reader
-from rrgclinical.common.arguments import check_reports
+from rrgclinical.common.arguments import check_pairs, check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.entities import Entities
 from rrgclinical.labels import CELLS, OBSERVATIONS
@@ -77,7 +77,7 @@ class OfficialRadGraph:
 
     def f1(self, candidates: Sequence[str], references: Sequence[str]) -> list[RadGraphF1]:
         """RadGraph-F1 of each candidate against its reference."""
-        ours, theirs = check_reports(candidates), check_reports(references)
+        ours, theirs = check_pairs(candidates, references)
         if self.case == "pypi":
             rows = self.worker.call(
                 "radgraph_f1", model=self._model, candidates=ours, references=theirs
@@ -178,28 +178,13 @@ class OfficialCheXbert:
         shape.save_pretrained(body)
         listed = sorted(vocabulary, key=vocabulary.__getitem__)
         (body / "vocab.txt").write_text("".join(f"{piece}\n" for piece in listed), "utf-8")
-        self._model = self.worker.call("chexbert_load", checkpoint=str(path.resolve()))
+        self.model = self.worker.call("chexbert_load", checkpoint=str(path.resolve()))
 
     def label(self, reports: Sequence[str]) -> np.ndarray:
         """int8 `[R, 14]` class ids. Raises TypeError, OracleError."""
-        rows = self.worker.call(
-            "chexbert_labels", model=self._model, reports=check_reports(reports)
-        )
+        rows = self.worker.call("chexbert_labels", model=self.model, reports=check_reports(reports))
         cells = [[CELLS.index(cell) for cell in row] for row in rows]
         return np.array(cells, dtype=np.int8).reshape(-1, len(OBSERVATIONS))
-
-    def ids(self, reports: Sequence[str]) -> list[list[int]]:
-        """List the piece ids that the encoder reads of each report."""
-        return self.worker.call("chexbert_ids", model=self._model, reports=check_reports(reports))
-
-    def f1(self, candidates: Sequence[str], references: Sequence[str]) -> list[Any]:
-        """The package's (accuracy, accuracy of each, report over 14, report over five)."""
-        return self.worker.call(
-            "chexbert_f1",
-            model=self._model,
-            candidates=check_reports(candidates),
-            references=check_reports(references),
-        )
 
 
 # What the package gives a pair of which one report has no entity.
@@ -248,26 +233,13 @@ class OfficialRaTEScore:
             batch_size=batch_size,
         )
 
-    def sentences(self, reports: Sequence[str]) -> list[list[str]]:
-        """The sentences that the package reads of each report."""
-        return self.worker.call("ratescore_sentences", reports=check_reports(reports))
-
-    def entities(self, reports: Sequence[str]) -> list[list[tuple[str, str]]]:
-        """(text, type) of every entity, in the package's order."""
-        entities = self.worker.call(
-            "ratescore_entities", model=self.model, reports=check_reports(reports)
-        )
-        return [[(text, kind) for text, kind in row] for row in entities]
-
     def score(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """Score pairs: float64 [R], row r for pair r.
 
         The package leaves a pair with an empty report out of its list, which shifts the others;
         here it keeps its place, with 0.5.
         """
-        ours, theirs = check_reports(candidates), check_reports(references)
-        if len(ours) != len(theirs):
-            raise ValueError(f"{len(ours)} candidates with {len(theirs)} references")
+        ours, theirs = check_pairs(candidates, references)
         scores = self.worker.call(
             "ratescore_aligned", model=self.model, candidates=ours, references=theirs
         )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rrgclinical.cached import CAPACITY, Cached, store_of
-from rrgclinical.common.arguments import check_reports
+from rrgclinical.common.arguments import check_pairs, check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.inference import fingerprint, length_sorted, place_network
 from rrgclinical.radgraph.archive import read_archive
@@ -122,9 +122,7 @@ class RadGraph:
             TypeError: a report is not a str.
             ValueError: more of one than of the other.
         """
-        ours, theirs = check_reports(candidates), check_reports(references)
-        if len(ours) != len(theirs):
-            raise ValueError(f"{len(ours)} candidates with {len(theirs)} references")
+        ours, theirs = check_pairs(candidates, references)
         graphs = self.annotate([text for pair in zip(ours, theirs, strict=True) for text in pair])
         return [
             radgraph_f1(graphs[2 * row], graphs[2 * row + 1], case=self.case)

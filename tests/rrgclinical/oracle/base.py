@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import transformers
 
@@ -52,3 +53,8 @@ def name_tokenizers(ner: Path, embedder: Path) -> None:
         config = json.loads(file.read_text())
         config["tokenizer_class"] = name
         file.write_text(json.dumps(config))
+
+
+def asked(official: Any, name: str, **arguments: Any) -> Any:
+    """Ask the package behind `official` for what no caller of ours needs."""
+    return official.worker.call(name, model=official.model, **arguments)

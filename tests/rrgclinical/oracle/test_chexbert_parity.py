@@ -13,7 +13,7 @@ from rrgclinical.labels import CHEXPERT_5, NO_FINDING, OBSERVATIONS
 from rrgclinical.metrics import finding_scores, label_report, label_scores, single_report_f1, values
 from rrgclinical.official import OfficialCheXbert
 from tests.rrgclinical.chexbert import tiny
-from tests.rrgclinical.oracle.base import write_chexbert
+from tests.rrgclinical.oracle.base import asked, write_chexbert
 from tests.rrgclinical.oracle.conftest import REPORTS
 
 # The package's tokenizer stops at a lone surrogate.
@@ -38,9 +38,15 @@ def labels(pair):
     return pair[1].label(TEXTS)
 
 
+def reports_of(official, candidates, references):
+    return asked(official, "chexbert_f1", candidates=candidates, references=references)
+
+
 def test_ids_are_official(pair):
     ours, official = pair
-    assert [one.ids for one in ours.tokenize(TEXTS)] == official.ids(TEXTS)
+    assert [one.ids for one in ours.tokenize(TEXTS)] == asked(
+        official, "chexbert_ids", reports=TEXTS
+    )
 
 
 @pytest.mark.parametrize("size", [1, 4, 16])
@@ -58,7 +64,7 @@ def test_reports_are_official(pair, labels):
     """Candidates against references one place on, so that they differ."""
     _, official = pair
     candidates, references = TEXTS[30:90], TEXTS[31:91]
-    accuracy, each, fourteen, five = official.f1(candidates, references)
+    accuracy, each, fourteen, five = reports_of(official, candidates, references)
     p, t = labels[30:90], labels[31:91]
     found = label_report(p, t)
     assert found["exact_5"] == pytest.approx(accuracy, abs=1e-12)
@@ -75,7 +81,7 @@ def test_one_pair_is_official(pair, labels):
     """EditGRPO's reward: micro-F1 over 14 of a single pair."""
     _, official = pair
     for row in range(6):
-        _, _, fourteen, _ = official.f1([TEXTS[row + 40]], [TEXTS[row + 50]])
+        _, _, fourteen, _ = reports_of(official, [TEXTS[row + 40]], [TEXTS[row + 50]])
         found = single_report_f1(labels[[row + 40]], labels[[row + 50]])
         assert found[0] == pytest.approx(fourteen["micro avg"]["f1-score"], abs=1e-12)
 

@@ -15,7 +15,7 @@ from rrgclinical.entities import join_entities
 from rrgclinical.official import OfficialRaTEScore
 from rrgclinical.ratescore import RaTEExtractor, affinity
 from rrgkern import ReportEntities, entity_match
-from tests.rrgclinical.oracle.base import name_tokenizers, write_ratescore
+from tests.rrgclinical.oracle.base import asked, name_tokenizers, write_ratescore
 from tests.rrgclinical.oracle.conftest import REPORTS, SIZE
 from tests.rrgclinical.radgraph import archives
 from tests.rrgclinical.ratescore import tiny
@@ -55,7 +55,9 @@ def official(folders, oracle):
 def split(official):
     """The package's sentences, which its splitter finds with libraries that are not here."""
     spans = {}
-    for text, sentences in zip(TEXTS, official.sentences(TEXTS), strict=True):
+    for text, sentences in zip(
+        TEXTS, official.worker.call("ratescore_sentences", reports=TEXTS), strict=True
+    ):
         spans[text], at = [], 0
         for sentence in sentences:
             start = text.index(sentence, at)
@@ -99,7 +101,8 @@ def listed(found) -> list[list[tuple[str, str]]]:
 
 def test_entities_are_official(official, entities):
     assert len(TEXTS) == 220
-    assert listed(entities) == official.entities(TEXTS)
+    read = asked(official, "ratescore_entities", reports=TEXTS)
+    assert listed(entities) == [list(map(tuple, row)) for row in read]
     assert {KINDS[kind] for kind in entities.kind} == set(KINDS[:5])
     assert sum(not one for one in listed(entities)) >= 3
 

@@ -41,14 +41,12 @@ def test_terms_of_the_packages_are_ours(oracle, tmp_path):
         "ratescore": {"ner": ner, "embedder": embedder},
     }
     # Where both splitters see the same sentences: the scores are equal for those.
-    read = OfficialRaTEScore(ner, embedder, worker=oracle)
     longer = [f"{text[:-1]} clear." for text in REPORTS]
     chosen = [
         pair
         for pair, *theirs in zip(
             zip(REPORTS, longer, strict=True),
-            read.sentences(REPORTS),
-            read.sentences(longer),
+            *(oracle.call("ratescore_sentences", reports=r) for r in (REPORTS, longer)),
             strict=True,
         )
         if all(theirs) and [[one[a:b] for a, b in split_sentences(one)] for one in pair] == theirs

@@ -163,7 +163,7 @@ def test_scores_of_reports(xl):
     assert same == RadGraphF1(1.0, 1.0, 1.0)
     # The empty candidate has an entity when read as "None", and is not read.
     assert empty == blank == RadGraphF1(0.0, 0.0, 0.0)
-    with pytest.raises(ValueError, match="1 candidates with 2 references"):
+    with pytest.raises(ValueError, match="1 reports and 2 references"):
         radgraph.f1(["a"], ["b", "c"])
 
 
