@@ -16,7 +16,6 @@ from rrgclinical.metrics.registry import METRICS, metric_of
 from rrgclinical.scorecard import first_rows, foot, headline, interval_kind, read_card, tables
 from rrgreport import numbers
 from rrgreport.cases import case_list, kept_cases
-from rrgreport.facts import last_rollouts
 from rrgreport.figures import PHASE_COLOURS, training_figures
 from rrgreport.names import RULES
 from rrgreport.page import rendered, write_out
@@ -41,8 +40,8 @@ def write_report(  # noqa: PLR0913
     """Writes the report and returns where: `out`, or `report.html` of the run.
 
     Its scorecard (`metrics.json`) comes first. The configuration shown is the run's `config.yaml`,
-    where there is one, and rollouts are those of its last recorded step. Sentences are marked by
-    the entities `extractor` finds, matched at cosine > `tau`.
+    where there is one. Sentences are marked by the entities `extractor` finds, matched at
+    cosine > `tau`.
     """
     run = run_dir if isinstance(run_dir, RunFiles) else RunFiles(run_dir)
     studies = [s for s in samples if isinstance(s, Sample)]
@@ -74,10 +73,8 @@ def write_report(  # noqa: PLR0913
         flat=[f.title.lower() for f in figures if f.flat],
         cases=case_list(source.cases, list(summary.systems), reader, tau, labeller=source.labeller),
         edits=[_edit(e) for e in edits],
-        rollouts=last_rollouts(run.steps),
         weighed=[_weighed(s, scale) for s in weighed],
         heat=scale.legend() if weighed else [],
-        unrecorded=unrecorded(metrics_rows, samples),
         rules=RULES,
         config=redacted(_config(run.config)) if os.path.lexists(run.config) else "",
     )
@@ -154,20 +151,6 @@ def _edit(sample: EditSample) -> dict[str, Any]:
         "reward": (numbers.value(sample.reward_before), numbers.value(sample.reward_after), change),
         "rewarded": rewarded,
     }
-
-
-def unrecorded(rows: Sequence[Mapping[str, Any]], samples: Sequence[AnySample]) -> list[str]:
-    """Name, a line each, what a run did and kept no example of."""
-    keys, kinds = {key for row in rows for key in row}, set(map(type, samples))
-    studies = [s for s in samples if isinstance(s, Sample)]
-    lines = []
-    if any(key.startswith("edits/") for key in keys) and EditSample not in kinds:
-        lines.append("Edits were made, but this run kept none of them to be read.")
-    if "token_weight/mean" in keys and WeightSample not in kinds:
-        lines.append("Tokens were weighed, but this run kept no report with its weights.")
-    if "reward/facts" in keys and studies and not any(s.facts for s in studies):
-        lines.append("FactS was a reward, but this run kept no facts and verdicts of its studies.")
-    return lines
 
 
 STEPS = 5

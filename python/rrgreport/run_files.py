@@ -1,19 +1,17 @@
-"""Name the files of a run, and read its metrics and step records."""
+"""Name the files of a run, and read its metrics."""
 
 from __future__ import annotations
 
 import logging
-import zlib
 from pathlib import Path
 from typing import Any, Self
 
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.files import open_gzip, read_whole
+from rrgclinical.common.files import read_whole
 
 RESERVED = ("phase", "step", "time")
 """Keys of a row of metrics that no metric may have."""
-RECORD_FORMAT = 1
 _log = logging.getLogger(__name__)
 
 
@@ -84,19 +82,3 @@ def metrics_row(line: bytes) -> dict[str, Any]:
     if any(name not in row for name in RESERVED):
         raise ValueError("wanted a JSON object with phase, step and time")
     return {k: float(v) if isinstance(v, str) and k != "phase" else v for k, v in row.items()}
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Reads the record of a step, `steps/NUMBER.json.gz`. UserError for a file that is none."""
-    try:
-        with open_gzip(path) as lines:
-            record = json_reader.parse(lines.read(), dict)
-    except (OSError, ValueError, EOFError, zlib.error) as error:
-        raise UserError(
-            f"{path} is no record of a step ({error}); name RUN/steps/NUMBER.json.gz"
-        ) from error
-    if record.get("format") != RECORD_FORMAT:
-        raise UserError(
-            f"{path} is of format {record.get('format')}, this version reads {RECORD_FORMAT}"
-        )
-    return dict(record)

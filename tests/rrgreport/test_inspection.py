@@ -21,7 +21,7 @@ from rrgreport import (
 )
 from rrgreport.facts import read_facts
 from rrgreport.figures import training_figures
-from rrgreport.html import HeatScale, heat_scale, heaviest_words, unrecorded
+from rrgreport.html import HeatScale, heat_scale, heaviest_words
 from tests.rrgreport.test_html import EVIL, Page
 
 PIECES = [("There", 1.0), (" is", 1.0), (" an", 1.5), (" eff", 2.0), ("usion", 3.0), (".", 1.25)]
@@ -169,25 +169,3 @@ def test_zero_reward_rate_and_mixing_weight_are_curves() -> None:
     assert [float(last) for *_, last in found[title].legend] == [0.1]
     lines = re.findall(r'class="line', str(found["The oracle's part"].chart))
     assert len(lines) == 2
-
-
-def test_a_run_says_what_it_kept_no_example_of(tmp_path) -> None:
-    given = rows(**{"edits/a": 1.0, "token_weight/mean": 1.0, "reward/facts": 0.5})
-    study = Sample("s", [], "r.", {"OraPO": "x."})
-    lines = unrecorded(given, [study])
-    assert [line.split(",")[0] for line in lines] == [
-        "Edits were made",
-        "Tokens were weighed",
-        "FactS was a reward",
-    ]
-    text = page(tmp_path, given, [study]).text
-    assert all(line in text for line in lines)
-
-
-def test_a_run_that_kept_all_of_it_lacks_nothing() -> None:
-    given = rows(**{"edits/a": 1.0, "token_weight/mean": 1.0, "reward/facts": 0.5}, zero_reward=0.1)
-    note = RulesFacts().read([REPORT])[0].as_note()
-    study = Sample("s", [], "r.", {"OraPO": "x."}, facts={"OraPO": note})
-    edit = EditSample("s", "A.", "A. C.", [("d", "", "C.")], "C.")
-    assert unrecorded(given, [study, edit, weighed()]) == []
-    assert unrecorded([{"phase": "sft", "step": 0, "time": 0.0, "loss": 1.0}], []) == []

@@ -32,7 +32,6 @@ from rrgtrain.state.identity import as_line
 from rrgtrain.train.evaluate import Evaluation, beside
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sft import SftResult
-from rrgtrain.train.step_log import Speed
 from rrgtrain.train.step_record import SampleCollector
 
 Evaluated = Mapping[str, tuple[Evaluation, SftResult | RlResult | None]]
@@ -238,8 +237,6 @@ def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
         notes.append(f"Checkpoints were chosen by {metric_of(by).title}.")
     if recipe.data.source == "phantom":
         notes.append("Procedural phantoms, not patients: no number here is a clinical result.")
-    speed = Speed(stages.session.policy).note() if trained and stages.session.policy else None
-    notes += [speed] if speed else []
     if "severity" in recipe.reward.terms:
         notes.append(caveat(stages.session.rewards.model("severity").table))
     if recipe.reward.labeller == "rules":

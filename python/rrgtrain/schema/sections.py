@@ -182,15 +182,6 @@ class LogSettings:
             apart, end = 10 * apart, 10 * end
         return apart > 0 and step % apart == 0
 
-    def kept(self, steps: int) -> int:
-        """Count the records of a run of so many steps."""
-        count, begin, apart, end = 0, 0, self.records, self.thin_after
-        while apart and begin < steps:
-            until = steps if end is None else min(end, steps)
-            count += -(-until // apart) - -(-begin // apart)
-            begin, apart, end = until, 10 * apart, None if end is None else 10 * end
-        return count
-
 
 @dataclass(config=SETTINGS)
 class JudgeSettings:

@@ -308,8 +308,7 @@ class RlRun:
     def log_step(self, step: int, batch: Batch, update: Mapping[str, float], tokens: int) -> None:
         """Count a step and write its row; `tokens` went through the update's forward."""
         self.state.count(batch)
-        reference = self.reference is not None
-        self.step_log.write(step, batch, update, tokens, reference=reference)
+        self.step_log.write(step, batch, update, tokens)
 
     def finish(self) -> RlResult:
         """Saves the best weights to `out`, with which the policy ends."""

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from rrgclinical.common.files import atomic_write
 from rrgpolicy.model.codec import ReportCodec
-from rrgreport.run_files import RECORD_FORMAT
 from rrgreport.samples import EditSample, WeightSample, weighed_pieces
 from rrgtrain.algorithms import Member
 from rrgtrain.algorithms.group import members
@@ -85,7 +84,6 @@ def recorded(record: StepRecord) -> dict[str, Any]:
     batch, objective = record.batch, record.batch.objective
     preference = objective.preference
     return {
-        "format": RECORD_FORMAT,
         "step": record.step,
         "progress": record.progress,
         "state": dict(record.state),

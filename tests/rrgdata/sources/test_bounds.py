@@ -39,7 +39,6 @@ from rrgdata.images.read import read_image
 from rrgdata.load import load_studies
 from rrgdata.sources import tables
 from rrgdata.sources.tables import csv_rows
-from rrgreport.run_files import read_record
 from rrgtrain.errors import UserError
 from tests.rrgdata.dicom_files import (
     encapsulated,
@@ -227,7 +226,6 @@ def packed_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
     def whole(path: Path) -> Callable[[], object]:
         return lambda: sum(1 for _ in csv_rows(path))
 
-    record = packed_as("1.json.gz", b'"', b" ")
     tar = folder / "large.tar.gz"
     with tarfile.open(tar, "w:gz") as archive:
         member = tarfile.TarInfo("config.json")
@@ -240,7 +238,6 @@ def packed_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
         "many lines": (whole(packed_as("b.csv.gz", b"", short)), "inflates to more than"),
         "a header": (whole(packed_as("c.csv.gz", b"", b"0")), "not CSV after line 0"),
         "one row": (whole(row), "row larger than"),
-        "record": (partial(read_record, record), "inflates to more than"),
         "archive": (lambda: read_archive(tar, None), "inflates to more than"),
     }
 

@@ -217,9 +217,6 @@ def test_checkpoints_are_those_of_validations_that_may_be_chosen(choose: str, co
 
 
 def test_records_are_thinned() -> None:
-    for every, after, steps in ((0, None, 8), (1, 7, 250), (3, 20, 21), (3, 1, 250)):
-        log = LogSettings(records=every, thin_after=after)
-        assert log.kept(steps) == sum(log.keeps(step) for step in range(steps))
     log = LogSettings(records=1, thin_after=10)
     kept = [*range(10), *range(10, 100, 10), *range(100, 1000, 100), 1000]
     assert [s for s in range(1200) if log.keeps(s)] == kept

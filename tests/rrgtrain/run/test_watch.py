@@ -98,7 +98,6 @@ def test_every_step_says_what_it_did_and_how_fast_it_was() -> None:
     assert all(row[f"seconds/{name}"] > 0 for name in phases)
     assert row["speed/generated_tokens"] > 0 and row["memory/peak_mib"] > 100
     assert row["speed/trained_tokens"] * row["seconds/update"] > row["scored_tokens"]
-    assert "speed/flop_utilisation" not in row, "no peak is known for a CPU"
 
 
 ROOT = Path(__file__).parents[3]

@@ -1,4 +1,4 @@
-"""Engines by name, of the user's own and one step ahead, a step's speed, steps on a stand-in."""
+"""Engines by name, of the user's own and one step ahead, a stopwatch, steps on a stand-in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from rrgclinical.common.stopwatch import Stopwatch
 from rrgkern import PolicyLoss
@@ -25,10 +24,8 @@ from rrgtrain.algorithms.group import Member, members
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run.checked import require_ahead
-from rrgtrain.train import rl, step_log
-from rrgtrain.train.gradients import _forward
+from rrgtrain.train import rl
 from rrgtrain.train.sample import with_old_of_sampler
-from rrgtrain.train.step_log import Speed, peak_flops, update_flops
 from tests.rrgkern.test_standin import ROOT, on_standin
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
 from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, rollout_logps
@@ -106,70 +103,6 @@ def test_what_is_wrong_is_told_in_one_line(name: str, told: str, tmp_path: Path)
     assert "\n" not in str(caught.value)
     status = main(["plan", "demo", "--gpu", "cpu", "rollout.engine=vlm"])
     assert status == 2, "a plan is not made for a misspelt engine"
-
-
-def test_flops_of_an_update_against_the_operators_own_count() -> None:
-    policy = tiny_policy(freeze_vision=True)
-    groups = groups_of(policy, [[REPORTS[0], REPORTS[1]]], edited=False)
-    tokens = len(groups[0].prompt.input_ids) + sum(len(m.ids) for m in groups[0].members)
-    scored = sum(len(m.ids) for m in groups[0].members)
-    with FlopCounterMode(display=False) as counter:
-        states = policy.language_model.layers[0].mlp
-        x = torch.randn(tokens, policy.config.text_config.hidden_size, requires_grad=True)
-        states(x).sum().backward()
-    by_hand = 6.0 * tokens * sum(p.numel() for p in states.parameters())
-    assert counter.get_total_flops() == by_hand, "6 per parameter and token, as update_flops counts"
-    body = sum(p.numel() for p in policy.language_model.layers.parameters())
-    head = policy.backbone.lm_head.weight.numel()
-    found = update_flops(policy, tokens, scored, reference=False)
-    assert found == pytest.approx(6 * tokens * body + 6 * scored * head)
-    with_reference = update_flops(policy, tokens, scored, reference=True)
-    assert with_reference - found == pytest.approx(2 * tokens * body + 2 * scored * head)
-    policy.model.requires_grad_(False)
-    frozen = update_flops(policy, tokens, scored, reference=False)
-    assert frozen == pytest.approx(4 * tokens * body + 4 * scored * head)
-    assert _forward(policy, groups, 1.0)[0].numel() == scored
-
-
-class Device:
-    type = "cuda"
-
-    def __str__(self) -> str:
-        return "cuda:0"
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "peak"),
-    [
-        ("NVIDIA H200", torch.bfloat16, 9.89e14),
-        ("NVIDIA H100 PCIe", torch.bfloat16, 7.56e14),
-        ("NVIDIA A100-SXM4-80GB", torch.float16, 3.12e14),
-        ("NVIDIA H200", torch.float32, None),
-        ("Another 9000", torch.bfloat16, None),
-    ],
-)
-def test_peaks(name, dtype, peak, monkeypatch):
-    policy = tiny_policy(dtype=dtype)
-    policy.device = Device()  # type: ignore[assignment]
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
-    assert peak_flops(policy) == peak
-    monkeypatch.setattr(step_log, "peak_memory", lambda _: 3 << 20)
-    speed = Speed(policy)
-    seconds = {"rollout": 2.0, "edit": 0.0, "reward": 0.5, "update": 4.0}
-    row = speed.row(seconds, generated=100, trained=2000, scored=400, reference=False)
-    assert row["speed/generated_tokens"] == 50 and row["speed/trained_tokens"] == 500
-    assert row["seconds/reward"] == 0.5 and row["memory/peak_mib"] == 3
-    if peak is None:
-        assert "speed/flop_utilisation" not in row
-        assert name in (speed.note() or "")
-    else:
-        flops = update_flops(policy, 2000, 400, reference=False)
-        assert row["speed/flop_utilisation"] == pytest.approx(flops / 4.0 / peak)
-        assert speed.note() is None
-
-
-def test_of_a_cpu_no_utilisation_is_asked() -> None:
-    assert Speed(tiny_policy()).note() is None
 
 
 def test_a_stopwatch_goes_on_after_a_resume() -> None:

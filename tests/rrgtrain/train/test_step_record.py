@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,6 @@ import torch
 
 from rrgdata.study import Study
 from rrgpolicy.model.codec import ReportCodec
-from rrgreport.run_files import read_record
 from rrgtrain.algorithms import Context, Group, Member, Objective, build_algorithm
 from rrgtrain.algorithms.group import members
 from rrgtrain.rewards import RewardService
@@ -49,6 +49,10 @@ SYSTEMS = {
     "OraPO, SFT": ["rl.algorithm=orapo", "oracle.loss=sft", FACTS],
     "all": ["rl.algorithm=editgrpo+ditpo+orapo", FACTS, *SALIENCY],
 }
+
+
+def read(path: Path) -> Any:
+    return json.loads(gzip.decompress(path.read_bytes()))
 
 
 def opened(cfg: Recipe) -> Session:
@@ -86,7 +90,7 @@ class Replay:
 def test_a_step_of_every_system_can_be_made_again(name: str, tmp_path: Path) -> None:
     cfg, folder = run_and_record(name, tmp_path / "run")
     assert [p.name for p in sorted(folder.iterdir())] == ["000000.json.gz", "000001.json.gz"]
-    record = read_record(folder / "000001.json.gz")
+    record = read(folder / "000001.json.gz")
     origins = {m["origin"] for g in record["groups"] for m in g["members"]}
     assert ("edited" in origins) == ("EditGRPO" in name or name == "all")
     assert ("oracle" in origins) == ("OraPO" in name or name == "all")
@@ -134,7 +138,10 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Replay, dict[s
     """
     more = ["token_weights.kind=tfidf", "rl.prompts=5"]
     cfg, folder = run_and_record("all", tmp_path_factory.mktemp("all") / "run", *more)
-    replay, record = Replay(cfg), read_record(folder / "000001.json.gz")
+    replay, record = (
+        Replay(cfg),
+        read(folder / "000001.json.gz"),
+    )
     assert replay.differing(record) == set()
     return replay, record
 
@@ -150,7 +157,7 @@ def test_a_change_is_seen(everything: tuple[Replay, dict]) -> None:
 def test_how_often_and_what_is_written(tmp_path: Path) -> None:
     _, folder = run_and_record("MRG-R1", tmp_path / "a", "rl.steps=5", "log.records=2")
     assert [p.name[:6] for p in sorted(folder.iterdir())] == ["000000", "000002", "000004"]
-    record = read_record(folder / "000004.json.gz")
+    record = read(folder / "000004.json.gz")
     assert record["step"] == 4 and record["progress"] == 0.8
     _, none = run_and_record("MRG-R1", tmp_path / "b", "log.records=0")
     assert not none.exists()
