@@ -7,13 +7,12 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rrgreport.figures import Figure, compared_figures, training_figures
 from rrgreport.series import Series, curve, smoothed, thinned, with_changes
-from rrgreport.svg import stacked_chart, ticks
+from rrgreport.svg import ticks
 
 
 def row(phase: str, step: int, **values: float) -> dict[str, Any]:
@@ -118,15 +117,6 @@ def test_figures_of_a_whole_run_in_reading_order() -> None:
     assert "(b) replacement 4" in figures[7].chart
 
 
-@pytest.mark.parametrize(
-    ("share", "shown"), [(1.0, "100 %"), (0.996, "100 %"), (0.333, "33 %"), (0.0042, "0.42 %")]
-)
-def test_a_share_is_written_out(share, shown) -> None:
-    rows = rl(3, zero_variance=share)
-    (figure,) = (f for f in training_figures(rows) if f.title == "Groups without variance")
-    assert figure.legend[0][2] == shown and f"EditGRPO {shown}" in figure.chart
-
-
 def test_rl_validation_is_drawn_after_sft() -> None:
     rows = [
         row("sft", 100, loss=1.0),
@@ -138,24 +128,6 @@ def test_rl_validation_is_drawn_after_sft() -> None:
     sft, tuned = points(next(f for f in training_figures(rows) if f.title == "Validation micro-F1"))
     assert sft[-1][0] < tuned[0][0] < tuned[1][0]
     assert sft[0][1] > tuned[-1][1]  # y grows downwards on the page
-
-
-def test_nan_makes_a_gap_and_a_note() -> None:
-    rows = rl(5)
-    rows[2]["kl"] = math.nan
-    figure = next(f for f in training_figures(rows) if f.title == "KL to the reference")
-    assert figure.note == "1 logged value not finite, left out."
-    assert [len(run) for run in points(figure)] == [2, 2]
-
-
-def test_stacked_layers_add_up() -> None:
-    x = [0.0, 1.0]
-    chart = stacked_chart(
-        [Series("a", x, [1.0, 1.0]), Series("b", x, [1.0, 3.0])], ["c0", "c1"], label="l"
-    )
-    areas = re.findall(r'<polygon class="area (c\d)" points="([^"]+)"', str(chart))
-    (_, first), (_, second) = areas
-    assert first.split()[:2] == second.split()[:1:-1]
 
 
 def test_runs_are_laid_over_each_other_and_reinforcement_has_no_cross_entropy() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 from rrgclinical import OBSERVATIONS
-from rrgreport import EditSample, Metric, RunSummary, Sample, System, commit, versions, write_report
+from rrgreport import EditSample, Metric, RunSummary, Sample, System, write_report
 
 EVIL = '</p><script>alert("x")</script><img src=x onerror=alert(1)>{{ 7*7 }} & "quoted"'
 
@@ -137,17 +137,6 @@ def test_whole_page(tmp_path) -> None:
     assert panels.index("SFT") < panels.index("EditGRPO")
 
 
-def test_a_judgement_is_folded_and_a_repetition_is_told(tmp_path) -> None:
-    note: dict[str, object] = {key: [] for key in ("right", "differs", "invented", "contradicted")}
-    note |= {"score": 0.2, "missed": [{"finding": "mass", "cost": 0.5}], "style": 1}
-    note |= {"denials": {"said": 0, "of": 1}}
-    outputs = {"SFT": "Clear. Left edema. Left edema."}
-    render(tmp_path, summary(), [], [Sample("s", [], "Mass.", outputs, severity={"SFT": note})])
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    folded = "<summary>Severity 0.200; missed: mass (\N{MINUS SIGN}0.5)</summary>severity 0.200;"
-    assert folded in page and "Said 2 times: “Left edema.”" in page
-
-
 def test_images_are_inline_and_nothing_is_fetched(tmp_path) -> None:
     page = render(tmp_path, summary(), [], [Sample("s", [Image.new("L", (9, 9))], "r", {})])
     sources = [v for _, name, v in page.attributes if name in ("src", "href", "action", "data")]
@@ -217,17 +206,3 @@ def test_nan_metrics_and_unicode(tmp_path) -> None:
     assert "Größe 肺 🫁" in page.text and "心臓は正常。" in page.text
     assert "not a number" in page.text and "−∞ to ∞" in page.text.replace("\N{NBSP}", " ")
     assert "The report is empty." in page.text and "No training metrics" in page.text
-
-
-def test_out_and_resume_overwrite_atomically(tmp_path) -> None:
-    out = tmp_path / "elsewhere.html"
-    assert write_report(tmp_path, RunSummary("One"), [], [], out) == out
-    write_report(tmp_path, RunSummary("Two"), [], [], out)
-    assert "Two" in out.read_text() and [p.name for p in tmp_path.iterdir()] == ["elsewhere.html"]
-
-
-def test_provenance(monkeypatch) -> None:
-    found = versions()
-    assert {"python", "torch", "transformers"} <= set(found)
-    monkeypatch.setenv("PATH", "")
-    assert commit() is None

@@ -15,9 +15,7 @@ from rrgreport import (
     Sample,
     System,
     WeightSample,
-    read_samples,
     write_report,
-    write_samples,
 )
 from rrgreport.facts import read_facts
 from rrgreport.figures import training_figures
@@ -105,31 +103,6 @@ def test_every_way_a_verdict_can_count() -> None:
     assert {v.outcome for v in untold} == {"not judged"}
 
 
-def test_facts_and_verdicts_stand_below_the_report(tmp_path) -> None:
-    note = RulesFacts().read([REPORT])[0].as_note()
-    truth = labels(Cardiomegaly=1, Edema=1)
-    study = Sample("s", [], "r.", {"OraPO": REPORT}, labels=truth, facts={"OraPO": note})
-    found = page(tmp_path, [], [study])
-    text = " ".join(found.text.split())
-    assert "Facts read, 3 The heart is enlarged No pleural effusion There is a pneumothorax" in text
-    assert "Cardiomegaly entailed positive ✓ found" in text
-    assert "Pneumothorax entailed not mentioned ✕ false alarm" in text
-    assert "Edema not mentioned positive ○ missed" in text
-    panels = [v for t, n, v in found.attributes if n == "class" and v.startswith("panels")]
-    assert panels == ["panels bare"], "without radiographs the texts have the whole width"
-    hidden = [v for _, n, v in found.attributes if n == "aria-hidden"]
-    assert hidden and "FactS verdicts of OraPO on study s" in text
-
-
-def test_what_is_kept_survives_the_disk(tmp_path) -> None:
-    note = RulesFacts().read([REPORT])[0].as_note()
-    study = Sample("s", [], "r", {"OraPO": "x"}, facts={"OraPO": note})
-    write_samples(tmp_path / "s.jsonl", [study, weighed()])
-    back, weights = read_samples(tmp_path / "s.jsonl")
-    assert isinstance(back, Sample) and back.facts == {"OraPO": note}
-    assert weights == weighed()
-
-
 def test_text_of_every_origin_is_escaped(tmp_path) -> None:
     note = {"facts": [EVIL], "labels": {"Edema": {"verdict": "entailed", "fact": EVIL}}}
     study = Sample(EVIL, [], EVIL, {"OraPO": EVIL}, labels=labels(), facts={"OraPO": note})
@@ -137,13 +110,6 @@ def test_text_of_every_origin_is_escaped(tmp_path) -> None:
     found = page(tmp_path, [], [study, edit, weighed([(EVIL, 2.0)], reference=EVIL)])
     assert found.tags["script"] == 1 and found.tags["img"] == 0
     assert not [a for a in found.attributes if a[1].startswith("on")]
-
-
-def test_an_edit_shows_which_sentence_it_took(tmp_path) -> None:
-    edit = EditSample("s", "A.", "A. C.", [("d", "", "C.")], "B. C. D.")
-    found = page(tmp_path, [], [edit])
-    marks = [v for t, n, v in found.attributes if (t, n) == ("mark", "class") and v == "source"]
-    assert len(marks) == 1 and "inserted: C." in found.text
 
 
 def rows(**values: float) -> list[dict[str, Any]]:

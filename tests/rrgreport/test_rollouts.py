@@ -34,14 +34,20 @@ def test_samples_survive_the_disk(tmp_path) -> None:
         indication="cough",
         views=("frontal",),
         labels=[0] * 13 + [1],
+        facts={"RL": {"facts": ["x"]}},
     )
+    weights = WeightSample("s1", [("x", 1.5)], reference="r", step=4, reward=0.5, advantage=-0.25)
     edit = EditSample("s1", "a.", "b.", [("b", "a.", "b.")], "b.", 0.1, None, step=7)
-    write_samples(tmp_path / "s.jsonl", [study, edit])
-    back, edit_back = read_samples(tmp_path / "s.jsonl")
-    assert edit_back == edit
+    write_samples(tmp_path / "s.jsonl", [study, edit, weights])
+    back, edit_back, weights_back = read_samples(tmp_path / "s.jsonl")
+    assert (edit_back, weights_back) == (edit, weights)
     assert isinstance(back, Sample) and back.images == [png(image)] * 2
     assert (back.id, back.reference, back.outputs) == (study.id, study.reference, study.outputs)
-    assert list(back.views) == ["frontal"] and back.labels == study.labels
+    assert (
+        list(back.views) == ["frontal"]
+        and back.facts == study.facts
+        and back.labels == study.labels
+    )
 
 
 def test_no_file_means_no_samples_and_a_bad_line_is_named(tmp_path) -> None:

@@ -34,14 +34,6 @@ def _elsewhere(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A data set in the layout of IU X-Ray that a test may spoil."""
-    copy = Path(shutil.copytree(phantoms(), tmp_path / "data"))
-    (copy / "phantom.json").unlink()
-    return copy
-
-
 def iu_xray(root: Path) -> list[str]:
     return ["data.source=iu_xray", f"data.root={root}"]
 
@@ -188,19 +180,6 @@ def frontal(root: Path, split: str = "train", number: int = 5) -> Path:
     return root / "images" / f"phantom_{split}_{number:06d}" / "0.png"
 
 
-def truncate_image(root: Path) -> None:
-    path = frontal(root)
-    path.write_bytes(path.read_bytes()[:-40])
-
-
-def test_spoilt_data_is_told_before_anything_is_trained(root, tmp_path, capsys):
-    truncate_image(root)
-    line = refused(capsys, *SFT, "--out", "run", *iu_xray(root))
-    assert "phantom_train_000005/0.png" in line and "truncated, its end is missing" in line
-    left = [p.name for p in (tmp_path / "run").rglob("*") if p.is_file()]
-    assert set(left) <= {"run.lock"}, "nothing is trained, nothing stands in the way"
-
-
 NIH = "Image Index,Finding Labels,Patient ID\n"
 
 
@@ -235,17 +214,3 @@ def test_labels_without_reports(nih: Path, demo: Path, capsys: pytest.CaptureFix
     assert "no reference report" in line and "use reward.against=labels" in line
     out = works(capsys, "rl", "nih", *start, *from_nih(nih))
     assert "Dr. GRPO" in out and "checkpoint: runs/nih/checkpoints/dr_grpo" in out
-
-
-def test_images_that_are_left_out_are_a_warning_of_one_line(nih, demo, capsys):
-    path = nih / "00000003_000.png"
-    path.unlink()
-    start = ["--from", str(demo / "checkpoints" / "sft"), "--out", "runs/nih"]
-    works_ = main(["eval", "nih", *start, *from_nih(nih)])
-    shown = capsys.readouterr().err.splitlines()
-    told = [line for line in shown if "warning" in line and " was trained " not in line]
-    assert works_ == 0 and len(told) == 1
-    assert told[0].startswith(f"rrgtrain: warning: {nih}: 1 of 24 images")
-    # beside an error it would only hide the line that says what to do
-    line = refused(capsys, "rl", "dr_grpo", *start[:2], "--out", "runs/c", *from_nih(nih))
-    assert "no reference report" in line

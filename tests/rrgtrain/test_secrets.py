@@ -8,7 +8,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 import stat
 import warnings
 from pathlib import Path
@@ -26,7 +25,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.schema.keys import settings
 from rrgtrain.state.remembered import FILE, remembered
-from tests.rrgtrain.common import SMALL_POLICY, phantoms, remember
+from tests.rrgtrain.common import SMALL_POLICY, remember
 from tests.rrgtrain.runs import TINY_RUN
 
 TEXT, NUMBER = "sk-VERY/SECRET'é&123", "-98765432109"
@@ -189,45 +188,6 @@ def test_a_server_s_echo_of_a_key_is_hidden_whole_in_part_and_encoded() -> None:
     assert without("all is well", ["", key]) == hidden("all is well") == "all is well"
 
 
-@pytest.fixture(scope="module")
-def kept_of_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list[str]]:
-    """What sft, rl and export leave of settings from the environment, and the values."""
-    home = tmp_path_factory.mktemp("runs")
-    data, prompt = home / "SECRET-data", home / "SECRET-prompt.txt"
-    shutil.copytree(phantoms(), data)
-    prompt.write_text("Write the report of {current}")
-    named = {"D": str(data), "P": str(prompt), "S": "val+train"}
-    words = [word for word in TINY if not word.startswith("data.")]
-    words += ["data.source=iu_xray", "data.root=${oc.env:D}", "policy.prompt=${oc.env:P}"]
-    words += ["data.splits={train: '${oc.env:S}'}", "sft.steps=1", "rl.steps=1", "rl.eval_every=1"]
-    left = [home / name for name in ("sft", "rl", "exported")]
-    tuned = str(left[0] / "checkpoints" / "sft")
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name, value in named.items():
-            patch.setenv(name, value)
-        assert main(["sft", *words, "--out", str(left[0])]) == 0
-        assert main(["rl", *words, "--from", tuned, "--out", str(left[1])]) == 0
-        assert (
-            main(["export", str(left[1] / "checkpoints" / "editgrpo"), "--out", str(left[2])]) == 0
-        )
-    return left, ["SECRET-data", "SECRET-prompt", "val+train"]
-
-
-def test_what_whole_runs_leave_is_without_values(kept_of_runs):
-    left, values = kept_of_runs
-    files = [path for folder in left for path in folder.rglob("*") if path.is_file()]
-    holding = {
-        (str(path.relative_to(left[0].parent)), value)
-        for path in files
-        for value in values
-        if value.encode() in path.read_bytes()
-    }
-    assert holding == set()
-    kept = (left[1] / "checkpoints" / "editgrpo" / FILE).read_text()
-    assert all(f"${{oc.env:{name}}}" in kept for name in "DS")
-
-
 def test_no_recipe_is_copied_without_what_was_written() -> None:
     """`dataclasses.replace` forgets `${...}`, so that its values are kept; `replaced` does not."""
     root = Path(rrgtrain.__file__).parent
@@ -288,26 +248,38 @@ def places_of(word: str, *folders: Path) -> set[str]:
     return found
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("at_home", "few_paraphrases")
-def test_the_page_names_every_place_where_a_text_ends(tmp_path: Path) -> None:
-    data = [f"data.root={table(tmp_path)}", "data.source=table", "data.workers=0"]
+def test_whole_runs_keep_no_value_and_a_page_names_every_place_of_a_text(tmp_path, monkeypatch):
+    (tmp_path / "SECRET-data").mkdir()
+    (prompt := tmp_path / "SECRET-prompt.txt").write_text("Write the report of {current}")
+    data = table(tmp_path / "SECRET-data")
+    for name, value in {"D": str(data), "P": str(prompt), "S": "val+train"}.items():
+        monkeypatch.setenv(name, value)
+    asked = ["data.root=${oc.env:D}", "data.source=table", "data.workers=0"]
+    asked += ["policy.prompt=${oc.env:P}", "data.splits={train: '${oc.env:S}'}"]
     small = [word for word in SMALL_POLICY if not word.startswith("data.")]
     short = ["eval.max_new_tokens=6", "rl.max_new_tokens=6", "eval.bootstrap=5", "eval.samples=1"]
     short += ["sft.steps=1", "rl.steps=1", "rl.prompts=2", "rl.group=2", "sft.batch=2"]
-    words = [*data, *small, *short]
+    tuned, trained = "runs/sft/checkpoints/sft", "runs/rl/checkpoints/editgrpo"
     before = os.umask(0o022)
     try:
-        assert main(["data", "check", str(tmp_path / "data.csv")]) == 0
-        assert main(["sft", "--out", "runs/sft", *words, "checkpoint.steps=1"]) == 0
-        tuned = "runs/sft/checkpoints/sft"
-        assert (
-            main(["rl", "--from", tuned, "--out", "runs/rl", *data, *short, "log.records=1"]) == 0
-        )
-        assert main(["generate", tuned, ".", "--out", "runs/written.jsonl", *short[:1]]) == 0
-        assert main(["export", "runs/rl/checkpoints/editgrpo", "--out", "exported"]) == 0
+        for words in (
+            ["data", "check", str(data)],
+            ["sft", "--out", "runs/sft", *asked, *small, *short, "checkpoint.steps=1"],
+            ["rl", "--from", tuned, "--out", "runs/rl", *asked, *short, "log.records=1"],
+            ["generate", tuned, ".", "--out", "runs/written.jsonl", *short[:1]],
+            ["export", trained, "--out", "exported"],
+        ):
+            assert main(words) == 0, words
     finally:
         os.umask(before)
     assert readable_by_others(tmp_path / "runs") == [] != readable_by_others(tmp_path / "exported")
+    left = [tmp_path / name for name in ("runs/sft", "runs/rl", "exported")]
+    for value in ("SECRET-data", "SECRET-prompt", "val+train"):
+        assert places_of(value, *left) == set()
+    kept = (tmp_path / trained / FILE).read_text()
+    assert all(f"${{oc.env:{name}}}" in kept for name in "DS")
     page = PAGE.read_text(encoding="utf-8").partition("## Where text ends up")[2]
     for kind, word in CANARIES.items():
         places = places_of(word, tmp_path / "runs", tmp_path / "cache", tmp_path / "exported")

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from rrgclinical.chat import (
@@ -196,15 +195,6 @@ def test_nothing_shows_the_key_or_what_the_address_carries(
     assert server.paths[0] == "/v1/chat/completions?api-key=q-secret"
 
 
-def test_a_server_that_keeps_failing_is_named() -> None:
-    with (
-        serving(lambda *_: Reply(status=500)) as server,
-        pytest.raises(UserError, match=rf"{server.url} failed 3 times, last with HTTP 500"),
-    ):
-        chat(server.url).ask(plain())
-    assert len(server.asked) == 3
-
-
 def test_a_server_that_is_down_is_named() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -226,21 +216,6 @@ def test_waits_double_and_the_server_may_set_them() -> None:
         with serving(lambda number, _, held=held: held if number < 1 else Reply()) as server:
             chat(server.url).ask(plain())
         assert server.waits == [7.0]
-
-
-def test_there_is_a_connection_for_each_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Any] = []
-    real = openai.DefaultAsyncHttpxClient.__init__
-
-    def opening(client: Any, **options: Any) -> None:
-        opened.append(options["limits"])
-        real(client, **options)
-
-    monkeypatch.setattr(openai.DefaultAsyncHttpxClient, "__init__", opening)
-    with serving(lambda *_: Reply()) as server:
-        chat(server.url, concurrency=2000).ask(plain())
-    (limits,) = opened
-    assert (limits.max_connections, limits.max_keepalive_connections) == (2000, 2000)
 
 
 def test_what_is_called_before_a_request_can_stop_the_rest() -> None:

@@ -75,19 +75,6 @@ def test_bf16_heads_stay_fp32(folder, labeller):
     assert agree > 0.9
 
 
-def test_the_registry_builds_it(folder, official):
-    options = {"weights": folder / "weights.pth", "tokenizer": str(folder), "config": tiny.CONFIG}
-    found = build_labeller("chexbert", **options).label(REPORTS[:4])
-    assert np.array_equal(found, official[:4])
-
-
-def test_a_report_that_is_no_text_is_named(labeller):
-    with pytest.raises(TypeError, match=r"reports\[1\] is NoneType; wanted str"):
-        labeller.label(["clear", None])
-    with pytest.raises(TypeError, match="reports is one str"):
-        labeller.label("clear")
-
-
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_logits_that_are_not_finite_are_no_labels(folder, value):
     labeller = tiny.labeller(folder)

@@ -99,20 +99,6 @@ def test_a_library_that_swallows_it_does_not_lose_it() -> None:
             stopping.check()
 
 
-def test_what_a_library_makes_of_it_is_the_stop() -> None:
-    stopping = Stopping()
-    with stopping.installed("rrgtrain"):
-        try:
-            try:
-                signal.raise_signal(signal.SIGTERM)
-            except Exception as error:
-                raise ImportError("cannot import it") from error
-        except ImportError as error:
-            stop = stopping.stop_in(error)
-    assert str(stop) == "stopped by SIGTERM"
-    assert stopping.stop_in(stop) is None, "an error of another command"
-
-
 def test_there_is_no_third_interrupt() -> None:
     stopping, before = Stopping(), signal.getsignal(signal.SIGINT)
     with stopping.installed("rrgtrain"):
@@ -247,11 +233,6 @@ def test_what_a_destructor_swallows_is_raised_behind_it(
     assert capfd.readouterr().err == "", "Python's page about the ignored one"
 
 
-class _Failing:
-    def __del__(self) -> None:
-        raise KeyError("its own")
-
-
 def _ends_otherwise() -> None:
     try:
         signal.raise_signal(signal.SIGTERM)
@@ -268,13 +249,3 @@ def test_a_stop_is_seen_behind_any_cause() -> None:
         circle = ValueError("its own cause")
         circle.__cause__ = circle
         assert stopping.stop_in(circle) is None
-
-
-def test_another_error_of_a_destructor_goes_to_the_hook_that_was_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ignored: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda it: ignored.append(it.exc_type))
-    with Stopping().installed("rrgtrain"):
-        _Failing()
-    assert ignored == [KeyError]

@@ -81,19 +81,6 @@ def test_a_character_that_the_encoding_lacks_is_its_escape() -> None:
         assert bytes_.getvalue() == written * 2 + b"end"
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_a_bar_that_cannot_be_drawn_goes_quiet(terminal: bool) -> None:
-    for number in GONE:
-        for after in (0, 3):
-            stream = Breaking(number, after=after, terminal=terminal)
-            console = Console(file=stream, force_terminal=terminal)
-            times = iter(range(0, 10_000, 20))
-            done = 0
-            for _ in progress(range(8), "rl", console=console, clock=times.__next__):
-                done += 1
-            assert done == 8
-
-
 def test_the_status_of_a_run_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def run() -> int:
         for step in (bar := progress(3, "rl")) and range(3):

@@ -371,10 +371,3 @@ def test_a_nul_is_refused_with_its_line(tmp_path: Path, name: str) -> None:
         UserError, match=rf"{name}:\d holds a NUL, as UTF-16 does; save it as UTF-8"
     ):
         read_predictions(path)
-
-
-@pytest.mark.parametrize("value", ["[" * 101 + "]" * 101, '{"a":' * 101 + "1" + "}" * 101])
-def test_nesting_that_nothing_can_walk_through_is_one_line(tmp_path: Path, value: str) -> None:
-    path = written(tmp_path / "a.jsonl", f'{{"id": 1, "report": "Clear.", "x": {value}}}\n')
-    with pytest.raises(UserError, match="a.jsonl:1 is no JSON .JSON nested too deeply"):
-        read_predictions(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
 import sys
 import threading
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.serving import RewardClient
@@ -141,14 +139,6 @@ def test_what_is_no_number_is_no_score(total) -> None:
     batcher.close()
 
 
-@pytest.mark.parametrize("whole", [[1, 0], [0.5, 1.0]])
-def test_numbers_of_any_form_are_scores(whole) -> None:
-    for form in (list, tuple, np.array, torch.tensor):
-        batcher = Batcher(lambda *_, form=form: {"total": form(whole)})
-        assert batcher.submit(["a", "b"], ["", ""]).result(30) == {"total": whole}
-        batcher.close()
-
-
 def test_a_scorer_that_exits_fails_its_request_and_no_other() -> None:
     def exits(reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
         if "exit" in reports:
@@ -171,18 +161,6 @@ def test_a_request_that_does_not_fit_shifts_no_other(reports, references) -> Non
     with pytest.raises((TypeError, ValueError), match="wanted"):
         batcher.submit(reports, references)
     assert batcher.waiting == 0
-
-
-ODD = (None, "5", True, float("nan"), float("inf"), -1, [1])
-
-
-@pytest.mark.parametrize(
-    ("field", "odd"),
-    [*itertools.product(["largest", "queue"], (*ODD, 1.5, 0)), *itertools.product(["wait"], ODD)],
-)
-def test_settings_that_are_no_numbers_are_refused(field: str, odd) -> None:
-    with pytest.raises(UserError, match="wanted at least 1 report in each, and a wait"):
-        BatchSettings(**{field: odd})
 
 
 # What the service does with connections, files and bodies, whatever is asked.

@@ -235,15 +235,3 @@ def test_meteor_that_cannot_run_is_missing_with_the_reason(monkeypatch, lacking,
 def test_texts_that_do_not_fit_are_refused(arguments, text) -> None:
     with pytest.raises(ValueError, match=text):
         text_scores(*arguments)
-
-
-def test_what_is_no_list_of_reports_is_refused() -> None:
-    for reports, references, told in (
-        ("Edema", ["Edema."] * 5, "reports is one str"),
-        (["Edema."] * 5, "Edema", "references is one str"),
-        ([None], ["Edema."], r"reports\[0\] is NoneType"),
-        (["Edema."], [["Edema.", None]], r"references\[0\]\[1\] is NoneType"),
-        (["Edema."], [None], r"references\[0\] is None"),
-    ):
-        with pytest.raises(TypeError, match=f"^{told}; wanted"):
-            text_scores(reports, references, tokenization="space", meteor=False)

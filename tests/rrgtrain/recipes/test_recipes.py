@@ -211,11 +211,6 @@ BY_RULE = {
 RULED = [(name, size) for size, names in BY_RULE.items() for name in names]
 
 
-def test_every_name_is_there() -> None:
-    assert {f"paper/{name}" for name, _ in RULED} <= set(recipe_names())
-    assert len(recipe_names()) == 104 and "papers" not in recipe_names()
-
-
 def test_the_rule_is_what_a_file_of_two_bases_says(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     for name, size in RULED:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from rrgdata.images.in_flight import InFlight
-from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.run import generate as generate_module
@@ -121,29 +117,6 @@ def test_a_secret_is_in_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     values = values_of(path, {})
     assert values["a"] == "${oc.env:SECRET}" and "\n" not in values["b.d"]
     assert not any(word in str(values) for word in ("sk-1", "pw", "KEY"))
-
-
-def test_images_are_decoded_while_there_is_room_for_their_pixels(tmp_path, monkeypatch):
-    checkpoint, root, decoding, most = tmp_path / "policy", tmp_path / "films", [0], [0]
-    root.mkdir()
-    tiny_policy().save(checkpoint)
-    for number in range(6):
-        grey = np.random.default_rng(number).integers(0, 255, (40, 40), dtype=np.uint8)
-        Image.fromarray(grey).save(root / f"{number}.png")
-    read = generate_module.read_with_facts
-
-    def spied(*words: Any, **named: Any) -> Any:
-        decoding[0] += 1
-        most[0] = max(most[0], decoding[0])
-        time.sleep(0.02)
-        done = read(*words, **named)
-        decoding[0] -= 1
-        return done
-
-    monkeypatch.setattr(generate_module, "read_with_facts", spied)
-    monkeypatch.setattr(generate_module, "InFlight", lambda: InFlight(limit=2 * 40 * 40))
-    words = ["generate", str(checkpoint), str(root), "--out", str(tmp_path / "a.jsonl"), *SMALL]
-    assert main(words) == 0 and most[0] == 2
 
 
 def test_what_stands_in_the_way_is_told_and_stays(tmp_path, monkeypatch, capsys):

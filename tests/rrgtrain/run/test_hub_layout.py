@@ -34,11 +34,10 @@ from rrgdata.load import load_studies
 from rrgpolicy.model.prompt import prompt_text
 from rrgreport.run_files import read_metrics
 from rrgtrain.cli import main
-from rrgtrain.errors import UserError
 from rrgtrain.run import export
 from rrgtrain.run.export import Export, export_checkpoint
 from tests.rrgpolicy.hub import hub_directory, small_hub_directory
-from tests.rrgpolicy.model.common import OPENS, text_directory, tiny_directory
+from tests.rrgpolicy.model.common import text_directory, tiny_directory
 from tests.rrgpolicy.rollout.served import Served
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.runs import At, command, on_ranks
@@ -332,20 +331,6 @@ def test_the_card_says_what_is_known(tmp_path: Path) -> None:
         "base_model: Qwen/Qwen2.5-3B": ["text"],
         "pipeline_tag: text-generation": ["text"],
     }
-
-
-def test_the_card_says_what_the_template_is_rendered_with(tmp_path: Path) -> None:
-    start = shutil.copytree(text_directory(), tmp_path / "start")
-    (start / "chat_template.jinja").write_text(OPENS)
-    kwargs = "policy.chat_template_kwargs"
-    for more, shown in (({}, "true"), ({kwargs: {"enable_thinking": False}}, "false")):
-        (start / "rrgtrain.json").write_text(json.dumps({"policy.prompt": "think", **more}))
-        out = export_checkpoint(Export(str(start), tmp_path / shown))
-        line = f'The chat template is rendered with `{{"enable_thinking": {shown}}}`'
-        assert line in (out / "README.md").read_text()
-    (start / "rrgtrain.json").write_text(json.dumps({kwargs: [1]}))
-    with pytest.raises(UserError, match=r"policy.chat_template_kwargs is \[1\]; wanted values"):
-        export_checkpoint(Export(str(start), tmp_path / "none"))
 
 
 def test_an_export_of_the_published_tokenizer_writes_reports_and_draws(tmp_path: Path) -> None:

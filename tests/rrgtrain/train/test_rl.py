@@ -140,13 +140,6 @@ def test_a_study_that_comes_twice_draws_new_reports() -> None:
     assert len({tuple(ids) for group in twice for ids in group}) == 8
 
 
-def test_missing_reports_are_refused_before_the_first_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(rl_module, "sample_groups", None)
-    given = [*studies(2), replace(studies(3)[2], report=None)]
-    with pytest.raises(UserError, match=r"rl.algorithm=editgrpo.*study train-2 has none; use"):
-        trained(tmp_path, recipe("rl.algorithm=editgrpo"), given=given)
-
-
 def test_references_are_read_while_reports_are_written(tmp_path, monkeypatch):
     """Each waits for the other to have begun: one after the other, neither would."""
     sampling, reading = threading.Event(), threading.Event()
