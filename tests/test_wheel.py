@@ -147,7 +147,7 @@ def test_a_wheel_is_for_every_python_and_has_the_extras_that_are_named(site: Pat
     extras = set(PathDistribution(about.parent).metadata.get_all("Provides-Extra") or ())
     texts = [p.read_text() for p in house.files(ROOT) if p.suffix in (".py", ".md")]
     named = set(re.findall(r"(?:rrgkern|constraints.txt '\.)\[([\w-]+)\]'", "".join(texts)))
-    assert {"serve", "trl", "vllm", "gpu", "dicom", "meteor"} <= named <= extras
+    assert {"serve", "trl", "vllm", "gpu", "flash-attn", "dicom", "meteor"} <= named <= extras
     assert typed == {"rrgkern", "rrgtrain", "rrgclinical", "rrgdata", "rrgpolicy", "rrgreport"}
 
 

@@ -74,3 +74,6 @@ class PolicySettings:
     sharing: Literal["auto", "row", "cache", "none"] = "auto"
     """How a group shares its prompt: in one packed row, by a prefix cache, or not at all; `auto`
     takes the first that a probe finds exact for the model."""
+    vision_attn: Literal["auto", "packed", "sdpa", "flash_attention_2"] = "auto"
+    """Attention of the vision tower: `packed` takes a layer's windows together, `sdpa` one by one;
+    `auto` is flash-attn where it is installed and can run, else `packed`."""

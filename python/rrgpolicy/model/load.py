@@ -23,7 +23,7 @@ from rrgpolicy.model.backbone import SHARED_ATTENTION, architecture, refuse_othe
 from rrgpolicy.model.families import family_of, module_of
 from rrgpolicy.model.families.images import ImageRule
 from rrgpolicy.model.own_forward import FEATURES
-from rrgpolicy.model.packed_windows import PACKED_WINDOWS
+from rrgpolicy.model.packed_windows import PACKED_WINDOWS, vision_attention
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.template import end_of_turn
 from rrgpolicy.model.whole import (
@@ -50,6 +50,7 @@ def load_policy(  # noqa: PLR0913
     freeze_vision: bool = False,
     gradient_checkpointing: bool = False,
     attn: str = "auto",
+    vision_attn: str = "auto",
     masters: bool = False,
     unread: bool = False,
 ) -> Policy:
@@ -64,7 +65,8 @@ def load_policy(  # noqa: PLR0913
         device: where the model goes.
         freeze_vision: the vision tower and its merger, where there is one, take no gradient.
         gradient_checkpointing: recompute each layer in the backward pass.
-        attn: how a shared prefix is attended, see `Backbone`.
+        attn: how a shared prefix is attended, see `Network`.
+        vision_attn: that of the vision tower, see `vision_attention`.
         masters: parameters that may train are loaded in fp32 (or `dtype`, if that is wider), for
             training by `ranks.sharding`; a frozen tower and the base of an adapter keep `dtype`.
         unread: weights stay in their files until `sharding.setup` reads each rank's part of them.
@@ -88,6 +90,7 @@ def load_policy(  # noqa: PLR0913
             freeze_vision=freeze_vision,
             gradient_checkpointing=gradient_checkpointing,
             attn=attn,
+            vision_attn=vision_attn,
         )
         return _with_adapter(name, base)
     config = read_config(name)
@@ -97,13 +100,18 @@ def load_policy(  # noqa: PLR0913
     )
     family = family_of(config)
     image_processor: Any = None
+    options: dict[str, Any] = {}
+    tower = vision_attention(vision_attn, device, dtype, windows=family.windows)
     if sees_images(config):
         image_processor = open_images(name, config).processor
         tokenizer.chat_template = _template_of_images(name) or tokenizer.chat_template
+        if tower not in ("sdpa", PACKED_WINDOWS):
+            options["attn_implementation"] = {"vision_config": tower}
     load = partial(
         getattr(transformers, str(architecture(config))).from_pretrained,
         config=config,
         dtype=loaded,
+        **options,
     )
     with no_progress_bars():
         model, fill = load_skeleton(name, load, loaded, device) if unread else (None, None)
@@ -129,7 +137,7 @@ def load_policy(  # noqa: PLR0913
     for part in (model.config, model.config.get_text_config()):
         part.tie_word_embeddings = tied
     check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
-    if family.windows:
+    if tower == PACKED_WINDOWS and sees_images(config):
         model.set_attn_implementation({"vision_config": PACKED_WINDOWS})
     if gradient_checkpointing:
         checkpoint_layers(model)

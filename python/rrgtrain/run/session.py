@@ -104,7 +104,7 @@ def start_policy(
     with atomic_directory(kept) as partial:
         # The warm-up stands in for a tower's pretraining: it comes before any freezing and any
         # choice of dtype.
-        plain = replace(settings, dtype="float32")
+        plain = replace(settings, dtype="float32", vision_attn="packed")
         train = studies.get("train") or []
         each = [[study.report or "", prompt_text(study, style=style)] for study in train]
         if recipe.data.source != "phantom":  # whose words name nobody
@@ -133,6 +133,7 @@ def load_for(
         freeze_vision=settings.freeze_vision,
         gradient_checkpointing=settings.gradient_checkpointing,
         attn=settings.attn,
+        vision_attn=settings.vision_attn,
         # an adapter that is yet to come freezes all that is loaded
         masters=masters and settings.lora.rank == 0,
         unread=masters and settings.lora.rank == 0 and ranks.size() > 1,

@@ -100,6 +100,7 @@ def named_reference(
         dtype=policy.dtype,
         device=policy.device,
         attn=policy.attn,
+        vision_attn=start.vision_attn,
         unread=ranks.size() > 1,
     )
     same_eyes = other.sees_images == policy.sees_images

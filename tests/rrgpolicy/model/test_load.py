@@ -90,7 +90,7 @@ def test_weights_go_straight_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "require_dtype", lambda device, dtype: None)
     for device in ("cuda:1", "cpu"):
         with pytest.raises(UserError, match="Asked"):
-            load_policy(tiny_directory(), device=device)
+            load_policy(tiny_directory(), device=device, vision_attn="sdpa")
     assert seen == [{"": torch.device("cuda:1")}, None], "eight whole models fill a node's memory"
 
 

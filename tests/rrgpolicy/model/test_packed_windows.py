@@ -139,6 +139,8 @@ def test_a_policy_has_it_in_the_tower_alone() -> None:
     policy = tiny_policy()
     assert policy.visual.config._attn_implementation == PACKED_WINDOWS
     assert policy.text_config._attn_implementation == ATTENTION
+    assert tiny_policy(vision_attn="packed").visual.config._attn_implementation == PACKED_WINDOWS
+    assert tiny_policy(vision_attn="sdpa").visual.config._attn_implementation == "sdpa"
 
 
 def test_a_checkpoint_keeps_no_name_of_ours(tmp_path: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +16,7 @@ from rrgkern import linear_token_logps
 from rrgpolicy.model.forward import _run_tower, hidden_states, vision_embeddings
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.own_forward import VisionCache
+from rrgpolicy.model.packed_windows import FLASH, PACKED_WINDOWS, vision_attention
 from rrgpolicy.model.policy import Policy, training_only
 from rrgpolicy.model.prompt import encode_prompt, prompt_text
 from rrgpolicy.rollout import SamplingRequest, generate
@@ -193,3 +196,47 @@ def test_pictures_go_to_the_device_as_they_are_pinned(monkeypatch: pytest.Monkey
     network = SimpleNamespace(device=torch.device("meta"), dtype=torch.bfloat16, visual=visual)
     assert len(_run_tower(cast(Any, network), prompts)) == 2
     assert joined == ["meta torch.float32"] * 2
+
+
+# flash-attn is taken where it can run; asked for elsewhere, one line says why it cannot.
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    real = importlib.util.find_spec
+    found = ModuleSpec("flash_attn", None) if request.param else None
+    monkeypatch.setattr(
+        "importlib.util.find_spec",
+        lambda name, *more: found if name == "flash_attn" else real(name, *more),
+    )
+
+
+@pytest.mark.parametrize("installed", [True], indirect=True)
+def test_installed_it_is_taken_on_a_gpu_in_16_bits(installed: None) -> None:
+    assert vision_attention("auto", "cuda", torch.bfloat16) == FLASH
+    assert vision_attention("auto", "cuda:1", torch.float16) == FLASH
+    assert vision_attention(FLASH, "cuda", torch.bfloat16) == FLASH
+    assert vision_attention("auto", "cpu", torch.bfloat16) == PACKED_WINDOWS
+    assert vision_attention("auto", "cuda", torch.float32) == PACKED_WINDOWS
+    assert vision_attention("packed", "cuda", torch.bfloat16) == PACKED_WINDOWS
+    assert vision_attention("sdpa", "cuda", torch.bfloat16) == "sdpa"
+    with pytest.raises(UserError, match="runs on a GPU only, and the policy is on cpu"):
+        vision_attention(FLASH, "cpu", torch.bfloat16)
+    with pytest.raises(UserError, match="16 bits only, and the policy is float32"):
+        vision_attention(FLASH, "cuda", torch.float32)
+
+
+@pytest.mark.parametrize("installed", [False], indirect=True)
+def test_without_the_package(installed: None) -> None:
+    assert vision_attention("auto", "cuda", torch.bfloat16) == PACKED_WINDOWS
+    with pytest.raises(UserError, match="needs flash-attn; pip install"):
+        vision_attention(FLASH, "cuda", torch.bfloat16)
+
+
+def test_a_word_it_does_not_know() -> None:
+    with pytest.raises(UserError, match="use one of auto, packed, sdpa, flash_attention_2"):
+        vision_attention("flash", "cuda", torch.bfloat16)
+
+
+def test_the_tower_is_loaded_with_it() -> None:
+    assert tiny_policy().visual.config._attn_implementation == PACKED_WINDOWS
+    with pytest.raises(UserError, match="runs on a GPU only"):
+        tiny_policy(vision_attn=FLASH)
