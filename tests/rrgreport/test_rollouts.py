@@ -15,6 +15,7 @@ from rrgclinical import build_extractor
 from rrgreport import (
     EditSample,
     Sample,
+    WeightSample,
     mark_reports,
     read_samples,
     write_samples,

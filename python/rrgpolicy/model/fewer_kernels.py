@@ -114,6 +114,26 @@ class _Product:
                 parameter.data = parameter.data.clone()
 
 
+def with_sums(graph: Any) -> Any:
+    """Write a graph's convolutions that have one output a channel as sums, which fuse."""
+    for node in graph.graph.nodes:
+        node.target = depthwise if node.target is torch.conv1d else node.target
+    graph.recompile()
+    return graph
+
+
+def depthwise(
+    states: Tensor, weight: Tensor, bias: Any = None, *rest: Any, **options: Any
+) -> Tensor:
+    """Convolve as `torch.conv1d`; a state's next token is a sum over its window."""
+    plain = not rest and {"padding": 0, **options, "groups": 0} == {"padding": 0, "groups": 0}
+    if not plain or weight.shape[1] != 1 or states.shape[1:] != weight.shape[::2]:
+        return torch.conv1d(states, weight, bias, *rest, **options)
+    wide = torch.promote_types(states.dtype, torch.float32)
+    out = (states.to(wide) * weight[:, 0].to(wide)).sum(-1, keepdim=True)
+    return (out if bias is None else out + bias.to(wide)[:, None]).to(states.dtype)
+
+
 class CompiledStep:
     """Call a method, compiled once for all sizes from two on; `on` until that fails.
 
@@ -152,4 +172,4 @@ class CompiledStep:
 
     def _backend(self, graph: Any, inputs: Any) -> Any:
         self.compilations += 1
-        return torch._dynamo.lookup_backend("inductor")(graph, inputs)
+        return torch._dynamo.lookup_backend("inductor")(with_sums(graph), inputs)

@@ -254,13 +254,13 @@ class Decoder:
         rows = torch.tensor(members.prompt, device=device)
         self.hidden, self.mask = hidden[rows], mask[rows]
         after = torch.stack([p.positions.max() + 1 for p in prompts]).to(device)
-        self.next_position = after[rows]
+        self.first_position = after[rows]
 
     def select(self, rows: list[int]) -> None:
         """Keep these rows alone."""
         left = torch.tensor(rows, device=self.place.device)
         self.cache.select(rows, left)
-        self.mask, self.next_position = self.mask[left], self.next_position[left]
+        self.mask, self.first_position = self.mask[left], self.first_position[left]
 
     def reserve(self, t: int) -> bool:
         """Make room for the tokens at place `t`; True where buffers are new ones."""
@@ -279,14 +279,13 @@ class Decoder:
     def forward(self, token: Tensor) -> Tensor:
         """Compute the hidden states [n, H] behind the tokens [n]."""
         self.mask.index_fill_(1, self.place + self.longest, 1)
-        places = self.next_position[:, None]
+        places = (self.first_position + self.place)[:, None]
         self.hidden = self._forward(
             input_ids=token[:, None],
             attention_mask=self.mask if self.attends else None,
             position_ids=places if self.axes == 1 else places.expand(self.axes, -1, -1),
         )
         self.place += 1
-        self.next_position += 1
         return self.hidden
 
     def own(self, prompt: EncodedPrompt, member: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from rrgclinical.common.errors import UserError
 from rrgkern.ops import flatten
 from rrgkern.shared_prefix.op import shared_prefix_decode_op
 from rrgpolicy.model.attention import use_rows
-from rrgpolicy.model.fewer_kernels import CompiledStep, merged
+from rrgpolicy.model.fewer_kernels import CompiledStep, merged, with_sums
 from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.policy import Policy
@@ -334,6 +335,25 @@ def test_a_step_is_compiled_once_for_all_sizes_and_fresh_copies(monkeypatch) -> 
             assert torch.equal(left.ids, right.ids)
             torch.testing.assert_close(left.logps, right.logps, rtol=0, atol=2e-5)
     assert compiled.compilations == 1 and compiled.seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("length", "inputs", "options", "sums"),
+    [(3, 1, {"groups": 4}, True), (5, 1, {"groups": 4}, False), (3, 4, {}, False)],
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_convolution_with_one_output_a_channel_is_a_sum(length, inputs, options, sums, bias):
+    x, weight, b = (torch.randn(shape).double() for shape in ((2, 4, length), (4, inputs, 3), (4,)))
+    args = x, weight, b if bias else None
+    graph = torch.fx.symbolic_trace(lambda x, w, b: torch.conv1d(x, w, b, **options))
+    rewritten = with_sums(graph)
+    torch.testing.assert_close(rewritten(*args), torch.conv1d(*args, **options))
+    with mock.patch("torch.conv1d", side_effect=AssertionError) as library:
+        if sums:
+            rewritten(*args)
+        else:
+            pytest.raises(AssertionError, rewritten, *args)
+    assert library.called != sums
 
 
 @pytest.mark.parametrize("stays", [True, False])
