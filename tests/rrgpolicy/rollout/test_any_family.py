@@ -348,11 +348,8 @@ def test_a_convolution_with_one_output_a_channel_is_a_sum(length, inputs, option
     graph = torch.fx.symbolic_trace(lambda x, w, b: torch.conv1d(x, w, b, **options))
     rewritten = with_sums(graph)
     torch.testing.assert_close(rewritten(*args), torch.conv1d(*args, **options))
-    with mock.patch("torch.conv1d", side_effect=AssertionError) as library:
-        if sums:
-            rewritten(*args)
-        else:
-            pytest.raises(AssertionError, rewritten, *args)
+    with mock.patch("torch.conv1d") as library:
+        rewritten(*args)
     assert library.called != sums
 
 
