@@ -277,10 +277,7 @@ def open_studies(
         **{field.name: getattr(data, field.name) for field in fields(ReadSettings)}
     )
     if (source == "mix") != bool(data.mix):
-        raise UserError(
-            f"data.source={data.source} beside data.mix of {len(data.mix)} sources; set "
-            "data.source=mix and name some, or neither"
-        )
+        raise UserError(f"data.source={data.source} has data.mix={[*data.mix]}; set both or none")
     if data.mix:
         from rrgdata.mix import load_mix  # which reads each source by this module
 

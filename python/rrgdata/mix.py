@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
+
 from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.load import load_studies
@@ -40,9 +42,8 @@ def load_mix(mix: Mix, root: Path, settings: ReadSettings, *, skip: bool) -> Cat
                 continue
             own = repeated(of, part.weight) if split == "train" else of
             placed += [((k + 0.5) / len(own), name, study) for k, study in enumerate(own)]
-        if trains:
-            size, drawn = len(splits["train"]), round(part.weight * len(splits["train"]))
-            whole.notes.append(f"{name}: {drawn} training studies an epoch, of {size}")
+            if split == "train":
+                whole.notes.append(f"{name}: {len(own)} training studies an epoch, of {len(of)}")
     for _, name, study in sorted(placed, key=lambda place: place[0]):
         whole.add(study, f"{name}: {study.id}")
     return whole
@@ -51,11 +52,10 @@ def load_mix(mix: Mix, root: Path, settings: ReadSettings, *, skip: bool) -> Cat
 def _read(
     name: str, part: MixedSource, root: Path, settings: ReadSettings, whole: Catalogue, skip: bool
 ) -> dict[str, list[Study]]:
-    own = {field.name: getattr(part, field.name) for field in fields(ReadSettings)}
-    place = root / Path(part.root).expanduser()
+    place, own = root / Path(part.root).expanduser(), {f.name for f in fields(ReadSettings)}
+    own_settings = {k: v for k, v in vars(part).items() if k in own and v is not None}
     try:
-        of_part = {key: value for key, value in own.items() if value is not None}
-        inner = load_studies(part.source, place, replace(settings, **of_part))
+        inner = load_studies(part.source, place, replace(settings, **own_settings))
         if not skip:
             inner.check(place)
     except UserError as error:
@@ -78,21 +78,18 @@ def repeated(studies: Sequence[Study], weight: float) -> list[Study]:
     passes, rest = divmod(round(weight * size), size)
     places = [(i, again) for again in range(passes) for i in range(size)]
     places += [(k * size // rest, passes) for k in range(rest)]
-    named = {0: ""}
-    return [
-        replace(studies[i], id=f"{studies[i].id}{named.get(again, f'~{again + 1}')}")
-        for i, again in places
-    ]
+    ids = [studies[i].id + (f"~{again + 1}" if again else "") for i, again in places]
+    return [replace(studies[i], id=name) for (i, _), name in zip(places, ids, strict=True)]
 
 
-def groups_of(mix: Mix, ids: Sequence[str]) -> dict[str, tuple[str, list[bool]]]:
-    """Map sub-groups of studies to their rule and members: in and out of domain, each source."""
+def groups_of(mix: Mix, ids: Sequence[str]) -> list[tuple[str, str, np.ndarray]]:
+    """List sub-groups of R studies, name, rule and members, bool `[R]`: by domain and source."""
     outside = [name for name, part in mix.items() if part.weight == 0]
     inside = [name for name in mix if name not in outside]
     sets = {"in domain": inside, "out of domain": outside} if outside and inside else {}
     sets |= {f"source {name}": [name] for name in mix}
     source = [name.partition("/")[0] for name in ids]
-    return {
-        group: (f"studies of {', '.join(names)}", [name in names for name in source])
+    return [
+        (group, f"studies of {', '.join(names)}", np.isin(source, names))
         for group, names in sets.items()
-    }
+    ]

@@ -168,10 +168,7 @@ def scorecard(  # noqa: PLR0913
             },
             _ceilings(subgroup(perfect, members), truth[members], frequent),
         )
-        for name, rule, members in [
-            *_groups(truth),
-            *((name, rule, np.array(of)) for name, (rule, of) in pairs.groups.items()),
-        ]
+        for name, rule, members in [*_groups(truth), *pairs.groups]
         if members.any()
     ]
     keys = [key for system in groups[0].systems.values() for key in system]

@@ -20,7 +20,7 @@ class Pairs:
 
     labels: int8 `[R, 14]` class ids that came with the references, None without. notes: lines
     that a reader must not miss. patients: that of each study, "" where one is unknown. groups:
-    further sub-groups of the card, their rule and R members by name.
+    further sub-groups of the card: name, rule, and members, bool `[R]`.
     """
 
     ids: list[str]
@@ -29,7 +29,7 @@ class Pairs:
     labels: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
     patients: Sequence[str] = ()
-    groups: Mapping[str, tuple[str, Sequence[bool]]] = field(default_factory=dict)
+    groups: Sequence[tuple[str, str, np.ndarray]] = ()
 
 
 def pair_reports(

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgtrain.commands.command import ON_GPUS, Command, add_settings, add_start
+from rrgtrain.commands.command import ON_GPUS, Command, add_candidates, add_settings, add_start
 
 if TYPE_CHECKING:
     from rrgtrain.schema import Recipe
@@ -60,28 +60,20 @@ def _generate_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--study", choices=("file", "folder"), default="file", help=one)
     context = "columns id or path, and any of indication, technique, comparison"
     parser.add_argument("--context", type=Path, metavar="CSV", help=context)
-    drawn = "reports drawn of a study, of which one is written; default: 1"
-    parser.add_argument("--candidates", type=int, metavar="N", help=drawn)
-    parser.add_argument("--choose", choices=("mbr", "longest_agreeing"), help="default: mbr")
-    by = "term of the reward that compares them; default: severity"
-    parser.add_argument("--by", metavar="TERM", help=by)
+    add_candidates(parser, "reports drawn of a study, of which one is written; default: 1")
     parser.add_argument("--recipe", default=RECIPE, help=f"name or YAML file; default: {RECIPE}")
 
 
 def _generate(options: argparse.Namespace) -> int:
     from rrgpolicy.ranks import ranks
     from rrgtrain.commands.started import run_on_ranks
-    from rrgtrain.errors import UserError
     from rrgtrain.run.choose import chooser
     from rrgtrain.run.generate import GenerateRequest, generate_reports
     from rrgtrain.state.remembered import OF_GENERATE
 
     def write(recipe: Recipe, out: Path, *, resume: bool) -> None:
         with ranks.propagate_errors():
-            n, rule, term = options.candidates, options.choose, options.by
-            if n is None and (rule or term):
-                raise UserError("--choose and --by are of --candidates N; give it too")
-            choose = chooser(recipe, 1 if n is None else n, rule or "mbr", term or "severity")
+            choose = chooser(recipe, options.candidates, options.choose, options.by)
             words = (options.folder, out, options.study, options.context, choose)
             generate_reports(recipe, GenerateRequest(*words))
 

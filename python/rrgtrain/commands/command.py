@@ -60,6 +60,14 @@ def add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="start", help="checkpoint directory or hub name")
 
 
+def add_candidates(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the options that draw several reports of a study and choose one."""
+    parser.add_argument("--candidates", type=int, metavar="N", help=text)
+    parser.add_argument("--choose", choices=("mbr", "longest_agreeing"), help="default: mbr")
+    by = "term of the reward that compares them; default: severity"
+    parser.add_argument("--by", metavar="TERM", help=by)
+
+
 def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
     """Add the settings of a command that has no recipe among its words."""
     parser.add_argument("overrides", nargs="*", metavar="key=value", help=text, default=[])

@@ -6,11 +6,12 @@ import argparse
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rrgclinical.common.errors import outside_line
-from rrgtrain.commands.command import ON_GPUS, Command, add_start
+from rrgtrain.commands.command import ON_GPUS, Command, add_candidates, add_start
 from rrgtrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def _words(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print each metric of files by every package that is installed, too",
     )
+    add_candidates(parser, "compare one drawn report and the one chosen of N with the greedy one")
     parser.add_argument("--out", type=Path, help="directory of the evaluation")
 
 
@@ -44,8 +46,9 @@ def _complete(options: argparse.Namespace) -> Mapping[str, str] | None:
     if not (options.predictions or options.references or options.compare_implementations):
         return None
     help_ = "see `rrgtrain eval --help`"
-    if options.start is not None:
-        raise UserError(f"a checkpoint or files are scored: leave out --from; {help_}")
+    if {options.start, options.candidates, options.choose, options.by} != {None}:
+        words = "--from, --candidates, --choose and --by"
+        raise UserError(f"a checkpoint or files are scored: leave out {words}; {help_}")
     more = next(filter(REPORTS.fullmatch, [options.recipe or "", *options.overrides]), None)
     if more is not None:
         raise UserError(f"{more} is no setting; say --predictions before each file; {help_}")
@@ -55,20 +58,29 @@ def _complete(options: argparse.Namespace) -> Mapping[str, str] | None:
 def _run(options: argparse.Namespace) -> int:
     from rrgtrain.commands.started import run_on_ranks
 
-    return score_files(options) if options.predictions else run_on_ranks(COMMAND, options, score)
+    if options.predictions:
+        return score_files(options)
+    words = options.candidates, options.choose, options.by
+    return run_on_ranks(COMMAND, options, partial(score, words=words))
 
 
-def score(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
-    """Generate reports with a checkpoint and score them."""
+def score(recipe: Recipe, out: Path, *, resume: bool = False, words: Any = (None,)) -> None:
+    """Generate reports with a checkpoint and score them; words: of `chooser`."""
     from rrgclinical.common.unfinished import unmark
     from rrgpolicy.ranks import ranks
+    from rrgtrain.run.choose import chooser
     from rrgtrain.run.outcome import finish
     from rrgtrain.run.stages import Stages
 
+    with ranks.propagate_errors():
+        choose = chooser(recipe, *words)
     with Stages.open(recipe, out) as stages:
         name = Path(os.path.abspath(recipe.policy.path)).name
-        written = stages.evaluate(name)
-        finish(stages, f"evaluation of {name}", {name: (written, None)}, tables=True)
+        written = {name: (stages.evaluate(name), None)}
+        if choose is not None:
+            drawn = stages.session.candidates(written[name][0].studies, choose)
+            written |= {f"{name}, {kind}": (one, None) for kind, one in drawn.items()}
+        finish(stages, f"evaluation of {name}", written, tables=True)
         if ranks.is_main():
             unmark(out)
 

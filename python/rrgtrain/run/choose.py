@@ -71,23 +71,27 @@ class Chooser:
         return places
 
 
-def chooser(recipe: Recipe, candidates: int, rule: str, term: str) -> Chooser | None:
-    """Open one term of the reward as gain; None for one candidate.
+def chooser(
+    recipe: Recipe, candidates: int | None, rule: str | None = None, term: str | None = None
+) -> Chooser | None:
+    """Open one term of the reward, `severity` where none is named, as gain; None for one candidate.
 
     UserError where the term is unknown or cannot be had, or all candidates would be equal.
     """
-    if candidates == 1:
+    if candidates is None and (rule or term):
+        raise UserError("--choose and --by are of --candidates N; give it too")
+    if candidates in (None, 1):
         return None
     if not 1 <= candidates <= MOST or not recipe.generate.temperature:
         raise UserError(
             f"--candidates {candidates} at generate.temperature={recipe.generate.temperature:g}; "
             f"wanted 1 to {MOST}, and for them to differ a temperature, as generate.temperature=1"
         )
-    refuse_left_out(recipe.reward, "generate --candidates")
-    own: dict[str, Any] = {"terms": {term: 1.0}, "starts": {}, "blocks": "none"}
+    refuse_left_out(recipe.reward, "--candidates")
+    own: dict[str, Any] = {"terms": {term or "severity": 1.0}, "starts": {}, "blocks": "none"}
     rewards = RewardService(replace(recipe.reward, against="report", **own))
     rewards([PROBE], [PROBE])  # a term that lacks its model says so before the policy is read
-    return Chooser(candidates, rule, rewards)
+    return Chooser(candidates, rule or "mbr", rewards)
 
 
 def seeds_of(seed: int, study: str, candidates: int) -> list[int]:

@@ -37,6 +37,7 @@ from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.checked import DTYPES, SERVED
+from rrgtrain.run.choose import Chooser, seeds_of
 from rrgtrain.run.data import Data, split_of, validation_split
 from rrgtrain.run.room import check_room
 from rrgtrain.schema import PolicySettings, Recipe
@@ -64,12 +65,31 @@ class Session:
     sampler: PolicySampler = field(default_factory=PolicySampler)
 
     def evaluate(self, studies: list[Study], *, description: str | None = None) -> Evaluation:
-        settings, by = self.recipe.eval, self.sampler
-        reports, finished = write_reports(
-            self.policy, self.prompts, studies, settings, sampler=by, description=description
-        )
-        evaluation = evaluate(reports, studies, self.rewards, settings)
+        return self._scored(studies, *self._written(studies, description=description))
+
+    def _written(self, studies: list[Study], **draw: Any) -> tuple[list[str], list[bool]]:
+        to, by = self.recipe.eval, self.sampler
+        return write_reports(self.policy, self.prompts, studies, to, sampler=by, **draw)
+
+    def _scored(
+        self, studies: list[Study], reports: Sequence[str], finished: Sequence[bool]
+    ) -> Evaluation:
+        evaluation = evaluate(reports, studies, self.rewards, self.recipe.eval)
         return replace(evaluation, cut=[not whole for whole in finished])
+
+    def candidates(self, studies: list[Study], choose: Chooser) -> dict[str, Evaluation]:
+        """Evaluate, of N reports drawn of each study, the first and the chosen one."""
+        recipe, n = self.recipe, choose.candidates
+        own: dict[str, Any] = {"draw": recipe.generate, "description": f"{n} candidates"}
+        own["seeds"] = lambda study: seeds_of(recipe.seed, study.id, n)
+        reports, finished = self._written(studies, **own)
+        texts, firsts = self.rewards.scored_text(reports), range(0, len(reports), n)
+        places = choose([texts[k : k + n] for k in firsts])
+        rows = {"one sample": firsts, f"{choose.rule} of {n}": np.add(firsts, places)}
+        return {
+            name: self._scored(studies, [reports[i] for i in at], [finished[i] for i in at])
+            for name, at in rows.items()
+        }
 
     def split(self, name: str) -> list[Study]:
         return split_of(self.studies, name)

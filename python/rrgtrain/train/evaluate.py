@@ -24,7 +24,7 @@ from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import EvalSettings, RewardSettings
+from rrgtrain.schema import EvalSettings, GenerateSettings, RewardSettings
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.written import in_batches, write_batch, write_rows
 
@@ -117,7 +117,7 @@ def beside(directory: Path, metric: str) -> Path:
     return directory.with_name(f"{directory.name}-{metric.replace('/', '-')}")
 
 
-def write_reports(
+def write_reports(  # noqa: PLR0913
     policy: Policy,
     prompts: PromptLoader,
     studies: Sequence[Study],
@@ -125,11 +125,14 @@ def write_reports(
     *,
     sampler: PolicySampler | None = None,
     description: str | None = None,
+    draw: GenerateSettings | None = None,
+    seeds: Callable[[Study], list[int]] = lambda _: [0],
 ) -> tuple[list[str], list[bool]]:
     """Write one greedy report per study, and whether each came to its end.
 
     They are in the order of the studies; of several ranks, each writes batches. `settings` gives
-    the batch and the length; `description` names a bar of progress.
+    the batch and the length; `description` names a bar of progress. `draw` samples instead, a
+    report for each of a study's `seeds`.
     """
     batches = in_batches(studies, settings.batch)
     reports: list[tuple[str, bool]] = []
@@ -139,12 +142,15 @@ def write_reports(
         def write(
             batch: Sequence[Study], encoded: Sequence[EncodedPrompt]
         ) -> list[tuple[str, bool]]:
+            own = [seeds(study) for study in batch]
             request = SamplingRequest(
                 encoded,
-                group=1,
+                group=len(own[0]),
                 max_new_tokens=settings.max_new_tokens,
-                seeds=[[0]] * len(encoded),
-                greedy=True,
+                seeds=own,
+                temperature=draw.temperature if draw else 1.0,
+                top_p=draw.top_p if draw else 1.0,
+                greedy=draw is None,
             )
             return write_batch(policy, batch, request, sample)
 

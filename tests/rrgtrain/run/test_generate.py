@@ -16,9 +16,6 @@ from PIL import Image
 from rrgdata.sources.folder import frontal_alone, read_folder, with_context
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
-from rrgtrain.rewards import RewardService
-from rrgtrain.run.choose import RULES, Chooser, gains
-from rrgtrain.schema import RewardSettings
 from rrgtrain.state.remembered import FILE
 from tests.rrgdata.images.test_dicom import write
 from tests.rrgpolicy.model.common import text_directory, tiny_policy
@@ -316,63 +313,3 @@ def test_names_that_are_a_uid_are_images(folder: Path) -> None:
     (folder / "b" / "v1.0").write_text("no image")
     ids = [study.id for study in read_folder(folder).studies]
     assert "b/1.2.840.113619.2.5" in ids and "b/v1.0" not in ids
-
-
-LEFT, RIGHT = "There is a small left effusion.", "There is a large right pneumothorax."
-STUDIES = [
-    [RIGHT, LEFT, LEFT, "Small left effusion. The heart is enlarged."],
-    ["", "No effusion.", "No pneumothorax or effusion.", "Normal chest."],
-]
-
-
-@pytest.mark.parametrize("term", ["severity", "match", "entity_f1"])
-def test_gains_are_the_term_of_every_pair_and_the_odd_one_out_is_not_chosen(term: str) -> None:
-    rewards = RewardService(RewardSettings(terms={term: 1.0}))
-    pairs = [(a, b) for texts in STUDIES for a in texts if a for b in texts if b]
-    expected = rewards(*map(list, zip(*pairs, strict=True)))["total"].tolist()
-    got = gains(STUDIES, rewards)
-    assert [*got[0].flat, *got[1, 1:, 1:].flat] == pytest.approx(expected, abs=1e-12)
-    assert (got[1, 0] == -np.inf).all() and not got[1, 1:, 0].any()
-    for rule in RULES:  # what says nothing is chosen where all say nothing
-        assert 0 not in Chooser(4, rule, rewards)(STUDIES)
-        assert Chooser(2, rule, rewards)([["", "N/A"], ["", "Clear."]]) == [int(rule != "mbr"), 1]
-
-
-def test_the_rules_by_hand() -> None:
-    gained = np.array([[[1.0, 0.2, 0.2], [0.3, 1.0, 0.5], [0.1, 0.5, 1.0]]])
-    chosen = {name: rule(gained, np.array([[9, 3, 4]])).tolist() for name, rule in RULES.items()}
-    # means 0.47, 0.6, 0.53: the first is longest, and not of the half that agrees
-    assert chosen == {"mbr": [1], "longest_agreeing": [2]}
-
-
-def test_generate_writes_one_of_its_candidates(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (films := tmp_path / "films").mkdir()
-    for k in range(2):
-        pixels = np.random.default_rng(k).integers(0, 255, (40, 40), dtype=np.uint8)
-        Image.fromarray(pixels).save(films / f"{k}.png")
-    tiny_policy().save(tmp_path / "policy")
-    small = ["policy.prompt=short", "eval.max_new_tokens=6", "generate.temperature=1"]
-    lines = {}
-    for name, words in {"one": [], "three": ["--candidates", "3", "--by", "match"]}.items():
-        out = tmp_path / f"{name}.jsonl"
-        command = ["generate", str(tmp_path / "policy"), str(films), "--out", str(out), *words]
-        assert main([*command, *small]) == 0
-        lines[name] = [json.loads(line) for line in out.read_text().splitlines()]
-    rewards = RewardService(RewardSettings(terms={"match": 1.0}))
-    places = Chooser(3, "mbr", rewards)([row["candidates"] for row in lines["three"]])
-    for alone, row, place in zip(lines["one"], lines["three"], places, strict=True):
-        assert row["candidates"][0] == alone["report"] and len(set(row["candidates"])) > 1
-        assert row["chosen"] == place and row["report"] == row["candidates"][place]
-        assert row["settings"]["candidates"] == 3 and "candidates" not in alone
-    for words, line in (
-        (["--candidates", "3", "generate.temperature=0"], "for them to differ a temperature"),
-        (["--candidates", "0"], "wanted 1 to 1000"),
-        (["--choose", "mbr"], "of --candidates N"),
-        (["--candidates", "3", "--by", "blue"], "blue"),
-        (["--candidates", "3", "--by", "cider"], "cider failed: there are no training"),
-        (["--candidates", "4", "--by", "match"], "name another file by --out"),
-    ):
-        assert main([*command[:5], *small, *words]) == 2
-        assert line in capsys.readouterr().err.splitlines()[-1]

@@ -78,7 +78,7 @@ def test_a_mix_that_is_none_is_one_line(tmp_path, changed, line) -> None:
 
 def test_a_mix_and_its_source_go_together(tmp_path) -> None:
     for overrides in (words()[:2], [*words(), "data.source=iu_xray"]):
-        with pytest.raises(UserError, match=r"data.mix of \d sources; set data.source=mix"):
+        with pytest.raises(UserError, match=r"has data.mix=\[.*\]; set both or none"):
             open_studies(recipe(*overrides).data, tmp_path)
 
 
