@@ -37,7 +37,7 @@ class PolicySampler:
         """start: makes the engine when it is first needed; all ranks call it together."""
         self._start = start
         self._engine: RolloutEngine | None = None
-        self._beside: ThreadPoolExecutor | None = None
+        self._beside = ThreadPoolExecutor(1, "rollout")
         self.step: int | None = None
 
     @property
@@ -75,7 +75,6 @@ class PolicySampler:
         with sampling(engine, policy, self.step, keep=True) as whole:
             draw = engine.prepare(whole, request) if request.prompts else list
         gathered.drop(policy)
-        self._beside = self._beside or ThreadPoolExecutor(1, "rollout")
         drawn = self._beside.submit(draw)
         return lambda: self._checked(policy, drawn.result())
 
@@ -108,6 +107,5 @@ class PolicySampler:
         """End the engine."""
         if self._engine is not None:
             self._engine.close()
-        if self._beside is not None:
-            self._beside.shutdown()
+        self._beside.shutdown()
         self._engine = None

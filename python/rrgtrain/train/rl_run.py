@@ -201,8 +201,7 @@ class RlRun:
             self.record.load_state_dict(saved["record"])
         if self.watch_axes:
             self.watch_axes.load_state_dict(saved["axes"])
-        if self.settings.ahead:  # a run that was not leaves nothing
-            self.ahead.load_state_dict(saved.get("ahead"))
+        self.ahead.load_state_dict(saved.get("ahead"))  # of before it a checkpoint has none
         self.step_log.clock.load(saved["seconds"])
 
     def has_steps_left(self) -> bool:

@@ -67,9 +67,8 @@ class Ahead:
         The first batch is drawn here, from the same weights as the second.
         """
         batch = self._next or self._begin(step)()
-        self._next = self._under_way = None
-        if step + 1 < self.run.settings.steps:
-            self._under_way = self._begin(step + 1)
+        last = step + 1 == self.run.settings.steps
+        self._next, self._under_way = None, None if last else self._begin(step + 1)
         return [group for group in batch.groups if group.rank == ranks.rank()]
 
     def arrive(self) -> dict[str, float]:
@@ -121,7 +120,7 @@ class Ahead:
         run, settings = self.run, self.run.settings
         ids = [run.studies[i].id for i in run.indices(step)]
         how = (settings.temperature, settings.top_p, settings.max_new_tokens)
-        return digest_of([ids, run.algorithm.sampled, *how])
+        return digest_of([step, ids, run.algorithm.sampled, *how])
 
 
 def with_old_of_sampler(batch: Batch) -> Batch:
@@ -183,7 +182,7 @@ def _groups(
 
 
 def _member(run: RlRun, rollout: Rollout) -> Member:
-    # one step ahead the sampler is another one than the policy whatever its kernels are
+    # one step ahead the sampler is not the policy, whatever its kernels are
     apart = run.sampler.own_kernels or bool(run.settings.ahead)
     return Member(
         rollout.ids,

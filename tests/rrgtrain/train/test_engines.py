@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from threading import Semaphore
@@ -20,16 +22,19 @@ from rrgpolicy.rollout import Rollout, SamplingRequest, TransformersEngine, samp
 from rrgpolicy.rollout.engines import build_engine, find_engine, require_engine
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgpolicy.sampler_alarm import ROUNDING
-from rrgtrain.algorithms.group import Member, members
+from rrgtrain.algorithms.group import members
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run.checked import require_ahead
+from rrgtrain.state.null_checkpointer import NullCheckpointer, State
+from rrgtrain.state.tree import take_out
 from rrgtrain.train import rl
 from rrgtrain.train.sample import with_old_of_sampler
 from tests.rrgkern.test_standin import ROOT, on_standin
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
 from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, rollout_logps
 from tests.rrgtrain.common import gradients as of_policy
+from tests.rrgtrain.train.loops import Length
 from tests.rrgtrain.train.test_sampler_gap import CHAOS, Elsewhere, Noting, bits, run, steps
 
 OWN = """
@@ -205,36 +210,61 @@ def test_a_push_that_does_not_arrive_is_told_from_the_one_update(
     assert all(torch.equal(after[name], was) for name, was in rewards.seen[-1].items())
 
 
+class Remembering(NullCheckpointer):
+    """Keeps the state before step 2, as a checkpoint would, and begins from `saved`."""
+
+    def __init__(self, policy: Policy, saved: Any = None) -> None:
+        self.policy, self.saved, self.kept = policy, saved, dict[str, Any]()
+
+    def begin(self, stage: str, state: Callable[[], State]) -> State | None:
+        self.state = state
+        if self.saved is None:
+            return None
+        self.policy.model.load_state_dict(self.saved["weights"])
+        return self.saved["loop"]
+
+    @contextmanager
+    def step(self, step: int) -> Iterator[None]:
+        if step == 2:
+            loop = self.state()
+            assert take_out(loop["ahead"])[0] is not None, "plain data and tensors"
+            self.kept = deepcopy({"weights": self.policy.model.state_dict(), "loop": loop})
+        yield
+
+
+def test_a_resume_trains_on_the_reports_that_were_drawn(
+    gradients: Semaphore, tmp_path: Path
+) -> None:
+    ends, saved = [], None
+    for name in ("whole", "resumed"):
+        policy = tiny_policy()
+        keeper = Remembering(policy, saved)
+        more: Any = {"rewards": Length(), "checkpointer": keeper}
+        run(tmp_path / name, policy, recipe(*AHEAD), Beside(policy, gradients), **more)
+        ends.append((bits(policy), [row["reward/total"] for row in steps(tmp_path / name)][-2:]))
+        saved = keeper.kept
+    (one, rewards), (two, again) = ends
+    assert rewards == again and all(torch.equal(one[name], two[name]) for name in one)
+
+
 def test_old_is_the_samplers_and_an_edit_stays_at_ratio_one() -> None:
-    policy, words = tiny_policy(), recipe("rl.eps_low=0.2", "rl.eps_high=0.2")
+    policy, settings, loss = tiny_policy(), recipe().rl, PolicyLoss()
     groups = groups_of(policy, [[REPORTS[0], REPORTS[1]], [REPORTS[2]]], edited=True)
-    loss = PolicyLoss()
-    objective = torch.linspace(-1, 1, len(members(groups)))
-    own = rollout_logps(policy, None, groups, objective, loss, words.rl).old
+    flat, objective = members(groups), torch.linspace(-1, 1, 5)
+    own = rollout_logps(policy, None, groups, objective, loss, settings).old
     assert own is not None
-    flat = iter(own.split([len(m.ids) for m in members(groups)]))
-    shift = torch.linspace(-0.4, 0.4, 400)
-    apart = [
-        replace(g, members=tuple(_drawn(m, next(flat), shift) for m in g.members)) for g in groups
-    ]
-    batch = Batch.of(apart, objective, words.rl)
-    old = torch.cat([_old(m) for m in members(apart)])
-    edits = torch.cat([torch.full((len(m.ids),), m.parent is not None) for m in members(apart)])
-    fixed = replace(batch, old=torch.where(edits, own, old))
-    found = []
-    for of in (with_old_of_sampler(batch), fixed):
-        accumulate(policy, None, apart, objective, loss, words.rl, fixed=of)
+    rows = zip(flat, own.split([len(m.ids) for m in flat]), strict=True)
+    drew = [m.parent is None for m in flat]
+    older = [row - 0.1 * (k + 1) * drew[k] for k, (_, row) in enumerate(rows)]
+    told = iter(
+        [replace(m, sampler_logps=o) if d else m for m, o, d in zip(flat, older, drew, strict=True)]
+    )
+    apart = [replace(g, members=tuple(next(told) for _ in g.members)) for g in groups]
+    batch, found = Batch.of(apart, objective, settings), []
+    for of in (with_old_of_sampler(batch), replace(batch, old=torch.cat(older))):
+        accumulate(policy, None, apart, objective, loss, settings, fixed=of)
         found.append(of_policy(policy))
     torch.testing.assert_close(*found)
-
-
-def _drawn(member: Member, own: torch.Tensor, shift: torch.Tensor) -> Member:
-    older = own - shift[: len(own)]
-    return member if member.parent is not None else replace(member, sampler_logps=older)
-
-
-def _old(member: Member) -> torch.Tensor:
-    return torch.zeros(len(member.ids)) if member.sampler_logps is None else member.sampler_logps
 
 
 @pytest.mark.parametrize(
