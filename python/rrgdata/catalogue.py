@@ -46,6 +46,8 @@ class ReadSettings:
     """Earlier studies whose images are added: "none", or the patient's "last" one."""
     reports: str | None = None
     """Directory of the report texts where they are not beneath the root."""
+    boxes: bool = False
+    """Whether sentences are followed by the boxes of their findings."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns of a table of one's own, by what they hold."""
 

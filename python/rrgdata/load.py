@@ -19,6 +19,7 @@ from rrgclinical.common.errors import Stopped, UserError
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.resolve import nearest, resolve
+from rrgclinical.grounding import has_boxes
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.sources import every_source
 from rrgdata.sources.source import Loader
@@ -288,6 +289,11 @@ def open_studies(
     if not data.skip:
         catalogue.check(root)
     studies = catalogue.studies
+    if data.boxes and not any(has_boxes(s.report) for of in studies.values() for s in of):
+        raise UserError(
+            f"data.boxes=true, but no report under {root} has a box; PadChest-GR has them, and "
+            "phantoms with data.phantom.boxes=true"
+        )
     if data.skip and data.longest_text is not None:
         studies = leave_out_long(studies, data.longest_text, catalogue)
     if data.skip and data.each_image:

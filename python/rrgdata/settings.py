@@ -76,6 +76,10 @@ class DataSettings:
     prior: Literal["none", "last"] = "none"
     """Images of an earlier study that are added to each study, where the data set tells of them:
     none, or those of the patient's latest one before."""
+    boxes: bool = False
+    """Write the boxes of a finding before its sentence's full stop, `Left effusion [55 40 98 80].`:
+    left, top, right, bottom in percent of the image. PadChest-GR has them, phantoms with
+    `data.phantom.boxes`, and a table whose reports are written so."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Columns of your own table, by content: `{report: findings_text, images: png}`; the contents
     are in `rrgdata/README.md`."""

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from rrgclinical.common.fields import SETTINGS
 
 # Wordings of the prompt; any other `policy.prompt` is a file.
-PROMPT_STYLES = ("short", "editgrpo", "think")
+PROMPT_STYLES = ("short", "editgrpo", "think", "grounded")
 
 
 @dataclass(config=SETTINGS)
@@ -53,8 +53,8 @@ class PolicySettings:
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass in place of keeping them."""
     prompt: str = "short"
-    """Wording of the prompt: `short`, `editgrpo`, or `think`, which asks for <think> and <report>
-    blocks (MRG-R1); anything else is a file with placeholders (`rrgpolicy/model/template.py`)."""
+    """Wording of the prompt: `short`, `editgrpo`, `grounded` (boxes), `think` (MRG-R1's <think> and
+    <report> blocks); anything else is a file with placeholders (`rrgpolicy/model/template.py`)."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Values that the chat template reads, by name; `enable_thinking` is false where it reads that,
     and true where `policy.prompt=think`, unless it is set here."""

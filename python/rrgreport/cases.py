@@ -17,6 +17,7 @@ from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import read_whole
 from rrgclinical.common.shown import hidden
+from rrgclinical.grounding import Box, parse_boxes
 from rrgclinical.labels import to_binary
 from rrgclinical.severity import in_words
 from rrgreport.facts import FactsRead, read_facts
@@ -208,12 +209,14 @@ def _shown(case: Case, systems: Sequence[str], marked: Mapping[str, Marked]) -> 
     sample = case.sample
     order = [n for n in systems if n in marked] + [n for n in marked if n not in systems]
     errors = {name: case.errors(name) for name in order}
+    texts = [(name, sample.outputs[name]) for name in order]
     return {
         "id": sample.id,
         "indication": sample.indication,
         "reference": sample.reference,
         "images": _images(sample),
-        "texts": [(name, sample.outputs[name]) for name in order],
+        "boxes": _boxes([("Reference", sample.reference), *texts]),
+        "texts": texts,
         "findings": _labels(case),
         "tags": case.present(),
         "errors": [e.count if (e := errors.get(name)) else None for name in systems],
@@ -267,6 +270,15 @@ def _images(sample: Sample) -> list[tuple[str, str, str]]:
         alt = f"Radiograph {i} of {len(sample.images)} of study {sample.id}"
         shown.append((uri, f"{alt}, {view}" if view else alt, view))
     return shown
+
+
+def _boxes(texts: Sequence[tuple[str, str]]) -> list[tuple[str, list[tuple[str, Box]]]]:
+    """(Whose, the boxes with their sentences) of each text; empty where none has a box."""
+    drawn = []
+    for whose, report in texts:
+        text, boxes = parse_boxes(report)
+        drawn.append((whose, [(text[:at].rpartition(". ")[2], box) for at, box in boxes]))
+    return drawn if any(boxes for _, boxes in drawn) else []
 
 
 def _labels(case: Case) -> list[str]:

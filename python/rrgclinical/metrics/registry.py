@@ -110,6 +110,10 @@ METRICS: dict[str, MetricDefinition] = {
     # the form of RaTEScore, on the entities and cosines of the extractor
     "match": MetricDefinition("entity match", reader="extractor", unless=("radgraph", "ratescore")),
     "severity": MetricDefinition("severity (rules; ours, not GREEN or CRIMSON)"),
+    **{
+        name: MetricDefinition(f"grounding {title}", needs=("grounding_iou", "grounding_f1"))
+        for name, title in (("grounding_iou", "IoU"), ("grounding_f1", "F1"))
+    },
     **{f"radgraph_{level}": _radgraph(level) for level in _LEVELS},
     "ratescore": MetricDefinition(
         "RaTEScore",

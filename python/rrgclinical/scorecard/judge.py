@@ -10,6 +10,7 @@ import numpy as np
 
 from rrgclinical.cached import CachedLabeller
 from rrgclinical.common.errors import UserError
+from rrgclinical.grounding import GROUNDING, NO_BOXES, has_boxes
 from rrgclinical.metrics.registry import METRICS, WORDS, of_source
 from rrgclinical.scorecard.card import (
     CardSettings,
@@ -150,6 +151,8 @@ class Judge:
         if references is None:
             return SystemReading(labels)
         texts, owner = _flat(references)
+        if not any(map(has_boxes, texts)):
+            absent |= {name: NO_BOXES for name in GROUNDING if name in self.terms}
         scores = {}
         terms = [term for term in self.terms if term not in absent]
         for name, values in self.reader.measure(terms, [reports[i] for i in owner], texts):

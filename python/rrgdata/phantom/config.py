@@ -71,6 +71,8 @@ class PhantomConfig:
     terse: bool = False
     """Deny no finding by name in a report: one opening sentence, then what is abnormal, in any
     order, so that a finding can be added at its end, or that nothing is."""
+    boxes: bool = False
+    """Write before the full stop of each finding where it lies on the film, see `data.boxes`."""
     omit: float = 0.0
     """Probability that a train report leaves out a finding."""
     garble: float = 0.0
@@ -94,5 +96,7 @@ class PhantomConfig:
 
     def digest(self) -> str:
         """Names the content: equal configurations of one generator version write equal bytes."""
-        fields = json.dumps(dataclasses.asdict(self), sort_keys=True)
-        return hashlib.sha256(fields.encode()).hexdigest()
+        fields = dataclasses.asdict(self)
+        if not self.boxes:  # phantoms are the same as before there were any
+            del fields["boxes"]
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rrgclinical.grounding import with_boxes
 from rrgdata.phantom import phrases
+from rrgdata.phantom.boxes import boxes_of
 from rrgdata.phantom.case import FINDINGS, Case, Finding
 from rrgdata.phantom.config import PhantomConfig
 
@@ -37,7 +39,7 @@ def write_report(
         return _in_any_order(case, findings, negated, config, rng)
     groups: dict[str, list[str]] = {g: [] for g in ("heart", "lungs", "pleura", "bones", "devices")}
     for finding in findings:
-        groups[_group(finding.name)].append(_positive(finding, config, rng))
+        groups[_group(finding.name)].append(_positive(case, finding, config, rng))
         for name, side in case.absent_sides:
             if name == finding.name and finding.side not in (side, "bilateral"):
                 template = _pick(phrases.ABSENT_SIDE, config, rng)
@@ -80,7 +82,7 @@ def _in_any_order(
     config: PhantomConfig,
     rng: np.random.Generator,
 ) -> str:
-    sentences = [_positive(finding, config, rng) for finding in findings]
+    sentences = [_positive(case, finding, config, rng) for finding in findings]
     # a clean case of this kind denies nothing, but a garbled one may
     sentences += [text for _, text in _negatives(case, negated, config, rng)]
     rng.shuffle(sentences)
@@ -120,7 +122,7 @@ def _normal(choices: Sequence[str], config: PhantomConfig, rng: np.random.Genera
     return _pick(choices, config, rng)
 
 
-def _positive(finding: Finding, config: PhantomConfig, rng: np.random.Generator) -> str:
+def _positive(case: Case, finding: Finding, config: PhantomConfig, rng: np.random.Generator) -> str:
     fields = _fields(finding)
     fields["noun"] = phrases.NOUN[finding.name].format(**fields)
     is_device = finding.name == "device"
@@ -136,7 +138,8 @@ def _positive(finding: Finding, config: PhantomConfig, rng: np.random.Generator)
     if finding.cause:
         tails = phrases.CAUSE_CERTAIN if finding.cause_certain else phrases.CAUSE_UNCERTAIN
         text = text.rstrip(".") + _pick(tails, config, rng).format(cause=finding.cause)
-    return _articles(text)
+    text = _articles(text)
+    return with_boxes(text, boxes_of(case, finding, config)) if config.boxes else text
 
 
 def _fields(finding: Finding) -> dict[str, str]:

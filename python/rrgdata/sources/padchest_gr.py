@@ -16,21 +16,25 @@ The paper is arXiv 2411.05085; the data set's own page (bimcv.cipf.es/bimcv-proj
 could not be read.
 
 The report is the English sentences in their order, joined by a blank, each ended by a full stop
-where no sign ends it; findings without one are counted. There is no impression. Radiographs are
-frontal by the paper's selection; of priors it is not said, so their view is "". Split: train,
-validation as val, test. The finding labels are PadChest's own, for which there is no mapping to the
-14 observations here.
+where no sign ends it; findings without one are counted. With data.boxes a sentence
+has its `boxes` (left, top, right, bottom, shares of the image) before that stop. There is no
+impression. Radiographs are frontal by the paper's selection; of priors it is not said, so their
+view is "". Split: train, validation as val, test. The finding labels are PadChest's own, for which
+there is no mapping to the 14 observations here.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.common.arguments import is_real
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits, whole_number
+from rrgclinical.grounding import GRID, Box, with_boxes
 from rrgclinical.rules import join_lines
 from rrgdata.catalogue import Catalogue, ReadSettings, traits_of
 from rrgdata.problems import only_file, parse_json, read_text
@@ -71,7 +75,7 @@ def load_padchest_gr(root: Path, settings: ReadSettings, catalogue: Catalogue) -
     for number, entry in enumerate(entries):
         study_id = entry.get("StudyID") if isinstance(entry, dict) else None
         where = f"{path.name}: [{number}]" + (f" ({study_id})" if study_id else "")
-        text = _sentences(entry, where, catalogue)
+        text = _sentences(entry, where, catalogue, boxes=settings.boxes)
         if text is None or str(study_id) in at_odds:
             continue
         split, earlier = table.get(str(study_id), ("", ""))
@@ -136,8 +140,8 @@ def _index(folder: Path) -> dict[str, Path]:
     }
 
 
-def _sentences(entry: Any, where: str, catalogue: Catalogue) -> str | None:
-    """Join the English sentences of a study; None where the entry is broken."""
+def _sentences(entry: Any, where: str, catalogue: Catalogue, *, boxes: bool) -> str | None:
+    """Join the English sentences of a study, with `boxes` or without; None of a broken entry."""
     findings = entry.get("findings") if isinstance(entry, dict) else None
     if not isinstance(findings, list) or not all(isinstance(f, dict) for f in findings):
         catalogue.add_broken(where, "has no list of findings; wanted objects with sentence_en")
@@ -154,7 +158,27 @@ def _sentences(entry: Any, where: str, catalogue: Catalogue) -> str | None:
         return None
     catalogue.wording.note(*traits_of(*sentences))
     joined = [join_lines(sentence) for sentence in sentences]
+    if boxes:
+        of = [_percent(finding.get("boxes") or []) for finding in findings]
+        if None in of:
+            catalogue.add_broken(
+                where, "has a box that is not [left, top, right, bottom] in [0, 1]"
+            )
+            return None
+        joined = [with_boxes(s, b or []) if s else s for s, b in zip(joined, of, strict=True)]
     return " ".join(s if _ENDED.search(s) else f"{s}." for s in joined if s)
+
+
+def _percent(written: Any) -> list[Box] | None:
+    """Round boxes, shares of the image, outward to percent; None where one is none."""
+    boxes = list[Box]()
+    for box in written if isinstance(written, list) else [written]:
+        whole = isinstance(box, list) and len(box) == 4 and all(map(is_real, box))
+        if not whole or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
+            return None
+        low, high = [math.floor(GRID * x) for x in box[:2]], [math.ceil(GRID * x) for x in box[2:]]
+        boxes.append((low[0], low[1], high[0], high[1]))
+    return boxes
 
 
 SOURCE = Source(

@@ -21,12 +21,13 @@ from rrgpolicy.model.template import check_prompt, filled, parting, render_turn,
 from rrgpolicy.model.whole import fetch
 from rrgpolicy.settings import PROMPT_STYLES
 
-THINK = (
-    "First reason about what the images show, inside <think> and </think>. "
-    "Then write the findings, inside <report> and </report>."
-)
-# The wording that asks for reasoning.
 REASONS = "think"
+_ASKS = {
+    REASONS: "First reason about what the images show, inside <think> and </think>. "
+    "Then write the findings, inside <report> and </report>.",
+    "grounded": "Before a finding's full stop write where it lies, left, top, right and bottom in "
+    "percent of the image: [55 40 98 80].",
+}
 _ANSWER = "The heart is normal."
 _BLOCKS = f"<think>{_ANSWER}</think>\n<report>{_ANSWER}</report>"
 SHOWN = 48  # characters on either side of where a template and training part
@@ -114,9 +115,9 @@ def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
 
     "editgrpo" carries what EditGRPO's appendix prompt carries: the task, the views of the
     current and the prior images, and the three sections of the request. "short" has the same
-    content in as few tokens as will do. "think" is "editgrpo" with the request to reason first and
-    to put reasoning and report into blocks (MRG-R1). A section the study lacks is left out.
-    Any other style is the path of a file, see `template`.
+    content in as few tokens as will do. "think" is "editgrpo" that asks for reasoning and report
+    in blocks (MRG-R1), "grounded" one that asks for boxes (`rrgclinical.grounding`). A section the
+    study lacks is left out. Any other style is the path of a file, see `template`.
 
     Raises:
         UserError: an unknown style, or a file that is no template.
@@ -130,9 +131,8 @@ def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
         views = {"current": _listed(current), "prior": _listed(prior)}
         return filled(style, views | sections)
     head = _short(current, prior) if style == "short" else _editgrpo(current, prior)
-    if style == REASONS:
-        head = f"{head}\n{THINK}"
-    return "\n".join([head, *(f"{k.upper()}: {text}" for k, text in sections.items() if text)])
+    said = [f"{name.upper()}: {text}" for name, text in sections.items() if text]
+    return "\n".join([head, *([_ASKS[style]] if style in _ASKS else []), *said])
 
 
 def encode_prompt(

@@ -23,6 +23,7 @@ import torch
 
 from rrgclinical import Entities, to_binary
 from rrgclinical.common.resolve import nearest, resolve
+from rrgclinical.grounding import GROUNDING, grounding, read_grounded
 from rrgclinical.metrics import single_report_f1
 from rrgclinical.metrics.registry import METRICS, MetricDefinition
 from rrgkern import ReportEntities, entity_match, mccs
@@ -236,6 +237,19 @@ def overlap(batch: RewardBatch) -> np.ndarray:
     return (bleu(4)(batch) + rouge(batch) + consensus(batch)) / 3.0
 
 
+def grounded(batch: RewardBatch, name: str) -> np.ndarray:
+    """Compare where findings lie: `grounding_iou` or `grounding_f1` (`rrgclinical.grounding`).
+
+    Read by rules whatever `reward.extractor` says.
+    """
+    extract = batch.open("rules").extract
+    references = batch.of_references(
+        "boxes of references", lambda b: read_grounded(b.references, partial(extract, keep=True))
+    )
+    boxes = batch.once("boxes", lambda: read_grounded(batch.reports, extract))
+    return batch.once("grounding", lambda: grounding(boxes, references))[name]
+
+
 Term = Callable[[RewardBatch], np.ndarray]
 
 
@@ -342,6 +356,7 @@ TERMS: dict[str, Term] = {
     "radcliq": negated_radcliq,
     "sdr": sentence_sets,
     "crimson": crimson_score,
+    **{name: partial(grounded, name=name) for name in GROUNDING},
     "radgraph-official": official_radgraph,
     "ratescore-official": official_rate,
 }

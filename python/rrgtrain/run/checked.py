@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rrgclinical.grounding import GROUNDING
 from rrgpolicy.model.load import read_config, require_dtype
 from rrgpolicy.model.template import check_prompt
 from rrgpolicy.model.tiny import check_width
@@ -112,6 +113,10 @@ def check_start(settings: PolicySettings, engine: str, *, one_image: bool) -> An
 
 def check_settings(recipe: Recipe, *, sft: bool, rl: bool) -> None:
     """Raise UserError for settings that contradict each other or the stages that follow."""
+    if not recipe.data.boxes and (named := recipe.reward.terms.keys() & set(GROUNDING)):
+        raise UserError(
+            f"reward.terms has {min(named)}, which wants boxes; set data.boxes=true or leave it out"
+        )
     if sft or rl:
         for by in recipe.eval.chosen_by:
             require_metric(by, metric_names(recipe.reward.terms))

@@ -251,7 +251,7 @@ def test_papers_list_recipes_that_exist_once() -> None:
     assert set(listed) <= own and {paper.size for paper in papers()} <= own
     assert paper_of("paper/deer_tfidf") == paper_of("deer_tfidf") == "DEER"
     none = {"sft", "learning", "demo", "demo_small", "iu_xray", "nih", "table", "combined"}
-    none |= {"lora_24gb", "editgrpo_severity", "dr_grpo_severity", "editgrpo_by_finding"}
+    none |= {"grounded", "lora_24gb", "editgrpo_severity", "dr_grpo_severity", "editgrpo_by_finding"}
     unlisted = {n for n in own if paper_of(n) is None}
     assert unlisted == none | {"qwen_3b"}
 
