@@ -12,12 +12,13 @@ from rrgclinical.grounding import GROUNDING, parse_boxes
 from rrgdata.load import open_studies
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 from rrgdata.settings import DataSettings
-from rrgtrain.cli import main
+from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import RewardSettings
+from rrgtrain.run.checked import check_settings
+from rrgtrain.schema import Recipe, RewardSettings
 from tests.rrgdata.sources.test_padchest_gr import ENTRIES, REPORTS, found, write
-from tests.rrgtrain.common import OF_PHANTOM, phantoms
+from tests.rrgtrain.common import phantoms
 from tests.rrgtrain.runs import TINY_RUN, command
 
 TRUTH = "Large left pleural effusion [50 50 90 90]. Right pneumothorax [0 0 20 40]. No edema."
@@ -84,19 +85,17 @@ def test_padchest_gr_has_its_boxes_and_a_bad_one_is_told(tmp_path) -> None:
         assert "(s2)" in broken.where and "has a box that is no" in broken.why
 
 
-def test_boxes_are_refused_where_a_data_set_has_none(tmp_path, capsys) -> None:
+def test_boxes_are_refused_where_a_data_set_has_none(tmp_path) -> None:
     data = DataSettings(source="iu_xray", root=str(phantoms()), boxes=True)
     with pytest.raises(UserError, match="no report under .* has a box; PadChest-GR has them"):
         open_studies(data, tmp_path, quiet=True)
-    words = ["demo", "grounded", *OF_PHANTOM, "data.boxes=false", "--out", str(tmp_path / "run")]
-    assert main(words) == 2
-    assert "grounding_f1, which wants boxes; set data.boxes=true" in capsys.readouterr().err
+    recipe = load_config(Recipe, "grounded", ["data.boxes=false"])
+    with pytest.raises(UserError, match="grounding_f1, which wants boxes; set data.boxes=true"):
+        check_settings(recipe, sft=False, rl=False)
 
 
 def test_the_demo_of_it_runs_end_to_end(tmp_path) -> None:
     command("demo", "grounded", "--out", "run", *TINY_RUN, cwd=tmp_path, status=0)
-    card = json.loads((tmp_path / "run" / "scorecard.json").read_text())
-    print(json.dumps(card)[:3000])
     page = (tmp_path / "run" / "report.html").read_text()
     assert '<svg class="boxes"' in page and "<title>Reference: " in page
     assert "grounding F1" in page
