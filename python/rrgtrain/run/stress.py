@@ -134,8 +134,8 @@ def _scored(
         if isinstance(value, RewardError):
             raise value
         scored[term] = value
-    reader = rewards.model("severity") if asked else None
     for name, indication in asked.items():
-        judged = reader.judge(reports, references, None, [indication] * len(reports))
+        context = [indication] * len(reports)
+        judged = rewards.model("severity").judge(reports, references, None, context)
         scored[name] = np.array([one.score for one in judged])
     return scored
