@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rrgclinical.chat import Message, PairJudge, Question, json_question
@@ -150,8 +149,3 @@ def _of(weights: Mapping[str, float], name: str) -> float:
     if name not in weights:
         raise ValueError(f"{name[:40]!r} is none of {', '.join(weights) or 'no findings'}")
     return weights[name]
-
-
-def build_crimson(options: Mapping[str, Any], *, cache: str | Path | None = None) -> Crimson:
-    """Build CRIMSON; options and errors as of `PairJudge.build`."""
-    return Crimson.build(options, cache)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from rrgclinical.chat import Message, PairJudge, Question
@@ -124,11 +123,6 @@ def parse_judgement(text: str) -> Judgement:
     if matched is None and not _NOTHING.match(section):
         raise ValueError(f"[{_MATCHED}] does not begin with a number")
     return Judgement(matched or 0, errors, text)
-
-
-def build_green(options: Mapping[str, Any], *, cache: str | Path | None = None) -> Green:
-    """Build GREEN; options and errors as of `PairJudge.build`."""
-    return Green.build(options, cache)
 
 
 def _errors(section: str) -> tuple[int, ...]:

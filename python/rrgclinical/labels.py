@@ -51,6 +51,14 @@ CELLS: tuple[int | str, ...] = ("", 1, 0, -1)
 """What CheXpert's csv writes for each class id."""
 
 
+_OF_CELL = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
+
+
+def class_of_cell(cell: object) -> int | None:
+    """Read a cell as `CELLS` has them, a float's too; None for anything else."""
+    return _OF_CELL.get("" if cell is None else str(cell).strip())
+
+
 def check_labels(labels: np.ndarray, name: str = "labels") -> np.ndarray:
     """`labels` as an int8 `[R, 14]` array of class ids.
 

@@ -33,7 +33,7 @@ from rrgclinical.common.table import aligned
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.rules import split_sentences
 from rrgdata import Broken, Catalogue, ReadSettings, Study, load_studies
-from rrgdata.images.check import ImageMemory, Verdict, header_notes, image_paths, look_at
+from rrgdata.images.check import ImageMemory, Verdict, decoded, header_notes, image_paths
 from rrgdata.images.read import ImageFacts
 from rrgdata.load import Splits, leave_out_long, repeated_images
 from rrgdata.settings import DataSettings
@@ -207,16 +207,8 @@ def check_data_set(
 def _decoded(catalogue: Catalogue, root: Path, body_parts: Collection[str]) -> dict[Path, Verdict]:
     """Decode the images that are not known to be good; note the studies whose images are broken."""
     studies = [study for of in catalogue.studies.values() for study in of]
-    paths, memory = image_paths(studies), ImageMemory(root, body_parts)
-    remembered = memory.recall(paths).items()
-    verdicts: dict[Path, Verdict] = {p: v for p, v in remembered if isinstance(v, ImageFacts)}
-    unseen = [path for path in paths if path not in verdicts]
-    if unseen:
-        bar: Bar[int] = progress(len(paths), "decoding images", done=len(verdicts))
-        with bar:
-            for path, verdict in look_at(unseen, memory, body_parts):
-                verdicts[path] = verdict
-                bar.advance()
+    memory = ImageMemory(root, body_parts)
+    verdicts = decoded(image_paths(studies), memory, body_parts, "decoding images")
     why = {os.path.abspath(path): v for path, v in verdicts.items() if isinstance(v, str)}
     catalogue.add_broken_images(why)
     return verdicts

@@ -11,7 +11,7 @@ import pytest
 
 from rrgclinical.chat import read_template
 from rrgclinical.crimson import read_judgement
-from rrgclinical.green import build_green, parse_judgement
+from rrgclinical.green import Green, parse_judgement
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
@@ -144,7 +144,7 @@ def test_pairs_are_judged_once_and_braces_survive(tmp_path: Path) -> None:
     template.write_text("R={reference} C={candidate}")
     reports, references = ["{reference}", "b", "{reference}"], ["x {candidate}", "y"] * 2
     with serving(lambda *_: Reply(answer([1] + [0] * 5))) as server:
-        judge = build_green(options(server, prompt=str(template)), cache=tmp_path)
+        judge = Green.build(options(server, prompt=str(template)), cache=tmp_path)
         assert judge.score(reports, references[:3]).tolist() == pytest.approx([2 / 3] * 3)
         assert sorted(body["messages"][0]["content"] for body in server.asked[1:]) == [
             "R=x {candidate} C={reference}",
@@ -152,7 +152,7 @@ def test_pairs_are_judged_once_and_braces_survive(tmp_path: Path) -> None:
         ]
         assert "response_format" not in server.asked[0]
         assert server.asked[0]["max_tokens"] == 1024  # of the 4,096 of GREEN's context
-        build_green(options(server, prompt=str(template)), cache=tmp_path).score(["b"], ["y"])
+        Green.build(options(server, prompt=str(template)), cache=tmp_path).score(["b"], ["y"])
         assert len(server.asked) == 4  # a check each, and two pairs
 
 
@@ -169,14 +169,14 @@ def test_bad_input(tmp_path: Path) -> None:
         RewardService(RewardSettings(terms={"green": 1.0}))(["Edema."], ["Edema."])
     base = {"endpoint": "http://127.0.0.1:9/v1", "model": "m", "tries": 1}
     with pytest.raises(UserError, match="prompt .* cannot be read"):
-        build_green({**base, "prompt": tmp_path / "none.txt"})
+        Green.build({**base, "prompt": tmp_path / "none.txt"})
     (tmp_path / "short.txt").write_text("{reference}")
     with pytest.raises(UserError, match=r"holds {candidate} 0 times; want one"):
-        build_green({**base, "prompt": tmp_path / "short.txt"})
+        Green.build({**base, "prompt": tmp_path / "short.txt"})
     # a NUL is where the report was put
     (tmp_path / "nul.txt").write_text("{reference} \0 {candidate}")
     with pytest.raises(UserError, match=r"nul.txt holds a NUL"):
-        build_green({**base, "prompt": tmp_path / "nul.txt"})
+        Green.build({**base, "prompt": tmp_path / "nul.txt"})
     (tmp_path / "marked.txt").write_text("{reference} {candidate}", "utf-8-sig")
     assert read_template("green", tmp_path / "marked.txt") == "{reference} {candidate}"
 

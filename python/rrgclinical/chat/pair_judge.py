@@ -36,7 +36,7 @@ class PairJudge(ABC, Generic[J]):
         self._template = self.prompt if prompt is None else read_template(self.name, prompt)
 
     @classmethod
-    def build(cls, options: Mapping[str, Any], cache: str | Path | None) -> Self:
+    def build(cls, options: Mapping[str, Any], cache: str | Path | None = None) -> Self:
         """Build the judge by the options of `ChatSettings`, and `prompt`.
 
         UserError where no endpoint is named or it does not answer.

@@ -40,7 +40,7 @@ class ChatSettings:
     or is what the server asks for, up to two minutes."""
     max_tokens: int = 4096
     """Longest answer, which the server's context must hold beside the question. The facts of a
-    report of 500 tokens can take 1,500; `build_green` asks for 1024, as its model reads 4,096."""
+    report of 500 tokens can take 1,500; `Green` asks for 1024, as its model reads 4,096."""
     limit_name: str = "max_tokens"
     """The server's name of that limit; newer ones of OpenAI want `max_completion_tokens`."""
     temperature: float | None = 0.0

@@ -14,7 +14,7 @@ from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.nothing import NothingRead, is_nothing
 from rrgclinical.common.spreadsheets import whole_number
-from rrgclinical.labels import OBSERVATIONS, ClassId
+from rrgclinical.labels import OBSERVATIONS, class_of_cell
 from rrgclinical.scorecard.rows import Row, read_rows, require_length
 
 IDS = ("id", "study_id", "image_id", "uid")
@@ -25,13 +25,6 @@ SYSTEM, SPLIT = "system", "split"
 PATIENTS = ("patient", "patient_id", "subject_id")
 # Settings that name the column of ids, for lines of errors.
 PREDICTION_ID, REFERENCE_ID = "eval.prediction_id_column", "eval.reference_id_column"
-# CheXpert's own files: blank, 1 positive, 0 negative, -1 uncertain.
-_CHEXPERT = {
-    "": ClassId.BLANK,
-    "1": ClassId.POSITIVE,
-    "0": ClassId.NEGATIVE,
-    "-1": ClassId.UNCERTAIN,
-}
 
 
 @dataclass(frozen=True)
@@ -366,11 +359,10 @@ def _labels(row: Row, column: str) -> list[int]:
 def _chexpert(row: Row, name: str) -> int:
     if name not in row:
         raise UserError(f"{row.where} has no {name!r}, which other rows have; write it, or null")
-    value = row[name]
-    text = "" if value is None else str(value).strip().removesuffix(".0")
-    if text not in _CHEXPERT:
+    identity = class_of_cell(row[name])
+    if identity is None:
         raise UserError(
-            f"{row.where}: {name} is {value!r}; wanted 1 positive, 0 negative, -1 uncertain or "
+            f"{row.where}: {name} is {row[name]!r}; wanted 1 positive, 0 negative, -1 uncertain or "
             "blank"
         )
-    return int(_CHEXPERT[text])
+    return identity

@@ -90,19 +90,32 @@ def check_images(
     if len(paths) > SAMPLE:
         paths = random.Random(0).sample(paths, SAMPLE)
     memory = None if root is None else ImageMemory(root, body_parts)
-    verdicts = {} if memory is None else memory.recall(paths)
-    verdicts = {path: v for path, v in verdicts.items() if isinstance(v, ImageFacts)}
+    verdicts = decoded(paths, memory, body_parts, "checking images")
+    problems = [verdict for verdict in verdicts.values() if isinstance(verdict, str)]
+    if problems:
+        command = f"rrgtrain data check {shlex.quote(str(root))}"
+        mend = f"; `{command}` looks at all images, data.skip=true leaves broken"
+        raise UserError(first_of(problems) + (f"{mend} ones out" if root else ""))
+    for line in header_notes(verdicts):
+        warnings.warn(line, stacklevel=2)
+
+
+def decoded(
+    paths: Sequence[Path], memory: ImageMemory | None, body_parts: Collection[str], title: str
+) -> dict[Path, Verdict]:
+    """Decode the images that are not remembered as good; return the verdicts on all."""
+    remembered = {} if memory is None else memory.recall(paths)
+    verdicts: dict[Path, Verdict] = {
+        path: v for path, v in remembered.items() if isinstance(v, ImageFacts)
+    }
     unseen = [path for path in paths if path not in verdicts]
     if unseen:
-        bar: Bar[int] = progress(len(unseen), "checking images")
+        bar: Bar[int] = progress(len(paths), title, done=len(verdicts))
         with bar:
             for path, verdict in look_at(unseen, memory, body_parts):
                 verdicts[path] = verdict
                 bar.advance()
-            # raised here: a bar that fails prints no line of its own
-            _raise_broken(verdicts, root)
-    for line in header_notes(verdicts):
-        warnings.warn(line, stacklevel=2)
+    return verdicts
 
 
 def image_paths(studies: Sequence[Study]) -> list[Path]:
@@ -154,11 +167,3 @@ def _verdict(
         return None, str(error)
     except UserError as error:
         return stamp, str(error)
-
-
-def _raise_broken(verdicts: dict[Path, Verdict], root: Path | None) -> None:
-    problems = [verdict for verdict in verdicts.values() if isinstance(verdict, str)]
-    if problems:
-        command = f"rrgtrain data check {shlex.quote(str(root))}"
-        mend = f"; `{command}` looks at all images, data.skip=true leaves broken"
-        raise UserError(first_of(problems) + (f"{mend} ones out" if root else ""))

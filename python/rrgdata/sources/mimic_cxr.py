@@ -46,7 +46,7 @@ from rrgdata.file_memory import read_all
 from rrgdata.sections import ReportSections, read_sections
 from rrgdata.sources.mimic_files import MimicFiles, patients_of
 from rrgdata.sources.source import Published, Source
-from rrgdata.sources.tables import CLASSES, add_study, read_csv
+from rrgdata.sources.tables import add_study, cell_classes, read_csv
 from rrgdata.study import ImageRef, Study, view_of_name
 
 SPLITS = {"train": "train", "validate": "val", "test": "test"}
@@ -229,13 +229,12 @@ def _read_labels(
     same: Labels = {}
     for where, row in _read_list(path, ("study_id", *columns), catalogue):
         name, *cells = row.values()
-        odd = next((cell for cell in cells if cell not in CLASSES), None)
-        if odd is None:
-            ids = tuple(CLASSES[cell] for cell in cells)
-            labels[name] = same.setdefault(",".join(cells), ids)
+        key, wrong = ",".join(cells), list[str]()
+        ids = same.get(key) or cell_classes(dict(zip(columns, cells, strict=True)), wrong)
+        if ids is not None:
+            labels[name] = same.setdefault(key, ids)
         elif exams.pop(name, None):
-            why = f"has label {odd!r} in {where}; wanted 1, 0, -1 or none"
-            catalogue.add_broken(f"study {name}", why)
+            catalogue.add_broken(f"study {name}", f"{wrong[0]}; see {where}")
     return labels
 
 

@@ -26,7 +26,7 @@ from rrgclinical.common.spreadsheets import (
     header_names,
     long_cells,
 )
-from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.labels import OBSERVATIONS, class_of_cell
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import (
     SPLITS,
@@ -44,8 +44,6 @@ from rrgdata.study import ImageRef, Study
 LONGEST_ROW = 2 * LONGEST_CELL
 
 CONTEXT = ("indication", "technique", "comparison")
-CLASSES = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
-"""Class ids by a cell of CheXpert's CSV."""
 WITHOUT = {
     "findings": "without a findings section",
     "impression": "without an impression",
@@ -195,12 +193,12 @@ def first_of_groups(members: Iterable[tuple[str, Iterable[Path]]]) -> dict[str, 
 
 def cell_classes(cells: Mapping[str, Any], wrong: list[str]) -> tuple[int, ...] | None:
     """Read cells of CheXpert's CSV, by observation; None with a fault in `wrong`."""
-    texts = {name: "" if cell is None else str(cell).strip() for name, cell in cells.items()}
-    odd = next((name for name, text in texts.items() if text not in CLASSES), None)
-    if odd is not None:
+    classes = [class_of_cell(cell) for cell in cells.values()]
+    if None in classes:
+        odd = list(cells)[classes.index(None)]
         wrong.append(f"has {cells[odd]!r} for {odd}; wanted 1, 0, -1 or nothing")
         return None
-    return tuple(CLASSES[text] for text in texts.values())
+    return tuple(identity for identity in classes if identity is not None)
 
 
 def listed_classes(value: Any, wrong: list[str]) -> tuple[int, ...] | None:

@@ -24,8 +24,8 @@ from rrgtrain.schema import RewardSettings
 # Judges that ask an endpoint, of whose spending each rank has its share, and what builds them.
 ENDPOINTS = {
     "facts": "rrgclinical.facts:build_facts",
-    "green": "rrgclinical.green:build_green",
-    "crimson": "rrgclinical.crimson:build_crimson",
+    "green": "rrgclinical.green:Green.build",
+    "crimson": "rrgclinical.crimson:Crimson.build",
 }
 COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cost")
 # Seconds of requests whose cost a process that is killed may take with it.
