@@ -25,8 +25,6 @@ DELIMITERS = {".tsv": "\t,;", ".csv": ",;\t"}
 MOST_CHARACTERS = 2**18
 """Of a report; one of a broken export, of 16 million, would be read for hours."""
 # JSON's escapes can write half a character, which no file can hold.
-_PACKED = {"gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ", "zstd": b"(\xb5/\xfd", "bzip2": b"BZh"}
-"""Packers, by the first bytes of what they write."""
 _HALVES = re.compile("[\ud800-\udfff]")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
@@ -55,12 +53,8 @@ def read_rows(path: Path, split: str | None) -> tuple[list[Row], tuple[str, ...]
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
-        for kind, sign in _PACKED.items():
-            if error.object.startswith(sign):
-                raise UserError(
-                    f"{path} is packed by {kind}; unpack it, wanted UTF-8 text"
-                ) from None
-        raise UserError(f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8") from error
+        mend = "unpack it, or save it as UTF-8"
+        raise UserError(f"{path} is not UTF-8 (byte {error.start}); {mend}") from error
     if "\0" in text:
         number = text.count("\n", 0, text.index("\0")) + 1
         raise UserError(f"{path}:{number} holds a NUL, as UTF-16 does; save it as UTF-8 text")
