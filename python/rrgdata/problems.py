@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,6 @@ def names_of(names: Sequence[str]) -> str:
     """Write names of columns, the first 50 of them."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
-
-
-def first_twice(names: Iterable[str]) -> str | None:
-    """Return the first name that stands more than once, in linear time."""
-    return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
 def check_file(path: Path, problems: list[str]) -> None:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from rrgclinical.chexbert.labeller import CheXbertLabeller, Reading
-from rrgclinical.chexbert.saliency import (
-    PieceSaliency,
-    TokenSaliency,
-    piece_saliency,
-    token_saliency_weights,
-)
+from rrgclinical.chexbert.labeller import CheXbertLabeller
+from rrgclinical.chexbert.saliency import piece_saliency, token_saliency_weights
 from rrgclinical.labels import to_classification
 
 __all__ = [
     "CheXbertLabeller",
-    "PieceSaliency",
-    "Reading",
-    "TokenSaliency",
     "piece_saliency",
     "to_classification",
     "token_saliency_weights",

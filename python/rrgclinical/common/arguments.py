@@ -6,6 +6,7 @@ import difflib
 import inspect
 import math
 import numbers
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -57,6 +58,11 @@ def listed(values: Iterable[T], name: str, of: str = "str") -> list[T]:
         shown = "None" if values is None else type(values).__name__
         raise TypeError(f"{name} is {shown}; wanted a sequence of {of}")
     return list(members)
+
+
+def first_twice(names: Iterable[str]) -> str | None:
+    """Return the first name that stands more than once, in linear time."""
+    return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
 def unwrapped(value: object) -> object:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from rrgclinical.common.arguments import first_twice
 
 # No float holds an integer of more digits, and what reads one as a float would raise OverflowError.
 _DIGITS = 308
@@ -58,7 +59,7 @@ def once(pairs: Pairs) -> dict[str, Any]:
     """Make an object of its pairs; ValueError for a key that stands twice."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+        twice = first_twice(key for key, _ in pairs)
         raise ValueError(f"the key {twice!r} stands twice in one object; keep one")
     return members
 

@@ -6,7 +6,7 @@ YAML 1.1 makes 83 of 0123, 750 of 12:30 and False of no; who writes a text means
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -32,7 +32,7 @@ class Plain(str):
 
 class _Loader(yaml.SafeLoader):
     # no unquoted value is more than its characters, and `<<` a key like any other
-    yaml_implicit_resolvers = {}  # noqa: RUF012
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rrgclinical.common import json_reader
+from rrgclinical.common.arguments import first_twice
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import read_whole_text
 from rrgclinical.common.spreadsheets import (
@@ -106,8 +106,7 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
             f"{line}; look for a quote that is not closed, or export it again"
         ) from error
     # a spreadsheet leaves columns without a name behind the last one
-    named = Counter(name for name in header if name)
-    twice = next((name for name, times in named.items() if times > 1), None)
+    twice = first_twice(filter(None, header))
     if twice is not None:
         raise UserError(f"{path} has two columns {twice!r}; rename one")
     while rows and not rows[-1][1]:

@@ -7,9 +7,7 @@ from rrgclinical.text.scores import TextScores, cider, meteor, rouge_l, sentence
 from rrgclinical.text.statistics import meteor_of
 from rrgclinical.text.tokenizations import (
     TOKENIZATIONS,
-    Ptb,
     R2Gen,
-    Space,
     Tokenization,
     build_tokenization,
     r2gen_tokens,
@@ -20,9 +18,7 @@ from rrgclinical.text.tokens import common_words, count_ngrams, tokens
 __all__ = [
     "TOKENIZATIONS",
     "JavaError",
-    "Ptb",
     "R2Gen",
-    "Space",
     "TextScores",
     "Tokenization",
     "build_tokenization",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rrgclinical.common import json_reader
+from rrgclinical.common.arguments import first_twice
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import open_gzip, require_end
 from rrgclinical.common.spreadsheets import (
@@ -31,7 +32,6 @@ from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.problems import (
     SPLITS,
     files_of,
-    first_twice,
     is_text,
     kind_of,
     names_of,
