@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from rrgclinical.common.shown import one_line
 from rrgclinical.common.table import aligned
 from rrgclinical.metrics.registry import METRICS, in_order
@@ -35,31 +30,12 @@ def summary_cells(summary: RunSummary) -> list[list[str]]:
     return rows
 
 
-def print_summary(summary: RunSummary, console: Console | None = None) -> None:
-    """Prints the table: drawn on a terminal, plain aligned text elsewhere."""
-    console = console or Console()
-    rows = summary_cells(summary)
-    if console.is_terminal:
-        _draw(summary, rows, console)
-        return
-    lines = [one_line(summary.title), "", *aligned(rows)]
+def print_summary(summary: RunSummary) -> None:
+    """Print the table as aligned text."""
+    lines = [one_line(summary.title), "", *aligned(summary_cells(summary))]
     for block in (rule_lines(summary), phase_lines(summary), summary.notes):
         lines += ["", *block] if block else []
-    console.file.write("\n".join(lines) + "\n")
-    console.file.flush()
-
-
-def _draw(summary: RunSummary, rows: list[list[str]], console: Console) -> None:
-    table = Table(title=Text(one_line(summary.title)), box=box.SIMPLE_HEAD, title_justify="left")
-    for i, name in enumerate(rows[0]):
-        table.add_column(name, justify="right" if i else "left", overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
-    for line in (*rule_lines(summary), *phase_lines(summary)):
-        console.print(Text(line))
-    for note in summary.notes:
-        console.print(Text(note, style="yellow"))
+    print("\n".join(lines), flush=True)
 
 
 def rule_lines(summary: RunSummary) -> list[str]:

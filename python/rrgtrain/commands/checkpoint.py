@@ -123,12 +123,12 @@ def _export_words(parser: argparse.ArgumentParser) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from rrgclinical.hub import require_upload, upload
-    from rrgtrain.run.export import Export, export_checkpoint
+    from rrgtrain.run.export import export_checkpoint
 
     if options.push:
         require_upload(options.push)
-    request = Export(options.checkpoint, options.out, options.dtype, options.merge)
-    print(f"export: {export_checkpoint(request)}")
+    words = options.checkpoint, options.out, options.dtype
+    print(f"export: {export_checkpoint(*words, merge=options.merge)}")
     if options.push:
         print(f"pushed: {upload(options.out, options.push)}")
     return 0

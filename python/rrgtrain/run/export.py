@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,57 +41,47 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SHARD = "4GB"
 
 
-@dataclass(frozen=True)
-class Export:
-    """The words of the command.
+def export_checkpoint(
+    checkpoint: str, out: Path, dtype: str = "bf16", *, merge: bool = False
+) -> Path:
+    """Write the checkpoint to `out`, whole or not at all, and return that directory.
 
-    dtype: one of DTYPES. merge: add the adapter to its base; else it is exported alone.
-    """
-
-    checkpoint: str
-    out: Path
-    dtype: str = "bf16"
-    merge: bool = False
-
-
-def export_checkpoint(request: Export) -> Path:
-    """Write the checkpoint to `request.out`, whole or not at all, and return that directory.
-
-    Weights are rounded once, from fp32, and have the hub's names. Beside them lie tokenizer, chat
-    template, image processor, a generation configuration under which nothing but greedy decoding
-    happens unasked, what `eval` needs to know, and the card.
+    dtype: one of DTYPES. merge: add the adapter to its base; else it is exported alone. Weights are
+    rounded once, from fp32, and have the hub's names. Beside them lie tokenizer, chat template,
+    image processor, a generation configuration under which nothing but greedy decoding happens
+    unasked, what `eval` needs to know, and the card.
 
     Raises:
         UserError: no checkpoint, a directory that is there, nothing to merge, a weight beyond
             the dtype, or a disk that does not take it.
     """
-    _require_new(request.out)
-    if request.checkpoint == TINY:
+    _require_new(out)
+    if checkpoint == TINY:
         raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
-    adapter = (Path(request.checkpoint).expanduser() / "adapter_config.json").is_file()
-    if request.merge and not adapter:
-        raise UserError(f"{request.checkpoint} has no adapter to merge; leave --merge out")
-    start = str(Path(request.checkpoint).expanduser()) if adapter else request.checkpoint
+    adapter = (Path(checkpoint).expanduser() / "adapter_config.json").is_file()
+    if merge and not adapter:
+        raise UserError(f"{checkpoint} has no adapter to merge; leave --merge out")
+    start = str(Path(checkpoint).expanduser()) if adapter else checkpoint
     require_base(start)
     policy = load_policy(start)
-    if request.merge:
+    if merge:
         _merge(policy, start)
-    check_rounded(start, policy.model, DTYPES[request.dtype])
-    policy.model.to(DTYPES[request.dtype])
+    check_rounded(start, policy.model, DTYPES[dtype])
+    policy.model.to(DTYPES[dtype])
     try:
-        remove_left(request.out)
-        with atomic_directory(request.out) as partial, held(partial):
+        remove_left(out)
+        with atomic_directory(out) as partial, held(partial):
             _write(policy, partial)
             _write_trained_for(start, partial)
-            alone = adapter and not request.merge
-            card = model_card(_described(start, policy, request.dtype, adapter=alone))
+            alone = adapter and not merge
+            card = model_card(_described(start, policy, dtype, adapter=alone))
             (partial / "README.md").write_text(card, encoding="utf-8")
-            _require_new(request.out)  # made meanwhile, it would be replaced
+            _require_new(out)  # made meanwhile, it would be replaced
     except Exception as error:
         if not isinstance(error, OSError) and not outside_line(error):
             raise
-        raise UserError(f"{not_written(request.out, error)}; nothing is left") from error
-    return request.out
+        raise UserError(f"{not_written(out, error)}; nothing is left") from error
+    return out
 
 
 def _require_new(out: Path) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from rrgclinical.common import json_reader
+from rrgclinical.common.table import aligned
 from rrgkern import rank_sample, zero_variance_share
 from rrgtrain.errors import UserError
 
@@ -140,13 +139,11 @@ def table_7(
     }
 
 
-def print_statistics(rows: dict[str, dict[str, float]], console: Console | None = None) -> None:
-    """The rows as a table."""
+def print_statistics(rows: dict[str, dict[str, float]]) -> None:
+    """Print the rows as a table."""
     shown = [key for key in COLUMNS if any(key in row for row in rows.values())]
-    table = Table("draw", *(COLUMNS[key] for key in shown), box=None)
-    for name, row in rows.items():
-        table.add_row(name, *(_cell(key, row.get(key)) for key in shown))
-    (console or Console()).print(table)
+    cells = [[name, *(_cell(key, row.get(key)) for key in shown)] for name, row in rows.items()]
+    print("\n".join(aligned([["draw", *(COLUMNS[key] for key in shown)], *cells])))
 
 
 def _cell(key: str, value: float | None) -> str:

@@ -35,7 +35,7 @@ from rrgpolicy.model.prompt import prompt_text
 from rrgreport.run_files import read_metrics
 from rrgtrain.cli import main
 from rrgtrain.run import export
-from rrgtrain.run.export import Export, export_checkpoint
+from rrgtrain.run.export import export_checkpoint
 from tests.rrgpolicy.hub import hub_directory, small_hub_directory
 from tests.rrgpolicy.model.common import text_directory, tiny_directory
 from tests.rrgpolicy.rollout.served import Served
@@ -291,7 +291,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path) ->
         (tmp_path / name / "model.safetensors").write_bytes(b"half")
     held = os.open(tmp_path / left[1], os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    export_checkpoint(Export(str(tiny_directory()), tmp_path / "out"))
+    export_checkpoint(str(tiny_directory()), tmp_path / "out")
     assert {p.name for p in tmp_path.iterdir()} - {"cache"} == {"out", left[1], *others}
     os.close(held)
 
@@ -309,7 +309,7 @@ def test_the_card_says_what_is_known(tmp_path: Path) -> None:
         shutil.copytree(source, start)
         if told is not None:
             (start / "rrgtrain.json").write_text(json.dumps(told))
-        out = export_checkpoint(Export(str(start), tmp_path / f"{name}-out"))
+        out = export_checkpoint(str(start), tmp_path / f"{name}-out")
         cards[name] = (out / "README.md").read_text()
         assert str(tmp_path) not in cards[name] and "/somewhere" not in cards[name]
         assert "Not a medical device" in cards[name] and "seed" not in cards[name]

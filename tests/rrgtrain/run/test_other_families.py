@@ -21,7 +21,7 @@ from rrgpolicy.model.prompt import encode_prompt
 from rrgpolicy.model.whole import check_rounded
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
-from rrgtrain.run.export import Export, export_checkpoint, model_config
+from rrgtrain.run.export import export_checkpoint, model_config
 from rrgtrain.schema import LoraSettings
 from tests.rrgpolicy.model.common import text_directory
 from tests.rrgpolicy.model.families import SORTS
@@ -212,8 +212,8 @@ def images(tmp_path: Path) -> Path:
 def test_an_export_loads_elsewhere_and_writes_the_same(name, tmp_path, images):
     adapter = adapted(name, tmp_path / "adapter")
     merged, alone = tmp_path / "merged", tmp_path / "alone"
-    export_checkpoint(Export(str(adapter), merged, "fp32", merge=True))
-    export_checkpoint(Export(str(adapter), alone, "fp32"))
+    export_checkpoint(str(adapter), merged, "fp32", merge=True)
+    export_checkpoint(str(adapter), alone, "fp32")
     own = generated(adapter, images, tmp_path / "own.jsonl")
     assert own != generated(published(name), images, tmp_path / "before.jsonl")
     assert generated(merged, images, tmp_path / "merged.jsonl") == own
@@ -237,9 +237,9 @@ def test_no_weight_becomes_infinite(tmp_path: Path) -> None:
         policy.model.get_input_embeddings().weight[0, 0] = 70_000
     start = str(policy.save(tmp_path / "large"))
     with pytest.raises(UserError, match=r"embed_tokens.weight has values beyond float16; use bf16"):
-        export_checkpoint(Export(start, tmp_path / "half", "fp16"))
+        export_checkpoint(start, tmp_path / "half", "fp16")
     assert not (tmp_path / "half").exists()
-    export_checkpoint(Export(start, tmp_path / "bf16"))
+    export_checkpoint(start, tmp_path / "bf16")
     # what was infinite before, and counts, are no weights beyond it
     counts = torch.nn.BatchNorm1d(2)
     counts.num_batches_tracked.fill_(70_000)
@@ -250,9 +250,9 @@ def test_no_weight_becomes_infinite(tmp_path: Path) -> None:
     adapter = json.loads((policy.save(tmp_path / "a") / "adapter_config.json").read_text())
     adapter["base_model_name_or_path"] = start
     (tmp_path / "a" / "adapter_config.json").write_text(json.dumps(adapter))
-    export_checkpoint(Export(str(tmp_path / "a"), tmp_path / "alone", "fp16"))
+    export_checkpoint(str(tmp_path / "a"), tmp_path / "alone", "fp16")
     with pytest.raises(UserError, match="beyond float16"):
-        export_checkpoint(Export(str(tmp_path / "a"), tmp_path / "merged", "fp16", merge=True))
+        export_checkpoint(str(tmp_path / "a"), tmp_path / "merged", "fp16", merge=True)
 
 
 def test_an_older_reader_meets_the_rope_and_transformers_reads_the_same() -> None:

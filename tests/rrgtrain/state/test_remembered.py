@@ -15,7 +15,7 @@ from rrgpolicy.model.load import load_policy, read_config
 from rrgpolicy.model.policy import add_lora
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.run.export import Export, export_checkpoint
+from rrgtrain.run.export import export_checkpoint
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.identity import start_files
 from rrgtrain.state.remembered import (
@@ -254,7 +254,7 @@ def test_an_adapter_on_another_base_is_refused(copied: Path, tmp_path: Path) -> 
     with pytest.raises(UserError, match=told):
         require_base(adapter)
     with pytest.raises(UserError, match=told):
-        export_checkpoint(Export(adapter, tmp_path / "out", merge=True))
+        export_checkpoint(adapter, tmp_path / "out", merge=True)
     shutil.rmtree(copied)
     told = f"the adapter in {adapter} is of {copied}, which is no checkpoint directory seen from"
     with pytest.raises(UserError, match=told):
