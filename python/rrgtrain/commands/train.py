@@ -55,25 +55,32 @@ def _complete(options: argparse.Namespace) -> None:
     options.out = options.out or Path("runs", "demo-small" if options.small else "demo")
 
 
-def train_both(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
-    """Run SFT, then reinforcement learning from it, and evaluate both on held-out studies."""
-    from rrgreport.names import phase_name
-    from rrgtrain.run.outcome import finish
-    from rrgtrain.run.stages import Stages
-    from rrgtrain.train.step_record import SampleCollector
+def training(verb: str, *, sft: bool = False, rl: bool = False) -> Callable[..., None]:
+    """Make the work of a command: train its stages, each beside its start on held-out studies."""
 
-    name, moments = phase_name(recipe.rl.algorithm), SampleCollector()
-    with Stages.open(recipe, out, sft=True, rl=True, verb="demo", resume=resume) as stages:
-        tuned = stages.sft()
-        before = stages.evaluate("SFT")
-        trained = stages.rl(moments)
-        after = stages.evaluate(name)
-        title = f"SFT, then {name}"
-        finish(stages, title, {"SFT": (before, tuned), name: (after, trained)}, moments)
+    def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
+        from rrgreport.names import phase_name
+        from rrgtrain.run.outcome import finish, say
+        from rrgtrain.run.stages import Stages
+        from rrgtrain.train.step_record import SampleCollector
+
+        name, moments = phase_name(recipe.rl.algorithm), SampleCollector()
+        start, title = "SFT" if sft else "start", ["SFT"] * sft + [name] * rl
+        with Stages.open(recipe, out, sft=sft, rl=rl, verb=verb, resume=resume) as stages:
+            result: Any = stages.sft() if sft else None
+            evaluated = {start: (stages.evaluate(start), result)}
+            if rl:
+                result = stages.rl(moments)
+                evaluated[name] = (stages.evaluate(name), result)
+            finish(stages, ", then ".join(title), evaluated, moments)
+            if verb != "demo":
+                say(f"checkpoint: {result.best}")
+
+    return train
 
 
 DEMO = on_ranks(
-    train_both,
+    training("demo", sft=True, rl=True),
     "demo",
     "run SFT and RL on synthetic radiographs and compare them",
     _demo_words,
@@ -88,19 +95,8 @@ def _sft_words(parser: argparse.ArgumentParser) -> None:
     add_resume(parser)
 
 
-def fine_tune(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
-    """Run supervised fine-tuning and evaluate it on held-out studies."""
-    from rrgtrain.run.outcome import finish, say
-    from rrgtrain.run.stages import Stages
-
-    with Stages.open(recipe, out, sft=True, verb="sft", resume=resume) as stages:
-        tuned = stages.sft()
-        finish(stages, "SFT", {"SFT": (stages.evaluate("SFT"), tuned)})
-        say(f"checkpoint: {tuned.best}")
-
-
 SFT = on_ranks(
-    fine_tune,
+    training("sft", sft=True),
     "sft",
     "fine-tune on reports up to the validation plateau",
     _sft_words,
@@ -114,24 +110,8 @@ def _rl_words(parser: argparse.ArgumentParser) -> None:
     _sft_words(parser)
 
 
-def reinforce(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
-    """Run reinforcement learning from `policy.path`, and evaluate it beside its start."""
-    from rrgreport.names import phase_name
-    from rrgtrain.run.outcome import finish, say
-    from rrgtrain.run.stages import Stages
-    from rrgtrain.train.step_record import SampleCollector
-
-    name, moments = phase_name(recipe.rl.algorithm), SampleCollector()
-    with Stages.open(recipe, out, rl=True, verb="rl", resume=resume) as stages:
-        before = stages.evaluate("start")
-        trained = stages.rl(moments)
-        after = stages.evaluate(name)
-        finish(stages, name, {"start": (before, None), name: (after, trained)}, moments)
-        say(f"checkpoint: {trained.best}")
-
-
 RL = on_ranks(
-    reinforce,
+    training("rl", rl=True),
     "rl",
     "train a checkpoint by reinforcement learning",
     _rl_words,
