@@ -117,42 +117,6 @@ def test_prime_rl_calls_the_loss_of_its_toml() -> None:
     assert not wrong, wrong
 
 
-@pytest.mark.parametrize(
-    ("fields", "kwargs", "line"),
-    [
-        ({}, {"epslow": 0.2}, "kwargs has 'epslow'; wanted fields of PolicyLoss: .*eps_low"),
-        ({}, {"eps_high": True}, "eps_high is True; it must be a number"),
-        ({"inference_logprobs": None}, {}, r"inference_logprobs has shape None; wanted \[N\]"),
-        ({"advantages": torch.ones(1)}, {}, r"advantages has shape torch.Size\(\[1\]\); wanted"),
-        ({"loss_weights": torch.ones(1)}, {}, r"loss_weights has shape torch.Size\(\[1\]\); wa"),
-        ({"trainer_logprobs": [0.0]}, {}, "trainer_logprobs has shape None; wanted"),
-    ],
-)
-def test_prime_rl_gives_what_the_loss_takes(fields, kwargs, line) -> None:
-    custom_fn = load("prime_rl_loss").policy
-    whole = {name: torch.zeros(4) for name in PRIME_RL.fields["LossInputs"]}
-    whole |= {"loss_mask": torch.ones(4, dtype=torch.bool), "ref_logprobs": None}
-    assert custom_fn(prime_rl_inputs(**whole), eps_high=1).loss == 0.0
-    with pytest.raises(ValueError, match=f"^{line}"):
-        custom_fn(prime_rl_inputs(**{**whole, **fields}), **kwargs)
-
-
-@pytest.mark.parametrize(
-    ("queries", "prompts", "line"),
-    [
-        ("Edema.", ["E"], "queries or prompts are no list"),
-        ({"Edema.": 1}, ["E"], "queries or prompts are no list"),
-        (["Edema."], [], "1 queries and 0 prompts; wanted one each"),
-        (["Edema."], [None], "a query is str, of a prompt that is NoneType; wanted two texts"),
-        (["Say. Edema."], [""], "no .* in the prompt: set TURN"),
-    ],
-)
-def test_openrlhf_gives_a_text_and_its_prompt(queries, prompts, line) -> None:
-    module = load("openrlhf_reward", known_as="")
-    with pytest.raises((TypeError, ValueError), match=f"^{line}"):
-        module.reward_func(queries, prompts, ["Edema."])
-
-
 def test_openrlhf_without_its_label_key_scores_nothing(capsys) -> None:
     """Its data sets hand "" over where --data.label_key is left out: no reference, not an empty."""
     module = load("openrlhf_reward", known_as="")

@@ -156,14 +156,6 @@ def test_pairs_are_judged_once_and_braces_survive(tmp_path: Path) -> None:
         assert len(server.asked) == 4  # a check each, and two pairs
 
 
-def test_the_term_keeps_the_answers() -> None:
-    with serving(lambda *_: Reply(answer([0, 2, 0, 0, 0, 0]))) as server:
-        settings = RewardSettings(terms={"green": 1.0}, options={"green": options(server)})
-        scores = RewardService(settings)(["Edema."], ["Edema."])
-        assert scores["total"].tolist() == [0.5]
-        assert scores.notes["green"][0]["errors"] == [0, 2, 0, 0, 0, 0]
-
-
 def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"green failed: .*set reward.options.green.endpoint"):
         RewardService(RewardSettings(terms={"green": 1.0}))(["Edema."], ["Edema."])

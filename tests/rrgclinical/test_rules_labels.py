@@ -113,14 +113,6 @@ def test_an_ending_makes_another_word():
 ROW = np.array([[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1]], dtype=np.int8)
 
 
-def test_observations_stand_in_chexbert_order():
-    assert len(rrgclinical.OBSERVATIONS) == 14
-    assert rrgclinical.NO_FINDING == 13
-    assert [rrgclinical.OBSERVATIONS[i] for i in rrgclinical.CHEXPERT_5] == [
-        "Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Pleural Effusion",
-    ]  # fmt: skip
-
-
 def test_binary_counts_uncertain_as_positive():
     assert rrgclinical.to_binary(ROW).tolist() == [[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]]
 

@@ -115,14 +115,6 @@ def test_rules_say_how_many_they_leave_out_by_split(tmp_path) -> None:
         open_studies(recipe(*own(tmp_path, "a", "short", "short")).data, tmp_path)
 
 
-def test_quiet_warns_of_nothing_and_writes_no_list(tmp_path) -> None:
-    given = own(tmp_path, "a", "-", "short")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        open_studies(recipe(*given, "data.skip=true").data, tmp_path, quiet=True)
-    assert not (tmp_path / "left_out.jsonl").exists()
-
-
 def test_frontal_images_of_unknown_view_cannot_be_chosen(tmp_path) -> None:
     line = refused(*own(tmp_path, "a", "unknown"), "data.images=frontal")
     assert "study s2" in line and "use data.images=all" in line
@@ -148,17 +140,6 @@ def test_no_more_than_so_many_images_are_looked_for(tmp_path) -> None:
 
 # The loaders on real files: Open-i reports and NIH radiographs, where they are at hand.
 needs_real = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA")
-
-
-@pytest.mark.realdata
-@needs_real
-def test_iu_xray_reports():
-    studies = studies_under("iu_xray", REAL / "iu_xray", images="none")
-    assert {k: len(v) for k, v in studies.items()} == {"train": 1800, "val": 296, "test": 269}
-    everything = [s for split in studies.values() for s in split]
-    assert len({s.id for s in everything}) == 2365
-    assert np.mean([bool(s.indication) for s in everything]) > 0.9
-    assert all(s.report and s.labels is None and not s.images for s in everything)
 
 
 @pytest.mark.realdata

@@ -150,6 +150,7 @@ def test_phantoms_alone(capsys: pytest.CaptureFixture[str]) -> None:
         (["sft", "--out", "r", "data.source=nih", "data.root=nil"], "nil does not exist; wanted"),
         (["demo", "--out", "r", "data.phantom.normal=7"], "phantom: normal=7.0, wanted"),
         (["demo", "--out", "r", "policy.device=cuda"], "policy.device=cuda, but PyTorch"),
+        (["demo", "--out", "r", "rl.group=7"], "rl.group=7 is odd, but EditGRPO pairs"),
         (["demo", "--out", "r", "policy.width=96"], "policy.width=96; use a multiple of 64"),
         (
             ["demo", "--out", "r", f"seed={10**26}"],

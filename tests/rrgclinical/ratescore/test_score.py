@@ -112,23 +112,6 @@ def test_the_term_is_the_definition(extractor, table: str, neg_weight: float) ->
     assert np.unique(found[:-1].round(6)).size == len(REPORTS)
 
 
-def test_it_is_named_in_a_recipe(folders) -> None:
-    options = {"ratescore": {"ner": str(folders[0]), "embedder": str(folders[1])}}
-    settings = RewardSettings(terms={"ratescore": 1.0}, options=options)
-    service = RewardService(settings)
-    assert service(REFERENCES[:2], REFERENCES[:2])["total"].tolist() == pytest.approx(
-        [plain_identity(service, text) for text in REFERENCES[:2]], abs=1e-6
-    )
-    told = r"2 model files are missing: reward.options.ratescore.ner .* is not set"
-    with pytest.raises(UserError, match=told):
-        RewardService(RewardSettings(terms={"ratescore": 1.0}))(["a"], ["b"])
-
-
-def plain_identity(service: RewardService, text: str) -> float:
-    entities = service.model("ratescore").extract([text])
-    return plain_score(entities, 0, entities, 0, named("long"), 0.3612)
-
-
 def test_edits_towards_the_reference_find_their_entities_here(extractor) -> None:
     edited = edit_reports(REPORTS, REFERENCES, list(range(len(REPORTS))), extractor, EditSettings())
     assert any(edit.text != report for edit, report in zip(edited, REPORTS, strict=True))

@@ -5,19 +5,14 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-import sys
-import types
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from rrgclinical import build_labeller
 from rrgclinical.common.errors import UserError
-from rrgclinical.metrics import label_report
 from rrgclinical.scorecard import (
     Pairs,
     Reports,
@@ -229,42 +224,3 @@ def test_studies_may_have_several_references() -> None:
     assert more[name][0] > twice[name][0]
     with pytest.raises(UserError, match="needs a reference report for every study"):
         compared([[], ["a"], ["b"]])
-
-
-def test_packages_of_labels_and_graphs_are_asked_as_they_are_called(monkeypatch) -> None:
-    def f1_score(truth: Any, pred: Any, *, average: str, zero_division: float) -> float:
-        axis = 0 if average == "macro" else 1
-        hits, total = (truth & pred).sum(axis), (truth.astype(int) + pred).sum(axis)
-        rates = np.where(total > 0, 2 * hits / np.maximum(total, 1), zero_division)
-        return float(np.nanmean(rates))
-
-    class F1RadGraph:
-        def __init__(self, *, reward_level: str, model_type: str) -> None:
-            assert (reward_level, model_type) == ("all", "radgraph")
-
-        def __call__(self, *, hyps: list[str], refs: list[str]) -> Any:
-            same = np.mean([a == b for a, b in zip(hyps, refs, strict=True)])
-            return (same, same / 2, same / 4), None
-
-    fakes = {"sklearn": {}, "sklearn.metrics": {"f1_score": f1_score}}
-    for name, values in {**fakes, "radgraph": {"F1RadGraph": F1RadGraph}}.items():
-        module = types.ModuleType(name)
-        vars(module).update(values)
-        monkeypatch.setitem(sys.modules, name, module)
-    version = metadata.version
-    fake = {"scikit-learn": "1", "radgraph": "2"}
-    monkeypatch.setattr(metadata, "version", lambda name: fake.get(name) or version(name))
-    rows = compared()
-    ours = label_report(LABELLER.label(REPORTS["a"]), LABELS)
-    for kind in ("macro", "sample"):
-        assert rows[f"{kind} F1 of 14, scikit-learn 1: zero_division=0"] == [
-            *(
-                f"{ours[f'{kind}_f1']:.4f}",
-                rows[f"{kind} F1 of 14, rrgclinical: an undefined ratio is 0"][1],
-            )
-        ]
-        assert rows[f"{kind} F1 of 14, scikit-learn 1: zero_division=nan"][1] == "1.0000"
-    assert rows["RadGraph-F1, radgraph 2: partial, as written"] == ["0.0000", "0.5000"]
-    assert rows["RadGraph-F1, radgraph 2: simple, lower case"] == ["0.0000", "1.0000"]
-    several = compared([[r, r] for r in REFERENCES])
-    assert "radgraph gives no more: it takes one reference a report" in several

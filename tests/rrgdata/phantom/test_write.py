@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from rrgclinical import OBSERVATIONS, build_labeller
-from rrgclinical.common.files import held
 from rrgdata.images.read import read_image
 from rrgdata.phantom import (
     PhantomConfig,
@@ -124,22 +121,6 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_phantom(SMALL, tmp_path / "data", progress=stop)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_killed_call_has_left_is_removed(tmp_path):
-    def killed(count):
-        os._exit(9)
-
-    context = multiprocessing.get_context("fork")
-    child = context.Process(target=write_phantom, args=(SMALL, tmp_path / "data", killed))
-    child.start()
-    child.join()
-    (left,) = tmp_path.iterdir()
-    alive = tmp_path / f".data.{'0' * 32}.tmp"
-    alive.mkdir()
-    with held(alive):
-        write_phantom(SMALL, tmp_path / "data")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [alive.name, "data"] and left != alive
 
 
 def test_sheet(written):

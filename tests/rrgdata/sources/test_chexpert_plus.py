@@ -315,18 +315,6 @@ def test_a_study_of_rows_at_odds_is_broken_and_the_others_are_read(tmp_path, cha
     assert set(by_id(catalogue)) == {"patient00002_study1", "patient64541_study1"}
 
 
-@pytest.mark.parametrize("empty", [" ", "nan", "None"])
-def test_the_text_is_of_the_first_row_that_has_it(tmp_path, empty):
-    rows = [
-        row(1, 1, "view1_frontal", 1, section_findings=empty),
-        row(1, 1, "view2_lateral", 1, section_findings="Of the second."),
-        row(1, 1, "view3_lateral", 1, section_findings="Of the third."),
-    ]
-    for sections, text in (("findings", ""), ("both", " Impression of 1, 1.")):
-        (study,) = by_id(found(write(tmp_path, rows), sections=sections)).values()
-        assert study.report == f"Of the second.{text}"
-
-
 def test_an_image_that_is_missing_or_empty_breaks_its_study(tmp_path):
     image = write(tmp_path) / "PNG/PNG/train/patient00002/study1/view1_frontal.png"
     image.write_bytes(b"")

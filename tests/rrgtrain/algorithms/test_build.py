@@ -160,20 +160,6 @@ def test_what_is_wrong_with_ones_own_is_told_in_one_line(
     assert "\n" not in str(caught.value) and own in str(caught.value)
 
 
-def test_a_module_that_is_not_there_or_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "broken_algorithm.py").write_text("def build(recipe:\n")
-    for module, told in (
-        ("no_such_algorithm", "No module named 'no_such_algorithm'"),
-        ("broken_algorithm", "broken_algorithm.py, line 1"),
-    ):
-        with pytest.raises(UserError, match=told) as caught:
-            build_algorithm(recipe(f"rl.algorithm={module}:build"))
-        assert "PYTHONPATH" in str(caught.value) and "\n" not in str(caught.value)
-
-
 def test_options_of_the_loss_that_make_no_sense_are_refused_when_it_is_built() -> None:
     settings = recipe("rl.algorithm=dr_grpo")
     settings.rl.beta = math.inf  # the recipe's own check knows it: a schema of one's own may not

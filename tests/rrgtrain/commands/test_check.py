@@ -202,11 +202,6 @@ def test_numbers_that_mean_which_report_are_refused(tmp_path, capsys, refusal):
     assert capsys.readouterr().out.startswith("1 pair: first better in 1,")
 
 
-def test_a_drawing_is_an_svg(tmp_path, refusal):
-    line = refusal("stress", *FEW, "--svg", str(tmp_path / "dots.png"))
-    assert "name a file that ends in .svg" in line
-
-
 def test_own_pairs(tmp_path, capsys, refusal):
     words = ["reward.terms={severity: 1}"]
     path = pairs_file(tmp_path, ["first", "second", "-2"])
@@ -247,12 +242,6 @@ def test_words_that_would_do_nothing_are_refused(tmp_path, refusal):
     for idle in (["--strict"], ["--svg", str(tmp_path / "a.svg")], ["--reports", pairs]):
         line = refusal("stress", "--against", pairs, *idle)
         assert "--against plants no errors; leave out" in line
-
-
-def test_a_bad_table_is_not_told_as_of_an_empty_report(refusal):
-    words = ["reward.terms={severity: 1}", "reward.options={severity: {table: nosuch.yaml}}"]
-    line = refusal("stress", *FEW, *words)
-    assert "nosuch.yaml: No such file or directory" in line and "empty report" not in line
 
 
 def test_a_report_or_a_table_of_no_end_is_refused_at_once(tmp_path, refusal):

@@ -126,21 +126,6 @@ def test_a_part_without_text_adds_nothing() -> None:
     assert told == call(function, completions=["Edema."], report=["Edema."])
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        SimpleNamespace(max_steps=float("nan"), global_step=1),
-        SimpleNamespace(max_steps="10", global_step=1),
-        SimpleNamespace(max_steps=10),
-        {"max_steps": 10, "global_step": 5},
-    ],
-    ids=repr,
-)
-def test_a_state_without_numbers_is_no_end_of_the_run(state) -> None:
-    with pytest.raises(ValueError, match="^trainer_state has max_steps .*; wanted the numbers"):
-        call(trl_reward(RewardService(RewardSettings())), trainer_state=state)
-
-
 # SharedPrefix refuses a class in which no trainer would call it.
 class Trainer:
     def _get_per_token_logps_and_entropies(self) -> str:

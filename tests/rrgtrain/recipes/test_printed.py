@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,10 @@ import pytest
 import yaml
 
 from rrgpolicy.model.prompt import prompt_text
-from rrgtrain.cli import main
 from rrgtrain.config import undone_keys
 from rrgtrain.recipe_files import recipe_folder
 from rrgtrain.schema import Recipe
 from tests.rrgpolicy.model.common import study
-from tests.rrgtrain.common import SMALL_POLICY, phantoms
 from tests.rrgtrain.recipes.loaded import LAYERS, PAPER, loaded
 from tests.rrgtrain.recipes.test_recipes import COMMANDS
 from tests.rrgtrain.recipes.test_rows import of
@@ -195,80 +191,3 @@ def test_an_image_and_a_micro_batch_are_bounded() -> None:
         assert recipe.sft.token_budget >= prompt, name
         answers = (recipe.rl.group + 1) * recipe.rl.max_new_tokens
         assert recipe.rl.token_budget >= prompt + answers, name
-
-
-STEPS = ["sft.steps=1", "sft.batch=2", "rl.steps=1", "rl.prompts=2", "eval.bootstrap=5"]
-
-
-pytestmark = pytest.mark.usefixtures("at_home")
-
-
-@pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    """Reports alone: no images beside them, no labels, and in one split no entity either."""
-    root = tmp_path / "data"
-    root.mkdir()
-    annotation = json.loads((phantoms() / "annotation.json").read_text())
-    for entries in annotation.values():
-        for entry in entries:
-            entry.pop("labels", None)
-    (root / "annotation.json").write_text(json.dumps(annotation))
-    return root
-
-
-@pytest.fixture
-def nobody() -> str:
-    """An address at which nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The one line of a demo that is refused; nothing was trained and nothing stays in the way."""
-    out = Path("run")
-    given = ["demo", *words, "--out", str(out), *SMALL_POLICY, *STEPS]
-    assert main(given) == 2
-    captured = capsys.readouterr()
-    lines = captured.err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("rrgtrain: "), captured.err
-    left = [p.name for p in out.rglob("*") if p.is_file()]
-    assert left in ([], ["run.lock"]), left
-    return lines[0]
-
-
-def words_of(root: Path, *more: str) -> list[str]:
-    return ["data.source=iu_xray", f"data.root={root}", *more]
-
-
-TEXT = "data.images=none"
-
-
-@pytest.mark.parametrize(
-    ("recipe", "more", "told"),
-    [
-        ("editgrpo", [], "not found"),
-        (
-            "mrg_r1",
-            [TEXT, "reward.against=labels"],
-            "sft.template asks for findings, but study phantom_train_000000 has no",
-        ),
-        ("nih", [TEXT, "data.source=iu_xray"], "has no labels, but reward.against=labels"),
-        (
-            "deer",
-            [TEXT, "reward.against=labels"],
-            "weighs tokens by the positive labels, but study phantom_train_000000 has none",
-        ),
-        ("editgrpo", [TEXT, "rl.group=7"], "rl.group=7 is odd, but EditGRPO pairs"),
-    ],
-    ids=str,
-)
-def test_what_is_lacking(recipe, more, told, bare, capsys):
-    assert told in refused(capsys, recipe, *words_of(bare, *more))
-
-
-@pytest.mark.parametrize("term", ["facts", "green"])
-def test_an_endpoint_that_is_down(term, nobody, bare, capsys):
-    options = f"reward.options={{{term}: {{endpoint: '{nobody}/v1', model: m, tries: 1}}}}"
-    words = words_of(bare, TEXT, f"reward.terms={{{term}: 1.0}}", options)
-    assert f"{term} failed: {nobody}/v1" in refused(capsys, "dr_grpo", *words)

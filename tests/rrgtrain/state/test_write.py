@@ -223,22 +223,6 @@ def test_a_stop_without_the_time_for_a_checkpoint_says_what_is_lost(tmp_path: Pa
         assert loop.names[-1] == "000003-rl-6"
 
 
-def test_the_speed_of_before_a_resume_counts(tmp_path: Path) -> None:
-    with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
-        for _ in range(2):
-            loop = Loop(run, log, CheckpointSettings(steps=100))
-            loop.checkpointer.grace = 0.0
-            if loop.names:
-                loop.checkpointer.resume()
-            saved = loop.begin()
-            loop.at = saved["at"] if saved else 0
-            loop.step()
-            line = stopped_at(loop)
-            measured = "no checkpoint was written" in line
-            assert measured == (saved is not None), "nothing was measured at first, so it tries"
-        assert line.endswith("the last one is 000001-rl-1, so 1 steps are lost")
-
-
 def test_a_checkpoint_that_is_being_written_needs_no_other(tmp_path: Path) -> None:
     """The wait for it takes the grace, and it holds this step already."""
     with loop_of(tmp_path, steps=1) as loop:
