@@ -142,12 +142,6 @@ def test_the_latest_texts_are_held_and_the_kept_ones_always() -> None:
     assert asked[4:] == ["a"]
 
 
-def test_a_label_that_is_held_holds_no_batch() -> None:
-    labeller = CachedLabeller(build_labeller("rules"))
-    labeller.label(REPORTS)
-    assert all(row.base is None for row in labeller.results._recent.values())
-
-
 def test_a_model_that_loses_reports_is_refused() -> None:
     cached: Cached[int] = Cached(lambda texts: [1])
     with pytest.raises(ValueError, match="2 texts gave 1 results"):

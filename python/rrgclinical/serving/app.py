@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
+import resource
 import socket
+import sys
 from collections.abc import Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, SupportsIndex
 
 from rrgclinical.common import json_reader
@@ -20,6 +23,7 @@ try:
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse, PlainTextResponse, Response
     from starlette.requests import ClientDisconnect
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError as error:
     raise UserError(
         f"the reward service needs {error.name}; install its extra: pip install 'rrgkern[serve]'"
@@ -28,14 +32,20 @@ except ImportError as error:
 LARGEST_BODY = 1 << 24
 """Bytes of a request that are read, some 50,000 pairs of reports."""
 SILENT_SECONDS = 30.0
-"""Without a further byte of the body, after which a request is given up."""
-CONNECTIONS = 900
-"""Connections at a time; the next one is answered 503, before the files of a process run out."""
+"""Without a whole head, or a further byte of the body, after which a request is given up."""
+SPARE_FILES = 64
+"""Files that connections leave to the scorer."""
+TOLD_SECONDS = 60.0
+"""Between two equal lines of the log."""
 RETRY_SECONDS = 1
 """What a full queue asks a client to wait."""
 _PATHS = "POST /score, GET /health, /metrics"
 _READ = ["GET", "HEAD"]  # load balancers ask by HEAD
 _FORM = 'wanted {"reports": [text, ...], "references": [text, ...]}'
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
 
 Statistics = Callable[[], Mapping[str, float]]
 
@@ -169,9 +179,53 @@ def server_of(app: FastAPI) -> uvicorn.Server:
     """Make the server of an application; it ends when `should_exit` is set."""
     # Its own configuration of logging would close every handler of the process, absl's with the
     # stream that was standard error when absl was imported.
-    quiet: dict[str, Any] = {"log_config": None, "log_level": "error", "access_log": False}
-    config = uvicorn.Config(app, http="h11", lifespan="on", limit_concurrency=CONNECTIONS, **quiet)
+    quiet: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False}
+    config = uvicorn.Config(app, http=_Connection, lifespan="on", **quiet)
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addFilter(_seldom)
     return uvicorn.Server(config)
+
+
+def _most_connections() -> int:
+    """Raise the limit of open files as far as it goes; return how many connections may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # a container may forbid it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, soft - SPARE_FILES)
+
+
+_last_told: dict[str, float] = {}
+
+
+def _seldom(record: logging.LogRecord) -> bool:
+    """Let a line into the log once a minute, whatever a client sends."""
+    for line in [k for k, at in _last_told.items() if at + TOLD_SECONDS <= record.created]:
+        del _last_told[line]  # asyncio's lines name objects, and each would stay for ever
+    return _last_told.setdefault(record.msg, record.created) == record.created
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed where too many are open, or a request's head does not come.
+
+    Without a bound silent clients take the last file, of which asyncio writes endless lines.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > _most_connections():
+            transport.write(_FULL)
+            transport.close()
+            return
+        self.loop.call_later(SILENT_SECONDS, self._close_silent, None)
+
+    def _close_silent(self, last: object) -> None:
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self.cycle is last:  # answered when this was asked before, if ever
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self.loop.call_later(SILENT_SECONDS, self._close_silent, self.cycle if idle else self)
 
 
 class _TooLarge(UserError):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import sys
-import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.serving import RewardClient
 from rrgclinical.serving import app as served
 from rrgclinical.serving.batcher import Batcher, BatchSettings, QueueFull, ScoringFailed
 from tests.rrgclinical.serving.service import Lengths, serving, until
@@ -89,17 +87,6 @@ def test_a_report_that_cannot_be_scored_costs_its_own_request_alone() -> None:
     batcher.close()
 
 
-def test_a_score_too_few_is_a_failure() -> None:
-    class Short(Lengths):
-        def __call__(self, *arguments):
-            return {name: values[1:] for name, values in super().__call__(*arguments).items()}
-
-    batcher = Batcher(Short(), BatchSettings(4, 0.0, 9))
-    with pytest.raises(ScoringFailed, match=r"total has shape \(1,\) for 2"):
-        batcher.submit(["a", "b"], ["", ""]).result(30)
-    batcher.close()
-
-
 def test_what_waits_at_the_end_is_answered_and_nothing_more_is_taken() -> None:
     batcher = Batcher(Lengths(), BatchSettings(100, 60.0, 100))
     futures = [batcher.submit(["a"], [""]) for _ in range(9)]
@@ -169,8 +156,19 @@ def opened(url: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=30)
 
 
-def test_more_connections_than_the_bound_are_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "CONNECTIONS", 2)
+def test_a_connection_that_asks_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "SILENT_SECONDS", 0.2)
+    with serving(Lengths()) as (url, _), opened(url) as silent, opened(url) as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        while not slow.recv(4096).endswith(b"}"):
+            pass
+        slow.sendall(b"POST /score HTTP/1.1\r\nHost: a\r\n")
+        assert silent.recv(1) == b"" and slow.recv(1) == b""
+        assert asked(url, "/health")[0] == 200
+
+
+def test_more_connections_than_files_are_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "_most_connections", lambda: 2)
     with serving(Lengths()) as (url, _):
         held = [opened(url) for _ in range(2)]
         until(lambda: asked(url, "/health")[0] == 503)
@@ -179,14 +177,11 @@ def test_more_connections_than_the_bound_are_told_to_wait(monkeypatch: pytest.Mo
         until(lambda: asked(url, "/health")[0] == 200)
 
 
-def test_a_request_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads, parse = [], served.json_reader.parse
-
-    def seen(*arguments: Any) -> Any:
-        threads.append(threading.current_thread())
-        return parse(*arguments)
-
-    monkeypatch.setattr(served.json_reader, "parse", seen)
-    with serving(Lengths()) as (url, _):
-        assert RewardClient(url)(["ab"], ["z"])["own"] == [2 / 7]
-    assert threads[0].name.startswith("asyncio_")  # the second is of the answer, in the client
+def test_a_service_leaves_files_to_its_scorer() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+        assert served._most_connections() == hard - served.SPARE_FILES
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import logging
 import socket
 import threading
 import time
@@ -27,8 +26,8 @@ from rrgclinical.serving import (
     verl_reward,
 )
 from rrgclinical.serving import app as served
-from rrgclinical.serving.app import address_of, listen, make_app, server_of
-from rrgclinical.serving.batcher import Batcher, BatchSettings
+from rrgclinical.serving.app import address_of, listen
+from rrgclinical.serving.batcher import BatchSettings
 from tests.rrgclinical.serving.service import Lengths, answering, serving, until
 
 
@@ -321,17 +320,3 @@ def test_a_row_of_easyr1_without_a_column_is_named() -> None:
     for odd in (None, 5, "ab", b"ab", {1}):
         with pytest.raises(TypeError, match="^reward_inputs is .*; wanted a sequence of rows"):
             easyr1_reward(odd)  # type: ignore[arg-type]
-
-
-def test_a_server_leaves_the_handlers_of_the_process_alone() -> None:
-    class Watched(logging.Handler):
-        closed = False
-
-        def close(self) -> None:
-            self.closed = True
-            super().close()
-
-    handler, batcher = Watched(), Batcher(Lengths())
-    server_of(make_app(batcher))
-    assert not handler.closed
-    batcher.close()
