@@ -26,7 +26,14 @@ from rrgkern.edit_plan import (
 from rrgkern.entity_match import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntities, entity_match
 from rrgkern.logps import TokenLogps, linear_token_logps, token_logps
 from rrgkern.mccs import mccs
-from rrgkern.policy_loss import PolicyLoss, PolicyLossOutput, loss_scale, policy_loss
+from rrgkern.policy_loss import (
+    PolicyLoss,
+    PolicyLossOutput,
+    loss_scale,
+    off_policy_weight,
+    policy_loss,
+    top_entropy_weight,
+)
 from rrgkern.policy_loss.from_logits import policy_loss_from_logits
 from rrgkern.policy_loss.linear import linear_policy_loss
 from rrgkern.preference_loss import (
@@ -94,6 +101,7 @@ __all__ = [
     "linear_token_logps",
     "loss_scale",
     "mccs",
+    "off_policy_weight",
     "oracle_pairs",
     "pack_shared_prefix",
     "philox_seed",
@@ -112,6 +120,7 @@ __all__ = [
     "splice",
     "tfidf_weights",
     "token_logps",
+    "top_entropy_weight",
     "zero_variance_share",
 ]
 

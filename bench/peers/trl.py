@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +29,8 @@ ARGUMENTS: dict[str, Any] = {
     "vespo_k_neg": 3.0,
     "vespo_lambda_neg": 2.0,
     "steps_per_generation": 1,
+    "top_entropy_quantile": 1.0,
+    "off_policy_mask_threshold": None,
 }
 
 
@@ -122,6 +125,7 @@ def compute_loss(
         Loss and the trainer's logged metrics.
     """
     metrics: dict[str, list[float]] = defaultdict(list)
+    args = SimpleNamespace(**(ARGUMENTS | (arguments or {})))
     trainer = SimpleNamespace(
         _get_per_token_logps_and_entropies=lambda *_, **__: (logps, entropy, None),
         get_gamma_weights=GRPOTrainer.get_gamma_weights,
@@ -130,7 +134,8 @@ def compute_loss(
         beta=beta,
         epsilon_low=epsilon_low,
         epsilon_high=epsilon_high,
-        args=SimpleNamespace(**(ARGUMENTS | (arguments or {}))),
+        get_off_policy_mask=GRPOTrainer.get_off_policy_mask,
+        args=args,
         use_vllm=use_vllm,
         vllm_importance_sampling_correction=True,
         max_completion_length=mask.shape[1],
@@ -139,17 +144,19 @@ def compute_loss(
             num_processes=world_size,
             reduce=lambda values, reduction: values,
             gather=lambda values: values,
+            pad_across_processes=lambda values, **_: values,
             sync_gradients=True,
         ),
         model=SimpleNamespace(training=True),
         aux_loss_enabled=False,
-        top_entropy_quantile=1.0,
-        off_policy_mask_threshold=None,
+        top_entropy_quantile=args.top_entropy_quantile,
+        off_policy_mask_threshold=args.off_policy_mask_threshold,
         _entropy_bonus_enabled=entropy_coef != 0.0,
         entropy_coef=entropy_coef,
         use_adaptive_entropy=False,
         _metrics={"train": metrics},
     )
+    trainer.get_high_entropy_mask = partial(GRPOTrainer.get_high_entropy_mask, trainer)
     one_token = torch.zeros(mask.shape[0], 1, dtype=torch.long, device=mask.device)
     batch: dict[str, Any] = {
         "prompt_ids": one_token,

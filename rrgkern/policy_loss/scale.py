@@ -1,4 +1,4 @@
-"""Weigh token losses so that their sum is the loss, one value per sequence."""
+"""Weigh token losses so that their sum is the loss, and choose those that the surrogate takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from rrgkern.checks import (
     is_sharded,
     values_may_be_read,
 )
-from rrgkern.padded import Tokens, as_flags
+from rrgkern.padded import Tokens, as_flags, rows_to_keep
+from rrgkern.policy_loss.inputs import PolicyInputs, check_inputs, check_types
+from rrgkern.policy_loss.terms import terms
 from rrgkern.segments import sequence_of_token, sum_per_sequence
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
@@ -107,6 +109,53 @@ def loss_scale(
     else:
         tokens = lengths.new_full((n_sequences,), float(n_sequences))
     return torch.where((lengths > 0) & (tokens > 0), 1.0 / tokens, 0.0).float()
+
+
+def top_entropy_weight(entropy: Tensor, share: float, mask: Tensor | None = None) -> Tensor:
+    """Weigh the share of scored tokens with the most entropy by 1, others by 0 (2506.01939).
+
+    A `token_weight` of a policy loss, or a factor of it: KL and lengths still count all tokens.
+    `entropy` [N] or [B, T] are those of a whole update, of all ranks; equal ones at the bound all
+    count. Returns its shape and dtype, without gradient. ValueError for a share not in (0, 1].
+    """
+    check_tensors(entropy=entropy, optional={"mask": mask})
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share}; wanted a number above 0 and at most 1")
+    flat = entropy.detach().reshape(-1).double()
+    keep = rows_to_keep(mask, Tokens("entropy", entropy.shape), entropy.device)
+    keep = flat == flat if keep is None else keep
+    ranked = flat[keep].sort().values  # torch.quantile takes 16 million at most
+    if len(ranked):
+        place = round((1 - share) * (len(ranked) - 1), 9)  # 0.3 of ten steps are three
+        low, high = ranked[math.floor(place)], ranked[math.ceil(place)]
+        keep = keep & (flat >= low.lerp(high, place % 1))
+    return keep.to(entropy.dtype).view(entropy.shape)
+
+
+def off_policy_weight(
+    logps: Tensor,
+    old: Tensor,
+    advantages: Tensor,
+    offsets: Tensor | None = None,
+    *,
+    threshold: float,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Weigh tokens of negative advantage by 0 where the policy has left their sequence, else by 1.
+
+    It has where old - logps is above `threshold` nats on average (DeepSeek-V3.2, 2512.02556). `old`
+    is the rollout engine's where it has its own, and NaN, no difference, where it has none; other
+    arguments and errors are those of `policy_loss`, and the use is that of `top_entropy_weight`.
+    """
+    policy = PolicyInputs(advantages, offsets, advantages, old=old, mask=mask)  # type: ignore[arg-type]
+    check_types(policy, logps=logps)
+    tokens = Tokens("logps", logps.shape)
+    policy = policy.packed(tokens, logps.device)
+    check_inputs(policy, policy.variant, "logps", logps, tokens.total)
+    t = terms(logps.detach().reshape(-1).double(), None, policy.prepared(torch.float64))
+    gaps = sum_per_sequence(-t.token_log_ratio.nan_to_num(nan=0.0), t.sequence, t.length.numel())
+    is_left = (gaps / t.length.clamp(min=1) > threshold)[t.sequence] & (t.advantage < 0)
+    return (~is_left).to(logps.dtype).view(logps.shape)
 
 
 def _lengths(offsets: Tensor, mask: Tensor | None) -> Tensor:

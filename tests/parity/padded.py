@@ -115,6 +115,7 @@ def ours(
     sampler: bool = False,
     total_tokens: int | None = None,
     world_size: int = 1,
+    token_weight: Tensor | None = None,
 ) -> Result:
     """`policy_loss`, on the scored tokens alone (`packed`) or on all of them with their mask."""
     lengths = data.mask.sum(1) if packed else torch.full((len(data.mask),), data.limit)
@@ -141,6 +142,7 @@ def ours(
         old=None if on_policy else flat(data.old),
         ref=flat(data.ref),
         sampler=flat(data.sampler) if sampler else None,
+        token_weight=None if token_weight is None else flat(token_weight),
         entropy=flat(data.entropy),
         mask=mask,
         spec=spec,

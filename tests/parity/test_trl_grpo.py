@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rrgkern import PolicyLoss
+from rrgkern import PolicyLoss, off_policy_weight, top_entropy_weight
 from tests.parity.padded import Padded, Result, assert_same, ours, padded
 from tests.parity.trl_grpo import trl
 
@@ -193,6 +193,22 @@ def test_entropy_bonus() -> None:
     assert_same(mine, trl(data, "bnpo", "token", entropy_coef=0.1))
     without = trl(data, "bnpo", "token")
     assert float(mine.loss) != pytest.approx(float(without.loss), rel=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_masks_by_entropy_and_by_sequence(share: float) -> None:
+    data, spec = padded(14), PolicyLoss(beta=0.3)
+    weight = off_policy_weight(
+        data.logps, data.old, data.advantages, threshold=0.05, mask=data.mask
+    )
+    assert 0 in weight[data.mask]
+    weight = weight * top_entropy_weight(data.entropy, share, data.mask)
+    mine = ours(data, spec, "bnpo", packed=False, token_weight=weight)
+    masks = {"top_entropy_quantile": share, "off_policy_mask_threshold": 0.05}
+    options = {"beta": 0.3, "use_bias_correction_kl": False}
+    assert_same(mine, trl(data, "bnpo", "token", **options, **masks))
+    with pytest.raises(AssertionError):
+        assert_same(mine, trl(data, "bnpo", "token", **options))
 
 
 FAILING = [("bnpo", "token"), ("bnpo", "sequence"), ("sapo", "token"), ("dapo", "token")]

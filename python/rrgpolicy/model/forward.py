@@ -50,8 +50,7 @@ def hidden_states(
             prompt is shared.
         prompts: B encoded prompts, each run once where it is shared.
         suffixes: for each prompt the G_b >= 0 members, int64 [T] ids, end of turn included.
-        token_budget: tokens per row, see `pack_shared_prefix`. By default all groups share a row,
-            which needs no padding; with dense attention each has its own.
+        token_budget: tokens a row; by default one row of all, with dense attention one a group.
 
     Returns:
         hidden [N, H] in the model's dtype, as `Backbone.head` takes them, and the batch with
@@ -256,12 +255,13 @@ WAYS = {"row": _row_hidden, "cache": cache_hidden, "none": unshared_hidden}
 
 
 def head_logps(
-    network: Backbone, hidden: Tensor, targets: Tensor, temperature: float = 1.0
+    network: Backbone, hidden: Tensor, targets: Tensor, temperature: float = 1.0, **more: bool
 ) -> Tensor:
-    """Log-probs fp32 [N] of `targets` under the model's logits, divided by `temperature`."""
+    """Log-probs fp32 [N] of `targets` under logits / temperature; entropies with entropy=True."""
     weight, bias, softcap = network.head()
-    options = {"bias": bias, "softcap": softcap, "temperature": temperature}
-    return linear_token_logps(hidden, weight, targets, **options).logps  # type: ignore[arg-type]
+    options: Any = {"bias": bias, "softcap": softcap, "temperature": temperature, **more}
+    out = linear_token_logps(hidden, weight, targets, **options)
+    return out.logps if out.entropy is None else out.entropy
 
 
 def vision_embeddings(network: Backbone, prompts: Sequence[EncodedPrompt]) -> Tensor | None:

@@ -112,6 +112,10 @@ class RlSettings:
     """Clipping range of the ratio below 1."""
     eps_high: float = Field(default=0.2, ge=0.0)
     """Clipping range of the ratio above 1."""
+    top_entropy_quantile: float = Field(default=1.0, ge=1e-6, le=1.0)
+    """Share of an update's tokens, of most entropy, that the surrogate takes (2506.01939: 0.2)."""
+    off_policy_mask_threshold: float | None = Field(default=None, ge=0.0)
+    """Mean log(sampler / policy), nats, from which reports of negative advantage are left out."""
     aggregation: Literal["dr_grpo", "grpo", "bnpo", "dapo", "sum"] = "dr_grpo"
     """Weight of each token's loss: over the longest length (Dr. GRPO), over the report's length
     (GRPO), over the batch's tokens (BNPO), over the step's tokens (DAPO), or 1 (`sum`)."""

@@ -19,8 +19,10 @@ from rrgkern import (
     PolicyLossOutput,
     PreferencePairs,
     linear_policy_loss,
+    off_policy_weight,
     policy_loss,
     preference_loss,
+    top_entropy_weight,
 )
 from rrgpolicy.model.forward import head_logps, hidden_states
 from rrgpolicy.model.policy import Policy
@@ -61,10 +63,11 @@ class Accumulated:
     losses: one of each of this rank's forwards. micros: those that have members, with
     policy_metrics and logps, their log-probabilities (of none, or of all). preferences: losses and
     metrics of those that have pairs. squares: of those that are `logs_gradient_ratio`, see
-    `_squared_slopes`.
+    `_squared_slopes`. threshold: of `off_policy_weight`.
     """
 
     objective: Objective
+    threshold: float | None = None
     losses: list[Tensor] = field(default_factory=list)
     micros: list[MicroBatch] = field(default_factory=list)
     logps: list[Tensor] = field(default_factory=list)
@@ -148,11 +151,14 @@ def accumulate_gradients(
     the policy loss through a frozen head is all there is, both are computed in one.
     """
     keep_all = reference is not None and loss.beta > 0
-    done = Accumulated(batch.objective)
+    if settings.top_entropy_quantile < 1:
+        batch = _with_top_entropy(policy, batch, settings)
+    done = Accumulated(batch.objective, settings.off_policy_mask_threshold)
     micros = batch.micro_batches(settings.token_budget, keep_all=keep_all)
     images = any(with_images(g.prompt for g in micro.groups) for micro in micros)
     # for all micro-batches or none: the KL that is logged is that of the batch, however it is cut
     compared = reference if keep_all or batch.objective.preference is not None else None
+    read_logps = read_logps or done.threshold is not None
     in_one = not read_logps and is_loss_of_frozen_head(policy, batch.objective)
 
     def with_ref(micro: MicroBatch) -> MicroBatch:
@@ -187,6 +193,11 @@ def _add_losses(
     logps: a view of the model's, so that no hook on those sees what is taken apart here.
     """
     inputs = _policy_inputs(micro, logps)
+    sampled = inputs["old"] if inputs["sampler"] is None else inputs["sampler"]
+    if done.threshold is not None and sampled is not None:
+        both = {"threshold": done.threshold, "mask": inputs["mask"]}
+        weight = off_policy_weight(logps, sampled, inputs["advantages"], offsets, **both)
+        inputs["advantages"] = inputs["advantages"] * weight
     own = done.add(micro, policy_loss(logps, offsets=offsets, spec=loss, **inputs), logps)
     preferred, injected = _injected_losses(logps, offsets, micro, done.objective)
     if preferred:
@@ -206,6 +217,23 @@ def _squared_slopes(parts: list[Tensor], logps: Tensor) -> Tensor:
         return torch.zeros((), dtype=torch.float64, device=logps.device)
     (slopes,) = torch.autograd.grad(sum(parts[1:], parts[0]), logps, retain_graph=True)
     return slopes.double().square().sum()
+
+
+@torch.no_grad()
+def _with_top_entropy(policy: Policy, batch: Batch, settings: RlSettings) -> Batch:
+    """Leave an advantage to the tokens of most entropy among those of all ranks."""
+    was_training, parts = policy.model.training, list[Tensor]()
+    micros = batch.micro_batches(settings.token_budget, keep_all=True)
+    for micro in _in_step(policy, batch, micros):
+        policy.model.eval()
+        parts.append(_forward(policy, micro.groups, settings.temperature, entropy=True)[0])
+    policy.model.train(was_training)
+    entropy = torch.zeros(len(batch.member_of_token), dtype=torch.float64)
+    for micro, values in zip(micros, read_at_once(parts)[0], strict=False):
+        entropy[micro.index] = values.double()
+    whole = sum(ranks.gather(entropy), torch.zeros_like(entropy))  # 0 at tokens of other ranks
+    weight = top_entropy_weight(whole, settings.top_entropy_quantile, batch.mask)
+    return replace(batch, advantages=batch.advantages * weight.to(batch.advantages))
 
 
 @torch.no_grad()
@@ -334,8 +362,10 @@ def _injected_losses(
     return row, losses
 
 
-def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probabilities [T] of the members' tokens, and where each member's begin."""
+def _forward(
+    policy: Policy, groups: list[Group], temperature: float, entropy: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities [T] of the members' tokens, or entropies; and where each member begins."""
     prompts, offsets = [g.prompt for g in groups], []
 
     def compute() -> Tensor:
@@ -343,7 +373,7 @@ def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[T
             policy, prompts, [[m.ids for m in g.members] for g in groups]
         )
         offsets.append(packed.offsets)
-        return head_logps(policy, hidden, packed.targets, temperature)
+        return head_logps(policy, hidden, packed.targets, temperature, entropy=entropy)
 
     return sharding.forward(policy, compute, images=with_images(prompts)), offsets[0]
 

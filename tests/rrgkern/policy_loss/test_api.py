@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from rrgkern import PolicyLoss, loss_scale, policy_loss
+from rrgkern import PolicyLoss, loss_scale, off_policy_weight, policy_loss, top_entropy_weight
 from rrgkern.policy_loss.reference import METRICS, policy_loss_reference
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import LENGTHS, Batch, batch
@@ -192,3 +194,32 @@ def test_bad_input_is_one_clear_line(
     with pytest.raises(error, match=message) as caught:
         call(batch(0, dtype=torch.float32, device="cpu"), **change)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("share", [0.23, 0.56, 1.0])
+def test_tokens_of_most_entropy_weigh_one(share: float) -> None:
+    data = batch(2)
+    entropy = torch.where(data.keep, data.entropy, torch.nan)  # nothing is read beside the mask
+    bound = np.quantile(entropy[data.keep].numpy(), 1 - share)
+    weight = top_entropy_weight(entropy, share, data.mask)
+    assert torch.equal(weight, (entropy >= bound).double()) and weight.sum() > 0
+    assert top_entropy_weight(torch.arange(11.0), 0.7).sum() == 8
+    with pytest.raises(ValueError, match="share is 0; wanted a number above 0 and at most 1"):
+        top_entropy_weight(entropy, 0)
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+def test_a_sequence_that_the_policy_has_left_weighs_nothing(per_token: bool) -> None:
+    data = batch(4, per_token=per_token)
+    weight = off_policy_weight(
+        data.logps, data.sampler, data.advantages, data.offsets, threshold=0.1, mask=data.mask
+    )
+    by_hand = []
+    for s, (start, end) in enumerate(itertools.pairwise(data.offsets.tolist())):
+        tokens = [t for t in range(start, end) if data.keep[t]]
+        gaps = [float(data.sampler[t] - data.logps[t]) for t in tokens]
+        near = sum(gap for gap in gaps if gap == gap) <= 0.1 * len(tokens)
+        earns = data.advantages[start:end] if per_token else data.advantages[s].expand(end - start)
+        by_hand += [near or earns[t - start] >= 0 or t not in tokens for t in range(start, end)]
+    assert weight.dtype == data.logps.dtype and weight.tolist() == [float(b) for b in by_hand]
+    assert 0 in weight and 1 in weight

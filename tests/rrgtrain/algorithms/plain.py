@@ -21,6 +21,11 @@ from rrgtrain.algorithms import Group, Member
 
 def logps(policy: Policy, group: Group, ids: Tensor, temperature: float = 1.0) -> Tensor:
     """[T] log π(o_t | prompt, o_<t)."""
+    return distributions(policy, group, ids, temperature)[torch.arange(len(ids)), ids]
+
+
+def distributions(policy: Policy, group: Group, ids: Tensor, temperature: float) -> Tensor:
+    """[T, V], the logarithms of the whole distributions."""
     p = group.prompt
     images = {}
     if p.pixel_values is not None:
@@ -28,8 +33,7 @@ def logps(policy: Policy, group: Group, ids: Tensor, temperature: float = 1.0) -
         images = {"pixel_values": p.pixel_values.double(), "image_grid_thw": p.image_grid_thw}
         images["mm_token_type_ids"] = types.int()
     logits = policy.model(input_ids=torch.cat([p.input_ids, ids])[None], **images).logits[0]
-    scored = (logits[len(p.input_ids) - 1 : -1] / temperature).log_softmax(-1)
-    return scored[torch.arange(len(ids)), ids]
+    return (logits[len(p.input_ids) - 1 : -1] / temperature).log_softmax(-1)
 
 
 class Reports:

@@ -9,10 +9,11 @@ from functools import lru_cache
 import pytest
 import torch
 
+from rrgkern import top_entropy_weight
 from rrgkern.policy_loss.spec import SURROGATES
 from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Group, build_algorithm
-from rrgtrain.algorithms.group import members
+from rrgtrain.algorithms.group import Objective, members
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch, Gradients
@@ -187,6 +188,28 @@ def test_the_budget_of_a_micro_batch_changes_nothing(name: str, budget: int, bet
     cut = fused(policy, reference, groups, variant(name, beta, f"rl.token_budget={budget}"))
     assert_equal(cut, whole, 1e-11)
     assert cut[0].metrics == pytest.approx(whole[0].metrics, rel=1e-6)
+
+
+@pytest.mark.parametrize("budget", [1, 10**6])
+def test_tokens_are_chosen_by_the_entropy_of_the_whole_update(budget: int) -> None:
+    policy = tiny_policy(dtype=torch.float64)
+    groups = groups_of(policy, TEXTS, edited=True)
+    flat = [(group, m) for group in groups for m in group.members]
+    with torch.no_grad():
+        rows = [paper.distributions(policy, group, m.ids, 0.7) for group, m in flat]
+    entropy = torch.cat([-(row.exp() * row).sum(-1) for row in rows])
+    weight = top_entropy_weight(entropy, 0.2)
+    cfg = variant("grpo", 0.0, f"rl.token_budget={budget}")
+    own = variant("grpo", 0.0, f"rl.token_budget={budget}", "rl.top_entropy_quantile=0.2")
+    algorithm = build_algorithm(cfg)
+    advantages = algorithm.advantages(groups, rewards_of(groups))
+    by_hand = accumulate(
+        policy, None, groups, Objective(advantages, weight=weight), algorithm.loss, cfg.rl
+    )
+    slopes = gradients(policy)
+    assert_equal(fused(policy, None, groups, own), (by_hand, slopes), 1e-9)
+    with pytest.raises(AssertionError):
+        assert_equal(fused(policy, None, groups, cfg), (by_hand, slopes), 1e-3)
 
 
 def test_micro_batches_keep_groups_whole_and_within_the_budget() -> None:

@@ -154,6 +154,20 @@ def test_a_stale_batch_is_clipped_against_the_old_policy() -> None:
     assert found.metrics["ratio_mean"] == pytest.approx(1.6487, rel=1e-3), "edited ones too"
 
 
+def test_a_report_that_the_policy_has_left_pulls_only_where_it_earns() -> None:
+    policy = tiny_policy()
+    groups, values = batch(policy)
+    cfg, own = setting("rl.beta=0"), setting("rl.beta=0", "rl.off_policy_mask_threshold=0.4")
+    loss, slopes = build_algorithm(cfg).loss, []
+    fixed = rollout_logps(policy, None, groups, values, loss, cfg.rl)
+    stale = replace(fixed, old=fixed.old + 0.5)
+    for of, settings in ((values, own), (values.clamp(min=0), cfg), (values, cfg)):
+        accumulate(policy, None, groups, of, loss, settings.rl, fixed=stale, read_logps=False)
+        slopes.append(gradients(policy)["model.language_model.norm.weight"])
+    torch.testing.assert_close(slopes[0], slopes[1])
+    assert not torch.allclose(slopes[0], slopes[2], rtol=0.1)
+
+
 def test_the_budget_changes_no_metric_of_a_later_update() -> None:
     """Ratios differ by then, and the reference serves a preference of the first group alone."""
     policy = tiny_policy(dtype=torch.float64)
