@@ -42,10 +42,13 @@ def preflight(  # noqa: PLR0913
     step: Callable[[], Any],
     *,
     clip: Callable[[], Tensor | float] | None = None,
+    groups: Sequence[Sequence[Any]] = (),
     tokenizer: Any = None,
     messages: Sequence[Mapping[str, Any]] = (),
     taught: str | Tensor | Sequence[int] | None = None,
     chat_template_kwargs: Mapping[str, Any] = NO_KWARGS,
+    saved: Mapping[str, Any] | None = None,
+    into: Mapping[str, Any] | None = None,
 ) -> list[LoopFault]:
     """Run one dry step, and name what would keep a loop from learning.
 
@@ -61,10 +64,13 @@ def preflight(  # noqa: PLR0913
             all micro-batches of an update; what it returns is not used.
         clip: the loop's clipping, called behind `step`, which returns the norm that it used; a
             scaler has unscaled before, in `step`.
+        groups: the members of each prompt, texts or ids [T].
         tokenizer, messages: a conversation of text that ends with the assistant's answer.
         taught: what the loop trains for it, prompt and answer, as text or ids [T]; by default the
             template's generation prompt with the answer behind it.
         chat_template_kwargs: what the loop renders the template with.
+        saved: entries of a checkpoint by name; into: those that they are loaded into, by default
+            `model.state_dict()`.
 
     Returns:
         The faults, each with its name, a line and its mending; empty for a sound loop.
@@ -79,8 +85,11 @@ def preflight(  # noqa: PLR0913
     for each in optimizers:
         for group in each.param_groups:
             faults += _of_bf16(getattr(each, "optimizer", each), group)  # within accelerate's
+    faults += _of_groups(groups)
     if messages:
         faults += _of_template(tokenizer, messages, taught, chat_template_kwargs)
+    if saved is not None:
+        faults += _of_entries(saved, model.state_dict() if into is None else into)
     first: dict[str, str] = {}
     for name, line in faults:
         first.setdefault(name, line)
@@ -245,9 +254,18 @@ MENDS = {
     "bf16 under a large beta2": f"train fp32 weights under autocast, or a beta2 of at most {BETA2}",
     "rate below bf16": "train fp32 weights under autocast, or an adapter in fp32",
     "no token types": "hand on all that the processor returns beside the ids",
+    "equal members": "draw each member with a seed of its own, at a temperature above 0",
     "another conversation": "render the prompt as the template closes it (enable_thinking=False "
     "where it reads that), and tokenise it with add_special_tokens=False",
+    "saved otherwise": "convert them before the load, or load into what was saved",
 }
+
+
+def _of_groups(groups: Sequence[Sequence[Any]]) -> Named:
+    read = [[m if isinstance(m, str) else torch.as_tensor(m).tolist() for m in g] for g in groups]
+    if count := sum(len(g) > 1 and all(member == g[0] for member in g) for g in read):
+        line = f"{count} of {len(groups)} groups have one text in all members: an advantage of 0"
+        yield "equal members", line
 
 
 def _of_template(
@@ -270,6 +288,13 @@ def _of_template(
             f"behind {both[-SHOWN:]!r} the loop trains {trained[:SHOWN]!r}, and the template "
             f"writes {conversation[:SHOWN]!r}",
         )
+
+
+def _of_entries(saved: Mapping[str, Any], into: Mapping[str, Any]) -> Named:
+    kinds = [{n: getattr(v, "dtype", type(v)) for n, v in of.items()} for of in (saved, into)]
+    names = [n for n, kind in kinds[0].items() if kinds[1].get(n, kind) != kind]
+    line = "are saved in another dtype or kind than what they are loaded into"
+    yield from _listed("saved otherwise", names, line)
 
 
 def _listed(fault: str, names: Sequence[str], what: str) -> Named:

@@ -59,7 +59,9 @@ def test_a_sound_loop_gives_nothing_and_is_left_as_it_was(kind: str) -> None:
     def clip() -> Tensor:
         return torch.nn.utils.clip_grad_norm_(trained_of(model), 1e-4)
 
-    assert names(model, optimizer, step, clip=clip) == {}
+    groups = [["Clear.", "Edema."], [[1, 2], torch.tensor([1, 3])], ["Alone."], []]
+    saved = {**model.state_dict(), "step": 3}
+    assert names(model, optimizer, step, clip=clip, groups=groups, saved=saved) == {}
     assert torch.equal(states[0], torch.get_rng_state()) and states[1] == random.getstate()
     assert states[2] == np.random.get_state()[1].tolist()
     assert not model.training and not optimizer.state
@@ -216,6 +218,13 @@ def test_images_without_token_types(name: str) -> None:
     assert names_with({"input_ids": IDS}) == []
 
 
+def test_groups_of_one_text() -> None:
+    model, optimizer = of()
+    equal = [["a", "a"], [torch.tensor([1, 2]), [1, 2]], ["a", "b"], ["a"]]
+    line = names(model, optimizer, groups=equal)["equal members"]
+    assert line.startswith("2 of 4 groups")
+
+
 def test_a_prompt_that_opens_what_the_template_closes() -> None:
     model, optimizer = of()
     tokenizer = text_policy().tokenizer
@@ -236,6 +245,18 @@ def test_a_prompt_that_opens_what_the_template_closes() -> None:
     assert r"trains 'The heart is normal.'" in line and r"writes '\n</think>" in line
     closed = {"chat_template_kwargs": {"enable_thinking": False}}
     assert names(model, optimizer, **asked, **closed) == {}
+
+
+def test_entries_of_a_checkpoint_of_another_kind() -> None:
+    model, optimizer = of()
+    saved: dict[str, Any] = {n: p.bfloat16() for n, p in model.state_dict().items()}
+    assert "and 18 more are saved in another dtype" in names(model, optimizer, saved=saved).get(
+        "saved otherwise", ""
+    )
+    into = {"tokens": torch.zeros((), dtype=torch.int64), "rate": torch.zeros(())}
+    assert names(model, optimizer, saved=into, into=into) == {}
+    for saved in ({"tokens": torch.zeros(())}, {"rate": 1.0}):
+        assert [*names(model, optimizer, saved=saved, into=into)] == ["saved otherwise"]
 
 
 def test_messages_want_the_tokenizer_that_renders_them() -> None:
