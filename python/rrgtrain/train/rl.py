@@ -20,7 +20,7 @@ from rrgtrain.train.gradients import accumulate_gradients, with_rollout_logps
 from rrgtrain.train.optim import apply_step, clip_gradients, learning_rate
 from rrgtrain.train.resample import until_differing
 from rrgtrain.train.rl_run import RlResult, RlRun
-from rrgtrain.train.sample import sample_groups, with_old_of_sampler
+from rrgtrain.train.sample import arrive, sample_groups, take_ahead, with_old_of_sampler
 from rrgtrain.train.step_log import mean_of_updates
 
 
@@ -59,7 +59,7 @@ def _draw(run: RlRun, step: int, again: int = 0) -> Batch:
     with run.phase("rollout"):
         references = run.read_references(indices)
         if run.settings.ahead:
-            sampled = run.ahead.take(step)  # and the next ones are begun
+            sampled = take_ahead(run, step)  # and the next ones are begun
         else:
             further = [run.studies[i] for i in ranks.shard(indices)] if again else []
             prompts = run.prompts.batch(further) if again else next(run.prompts_ahead)
@@ -112,7 +112,7 @@ def update(
             gradients = accumulated.read(clipped)  # all numbers of this optimiser step at once
             if gap is None:
                 ahead = bool(settings.ahead)
-                gap = run.ahead.arrive() if ahead else run.watch(batch, gradients.computed)
+                gap = arrive(run) if ahead else run.watch(batch, gradients.computed)
             norm = apply_step(run.optimizer, gradients.norm, lr, mark_dirty)
             rows.append({**gradients.metrics, "grad_norm": norm})
             tokens += gradients.tokens

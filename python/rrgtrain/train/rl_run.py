@@ -35,6 +35,7 @@ from rrgtrain.schema import (
     RolloutSettings,
     ScaleSettings,
 )
+from rrgtrain.state.identity import digest_of
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.best import Best, judged_settings
@@ -43,7 +44,6 @@ from rrgtrain.train.loader import PromptLoader, batch_indices, order_of
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.reference import Reference, named_reference
 from rrgtrain.train.resample import differing
-from rrgtrain.train.sample import Ahead
 from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.step_log import StepLog, zero_variance
 from rrgtrain.train.step_record import Recorder, StepRecord
@@ -97,6 +97,29 @@ class LoopState:
 
 
 @dataclass
+class Ahead:
+    """Hold what `rl.ahead=1` has drawn: the batch that comes next, and the one under way.
+
+    A checkpoint holds the first, whose weights are gone; what is under way when a run ends is drawn
+    again, from the same weights and seeds. saved: the first, of a checkpoint, without its prompts.
+    """
+
+    batch: Batch | None = None
+    under_way: Callable[[], Batch] | None = None
+    saved: State | None = None
+
+    def state_dict(self, asked: str) -> State | None:
+        """The next batch as it was drawn, all ranks' groups in order; asked: by what settings."""
+        if self.batch is None:
+            return self.saved
+        drawn = [
+            [(m.ids, m.sampler_logps, m.finished) for m in group.members]
+            for group in self.batch.groups
+        ]
+        return {"asked": asked, "drawn": drawn}
+
+
+@dataclass
 class RlRun:
     """Hold the parts and the position of a training by reinforcement learning.
 
@@ -133,7 +156,7 @@ class RlRun:
     optimizer: torch.optim.Optimizer = field(init=False)
     watch: SamplerWatch = field(init=False)
     step_log: StepLog = field(init=False)
-    ahead: Ahead = field(init=False)
+    ahead: Ahead = field(default_factory=Ahead)
     prompts_ahead: Generator[list[EncodedPrompt]] = field(init=False)
     """This rank's prompts of each step from the first that is run."""
 
@@ -159,7 +182,6 @@ class RlRun:
         judged = judged_settings(self.eval, self.reward)
         self._best = Best(self.policy, judged, self.checkpointer)
         self.step_log = StepLog(self.algorithm.name, self.log, self.policy, self.rewards)
-        self.ahead = Ahead(self)
         saved = self.checkpointer.begin(self.algorithm.name, self.state_dict)
         if saved is not None:
             self.load_state_dict(saved)
@@ -187,7 +209,7 @@ class RlRun:
             "record": self.record.state_dict() if self.record else None,
             "order": order_of(self.studies, self.settings.prompts),
             "axes": self.watch_axes.state_dict() if self.watch_axes else None,
-            "ahead": self.ahead.state_dict(),
+            "ahead": self.ahead.state_dict(self._asked()),
         }
 
     def load_state_dict(self, saved: State) -> None:
@@ -201,8 +223,17 @@ class RlRun:
             self.record.load_state_dict(saved["record"])
         if self.watch_axes:
             self.watch_axes.load_state_dict(saved["axes"])
-        self.ahead.load_state_dict(saved.get("ahead"))  # of before it a checkpoint has none
+        ahead = saved.get("ahead")  # of before it a checkpoint has none
+        if ahead is not None and ahead["asked"] == self._asked():
+            self.ahead = Ahead(saved=ahead)
         self.step_log.clock.load(saved["seconds"])
+
+    def _asked(self) -> str:
+        """A digest of what decides the next step's reports beside the weights."""
+        settings, step = self.settings, self.state.step
+        ids = [self.studies[i].id for i in self.indices(step)]
+        how = (settings.temperature, settings.top_p, settings.max_new_tokens)
+        return digest_of([step, ids, self.algorithm.sampled, *how])
 
     def has_steps_left(self) -> bool:
         """Validates where that is due, the start included; False when all steps are done."""

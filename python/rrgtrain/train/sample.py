@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,12 +22,8 @@ from rrgpolicy.rollout import Rollout, SamplingRequest
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.algorithms.group import drawn_logps, members
 from rrgtrain.errors import NotFinite
-from rrgtrain.state.identity import digest_of
-from rrgtrain.state.null_checkpointer import State
 from rrgtrain.train.batch import Batch
-
-if TYPE_CHECKING:
-    from rrgtrain.train.rl_run import RlRun
+from rrgtrain.train.rl_run import Ahead, RlRun
 
 
 def sample_groups(
@@ -48,79 +43,47 @@ def sample_groups(
     return _groups(run, indices, prompts, step, rollouts)
 
 
-@dataclass
-class Ahead:
-    """Draw batches one step ahead; hold the one that is next until its step comes.
+def take_ahead(run: RlRun, step: int) -> list[Group]:
+    """This rank's groups of a step, with `rl.ahead=1`; begins to draw those of the next.
 
-    A checkpoint holds that one too: its weights are gone. What is under way when a run ends is
-    drawn again, from the same weights and seeds.
+    The first batch is drawn here, from the same weights as the second.
     """
+    batch = run.ahead.batch or _begin(run, step)()
+    run.ahead = Ahead()
+    if step + 1 < run.settings.steps:
+        run.ahead.under_way = _begin(run, step + 1)
+    return [group for group in batch.groups if group.rank == ranks.rank()]
 
-    run: RlRun
-    _next: Batch | None = None
-    _under_way: Callable[[], Batch] | None = None
-    _saved: State | None = None
 
-    def take(self, step: int) -> list[Group]:
-        """This rank's groups of a step; begins to draw those of the next.
+def arrive(run: RlRun) -> dict[str, float]:
+    """Wait for the next batch, before weights change; the gap of its log-probabilities.
 
-        The first batch is drawn here, from the same weights as the second.
-        """
-        batch = self._next or self._begin(step)()
-        last = step + 1 == self.run.settings.steps
-        self._next, self._under_way = None, None if last else self._begin(step + 1)
-        return [group for group in batch.groups if group.rank == ranks.rank()]
+    All ranks call it together. Raises UserError as `SamplerWatch`, and a stop that has come.
+    """
+    if run.ahead.under_way is None:
+        return {}
+    run.step_log.lap("update")
+    with run.phase("rollout"):
+        run.ahead = Ahead(run.ahead.under_way())
+    assert run.ahead.batch is not None
+    return run.watch(run.ahead.batch, ())
 
-    def arrive(self) -> dict[str, float]:
-        """Wait for the next batch, before weights change; the gap of its log-probabilities.
 
-        All ranks call it together. Raises UserError as `SamplerWatch`, and a stop that has come.
-        """
-        if self._under_way is None:
-            return {}
-        self.run.step_log.lap("update")
-        with self.run.phase("rollout"):
-            self._next = self._under_way()
-        return self.run.watch(self._next, ())
+def _begin(run: RlRun, step: int) -> Callable[[], Batch]:
+    indices, saved = run.indices(step), run.ahead.saved
+    prompts = next(run.prompts_ahead)
+    if saved is None:
+        draw = run.sampler.begin(run.policy, _request(run, indices, prompts, step))
+        run.policy.model.train()
+    else:
+        own = [[Rollout(*member) for member in group] for group in saved["drawn"]]
+        draw = partial(ranks.shard, own)
 
-    def state_dict(self) -> State | None:
-        """The next batch as it was drawn, all ranks' groups in the order of the prompts."""
-        if self._next is None:
-            return self._saved
-        drawn = [
-            [(m.ids, m.sampler_logps, m.finished) for m in group.members]
-            for group in self._next.groups
-        ]
-        return {"asked": self._asked(self.run.state.step), "drawn": drawn}
+    def batch() -> Batch:
+        groups = _groups(run, indices, prompts, step, draw())
+        return Batch(groups, groups).of_all_ranks()
 
-    def load_state_dict(self, saved: State | None) -> None:
-        """Puts back what `state_dict` gave, unless the settings now ask for other reports."""
-        if saved is not None and saved["asked"] == self._asked(self.run.state.step):
-            self._saved = saved
-
-    def _begin(self, step: int) -> Callable[[], Batch]:
-        run, indices = self.run, self.run.indices(step)
-        prompts = next(run.prompts_ahead)
-        saved, self._saved = self._saved, None
-        if saved is None:
-            draw = run.sampler.begin(run.policy, _request(run, indices, prompts, step))
-            run.policy.model.train()
-        else:
-            own = [[Rollout(*member) for member in group] for group in saved["drawn"]]
-            draw = partial(ranks.shard, own)
-
-        def batch() -> Batch:
-            groups = _groups(run, indices, prompts, step, draw())
-            return Batch(groups, groups).of_all_ranks()
-
-        return batch
-
-    def _asked(self, step: int) -> str:
-        """A digest of what decides a step's reports beside the weights."""
-        run, settings = self.run, self.run.settings
-        ids = [run.studies[i].id for i in run.indices(step)]
-        how = (settings.temperature, settings.top_p, settings.max_new_tokens)
-        return digest_of([step, ids, run.algorithm.sampled, *how])
+    return batch
 
 
 def with_old_of_sampler(batch: Batch) -> Batch:
