@@ -5,7 +5,7 @@
 
 No GPU is needed: the policy is tiny, and both sides sleep, so that a busy machine decides little.
 The engine is a server as the loop knows it: weights of its own, which a push replaces, and a delay
-before each batch. The update sleeps in the forward that has a gradient. Both runs follow one
+before each batch. The update sleeps where the embedding gets its gradient. Both runs follow one
 another in one process; what counts is the sum of a step's phases, without validations.
 """
 
@@ -18,8 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-import torch
 
 from rrgclinical.common.table import aligned
 from rrgpolicy.model.policy import Policy
@@ -74,12 +72,8 @@ class DelayedServer(TransformersEngine):
 def build(recipe: Any, policy: Policy, directory: Path) -> DelayedServer:
     """The engine; from here on updates of the policy take their time too."""
     engine = DelayedServer(policy)
-
-    def slow(*_: Any) -> None:
-        if torch.is_grad_enabled():
-            time.sleep(seconds)
-
-    policy.model.register_forward_pre_hook(slow)
+    weight = policy.backbone.get_input_embeddings().weight
+    weight.register_post_accumulate_grad_hook(lambda _: time.sleep(seconds))
     return engine
 
 
