@@ -20,7 +20,7 @@ from rrgclinical.common.shown import hidden
 from rrgclinical.grounding import Box, parse_boxes
 from rrgclinical.labels import to_binary
 from rrgclinical.severity import in_words
-from rrgreport.facts import FactsRead, read_facts
+from rrgreport.facts import read_facts
 from rrgreport.marks import Marked, mark_reports
 from rrgreport.page import rendered, write_out
 from rrgreport.run_files import RunFiles
@@ -224,7 +224,7 @@ def _shown(case: Case, systems: Sequence[str], marked: Mapping[str, Marked]) -> 
             {
                 "system": name,
                 "marked": marked[name],
-                "facts": _facts_read(case, name),
+                "facts": read_facts(note) if (note := (sample.facts or {}).get(name)) else None,
                 "errors": errors[name],
                 "severity": _severity(note) if (note := (sample.severity or {}).get(name)) else (),
                 "repeated": _repeated(marked[name]),
@@ -254,11 +254,6 @@ def _severity(note: Mapping[str, Any]) -> tuple[str, str]:
 def _repeated(marked: Marked) -> list[tuple[str, int]]:
     said = Counter(text.strip() for text, _ in marked.pieces if text.strip())
     return [(text, times) for text, times in said.items() if times > 1]
-
-
-def _facts_read(case: Case, system: str) -> FactsRead | None:
-    note = (case.sample.facts or {}).get(system)
-    return None if note is None else read_facts(note, case.truth(system))
 
 
 def _images(sample: Sample) -> list[tuple[str, str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,22 +45,16 @@ class FactsRead:
     verdicts: list[Verdict]
 
 
-def read_facts(note: Mapping[str, Any], truth: Sequence[int] | None = None) -> FactsRead:
-    """Read FactS's note of a report beside the 14 class ids that judged it.
+def read_facts(note: Mapping[str, Any]) -> FactsRead:
+    """Read FactS's note of a report, with the 14 class ids that judged it.
 
-    Those are the note's own; `truth` stands in where an older run kept none. Labels that the facts
-    do not mention and the reference does not hold count for nothing and are left out. Without
-    class ids only what the facts say is shown.
+    Labels that the facts do not mention and the reference does not hold count for nothing and are
+    left out.
     """
-    truth, verdicts = note.get("truth", truth), []
+    verdicts = []
     for index, label in enumerate(OBSERVATIONS):
-        judged = note["labels"].get(label, {})
+        judged, true_class = note["labels"].get(label, {}), ClassId(note["truth"][index])
         verdict, fact = judged.get("verdict", "not mentioned"), judged.get("fact") or ""
-        if truth is None:
-            if judged:
-                verdicts.append(Verdict(label, verdict, "unknown", fact, "free", "", "not judged"))
-            continue
-        true_class = ClassId(truth[index])
         positive = true_class in (ClassId.POSITIVE, ClassId.UNCERTAIN)
         if (verdict, positive) in OUTCOMES:
             kind, symbol, outcome = OUTCOMES[verdict, positive]

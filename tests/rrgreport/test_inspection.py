@@ -81,7 +81,7 @@ REPORT = "The heart is enlarged. No pleural effusion. There is a pneumothorax."
 def test_every_way_a_verdict_can_count() -> None:
     note = RulesFacts().read([REPORT])[0].as_note()
     truth = labels(Cardiomegaly=1, Pleural_Effusion=3, Pneumothorax=2, Edema=1, Fracture=2)
-    found = {v.label: v for v in read_facts(note, truth).verdicts}
+    found = {v.label: v for v in read_facts({**note, "truth": truth}).verdicts}
     assert {n: (v.verdict, v.truth, v.outcome) for n, v in found.items()} == {
         "Cardiomegaly": ("entailed", "positive", "found"),
         "Pneumothorax": ("entailed", "negative", "false alarm"),
@@ -89,22 +89,18 @@ def test_every_way_a_verdict_can_count() -> None:
         "Edema": ("not mentioned", "positive", "missed"),
     }
     assert found["Pneumothorax"].fact == "There is a pneumothorax"
-    assert [v.label for v in read_facts(note, truth).verdicts] == [
+    assert [v.label for v in read_facts({**note, "truth": truth}).verdicts] == [
         n for n in OBSERVATIONS if n in found
     ]
     signs = {v.symbol for v in found.values()}
     assert len(signs) == 3 and "" not in signs
-    own = read_facts({**note, "truth": truth}, labels(Lung_Lesion=1)).verdicts
-    assert own == list(found.values()), "what the reward was judged by, not what is found later"
-    denied = read_facts(note, labels(Pleural_Effusion=2))
+    denied = read_facts({**note, "truth": labels(Pleural_Effusion=2)})
     assert "costs nothing" in {v.outcome for v in denied.verdicts}
-    untold = read_facts(note, None).verdicts
-    assert {v.label for v in untold} == {"Cardiomegaly", "Pleural Effusion", "Pneumothorax"}
-    assert {v.outcome for v in untold} == {"not judged"}
 
 
 def test_text_of_every_origin_is_escaped(tmp_path) -> None:
     note = {"facts": [EVIL], "labels": {"Edema": {"verdict": "entailed", "fact": EVIL}}}
+    note["truth"] = labels()
     study = Sample(EVIL, [], EVIL, {"OraPO": EVIL}, labels=labels(), facts={"OraPO": note})
     edit = EditSample(EVIL, EVIL, EVIL, [("d", "", EVIL)], EVIL)
     found = page(tmp_path, [], [study, edit, weighed([(EVIL, 2.0)], reference=EVIL)])
