@@ -3,7 +3,7 @@
     parse.py      PTX text -> kernels: registers, variables, instructions, source lines
     numbers.py    arithmetic that NumPy lacks: fused multiply-add, bf16, flushing, rounding, and
                   fp32 instructions that err by all that the manual allows
-    fields.py     bit fields, bytes, funnel shifts
+    fields.py     bit fields and bytes
     opcodes.py    an instruction -> a function on the registers of the lanes that execute it
     accesses.py   likewise for loads, stores, atomics, shuffles, votes and matrices
     memory.py     global, shared and local memory: bounds, alignment, races

@@ -162,7 +162,6 @@ def rough_reciprocal(x: Array) -> Array:
 # most places: what passes here need not fear its rounding. `exact()`, or
 # RRGKERN_PTX_ROUNDING=exact, gives rounded true values instead.
 Exactly = Callable[..., Array]  # fp64 operands -> fp64 result
-Allowed = Callable[..., Array]  # the first operand and the true result -> absolute error
 # How errors are made now: False gives rounded true values.
 state = {"errs": os.environ.get("RRGKERN_PTX_ROUNDING", "") != "exact"}
 
@@ -193,12 +192,8 @@ def known(base: str, modifiers: list[str]) -> tuple[Callable[..., Array], int] |
                 return rounded
             numbers = np.isfinite(rounded) & np.isfinite(operands[0])
             usual = numbers & (rounded != 0) & (operands[0] != 0)
-            up = _up(*operands)
-            allowed = ALLOWED[key]
-            if isinstance(allowed, int):
-                return np.where(usual, _stepped(rounded, np.where(up, allowed, -allowed)), rounded)
-            most = allowed(operands[0], true)
-            return np.where(usual, _farthest(true, rounded, most, up), rounded)
+            steps = np.where(_up(*operands), ALLOWED[key], -ALLOWED[key])
+            return np.where(usual, _stepped(rounded, steps), rounded)
 
     return rough, 2 if base == "div" else 1
 
@@ -220,50 +215,6 @@ def _stepped(rounded: Array, steps: Array) -> Array:
     return ((bits & np.int32(-0x80000000)) | size.astype(np.int32)).view(np.float32)
 
 
-def _farthest(true: Array, rounded: Array, most: Array, up: Array) -> Array:
-    """The fp32 number that is farthest from the true value, on one side, within `most`."""
-    found = (true + np.where(up, most, -most)).astype(np.float32)
-    beyond = np.abs(found - true) > most
-    return np.where(beyond, np.nextafter(found, rounded), found)
-
-
-def relative(exponent: float) -> Allowed:
-    """A share of the true value, 2^exponent."""
-    return lambda a, true: np.abs(true) * 2.0**exponent
-
-
-def _angle(a: Array, true: Array) -> Array:
-    """Of sine and cosine; beyond 100 pi the manual promises nothing, and here all may be wrong."""
-    size = np.abs(a)
-    far = np.where(size <= 100 * np.pi, 2.0**-14.7, 2.0)
-    return np.where(size <= 2 * np.pi, 2.0**-20.5, far)
-
-
-def _log2(a: Array, true: Array) -> Array:
-    return np.where((a > 0.5) & (a < 2), 1.0, np.abs(true)) * 2.0**-22
-
-
-TRUE: dict[str, Exactly] = {
-    "ex2": np.exp2,
-    "lg2": np.log2,
-    "rcp": lambda a: 1 / a,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda a: 1 / np.sqrt(a),
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
-    "div": lambda a, b: a / b,
-}
-# Ulps from the rounded result, or an absolute error (PTX ISA 9.7.3, notes of each instruction).
-ALLOWED: dict[tuple[str, str], int | Allowed] = {
-    ("ex2", "approx"): 2,
-    ("lg2", "approx"): _log2,
-    ("rcp", "approx"): 1,
-    ("sqrt", "approx"): relative(-23),
-    ("rsqrt", "approx"): relative(-22.9),
-    ("sin", "approx"): _angle,
-    ("cos", "approx"): _angle,
-    ("tanh", "approx"): relative(-11),
-    ("div", "approx"): 2,
-    ("div", "full"): 2,
-}
+TRUE: dict[str, Exactly] = {"ex2": np.exp2, "div": lambda a, b: a / b}
+# Ulps from the rounded result (PTX ISA 9.7.3, notes of each instruction).
+ALLOWED = {("ex2", "approx"): 2, ("div", "full"): 2}

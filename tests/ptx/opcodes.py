@@ -156,8 +156,6 @@ def semantics(at: Instruction) -> tuple[Function, str, list[str]] | None:
         return _comparison(modifiers, len(at.operands))
     if base == "cvt":
         return _conversion(modifiers)
-    if base == "prmt" and len(modifiers) == 2 and modifiers[0] == "b32":
-        return fields.permutation(modifiers[1])
     kind = modifiers.pop() if modifiers else ""
     if kind not in DTYPES:
         return None
@@ -170,11 +168,9 @@ def semantics(at: Instruction) -> tuple[Function, str, list[str]] | None:
     if kind in ("bf16", "f16"):
         mixed = base in MIXED and modifiers == ["rn", "f32"]
         return (MIXED[base], "f32", [kind, "f32"]) if mixed else None
-    if base == "rsqrt" and kind == "f64" and modifiers == ["approx"]:
-        return FLOAT[base], kind, [kind]
     modifiers = [m for m in modifiers if m not in ("rn", "ftz")]
     if kind in FLOATS or kind == "f32x2":
-        function = FLOAT.get(base) if not modifiers and base != "rsqrt" else None
+        function = None if modifiers else FLOAT.get(base)
         if function is None:
             return None
         if base == "fma":
@@ -288,7 +284,6 @@ FLOAT: dict[str, Function] = {
     "abs": np.abs,
     "sqrt": np.sqrt,
     "rcp": lambda a: a.dtype.type(1) / a,
-    "rsqrt": lambda a: 1 / np.sqrt(a),
     "selp": lambda a, b, p: np.where(p, a, b),
 }
 
