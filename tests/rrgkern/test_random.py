@@ -96,19 +96,6 @@ def test_numbers_out_of_range_are_named(arguments, name) -> None:
         philox_seed(*arguments)
 
 
-# Cases are counted, reach the test, and a failing one fails it.
-WORDS = Cases(lambda choices: choices.word(4), 4)
-
-
-def test_one_case_that_fails_fails_the_test() -> None:
-    @for_all(WORDS)
-    def all_but_one_in_a_hundred(cases: list[int]) -> None:
-        assert all(case % 100 != 99 for case in cases)
-
-    with pytest.raises(AssertionError):
-        all_but_one_in_a_hundred()
-
-
 # The fixed order of the dot products: repeated here in Python floats, and close to the truth.
 def by_hand(a: list[float], b: list[float]) -> float:
     """Lanes summed front to back, then added in halves."""

@@ -1,6 +1,4 @@
-"""Kernels that the gates must refuse: one spills, one loads 16 bits at a time and has no MMA, one
-masks each step of its loop, one waits for a single load at a time.
-"""
+"""Kernels that the gates must refuse: one spills, one masks each step of its loop."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import triton
 import triton.language as tl
 
 from tests.rrgkern.aot.harness import Case
-from tests.rrgkern.policy_loss.from_logits.aot_cases import UNDER_WAY, one_load_ahead
 
 
 @triton.jit
@@ -21,12 +18,6 @@ def spilling_kernel(x_ptr, out_ptr, WIDTH: tl.constexpr):
         total += x * tl.load(x_ptr + step)
         x = tl.exp(x + total)
     tl.store(out_ptr + column, x * total)
-
-
-@triton.jit
-def narrow_kernel(x_ptr, out_ptr, stride, WIDTH: tl.constexpr):
-    column = tl.arange(0, WIDTH)
-    tl.store(out_ptr + column, tl.load(x_ptr + column * stride))
 
 
 @triton.jit
@@ -49,14 +40,7 @@ def _spill() -> None:
     spilling_kernel[(1,)](x, x, WIDTH=4096, num_warps=1)
 
 
-def _narrow() -> None:
-    x = torch.empty(8192, dtype=torch.bfloat16, device="meta")
-    narrow_kernel[(1,)](x, x, 3, WIDTH=1024)
-
-
 CASES = {
     "spill": Case(_spill),
-    "narrow": Case(_narrow, matrix=True),
     "masked loop": Case(_loop, bare=True),
-    "one load ahead": Case(one_load_ahead, under_way=UNDER_WAY),
 }

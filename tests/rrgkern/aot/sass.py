@@ -16,7 +16,6 @@ INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]
 ADDRESSED = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/.*$", re.M)
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
 MATRIX = re.compile(r"^(?:H|I|D|Q)G?MMA|^UTC\w*MMA")
-WARPGROUP = re.compile(r"^(?:H|I|Q)GMMA|^UTC\w*MMA")  # wgmma, tcgen05.mma
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,6 @@ class Assembly:
     matrix_instructions: int
     load_bits: dict[int, int]
     store_bits: dict[int, int]
-    warpgroup_products: int = 0
-    tile_loads: int = 0  # of tensor descriptors
     loads_under_way: int | None = None  # see `loads_under_way`
 
 
@@ -116,8 +113,6 @@ def _read(cubin: bytes, code: str) -> Assembly:
         spill_instructions=sum(name.split(".")[0] in ("STL", "LDL") for name in names),
         instructions=len(names),
         matrix_instructions=sum(MATRIX.match(name) is not None for name in names),
-        warpgroup_products=sum(WARPGROUP.match(name) is not None for name in names),
-        tile_loads=sum(name.startswith("UTMALDG") for name in names),
         load_bits=_widths(names, ("LDG", "LDGSTS")),
         store_bits=_widths(names, ("STG",)),
         loads_under_way=loads_under_way(code),

@@ -110,11 +110,8 @@ def test_amd_compiles():
     ("case", "check"),
     [
         ("spill", check_spills),
-        ("narrow", check_loads),
-        ("narrow", check_matrix),
         ("spill", check_occupancy),
         ("masked loop", check_loops),
-        ("one load ahead", check_under_way),
     ],
 )
 def test_gates_refuse_a_bad_kernel(case, check):

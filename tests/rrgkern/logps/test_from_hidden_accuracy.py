@@ -23,7 +23,6 @@ from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_hidden_oracle import (
     check,
     check_tile,
-    linear_token_logps_reference,
     ours,
     problem,
 )
@@ -163,14 +162,3 @@ def test_a_row_keeps_its_bits_among_as_many_rows(kernel, dtype) -> None:
             padded = linear_token_logps(others, weight, among, entropy=True)
             for one, wanted in zip(padded, together, strict=True):
                 assert torch.equal(one[row], wanted[row])
-
-
-def test_forward_is_the_log_softmax_of_the_head():
-    torch.manual_seed(1)
-    hidden = torch.randn(6, 8, dtype=torch.float64)
-    weight = torch.randn(40, 8, dtype=torch.float64)
-    targets = torch.randint(40, (6,))
-    logps, entropy = linear_token_logps_reference(hidden, weight, None, targets, temperature=0.5)
-    expected = torch.log_softmax(hidden @ weight.T / 0.5, -1)
-    torch.testing.assert_close(logps, expected.gather(1, targets[:, None])[:, 0])
-    torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(1))

@@ -199,22 +199,6 @@ def fresh_loader(monkeypatch):
         function.cache_clear()
 
 
-def test_without_the_extension_the_reference_serves_and_says_so_once(fresh_loader, tmp_path):
-    pred, truth = torch.randint(0, 4, (2, 50, 14), generator=torch.Generator().manual_seed(2))
-    wanted = mccs(pred, truth)
-    csrc.build_info.cache_clear()
-    csrc.why_not.cache_clear()
-    fresh_loader.setattr(csrc, "LIBRARY", tmp_path / "_C.so")
-    with pytest.warns(
-        dispatch.SlowPathWarning, match=r"rrgkern::mccs .* cpu.*build it with"
-    ) as seen:
-        got = [mccs(pred, truth), mccs(pred, truth)]
-    assert len(seen) == 1
-    assert torch.equal(got[0], wanted)
-    assert torch.equal(got[1], wanted)
-    assert dispatch.served_by("rrgkern::mccs", "cpu").startswith("reference (the compiled")
-
-
 def test_a_broken_extension_is_an_error_not_a_slow_path(fresh_loader, tmp_path):
     broken = tmp_path / "_C.so"
     broken.write_bytes(b"not a library")

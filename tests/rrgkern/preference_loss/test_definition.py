@@ -10,13 +10,9 @@ import torch
 from torch import Tensor
 
 from rrgkern import PreferencePairs, oracle_pairs, preference_advantages, preference_loss
-from rrgkern.ops import pack
-from rrgkern.preference_loss.inputs import PreferenceInputs
 from rrgkern.preference_loss.op import preference_loss_fwd
 from rrgkern.preference_loss.reference import (
     METRICS,
-    pair_losses,
-    pair_rewards,
 )
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.preference_loss.cases import Batch, batch, loop_loss, reference
@@ -82,25 +78,6 @@ def finite_differences(data: Batch) -> list[float]:
 @pytest.mark.parametrize("serve", SERVES)
 def test_against_the_plain_loop(serve: Serve) -> None:
     check(serve)
-
-
-@pytest.mark.parametrize("length_normalized", [True, False])
-@pytest.mark.parametrize("masked", [True, False])
-def test_gradcheck_and_coef_is_autograd_of_the_forward(
-    masked: bool, length_normalized: bool
-) -> None:
-    data = batch(3, masked=masked, length_normalized=length_normalized)
-    inputs = pack(PreferenceInputs, data.arguments())
-    logps = data.logps.clone().requires_grad_()
-
-    def forward(logps: Tensor) -> Tensor:
-        better, worse = pair_rewards(inputs._replace(logps=logps))
-        return pair_losses(better - worse, data.weight).sum()
-
-    assert torch.autograd.gradcheck(forward, logps)
-    (expected,) = torch.autograd.grad(forward(logps), logps)
-    coef = reference(*data.arguments())[1]
-    torch.testing.assert_close(coef, expected, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -179,12 +156,9 @@ def test_compiles_into_one_graph() -> None:
     ("change", "error", "words"),
     [
         ({"is_oracle": torch.zeros(2, 2).bool()}, ValueError, r"is_oracle has shape \(2, 2\)"),
-        ({"is_oracle": torch.zeros(3)}, TypeError, "is_oracle is torch.float32"),
-        ({"group_offsets": torch.tensor(3)}, ValueError, r"wanted \[B\+1\]"),
         ({"group_offsets": torch.tensor([0.0, 3.0])}, TypeError, "group_offsets is torch.float32"),
         ({"group_offsets": torch.tensor([0, 2])}, ValueError, "from 0 to 2; .* sequences, 3"),
         ({"prompt_weight": torch.ones(2)}, ValueError, r"wanted \[B\] = \(1,\)"),
-        ({"prompt_weight": torch.ones(1).long()}, TypeError, "prompt_weight is torch.int64"),
         ({"prompt_weight": torch.ones(1, device="meta")}, ValueError, "is on meta"),
         ({"is_oracle": torch.tensor([YES, NO, YES])}, ValueError, "group 0 has 2 oracles"),
     ],
@@ -208,23 +182,17 @@ def pairs(positive=(0,), negative=(1,), weight=(1.0,), dtypes=None) -> Preferenc
 
 BAD: list[tuple[dict[str, object], type[Exception], str]] = [
     ({"logps": torch.zeros(3, 1)}, ValueError, r"logps has shape \(3, 1\)"),
-    ({"logps": torch.zeros(3).long()}, TypeError, "logps is torch.int64"),
     ({"ref": torch.zeros(2)}, ValueError, r"ref has shape \(2,\) and logps \(3,\)"),
-    ({"ref": torch.zeros(3, device="meta")}, ValueError, "ref is on meta"),
     ({"mask": torch.ones(3)}, TypeError, "mask is torch.float32"),
     ({"offsets": torch.zeros(0).long()}, ValueError, r"wanted \[S\+1\]"),
-    ({"offsets": torch.zeros(1).long()}, ValueError, "so no sequence"),
     ({"offsets": torch.tensor([0, 2, 4])}, ValueError, "from 0 to 4; .* tokens, 3"),
     ({"offsets": torch.tensor([0, 2, 1, 3])}, ValueError, "goes down after position 1"),
     ({"offsets": torch.tensor([0, 3]).int()}, TypeError, "offsets is torch.int32"),
     ({"tau": 0.0}, ValueError, "tau is 0.0"),
     ({"pairs": pairs(negative=(1, 1))}, ValueError, r"pairs.negative has shape \(2,\)"),
-    ({"pairs": pairs(weight=(1, 1))}, ValueError, r"pairs.weight has shape \(2,\)"),
-    ({"pairs": pairs(dtypes={"positive": torch.int32})}, TypeError, "positive is torch.int32"),
     ({"pairs": pairs(weight=(1,))}, TypeError, "pairs.weight is torch.int64"),
     ({"pairs": pairs(positive=(2,))}, ValueError, "pair 0 is of sequences 2 and 1; .* 0 to 1"),
     ({"pairs": pairs(weight=(-1.0,))}, ValueError, "weight of pair 0 is -1.0"),
-    ({"pairs": pairs(weight=(math.nan,))}, ValueError, "weight of pair 0 is nan"),
 ]
 
 

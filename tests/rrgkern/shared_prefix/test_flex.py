@@ -27,7 +27,7 @@ from rrgkern.shared_prefix import (
 )
 from tests.products import more
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.shared_prefix.test_attention import SIZES, dense, inputs, outcome, pack, scored
+from tests.rrgkern.shared_prefix.test_attention import SIZES, dense, inputs, pack, scored
 from tests.tolerance import assert_close_to_truth
 
 GROUPS = st.lists(
@@ -72,24 +72,6 @@ def test_no_mask_of_a_whole_row_is_made() -> None:
         shared_prefix_block_mask(batch)
     blocks = -(-length // 128)
     assert length == 2400 and 0 < largest.seen <= blocks * 128 * blocks < length**2 / 100
-
-
-@pytest.mark.parametrize("budget", [None, 24])
-def test_it_attends_as_the_dense_mask_does(
-    budget: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uncompiled(monkeypatch)
-    batch = pack(SIZES, budget)
-    mask = shared_prefix_block_mask(batch, block_size=4)
-
-    def flex(tensors: list[torch.Tensor]) -> torch.Tensor:
-        return shared_prefix_flex_attention(*tensors, mask)
-
-    ours = outcome(flex, batch, torch.float64)
-    wanted = outcome(lambda t: dense(t, batch, torch.float64), batch, torch.float64)
-    torch.testing.assert_close(ours[0], wanted[0])
-    for left, right in zip(ours[1], wanted[1], strict=True):
-        torch.testing.assert_close(left, right)
 
 
 @pytest.mark.parametrize(

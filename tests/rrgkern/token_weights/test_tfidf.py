@@ -88,9 +88,7 @@ def test_opcheck_and_compile() -> None:
         (0, torch.ones(3), TypeError, "token_ids is float32"),
         (0, torch.ones(3, 1, dtype=torch.int64), ValueError, r"token_ids is int64 \[3, 1\]"),
         (1, torch.tensor([0, 2]), ValueError, "offsets runs from 0 to 2"),
-        (1, torch.tensor([0, 4, 3]), ValueError, "offsets goes down"),
         (2, torch.tensor([0, 2]), ValueError, "group_offsets runs from 0 to 2"),
-        (2, torch.tensor([0, 1], dtype=torch.int32), TypeError, "group_offsets is int32"),
     ],
 )
 def test_wrong_tensors_are_named(position, value, error, message) -> None:
@@ -192,7 +190,6 @@ def test_opcheck_compile_and_strides() -> None:
     ("ids", "error", "message"),
     [
         (torch.tensor([0, 2]), ValueError, "token_ids is 2 at token 1, wanted 0 to 1"),
-        (torch.tensor([-1, 0]), ValueError, "token_ids is -1 at token 0"),
         (torch.tensor([0]), ValueError, "offsets runs from 0 to 2"),
         (torch.tensor([0.0, 1.0]), TypeError, "token_ids is float32"),
     ],

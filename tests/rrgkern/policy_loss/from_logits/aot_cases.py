@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import torch
 
 from rrgkern import PolicyLoss
-from rrgkern.policy_loss.from_logits import triton_launch
 from rrgkern.policy_loss.from_logits.triton_launch import policy_loss_from_logits_scale_, sweep_rows
 from rrgkern.policy_loss.inputs import LogitsInputs, PolicyInputs
 from tests.rrgkern.aot.harness import Case, per_row
@@ -45,12 +42,6 @@ def sweep(
     targets, entropy = values(rows, torch.int64), spec.entropy_coef != 0
     call = LogitsInputs(logits, targets, policy, temperature, entropy)
     sweep_rows(call, logits if inplace else torch.empty_like(logits))
-
-
-def one_load_ahead() -> None:
-    """The kernel as it was before it kept two loads under way, for the gate that must refuse it."""
-    with mock.patch.object(triton_launch, "AHEAD", 1):
-        sweep(PolicyLoss(), full=False)
 
 
 def factor(vocabulary: int, dtype: torch.dtype, rows: int = ROWS) -> None:

@@ -66,22 +66,6 @@ def test_banned_columns(kernel) -> None:
 
 
 @kernels
-def test_ties_of_the_largest(kernel) -> None:
-    given = on_policy(spread().clamp(max=1.0))
-    for logits in (given.logits, given.logits.clamp(max=-7.0), torch.zeros_like(given.logits)):
-        check(kernel(given._replace(logits=logits), BONUS), given._replace(logits=logits), BONUS)
-
-
-@kernels
-@pytest.mark.parametrize("temperature", [1e-30, 1e30])
-def test_the_ends_of_the_temperatures_make_no_nan(kernel, temperature: float) -> None:
-    logits = spread()
-    logits[:, 5] = 1e4
-    for part in kernel(on_policy(logits, temperature=temperature), BONUS):
-        assert not part.isnan().any()
-
-
-@kernels
 @pytest.mark.parametrize("far", [95.0, -math.inf, *more(-95.0, math.inf)])
 def test_far_ratios(kernel, far: float) -> None:
     given = on_policy(spread())

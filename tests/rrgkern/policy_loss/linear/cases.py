@@ -262,12 +262,6 @@ class LinearCall(NamedTuple):
     softcap: float = 0.0
 
 
-def forward(call: LinearCall) -> Tensor:
-    """The loss, differentiable by autograd in hidden, weight and bias."""
-    t = terms(*logps_and_entropy(call), call.policy)
-    return (t.scale * t.loss).sum()
-
-
 class Result(NamedTuple):
     """Loss 0-d, its gradients, and the metrics in the order of `policy_loss.reference.METRICS`."""
 

@@ -193,11 +193,6 @@ def judge(given, mode: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("mode", "tied"), [*((m, False) for m in SPECS), ("frozen_head", True)])
-def test_the_right_ones_pass(torch_kernel, mode, tied):
-    judge(case(mode, tied), mode)
-
-
 @pytest.mark.gate
 @on_cpu
 @pytest.mark.parametrize("name", PLANTED)

@@ -56,14 +56,6 @@ def test_metrics_of_all_scored_rows_cost_their_forward_only(in_the_open, mode, p
     assert flops(given, mode, metrics="computed") == products * LIVE
 
 
-def test_masked_rows_cost_nothing(in_the_open):
-    given = cases.problem(PolicyLoss(beta=0.1), given="ref mask").to(torch.float32)
-    scored = int(given.policy.mask.sum())
-    assert 0 < scored < LIVE + DEAD
-    for mode, products in zip(MODES, (2, 3, 4), strict=True):
-        assert flops(given, mode) == products * scored
-
-
 def test_clipped_rows_leave_the_recomputation(in_the_open):
     # Ratios far above the clip and positive advantages: no gradient, known only after the forward.
     given = cases.problem(given="old").to(torch.float32)

@@ -17,7 +17,6 @@ from rrgkern.policy_loss.linear.api import (
     least_rows_in_forward,
     operations_per_byte,
 )
-from tests.rrgkern.policy_loss.linear import cases
 from tests.rrgkern.policy_loss.linear.cases import keywords, problem
 
 TRAINABLE = NeedsGrad(True, True, False)
@@ -118,17 +117,12 @@ def test_a_mode_that_cannot_serve_is_refused(mode, changes, trainable, words):
     ("changes", "error", "words"),
     [
         ({"hidden": torch.ones(4, 5, 16)}, ValueError, r"\[4, 5, 16\], wanted \[N, H\]"),
-        ({"hidden": torch.ones(10, 9)}, ValueError, r"hidden is \[10, 9\] and weight \[200, 16\]"),
         ({"weight": torch.ones(200, 16).bfloat16()}, TypeError, "weight is torch.bfloat16"),
         ({"targets": torch.zeros(9, dtype=torch.int64)}, ValueError, r"targets is \[9\]"),
-        ({"targets": torch.zeros(10, dtype=torch.int32)}, TypeError, "int32, wanted int64"),
-        ({"advantages": torch.ones(4)}, ValueError, r"advantages has shape \(4,\).*\(5,\) or"),
         ({"offsets": torch.tensor([0, 3, 3, 7, 8, 11])}, ValueError, "from 0 to 11.*10"),
         ({"temperature": 0.0}, ValueError, "temperature is 0.0"),
-        ({"softcap": -1.0}, ValueError, "softcap is -1.0"),
         ({"bias": torch.ones(199)}, ValueError, r"bias is \[199\], wanted \[200\]"),
         ({"metrics": "all"}, ValueError, "metrics is 'all'"),
-        ({"ref": torch.ones(10, device="meta")}, ValueError, "ref is on meta and hidden on"),
         ({"weight": torch.ones(200, 16, device="meta")}, ValueError, "weight is on meta"),
     ],
 )
@@ -136,32 +130,3 @@ def test_refusals_say_what_was_seen(changes, error, words):
     given = problem(given="old ref mask on_policy").to(torch.float32)
     with pytest.raises(error, match=words):
         linear_policy_loss(**keywords(given, **changes))
-
-
-# The reference: its explicit gradients are the derivative of its forward, in fp64.
-SPECS = [
-    PolicyLoss(beta=0.1, kl_ratio_weight=True),
-    PolicyLoss(ratio_level="sequence", entropy_coef=0.05),
-    PolicyLoss(surrogate="cispo"),
-]
-
-
-def small(spec: PolicyLoss, given: str = "old ref mask token_weight"):
-    return problem(spec, lengths=(2, 3), width=3, vocabulary=7, given=given, bias=True, softcap=3.0)
-
-
-def loss_of(given, hidden, weight, bias):
-    return cases.forward(given.call._replace(hidden=hidden, weight=weight, bias=bias))
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.surrogate + spec.ratio_level)
-def test_explicit_gradients_are_the_derivative(spec):
-    given = small(spec)
-    leaves = [x.requires_grad_() for x in given[:3]]
-    loss = loss_of(given, *leaves)
-    expected = torch.autograd.grad(loss, leaves)
-    with torch.no_grad():
-        result = cases.forward_and_backward(given.call)
-    torch.testing.assert_close(result.loss, loss.detach(), rtol=1e-12, atol=1e-14)
-    for got, want in zip(result[1:4], expected, strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-13)
