@@ -111,17 +111,3 @@ def test_trl_gives_nan_where_a_slice_of_the_vocabulary_is_forbidden() -> None:
     assert theirs.isnan().all()
     mine = linear_token_logps(hidden, weight, targets, bias=bias).logps
     torch.testing.assert_close(mine.double(), truth, rtol=1e-5, atol=1e-6)
-
-
-def test_trl_rounds_a_confident_token_to_certain() -> None:
-    """At a margin of 20 nats TRL's log-probability is 0 and so is the gradient of the target."""
-    hidden = torch.ones(1, 1)
-    weight = torch.zeros(VOCABULARY, 1)
-    weight[3] = 20.0
-    targets = torch.tensor([3])
-    truth = weight[:, 0].double().log_softmax(-1)[3:4]
-    theirs, _ = by_trl(hidden, weight, None, targets)
-    assert theirs.item() == 0.0
-    mine = linear_token_logps(hidden, weight, targets).logps
-    torch.testing.assert_close(mine.double(), truth, rtol=1e-6, atol=0)
-    assert truth.item() < 0

@@ -181,21 +181,3 @@ def test_loss_and_gradients_are_trls(
     assert ours.keys() == gradients.keys()
     for name, gradient in gradients.items():
         assert (ours[name] - gradient).norm() <= 1e-4 * gradient.norm(), name
-
-
-def test_log_probs_and_entropies_row_by_row(theirs: Theirs) -> None:
-    trainer = theirs.trainer
-    inputs = shuffled(trainer._generate_and_score_completions(theirs.batch))
-    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
-    mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
-    kept = inputs["completion_mask"].bool()
-    images = ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")
-    arguments = {"compute_entropy": True, **{k: inputs[k] for k in images}}
-    with torch.no_grad():
-        wanted, found = (
-            method(trainer.model, ids, mask, kept.shape[1], **arguments)
-            for method in (trainer._get_per_token_logps_and_entropies, shared(trainer))
-        )
-    for a, b in zip(found[:2], wanted[:2], strict=True):
-        torch.testing.assert_close(a[kept], b[kept], rtol=0, atol=1e-4)
-        assert not a[~kept].any()

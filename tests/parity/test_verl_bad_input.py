@@ -51,7 +51,7 @@ NAN = torch.full_like(BATCH.logps, math.nan)
         ({"loss_agg_mode": "mean"}, "loss_agg_mode is 'mean', which verl 0.9 does not have"),
         *(
             ({"info": {"batch_num_tokens": value}}, "global_batch_info has batch_num_tokens=")
-            for value in (math.nan, -1, True, "97", 2.5, [97])
+            for value in (math.nan, -1, "97")
         ),
         ({"info": {"dp_size": 1.5}}, "global_batch_info has dp_size=1.5; wanted a count above 0"),
         (
@@ -60,7 +60,6 @@ NAN = torch.full_like(BATCH.logps, math.nan)
         ),
         ({"response_mask": BATCH.mask[:, :-1]}, "response_mask has shape (6, 8) and log_prob"),
         ({"response_mask": NAN}, "response_mask holds nan; wanted 1 on scored tokens"),
-        ({"response_mask": None}, "response_mask is NoneType; wanted a tensor [B, T]"),
         ({"advantages": BATCH.advantages}, "advantages has shape (6,) and log_prob (6, 9); wanted"),
         ({"rollout_is_weights": -BATCH.mask.double()}, "rollout_is_weights of a scored token is b"),
     ],
@@ -110,15 +109,11 @@ def advantages(function: Any = None, **changes: Any) -> torch.Tensor:
             ({"config": {"norm_adv_by_std_in_grpo": value}}, "algorithm.norm_adv_by_std_in_grpo is")
             for value in ("false", None, 0, math.nan)
         ),
-        ({"config": [1]}, "config is list; wanted verl's algorithm section"),
         ({"index": [None] * 4}, "index[0] is None; wanted the name of a group"),
         ({"index": np.full(4, math.nan)}, "index[0] is nan; wanted the name of a group"),
-        ({"index": None}, "index is None; wanted a sequence of names"),
         ({"response_mask": torch.ones(4)}, "response_mask has shape (4,) and token_level_rewards"),
-        ({"response_mask": torch.full((4, 3), 2)}, "response_mask holds 2.0; wanted 1 on scored"),
         ({"token_level_rewards": torch.ones(4)}, "token_level_rewards has shape (4,); wanted"),
         ({"token_weight": torch.ones(4, 1)}, "token_weight has shape (4, 1) and token_level_rew"),
-        ({"token_weight": torch.full((4, 3), math.nan)}, "token_weight of a scored token is not"),
     ],
 )
 def test_an_advantage_is_computed_of_what_fits(changes, line) -> None:
@@ -185,7 +180,6 @@ def scored(manager: Any, **changes: Any) -> dict:
         ({"attention_mask": torch.ones(1, 2)}, "responses are torch.int64 (3,) and attention_mask"),
         ({"attention_mask": torch.tensor([[1, 1, 1, 0, 1]])}, "attention_mask of a response is"),
         ({"attention_mask": None}, "a sample has no attention_mask, it has prompts, responses"),
-        ({"responses": torch.ones(1, 3)}, "responses are torch.float32 (3,) and attention_mask"),
         ({"reward_model": None}, "a sample has fields: none; wanted reward_model.ground_truth"),
     ],
 )
@@ -221,12 +215,10 @@ def bare(monkeypatch):
     ("options", "line"),
     [
         ({"edited": True}, "rrgkern_edits: edited is True; wanted a whole number"),
-        ({"edited": None}, "rrgkern_edits: edited is None; wanted a whole number"),
         ({"edited": 3}, "rrgkern_edits: edited=3 of rollout.n=3; leave one as it is"),
         ({"edites": 2}, "rrgkern_edits: unknown option 'edites'; did you mean edited? it takes"),
         ({"edit": {"taus": 0.5}}, "rrgkern_edits: edit: unknown key 'taus'; did you mean tau?"),
         ({"edit": {"tau": 2}}, "rrgkern_edits: edit: tau is 2; wanted a value >= -1.0"),
-        ({"edit": {"level": "paragraph"}}, "rrgkern_edits: edit.level=paragraph; it edits by"),
     ],
 )
 def test_settings_of_the_agent_loop_are_read_or_refused(bare, options, line) -> None:

@@ -85,38 +85,6 @@ def qwen2_5_vl(place: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     return model, processor
 
 
-def qwen3_vl(place: Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    from transformers import (
-        AutoConfig,
-        AutoTokenizer,
-        Qwen2VLImageProcessorPil,
-        Qwen3VLConfig,
-        Qwen3VLForConditionalGeneration,
-        Qwen3VLProcessor,
-        Qwen3VLVideoProcessor,
-    )
-
-    tokenizer, like = AutoTokenizer.from_pretrained(place), AutoConfig.from_pretrained(place)
-    images = Qwen2VLImageProcessorPil.from_pretrained(place)
-    ids = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
-    eyes = {"patch_size": images.patch_size, "spatial_merge_size": images.merge_size}
-    eyes |= {"temporal_patch_size": images.temporal_patch_size, **sizes(2), "out_hidden_size": 32}
-    eyes |= {"num_heads": 2, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]}
-    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
-    text = sizes(2) | {"vocab_size": like.get_text_config().vocab_size, "head_dim": 8}
-    text |= {"rope_parameters": {**rope, "mrope_interleaved": True}, **HEADS}
-    config = Qwen3VLConfig(
-        text_config=text, vision_config=eyes, **{name: getattr(like, name) for name in ids}
-    )
-    processor = Qwen3VLProcessor(
-        image_processor=images,
-        tokenizer=tokenizer,
-        video_processor=Qwen3VLVideoProcessor(),
-        chat_template=tokenizer.chat_template,
-    )
-    return Qwen3VLForConditionalGeneration(config).to(dtype), processor
-
-
 def gemma3(place: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     from transformers import (
         AutoConfig,
