@@ -240,14 +240,10 @@ PLAIN = {"temperature": 0.9, "top_p": 0.95, "top_k": 0, "min_p": None, "repetiti
     [
         ({}, None),
         ({"top_k": -1, "min_p": 0.0}, None),
-        ({"stop": ["x"], "seed": 1, "n": 4}, None),
         ({"top_k": 20}, "top_k=20"),
-        ({"min_p": 0.1}, "min_p=0.1"),
         ({"repetition_penalty": 1.1}, "repetition_penalty=1.1"),
         ({"vllm_structured_outputs_regex": "a+"}, "vllm_structured_outputs_regex='a+'"),
-        ({"presence_penalty": 0.5}, "presence_penalty=0.5"),
         ({"temperature": 0.5}, "temperature=0.5"),
-        ({"min_tokens": 4}, "min_tokens=4"),
     ],
 )
 def test_a_setting_that_the_trainer_does_not_know(

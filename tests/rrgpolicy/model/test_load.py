@@ -18,7 +18,7 @@ from rrgclinical.common.errors import UserError
 from rrgpolicy.model import load
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import add_lora, training_only
-from rrgpolicy.model.prompt import encode_prompt, prompt_text
+from rrgpolicy.model.prompt import encode_prompt
 from rrgpolicy.model.tiny import SPECIAL_TOKENS, build_tiny
 from rrgpolicy.settings import LoraSettings
 from tests.rrgpolicy.model.common import CONFIG, REPORTS, prompt, study, tiny_directory, tiny_policy
@@ -260,12 +260,3 @@ def test_bounds_of_images_change_how_many_tokens_they_take() -> None:
         policy.images.bound(5000, 4000)
     with pytest.raises(UserError, match="policy.min_pixels=10"):
         policy.images.bound(10, 4000)
-
-
-def test_the_prompt_that_asks_for_blocks() -> None:
-    one, _ = study("s", 1, indication="dyspnea")
-    asked, plain = prompt_text(one, style="think"), prompt_text(one, style="editgrpo")
-    for tag in ("<think>", "</think>", "<report>", "</report>"):
-        assert tag in asked and tag not in plain
-    assert asked.endswith("INDICATION: dyspnea")
-    assert asked.startswith(plain.removesuffix("\nINDICATION: dyspnea"))

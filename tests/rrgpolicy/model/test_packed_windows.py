@@ -110,14 +110,6 @@ def test_values_and_gradients_are_those_of_one_call_a_window(
         torch.testing.assert_close(gradient, wanted_gradients[name], rtol=0, atol=1e-5 * scale)
 
 
-def test_a_frozen_tower_keeps_nothing_for_a_backward() -> None:
-    model = tower().requires_grad_(False)
-    wanted = run(model, GRIDS["right and lower remainders"], "sdpa")
-    packed = run(model, GRIDS["right and lower remainders"], PACKED_WINDOWS)
-    assert not packed.requires_grad
-    torch.testing.assert_close(packed, wanted, rtol=0, atol=1e-6)
-
-
 def test_calls_of_an_image() -> None:
     """Qwen's depth and full layers; 448 x 896 pixels are 32 whole windows."""
     model = tower(layers=32, full=(7, 15, 23, 31))

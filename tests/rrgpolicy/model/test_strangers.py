@@ -147,7 +147,6 @@ def test_a_decoders_cap_counts_where_the_model_around_it_applies_it(
     ("kind", "way", "sizes"),
     [
         ("RecurrentGemma", "row", {"logits_soft_cap": 2.0, "block_types": ["attention"]}),
-        ("HyperCLOVAX", "row", {"logits_scaling": 0.5}),
         ("Granite", "row", {"logits_scaling": 0.5}),
         ("FalconH1", "cache", {"lm_head_multiplier": 0.5, "mamba_d_ssm": 64, "mamba_n_heads": 4}),
     ],
@@ -232,7 +231,6 @@ def test_a_prompt_may_begin_with_an_image_and_no_report_sees_ahead() -> None:
         ("Glm4Moe", {"gate_proj", "up_proj", "down_proj"}),
         # PEFT refuses it, and a kernel reads its weight past an adapter
         ("FalconH1", {"out_proj"}),
-        ("Bamba", {"out_proj"}),
     ],
 )
 def test_an_adapter_goes_on_the_modules_that_are_named(kind: str, left_out: set[str]) -> None:
@@ -258,14 +256,7 @@ _MOE |= {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "he
     ("kind", "sizes", "routes"),
     [
         ("Qwen2Moe", {"shared_expert_intermediate_size": 16}, {"mlp.shared_expert_gate"}),
-        (
-            "Qwen3Next",
-            {"linear_num_key_heads": 2, "linear_num_value_heads": 4},
-            {"mlp.shared_expert_gate"},
-        ),
-        ("HunYuanMoEV1", {"moe_topk": [2, 2]}, {"mlp.gate.wg"}),
         ("JetMoe", {"kv_channels": 8}, {"mlp.router.layer", "self_attention.experts.router.layer"}),
-        ("Afmoe", {}, {"mlp.router.gate"}),
         ("Doge", {"is_moe": True, "num_experts": 16}, {"mlp.router_gate"}),
     ],
 )

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from peft.tuners.lora import LoraLayer
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.load import load_policy
@@ -63,35 +62,13 @@ def grow(policy: Policy, step: int) -> None:
 def test_pushes_leave_the_base_and_the_reference_as_their_file(
     engine_of: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leaves_no_trace(engine_of, tmp_path, monkeypatch, pushes=PUSHES)
-
-
-@pytest.mark.parametrize("engine_of", [in_process, over_http])
-def test_a_merge_that_is_undone_leaves_a_trace(
-    engine_of: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def in_place(layer: LoraLayer) -> dict[str, torch.Tensor]:
-        layer.merge()
-        base: torch.nn.Module = layer.get_base_layer()
-        found = {name: value.detach().clone() for name, value in base.named_parameters()}
-        layer.unmerge()
-        return found
-
-    monkeypatch.setattr("rrgpolicy.rollout.weights._merged", in_place)
-    with pytest.raises(AssertionError, match="weight"):
-        leaves_no_trace(engine_of, tmp_path, monkeypatch, pushes=4)
-
-
-def leaves_no_trace(
-    engine_of: Callable, work: Path, monkeypatch: pytest.MonkeyPatch, *, pushes: int
-) -> None:
     """Push, and compare base, adapter and reference with what they were."""
     policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
     add_lora(policy, LoraSettings(rank=4, alpha=8.0), seed=0)
     reference = reference_of(policy)
     engine: RolloutEngine
-    with engine_of(policy, work, monkeypatch) as engine:
-        for step in range(pushes):
+    with engine_of(policy, tmp_path, monkeypatch) as engine:
+        for step in range(PUSHES):
             grow(policy, step)
             own = {n: p.clone() for n, p in policy.model.named_parameters() if "lora_" in n}
             engine.update(policy)
