@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 
 from bench import harness, rows, timing
 from rrgkern import csrc, dispatch
-
-ROOT = Path(__file__).parents[1]
 
 
 class Fixture:
@@ -109,22 +105,6 @@ def test_without_the_extension_no_row_is_written(tmp_path, monkeypatch, capsys):
     rows.append(torch.device("cpu"), {"room": "x"}, tmp_path)
     assert not list(tmp_path.iterdir())
     assert "no row is written: the compiled extension is missing" in capsys.readouterr().out
-
-
-def test_make_bench_looks_at_the_room_first_and_installs_nothing():
-    def said(*words: str) -> str:
-        command = ["make", "--no-print-directory", *words]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
-
-    for words in (["bench"], ["bench", "ROOM=cake"], ["bench", "ROOM=harness"]):
-        (line,) = said(*words).splitlines()
-        assert line.startswith("make bench ROOM=...: wanted one of advantages ")
-    rooms = said("bench").split("wanted one of ")[1].split()
-    # these have an environment of their own, which their target makes
-    assert rooms[-5:] == ["peers", "step", "ranks", "rewards", "gpu-short"]
-    for room in rooms[:-5]:
-        planned = said("-n", "bench", f"ROOM={room}")
-        assert f"bench/{room}.py" in planned and "-m pip" not in planned, room
 
 
 def test_rounds_rotate_inputs_and_order(bench):

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,7 +25,6 @@ from bench.batch import KINDS, Sizes, draw_layout
 from bench.update_head import ONE, TWO, compare, head, update
 from bench.update_step import Case
 from rrgkern import csrc
-from rrgkern.logps import triton_tile
 from rrgpolicy.rollout import generate
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
@@ -274,20 +272,3 @@ def test_heads_come_first_then_logits_then_steps(written, capfd):
         assert row["kernels"] > 0 and row["kernel_ms"] > 0 and row["p50_ms"] > 0
         assert row["kernel_ms"] >= sum(row["largest_ms"].values()) * 0.999
     assert "gpu_step.py --unsaved --steps 8" in capfd.readouterr().out.splitlines()[-1]
-
-
-def test_nothing_is_begun_when_the_time_is_up(monkeypatch, written, capsys):
-    monkeypatch.setattr(gpu_short, "SECONDS", -1)
-    assert gpu_short.main(["--dry"]) == 1
-    assert not written and "are up before short, 20 positions, frozen" in capsys.readouterr().out
-
-
-def test_small_tiles_have_32_mib_whatever_the_card(monkeypatch):
-    device, tiles = torch.device("cuda", 0), triton_tile.TILES
-    for gib in (24, 80, 141):
-        card = SimpleNamespace(total_memory=gib << 30)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, card=card: card)
-        with gpu_short.small_tiles(device):
-            small = triton_tile.TILES.tiling.on(device).elements
-        assert small * 4 == pytest.approx(32 << 20, rel=1e-2)
-        assert triton_tile.TILES is tiles

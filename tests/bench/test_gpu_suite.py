@@ -225,13 +225,3 @@ def test_what_was_not_measured_on_a_gpu_is_no_pass():
     text = targets.table(targets.judge(alone))
     assert "no row of trl-head or cce-exact" in text
     assert len(text.splitlines()) == len(targets.TARGETS)
-
-
-def test_targets_name_cases_and_providers_that_the_bench_has():
-    source = (ROOT / "bench" / "against_peers.py").read_text()
-    from bench import peers
-
-    known = {peer.name for peer in peers.PEERS}
-    for target in targets.TARGETS:
-        assert f'"{target.provider}"' in source, target.provider
-        assert set(target.rivals) <= known

@@ -200,21 +200,6 @@ def test_what_is_missing_is_said_in_one_line(monkeypatch):
     )
 
 
-def test_a_hopper_needs_one_package_more(monkeypatch):
-    present = {"liger_kernel"}
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: object() if name in present else None
-    )
-    peer, cuda = peers.provider("liger-scaled-ce"), torch.device("cuda")
-    for capability, reason in (
-        ((9, 0), "liger_kernel needs cutlass on this GPU"),
-        ((8, 0), None),
-    ):
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda d, c=capability: c)
-        assert peer.why_not(cuda) == reason
-    assert peer.why_not(CPU) is None
-
-
 def test_the_loss_behind_a_head_is_the_one_of_this_library():
     batch = draw_layout(Sizes(groups=5, members=3, length=20, width=0, vocabulary=9), "domain", 3)
     generator = torch.Generator().manual_seed(3)

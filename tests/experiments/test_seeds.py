@@ -167,13 +167,6 @@ def test_both_are_drawn_from_a_run(tmp_path) -> None:
         draw.main([str(run), "--out", str(tmp_path / "img")])
 
 
-def test_rooms_of_the_picture_are_on_the_disk() -> None:
-    root = IMAGES.parents[1]
-    for _, _, own, kernels in draw.STATIONS:
-        assert (root / "python" / own).is_dir() or (root / "python/rrgtrain" / own).is_dir(), own
-        assert all((root / "rrgkern" / name).is_dir() for name in kernels.split()), kernels
-
-
 REPETITIONS = 60
 
 

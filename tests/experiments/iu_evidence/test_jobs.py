@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,9 @@ from experiments.iu_evidence.packed import read_packed, unpacked, write_packed
 from experiments.iu_evidence.report import results_of, told
 from experiments.iu_evidence.run import work
 from experiments.iu_evidence.tasks import FoldTask
-from experiments.replicate.results import Result, finished
-from rrgclinical.common.stop import stopping
-from rrgtrain.errors import Stopped, UserError
+from experiments.replicate.results import Result
+from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.train import rl as rl_module
 from tests.experiments.iu_evidence.common import iu_directory
 from tests.experiments.replicate.test_runner import Played
 
@@ -51,29 +48,6 @@ def test_a_result_holds_counts_of_each_held_out_study_and_no_report(home) -> Non
     assert sum(row["edits"] for row in facts["gains"].values()) > 0
     assert not any(entry["report"] in json.dumps(facts) for entry in held_out)
     assert not (home / "out/fold0/editgrpo/resume").exists()
-
-
-def test_a_job_that_was_stopped_gives_the_same_json(home, monkeypatch) -> None:
-    task = FoldTask(ARMS["editgrpo"], 0, home / "out", True)
-    whole = task.result.read_bytes()
-    task.result.rename(home / "aside.json")
-    task.directory.rename(home / "aside")
-    real, calls = rl_module.sample_groups, []
-
-    def stopped(*args, **options):
-        calls.append(args[3])
-        if len(calls) == 2:
-            signal.raise_signal(signal.SIGTERM)
-        return real(*args, **options)
-
-    monkeypatch.setattr(rl_module, "sample_groups", stopped)
-    with stopping.installed("rrgtrain"), pytest.raises(Stopped):
-        work(task, home / "iu", "cpu")
-    assert not finished(task)
-    with stopping.installed("rrgtrain"):
-        work(task, home / "iu", "cpu")
-    assert calls == [0, 1, 1]
-    assert task.result.read_bytes() == whole
 
 
 def test_arms_of_different_trainings_of_a_start_are_not_compared(home, tmp_path) -> None:

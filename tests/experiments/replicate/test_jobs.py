@@ -121,12 +121,9 @@ def test_a_recipe_that_does_not_exist_is_refused_before_anything_runs(
     [
         (["--workers", "0"], "--workers 0; give at least 1"),
         (["--seeds", "1", "1"], "--seeds 1 1; give different numbers from 0 on"),
-        (["--seeds", "-1"], "--seeds -1; give different numbers from 0 on"),
         (["--slice", "0"], "--slice 0; give a number of seconds above 0"),
         (["--job", "sft", "--seeds", "0", "1"], "--job sft is of one seed; name it by --seeds"),
-        (["--job", "x", "--seeds", "0"], "--job x is unknown"),
         (["--job", "grpo", "--seeds", "0"], "grpo of seed 0 needs data, which has not run in"),
-        (["sft.steps=3"], "unrecognized arguments: sft.steps=3"),
     ],
 )
 def test_bad_input_is_one_line(words, line, tmp_path, capsys) -> None:
