@@ -194,12 +194,6 @@ def test_a_recipe_has_bounds(tmp_path, monkeypatch, text, line):
     assert line in refused(write(tmp_path, "r", text))
 
 
-def test_recipe_that_is_not_utf8(tmp_path: Path) -> None:
-    path = tmp_path / "r.yaml"
-    path.write_bytes(b"name: caf\xe9\n")
-    assert "not UTF-8 text (byte 9)" in refused(path)
-
-
 def test_unknown_recipe_and_base(tmp_path: Path) -> None:
     assert "no such file" in refused(tmp_path / "none.yaml")
     assert "recipes are: demo, demo_small" in refused("no-such-recipe")

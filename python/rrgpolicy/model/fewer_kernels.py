@@ -115,22 +115,21 @@ class _Product:
 
 
 def with_sums(graph: Any) -> Any:
-    """Write a graph's convolutions that have one output a channel as sums, which fuse."""
+    """Write a graph's convolutions over a state and a token as sums, which fuse."""
     for node in graph.graph.nodes:
-        node.target = depthwise if node.target is torch.conv1d else node.target
+        node.target = convolved if node.target is torch.conv1d else node.target
     graph.recompile()
     return graph
 
 
-def depthwise(
-    states: Tensor, weight: Tensor, bias: Any = None, *rest: Any, **options: Any
-) -> Tensor:
-    """Convolve as `torch.conv1d`; a state's next token is a sum over its window."""
-    plain = not rest and {"padding": 0, **options, "groups": 0} == {"padding": 0, "groups": 0}
-    if not plain or weight.shape[1] != 1 or states.shape[1:] != weight.shape[::2]:
-        return torch.conv1d(states, weight, bias, *rest, **options)
+def convolved(states: Tensor, weight: Tensor, bias: Any = None, *more: Any, **named: Any) -> Tensor:
+    """Convolve as `torch.conv1d`, by sums where channels are alone and windows are few."""
+    channels, _, width = weight.shape
+    few = states.shape[1:-1] == (channels,) and width <= states.shape[-1] < 2 * width
+    if not few or more or {"padding": 0, **named} != {"padding": 0, "groups": channels}:
+        return torch.conv1d(states, weight, bias, *more, **named)
     wide = torch.promote_types(states.dtype, torch.float32)
-    out = (states.to(wide) * weight[:, 0].to(wide)).sum(-1, keepdim=True)
+    out = (states.unfold(-1, width, 1).to(wide) * weight.to(wide)).sum(-1)
     return (out if bias is None else out + bias.to(wide)[:, None]).to(states.dtype)
 
 

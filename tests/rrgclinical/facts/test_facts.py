@@ -243,10 +243,3 @@ def test_the_term_keeps_facts_and_verdicts_and_never_scores_a_failure() -> None:
         UserError, match=r"reward term facts failed: .*connection attempts failed.*is it up"
     ):
         RewardService(down)([""], ["Edema."])  # also where nothing is there to be read
-
-
-def test_options_are_checked() -> None:
-    with pytest.raises(UserError, match=r"facts: unknown option 'modell' \(did you mean model\?\)"):
-        build_facts({"endpoint": "http://x/v1", "modell": "m"})
-    with pytest.raises(UserError, match="facts: option 'model' is missing"):
-        build_facts({"endpoint": "http://x/v1"})

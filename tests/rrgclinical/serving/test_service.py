@@ -290,33 +290,11 @@ def test_a_place_that_cannot_be_listened_at_is_told_with_its_mend() -> None:
         assert "another --port" not in str(caught.value)
 
 
-def test_reports_that_are_none_are_told_before_anything_is_sent() -> None:
-    client = RewardClient("http://127.0.0.1:1", 5)  # where nobody listens
-    for bad in ("ab", b"ab", 3, {"a": 1}, {"a"}, np.array("ab"), [1, "a"], ["a", None], [b"b"]):
-        for pair in ((bad, ["c", "d"]), (["c", "d"], bad)):
-            with pytest.raises(TypeError):
-                client(*pair)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="2 reports and 1 references"):
-        client(["a", "b"], ["c"])
-    for progress in (float("nan"), float("inf"), -0.1, 1.1, 10**400, None, "0.5", True):
-        with pytest.raises(ValueError, match="wanted a share of the steps"):
-            client(["a"], ["b"], progress)  # type: ignore[arg-type]
-    with pytest.raises(ServiceError, match="is gone"):  # what is right is asked for
-        client(np.array(["a"]), ("b",), np.float32(0.5))  # type: ignore[arg-type]
-
-
 def test_a_row_of_easyr1_without_a_column_is_named() -> None:
     row = {"response": "a", "ground_truth": "b"}
     with pytest.raises(ValueError, match="row 1 has no 'ground_truth'; it has response"):
         easyr1_reward([row, {"response": "a"}])
     with pytest.raises(ValueError, match="one row; wanted a list of them"):
         easyr1_reward(row)  # type: ignore[arg-type]
-    for other in ({5: 1}, {None: 1}, {("a", 1): 1}):
-        with pytest.raises(ValueError, match="row 0 has no 'response'; it has "):
-            easyr1_reward([other])  # type: ignore[list-item]
-    for odd in (None, 5, "ab", b"ab", ["a"], np.zeros(3)):
-        with pytest.raises(ValueError, match=rf"^row 0 is {type(odd).__name__}; wanted response"):
-            easyr1_reward([odd])  # type: ignore[list-item]
-    for odd in (None, 5, "ab", b"ab", {1}):
-        with pytest.raises(TypeError, match="^reward_inputs is .*; wanted a sequence of rows"):
-            easyr1_reward(odd)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="^row 0 is NoneType; wanted response"):
+        easyr1_reward([None])  # type: ignore[list-item]

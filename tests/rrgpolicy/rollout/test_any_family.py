@@ -339,10 +339,10 @@ def test_a_step_is_compiled_once_for_all_sizes_and_fresh_copies(monkeypatch) -> 
 
 @pytest.mark.parametrize(
     ("length", "inputs", "options", "sums"),
-    [(3, 1, {"groups": 4}, True), (5, 1, {"groups": 4}, False), (3, 4, {}, False)],
+    [(4, 1, {"groups": 4}, True), (6, 1, {"groups": 4}, False), (4, 4, {}, False)],
 )
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_convolution_with_one_output_a_channel_is_a_sum(length, inputs, options, sums, bias):
+def test_a_convolution_over_a_state_and_a_token_is_a_sum(length, inputs, options, sums, bias):
     x, weight, b = (torch.randn(shape).double() for shape in ((2, 4, length), (4, inputs, 3), (4,)))
     args = x, weight, b if bias else None
     graph = torch.fx.symbolic_trace(lambda x, w, b: torch.conv1d(x, w, b, **options))

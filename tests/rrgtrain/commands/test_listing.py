@@ -58,20 +58,6 @@ def test_settings_in_json_are_what_a_recipe_holds(capsys: pytest.CaptureFixture[
     assert (row["type"], row["min"], row["max"], row["choices"]) == ("a number", 1e-6, 1.0, None)
 
 
-@pytest.mark.parametrize(
-    ("prefix", "told"),
-    [
-        ("rl.stepz", "unknown key 'rl.stepz'; did you mean rl.steps?"),
-        ("tau_replac", "unknown key 'tau_replac'; "),
-        ("qqqq", "the top level has seed, deterministic, data"),
-        ("seed.x", "seed is a whole number and has no keys of its own"),
-    ],
-)
-def test_an_unknown_key_is_told_in_one_line(prefix, told, refusal):
-    line = refusal("keys", prefix)
-    assert line.startswith("rrgtrain: keys: ") and told in line
-
-
 def printing_to(
     stdout: TextIO, *words: str, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
@@ -106,15 +92,3 @@ def test_a_small_demo_is_a_smaller_one_in_a_directory_of_its_own() -> None:
     assert (options.recipe, str(options.out)) == ("demo_small", "runs/demo-small")
     assert cli.understood(["demo", "--small", "--out", "x"]).out == Path("x")
     assert cli.understood(["demo"]).recipe == "demo"
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["demo", "dr_grpo", "--small"], "--small is the recipe demo_small: leave out dr_grpo"),
-        (["demo", "--resume", "runs/demo", "--small"], "has its own: leave out --small"),
-        (["rl", "--small"], "unrecognized arguments: --small"),
-    ],
-)
-def test_words_that_do_not_go_together(words, told, capsys):
-    assert main(words) == 2 and told in capsys.readouterr().err

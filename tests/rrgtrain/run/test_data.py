@@ -199,21 +199,6 @@ def test_drops_go_on_from_the_best_weights_and_want_them_kept() -> None:
         assert checked(from_checkpoint(*asked, mended), given, sft=True)
 
 
-@pytest.mark.parametrize("there", [False, True])
-@pytest.mark.parametrize(
-    "words", [["sft", "sft"], ["rl", "editgrpo", "--from", "tiny"], ["select", "deer"]]
-)
-def test_a_command_whose_data_is_refused_leaves_no_directory(tmp_path, capsys, words, there):
-    out = tmp_path / "runs" / "a"
-    if there:
-        out.mkdir(parents=True)
-    before = sorted(tmp_path.rglob("*"))
-    data = ["data.source=iu_xray", f"data.root={tmp_path / 'absent'}", "select.method=random"]
-    assert main([*words, *data, "--out", str(out)]) == 2
-    assert "absent" in capsys.readouterr().err
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 # A run knows broken images from a data check, or stops in one line where it meets one.
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -316,13 +316,6 @@ def test_the_card_says_what_is_known(tmp_path: Path) -> None:
         config = json.loads((out / "config.json").read_text())
         assert "rope_theta" in config and not {"rope_parameters", "text_config"} & config.keys()
     has = {
-        word: [name for name in cards if word in cards[name]]
-        for word in (
-            *("Random weights", "Trained on drawings", "PhysioNet", "Not known", "frontal"),
-            *("base_model: Qwen/Qwen2.5-3B", "pipeline_tag: text-generation"),
-        )
-    }
-    assert has == {
         "Random weights": ["tiny"],
         "Trained on drawings": ["tiny"],
         "PhysioNet": ["text"],
@@ -331,6 +324,7 @@ def test_the_card_says_what_is_known(tmp_path: Path) -> None:
         "base_model: Qwen/Qwen2.5-3B": ["text"],
         "pipeline_tag: text-generation": ["text"],
     }
+    assert {word: [name for name in cards if word in cards[name]] for word in has} == has
 
 
 def test_an_export_of_the_published_tokenizer_writes_reports_and_draws(tmp_path: Path) -> None:

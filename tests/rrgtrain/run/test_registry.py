@@ -151,7 +151,7 @@ def test_a_server_writes_what_the_trainer_writes(verb, asked, file, tmp_path):
     assert not (tmp_path / "vllm_server" / "served").exists()
 
 
-@pytest.mark.parametrize("verb", ["eval", "select", "generate", "sft"])
+@pytest.mark.parametrize("verb", ["eval", "generate"])
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
@@ -172,7 +172,5 @@ def test_an_engine_that_does_not_fit_is_one_line_before_any_image_is_read(
     words = [verb, *START, "--out", str(tmp_path / "out"), *DATA]
     if verb == "generate":
         words = [verb, str(tiny_directory()), str(phantoms()), "--out", str(tmp_path / "out")]
-    if verb == "sft":
-        words = [verb, "--out", str(tmp_path / "out"), *DATA, f"policy.path={tiny_directory()}"]
     assert main([*words, *more]) == 2
     assert line in capsys.readouterr().err.splitlines()[-1]

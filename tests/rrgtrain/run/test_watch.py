@@ -37,14 +37,12 @@ from tests.rrgtrain.runs import (
 
 UPDATE = "rrgtrain.train.gradients:policy_loss"
 REWARD = "rrgtrain.rewards.service:RewardService.__call__"
-NORM = "torch.nn.utils:clip_grad_norm_"
 
 
 @pytest.mark.parametrize(
     ("function", "number", "told"),
     [
         (UPDATE, 2, "the policy loss is nan; lower rl.lr"),
-        (NORM, 2, "the norm of the gradient is nan; lower the learning rate"),
         (REWARD, 5, "a reward of step 1 is not finite"),
     ],
 )
@@ -178,7 +176,7 @@ def test_a_kill_or_a_second_interrupt_while_one_is_written(alone: Path, tmp_path
     assert differences(alone, tmp_path / "run") == []
 
 
-@pytest.mark.parametrize("share", [0.2, 0.45, 0.7, 0.95])
+@pytest.mark.parametrize("share", [0.3, 0.8])
 def test_a_killed_run_ends_as_if_it_had_been_left_alone(share: float, tmp_path: Path) -> None:
     run, seconds = finished_demo()
     for earlier in (1.0, 0.8, 0.6, 0.4):  # a process may be faster than the one that was measured

@@ -65,13 +65,6 @@ def test_what_is_not_set_is_as_it_was_trained(checkpoint, capsys):
     )
 
 
-def test_values_of_the_chat_template_are_remembered(tmp_path: Path) -> None:
-    values = ["policy.chat_template_kwargs={enable_thinking: true, depth: 012, date: null}"]
-    remember(load_config(Recipe, "editgrpo", values), tmp_path)
-    taken = used(tmp_path, "editgrpo").policy.chat_template_kwargs
-    assert taken == {"enable_thinking": True, "depth": "012", "date": None}
-
-
 def test_what_is_set_goes_before_it_with_a_warning(checkpoint: Path) -> None:
     with pytest.warns(UserWarning, match="was trained with") as told:
         recipe = used(checkpoint, "editgrpo_prior", "data.images=frontal", "data.root=moved")
@@ -95,13 +88,17 @@ def test_another_data_set_takes_no_root_over(checkpoint: Path) -> None:
     assert recipe.policy.prompt == "think"
 
 
-def test_priors_and_the_place_of_the_reports_are_remembered(tmp_path, monkeypatch):
+def test_template_values_priors_and_the_place_of_reports_are_remembered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = ["data.source=mimic_cxr", "data.root=jpg", "data.reports=texts", "data.prior=last"]
+    asked += ["policy.chat_template_kwargs={enable_thinking: true, depth: 012, date: null}"]
     remember(load_config(Recipe, "editgrpo", asked), tmp_path)
-    data = used(tmp_path, "editgrpo").data
-    assert (data.source, data.prior) == ("mimic_cxr", "last")
-    assert (data.root, data.reports) == (str(tmp_path / "jpg"), str(tmp_path / "texts"))
+    taken = used(tmp_path, "editgrpo")
+    assert (taken.data.source, taken.data.prior) == ("mimic_cxr", "last")
+    places = [str(tmp_path / name) for name in ("jpg", "texts")]
+    assert [taken.data.root, taken.data.reports] == places
+    kwargs = {"enable_thinking": True, "depth": "012", "date": None}
+    assert taken.policy.chat_template_kwargs == kwargs
 
 
 def test_phantoms_and_samples_are_those_it_was_trained_on(tmp_path, capsys):

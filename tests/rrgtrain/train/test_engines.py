@@ -21,9 +21,12 @@ from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import Rollout, SamplingRequest, TransformersEngine, sampling
 from rrgpolicy.rollout.engines import build_engine, find_engine, require_engine
 from rrgpolicy.rollout.policy_sampler import PolicySampler
+<<<<<<< HEAD
 from rrgpolicy.sampler_alarm import ROUNDING
 from rrgtrain.algorithms.group import members
 from rrgtrain.cli import main
+=======
+>>>>>>> 742f22a5 (Words that a command refuses stand in one table; a remembered checkpoint is read once)
 from rrgtrain.errors import UserError
 from rrgtrain.run.checked import require_ahead
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
@@ -97,7 +100,6 @@ def test_an_installed_engine_is_found_by_its_entry_point(own: str, tmp_path: Pat
             "an_engine:none",
             "returned a dict; return an rrgpolicy.rollout.RolloutEngine: own_kernels",
         ),
-        ("an_engine:gone", "an_engine.py has no gone; define it as a function of the recipe, the "),
         ("vlm", "'vlm' is unknown; did you mean vllm"),
     ],
 )
@@ -106,8 +108,6 @@ def test_what_is_wrong_is_told_in_one_line(name: str, told: str, tmp_path: Path)
     with pytest.raises(UserError, match=told) as caught:
         build_engine(recipe(f"rollout.engine='{name}'"), tiny_policy(), tmp_path)
     assert "\n" not in str(caught.value)
-    status = main(["plan", "demo", "--gpu", "cpu", "rollout.engine=vlm"])
-    assert status == 2, "a plan is not made for a misspelt engine"
 
 
 def test_a_stopwatch_goes_on_after_a_resume() -> None:
