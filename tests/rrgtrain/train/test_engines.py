@@ -21,12 +21,8 @@ from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import Rollout, SamplingRequest, TransformersEngine, sampling
 from rrgpolicy.rollout.engines import build_engine, find_engine, require_engine
 from rrgpolicy.rollout.policy_sampler import PolicySampler
-<<<<<<< HEAD
 from rrgpolicy.sampler_alarm import ROUNDING
 from rrgtrain.algorithms.group import members
-from rrgtrain.cli import main
-=======
->>>>>>> 742f22a5 (Words that a command refuses stand in one table; a remembered checkpoint is read once)
 from rrgtrain.errors import UserError
 from rrgtrain.run.checked import require_ahead
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
