@@ -296,6 +296,19 @@ def test_readme_lists_every_recipe_and_its_base() -> None:
     assert dict(rows) == {name: next(iter(bases_of(name)), "") for name in top}
 
 
+def test_readme_names_every_recipe_of_a_papers_size() -> None:
+    readme = (recipe_folder() / "README.md").read_text(encoding="utf-8")
+    for name in recipe_names():
+        folder, _, own = name.rpartition("/")
+        if folder and f"`{name}`" not in readme:
+            assert f"../{own}" in bases_of(name), f"{name} is no recipe above at another size"
+    systems = {"editgrpo", "grpo", "mrg_r1", "deer", "orapo", "combined"}
+    sized = {n.removeprefix("paper/") for n in recipe_names() if n.startswith("paper/")}
+    of_systems = {n for n in recipe_names() if n.split("_")[0] in systems}
+    own = {n for n in of_systems if not n.endswith(("_severity", "_by_finding"))}
+    assert own <= sized, "a system or variant without its paper's size"
+
+
 def test_readme_example_loads(tmp_path: Path) -> None:
     readme = (recipe_folder() / "README.md").read_text(encoding="utf-8")
     example = readme.partition("# mine.yaml\n")[2]

@@ -162,6 +162,19 @@ ROWS = [
     if line.startswith("|") and not line.startswith(("|---", "| where", "| what"))
 ]
 NAMES = recipe_names()
+# What others build on, and what belongs to no paper.
+BASES = {
+    "paper/qwen_3b",
+    "paper/huatuo_7b",
+    "paper/editgrpo_common",
+    "paper/lora_24gb",
+    "sft",
+    "learning",
+    "demo",
+    "demo_small",
+}
+
+
 # Rows of the papers have their command last, the others their recipe.
 RECIPES = [row[2] if len(row) == 4 else row[-1] for row in ROWS]
 COMMANDS = [command for row in ROWS if len(row) == 4 for command in re.findall("`(.+)`", row[3])]
@@ -178,6 +191,12 @@ def test_every_recipe_that_is_named_exists() -> None:
     found = {name for cell in RECIPES for name in named(cell)}
     assert len(found) > 35
     assert found <= set(NAMES), found - set(NAMES)
+
+
+def test_every_recipe_is_named() -> None:
+    shown = {name.removeprefix("paper/") for cell in RECIPES for name in named(cell)}
+    left = [n for n in NAMES if n.removeprefix("paper/") not in shown and n not in BASES]
+    assert left == []
 
 
 BY_RULE = {

@@ -157,14 +157,6 @@ def test_what_is_no_list_of_texts_is_told_by_every_door(odd: Any) -> None:
             door()
 
 
-def test_texts_come_one_by_one_from_anything_that_has_an_order() -> None:
-    service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
-    texts = ["Edema.", "Clear."]
-    whole = service(texts, texts)["total"].tolist()
-    for form in (tuple(texts), iter(texts), np.array(texts), dict(enumerate(texts)).values()):
-        assert service(form, texts)["total"].tolist() == whole  # type: ignore[arg-type]
-
-
 def test_files_that_are_there_and_names_of_the_hub_are_not_told(tmp_path: Path) -> None:
     (tmp_path / "x.pth").write_bytes(b"")
     options = {

@@ -197,19 +197,6 @@ def test_submit_runs_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     assert service.submit(REPORTS, STUDIES).result(60)["total"].tolist() == [1.0, 1.0]
 
 
-def test_references_can_be_read_before_the_reports_are_there() -> None:
-    counted = Counted()
-    service = RewardService(
-        RewardSettings(terms={"label_f1": 1.0, "entity_f1": 1.0}),
-        counted,  # type: ignore[arg-type]
-        counted,  # type: ignore[arg-type]
-    )
-    service.prefetch(STUDIES).result(60)
-    counted.asked.clear()
-    service(REPORTS, STUDIES)
-    assert sorted(counted.asked) == [("extract", *REPORTS), ("label", *REPORTS)]
-
-
 def test_reading_ahead_asks_for_references_alone_and_scores_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -279,24 +266,6 @@ def test_a_step_is_told_what_it_alone_has_read() -> None:
     assert row["texts/labeller_reused"] == pytest.approx(5 / 6)
     assert 0 < row["reward_seconds/labels"] < service.statistics()["reward_seconds/labels"]
     assert "texts/extractor_reused" not in row, "it was asked for nothing"
-
-
-def test_seconds_are_kept_per_term_and_per_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("rrgclinical.common.stopwatch.time.perf_counter", lambda: now[0])
-
-    class Slow:
-        def label(self, reports: Sequence[str]) -> np.ndarray:
-            now[0] += 0.05
-            return build_labeller("rules").label(reports)
-
-    service = RewardService(RewardSettings(terms={"label_f1": 1.0, "match": 1.0}), Slow())
-    service(REPORTS, STUDIES)
-    seconds = service.seconds
-    assert {"label_f1", "match", "labels", "reference labels"} <= set(seconds)
-    assert seconds["labels"] >= 0.05
-    assert seconds["label_f1"] == 0.0, "the term waits for no reading but its own"
-    assert service.statistics()["reward_seconds/labels"] == seconds["labels"]
 
 
 def test_a_term_of_ones_own_is_named_by_module_and_function(
