@@ -15,7 +15,8 @@ import torch
 from rrgclinical.chexbert import CheXbertLabeller
 from rrgclinical.radcliq import BertScore
 from rrgclinical.radgraph import RadGraph
-from rrgclinical.ratescore import SentenceEmbedder, splitter
+from rrgclinical.ratescore import SentenceEmbedder
+from rrgclinical.rules import split_sentences
 from rrgdata.study import Study
 from rrgpolicy.model.prompt import EncodedPrompt
 from rrgreport.run_files import read_metrics
@@ -105,10 +106,9 @@ def test_sets_of_sentences_are_compared_both_ways(options) -> None:
     service = RewardService(settings)
     found = service(REPORTS, REFERENCES)["sdr"]
     one = SentenceEmbedder(options["sdr"]["embedder"])
-    split = splitter("rules")
 
     def vectors(text: str) -> torch.Tensor:
-        rows = [one.read([text[a:b]]).vectors for a, b in split(text)]
+        rows = [one.read([text[a:b]]).vectors for a, b in split_sentences(text)]
         return torch.tensor(np.concatenate(rows)).double()
 
     for k in (0, 1, 3):
