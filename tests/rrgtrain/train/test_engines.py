@@ -151,9 +151,7 @@ class Beside(Elsewhere):
         super().__init__(policy, **fault)
         self.gradients, self.drew = gradients, list[dict[str, torch.Tensor]]()
 
-    def prepare(
-        self, policy: Policy, request: SamplingRequest
-    ) -> Callable[[], list[list[Rollout]]]:
+    def prepare(self, policy: Policy, request: SamplingRequest) -> Any:
         first = not self.drew
         self.drew.append(bits(self.policy))
 
@@ -181,9 +179,7 @@ AHEAD = [*CHAOS, "rl.ahead=1"]
 
 
 @pytest.mark.parametrize("surrogate", ["clip", "reinforce"])
-def test_a_batch_is_drawn_from_its_weights_while_the_one_before_is_trained_on(
-    surrogate: str, gradients: Semaphore, tmp_path: Path
-) -> None:
+def test_a_batch_is_drawn_while_the_one_before_is_trained_on(surrogate, gradients, tmp_path):
     policy = tiny_policy()
     engine, rewards = Beside(policy, gradients), Noting(policy)
     words = recipe(*AHEAD, f"rl.surrogate={surrogate}")
@@ -199,9 +195,7 @@ def test_a_batch_is_drawn_from_its_weights_while_the_one_before_is_trained_on(
     assert surrogate == "reinforce" or min(off[1:]) > 1e-5
 
 
-def test_a_push_that_does_not_arrive_is_told_from_the_one_update(
-    gradients: Semaphore, tmp_path: Path
-) -> None:
+def test_a_push_that_is_lost_is_told_from_the_one_update(gradients, tmp_path) -> None:
     policy = tiny_policy()
     engine, rewards = Beside(policy, gradients, frozen=2), Noting(policy)
     with pytest.raises(UserError, match="likely weights that the sampler has not taken over"):
@@ -233,9 +227,7 @@ class Remembering(NullCheckpointer):
         yield
 
 
-def test_a_resume_trains_on_the_reports_that_were_drawn(
-    gradients: Semaphore, tmp_path: Path
-) -> None:
+def test_a_resume_trains_on_the_reports_that_were_drawn(gradients, tmp_path) -> None:
     ends, saved = [], None
     for name in ("whole", "resumed"):
         policy = tiny_policy()
