@@ -35,8 +35,8 @@ SPREAD = [*RUN, "scale.mode=fsdp2", f"scale.timeout={TIMEOUT}", "data.workers=1"
 EARLY = ("processes have started within", "ended before all processes had started")
 # A rank that found the run over, or was ended by torchrun, may tell a signal in its place.
 SAID = {
-    "killed": ("another rank is gone (", "stopped by SIGTERM", *EARLY),
-    "stopped": ("does not answer (", "stopped by SIGTERM", *EARLY),
+    "killed": ("another rank is gone (", "between collectives", "stopped by SIGTERM", *EARLY),
+    "stopped": ("another rank is gone (", "between collectives", "stopped by SIGTERM", *EARLY),
     "worker": ("a process that reads images died", "stopped by SIGTERM"),
 }
 

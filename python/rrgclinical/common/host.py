@@ -126,17 +126,6 @@ def exit_text(status: int) -> str:
     return f"killed by {name}{why}"
 
 
-def how_it_ended(process: int) -> str:
-    """Word how a process has ended.
-
-    "ended" where it is there still, or its parent has waited for it."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return "ended"
-    return exit_text(int(fields[-1])) if fields[0] == "Z" else "ended"
-
-
 def unless_hung_up(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:

@@ -39,7 +39,6 @@ _MARK = "rrgpolicy_rank"
 _broken = False
 _timeout = 1800.0
 _joined = False
-_watch: lost.Watch | None = None
 _side: dist.ProcessGroup | None = None
 
 
@@ -173,9 +172,7 @@ def inseparable() -> Iterator[None]:
             yield
         except Exception as error:
             if _active() and agreed_with(error) is None:
-                missing = _break(str(error))
-                if missing:
-                    raise Lost(f"another rank is gone ({missing})") from error
+                _break()
                 note = f"{type(error).__name__}: {error}".splitlines()[0]
                 raise Lost(
                     f"rank {rank()} failed between collectives, or another did: {note}"
@@ -252,7 +249,7 @@ def _join(timeout: float, *, cuda: bool) -> None:
                 "many processes as there are GPUs (--nproc-per-node)"
             )
         torch.cuda.set_device(local)
-    global _broken, _timeout, _joined, _watch, _side
+    global _broken, _timeout, _joined, _side
     _broken, _timeout, _joined, _side = False, timeout, True, None
     store, own = lost.store_of_torchrun(), dict[str, Any]()
     if store is not None:
@@ -269,9 +266,6 @@ def _join(timeout: float, *, cuda: bool) -> None:
         timeout=datetime.timedelta(seconds=timeout),
         **own,
     )
-    if size() > 1:
-        _watch = lost.Watch(rank(), gather(lost.own_peer()), store, timeout)
-        _watch.start()
 
 
 def refuse(line: str) -> None:
@@ -281,14 +275,9 @@ def refuse(line: str) -> None:
 
 
 def prints_last_line() -> bool:
-    """Tell whether this rank prints the last line.
-
-    Rank 0 does; once it is gone, the next one."""
-    if os.environ.get("RANK", "0") == "0":
-        return True
-    if _watch is None:  # one a node: they have not met
-        return _broken and os.environ.get("LOCAL_RANK") == "0"
-    return _broken and _watch.prints_last_line()
+    """Tell whether this rank prints the last line: rank 0, and where that may be gone the next."""
+    rank, local = os.environ.get("RANK", "0"), os.environ.get("LOCAL_RANK")
+    return rank == "0" or (_broken and (rank == "1" or local == "0"))
 
 
 def join_alone(*, cuda: bool) -> None:
@@ -315,8 +304,6 @@ def close() -> None:
     try:
         if not _broken:
             _exchange(None)
-            if _watch is not None:
-                _watch.stop()
             _exchange(None)
     except Exception:
         _break()
@@ -329,11 +316,10 @@ def _active() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def _break(reason: str = "") -> str:
-    """Speak to no rank any more; words for those that are missing, "" where that is not known."""
+def _break() -> None:
+    """Speak to no rank any more."""
     global _broken
     _broken = True
-    return "" if _watch is None else _watch.missing(reason)
 
 
 def _exchange(value: Any, error: Exception | None = None) -> list[Any]:
@@ -345,15 +331,15 @@ def _exchange(value: Any, error: Exception | None = None) -> list[Any]:
         try:
             dist.all_gather_object(parts, (_portable(error), value))
         except RuntimeError as failure:
-            missing = _break(str(failure))
-            raise _lost(failure, missing) from (error or failure)
+            _break()
+            raise _lost(failure) from (error or failure)
         return _values(parts, error)
 
 
-def _lost(error: RuntimeError, missing: str = "") -> Lost:
+def _lost(error: RuntimeError) -> Lost:
     # "[file:line] what happened. What to do about it."
     reason = str(error).partition("] ")[2] or str(error)
-    return Lost(f"another rank is gone ({missing or reason.partition('. ')[0]})")
+    return Lost(f"another rank is gone ({reason.partition('. ')[0]}); torchrun's report says which")
 
 
 def _values(parts: list[Any], error: Exception | None) -> list[Any]:
