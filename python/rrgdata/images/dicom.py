@@ -35,7 +35,6 @@ from rrgdata.images.endings import (
     CODESTREAM,
     MARKERS,
     SCANS,
-    is_closed_early,
     jpeg_ends,
     jpeg_segments,
 )
@@ -237,10 +236,6 @@ def _check_stream(dataset: Dataset) -> None:
                 f"the {syntax.name} stream has {height} x {width} pixels of {components} "
                 f"components, and the header {rows} x {columns} of 1; export the file again"
             )
-    if syntax == uid.JPEGBaseline8Bit and is_closed_early(frame):
-        raise UserError(
-            f"{syntax.name} pixels are truncated, though they have an end; copy the original again"
-        )
 
 
 def _jpeg_sizes(data: bytes) -> set[Size]:

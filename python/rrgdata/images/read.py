@@ -35,14 +35,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from rrgclinical.common.errors import PassingError, Stopped, UserError
 from rrgdata.images.dicom import dicom_area, is_dicom, read_dicom
 from rrgdata.images.dicom_grey import to_8_bits
-from rrgdata.images.endings import (
-    check_beginning,
-    is_coarse,
-    is_cut_short,
-    is_suspect,
-    jpeg_ends,
-    png_ends,
-)
+from rrgdata.images.endings import check_beginning, jpeg_ends, png_ends
 from rrgdata.images.in_flight import check_area
 
 PHOTOMETRIC_TAG = 262
@@ -167,8 +160,6 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]
         if image.format == "JPEG" and area is not None:
             _decode_smaller(image, area)
         image.load()
-        if _is_closed_early(file, image):
-            raise UserError("the JPEG is truncated, though it has an end; copy the original again")
         inverted = _says_inverted(image)
         kind = f"{image.format} {'of more than 8' if _is_deep(image) else '8'} bits"
         turned = _turned(image)
@@ -233,15 +224,6 @@ def _is_whole(file: Path, image: Image.Image) -> bool:
             f"pixels at most {most}; copy it again"
         )
     return png_ends(file) if image.format == "PNG" else jpeg_ends(file.read_bytes())
-
-
-def _is_closed_early(file: Path, image: Image.Image) -> bool:
-    """Tell whether the pixels of a decoded JPEG break off before its end marker."""
-    if image.format != "JPEG":
-        return False
-    if "progressive" in image.info:
-        return is_coarse(file.read_bytes())
-    return is_suspect(image) and is_cut_short(file.read_bytes())
 
 
 def _is_deep(image: Image.Image) -> bool:
