@@ -29,7 +29,7 @@ from torch._inductor.virtualized import V
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_map_only
 
-from rrgpolicy.model.fewer_kernels import with_sums
+from rrgpolicy.model.fewer_kernels import OPTIONS, with_sums
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import SamplingRequest, generate
 
@@ -82,7 +82,7 @@ class WrittenStep:
 
     def _backend(self, graph: Any, inputs: Any) -> Any:
         # padding is chosen by the time that products take
-        with config.patch(shape_padding=False):
+        with config.patch(shape_padding=False, **OPTIONS):
             return compile_fx.compile_fx(with_sums(graph), inputs, inner_compile=self._write)
 
     def _write(self, graph: Any, inputs: Any, **_: Any) -> Any:

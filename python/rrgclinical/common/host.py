@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -111,19 +110,6 @@ def _rooms(top: Path, path: str, limit: str, used: str, of_tree: str) -> list[in
 def _numbers(file: Path) -> dict[str, int]:
     words = (line.split() for line in file.read_text().splitlines())
     return {word[0]: int(word[1]) for word in words if len(word) > 1}
-
-
-def exit_text(status: int) -> str:
-    """Word a wait status: a signal by its name, or a number."""
-    if not os.WIFSIGNALED(status):
-        return f"ended with status {os.waitstatus_to_exitcode(status)}"
-    number = os.WTERMSIG(status)
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
-    why = ", as the kernel does where memory runs out" if number == signal.SIGKILL else ""
-    return f"killed by {name}{why}"
 
 
 def unless_hung_up(

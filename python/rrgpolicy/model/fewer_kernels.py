@@ -16,12 +16,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._inductor import compile_fx
 from torch.fx.experimental import _config as shapes
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rrgclinical.common.errors import cause_line
 
 Layers = list[nn.Linear]
+OPTIONS = {"combo_kernels": True}
+"""Of inductor: work of one kind that waits for nothing else is one kernel."""
 
 
 @contextmanager
@@ -171,4 +174,4 @@ class CompiledStep:
 
     def _backend(self, graph: Any, inputs: Any) -> Any:
         self.compilations += 1
-        return torch._dynamo.lookup_backend("inductor")(with_sums(graph), inputs)
+        return compile_fx.compile_fx(with_sums(graph), inputs, config_patches=OPTIONS)

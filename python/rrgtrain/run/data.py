@@ -85,7 +85,7 @@ def broken_images(data: DataSettings) -> dict[str, str]:
     All ranks call it. Returns why, by absolute path.
     """
     root = remembered_root(data)
-    known = {}
+    known: dict[str, str] = {}
     if root is not None and ranks.is_main():
         for place in (root, *(root / Path(part.root).expanduser() for part in data.mix.values())):
             known |= ImageMemory(place, data.body_parts).broken()
