@@ -34,7 +34,8 @@ class _Record:
 class HeldLogits:
     """The logits of a call in place, from its forward to its backward.
 
-    Save `memory` for the backward: it has no version, `check` takes its part.
+    Save `logits.data` for the backward: it is apart from autograd and from the count of writes, and
+    `check` takes its part.
     """
 
     def __init__(self, logits: Tensor) -> None:
@@ -47,11 +48,6 @@ class HeldLogits:
         # Under a checkpoint, which keeps saved tensors elsewhere, the owner must not be kept.
         hooked = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
         self._owner: Callable[[], Tensor | None] = weakref.ref(owner) if hooked else lambda: owner
-
-    @staticmethod
-    def memory(logits: Tensor) -> Tensor:
-        """The same memory, apart from autograd and from the count of writes."""
-        return logits.data
 
     def check(self) -> None:
         """Raise RuntimeError where somebody else has written over the logits since."""

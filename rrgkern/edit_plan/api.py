@@ -102,7 +102,6 @@ def edit_plan(  # noqa: PLR0913
             f"x.embedding has width {x.embedding.shape[1]} and y.embedding {y.embedding.shape[1]}, "
             "wanted one width: embed both with one model"
         )
-    seeds = seeds.contiguous()
     if rule == "released":
         if affinity is None:
             affinity = torch.ones(1, 1, device=seeds.device)
@@ -114,9 +113,10 @@ def edit_plan(  # noqa: PLR0913
         check_device("affinity", affinity, "seeds", seeds)
         if not math.isfinite(neg_weight):
             raise ValueError(f"neg_weight is {neg_weight}, wanted a finite number")
-        x, y = (z._replace(kind=z.kinds().contiguous()) for z in (x, y))
-        affinity = affinity.double().contiguous()
-        released = ReleasedOptions(affinity, float(tau), float(tau_replace), float(neg_weight))
+        x, y = (z._replace(kind=z.kinds()) for z in (x, y))
+        released = ReleasedOptions(
+            affinity.double(), float(tau), float(tau_replace), float(neg_weight)
+        )
         return EditScript(*edit_plan_released_op(*x, *y, seeds, *released))
     width = max_edits
     if width is None:
@@ -129,7 +129,7 @@ def edit_plan(  # noqa: PLR0913
 
 
 def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
-    """Make `z` contiguous, sentences int64 and embeddings fp32, or raise what is wrong."""
+    """Make sentences int64 and embeddings fp32, or raise what is wrong."""
     reports, sentences, entities = len(seeds) + 1, z.sentence_key.shape[:1], z.presence.shape[:1]
     wanted: tuple[tuple[str, tuple[torch.dtype, ...], Sequence[int]], ...] = (
         ("sentence_offsets", (torch.int64,), (reports,)),
@@ -147,13 +147,5 @@ def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
         on_host = field.endswith("offsets") and tensor.is_cpu
         other = tensor if on_host else seeds
         check_layout(f"{name}.{field}", tensor, dtypes, shape, "seeds", other)
-    return SentenceEntities(
-        z.sentence_offsets.contiguous(),
-        z.sentence_key.contiguous(),
-        z.entity_offsets.contiguous(),
-        z.entity_sentence.long().contiguous(),
-        z.presence.contiguous(),
-        z.key.contiguous(),
-        z.embedding.detach().float().contiguous(),
-        z.kind,
-    )
+    sentence, embedding = z.entity_sentence.long(), z.embedding.detach().float()
+    return z._replace(entity_sentence=sentence, embedding=embedding)

@@ -66,14 +66,15 @@ def entity_match(
         )
     for name, tensor in (("y", y.embedding), ("affinity", affinity)):
         check_device(name, tensor, "x", x.embedding)
-    weight = affinity.float().contiguous()
-    crossed = (affinity.double() * neg_weight).float().contiguous()
-    cosine_x, index_x, cosine_y, index_y, scores = entity_match_op(*x, *y, weight, crossed)
+    crossed = (affinity.double() * neg_weight).float()
+    cosine_x, index_x, cosine_y, index_y, scores = entity_match_op(
+        *x, *y, affinity.float(), crossed
+    )
     return EntityMatch(cosine_x, index_x, cosine_y, index_y, *scores.unbind(1))
 
 
 def checked(name: str, z: ReportEntities, offsets: int) -> ReportEntities:
-    """Make `z` contiguous with embeddings in fp32, or raise what is wrong."""
+    """Make embeddings fp32 and kinds a tensor, or raise what is wrong."""
     entities = z.presence.shape[:1]
     wanted = (
         ("offsets", (torch.int64,), (offsets,)),
@@ -86,9 +87,4 @@ def checked(name: str, z: ReportEntities, offsets: int) -> ReportEntities:
         tensor = getattr(z, field)
         anchor = (f"{name}.presence", z.presence)
         check_layout(f"{name}.{field}", tensor, dtypes, shape, *anchor)
-    return ReportEntities(
-        z.offsets.contiguous(),
-        z.presence.contiguous(),
-        z.embedding.detach().float().contiguous(),
-        z.kinds().contiguous(),
-    )
+    return z._replace(embedding=z.embedding.detach().float())

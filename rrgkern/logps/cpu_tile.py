@@ -1,8 +1,8 @@
 """Work on one tile of logits on a CPU: its sums, its exponentials, its gradient.
 
 A tile is [R, C] in the statistics' dtype and is overwritten: fresh memory for every step would cost
-more than the arithmetic. The upper half takes logits; the lower half takes the products of a head,
-adds the bias and caps them first, and is the twin of `triton_tile`.
+more than the arithmetic. It holds the products of a head: bias and cap come first. The twin of
+`triton_tile`.
 """
 
 from __future__ import annotations
@@ -54,38 +54,6 @@ def sum_columns(z: Tensor, temperature: float, entropy: bool) -> OnlineSoftmax:
     z.clamp_(min=-FAR * temperature)
     weighted = torch.linalg.vecdot(weights, z).double() / -temperature
     return OnlineSoftmax(top.double(), weights.sum(1, dtype=torch.float64), weighted)
-
-
-def softmax_gradient(
-    z: Tensor,
-    targets: Tensor,
-    columns: slice,
-    stats: SoftmaxStats,
-    coefficients: Coefficients,
-    temperature: float,
-) -> Tensor:
-    """Overwrite the tile with the gradient of sum(coef * logps + coef_entropy * entropy).
-
-    d logp / dz_j = (1[j = t] - p_j) / T, whose target entry is -expm1(logp), and
-    d H / dz_j = -p_j (log p_j + H) / T.
-    """
-    coef = (coefficients.coef / temperature)[:, None]
-    logps = stats.logps[:, None]
-    at_target = coef * -torch.expm1(logps)
-    z.sub_(stats.shift[:, None])
-    if temperature != 1:
-        z.div_(temperature)
-    z.sub_(stats.lognorm[:, None])
-    if coefficients.coef_entropy is None:
-        z.mul_(LOG2E).exp2_().mul_(-coef)
-    else:
-        coef_entropy = (coefficients.coef_entropy / temperature)[:, None]
-        entropy = stats.entropy[:, None]
-        excess = z.clamp(min=-FAR).add_(entropy)
-        z.mul_(LOG2E).exp2_().mul_(excess.mul_(coef_entropy).add_(coef).neg_())
-        at_target -= coef_entropy * logps.exp() * (logps.clamp(min=-FAR) + entropy)
-    local, inside = _target_columns(targets, columns)
-    return z.scatter_(1, local, torch.where(inside, at_target, z.gather(1, local)))
 
 
 def _target_columns(targets: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
@@ -141,11 +109,31 @@ def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tens
 
 
 def tile_gradient(tile: Tile, stats: SoftmaxStats, coefficients: Coefficients) -> Tensor:
-    """Gradient of sum(coef * logps + coef_entropy * entropy) for the tile's products."""
+    """Overwrite the tile with the gradient of sum(coef * logps + coef_entropy * entropy).
+
+    Before the cap's slope d logp / dz_j = (1[j = t] - p_j) / T, whose target entry is -expm1(logp),
+    and d H / dz_j = -p_j (log p_j + H) / T.
+    """
     z, targets, columns, head, _ = tile
     cap(tile)
     slope = 1 - (z / head.softcap) ** 2 if head.softcap else None
-    dz = softmax_gradient(z, targets, columns, stats, coefficients, head.temperature)
+    coef = (coefficients.coef / head.temperature)[:, None]
+    logps = stats.logps[:, None]
+    at_target = coef * -torch.expm1(logps)
+    z.sub_(stats.shift[:, None])
+    if head.temperature != 1:
+        z.div_(head.temperature)
+    z.sub_(stats.lognorm[:, None])
+    if coefficients.coef_entropy is None:
+        z.mul_(LOG2E).exp2_().mul_(-coef)
+    else:
+        coef_entropy = (coefficients.coef_entropy / head.temperature)[:, None]
+        entropy = stats.entropy[:, None]
+        excess = z.clamp(min=-FAR).add_(entropy)
+        z.mul_(LOG2E).exp2_().mul_(excess.mul_(coef_entropy).add_(coef).neg_())
+        at_target -= coef_entropy * logps.exp() * (logps.clamp(min=-FAR) + entropy)
+    local, inside = _target_columns(targets, columns)
+    dz = z.scatter_(1, local, torch.where(inside, at_target, z.gather(1, local)))
     return dz if slope is None else dz.mul_(slope)
 
 

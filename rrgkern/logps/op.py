@@ -48,18 +48,13 @@ def token_logps_bwd_(*inputs: Any) -> None:
 @token_logps_fwd.register_fake
 def _(*inputs: Any) -> SoftmaxStats:
     x = FromLogits(*inputs)
-    return _empty_stats(x.logits, x.targets.shape[0], x.entropy)
+    return SoftmaxStats.empty(x.logits, x.targets.shape[0], stats_dtype(x.logits.dtype), x.entropy)
 
 
 @token_logps_bwd.register_fake
 def _(*inputs: Any) -> Tensor:
     logits = pack(FromLogitsBackward, inputs).logits
     return logits.new_empty(logits.shape)
-
-
-@token_logps_bwd_.register_fake
-def _(*inputs: Any) -> None:
-    return None
 
 
 def _save_logits(ctx: Any, inputs: tuple[Any, ...], output: SoftmaxStats) -> None:
@@ -139,7 +134,7 @@ def linear_token_logps_bwd_into(*inputs: Any) -> tuple[Tensor, Tensor]:
 @linear_token_logps_fwd.register_fake
 def _(*inputs: Any) -> SoftmaxStats:
     x = FromHidden(*inputs)
-    return _empty_stats(x.hidden, x.hidden.shape[0], x.entropy)
+    return SoftmaxStats.empty(x.hidden, x.hidden.shape[0], stats_dtype(x.hidden.dtype), x.entropy)
 
 
 @linear_token_logps_bwd.register_fake
@@ -218,11 +213,6 @@ def _coefficients(
         coef = torch.where(keep, coef, 0.0)
         coef_entropy = None if coef_entropy is None else torch.where(keep, coef_entropy, 0.0)
     return Coefficients(coef, coef_entropy)
-
-
-def _empty_stats(like: Tensor, rows: int, entropy: bool) -> SoftmaxStats:
-    sizes = (rows, rows if entropy else 0, rows, rows)
-    return SoftmaxStats(*(like.new_empty(size, dtype=stats_dtype(like.dtype)) for size in sizes))
 
 
 def _empty_gradient(value: Tensor | None, like: Tensor, wanted: bool) -> Tensor:

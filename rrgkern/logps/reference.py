@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.logps.inputs import FromLogits, FromLogitsBackward, check_targets
-from rrgkern.logps.online_softmax import FAR, SoftmaxStats, softplus, stats_dtype
+from rrgkern.logps.online_softmax import FAR, Coefficients, SoftmaxStats, softplus, stats_dtype
 
 
 def token_logps_reference(
@@ -44,11 +44,10 @@ def token_logps_reference_backward(
     p = log_p.exp()
     gradient = -coef[:, None] * p
     gradient.scatter_(1, column, (coef * -torch.expm1(logps))[:, None])
-    active = coef != 0
     if coef_entropy is not None:
         excess = log_p.clamp(min=-FAR) + entropy[:, None]
         gradient = gradient - coef_entropy[:, None] * p * excess
-        active = active | (coef_entropy != 0)
+    active = Coefficients(coef, coef_entropy).active()
     return torch.where(active[:, None], gradient / temperature, 0.0).to(logits.dtype)
 
 

@@ -35,18 +35,24 @@ def launch(*inputs: Any) -> LossOutputs:
 def loss_and_coefficients(call: LogpsInputs) -> LossOutputs:
     """The same from their record."""
     logps, entropy, policy = call
-    bonus = entropy is not None and policy.variant.entropy_coef != 0
-    outputs = LossOutputs(
-        loss=logps.new_empty(()),
-        coef=torch.empty_like(logps),
-        coef_entropy=torch.empty_like(logps) if bonus else logps.new_empty(0),
-        metrics=logps.new_empty(len(METRICS)),
-    )
+    outputs = empty_outputs(call)
     csrc.load().policy_loss_cpu(
         *(logps, NOTHING if entropy is None else entropy, *policy_arguments(policy)),
         *(*outputs, torch.get_num_threads()),
     )
     return outputs
+
+
+def empty_outputs(call: LogpsInputs) -> LossOutputs:
+    """Allocate what the op returns."""
+    logps, entropy, policy = call
+    bonus = entropy is not None and policy.variant.entropy_coef != 0
+    return LossOutputs(
+        loss=logps.new_empty(()),
+        coef=torch.empty_like(logps),
+        coef_entropy=torch.empty_like(logps) if bonus else logps.new_empty(0),
+        metrics=logps.new_empty(len(METRICS)),
+    )
 
 
 def as_passed(

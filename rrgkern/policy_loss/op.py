@@ -13,7 +13,7 @@ from rrgkern.first_order import first_order, made_already
 from rrgkern.ops import custom_op, flatten, gradients, pack
 from rrgkern.policy_loss import csrc_launch
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
-from rrgkern.policy_loss.reference import METRICS, LossOutputs, policy_loss_reference
+from rrgkern.policy_loss.reference import LossOutputs, policy_loss_reference
 from rrgkern.policy_loss.spec import PolicyLoss
 
 
@@ -25,14 +25,7 @@ def policy_loss_fwd(*inputs: Any) -> LossOutputs:
 
 @policy_loss_fwd.register_fake
 def _fwd_fake(*inputs: Any) -> LossOutputs:
-    logps, entropy, policy = pack(LogpsInputs, inputs)
-    in_loss = entropy is not None and policy.variant.entropy_coef != 0
-    return LossOutputs(
-        logps.new_empty(()),
-        torch.empty_like(logps),
-        torch.empty_like(logps) if in_loss else logps.new_empty(0),
-        logps.new_empty(len(METRICS)),
-    )
+    return csrc_launch.empty_outputs(pack(LogpsInputs, inputs))
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

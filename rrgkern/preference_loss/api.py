@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import MutableMapping
 from typing import NamedTuple
 
@@ -125,13 +126,14 @@ def _serve(
     check_derivatives(logps=logps)
     check_constants(**{"ref": ref, "pairs.weight": pairs.weight})
     check_numbers("weigh pairs by pairs.weight", tau=tau)
+    if not 0 < tau < math.inf:
+        raise ValueError(f"tau is {tau}; it must be finite and above 0")
     tokens = Tokens("logps", logps.shape)
     mask = rows_to_keep(mask, tokens, logps.device)
     if offsets is None:
         offsets = tokens.offsets(None, logps.device)
         logps, ref = logps.reshape(-1), tokens.flat("ref", ref)
     inputs = PreferenceInputs(logps, ref, offsets, pairs, mask, tau, length_normalized)
-    inputs.check_tau()
     served = loss_as_passed(inputs)
     if served is not None:
         return served

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -33,11 +32,6 @@ class PreferenceInputs(NamedTuple):
     mask: Tensor | None
     tau: float
     length_normalized: bool
-
-    def check_tau(self) -> None:
-        """Raise ValueError for a temperature that is none."""
-        if not 0 < self.tau < math.inf:
-            raise ValueError(f"tau is {self.tau}; it must be finite and above 0")
 
     def check(self) -> None:
         """Raise TypeError or ValueError for an argument that is wrong, and name it."""

@@ -27,7 +27,7 @@ def preference_loss_fwd(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @preference_loss_fwd.register_fake
-def _fwd_fake(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _empty_outputs(*inputs: Any) -> Outputs:
     logps, _, offsets, *_ = inputs
     return (
         logps.new_empty(()),
@@ -77,15 +77,13 @@ def as_passed(call: PreferenceInputs) -> Outputs | None:
 
 def _outputs(call: PreferenceInputs, check_weights: bool) -> Outputs | None:
     logps, ref, offsets, (positive, negative, weight), mask, tau, length_normalized = call
-    loss, coef = logps.new_empty(()), torch.empty_like(logps)
-    advantages = logps.new_empty(offsets.numel() - 1)
-    metrics = logps.new_empty(len(METRICS))
+    outputs: Outputs = _empty_outputs(*call)
     ready = csrc.load().preference_loss_cpu(
         *(logps, ref, offsets, positive, negative, weight, mask),
         *(float(tau), length_normalized, check_weights),
-        *(loss, coef, advantages, metrics, torch.get_num_threads()),
+        *(*outputs, torch.get_num_threads()),
     )
-    return (loss, coef, advantages, metrics) if ready else None
+    return outputs if ready else None
 
 
 preference_loss_fwd.register_autograd(_backward, setup_context=_setup_context)

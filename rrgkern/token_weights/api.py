@@ -53,13 +53,7 @@ def tfidf_weights(
     # On the host, for every device: no two libraries agree on the last bit of a logarithm.
     counts = torch.arange(len(offsets), dtype=torch.float64, device="cpu")
     logs = counts.log().to(token_ids.device)
-    weights: Tensor = tfidf_weights_op(
-        token_ids.long().contiguous(),
-        offsets.contiguous(),
-        group_offsets.contiguous(),
-        logs,
-        float(alpha),
-    )
+    weights: Tensor = tfidf_weights_op(token_ids.long(), offsets, group_offsets, logs, float(alpha))
     return weights
 
 
@@ -115,11 +109,11 @@ def span_max(
         saliency,
     )
     largest: Tensor = span_max_op(
-        saliency.detach().float().contiguous(),
+        saliency.detach().float(),
         _narrowed("piece_spans", piece_spans),
-        piece_offsets.contiguous(),
+        piece_offsets,
         _narrowed("token_spans", token_spans),
-        token_offsets.contiguous(),
+        token_offsets,
     )
     return largest
 
@@ -156,12 +150,7 @@ def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabul
     check_layout(
         "vocabulary.offsets", vocabulary.offsets, (torch.int64,), (-1,), "token_ids", token_ids
     )
-    spans: Tensor = byte_level_spans_op(
-        token_ids.long().contiguous(),
-        offsets.contiguous(),
-        vocabulary.bytes.contiguous(),
-        vocabulary.offsets.contiguous(),
-    )
+    spans: Tensor = byte_level_spans_op(token_ids.long(), offsets, *vocabulary)
     return spans
 
 
@@ -177,7 +166,7 @@ def _narrowed(name: str, spans: Tensor) -> Tensor:
             f"{name} is {int(spans[row, side])} at row {row}, wanted a character's position of at "
             "most 2147483647"
         )
-    return narrow.contiguous()
+    return narrow
 
 
 class ByteVocabulary(NamedTuple):

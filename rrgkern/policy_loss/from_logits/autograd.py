@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import CustomOpDef
 
 from rrgkern import dispatch
 from rrgkern.first_order import first_order, link
@@ -42,7 +41,7 @@ class Fused(torch.autograd.Function):
         ctx.sources = (link(logits),)
         ctx.held = HeldLogits(logits) if inplace else None
         if inplace:
-            gradient = HeldLogits.memory(logits)
+            gradient = logits.data
             with ctx.held.overwriting():
                 loss, active, metrics = direct(policy_loss_from_logits_fwd_, gradient)(
                     gradient, *others
@@ -65,12 +64,15 @@ class Fused(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         _spend(ctx)
         gradient, active = ctx.saved_tensors
+        scale = direct(policy_loss_from_logits_scale_, gradient)
         if ctx.held is None:
-            _over(policy_loss_from_logits_scale_, gradient, active, grad_loss)
+            scale(gradient, active, grad_loss)
+            if scale is not policy_loss_from_logits_scale_:
+                torch.autograd.graph.increment_version(gradient)
         else:
             ctx.held.check()
             with ctx.held.overwriting():
-                direct(policy_loss_from_logits_scale_, gradient)(gradient, active, grad_loss)
+                scale(gradient, active, grad_loss)
             ctx.held = None  # keeps the logits
         return None, gradient, *(None,) * (len(ctx.needs_input_grad) - 2)
 
@@ -93,7 +95,7 @@ class ComposedInPlace(torch.autograd.Function):
         )
         ctx.temperature, ctx.spent = temperature, False
         ctx.held = HeldLogits(logits)
-        ctx.save_for_backward(HeldLogits.memory(logits), targets, *stats, coef, coef_entropy)
+        ctx.save_for_backward(logits.data, targets, *stats, coef, coef_entropy)
         ctx.mark_non_differentiable(metrics)
         ctx.set_materialize_grads(False)
         return loss, metrics
@@ -112,15 +114,6 @@ class ComposedInPlace(torch.autograd.Function):
             token_logps_bwd_(coef * grad_loss, bonus, gradient, targets, *stats, ctx.temperature)
         ctx.held = None  # keeps the logits
         return gradient, *(None,) * (len(ctx.needs_input_grad) - 1)
-
-
-def _over(op: CustomOpDef, tensor: Tensor, *others: Any) -> Any:
-    """Call an op that writes over its first argument."""
-    call = direct(op, tensor)
-    result = call(tensor, *others)
-    if call is not op:
-        torch.autograd.graph.increment_version(tensor)
-    return result
 
 
 def _spend(ctx: Any) -> None:

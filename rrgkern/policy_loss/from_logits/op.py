@@ -33,7 +33,7 @@ def policy_loss_from_logits_fwd(*inputs: Any) -> LogitsOutputs:
 @policy_loss_from_logits_fwd.register_fake
 def _(*inputs: Any) -> LogitsOutputs:
     call, with_gradient = pack(LogitsInputsAnew, inputs)
-    loss, active, metrics = _fake_results(call)
+    loss, active, metrics = _empty_results(call)
     gradient = call.logits.new_empty(call.logits.shape if with_gradient else 0)
     return LogitsOutputs(loss, gradient, active, metrics)
 
@@ -48,10 +48,10 @@ def policy_loss_from_logits_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @policy_loss_from_logits_fwd_.register_fake
 def _(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _fake_results(pack(LogitsInputs, inputs))
+    return _empty_results(pack(LogitsInputs, inputs))
 
 
-def _fake_results(call: LogitsInputs) -> tuple[Tensor, Tensor, Tensor]:
+def _empty_results(call: LogitsInputs) -> tuple[Tensor, Tensor, Tensor]:
     logits, dtype = call.logits, stats_dtype(call.logits.dtype)
     active = torch.empty_like(call.targets, dtype=torch.bool)
     return logits.new_empty((), dtype=dtype), active, logits.new_empty(len(METRICS), dtype=dtype)
@@ -62,11 +62,6 @@ def policy_loss_from_logits_scale_(gradient: Tensor, active: Tensor, factor: Ten
     """Multiply the active rows of the gradient by `factor` 0-d, read on the device."""
     rows = active.view(gradient.shape[:-1])[..., None]
     gradient.copy_(torch.where(rows, gradient.to(factor.dtype) * factor, gradient))
-
-
-@policy_loss_from_logits_scale_.register_fake
-def _(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
-    return None
 
 
 def anew_by_csrc(*inputs: Any) -> LogitsOutputs:
@@ -91,10 +86,7 @@ def scale_by_csrc(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
 def sweep_rows(call: LogitsInputs, gradient: Tensor) -> LogitsOutputs:
     """Write loss, metrics and gradient; `gradient` is fresh memory, the logits, or of size 0."""
     logits, targets, policy, temperature, entropy = call
-    dtype = stats_dtype(logits.dtype)
-    loss = logits.new_empty((), dtype=dtype)
-    metrics = logits.new_empty(len(METRICS), dtype=dtype)
-    active = logits.new_empty(targets.numel(), dtype=torch.bool)
+    loss, active, metrics = _empty_results(call)
     wrong = csrc.load().policy_loss_from_logits_cpu(
         *(logits, targets.contiguous(), *policy_arguments(policy), temperature, entropy),
         *(gradient, loss, active, metrics, torch.get_num_threads()),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.logps.inputs import check_targets
+from rrgkern.logps.online_softmax import Coefficients
 from rrgkern.logps.reference import token_logps_reference, token_logps_reference_backward
 from rrgkern.ops import flatten, pack
 from rrgkern.policy_loss.inputs import LogitsInputs, LogpsInputs
@@ -40,9 +41,4 @@ def from_logits_reference(*inputs: Any) -> LogitsOutputs:
     bonus = coef_entropy if coef_entropy.numel() else None
     gradient = token_logps_reference_backward(coef, bonus, logits, targets, temperature)
     gradient = gradient.reshape(whole.shape)
-    return LogitsOutputs(loss, gradient, is_active(coef, bonus), metrics)
-
-
-def is_active(coef: Tensor, coef_entropy: Tensor | None) -> Tensor:
-    """[N] bool, the rows whose gradient is not 0."""
-    return coef != 0 if coef_entropy is None else (coef != 0) | (coef_entropy != 0)
+    return LogitsOutputs(loss, gradient, Coefficients(coef, bonus).active(), metrics)

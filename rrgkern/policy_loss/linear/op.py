@@ -85,11 +85,6 @@ def linear_policy_loss_scale_(
         cpu_kernels.scale(gradient, grad_loss, gradient)
 
 
-@linear_policy_loss_scale_.register_fake
-def _(grad_loss: Tensor, d_hidden: Tensor, d_weight: Tensor, d_bias: Tensor) -> None:
-    return None
-
-
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, found = pack(LinearInputs, inputs), Forward(*output)
     ctx.temperature, ctx.softcap, ctx.mode = x.temperature, x.softcap, x.mode
