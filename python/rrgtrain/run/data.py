@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,7 +148,11 @@ def check_data(
         judged = [*judged, *split_of(studies, validation_split(studies))[: recipe.eval.limit]]
         if validation_split(studies) != "val":
             warnings.warn("data has no val studies; checkpoints are chosen on train", stacklevel=2)
-    _check_scores(rewards, [*judged, *reached])
+    # a short report of one study of each kind: with or without report and labels; it says
+    # something, so that a model behind an endpoint is really asked
+    asked = reversed([*judged, *reached])
+    kinds = {(study.report is None, study.labels is None): study for study in asked}
+    rewards([PROBE] * len(kinds), list(kinds.values()))
     used = [*judged, *fitted, *reached, *(train if tiny else [])]
     return list({study.id: study for study in used}.values())
 
@@ -163,12 +167,3 @@ def held_back() -> Iterator[None]:
         yield
     for warning in told:
         warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
-
-
-def _check_scores(rewards: RewardService, studies: Sequence[Study]) -> None:
-    """Rewards a short report of one study of each kind: with or without report and labels.
-
-    It says something, so that a model behind an endpoint is really asked.
-    """
-    kinds = {(study.report is None, study.labels is None): study for study in reversed(studies)}
-    rewards([PROBE] * len(kinds), list(kinds.values()))

@@ -128,7 +128,12 @@ def _write(policy: Policy, directory: Path) -> None:
     with no_progress_bars():
         model.save_pretrained(directory, max_shard_size=SHARD)
     policy.save_preprocessing(directory)
-    as_published(directory)
+    template = (directory / "chat_template.jinja").read_text(encoding="utf-8")
+    _rewrite(directory / "config.json", model_config)  # where there is one
+    _rewrite(
+        directory / "tokenizer_config.json",
+        lambda c: tokenizer_config(c) | {"chat_template": template},
+    )
 
 
 def _write_trained_for(checkpoint: str, directory: Path) -> None:
@@ -148,16 +153,6 @@ def _write_trained_for(checkpoint: str, directory: Path) -> None:
 FLAT = ("qwen2", "qwen2_vl", "qwen2_5_vl")
 # What a tokenizer says of the machine that saved it.
 _LOADING = ("backend", "is_local", "local_files_only")
-
-
-def as_published(directory: Path) -> None:
-    """Rewrite `config.json`, where there is one, and `tokenizer_config.json` in place."""
-    template = (directory / "chat_template.jinja").read_text(encoding="utf-8")
-    _rewrite(directory / "config.json", model_config)
-    _rewrite(
-        directory / "tokenizer_config.json",
-        lambda c: tokenizer_config(c) | {"chat_template": template},
-    )
 
 
 def model_config(config: dict[str, Any]) -> dict[str, Any]:

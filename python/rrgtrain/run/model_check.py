@@ -27,7 +27,6 @@ from rrgpolicy.model.prompt import encode_prompt, template_held
 from rrgpolicy.ranks import sharding
 from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.engines import build_engine, require_engine
-from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.config import replaced
 from rrgtrain.errors import Stopped, UserError
@@ -39,6 +38,7 @@ from rrgtrain.schema import LogSettings, PolicySettings, Recipe, RlSettings, Sft
 from rrgtrain.train import Batch, SamplerWatch
 from rrgtrain.train.optim import adamw, clip_gradients
 from rrgtrain.train.step_log import peak_memory
+from rrgtrain.train.written import own_sampler
 
 REFUSED = "REFUSED: "
 # Of a radiograph as it comes from a detector, in pixels.
@@ -171,13 +171,10 @@ def _engine(policy: Policy, recipe: Recipe) -> str:
         rollout = replace(recipe.rollout, wait=min(recipe.rollout.wait, PATIENCE), compile="off")
         require_engine(rollout, served)
         quick = replaced(recipe, rollout=rollout)
-        sampler = PolicySampler(lambda policy: build_engine(quick, policy, served))
-        try:
+        with own_sampler(partial(build_engine, quick), served) as sampler:
             with sampler.weights(policy) as sample:
                 rollouts = sample(request)
             sampler.release(policy)
-        finally:
-            sampler.close()
     groups = [
         Group(b, studies[b], prompts[b], tuple(Member(r.ids, "", sampler_logps=r.logps) for r in g))
         for b, g in enumerate(rollouts)

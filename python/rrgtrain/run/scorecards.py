@@ -31,7 +31,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.batch import report_of
 from rrgtrain.rewards.term_models import missing_files
-from rrgtrain.schema import DataSettings, EvalSettings, Recipe, RewardSettings
+from rrgtrain.schema import DataSettings, EvalSettings, Recipe
 from rrgtrain.state.identity import digest_of
 from rrgtrain.train.evaluate import Evaluation, truth_is_read
 
@@ -101,8 +101,17 @@ def score_run(
 ) -> Scorecard:
     """Write the scorecard of what policies wrote: tables and all reports, to `out`."""
     judge, first = judge_of(settings, rewards, data.source), next(iter(evaluations.values()))
-    truth, pairs = first.truth, run_pairs(rewards.settings.blocks, evaluations)
-    pairs = dataclasses.replace(pairs, groups=groups_of(data.mix, pairs.ids))
+    truth, ids = first.truth, [study.id for study in first.studies]
+    pairs = Pairs(
+        ids,
+        [[] if study.report is None else [study.report] for study in first.studies],
+        {
+            name: [report_of(text, rewards.settings.blocks) for text in one.reports]
+            for name, one in evaluations.items()
+        },
+        patients=[study.patient for study in first.studies],
+        groups=groups_of(data.mix, ids),
+    )
     read = truth_is_read(first.studies, rewards.settings, settings.truth)
     own = {name: one.truth for name, one in evaluations.items()}
     card, readings = judge.card(pairs, truth, [judge.read_truth if read else GIVEN_TRUTH], own)
@@ -113,20 +122,6 @@ def score_run(
     completions = {name: one.reports for name, one in evaluations.items()}
     write_card(out, card, pairs, truth, kept, completions)
     return card
-
-
-def run_pairs(blocks: str, evaluations: Mapping[str, Evaluation]) -> Pairs:
-    """Put what policies wrote beside the studies' reports: the scored part of each completion."""
-    studies = next(iter(evaluations.values())).studies
-    return Pairs(
-        [study.id for study in studies],
-        [[] if study.report is None else [study.report] for study in studies],
-        {
-            name: [report_of(text, blocks) for text in one.reports]
-            for name, one in evaluations.items()
-        },
-        patients=[study.patient for study in studies],
-    )
 
 
 def judge_of(settings: EvalSettings, rewards: RewardService, source: str) -> Judge:
@@ -144,7 +139,10 @@ def judge_of(settings: EvalSettings, rewards: RewardService, source: str) -> Jud
         vocabulary=_vocabulary(settings, cleaning),
     )
     named = rewards.settings
-    terms, absent = measured_terms(named)
+    able = {*named.options, *named.terms, named.extractor}
+    for name, options in named.options.items():
+        able |= {f"{name}.{option}" for option, value in options.items() if value}
+    terms, absent = measurable(able, named.extractor)
     models = [model for term in terms for model in METRICS[term].models]
     if lacking := missing_files(named, models):
         raise UserError(f"model files are missing: {'; '.join(lacking)}; give their paths")
@@ -184,11 +182,3 @@ def _vocabulary(settings: EvalSettings, cleaning: str) -> frozenset[str] | None:
     path = Path(settings.training_reports).expanduser()
     reports = read_references(path, columns, split="train", split_column=True, want_labels=False)
     return r2gen_vocabulary((t for texts in reports.texts for t in texts), cleaning)
-
-
-def measured_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]:
-    """Choose the metrics that a recipe's models can measure; note what others lack."""
-    named = {*settings.options, *settings.terms, settings.extractor}
-    for name, options in settings.options.items():
-        named |= {f"{name}.{option}" for option, value in options.items() if value}
-    return measurable(named, settings.extractor)

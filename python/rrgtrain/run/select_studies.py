@@ -193,13 +193,23 @@ def _sample(
         return
     policy, prompts = start_policy(recipe, studies, out, resume=True)
     bar: Bar[int] = progress(len(train), "select", done=len(train) - len(missing))
-    batches = in_batches(missing, recipe.select.batch)
-    draw = recipe.seed, recipe.rl.max_new_tokens
+    settings, batches = recipe.select, in_batches(missing, recipe.select.batch)
     own = own_sampler(partial(build_engine, recipe), out / SERVED)
     with own as sampler, sampler.weights(policy) as sample, bar:
 
         def read(batch: Sequence[int], encoded: Sequence[EncodedPrompt]) -> list[Record]:
-            rollouts = sample(_request(recipe.select, encoded, batch, draw))
+            # draws depend on run, study and place alone; members count up from their group's first
+            # seed, as a vLLM server draws them
+            firsts = [philox_seed(recipe.seed, STEP, i, 0) >> 1 for i in batch]
+            request = SamplingRequest(
+                encoded,
+                group=settings.samples,
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                max_new_tokens=recipe.rl.max_new_tokens,
+                seeds=[[first + k for k in range(settings.samples)] for first in firsts],
+            )
+            rollouts = sample(request)
             reports = [[policy.codec.decode(r.ids) for r in group] for group in rollouts]
             return _read([train[i] for i in batch], reports, rewards)
 
@@ -212,29 +222,6 @@ def _sample(
 
         ahead = prompts.ahead([train[i] for i in batch] for batch in ranks.shard(batches))
         write_rows(batches, ahead, read, keep)
-
-
-def _request(
-    settings: SelectSettings,
-    prompts: Sequence[EncodedPrompt],
-    chunk: Sequence[int],
-    draw: tuple[int, int],
-) -> SamplingRequest:
-    """K nucleus samples of each study; a study's draws depend on run, study and place alone.
-
-    Members count up from their group's first seed, as a vLLM server draws them. draw: the run's
-    seed and the largest length.
-    """
-    seed, longest = draw
-    firsts = [philox_seed(seed, STEP, i, 0) >> 1 for i in chunk]
-    return SamplingRequest(
-        prompts,
-        group=settings.samples,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        max_new_tokens=longest,
-        seeds=[[first + k for k in range(settings.samples)] for first in firsts],
-    )
 
 
 def _read(

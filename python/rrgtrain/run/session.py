@@ -189,17 +189,13 @@ def open_session(data: Data, work: Path, *, resume: bool = False) -> Session:
     sharding.read(policy, recipe.scale.shard)
     if policy.vision_frozen and recipe.policy.vision_cache_mib:
         policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)
-    # dropout draws anew on every rank
-    _seed(recipe.seed + ranks.rank())
-    sampler = PolicySampler(lambda own: build_engine(recipe, own, work / SERVED, trains=True))
-    return Session(recipe, data.studies, policy, prompts, data.rewards, data.chosen, sampler)
-
-
-def _seed(seed: int) -> None:
-    """The global generators; the trainer's own draws do not use them."""
+    # dropout draws anew on every rank; the trainer's own draws use no global generators
+    seed = recipe.seed + ranks.rank()
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+    sampler = PolicySampler(lambda own: build_engine(recipe, own, work / SERVED, trains=True))
+    return Session(recipe, data.studies, policy, prompts, data.rewards, data.chosen, sampler)
 
 
 def warm_up_vision(

@@ -144,7 +144,6 @@ class BeforeConvergence(Best):
         self._last: tuple[int, float] | None = None
 
     def offer(self, step: int, value: float, others: Sequence[float] = ()) -> None:
-        """A validation after `step` steps, which the loop's state holds."""
         self._offer_others(step, others)
         if value > self._plateau + self._min_delta:
             self._plateau = value
@@ -153,12 +152,10 @@ class BeforeConvergence(Best):
         self._keep(step)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint; the tensors are not copied, since they never change."""
         last = None if self._last is None else list(self._last)
         return {**super().state_dict(), "plateau": self._plateau, "last": last}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` gave."""
         super().load_state_dict(state)
         if math.isinf(self.value):  # chosen by another metric: what follows is judged anew
             return

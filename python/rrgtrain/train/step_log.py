@@ -78,10 +78,12 @@ class StepLog:
 
 def batch_row(batch: Batch) -> dict[str, float]:
     """Compute the row that a step logs of its groups and rewards."""
+    # in nats a token; left out where the engine reports no log-probabilities
+    logps = [m.sampler_logps for m in members(batch.sampled) if m.sampler_logps is not None]
     return {
         **reward_rows(batch),
         "zero_variance": zero_variance(batch) / len(batch.sampled),
-        **sampled_entropy(batch.sampled),
+        **({"entropy": -float(torch.cat(logps).mean())} if logps else {}),
         **sampled_rows(batch.groups),
     }
 
@@ -91,15 +93,6 @@ def zero_variance(batch: Batch) -> int:
     if "resample/equal" in batch.counts:  # they may be gone from the batch
         return int(batch.counts["resample/equal"])
     return len(batch.groups) - len(differing(batch))
-
-
-def sampled_entropy(sampled: list[Group]) -> dict[str, float]:
-    """Estimate entropy in nats a token: the mean of -log p of what was drawn.
-
-    Left out where the engine reports no log-probabilities.
-    """
-    logps = [m.sampler_logps for m in members(sampled) if m.sampler_logps is not None]
-    return {"entropy": -float(torch.cat(logps).mean())} if logps else {}
 
 
 def sampled_rows(groups: list[Group]) -> dict[str, float]:

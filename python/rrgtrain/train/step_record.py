@@ -74,7 +74,6 @@ class StepRecords:
         return {} if self.inner is None else self.inner.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` gave."""
         if self.inner is not None:
             self.inner.load_state_dict(state)
 
@@ -169,14 +168,12 @@ class SampleCollector:
         return [*self.kept_edits, *self.kept_weights]
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
         return {
             "kept": [asdict(sample) for sample in self.kept_edits],
             "weights": [asdict(sample) for sample in self.kept_weights],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` gave."""
         self.kept_edits = [EditSample(**sample) for sample in state["kept"]]
         self.kept_weights = [WeightSample(**sample) for sample in state["weights"]]
 
