@@ -1,6 +1,6 @@
 """Check a data set: what is there, left out, broken, and each label's rate.
 
-Every image is decoded, and the verdict remembered for the runs (`data.image_memory`); stopped, the
+Every image is decoded, and the verdict remembered for the runs (`ImageMemory`); stopped, the
 check goes on with the images that it has not seen. Broken ones are always looked at again.
 
 A report says the same with its line ends as any system writes them, wrapped at any width, in any
@@ -20,7 +20,6 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from statistics import mean, pstdev, quantiles
-from typing import NamedTuple
 
 import numpy as np
 
@@ -44,8 +43,6 @@ Write = Callable[[str], str]
 
 MOST = 1_000
 """Reports that are tried: so many, evenly over the data set."""
-WIDTHS = (40, 66, 80, 100)
-LINE = 66
 REMOVED = re.compile(r"\[\*\*.*?\*\*\]|_{3,}|\bX{4,}\b")
 """A name or a date that was taken out, as MIMIC-III, MIMIC-CXR and Open-i mark it."""
 MARKS = ("___", "XXXX", "[**2101-1-1**]", "<DATE>", "<PHI>x</PHI>", "[redacted]", "{{date}}")
@@ -82,7 +79,7 @@ CARRIERS: dict[str, Write] = {
 """How systems write a text whose line ends are line feeds."""
 
 
-def wrapped(text: str, width: int = LINE) -> str:
+def wrapped(text: str, width: int = 66) -> str:
     """Break the lines of a text at blanks."""
     return textwrap.fill(text, width, break_on_hyphens=False)
 
@@ -92,29 +89,20 @@ def a_line_each(text: str) -> str:
     return "\n".join(text[start:end].rstrip(". ") for start, end in split_sentences(text))
 
 
-class Changed(NamedTuple):
-    """Count the reports whose labels a way of writing changes."""
-
-    way: str
-    tried: int
-    changed: int
-    first: int
-    """Place among the reports of the first that changes; -1 for none."""
-
-
-def try_properties(reports: Sequence[str]) -> Iterator[Changed]:
-    """Read reports, at most `MOST` of them, in each way of writing."""
+def try_properties(studies: Sequence[Study]) -> Iterator[list[str]]:
+    """Count, for each way of writing, the reports whose labels it changes; at most `MOST`."""
+    reports = [study.report or "" for study in studies]
     places = list(range(0, len(reports), -(-len(reports) // MOST) or 1))
     marked = [place for place in places if REMOVED.search(reports[place])]
-    yield from _tried(reports, marked, str, {f"taken out: {m}": _marked(m) for m in MARKS})
+    yield from _tried(studies, marked, str, {f"taken out: {m}": _marked(m) for m in MARKS})
     ways: dict[str, Write] = {f"{case.__name__} case": case for case in (str.upper, str.lower)}
-    for width in WIDTHS:
+    for width in (40, 66, 80, 100):
         ways[f"wrapped at {width}"] = partial(wrapped, width=width)
         ways[f"wrapped at {width}, capitals"] = partial(_in_capitals, width)
-    yield from _tried(reports, places, str, ways)
+    yield from _tried(studies, places, str, ways)
     for shape, name in ((wrapped, "wrapped"), (a_line_each, "a line each")):
         ends = {f"{name}, by {carrier}": write for carrier, write in CARRIERS.items()}
-        yield from _tried(reports, places, shape, ends)
+        yield from _tried(studies, places, shape, ends)
 
 
 def _in_capitals(width: int, text: str) -> str:
@@ -126,16 +114,17 @@ def _marked(mark: str) -> Write:
 
 
 def _tried(
-    reports: Sequence[str], places: Sequence[int], shape: Write, ways: Mapping[str, Write]
-) -> Iterator[Changed]:
+    studies: Sequence[Study], places: Sequence[int], shape: Write, ways: Mapping[str, Write]
+) -> Iterator[list[str]]:
     """Read the reports at `places` as `shape` writes them, and then in each of the ways."""
     labeller = build_labeller("rules")
-    texts = [shape(reports[place]) for place in places]
+    texts = [shape(studies[place].report or "") for place in places]
     labels = labeller.label(texts)
     for way, write in ways.items():
         differ = (labeller.label([write(text) for text in texts]) != labels).any(axis=1)
-        first = places[int(differ.argmax())] if differ.any() else -1
-        yield Changed(way, len(texts), int(differ.sum()), first)
+        first = studies[places[int(differ.argmax())]].id if differ.any() else "-"
+        share = f"{differ.mean():.2%}" if texts else "-"
+        yield [way, f"{len(texts):,}", f"{differ.sum():,}", share, first]
 
 
 BROKEN = 1
@@ -316,12 +305,8 @@ def _prevalence(studies: Sequence[Study]) -> Rows:
 def _changes(studies: Sequence[Study]) -> Rows:
     """Count the reports whose labels each way of writing changes, and name the first study."""
     reported = [study for study in studies if study.report]
-    rows = [["written so", "reports", "changed", "share", "first"]]
-    for way, tried, changed, first in try_properties([s.report or "" for s in reported]):
-        share = f"{changed / tried:.2%}" if tried else "-"
-        study = reported[first].id if changed else "-"
-        rows.append([way, f"{tried:,}", f"{changed:,}", share, study])
-    return rows if reported else []
+    header = ["written so", "reports", "changed", "share", "first"]
+    return [header, *try_properties(reported)] if reported else []
 
 
 def _read(reports: Sequence[str]) -> Iterable[np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rrgclinical.common.files import read_whole
 
 SHOWN = 50
 SPLITS = ("train", "val", "test")
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def first_of(problems: list[str]) -> str:
@@ -84,13 +86,7 @@ def parse_json(text: str, where: str, *, keep: Collection[str] = ()) -> Any:
 
 def is_text(value: Any) -> bool:
     """Tell whether this is a string without lone surrogates, writable as UTF-8."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and _HALF.search(value) is None
 
 
 def kind_of(value: Any) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os.path
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,30 +39,30 @@ VIEWS = ("frontal", "lateral", "prior frontal", "prior lateral")
 HEAD = 1 << 16
 
 
-def load_iu_xray(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
-    """Read every study under `root`, by split, in the file's order.
+def read_entries(
+    root: Path,
+    settings: ReadSettings,
+    catalogue: Catalogue,
+    *,
+    layout: str,
+    folders: tuple[str, ...],
+    one_image: bool = False,
+) -> None:
+    """Read R2Gen's annotation by split, in the file's order.
+
+    folders: that the images may be in; the first that is there is taken.
+    one_image: an entry has one, and does not say which view it shows.
 
     Broken studies are noted with split, index and id: missing keys, empty reports, duplicate ids,
     labels outside 0..3, and, unless `settings.images` is "none", images that are missing, empty or
     outside the root. UserError: files that are not UTF-8 or not JSON, and unknown splits.
     """
-    read_entries(root, settings, catalogue, "IU X-Ray", ("images",))
-
-
-def read_entries(
-    root: Path,
-    settings: ReadSettings,
-    catalogue: Catalogue,
-    layout: str,
-    folders: tuple[str, ...],
-    *,
-    one_image: bool = False,
-) -> None:
-    """Read R2Gen's annotation, its images in the first folder that is there.
-
-    one_image: an entry has one, and does not say which view it shows.
-    """
-    path, annotation = read_annotation(root, layout)
+    path = root / "annotation.json"
+    if not path.is_file():
+        raise UserError(f"{path} not found; wanted a directory in R2Gen's {layout} layout")
+    annotation = parse_json(read_text(path), str(path))
+    if not isinstance(annotation, dict) or not annotation:
+        raise UserError(f"{path}: wanted an object with the splits {', '.join(SPLITS)}")
     problems = []
     for split, entries in annotation.items():
         if split not in SPLITS:
@@ -161,7 +162,7 @@ class _Entry:
 
     def _image(self, path: str) -> Path | None:
         full = self.base / path
-        if is_outside(path):
+        if os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == "..":
             self.wrong.append(f"has image {path!r} outside {self.base}; wanted a path inside it")
             return None
         defect = self.catalogue.image_defect(full)
@@ -202,22 +203,6 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
     return out
 
 
-def read_annotation(root: Path, layout: str) -> tuple[Path, dict[str, Any]]:
-    """Read the annotation that is the data set; UserError where there is none."""
-    path = root / "annotation.json"
-    if not path.is_file():
-        raise UserError(f"{path} not found; wanted a directory in R2Gen's {layout} layout")
-    annotation = parse_json(read_text(path), str(path))
-    if not isinstance(annotation, dict) or not annotation:
-        raise UserError(f"{path}: wanted an object with the splits {', '.join(SPLITS)}")
-    return path, annotation
-
-
-def is_outside(path: str) -> bool:
-    """Tell a path that leads out of the folder it is relative to."""
-    return os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == ".."
-
-
 def names_subjects(root: Path) -> bool | None:
     """Tell whether the root's annotation has subjects, as only MIMIC's; None: no file.
 
@@ -232,7 +217,7 @@ def names_subjects(root: Path) -> bool | None:
 
 SOURCE = Source(
     name="iu_xray",
-    load=load_iu_xray,
+    load=partial(read_entries, layout="IU X-Ray", folders=("images",)),
     holds=lambda root: names_subjects(root) is False,
     priors=True,
     terms="public (Open-i); cite the source",

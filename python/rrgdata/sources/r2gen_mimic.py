@@ -15,25 +15,14 @@ modules/tokenizers.py.
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
-from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.sources.iu_xray import names_subjects, read_entries
 from rrgdata.sources.source import Published, Source
 
-
-def load_r2gen_mimic(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None:
-    """Fill the catalogue with the entries of the annotation under `root`, in its order.
-
-    An entry without id, report or exactly one image, or whose image is missing or outside the
-    root, is broken. UserError: a file that is not UTF-8 or not JSON, and unknown splits.
-    """
-    read_entries(root, settings, catalogue, "MIMIC-CXR", ("images", "files"), one_image=True)
-
-
 SOURCE = Source(
     name="r2gen_mimic",
-    load=load_r2gen_mimic,
+    load=partial(read_entries, layout="MIMIC-CXR", folders=("images", "files"), one_image=True),
     holds=names_subjects,
     terms="PhysioNet's credentialed access; what is made of the data falls under it too",
     published=Published(
