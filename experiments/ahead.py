@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +32,8 @@ WORDS = [
     *("data.images=none", "policy.width=64", "policy.layers=1", "policy.vision_layers=1"),
     *("policy.vocabulary=380", "policy.warmup_steps=0", "sft.steps=1", "sft.batch=1"),
     *("sft.warmup=0", "rl.algorithm=dr_grpo", "rl.prompts=2", "rl.group=2", "rl.steps=10"),
-    *("rl.max_new_tokens=4", "rl.beta=0", "rl.eval_every=100", "reward.terms={match: 1}"),
+    *("rl.max_new_tokens=4", "rl.beta=0", "rl.eval_every=100"),
+    "reward.terms={experiments.ahead:varied: 1}",
     *("log.records=0", "checkpoint.seconds=9999", "checkpoint.steps=9999", "eval.limit=1"),
     *("eval.max_new_tokens=4", "eval.bootstrap=20", "eval.meteor=false"),
 ]
@@ -67,6 +69,11 @@ class DelayedServer(TransformersEngine):
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         """As asked, while the caller waits."""
         return self.prepare(policy, request)()
+
+
+def varied(report: str, reference: str) -> float:
+    """A number for each text: where all members of a group earn the same, no gradient arrives."""
+    return zlib.crc32(report.encode()) / 2**32
 
 
 def build(recipe: Any, policy: Policy, directory: Path) -> DelayedServer:
