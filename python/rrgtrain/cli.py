@@ -157,17 +157,14 @@ def understood(words: Sequence[str]) -> argparse.Namespace:
         words = " ".join(unknown or rest)
         top.error(f"unrecognized arguments: {words} (settings are written section.key=value)")
     if hasattr(options, "overrides"):
-        if command.recipe and options.recipe and _is_setting(options.recipe):
+        word = (command.recipe and options.recipe) or ""
+        if "=" in word and not word.endswith((".yaml", ".yml")):
             # `rrgtrain sft key=value` leaves the recipe out
-            options.overrides.insert(0, options.recipe)
+            options.overrides.insert(0, word)
             options.recipe = None
         options.overrides += rest
         _complete(command, options)
     return options
-
-
-def _is_setting(word: str) -> bool:
-    return "=" in word and not word.endswith((".yaml", ".yml"))
 
 
 def _complete(command: Command, options: argparse.Namespace) -> None:
@@ -306,7 +303,3 @@ def _one_line(message: Warning | str, *_: Any, **__: Any) -> None:
     if os.environ.get("RANK", "0") == "0":
         line = one_line(" ".join(str(message).split()))
         print(f"rrgtrain: warning: {line}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

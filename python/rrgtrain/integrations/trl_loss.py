@@ -33,13 +33,15 @@ class ObjectiveRows:
         rewards = torch.full((len(every),), torch.nan, dtype=torch.float64)
         rewards[scored] = self._rewards[self._is_member]
         objective = as_objective(self.algorithm.advantages(groups, rewards))
-        batch = Batch.of(groups, objective, self._settings())
+        aggregation: Any = "dapo" if self.loss_type == "cispo" else self.loss_type
+        settings = RlSettings(aggregation=aggregation, max_new_tokens=self.max_completion_length)
+        batch = Batch.of(groups, objective, settings)
         for name, value in objective.metrics.items():
             self._metrics["train"][name].append(value)
         # as if one process had all groups: TRL averages gradients over processes
         counted = int(scored.sum()), sum(len(m.ids) for m in every if m.scored)
         sums = self.accelerator.gather(torch.tensor([counted], device=device)).sum(0).tolist()
-        of_tokens = batch_aggregation(self.loss_type) == "dapo"
+        of_tokens = aggregation == "dapo"
         part = counted[of_tokens] / sums[of_tokens] * self.accelerator.num_processes
         row_of = torch.full((len(every),), -1)
         row_of[scored] = self._is_member.nonzero()[:, 0]
@@ -89,15 +91,9 @@ class ObjectiveRows:
         own = output["completion_mask"] * self._is_member.to(device)[:, None]
         return {name: values.to(device) for name, values in made.items()} | {"completion_mask": own}
 
-    def _settings(self: Any) -> RlSettings:
-        aggregation: Any = batch_aggregation(self.loss_type)
-        return RlSettings(aggregation=aggregation, max_new_tokens=self.max_completion_length)
-
     def _spec(self: Any) -> PolicyLoss:
-        is_cispo, corrected = (
-            self.loss_type == "cispo",
-            self.use_vllm and self.vllm_importance_sampling_correction,
-        )
+        is_cispo = self.loss_type == "cispo"
+        corrected = self.use_vllm and self.vllm_importance_sampling_correction
         level, mode = "token", "truncate"
         if corrected:
             level, mode = self.vllm_importance_sampling_mode.split("_")
@@ -194,8 +190,3 @@ class ObjectiveRows:
         name = "ref" if "ref" in names else None
         with utils.use_adapter(inner, name) if names else nullcontext():
             return shared_logps(self, own, rows, sharing=sharing)[0]
-
-
-def batch_aggregation(loss_type: str) -> str:
-    """Name our aggregation of a loss of TRL."""
-    return "dapo" if loss_type == "cispo" else loss_type

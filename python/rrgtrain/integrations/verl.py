@@ -26,24 +26,21 @@ def registered() -> list[str]:
     losses = {n: getattr(f, "func", None) for n, f in POLICY_LOSS_REGISTRY.items()}
     loops = {n: entry.get("_target_") for n, entry in _agent_loop_registry.items()}
     edits = f"{verl_edits.__name__}.EditAgentLoop"
-    entries = [("loss_mode", n, losses.get(n) is verl_loss.verl_loss) for n in verl_loss.LOSSES]
-    for name, estimate in (
-        (verl_loss.ESTIMATOR, verl_loss.verl_advantages),
-        (verl_loss.WEIGHTED, verl_loss.weighted_advantages),
-    ):
-        entries.append(("adv_estimator", name, ADV_ESTIMATOR_REGISTRY.get(name) is estimate))
-    manager = REWARD_MANAGER.get(verl_rewards.MANAGER)
-    entries.append(
-        ("reward_manager", verl_rewards.MANAGER, manager is verl_rewards.ReportRewardManager)
-    )
-    entries.append(("agent_loop", verl_edits.LOOP, loops.get(verl_edits.LOOP) == edits))
-    missing = [f"{kind}={name}" for kind, name, ours in entries if not ours]
+    estimators, manager = ADV_ESTIMATOR_REGISTRY, REWARD_MANAGER.get(verl_rewards.MANAGER)
+    plain, weighted = verl_loss.ESTIMATOR, verl_loss.WEIGHTED
+    is_ours = {f"loss_mode={n}": losses.get(n) is verl_loss.verl_loss for n in verl_loss.LOSSES} | {
+        f"adv_estimator={plain}": estimators.get(plain) is verl_loss.verl_advantages,
+        f"adv_estimator={weighted}": estimators.get(weighted) is verl_loss.weighted_advantages,
+        f"reward_manager={verl_rewards.MANAGER}": manager is verl_rewards.ReportRewardManager,
+        f"agent_loop={verl_edits.LOOP}": loops.get(verl_edits.LOOP) == edits,
+    }
+    missing = [entry for entry, ours in is_ours.items() if not ours]
     if missing:
         raise UserError(
             f"verl's registries lack {', '.join(missing)}: another plug-in has these names, or "
             "rrgtrain.integrations.verl was not imported; set VERL_USE_EXTERNAL_MODULES to it"
         )
-    return [f"{kind}={name}" for kind, name, _ in entries]
+    return list(is_ours)
 
 
 def _load() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -66,38 +65,32 @@ def spec_of(name: str, config: Any) -> PolicyLoss:
         raise ValueError(line) from None
 
 
-@dataclass(frozen=True)
-class ScoredRows:
-    """lengths: [B] scored tokens of each row. limit: columns of the padded response."""
+def _scale(lengths: Tensor, limit: int, mode: str, info: Mapping[str, Any]) -> Tensor:
+    """Compute the factor [B] of each row's tokens: verl's divisors, of the whole step.
 
-    lengths: Tensor
-    limit: int
-
-    def scale(self, mode: str, info: Mapping[str, Any]) -> Tensor:
-        """Compute the factor [B] of each row's tokens: verl's divisors, of the whole step.
-
-        Raises ValueError for an unknown mode, a count of `info`, the actor's global_batch_info,
-        that is none, and where several ranks share a step whose counts it lacks.
-        """
-        if mode not in MODES:
-            raise ValueError(f"loss_agg_mode is {mode!r}, which verl 0.9 does not have")
-        ranks = _count(info, "dp_size", 1)
-        ones = torch.ones_like(self.lengths, dtype=torch.float64)
-        if mode == "token-sum":
-            return ones * ranks
-        # verl counts no token where it rejects all of a mini-batch: nothing is scaled then
-        tokens = mode == "token-mean"
-        count = _count(info, "batch_num_tokens" if tokens else "global_batch_size", None)
-        if count is None:
-            if ranks > 1:
-                raise ValueError(f"{mode} on {ranks:g} ranks: wanted the counts of the whole step")
-            # verl leaves a row without tokens out of the mean
-            count = self.lengths.sum() if mode == "token-mean" else (self.lengths > 0).sum()
-        if mode in ("token-mean", "seq-mean-token-sum"):
-            return ones * ranks / count
-        if mode == "seq-mean-token-sum-norm":
-            return ones * ranks / count / _count(info, "loss_scale_factor", self.limit)
-        return ones * ranks / count / self.lengths.clamp(min=1)
+    lengths: [B] scored tokens of each row. limit: columns of the padded response. Raises ValueError
+    for an unknown mode, a count of `info`, the actor's global_batch_info, that is none, and where
+    several ranks share a step whose counts it lacks.
+    """
+    if mode not in MODES:
+        raise ValueError(f"loss_agg_mode is {mode!r}, which verl 0.9 does not have")
+    ranks = _count(info, "dp_size", 1)
+    ones = torch.ones_like(lengths, dtype=torch.float64)
+    if mode == "token-sum":
+        return ones * ranks
+    # verl counts no token where it rejects all of a mini-batch: nothing is scaled then
+    tokens = mode == "token-mean"
+    count = _count(info, "batch_num_tokens" if tokens else "global_batch_size", None)
+    if count is None:
+        if ranks > 1:
+            raise ValueError(f"{mode} on {ranks:g} ranks: wanted the counts of the whole step")
+        # verl leaves a row without tokens out of the mean
+        count = lengths.sum() if mode == "token-mean" else (lengths > 0).sum()
+    if mode in ("token-mean", "seq-mean-token-sum"):
+        return ones * ranks / count
+    if mode == "seq-mean-token-sum-norm":
+        return ones * ranks / count / _count(info, "loss_scale_factor", limit)
+    return ones * ranks / count / lengths.clamp(min=1)
 
 
 def verl_loss(  # noqa: PLR0913
@@ -129,20 +122,20 @@ def verl_loss(  # noqa: PLR0913
     weights = None if rollout_is_weights is None else rollout_is_weights[mask]
     if weights is not None and bool((weights < 0).any()):
         raise ValueError("rollout_is_weights of a scored token is below 0; wanted a ratio")
-    rows = ScoredRows(mask.sum(1), mask.shape[1])
+    lengths = mask.sum(1)
     # verl's SAPO knows one mean
     mode = "seq-mean-token-mean" if name == "rrgkern_sapo" else loss_agg_mode
-    scale = rows.scale(mode, config.global_batch_info).to(log_prob.dtype)
+    scale = _scale(lengths, mask.shape[1], mode, config.global_batch_info).to(log_prob.dtype)
     out = policy_loss(
         log_prob[mask],
         advantages[mask].to(log_prob.dtype)[None],
-        torch.cat([rows.lengths.new_zeros(1), rows.lengths.cumsum(0)]),
+        torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]),
         scale=scale[:, None],
         old=old_log_prob[mask],
         token_weight=weights,
         spec=spec_of(name, config),
     )
-    apart = (old_log_prob[mask] - log_prob.detach()[mask]).sum() / rows.lengths.sum().clamp(min=1)
+    apart = (old_log_prob[mask] - log_prob.detach()[mask]).sum() / lengths.sum().clamp(min=1)
     clipped = out.metrics["clip_low"] + out.metrics["clip_high"]
     logged = torch.stack([v.float() for v in (clipped, apart, out.metrics["ratio_max"])]).tolist()
     names = ("actor/pg_clipfrac", "actor/ppo_kl", "actor/ratio_max")

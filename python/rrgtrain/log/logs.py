@@ -236,7 +236,7 @@ class RunLog:
         self._trackers = Trackers(run, settings or LogSettings())
         if self._path.exists():
             _cut_torn_line(self._path)
-        self._handle = self._open()
+        self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
     def write(self, phase: str, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
         """Logs numbers (0-d tensors included) of a step.
@@ -292,9 +292,6 @@ class RunLog:
     def close(self) -> None:
         os.close(self._handle)
         self._trackers.close()
-
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
     def __enter__(self) -> RunLog:
         return self

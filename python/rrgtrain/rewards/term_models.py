@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -71,17 +70,6 @@ def cached(kind: type[T], model: Any, settings: RewardSettings) -> T:
     return kind(model, cache=settings.cache, capacity=settings.cache_texts)
 
 
-def options_of(settings: RewardSettings, what: str, name: str) -> dict[str, Any]:
-    """`reward.options.<name>` for a labeller or extractor (`what`).
-
-    `reward.device` is added where the model takes a device and none is given.
-    """
-    options = dict(settings.options.get(name, {}))
-    if "device" not in options and takes_device(what, name):
-        options["device"] = nodes.own_device(settings.device)
-    return options
-
-
 def _shared(
     settings: RewardSettings,
     what: str,
@@ -100,8 +88,10 @@ def _shared(
     with _LOCK:
         shared = _SHARED.get(key)
         if shared is None:
-            model = build(name, **options_of(settings, what, name))
-            shared = _SHARED[key] = cached(kind, model, settings)
+            options = dict(settings.options.get(name, {}))
+            if "device" not in options and takes_device(what, name):
+                options["device"] = nodes.own_device(settings.device)
+            shared = _SHARED[key] = cached(kind, build(name, **options), settings)
         return shared
 
 
@@ -129,9 +119,7 @@ CLASSES: dict[str, tuple[str, Defaults]] = {
 }
 
 
-def open_model(
-    name: str, settings: RewardSettings, opened: Callable[[str], Any] | None = None
-) -> Any:
+def open_model(name: str, settings: RewardSettings, opened: Callable[[str], Any]) -> Any:
     """Open the model of a term: of `CLASSES`, `ENDPOINTS`, `radcliq`, or an extractor.
 
     It is built with `reward.options.<name>`; parts that terms of their own have are those that
@@ -139,7 +127,10 @@ def open_model(
     """
     options = settings.options.get(name, {})
     if name == "radcliq":
-        return open_radcliq(settings, opened)
+        from rrgclinical.radcliq import RadCliQ
+
+        chexbert: Any = open_labeller(settings, "chexbert").labeller
+        return RadCliQ(opened("radgraph").results, chexbert, opened("bertscore"))
     if name in ENDPOINTS:
         sized = {"capacity": settings.cache_texts} if name == "facts" else {}
         build = resolve_name(ENDPOINTS[name])
@@ -156,18 +147,6 @@ def open_model(
     from rrgclinical.radgraph import CachedGraphs
 
     return CachedGraphs(model, cache=settings.cache, capacity=settings.cache_texts)
-
-
-def open_radcliq(settings: RewardSettings, opened: Callable[[str], Any] | None = None) -> Any:
-    """Open RadCliQ-v1 from RadGraph, CheXbert and BERTScore, each with its `reward.options`.
-
-    opened: gives `radgraph` and `bertscore`, where they may be open already.
-    """
-    from rrgclinical.radcliq import RadCliQ
-
-    chexbert: Any = open_labeller(settings, "chexbert").labeller
-    opened = opened or partial(open_model, settings=settings)
-    return RadCliQ(opened("radgraph").results, chexbert, opened("bertscore"))
 
 
 def missing_files(

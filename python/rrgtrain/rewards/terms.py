@@ -62,12 +62,8 @@ def green_score(batch: RewardBatch) -> np.ndarray:
     return np.array([j.score for j in judged], dtype=np.float64)
 
 
-def radgraph_score(batch: RewardBatch) -> np.ndarray:
-    """RadGraph-F1 at `reward.radgraph_level`; 0 where a report is empty or has no entity."""
-    return _radgraph(batch, batch.settings.radgraph_level)
-
-
-def _radgraph(batch: RewardBatch, level: str) -> np.ndarray:
+def radgraph_score(batch: RewardBatch, level: str = "") -> np.ndarray:
+    """RadGraph-F1 at a level, `reward.radgraph_level` by default; 0 without words or entities."""
     from rrgclinical.radgraph import radgraph_f1
 
     reader, settings = batch.open("radgraph"), batch.settings
@@ -75,6 +71,7 @@ def _radgraph(batch: RewardBatch, level: str) -> np.ndarray:
         "reference graphs", lambda other: reader.annotate(other.references, keep=True)
     )
     found = batch.once("graphs", lambda: reader.annotate(batch.reports))
+    level = level or settings.radgraph_level
     rows = zip(batch.reports, batch.references, found, wanted, strict=True)
     return np.array(
         [
@@ -327,6 +324,7 @@ def _entity_sets(entities: Entities) -> list[set[tuple[int, int]]]:
     return [{pair for pair in pairs[a:b] if pair[1] >= 0} for a, b in itertools.pairwise(bounds)]
 
 
+RADGRAPH_LEVELS = ("simple", "partial", "complete")
 TERMS: dict[str, Term] = {
     "label_f1": label_f1,
     "ce_f1": label_f1,
@@ -350,7 +348,7 @@ TERMS: dict[str, Term] = {
     "green": green_score,
     "radgraph": radgraph_score,
     # the three read each text once
-    **{f"radgraph_{x}": partial(_radgraph, level=x) for x in ("simple", "partial", "complete")},
+    **{f"radgraph_{x}": partial(radgraph_score, level=x) for x in RADGRAPH_LEVELS},
     "ratescore": rate_score,
     "bertscore": bert_score,
     "radcliq": negated_radcliq,
