@@ -126,9 +126,8 @@ def check_data(
     tiny, trained = recipe.policy.path == "tiny", sft or algorithm is not None
     train = split_of(studies, "train") if tiny or trained else []
     fitted = with_reports(train) if sft else []
-    if sft:
-        for study in fitted:
-            target_text(study, recipe.sft.template)
+    for study in fitted:
+        target_text(study, recipe.sft.template)
     reached: list[Study] = []
     if algorithm is not None:
         explored = train if chosen is None else chosen

@@ -118,12 +118,8 @@ def select(recipe: Recipe, out: Path) -> Subset:
             opened = RowFile(rows, BEGIN, partial(parse_record, rows)) if ranks.is_main() else None
             with opened or nullcontext():
                 _sample(recipe, studies, train, rewards, opened, out)
-
-            def draw() -> Subset:
-                assert opened is not None, "rank 0 has it"
-                return _diverse(recipe.select, recipe.seed, train, opened.done)
-
-            subset = ranks.from_main(draw)
+            done = {} if opened is None else opened.done  # rank 0 has it
+            subset = ranks.from_main(partial(_diverse, recipe.select, recipe.seed, train, done))
         if ranks.is_main():
             subset.save(out / SUBSET)
     if not ranks.is_main():

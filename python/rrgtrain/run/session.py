@@ -208,13 +208,9 @@ def warm_up_vision(
 ) -> float:
     """Train the tiny policy's vision tower on labels for `warmup_steps`; return the last loss.
 
-    A real Qwen2.5-VL starts from a tower trained on a very large number of images; the tiny one
-    starts from noise, and the words of a report are a faint signal to learn vision from. A
-    classification of the 14 labels from the mean image token stands in for that pretraining. It
-    touches the tower and its merger only, and the language model has learned nothing yet.
-
-    Studies without images or labels are left out; with none left, nothing is done and the loss
-    is NaN. `settings` gives `warmup_steps`, `warmup_lr` and `seed`.
+    The tower starts from noise, and the words of a report are a faint signal: a classification of
+    the 14 labels from the mean image token stands in for a pretraining. Studies without images or
+    labels are left out; with none left, nothing is done and the loss is NaN.
     """
     usable = [study for study in studies if study.images and study.labels is not None]
     if not usable or settings.warmup_steps == 0:

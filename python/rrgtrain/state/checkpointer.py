@@ -34,7 +34,7 @@ from rrgtrain.state.null_checkpointer import MetricsLog, NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import Checkpoint, CheckpointStore, load_checkpoint
 from rrgtrain.state.tree import PerRank, size_of
-from rrgtrain.state.write import first_line, keep_batch, keep_trace, refusal
+from rrgtrain.state.write import Bandwidth, first_line, keep_batch, keep_trace, refusal
 
 
 class Checkpointer(NullCheckpointer):
@@ -86,8 +86,9 @@ class Checkpointer(NullCheckpointer):
         if found is None:
             self._log.rewind_to(0)
             return "from the beginning: no checkpoint was written yet"
-        self._store.remember(found)
         self.resumed_from = found.about
+        if "written" in found.about:
+            self._store.bandwidth = Bandwidth(**found.about["written"])
         state = found.read("metrics", "seconds", "done", "stage", "step")
         self._log.rewind_to(state["metrics"])
         self.earlier = state["seconds"]
@@ -272,11 +273,6 @@ class Checkpointer(NullCheckpointer):
             self._store.begin(label, self._before, about, self._tagged)
         self._begun, self._kept_steps = self._taken, self._before["step"]
         self._steps, self._written = 0, self._clock()
-
-    @property
-    def writing(self) -> bool:
-        """True while a checkpoint is on its way to the disk."""
-        return self._store.writing
 
     def wait(self) -> None:
         """Return when the checkpoint that was begun is whole; _NoCheckpoint where it cannot be."""

@@ -111,7 +111,7 @@ class CheckpointStore:
         self._write: Write | None = None
         self._buffers: Buffers = {}
         self.bandwidth: Bandwidth | None = None
-        """That of the last write."""
+        """That of the run's last write, also before this process."""
         if ranks.is_main():
             directory.mkdir(exist_ok=True)
 
@@ -152,11 +152,6 @@ class CheckpointStore:
     def failed(self) -> bool:
         """True when the checkpoint that was begun could not be written."""
         return self._write is not None and self._write.failed
-
-    def remember(self, found: Checkpoint) -> None:
-        """Take the bandwidth that the run has last measured, before this process."""
-        if "written" in found.about:
-            self.bandwidth = Bandwidth(**found.about["written"])
 
     def wait(self) -> None:
         """Return when what was begun is on the disk.

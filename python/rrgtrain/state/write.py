@@ -196,11 +196,7 @@ class Write:
 
 
 def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any] | None = None) -> None:
-    """Write `state` as the directory `path`.
-
-    The directory is there when it is whole, and not before. All ranks call it at once. Raises
-    OSError where the disk refuses, TypeError for what a checkpoint cannot hold.
-    """
+    """Write `state` as the directory `path`, all ranks at once; raises as `Write` does."""
     with ranks.propagate_errors():
         Write(path, state, about or {}).wait()
 

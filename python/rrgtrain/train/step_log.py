@@ -5,14 +5,13 @@ from __future__ import annotations
 import resource
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from rrgclinical.common.stopwatch import Stopwatch
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
-from rrgtrain.algorithms.group import Group, members
+from rrgtrain.algorithms.group import members
 from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.train.batch import Batch
@@ -80,12 +79,16 @@ def batch_row(batch: Batch) -> dict[str, float]:
     """Compute the row that a step logs of its groups and rewards."""
     # in nats a token; left out where the engine reports no log-probabilities
     logps = [m.sampler_logps for m in members(batch.sampled) if m.sampler_logps is not None]
-    return {
+    row = {
         **reward_rows(batch),
         "zero_variance": zero_variance(batch) / len(batch.sampled),
         **({"entropy": -float(torch.cat(logps).mean())} if logps else {}),
-        **sampled_rows(batch.groups),
     }
+    # what an algorithm adds always has an end, and would hide how many are cut
+    if drawn := [m for m in members(batch.groups) if m.origin == "sampled"]:
+        row["unfinished"] = sum(not m.finished for m in drawn) / len(drawn)
+        row["report_tokens"] = sum(len(m.ids) for m in drawn) / len(drawn)
+    return row
 
 
 def zero_variance(batch: Batch) -> int:
@@ -93,20 +96,6 @@ def zero_variance(batch: Batch) -> int:
     if "resample/equal" in batch.counts:  # they may be gone from the batch
         return int(batch.counts["resample/equal"])
     return len(batch.groups) - len(differing(batch))
-
-
-def sampled_rows(groups: list[Group]) -> dict[str, float]:
-    """Compute the sampled reports' share without an end, and their mean length.
-
-    Nothing where none was sampled. What an algorithm adds always has an end, and would hide how
-    many are cut."""
-    drawn = [m for m in members(groups) if m.origin == "sampled"]
-    if not drawn:
-        return {}
-    return {
-        "unfinished": sum(not m.finished for m in drawn) / len(drawn),
-        "report_tokens": sum(len(m.ids) for m in drawn) / len(drawn),
-    }
 
 
 def reward_rows(batch: Batch) -> dict[str, float]:
@@ -129,19 +118,13 @@ def reward_rows(batch: Batch) -> dict[str, float]:
     drawn = [v for v, o in zip(scores["total"], origins, strict=True) if o == "sampled"]
     if drawn:
         rows["zero_reward"] = sum(v == 0 for v in drawn) / len(drawn)
-        rows["zero_groups"] = _zero_groups(groups, scores["total"])
+        values, shares = iter(scores["total"]), []  # of groups that have any
+        for group in groups:
+            own = [(m.origin, next(values)) for m in group.members if m.scored]
+            if sampled := [v for origin, v in own if origin == "sampled"]:
+                shares.append(all(v == 0 for v in sampled))
+        rows["zero_groups"] = sum(shares) / len(shares)
     return rows
-
-
-def _zero_groups(groups: list[Group], total: np.ndarray) -> float:
-    """Share of the groups with sampled reports of which all those earn exactly 0."""
-    values, shares = iter(total), []
-    for group in groups:
-        own = [(m.origin, next(values)) for m in group.members if m.scored]
-        drawn = [v for origin, v in own if origin == "sampled"]
-        if drawn:
-            shares.append(all(v == 0 for v in drawn))
-    return sum(shares) / len(shares)
 
 
 ESS = "effective_sample_size"

@@ -70,7 +70,7 @@ def write_failure(home: Path) -> None:
     with checkpointer_of(home / "write failure") as checkpointer, checkpointer.step(1):
         if ranks.is_main():
             gate.set()
-            while checkpointer.writing:
+            while checkpointer._store.writing:
                 time.sleep(0.01)
             checkpointer.check_stop()
         checkpointer.check_stop()

@@ -143,7 +143,7 @@ def test_a_disk_that_fills_up_ends_the_run_at_the_next_border(tmp_path, monkeypa
         loop.step()
         loop.step()
         gate.open()
-        while loop.checkpointer.writing:
+        while loop.checkpointer._store.writing:
             time.sleep(0.01)
         at = loop.at
         with pytest.raises(Stopped) as stopped:
