@@ -56,7 +56,7 @@ __all__ = [
 
 @dataclass(config=SETTINGS)
 class Recipe:
-    """Describe one experiment, from data to report."""
+    """Describe one experiment, from data to report; the class of each section says what it is."""
 
     # numpy and PyTorch take seeds of 64 bits, and a rank adds its number to this one
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
@@ -65,36 +65,19 @@ class Recipe:
     deterministic: bool = False
     """Refuse every operation of PyTorch that may differ between two runs."""
     data: DataSettings = Field(default_factory=DataSettings)
-    """The studies, and which of them are trained on."""
     policy: PolicySettings = Field(default_factory=PolicySettings)
-    """The model that writes reports."""
     sft: SftSettings = Field(default_factory=SftSettings)
-    """Supervised fine-tuning: cross-entropy on the findings."""
     rl: RlSettings = Field(default_factory=RlSettings)
-    """Reinforcement learning: algorithm, loss and optimiser."""
     rollout: RolloutSettings = Field(default_factory=RolloutSettings)
-    """The engine that samples reports."""
     edit: EditSettings = Field(default_factory=EditSettings)
-    """EditGRPO's post-rollout edit."""
     token_weights: TokenWeightSettings = Field(default_factory=TokenWeightSettings)
-    """DiTPO's factor of each token's advantage (DEER)."""
     oracle: OracleSettings = Field(default_factory=OracleSettings)
-    """OraPO's reference report as a preferred sample."""
     select: SelectSettings = Field(default_factory=SelectSettings)
-    """The share of the training studies that `rrgtrain select` draws (DEER)."""
     reward: RewardSettings = Field(default_factory=RewardSettings)
-    """The terms of the reward, and the models that they read reports with."""
     eval: EvalSettings = Field(default_factory=EvalSettings)
-    """Greedy reports of held-out studies, scored."""
     generate: GenerateSettings = Field(default_factory=GenerateSettings)
-    """Reports of images without references."""
     checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
-    """Checkpoints that `--resume` goes on from; they change nothing in what is learned."""
     plan: PlanSettings = Field(default_factory=PlanSettings)
-    """The estimate that a run begins with."""
     state: StateSettings = Field(default_factory=StateSettings)
-    """Stops by a signal."""
     scale: ScaleSettings = Field(default_factory=ScaleSettings)
-    """Distribution over the processes of torchrun, one a GPU."""
     log: LogSettings = Field(default_factory=LogSettings)
-    """Records and trackers beside metrics.jsonl and TensorBoard."""
