@@ -75,9 +75,9 @@ def build(settings: EditSettings, reward: RewardSettings, seed: int, inner: Algo
     )
 
 
-def require_entities(extractor: Extractor, studies: Sequence[Study], look_at: int = 64) -> None:
+def require_entities(extractor: Extractor, studies: Sequence[Study]) -> None:
     """UserError where the first references hold no entity that an edit could be made towards."""
-    references = [study.report for study in studies if study.report][:look_at]
+    references = [study.report for study in studies if study.report][:64]
     if references and not (extractor.extract(references).presence >= 0).any():
         raise UserError(
             f"rl.algorithm=editgrpo edits towards entities, but the extractor finds none in the "

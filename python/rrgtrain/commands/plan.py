@@ -27,35 +27,26 @@ def _words(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from rrgclinical.common.shown import hidden
     from rrgpolicy.rollout.engines import find_engine
+    from rrgtrain import plan
     from rrgtrain.algorithms import find_layers
     from rrgtrain.config import load_config
-    from rrgtrain.plan import (
-        Host,
-        Setup,
-        as_json,
-        as_table,
-        machine_of,
-        plan_stage,
-        stage_of,
-        verdict,
-    )
     from rrgtrain.run.room import idle_ranks
     from rrgtrain.schema import Recipe
 
-    machine = machine_of(options.gpu, options.gpu_memory)
+    machine = plan.machine_of(options.gpu, options.gpu_memory)
     recipe = load_config(Recipe, options.recipe, options.overrides)
     find_engine(recipe.rollout.engine)  # a misspelt name would be planned as somebody's own
     if options.gpus > 1 and "scale.mode=none" in options.overrides:
         raise UserError(f"scale.mode=none is one process, --gpus {options.gpus} several; drop one")
-    host = Host.of_gib(options.host_memory, options.disk)
-    stage = options.stage or stage_of(options.recipe, recipe.rl.algorithm)
+    host = plan.Host.of_gib(options.host_memory, options.disk)
+    stage = options.stage or plan.stage_of(options.recipe, recipe.rl.algorithm)
     if stage == "rl":
         find_layers(recipe.rl.algorithm)  # nor is an algorithm that there is none of
-    setup = Setup.of(recipe, machine, options.gpus)
-    planned = plan_stage(setup, stage)
-    fits, line = verdict(setup, planned, host)
-    json = options.json
-    text = as_json(setup, planned, fits, line) if json else as_table(setup, planned, line)
+    setup = plan.Setup.of(recipe, machine, options.gpus)
+    planned = plan.plan_stage(setup, stage)
+    fits, line = plan.verdict(setup, planned, host)
+    table = plan.as_table(setup, planned, line)
+    text = plan.as_json(setup, planned, fits, line) if options.json else table
     print(hidden(text), flush=True)
     if idle := idle_ranks(getattr(recipe, stage), options.gpus):
         warnings.warn(idle, stacklevel=2)

@@ -84,11 +84,9 @@ def _advised(command: Command, out: Path) -> Iterator[None]:
     """Add to an error that ends the work how it goes on."""
     try:
         yield
-    except Stopped as stopped:
-        stopped.args = (f"{stopped}; {how_to_go_on(command, out)}",)
-        raise
     except Exception as error:
-        if isinstance(stop := stopping.stop_in(error), Stopped):
+        stop = error if isinstance(error, Stopped) else stopping.stop_in(error)
+        if isinstance(stop, Stopped):
             stop.args = (f"{stop}; {how_to_go_on(command, out)}",)
             raise
         line = outside_line(error)

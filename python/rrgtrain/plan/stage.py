@@ -132,12 +132,6 @@ class Setup:
         return self.ranks > 1 and not self.lora
 
     @property
-    def loaded(self) -> int:
-        """Bytes of the model that is read whole, before anything is cut or frozen."""
-        whole = elements(self.sizes.weights())
-        return whole * (self.compute if self.lora else FP32)
-
-    @property
     def here(self) -> int:
         """Ranks of a node."""
         even = (n for n in range(min(self.ranks, GPUS_PER_NODE), 0, -1) if self.ranks % n == 0)
@@ -253,7 +247,8 @@ def _loaded(setup: Setup, weights: list[Weight], state: StateBytes) -> int:
     into a buffer and out of it.
     """
     if not setup.by_shards:
-        return setup.loaded
+        # the model is read whole, before anything is cut or frozen
+        return elements(setup.sizes.weights()) * (setup.compute if setup.lora else FP32)
     largest = max(w.elements * w.itemsize for w in weights)
     root = elements(weights) - elements(weights, "layer", "adapter")
     return state.weights + max(largest, 2 * setup.compute * root)

@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -109,8 +108,10 @@ class Corpus:
     def __init__(
         self, reports: Sequence[str | None], label: Callable[[], np.ndarray] | None = None
     ) -> None:
-        self._reports, self._label = list(reports), label
+        self._texts, self._label = [report for report in reports if report], label
         self._lock = threading.Lock()
+        self._prevalence: np.ndarray | None = None
+        self._frequency: DocumentFrequency | None = None
 
     def count(self, terms: Iterable[str], label: Callable[[], np.ndarray]) -> None:
         """Count now what the terms named need, each rank a share; all ranks call it.
@@ -121,14 +122,13 @@ class Corpus:
         needed = {NEEDS.get(term) for term in terms}
         if "prevalence" in needed and len(labels := label()):
             with self._lock:
-                self.__dict__["_prevalence"] = _share_of_positives(labels)
-        texts = [report for report in self._reports if report]
-        if "document_frequency" in needed and texts:
+                self._prevalence = _share_of_positives(labels)
+        if "document_frequency" in needed and self._texts:
             counts: Counter[tuple[str, ...]] = Counter()
-            for part in ranks.gather(_count(ranks.shard(texts))):
+            for part in ranks.gather(_count(ranks.shard(self._texts))):
                 counts.update(part)
             with self._lock:
-                self.__dict__["_document_frequency"] = DocumentFrequency(len(texts), counts)
+                self._frequency = DocumentFrequency(len(self._texts), counts)
 
     def prevalence(self) -> np.ndarray:
         """float64 `[14]`: share of training studies in which each label is positive or uncertain.
@@ -136,32 +136,27 @@ class Corpus:
         A label that never is counts as if it were in one study, so its inverse is finite.
         """
         with self._lock:
+            if self._prevalence is None:
+                labels = self._label() if self._label else np.zeros((0, 14), dtype=np.int8)
+                if not len(labels):
+                    raise UserError(
+                        "there are no training studies to count label frequencies in; "
+                        "pass them to RewardService.fit, or leave out inverse_frequency"
+                    )
+                self._prevalence = _share_of_positives(labels)
             return self._prevalence
 
     def document_frequency(self) -> DocumentFrequency:
         """Count all n-grams up to 4 in the training reports."""
         with self._lock:
-            return self._document_frequency
-
-    @cached_property
-    def _prevalence(self) -> np.ndarray:
-        labels = self._label() if self._label is not None else np.zeros((0, 14), dtype=np.int8)
-        if not len(labels):
-            raise UserError(
-                "there are no training studies to count label frequencies in; "
-                "pass them to RewardService.fit, or leave out inverse_frequency"
-            )
-        return _share_of_positives(labels)
-
-    @cached_property
-    def _document_frequency(self) -> DocumentFrequency:
-        texts = [report for report in self._reports if report]
-        if not texts:
-            raise UserError(
-                "there are no training reports to count n-grams in; "
-                "pass them to RewardService.fit, or leave out cider and nlg"
-            )
-        return DocumentFrequency(len(texts), _count(texts))
+            if self._frequency is None:
+                if not self._texts:
+                    raise UserError(
+                        "there are no training reports to count n-grams in; "
+                        "pass them to RewardService.fit, or leave out cider and nlg"
+                    )
+                self._frequency = DocumentFrequency(len(self._texts), _count(self._texts))
+            return self._frequency
 
 
 def _share_of_positives(labels: np.ndarray) -> np.ndarray:
