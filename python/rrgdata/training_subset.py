@@ -160,13 +160,8 @@ def balanced(positive: np.ndarray, count: int, seed: int) -> list[int]:
 
     Returns:
         Indices in ascending order.
-
-    Raises:
-        ValueError: more studies asked for than there are.
     """
     studies, columns = positive.shape
-    if not 0 <= count <= studies:
-        raise ValueError(f"count is {count} of {studies} studies; wanted 0 to {studies}")
     order = np.random.default_rng(seed).permutation(studies)
     queues = [[int(i) for i in order[::-1] if positive[i, c]] for c in range(columns)]
     rest = [int(i) for i in order[::-1] if not positive[i].any()]
