@@ -124,8 +124,9 @@ class DataSettings:
 
     @property
     def most_images(self) -> int | None:
-        """Tell how many images a study has at most; None for no limit."""
-        if self.images == "none":
+        """Tell how many images a study has at most, of any source of a mix; None for no limit."""
+        views = [part.images or self.images for part in self.mix.values()] or [self.images]
+        if set(views) == {"none"}:
             return 0
         return 1 if self.each_image else self.max_images
 

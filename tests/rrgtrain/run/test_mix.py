@@ -56,6 +56,13 @@ def test_one_list_of_several_sources(tmp_path) -> None:
     assert not any(s.images for s in opened(tmp_path, *words(), "data.images=none")["train"])
 
 
+def test_images_that_one_source_alone_has_are_counted(tmp_path) -> None:
+    one = [*words(a="{source: iu_xray, images: all}"), "data.images=none"]
+    assert any(s.images for s in opened(tmp_path, *one)["train"])
+    assert recipe(*one).data.most_images is None and not recipe(*one).data.one_image
+    assert recipe(*words(), "data.images=none").data.most_images == 0
+
+
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
