@@ -228,13 +228,13 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
     with TemporaryDirectory() as name:
         home = Path(name)
         count = recipe.sft.batch if stage == "sft" else recipe.rl.prompts
-        images = 0 if recipe.data.images == "none" else recipe.data.most_images or USUAL_IMAGES
+        images = USUAL_IMAGES if (most := recipe.data.most_images) is None else most
         _write_studies(home, count, images, recipe.eval.max_new_tokens)
         data = DataSettings(source="table", root=str(home / "studies.jsonl"))
         read: dict[str, Any] = {"labeller": "rules", "extractor": "rules", "options": {}}
         small = replaced(
             recipe,
-            data=replace(data, images=recipe.data.images, cache_mib=recipe.data.cache_mib),
+            data=replace(data, images="all" if images else "none", cache_mib=recipe.data.cache_mib),
             reward=replace(recipe.reward, terms={SCORE: 1.0}, starts={}, against="report", **read),
             edit=replace(recipe.edit, extractor=None),
             rl=replace(recipe.rl, steps=1, warmup=0, resample=0, ahead=0, truncated="score"),

@@ -222,7 +222,8 @@ def test_a_step_is_really_trained_at_the_longest_lengths(stage, adapter, tmp_pat
 
     monkeypatch.setattr("rrgtrain.log.logs.RunLog.write", rows)
     words = ["rl.prompts=2", "rl.group=4", "rl.max_new_tokens=60", "sft.batch=3", adapter]
-    words += ["rl.truncated=mask", "rl.beta=0"]
+    words += ["rl.truncated=mask", "rl.beta=0", "data.images=none"]
+    words += ["data.source=mix", "data.mix={a: {source: iu_xray, images: all}}"]
     settings = load_config(Recipe, "editgrpo", [f"policy.path={start}", *filter(None, words)])
     (line,) = model_check.measure_step(settings, stage)
     count = 2 if stage == "rl" else 3
