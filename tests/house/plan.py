@@ -115,19 +115,19 @@ LONG_FILES = {
 # What the tree may weigh (`weight.weights`). They only fall: `python -m tests.house --caps` lowers
 # them.
 CAPS: dict[str, float] = {
-    "rrgkern": 13_535,
-    "rrgclinical": 19_846,
-    "rrgdata": 8_377,
-    "rrgpolicy": 9_189,
-    "rrgreport": 2_777,
-    "rrgtrain": 17_753,
+    "rrgkern": 13_525,
+    "rrgclinical": 19_634,
+    "rrgdata": 8_368,
+    "rrgpolicy": 9_118,
+    "rrgreport": 2_668,
+    "rrgtrain": 17_731,
     "csrc": 5_759,
-    "packages and csrc": 77_236,
-    "tests": 79_089,
-    "files but findings": 1_182,
+    "packages and csrc": 76_803,
+    "tests": 76_680,
+    "files but findings": 1_178,
     "Makefile targets": 18,
     "docs pages": 24,
-    "refusals, % of packages": 5.6,
+    "refusals, % of packages": 5.5,
     "before step 1": 11_310,
 }
 
