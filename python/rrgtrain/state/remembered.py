@@ -156,17 +156,17 @@ def as_trained(
     plain, known = load({}), remembered(checkpoint)
     kept = {key: known[key] for key in keys if key in known}
     recipe = load(kept)
-    for key in _reaching_out(checkpoint, kept):
-        if _at(recipe, key) == kept[key] != _at(plain, key):
-            what = "code" if key.startswith("data.") else "a file outside the checkpoint"
-            raise UserError(
-                f"{checkpoint}/{FILE} names {what}, {key}={kept[key]}, which a checkpoint must not "
-                f"choose; write {key}=... yourself, the same if you know it to be yours"
-            )
     if recipe.data.source != kept.get("data.source", recipe.data.source):
         # what is said of another data set means nothing
         kept = {k: v for k, v in kept.items() if k == "data.source" or not k.startswith("data.")}
         recipe = load({k: v for k, v in kept.items() if k != "data.source"})
+    for key in _reaching_out(checkpoint, recipe):
+        if (value := _at(recipe, key)) != _at(plain, key):
+            what = "code" if key.startswith("data.") else "a file outside the checkpoint"
+            raise UserError(
+                f"{checkpoint}/{FILE} names {what}, {key}={value}, which a checkpoint must not "
+                f"choose; write {key}=... yourself, the same if you know it to be yours"
+            )
     taken = [k for k, v in kept.items() if _at(recipe, k) == v != _at(plain, k)]
     other = [k for k, v in kept.items() if _differs(k, v, _at(recipe, k))]
     drawn = [k for k in other if k.startswith(PHANTOM)]
@@ -189,13 +189,12 @@ def _at(recipe: Recipe, key: str) -> Any:
     return {n: asdict(part) for n, part in value.items()} if key == "data.mix" else value
 
 
-def _reaching_out(checkpoint: str, values: Mapping[str, Any]) -> list[str]:
+def _reaching_out(checkpoint: str, recipe: Recipe) -> list[str]:
     """List the keys whose value would import a module, or open a prompt outside the checkpoint."""
-    source, prompt = values.get("data.source", "phantom"), values.get("policy.prompt")
-    keys = ["data.source"] if source not in (*every_source(), "phantom", "mix") else []
-    mixed = [part["source"] for part in values.get("data.mix", {}).values()]
-    keys += [] if {*mixed} <= {*every_source()} else ["data.mix"]
-    return keys + ["policy.prompt"] * (prompt not in (None, own_prompt(checkpoint), *PROMPT_STYLES))
+    data, prompt = recipe.data, recipe.policy.prompt
+    keys = ["data.source"] if data.source not in (*every_source(), "phantom", "mix") else []
+    keys += [] if {part.source for part in data.mix.values()} <= {*every_source()} else ["data.mix"]
+    return keys + ["policy.prompt"] * (prompt not in (own_prompt(checkpoint), *PROMPT_STYLES))
 
 
 def _differs(key: str, before: Any, now: Any) -> bool:

@@ -93,15 +93,16 @@ def test_a_checkpoint_remembers_its_mix_but_chooses_no_code(tmp_path) -> None:
     mixed = recipe(*words())
     write_remembered(tmp_path, to_remember(mixed, tmp_path))
 
-    def load(kept):
-        return load_config(type(mixed), None, [], defaults=kept)
+    def load(kept, *own):
+        return load_config(type(mixed), None, [*own], defaults=kept)
 
     assert as_trained(str(tmp_path), load).data.mix == mixed.data.mix
     values = json.loads((file := tmp_path / "rrgtrain.json").read_text())
-    values["data.mix"]["b"]["source"] = "theirs:load"
-    file.write_text(json.dumps(values))
-    with pytest.raises(UserError, match=r"names code, data.mix="):
-        as_trained(str(tmp_path), load)
+    whole = values["data.mix"]["b"] | {"source": "theirs:load"}
+    for part, *own in (whole,), ({"source": "theirs:load"},), (whole, "data.mix.b.weight=2"):
+        file.write_text(json.dumps({**values, "data.mix": {"b": part}}))
+        with pytest.raises(UserError, match=r"names code, data.mix="):
+            as_trained(str(tmp_path), lambda kept, own=own: load(kept, *own))
 
 
 def test_a_mix_resumes_to_the_bit_and_its_card_shows_each_source(tmp_path, capsys) -> None:
