@@ -4,7 +4,7 @@ A grounded report has a sentence's boxes before its full stop, `Small left effus
 left, top, right, bottom in whole percent of the image's width and height. A finding is an entity
 that is read as present in a sentence with boxes, and has all boxes of that sentence. Findings of a
 report and its reference are matched where each is the other's best by cosine among those present,
-at a cosine of `ALIKE` or more.
+at a cosine of `ALIKE` or more; of equal ones (two nodules), those whose boxes share most.
 
     IoU            of a pair: shared area of both unions of boxes / area of either
     grounding_iou  = mean over the reference's findings of their pair's IoU, 0 of an unmatched one
@@ -26,6 +26,7 @@ from rrgclinical.entities import Entities
 
 ALIKE, ENOUGH = 0.7, 0.5
 """Cosine from which two findings are one, and IoU from which a finding is in its place."""
+ROUNDING = 1e-5
 GROUNDING = ("grounding_iou", "grounding_f1")
 NO_BOXES = "no reference has a box"
 GRID = 100
@@ -112,20 +113,26 @@ def grounding(reports: GroundedFindings, references: GroundedFindings) -> dict[s
         for of in (reports, references)
     ]
     match = entity_match(*sides)
-    cosine, other, back = (t.numpy()[:, 1] for t in (match.cosine_x, match.index_x, match.index_y))
+    best, back = match.cosine_x.numpy()[:, 1], match.cosine_y.numpy()[:, 1]
     x, y = reports.offsets, references.offsets
     rows = {name: np.ones(len(x) - 1) for name in GROUNDING}
     for r in range(len(x) - 1):
-        own, true = range(x[r], x[r + 1]), int(y[r + 1] - y[r])
-        if not own and not true:
+        own, true = slice(*x[r : r + 2]), slice(*y[r : r + 2])
+        if own.start == own.stop and true.start == true.stop:
             continue
-        pairs = [(i, int(y[r] + other[i])) for i in own if other[i] >= 0 and cosine[i] >= ALIKE]
-        shared = [
-            _iou(reports.areas[i], references.areas[j]) for i, j in pairs if back[j] == i - x[r]
-        ]
-        rows["grounding_iou"][r] = sum(shared) / true if true else 0.0
+        least = np.maximum(np.maximum.outer(best[own], back[true]), ALIKE) - ROUNDING
+        alike = reports.vectors[own] @ references.vectors[true].T >= least
+        pairs = np.add(np.argwhere(alike), (x[r], y[r])).tolist()
+        ious = [(_iou(reports.areas[i], references.areas[j]), i, j) for i, j in pairs]
+        used, shared = set[tuple[bool, int]](), list[float]()
+        for one, i, j in sorted(ious, reverse=True):  # of equal findings those that share most
+            if not used & (ends := {(False, i), (True, j)}):
+                used |= ends
+                shared.append(one)
+        size = true.stop - true.start
+        rows["grounding_iou"][r] = sum(shared) / size if size else 0.0
         placed = sum(one >= ENOUGH for one in shared)
-        rows["grounding_f1"][r] = 2 * placed / (len(own) + true)
+        rows["grounding_f1"][r] = 2 * placed / (own.stop - own.start + size)
     return rows
 
 

@@ -48,6 +48,15 @@ def test_pairs_by_hand(old, new, iou, f1) -> None:
     assert rows["grounding_f1"].tolist() == pytest.approx([f1, 1, 0])
 
 
+def test_findings_of_one_name_are_matched_one_to_one_by_their_boxes() -> None:
+    nodules = ["A nodule [0 0 10 10].", "A nodule [50 50 60 60].", "Another nodule [50 60 60 70]."]
+    orders = (0, 1, 2), (2, 0, 1), (1,), (1, 1)
+    reports = [" ".join(nodules[k] for k in order) for order in orders]
+    rows = RewardService(RewardSettings(terms=TERMS))(reports, [reports[0]] * 4)
+    assert rows["grounding_iou"].tolist() == pytest.approx([1, 1, 1 / 3, 1 / 3])
+    assert rows["grounding_f1"].tolist() == pytest.approx([1, 1, 0.5, 0.4])
+
+
 def test_phantoms_have_boxes_where_their_findings_are() -> None:
     cases = [sample_case(BOXED, (0, 0, number)) for number in range(12)]
     reports, plain = (
