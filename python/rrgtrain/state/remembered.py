@@ -38,10 +38,10 @@ PROMPT_FILE = "prompt.txt"
 TINY, INIT = "tiny", "init"
 PHANTOM = "data.phantom."
 PLACES = ("data.root", "data.reports")
-_OF_DATA = "source mix root reports images prior sections columns splits max_images each_image"
+_OF_DATA = "source mix root reports images boxes prior sections columns splits max_images"
 KEYS = (
     *("policy.prompt", "policy.chat_template_kwargs", "reward.blocks"),
-    *(f"data.{name}" for name in _OF_DATA.split()),
+    *(f"data.{name}" for name in (*_OF_DATA.split(), "each_image")),
     *(key for key in key_names(Recipe) if key.startswith(PHANTOM)),
 )
 OF_GENERATE = ("policy.prompt", "policy.chat_template_kwargs", "reward.blocks", "data.images")
@@ -57,6 +57,8 @@ def to_remember(recipe: Recipe, work: Path) -> dict[str, Any]:
     for key in PLACES:
         if values[key] is not None:
             values[key] = str(Path(values[key]).expanduser().resolve())
+    for part in values["data.mix"].values():
+        part["reports"] = part["reports"] and str(Path(part["reports"]).expanduser().resolve())
     values[BASE] = known_base(recipe.policy.path, work)
     # its value may be a secret, and the next reader's environment is another one
     values |= interpolated(recipe, values.keys() & set(KEYS))

@@ -92,11 +92,13 @@ def test_template_values_priors_and_the_place_of_reports_are_remembered(tmp_path
     monkeypatch.chdir(tmp_path)
     asked = ["data.source=mimic_cxr", "data.root=jpg", "data.reports=texts", "data.prior=last"]
     asked += ["policy.chat_template_kwargs={enable_thinking: true, depth: 012, date: null}"]
+    asked += ["data.boxes=true", "data.mix={a: {source: mimic_cxr, root: x, reports: texts}}"]
     remember(load_config(Recipe, "editgrpo", asked), tmp_path)
     taken = used(tmp_path, "editgrpo")
     assert (taken.data.source, taken.data.prior) == ("mimic_cxr", "last")
     places = [str(tmp_path / name) for name in ("jpg", "texts")]
     assert [taken.data.root, taken.data.reports] == places
+    assert taken.data.boxes and taken.data.mix["a"].reports == places[1]
     kwargs = {"enable_thinking": True, "depth": "012", "date": None}
     assert taken.policy.chat_template_kwargs == kwargs
 
