@@ -142,6 +142,19 @@ def test_a_table_of_two_minds_is_broken(tmp_path):
     assert "s1" not in by_id(catalogue), "data.skip would train on a study of the test split"
 
 
+def test_a_prior_is_of_the_same_split_or_of_train(tmp_path):
+    entries = [
+        entry(1, "A.", prior=3),
+        entry(2, "B.", prior=1),
+        entry(3, "C.", prior=4),
+        entry(4, "D.", prior=9),
+    ]
+    catalogue = found(write(tmp_path, entries), prior="last")
+    priors = {s.id: [i.path.name for i in s.images[1:]] for s in by_id(catalogue).values()}
+    assert priors == {"s1": [], "s2": ["i1.png"], "s3": ["i4.png"], "s4": ["i9.png"]}
+    assert catalogue.notes == ["1 studies are no prior of later ones, which have another split"]
+
+
 def test_damaged_files_are_refused(tmp_path):
     refused(SOURCE, tmp_path, f"no file {REPORTS[:17]}")
     write(tmp_path)

@@ -248,3 +248,10 @@ def test_a_batch_is_gone_before_the_next_is_drawn(tmp_path: Path) -> None:
     cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=3")
     trained(tmp_path / "run", cfg, rewards=Asks(), record=Sees())
     assert groups and left == [0, 0, 0]
+
+
+def test_missing_reports_are_refused_before_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(rl_module, "sample_groups", None)
+    given = [*studies(2), replace(studies(3)[2], report=None)]
+    with pytest.raises(UserError, match=r"rl.algorithm=editgrpo.*study train-2 has none; use"):
+        trained(tmp_path, recipe("rl.algorithm=editgrpo"), given=given)
