@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 OLDEST = 120
 _AGE = re.compile(
-    r"\b(?:(\d{1,3})[\s-]*(?:years?|yrs?|y)[\s./-]*(?:old|o)"
+    r"\b(?:(\d{1,3})[\s-]*(?:years?|yrs?|y)[\s./-]*(?:old|o|of\s+age)"
     r"|aged?\s*:?\s*(\d{1,3})"
     r"|(\d{1,3})[\s-]*(?:fe)?male)\b",
     re.IGNORECASE,

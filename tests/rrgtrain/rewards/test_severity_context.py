@@ -62,6 +62,7 @@ def test_stress_shows_that_the_orders_of_severity_hold_in_every_context(capsys) 
 
 def test_ages() -> None:
     told = {"67-year-old": 67, "81 y/o F": 81, "age: 7": 7, "45 yrs old": 45, "9 male": 9}
+    told["65 years of age, Male"] = 65
     told |= dict.fromkeys(("3 cm mass", "999 year old", "XXXX-year-old"))
     assert {text: age_of(text) for text in told} == told
 
