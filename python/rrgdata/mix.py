@@ -15,7 +15,7 @@ import numpy as np
 
 from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.load import load_studies
+from rrgdata.load import load_studies, repeated_images
 from rrgdata.settings import MixedSource
 from rrgdata.study import Study
 
@@ -46,6 +46,7 @@ def load_mix(mix: Mix, root: Path, settings: ReadSettings, *, skip: bool) -> Cat
                 whole.notes.append(f"{name}: {len(own)} training studies an epoch, of {len(of)}")
     for _, name, study in sorted(placed, key=lambda place: place[0]):
         whole.add(study, f"{name}: {study.id}")
+    whole.notes += repeated_images(whole.studies)  # one set under two names has splits of both
     return whole
 
 

@@ -56,8 +56,9 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = set()
         for key, _ in node.value:
-            if key.tag == _MERGE or (isinstance(key, yaml.ScalarNode) and key.value in keys):
-                kind = "merging" if key.tag == _MERGE else "duplicate"
+            merges = key.tag == _MERGE or (isinstance(key, yaml.ScalarNode) and key.value == "<<")
+            if merges or (isinstance(key, yaml.ScalarNode) and key.value in keys):
+                kind = "merging" if merges else "duplicate"
                 raise yaml.constructor.ConstructorError(
                     "while constructing a mapping",
                     node.start_mark,

@@ -141,6 +141,8 @@ def require_ahead(rl: RlSettings, engine: str) -> None:
         cause = f"rl.resample={rl.resample} draws in the step itself; use 0"
     elif not is_on_policy(rl, rl.prompts):
         cause = "a batch gets several updates; use rl.epochs=1 and rl.minibatch=null"
+    elif rl.top_p < 1:
+        cause = f"rl.top_p={rl.top_p:g} gives the sampler a scale that ratios lack; use 1"
     if rl.ahead and cause:
         raise UserError(f"rl.ahead=1, but {cause}, or rl.ahead=0")
 

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.scorecard import first_rows, read_card
+from rrgdata import mix
+from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.load import open_studies
-from rrgdata.study import Study
+from rrgdata.settings import MixedSource
+from rrgdata.study import ImageRef, Study
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.state.remembered import as_trained, to_remember, write_remembered
@@ -54,6 +57,18 @@ def test_one_list_of_several_sources(tmp_path) -> None:
     assert sources(few["train"]) == {"a": 7, "b": 1}, "the first have all in their proportion"
     assert opened(tmp_path, *words()) == studies
     assert not any(s.images for s in opened(tmp_path, *words(), "data.images=none")["train"])
+
+
+def test_a_film_that_two_sources_have_in_two_splits_is_told(monkeypatch) -> None:
+    def load(source: str, place: Path, settings: ReadSettings) -> Catalogue:
+        of, film = Catalogue(), (ImageRef(Path("film.png"), "frontal"),)
+        of.add(Study("1", "train" if place.name == "a" else "test", "Clear.", None, film), "1")
+        return of
+
+    monkeypatch.setattr(mix, "load_studies", load)
+    parts = {"a": MixedSource("iu_xray", "a"), "b": MixedSource("iu_xray", "b", weight=0)}
+    whole = mix.load_mix(parts, Path(), ReadSettings(), skip=False)
+    assert any("1 images are in several splits" in line for line in whole.lines())
 
 
 def test_images_that_one_source_alone_has_are_counted(tmp_path) -> None:

@@ -266,6 +266,7 @@ def test_old_is_the_samplers_and_an_edit_stays_at_ratio_one() -> None:
         ([], "rollout.engine=transformers samples where the policy trains; use vllm_server, or"),
         (["rollout.engine=vllm_server", "rl.resample=1"], "rl.resample=1 draws in the step"),
         (["rollout.engine=vllm_server", "rl.epochs=2"], "a batch gets several updates; use"),
+        (["rollout.engine=vllm_server", "rl.top_p=0.9"], "rl.top_p=0.9 gives the sampler a scale"),
     ],
 )
 def test_what_cannot_go_one_step_ahead_is_told_at_once(words: list[str], told: str) -> None:
