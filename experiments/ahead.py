@@ -72,7 +72,7 @@ class DelayedServer(TransformersEngine):
 
 
 def varied(report: str, reference: str) -> float:
-    """A number for each text: where all members of a group earn the same, no gradient arrives."""
+    """Give each text a number of its own, so that members differ and gradients arrive."""
     return zlib.crc32(report.encode()) / 2**32
 
 

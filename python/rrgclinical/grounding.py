@@ -37,7 +37,7 @@ Box = tuple[int, int, int, int]
 
 
 def parse_boxes(report: str) -> tuple[str, list[tuple[int, Box]]]:
-    """Take the boxes out of a report: its text, and each box with its place in that."""
+    """Take the boxes out of a report; return its text, and boxes with places."""
     text, boxes, last = "", list[tuple[int, Box]](), 0
     for match in _BOX.finditer(report):
         text += report[last : match.start()]

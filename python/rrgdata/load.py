@@ -21,6 +21,7 @@ from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.resolve import nearest, resolve
 from rrgclinical.grounding import has_boxes
 from rrgdata.catalogue import Catalogue, ReadSettings
+from rrgdata.mix import load_mix
 from rrgdata.sources import every_source
 from rrgdata.sources.source import Loader
 from rrgdata.study import Study
@@ -280,9 +281,8 @@ def open_studies(
     if (source == "mix") != bool(data.mix):
         raise UserError(f"data.source={data.source} has data.mix={[*data.mix]}; set both or none")
     if data.mix:
-        from rrgdata.mix import load_mix  # which reads each source by this module
-
-        catalogue = load_mix(data.mix, root, settings, skip=data.skip)
+        catalogue = load_mix(data.mix, root, settings, load_studies, skip=data.skip)
+        catalogue.notes += repeated_images(catalogue.studies)  # of one set under two names too
     else:
         catalogue = load_studies(source, root, settings)
     catalogue.add_broken_images(broken_images or {})
@@ -290,10 +290,7 @@ def open_studies(
         catalogue.check(root)
     studies = catalogue.studies
     if data.boxes and not any(has_boxes(s.report) for of in studies.values() for s in of):
-        raise UserError(
-            f"data.boxes=true, but no report under {root} has a box; PadChest-GR has them, and "
-            "phantoms with data.phantom.boxes=true"
-        )
+        raise UserError(f"data.boxes=true, but no report under {root} has a box; set it false")
     if data.skip and data.longest_text is not None:
         studies = leave_out_long(studies, data.longest_text, catalogue)
     if data.skip and data.each_image:

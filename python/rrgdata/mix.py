@@ -7,32 +7,38 @@ studies have them in their proportions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.load import load_studies, repeated_images
 from rrgdata.settings import MixedSource
 from rrgdata.study import Study
 
 Mix = Mapping[str, MixedSource]
 
 
-def load_mix(mix: Mix, root: Path, settings: ReadSettings, *, skip: bool) -> Catalogue:
-    """Load the sources, whose roots may be below `root`; `settings` where one has none of its own.
+def load_mix(
+    mix: Mix, root: Path, settings: ReadSettings, load: Callable[..., Catalogue], *, skip: bool
+) -> Catalogue:
+    """Load the sources, their roots below `root`; `settings` are of those without their own.
 
-    skip: broken studies are noted; otherwise UserError, as for what `load_studies` refuses, and for
-    a source without training studies, or out of domain without test studies.
+    load: `load_studies`. skip: broken studies are noted; otherwise UserError, as for what `load`
+    refuses, and for a source without training studies, or out of domain without test studies.
     """
     whole, placed = Catalogue(), []
+    keys = {f.name for f in fields(ReadSettings)}
     for name, part in mix.items():
         if "/" in name:
             raise UserError(f"data.mix has the name {name!r}; write it without /, which ends it")
-        trains, splits = part.weight > 0, _read(name, part, root, settings, whole, skip)
+        place = root / Path(part.root).expanduser()
+        own = {k: v for k, v in vars(part).items() if k in keys and v is not None}
+        read = partial(load, part.source, place, replace(settings, **own))
+        trains, splits = part.weight > 0, _read(name, part, read, whole, place, skip)
         if not splits.get(needed := "train" if trains else "test"):
             mend = f"set data.mix.{name}.weight=0" if trains else "leave it out"
             raise UserError(f"data.mix.{name} has no {needed} study; {mend}")
@@ -40,23 +46,25 @@ def load_mix(mix: Mix, root: Path, settings: ReadSettings, *, skip: bool) -> Cat
             if not trains and split != "test":
                 whole.leave_out(f"of {name}, out of domain,", len(of), split=split)
                 continue
-            own = repeated(of, part.weight) if split == "train" else of
-            placed += [((k + 0.5) / len(own), name, study) for k, study in enumerate(own)]
+            drawn = repeated(of, part.weight) if split == "train" else of
+            placed += [((k + 0.5) / len(drawn), name, study) for k, study in enumerate(drawn)]
             if split == "train":
-                whole.notes.append(f"{name}: {len(own)} training studies an epoch, of {len(of)}")
+                whole.notes.append(f"{name}: {len(drawn)} training studies an epoch, of {len(of)}")
     for _, name, study in sorted(placed, key=lambda place: place[0]):
         whole.add(study, f"{name}: {study.id}")
-    whole.notes += repeated_images(whole.studies)  # one set under two names has splits of both
     return whole
 
 
 def _read(
-    name: str, part: MixedSource, root: Path, settings: ReadSettings, whole: Catalogue, skip: bool
+    name: str,
+    part: MixedSource,
+    read: Callable[[], Catalogue],
+    whole: Catalogue,
+    place: Path,
+    skip: bool,
 ) -> dict[str, list[Study]]:
-    place, own = root / Path(part.root).expanduser(), {f.name for f in fields(ReadSettings)}
-    own_settings = {k: v for k, v in vars(part).items() if k in own and v is not None}
     try:
-        inner = load_studies(part.source, place, replace(settings, **own_settings))
+        inner = read()
         if not skip:
             inner.check(place)
     except UserError as error:
@@ -74,7 +82,7 @@ def _read(
 
 
 def repeated(studies: Sequence[Study], weight: float) -> list[Study]:
-    """List the studies `weight` times; of a part of a pass they are evenly spaced ones."""
+    """List the studies `weight` times, evenly spaced ones for a part of a pass."""
     size = len(studies)
     passes, rest = divmod(round(weight * size), size)
     places = [(i, again) for again in range(passes) for i in range(size)]

@@ -31,7 +31,7 @@ class SplitLimits:
 
 @dataclass(config=SETTINGS)
 class MixedSource:
-    """Name one source of a mix; what is null is the run's key of that name."""
+    """Name a source of a mix; what is null is the run's own."""
 
     source: str = ""
     """Data set, as `data.source`, but for phantoms and mixes."""
@@ -124,7 +124,7 @@ class DataSettings:
 
     @property
     def most_images(self) -> int | None:
-        """Tell how many images a study has at most, of any source of a mix; None for no limit."""
+        """Tell how many images a study of any source has at most; None: no limit."""
         views = [part.images or self.images for part in self.mix.values()] or [self.images]
         if set(views) == {"none"}:
             return 0

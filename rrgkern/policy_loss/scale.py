@@ -1,4 +1,4 @@
-"""Weigh token losses so that their sum is the loss, and choose those that the surrogate takes."""
+"""Weigh token losses so that their sum is the loss, and choose among them."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def loss_scale(
 
 
 def top_entropy_weight(entropy: Tensor, share: float, mask: Tensor | None = None) -> Tensor:
-    """Weigh the share of scored tokens with the most entropy by 1, others by 0 (2506.01939).
+    """Weigh the scored tokens of most entropy by 1, others by 0 (2506.01939).
 
     A `token_weight` of a policy loss, or a factor of it: KL and lengths still count all tokens.
     `entropy` [N] or [B, T] are those of a whole update, of all ranks; equal ones at the bound all
@@ -141,7 +141,7 @@ def off_policy_weight(
     threshold: float,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Weigh tokens of negative advantage by 0 where the policy has left their sequence, else by 1.
+    """Weigh losing tokens by 0 where the policy has left their sequence, else by 1.
 
     It has where old - logps is above `threshold` nats on average (DeepSeek-V3.2, 2512.02556). `old`
     is the rollout engine's where it has its own, and NaN, no difference, where it has none; other

@@ -174,7 +174,7 @@ def headline(card: Scorecard) -> str:
 
 
 def first_rows(card: Scorecard) -> list[list[str]]:
-    """Give the table at the head of a page, a row for each of FIRST; by domain if there are two."""
+    """Give the table at a page's head, a row for each of FIRST."""
     group = card.groups[0]
     if domains := [g for g in card.groups if g.name in DOMAINS]:
         systems = {f"{s}, {g.name}": g.systems[s] for s in group.systems for g in domains}

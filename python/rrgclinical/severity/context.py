@@ -64,7 +64,7 @@ class Context:
         return tuple(sorted((c, x) for c, x in factors.items() if x != 1.0))
 
     def examples(self) -> dict[str, str]:
-        """Name an indication of a young, an old and a fully questioned patient, for a stress."""
+        """Name indications of a young, an old and a fully questioned patient."""
         every = f"{', '.join(self.words)}?"
         return {"at 30": "30-year-old", "at 80": "80-year-old", "all asked": every}
 

@@ -26,7 +26,7 @@ from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
 from rrgclinical.rules.cues import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.details import CHANGES, TIPS
 from rrgclinical.severity.reading import LEFT, RIGHT, WRONG_TIP, ReportReading, SidedFinding, read
-from rrgclinical.severity.table import Significance, load_table
+from rrgclinical.severity.table import Significance, full_weight, load_table, weight
 
 _SUMMARY = CONCEPT_ID["acute cardiopulmonary abnormality"]
 _WIDE = 0.6
@@ -95,26 +95,6 @@ class SeverityJudgement:
         }
 
 
-def weight(finding: SidedFinding, table: Significance) -> float:
-    """Weigh a finding: its tier, graded, suspected or one of two sides."""
-    factors = table.factors
-    value = _base(finding, table)
-    if finding.paired:
-        value *= factors["each of two sides"]
-    return value * factors["suspected"] if finding.doubt else value
-
-
-def _base(finding: SidedFinding, table: Significance) -> float:
-    if finding.tip == WRONG_TIP:
-        return table.misplaced[finding.concept]
-    value = table.weight[finding.concept]
-    if finding.severity:
-        value *= table.factors[SEVERITIES[finding.severity]]
-    if finding.tension:
-        value *= table.factors["tension"]
-    return min(1.0, value)
-
-
 def judge(
     report: ReportReading, reference: ReportReading, table: Significance, *, same: bool
 ) -> SeverityJudgement:
@@ -129,8 +109,8 @@ def judge(
         if i not in open_truth or j not in open_got:
             continue
         del open_truth[i], open_got[j]
-        base = _base(truth[i], table)
-        over = max(1.0, _base(got[j], table) / base) if base > 0.0 else 1.0
+        base = full_weight(truth[i], table)
+        over = max(1.0, full_weight(got[j], table) / base) if base > 0.0 else 1.0
         if got[j].tip != WRONG_TIP:
             over = min(factors["most overstated"], over)
         cost = weights[i] * (max(1.0, over) + value)

@@ -17,7 +17,9 @@ from rrgclinical.common.plain_yaml import read_values
 from rrgclinical.common.resolve import nearest
 from rrgclinical.labels import SUPPORT_DEVICES
 from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
+from rrgclinical.rules.cues import SEVERITIES
 from rrgclinical.severity.context import OLDEST, Context, words_pattern
+from rrgclinical.severity.reading import WRONG_TIP, SidedFinding
 
 DEFAULT = Path(__file__).with_name("significance.yaml")
 DEVICES = frozenset(i for i, c in enumerate(CONCEPTS) if SUPPORT_DEVICES in c.states)
@@ -234,3 +236,24 @@ def caveat(table: Significance) -> str:
     if table.own:
         whose = f"those of {table.own} (digest {table.digest})"
     return f"Severity's weights are {whose}; it is not GREEN, it is not CRIMSON."
+
+
+def weight(finding: SidedFinding, table: Significance) -> float:
+    """Weigh a finding: its tier, graded, suspected or one of two sides."""
+    factors = table.factors
+    value = full_weight(finding, table)
+    if finding.paired:
+        value *= factors["each of two sides"]
+    return value * factors["suspected"] if finding.doubt else value
+
+
+def full_weight(finding: SidedFinding, table: Significance) -> float:
+    """Weigh a finding that is no doubt, as if it had no second side."""
+    if finding.tip == WRONG_TIP:
+        return table.misplaced[finding.concept]
+    value = table.weight[finding.concept]
+    if finding.severity:
+        value *= table.factors[SEVERITIES[finding.severity]]
+    if finding.tension:
+        value *= table.factors["tension"]
+    return min(1.0, value)

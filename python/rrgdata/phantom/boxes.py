@@ -17,7 +17,7 @@ SIDE, FAINT = 96, 0.2
 
 
 def boxes_of(case: Case, finding: Finding, config: PhantomConfig) -> list[Box]:
-    """Find the box of a finding, one a side where it is on both; none where nothing is drawn."""
+    """Find the boxes of a finding, one a side; none where nothing is drawn."""
     film = replace(config, size=SIDE, noise=0.0)
     # fluid lifts what lies above it, so it is there on both films
     others = tuple(f for f in case.findings if f.name == "effusion" != finding.name)

@@ -275,7 +275,7 @@ def refuse(line: str) -> None:
 
 
 def prints_last_line() -> bool:
-    """Tell whether this rank prints the last line: rank 0, and where that may be gone the next."""
+    """Tell whether this rank prints the last line; rank 0 may be gone."""
     rank, local = os.environ.get("RANK", "0"), os.environ.get("LOCAL_RANK")
     return rank == "0" or (_broken and (rank == "1" or local == "0"))
 
@@ -339,7 +339,7 @@ def _exchange(value: Any, error: Exception | None = None) -> list[Any]:
 def _lost(error: RuntimeError) -> Lost:
     # "[file:line] what happened. What to do about it."
     reason = str(error).partition("] ")[2] or str(error)
-    return Lost(f"another rank is gone ({reason.partition('. ')[0]}); torchrun's report says which")
+    return Lost(f"another rank is gone ({reason.partition('. ')[0]}; torchrun's report says which)")
 
 
 def _values(parts: list[Any], error: Exception | None) -> list[Any]:

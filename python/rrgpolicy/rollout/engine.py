@@ -198,7 +198,7 @@ class RolloutEngine(Protocol):
 
 @runtime_checkable
 class AheadEngine(RolloutEngine, Protocol):
-    """An engine that samples while the policy trains: from weights and on devices of its own."""
+    """An engine with weights and devices of its own, which samples while the policy trains."""
 
     def prepare(
         self, policy: Policy, request: SamplingRequest

@@ -56,7 +56,7 @@ def _complete(options: argparse.Namespace) -> None:
 
 
 def training(verb: str, *, sft: bool = False, rl: bool = False) -> Callable[..., None]:
-    """Make the work of a command: train its stages, each beside its start on held-out studies."""
+    """Make a command's work: train its stages, each beside its start."""
 
     def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
         from rrgreport.names import phase_name

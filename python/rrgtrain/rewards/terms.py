@@ -1,13 +1,11 @@
 """Reward terms: functions from a `RewardBatch` to one value per report.
 
-All lie in [0, 1] but `bertscore`, `radcliq` and `crimson`, which fall below.
+All lie in [0, 1] but `bertscore`, `radcliq` and `crimson`, which fall below. nltk takes a second to
+import, so a term does so when it is first used.
 
-With `labeller=rules` and `extractor=rules` they are the embedded, offline counterparts of the
-published metrics, and no result of theirs may be quoted as CheXbert, RadGraph or RaTEScore. A term
-of your own is a function in a module, named as `package.module:function`: `RewardBatch -> [R]`, or
-`(report, reference) -> float`, which is called for each report.
-
-The library of texts, nltk, takes a second to import, so each term imports it when first used.
+With `labeller=rules` and `extractor=rules` they are embedded, offline counterparts of published
+metrics, and no result of theirs may be quoted as CheXbert, RadGraph or RaTEScore. A term of your
+own, `package.module:function`, is `RewardBatch -> [R]`, or `(report, reference) -> float`.
 """
 
 from __future__ import annotations
@@ -126,19 +124,19 @@ def severity(batch: RewardBatch) -> np.ndarray:
     """Errors in the order of what they would mean for the patient (`rrgclinical.severity`).
 
     Read by rules whatever `reward.extractor` says; weights are those of
-    `reward.options.severity.table`, the packaged ones by default; with `.context` those of the
-    study's age and indication. What was right, missed and invented, and what it cost, is kept as
-    notes.
+    `reward.options.severity.table`, with `.context` for the study's age and indication. What was
+    right, missed and invented, and what it cost, is kept as notes.
     """
     reader = batch.open("severity")
     references = batch.of_references(
         "severity of references", lambda other: reader.read(other.references, keep=True)
     )
-    asked = [study.indication for study in batch.studies]
+    indications = [study.indication for study in batch.studies]
     judged = batch.once(
-        "severity read", lambda: reader.judge(batch.reports, batch.references, references, asked)
+        "severity read",
+        lambda: reader.judge(batch.reports, batch.references, references, indications),
     )
-    tables = map(reader.table_of, asked)
+    tables = map(reader.table_of, indications)
     batch.notes["severity"] = [j.explain(table) for j, table in zip(judged, tables, strict=True)]
     return np.array([one.score for one in judged], dtype=np.float64)
 
@@ -235,10 +233,7 @@ def overlap(batch: RewardBatch) -> np.ndarray:
 
 
 def grounded(batch: RewardBatch, name: str) -> np.ndarray:
-    """Compare where findings lie: `grounding_iou` or `grounding_f1` (`rrgclinical.grounding`).
-
-    Read by rules whatever `reward.extractor` says.
-    """
+    """Compare where findings lie, always as rules read them (`rrgclinical.grounding`)."""
     extract = batch.open("rules").extract
     references = batch.of_references(
         "boxes of references", lambda b: read_grounded(b.references, partial(extract, keep=True))
@@ -248,6 +243,7 @@ def grounded(batch: RewardBatch, name: str) -> np.ndarray:
 
 
 Term = Callable[[RewardBatch], np.ndarray]
+_LEVELS = "simple", "partial", "complete"
 
 
 def label_f1(batch: RewardBatch) -> np.ndarray:
@@ -324,7 +320,6 @@ def _entity_sets(entities: Entities) -> list[set[tuple[int, int]]]:
     return [{pair for pair in pairs[a:b] if pair[1] >= 0} for a, b in itertools.pairwise(bounds)]
 
 
-RADGRAPH_LEVELS = ("simple", "partial", "complete")
 TERMS: dict[str, Term] = {
     "label_f1": label_f1,
     "ce_f1": label_f1,
@@ -348,7 +343,7 @@ TERMS: dict[str, Term] = {
     "green": green_score,
     "radgraph": radgraph_score,
     # the three read each text once
-    **{f"radgraph_{x}": partial(radgraph_score, level=x) for x in RADGRAPH_LEVELS},
+    **{f"radgraph_{x}": partial(radgraph_score, level=x) for x in _LEVELS},
     "ratescore": rate_score,
     "bertscore": bert_score,
     "radcliq": negated_radcliq,

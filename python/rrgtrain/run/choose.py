@@ -74,7 +74,7 @@ class Chooser:
 def chooser(
     recipe: Recipe, candidates: int | None, rule: str | None = None, term: str | None = None
 ) -> Chooser | None:
-    """Open one term of the reward, `severity` where none is named, as gain; None for one candidate.
+    """Open a term, `severity` by default, as the gain; None for one candidate.
 
     UserError where the term is unknown or cannot be had, or all candidates would be equal.
     """

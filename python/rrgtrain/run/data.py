@@ -85,11 +85,11 @@ def broken_images(data: DataSettings) -> dict[str, str]:
     All ranks call it. Returns why, by absolute path.
     """
     root = remembered_root(data)
-    known: dict[str, str] = {}
+    broken: dict[str, str] = {}
     if root is not None and ranks.is_main():
         for place in (root, *(root / Path(part.root).expanduser() for part in data.mix.values())):
-            known |= ImageMemory(place, data.body_parts).broken()
-    return ranks.broadcast_from_main(known)
+            broken |= ImageMemory(place, data.body_parts).broken()
+    return ranks.broadcast_from_main(broken)
 
 
 def split_of(studies: Splits, name: str) -> list[Study]:

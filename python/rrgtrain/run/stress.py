@@ -60,10 +60,10 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     rewards = RewardService(recipe.reward)
     terms = list(recipe.reward.terms)
     context = rewards.model("severity").context if "severity" in terms else None
-    asked = {
+    questions = {
         f"severity, {name}": text for name, text in (context.examples() if context else {}).items()
     }
-    score = partial(_scored, rewards, terms, asked)
+    score = partial(_scored, rewards, terms, questions)
     if options.against is not None:
         pairs = read_pairs(options.against)
         table = agreement_table(score, pairs)
@@ -90,7 +90,7 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     print(f"{len(planted)} reports, {count} pairs; 1 is the value of the reference itself\n")
     print(means_table(values))
     print(orders_table(values))
-    print(gaming_table(score, [*terms, *asked], texts[: options.studies]))
+    print(gaming_table(score, [*terms, *questions], texts[: options.studies]))
     if options.svg is not None:
         drawn = {t: {n: mean for n, (mean, _) in means(of).items()} for t, of in values.items()}
         write_out(options.svg, dot_rows("mean value of each perturbation", drawn))
@@ -124,17 +124,17 @@ def _texts(data: DataSettings, split: str, reports: Path | None) -> list[str]:
 def _scored(
     rewards: RewardService,
     terms: Sequence[str],
-    asked: Mapping[str, str],
+    questions: Mapping[str, str],
     reports: Sequence[str],
     references: Sequence[str],
 ) -> dict[str, np.ndarray]:
-    """Score by each term, and by `severity` with each indication of `asked`."""
+    """Score by each term, and by `severity` with each of the indications."""
     scored = {}
     for term, value in rewards.measure(terms, reports, references):
         if isinstance(value, RewardError):
             raise value
         scored[term] = value
-    for name, indication in asked.items():
+    for name, indication in questions.items():
         context = [indication] * len(reports)
         judged = rewards.model("severity").judge(reports, references, None, context)
         scored[name] = np.array([one.score for one in judged])

@@ -56,7 +56,7 @@ __all__ = [
 
 @dataclass(config=SETTINGS)
 class Recipe:
-    """Describe one experiment, from data to report; the class of each section says what it is."""
+    """Describe one experiment, from data to report, by a class a section."""
 
     # numpy and PyTorch take seeds of 64 bits, and a rank adds its number to this one
     seed: int = Field(default=0, ge=0, le=2**63 - 1)

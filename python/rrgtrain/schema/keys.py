@@ -80,7 +80,7 @@ def settings(schema: Any, prefix: str = "") -> Iterator[Setting]:
 
 
 def setting_at(schema: Any, key: str) -> Setting | None:
-    """Find the setting of a dotted key, with the user's own name where it is of an entry."""
+    """Find the setting of a dotted key, an entry's by its own name."""
     own = (s for s in settings(schema) if ENTRY in s.key or s.key == key)
     return next((s for s in own if re.fullmatch(s.key.replace(ENTRY, "[^.]+"), key)), None)
 

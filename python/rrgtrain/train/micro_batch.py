@@ -41,7 +41,7 @@ class MicroBatch:
 
     @property
     def at_ratio_one(self) -> Tensor | None:
-        """[M] bool, the members that the policy did not draw; None where they too have `old`."""
+        """[M] bool, members that the policy did not draw; None where they have `old`."""
         if self.old is not None and not bool(self.old.isnan().any()):
             return None
         return torch.tensor([m.origin != "sampled" for g in self.groups for m in g.members])

@@ -108,15 +108,15 @@ class Ahead:
     under_way: Callable[[], Batch] | None = None
     saved: State | None = None
 
-    def state_dict(self, asked: str) -> State | None:
-        """The next batch as it was drawn, all ranks' groups in order; asked: by what settings."""
+    def state_dict(self, request: str) -> State | None:
+        """Keep the next batch as it was drawn, of all ranks, and its request."""
         if self.batch is None:
             return self.saved
         drawn = [
             [(m.ids, m.sampler_logps, m.finished) for m in group.members]
             for group in self.batch.groups
         ]
-        return {"asked": asked, "drawn": drawn}
+        return {"request": request, "drawn": drawn}
 
 
 @dataclass
@@ -209,7 +209,7 @@ class RlRun:
             "record": self.record.state_dict() if self.record else None,
             "order": order_of(self.studies, self.settings.prompts),
             "axes": self.watch_axes.state_dict() if self.watch_axes else None,
-            "ahead": self.ahead.state_dict(self._asked()),
+            "ahead": self.ahead.state_dict(self._request()),
         }
 
     def load_state_dict(self, saved: State) -> None:
@@ -224,11 +224,11 @@ class RlRun:
         if self.watch_axes:
             self.watch_axes.load_state_dict(saved["axes"])
         ahead = saved.get("ahead")  # of before it a checkpoint has none
-        if ahead is not None and ahead["asked"] == self._asked():
+        if ahead is not None and ahead["request"] == self._request():
             self.ahead = Ahead(saved=ahead)
         self.step_log.clock.load(saved["seconds"])
 
-    def _asked(self) -> str:
+    def _request(self) -> str:
         """A digest of what decides the next step's reports beside the weights."""
         settings, step = self.settings, self.state.step
         ids = [self.studies[i].id for i in self.indices(step)]

@@ -1,4 +1,4 @@
-"""Sample the groups of a step, in the step itself or, with `rl.ahead=1`, one step before.
+"""Sample the groups of a step, in it or, with `rl.ahead=1`, one before.
 
 One step ahead, the engine draws batch k + 1 from the weights before update k while batch k is
 trained on. Those reports are there before update k changes a weight, so that trainer and sampler

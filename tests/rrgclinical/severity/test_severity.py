@@ -12,6 +12,7 @@ import yaml
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.severity import AXES, Severity, axes, caveat, in_words, load_table, read
+from rrgclinical.severity.context import age_of
 from rrgclinical.stress import ORDERS, dearer_than_error, gaming_rows, plant, tally
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 from tests.real_data import IU_XRAY
@@ -231,3 +232,10 @@ def test_a_table_that_is_no_path_or_holds_nothing_is_told(tmp_path):
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     with pytest.raises(UserError, match="empty.yaml: nothing stands where names"):
         load_table(str(tmp_path / "empty.yaml"))
+
+
+def test_ages() -> None:
+    told = {"67-year-old": 67, "81 y/o F": 81, "age: 7": 7, "45 yrs old": 45, "9 male": 9}
+    told["65 years of age, Male"] = 65
+    told |= dict.fromkeys(("3 cm mass", "999 year old", "XXXX-year-old"))
+    assert {text: age_of(text) for text in told} == told

@@ -157,7 +157,7 @@ def test_nodes_with_other_subsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_restart_by_torchrun_hears_nothing_of_the_attempt_before(tmp_path: Path) -> None:
     main = "tests.rrgpolicy.ranks.restart_suite"
     done = on_nodes(cwd=tmp_path, nodes=1, main=main, restarts=1)
-    assert [(d.status, d.out) for d in done] == [(0, "[{}, {}]\n")] * 2, done[0].err
+    assert [(d.status, d.out) for d in done] == [(0, "[0, 1]\n")] * 2, done[0].err
 
 
 def test_a_rank_that_hangs_ends_the_run_after_the_timeout(hung: Future[list[Done]]) -> None:

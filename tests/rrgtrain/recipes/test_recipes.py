@@ -172,6 +172,7 @@ BASES = {
     "learning",
     "demo",
     "demo_small",
+    "grounded",
 }
 
 

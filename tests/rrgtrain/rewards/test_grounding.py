@@ -96,7 +96,7 @@ def test_padchest_gr_has_its_boxes_and_a_bad_one_is_told(tmp_path) -> None:
 
 def test_boxes_are_refused_where_a_data_set_has_none(tmp_path) -> None:
     data = DataSettings(source="iu_xray", root=str(phantoms()), boxes=True)
-    with pytest.raises(UserError, match="no report under .* has a box; PadChest-GR has them"):
+    with pytest.raises(UserError, match="no report under .* has a box; set it false"):
         open_studies(data, tmp_path, quiet=True)
     recipe = load_config(Recipe, "grounded", ["data.boxes=false"])
     with pytest.raises(UserError, match="grounding_f1, which wants boxes; set data.boxes=true"):

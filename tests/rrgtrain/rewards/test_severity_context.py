@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rrgclinical import severity
-from rrgclinical.severity.context import age_of
 from rrgdata.study import Study
 from rrgtrain.cli import main
 from rrgtrain.errors import RewardError
@@ -58,13 +57,6 @@ def test_stress_shows_that_the_orders_of_severity_hold_in_every_context(capsys) 
     out = capsys.readouterr().out
     assert all(f"  severity, {one}" in out for one in ("at 30", "at 80", "all asked"))
     assert out.count(" 100/0/0") == 4 * 19
-
-
-def test_ages() -> None:
-    told = {"67-year-old": 67, "81 y/o F": 81, "age: 7": 7, "45 yrs old": 45, "9 male": 9}
-    told["65 years of age, Male"] = 65
-    told |= dict.fromkeys(("3 cm mass", "999 year old", "XXXX-year-old"))
-    assert {text: age_of(text) for text in told} == told
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from rrgdata.load import open_studies
-from rrgpolicy.model import load
+from rrgpolicy.model import load, prompt
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run.checked import check_policy
@@ -123,7 +123,7 @@ def test_weights_that_are_dequantised_at_load_have_the_dtype_asked_for(tmp_path:
 
 def test_a_prompt_beyond_what_was_probed_stops_before_a_step(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("rrgpolicy.model.probe.window_of", lambda text: 9000)
-    monkeypatch.setattr("rrgpolicy.model.prompt.THINK", "Reason first. " * 400)
+    monkeypatch.setitem(prompt._ASKS, "think", "Reason first. " * 400)
     start = checkpoint("qwen3")
     words = [*DATA, "data.images=none", "policy.prompt=think"]
     made = ["demo", "--out", str(tmp_path / "run"), *STEPS, f"policy.path={start}", *words]

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.scorecard import first_rows, read_card
-from rrgdata import mix
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.load import open_studies
-from rrgdata.settings import MixedSource
 from rrgdata.study import ImageRef, Study
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
@@ -59,16 +57,17 @@ def test_one_list_of_several_sources(tmp_path) -> None:
     assert not any(s.images for s in opened(tmp_path, *words(), "data.images=none")["train"])
 
 
-def test_a_film_that_two_sources_have_in_two_splits_is_told(monkeypatch) -> None:
+def test_a_film_that_two_sources_have_in_two_splits_is_told(tmp_path, monkeypatch) -> None:
     def load(source: str, place: Path, settings: ReadSettings) -> Catalogue:
         of, film = Catalogue(), (ImageRef(Path("film.png"), "frontal"),)
         of.add(Study("1", "train" if place.name == "a" else "test", "Clear.", None, film), "1")
         return of
 
-    monkeypatch.setattr(mix, "load_studies", load)
-    parts = {"a": MixedSource("iu_xray", "a"), "b": MixedSource("iu_xray", "b", weight=0)}
-    whole = mix.load_mix(parts, Path(), ReadSettings(), skip=False)
-    assert any("1 images are in several splits" in line for line in whole.lines())
+    monkeypatch.setattr("rrgdata.load.load_studies", load)
+    parts = "a: {source: iu_xray, root: a}, b: {source: iu_xray, root: b, weight: 0}"
+    mixed = recipe("data.source=mix", f"data.root={phantoms()}", f"data.mix={{{parts}}}").data
+    with pytest.warns(UserWarning, match="1 images are in several splits"):
+        open_studies(mixed, tmp_path)
 
 
 def test_images_that_one_source_alone_has_are_counted(tmp_path) -> None:

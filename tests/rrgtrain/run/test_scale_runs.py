@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -272,21 +271,17 @@ def test_ranks_wait_for_rank_0_beyond_their_timeout(tmp_path: Path) -> None:
 
 
 # A whole run on two nodes of two ranks, one of which is killed: it goes on as one process's.
-def test_a_killed_rank_is_named_on_both_nodes_and_the_run_ends_where_one_process_ends(tmp_path):
-    # the last rank, on the second node; rank 0 learns of it through torchrun's store
+def test_a_killed_rank_is_told_and_the_run_ends_where_one_process_ends(tmp_path):
     at = At("rrgtrain.train.batch:Batch.of_all_ranks", 3, "SIGKILL")
     lost = on_nodes(*RUN, "scale.mode=fsdp2", cwd=tmp_path, at=at, statuses=[75, 75, 75, -9])
-    host = re.escape(socket.gethostname())
     wanted = (
-        # torchrun may have taken it away before anybody has read how it ended
-        rf"rrgtrain: another rank is gone \(rank 3, process \d+ on {host}, (?:killed by SIGKILL, "
-        r"as the kernel does where memory runs out|ended)\) after 2 steps of editgrpo; .* "
-        r"go on with: "
+        r"rrgtrain: another rank is gone \(.*; torchrun's report says which\) after 2 steps of "
+        r"editgrpo; .* go on with: "
         r"torchrun --nnodes 2 \.\.\. --nproc-per-node 2 -m rrgtrain rl --resume run"
     )
     assert re.fullmatch(wanted, lost[0].last), lost[0].err
-    said = [line for d in lost for line in d.err.splitlines() if "is gone" in line]
-    assert said == [lost[0].last], "one rank tells it"
+    said = [sum("is gone" in line for line in d.err.splitlines()) for d in lost]
+    assert said[0] == 1 and max(said) == 1, "a line a process at most"
     assert not any("Traceback" in d.err for d in lost)
     on_nodes("rl", "--resume", "run", cwd=tmp_path, statuses=[0] * 4)
     close(finished(*RUN)[0], tmp_path / "run")

@@ -157,7 +157,8 @@ def test_a_stale_batch_is_clipped_against_the_old_policy() -> None:
 def test_a_report_that_the_policy_has_left_pulls_only_where_it_earns() -> None:
     policy = tiny_policy()
     groups, values = batch(policy)
-    cfg, own = setting("rl.beta=0"), setting("rl.beta=0", "rl.off_policy_mask_threshold=0.4")
+    wide = ("rl.beta=0", "rl.eps_low=0.9")  # else the clip alone would take their pull
+    cfg, own = setting(*wide), setting(*wide, "rl.off_policy_mask_threshold=0.4")
     loss, slopes = build_algorithm(cfg).loss, []
     fixed = rollout_logps(policy, None, groups, values, loss, cfg.rl)
     stale = replace(fixed, old=fixed.old + 0.5)
