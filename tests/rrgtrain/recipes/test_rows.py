@@ -24,7 +24,7 @@ from tests.rrgtrain.recipes.test_recipes import COMMANDS, choices, few
 # What a laptop has in place of the papers' data and models; everything else is the recipe's.
 HERE = [
     *("data.source=iu_xray", "data.images=none", "data.prior=none", "data.splits={}"),
-    "data.each_image=false",
+    *("data.each_image=false", "data.mix={}"),
     *("reward.labeller=rules", "reward.extractor=rules", "reward.terms={label_f1: 1.0}"),
     *("reward.options={}", "reward.starts={}", "policy.dtype=float32", "policy.device=cpu"),
     "policy.lora.rank=0",
