@@ -21,7 +21,6 @@ from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.resolve import nearest, resolve
 from rrgclinical.grounding import has_boxes
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.mix import load_mix
 from rrgdata.sources import every_source
 from rrgdata.sources.source import Loader
 from rrgdata.study import Study
@@ -281,6 +280,8 @@ def open_studies(
     if (source == "mix") != bool(data.mix):
         raise UserError(f"data.source={data.source} has data.mix={[*data.mix]}; set both or none")
     if data.mix:
+        from rrgdata.mix import load_mix  # most runs have none
+
         catalogue = load_mix(data.mix, root, settings, load_studies, skip=data.skip)
         catalogue.notes += repeated_images(catalogue.studies)  # of one set under two names too
     else:

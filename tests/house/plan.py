@@ -116,13 +116,13 @@ LONG_FILES = {
 # them.
 CAPS: dict[str, float] = {
     "rrgkern": 13_525,
-    "rrgclinical": 19_645,
-    "rrgdata": 8_374,
+    "rrgclinical": 19_650,
+    "rrgdata": 8_375,
     "rrgpolicy": 9_118,
     "rrgreport": 2_668,
-    "rrgtrain": 17_729,
+    "rrgtrain": 17_730,
     "csrc": 5_759,
-    "packages and csrc": 76_818,
+    "packages and csrc": 76_825,
     "tests": 76_722,
     "files but findings": 1_178,
     "Makefile targets": 18,

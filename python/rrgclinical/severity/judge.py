@@ -328,7 +328,7 @@ class Severity:
         self.table = load_table(table)
         if not isinstance(context, bool):
             raise UserError(f"severity: context is {context!r}; wanted true or false")
-        self.context = self.table.context if context else None
+        self.context = self.table.context() if context and self.table.context else None
         if context and self.context is None:
             raise UserError(f"{table}: context missing; copy the packaged table's, or leave it off")
         self._tables: dict[tuple[tuple[int, float], ...], Significance] = {(): self.table}

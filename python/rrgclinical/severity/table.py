@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class Significance:
     unspoken: float
     digest: str
     own: str
-    context: Context | None = None
+    context: Callable[[], Context] | None = None
 
     def times(self, factors: tuple[tuple[int, float], ...]) -> Significance:
         """Return the table with these concepts' weights multiplied.
@@ -69,7 +69,12 @@ def load_table(file: str | Path | None = None) -> Significance:
     """
     if file is not None and not isinstance(file, str | Path):
         raise UserError(f"severity: table is {file!r}; wanted the path of a YAML file")
-    return _read(Path(file).expanduser()) if file else _packaged()
+    if not file:
+        return _packaged()
+    table = _read(Path(file).expanduser())
+    if table.context:
+        table.context()  # what is wrong in it is told at once
+    return table
 
 
 @cache
@@ -129,7 +134,7 @@ def _table(path: str, values: Any, digest: str) -> Significance:
         unspoken=float(values["unspoken"]),
         digest=digest,
         own="" if path == str(DEFAULT) else Path(path).name,
-        context=_context(path, values["context"]) if "context" in values else None,
+        context=partial(_context, path, values["context"]) if "context" in values else None,
     )
 
 

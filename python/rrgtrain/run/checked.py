@@ -62,7 +62,8 @@ def check(recipe: Recipe, out: Path, *, sft: bool = False, rl: bool = False) -> 
     algorithm = build_algorithm(recipe) if rl else None
     lengths = {"eval.max_new_tokens": recipe.eval.max_new_tokens}
     if rl:
-        require_ahead(recipe.rl, recipe.rollout.engine)
+        if recipe.rl.ahead:
+            require_ahead(recipe.rl, recipe.rollout.engine)
         lengths["rl.max_new_tokens"] = recipe.rl.max_new_tokens
         if recipe.policy.attn == "flex" and nodes.own_device(recipe.policy.device) == "cpu":
             raise UserError("policy.attn=flex has no backward on a CPU; use policy.attn=auto")
@@ -143,7 +144,7 @@ def require_ahead(rl: RlSettings, engine: str) -> None:
         cause = "a batch gets several updates; use rl.epochs=1 and rl.minibatch=null"
     elif rl.top_p < 1:
         cause = f"rl.top_p={rl.top_p:g} gives the sampler a scale that ratios lack; use 1"
-    if rl.ahead and cause:
+    if cause:
         raise UserError(f"rl.ahead=1, but {cause}, or rl.ahead=0")
 
 

@@ -209,7 +209,7 @@ class RlRun:
             "record": self.record.state_dict() if self.record else None,
             "order": order_of(self.studies, self.settings.prompts),
             "axes": self.watch_axes.state_dict() if self.watch_axes else None,
-            "ahead": self.ahead.state_dict(self._request()),
+            "ahead": self.ahead.state_dict(self._request()) if self.settings.ahead else None,
         }
 
     def load_state_dict(self, saved: State) -> None:
