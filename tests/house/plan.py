@@ -116,13 +116,13 @@ LONG_FILES = {
 # them.
 CAPS: dict[str, float] = {
     "rrgkern": 13_525,
-    "rrgclinical": 19_650,
+    "rrgclinical": 19_649,
     "rrgdata": 8_375,
     "rrgpolicy": 9_118,
     "rrgreport": 2_668,
-    "rrgtrain": 17_730,
+    "rrgtrain": 17_729,
     "csrc": 5_759,
-    "packages and csrc": 76_825,
+    "packages and csrc": 76_823,
     "tests": 76_722,
     "files but findings": 1_178,
     "Makefile targets": 18,

@@ -363,10 +363,9 @@ class Severity:
         reports, references = check_pairs(reports, references)
         truth = readings or self.read(references, keep=True)
         judgements = []
-        for got, want, report, reference, indication in zip(
-            self.read(reports), truth, reports, references, indications or [""] * len(truth),
-            strict=True,
-        ):  # fmt: skip
+        contexts = indications or [""] * len(truth)
+        rows = zip(self.read(reports), truth, reports, references, contexts, strict=True)
+        for got, want, report, reference, indication in rows:
             # texts are compared only where nothing is read in the reference
             empty = not want.present and not want.denied
             same = empty and report.split() == reference.split()

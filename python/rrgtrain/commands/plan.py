@@ -45,9 +45,8 @@ def _run(options: argparse.Namespace) -> int:
     setup = plan.Setup.of(recipe, machine, options.gpus)
     planned = plan.plan_stage(setup, stage)
     fits, line = plan.verdict(setup, planned, host)
-    table = plan.as_table(setup, planned, line)
-    text = plan.as_json(setup, planned, fits, line) if options.json else table
-    print(hidden(text), flush=True)
+    shown = plan.as_json(setup, planned, fits, line) if options.json else ""
+    print(hidden(shown or plan.as_table(setup, planned, line)), flush=True)
     if idle := idle_ranks(getattr(recipe, stage), options.gpus):
         warnings.warn(idle, stacklevel=2)
     return 0 if fits else 2
