@@ -138,9 +138,7 @@ def sent(policy: Policy) -> list[tuple[str, torch.Tensor]]:
 
 @pytest.mark.parametrize("engine_of", [in_process, over_http])
 @pytest.mark.parametrize("worker", [Frozen, NoAdapters])
-def test_weights_that_stay_behind_stop_the_push(
-    engine_of: Callable, worker: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_stay_behind_stop_the_push(engine_of, worker, tmp_path, monkeypatch):
     policy = tiny_policy()
     engine: RolloutEngine
     with engine_of(worker, tmp_path, monkeypatch) as engine:
@@ -155,9 +153,7 @@ def test_weights_that_stay_behind_stop_the_push(
 
 
 @pytest.mark.parametrize("engine_of", [in_process, over_http])
-def test_a_push_that_arrives_in_part_stops(
-    engine_of: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_push_that_arrives_in_part_stops(engine_of, tmp_path, monkeypatch):
     with (
         engine_of(Impatient, tmp_path, monkeypatch) as engine,
         pytest.raises(

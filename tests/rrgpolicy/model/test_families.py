@@ -179,9 +179,7 @@ def test_each_way_has_the_models_own_log_probs_and_gradients() -> None:
 
 @pytest.mark.parametrize("images", [1, 0])
 @pytest.mark.parametrize("lengths", [[[4], []], [[4], [0]], [[]], [[0]]], ids=str)
-def test_groups_without_tokens_go_through_masks_that_a_family_makes_itself(
-    lengths: list[list[int]], images: int
-) -> None:
+def test_groups_without_tokens_go_through_masks_that_a_family_makes_itself(lengths, images):
     """Gemma 3 joins a mask of image tokens to the causal one."""
     model = build("gemma3", torch.float32)
     of, draw = backbone(model), torch.Generator().manual_seed(7)
@@ -277,9 +275,7 @@ def test_a_prompt_is_what_the_familys_own_processor_makes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_saved_policy_makes_the_same_prompts_and_tells_its_processor_how(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_saved_policy_makes_the_same_prompts_and_tells_its_processor_how(name, tmp_path):
     policy = policy_of(name)
     saved = load_policy(policy.save(tmp_path / "saved"))
     for shapes in ((SHAPES[1],), SHAPES[:2], ()):
@@ -369,9 +365,7 @@ HEADS: dict[str, dict[str, Any]] = {
 @pytest.mark.gpu
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("family", SORTS)
-def test_each_family_goes_its_way_on_a_gpu(
-    family: str, checkpointing: bool, record_property: Any
-) -> None:
+def test_each_family_goes_its_way_on_a_gpu(family, checkpointing, record_property):
     transformers.logging.set_verbosity_error()
     model = build(family, torch.float32, **HEADS.get(family, {})).cuda()
     if checkpointing:

@@ -187,9 +187,7 @@ def of_views(*views: str) -> Study:
         (("frontal", ""), "current frontal image and 1 of unnamed view.", "frontal image"),
     ],
 )
-def test_a_view_that_is_not_known_is_not_named(
-    views: tuple[str, ...], long: str, short: str
-) -> None:
+def test_a_view_that_is_not_known_is_not_named(views, long, short):
     text = prompt_text(of_views(*views))
     assert long in text
     assert ("frontal" in text) == ("frontal" in views)

@@ -63,9 +63,7 @@ def edited(directory: Path, root: bool | None, head: str) -> Path:
     ("root", "head", "tied"),
     [(True, "", True), (True, "same", True), (True, "other", False), (False, "other", False)],
 )
-def test_weights_say_if_they_are_tied_and_a_sampler_gets_each_once(
-    root: bool, head: str, tied: bool, tmp_path: Path
-) -> None:
+def test_weights_say_if_they_are_tied_and_a_sampler_gets_each_once(root, head, tied, tmp_path):
     policy = load_policy(edited(tmp_path / "hub", root, head))
     assert policy.ties_head == tied
     told = [part.tie_word_embeddings for part in (policy.config, policy.text_config)]

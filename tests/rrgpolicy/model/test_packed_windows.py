@@ -86,9 +86,7 @@ def gradients(model: Any, embeddings: torch.Tensor) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("images", GRIDS)
-def test_values_and_gradients_are_those_of_one_call_a_window(
-    images: str, checkpointing: bool
-) -> None:
+def test_values_and_gradients_are_those_of_one_call_a_window(images, checkpointing):
     model = tower()
     if checkpointing:
         # Renamed in transformers 5.23, as model/load.py has it.
@@ -152,9 +150,7 @@ def _one_by_one(
 
 
 @pytest.mark.parametrize("scale", [0.25, 0.4])
-def test_torch_s_varlen_attention_is_told_the_bounds(
-    monkeypatch: pytest.MonkeyPatch, scale: float
-) -> None:
+def test_torch_s_varlen_attention_is_told_the_bounds(monkeypatch, scale):
     """A stand-in of torch's signature and own scale plays the GPU."""
     asked: list[tuple[int, int]] = []
 
@@ -202,26 +198,3 @@ def test_torch_s_own_varlen_takes_what_it_is_given(monkeypatch: pytest.MonkeyPat
         assert out.shape == (1, 100, 16, 80) and out.dtype == torch.bfloat16
         out.sum().backward()
         assert packed.grad is not None and packed.grad.shape == packed.shape
-
-
-@pytest.mark.parametrize(
-    ("device", "dtype", "capability", "serves"),
-    [
-        ("cpu", torch.bfloat16, (8, 0), False),
-        ("cuda", torch.float32, (9, 0), False),
-        ("cuda", torch.float16, (7, 5), False),
-        ("cuda", torch.float16, (8, 0), True),
-        ("cuda", torch.bfloat16, (9, 0), True),
-    ],
-)
-def test_where_torch_s_varlen_serves(
-    device: str,
-    dtype: torch.dtype,
-    capability: tuple[int, int],
-    serves: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    with FakeTensorMode():
-        query = torch.empty(1, 2, 3, 8, device=device, dtype=dtype)
-    assert packed_windows._serves_varlen(query) == serves

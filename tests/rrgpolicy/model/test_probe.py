@@ -20,11 +20,10 @@ from rrgpolicy.model.backbone import Backbone, window_of
 from rrgpolicy.model.cache import Behind, PromptStates
 from rrgpolicy.model.families import Family
 from rrgpolicy.model.load import checkpoint_layers
-from rrgpolicy.model.own_forward import with_tokens
 from rrgpolicy.model.probe import ATTENTIONS, NoWay, Probed, probe
 from rrgpolicy.model.prompt import EncodedPrompt
 from tests.rrgkern.shared_prefix.test_flex import uncompiled
-from tests.rrgpolicy.model.families import SORTS, WINDOW, backbone, build, forwards, prompt
+from tests.rrgpolicy.model.families import SORTS, backbone, build, forwards, prompt
 from tests.rrgpolicy.model.table_of_families import PAGE, written
 
 
@@ -55,9 +54,7 @@ class OutOfResources(RuntimeError):
     """Stands in for Triton's, on a card whose shared memory a kernel exceeds."""
 
 
-def test_the_fast_attention_is_tried_in_the_dtype_of_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_fast_attention_is_tried_in_the_dtype_of_the_run(monkeypatch):
     """Flex, blocks and dense, each by its name; what a card lacks in fp32 alone decides nothing."""
     uncompiled(monkeypatch)
     flex, blocks = forward.shared_prefix_flex_attention, forward.shared_prefix_attention
@@ -102,9 +99,7 @@ def test_reentrant_checkpointing_is_what_is_refused_and_not_the_model() -> None:
         probe(subject, prompts)
 
 
-def test_a_model_whose_own_forward_fails_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_model_whose_own_forward_fails_is_refused_in_one_line(monkeypatch):
     subject, prompts = opened("granite")
 
     def forward(**_: Any) -> None:
@@ -288,17 +283,3 @@ def test_a_rope_that_turns_with_length_bounds_the_prompts(kind: str) -> None:
 )
 def test_what_a_layer_leaves_out_is_a_window(names: dict[str, Any], tokens: int | None) -> None:
     assert window_of(SimpleNamespace(**names)) == tokens
-
-
-def test_prompts_of_the_probe_cross_the_window() -> None:
-    subject, (short, _) = opened("mistral")
-    seen: list[int] = []
-    with pytest.MonkeyPatch.context() as patch:
-
-        def watch(of: Backbone, p: EncodedPrompt, ids: Tensor) -> Any:
-            seen.append(len(p.input_ids))
-            return with_tokens(of, p, ids)
-
-        patch.setattr("rrgpolicy.model.probe.with_tokens", watch)
-        probe(subject, [short.one_token()])
-    assert max(seen) > WINDOW and len({*seen}) == 2

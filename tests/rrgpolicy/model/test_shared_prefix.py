@@ -324,15 +324,6 @@ def test_an_option_of_another_type_is_one_line(options: dict[str, Any]) -> None:
         shared_prefix_logps(qwen2(), [{"input_ids": IDS}], [[IDS]], **options)
 
 
-def test_prompts_are_read_once() -> None:
-    """An iterator is no empty list after its first check."""
-    listed = shared_prefix_logps(qwen2(), [{"input_ids": [5, 6]}], [[[7, 8]]])
-    drawn = shared_prefix_logps(
-        qwen2(), iter([{"input_ids": IDS}]), iter([iter([torch.tensor([7, 8])])])
-    )
-    assert torch.equal(listed.logps, drawn.logps)
-
-
 def with_lora_on_the_embedding(model: Any) -> Any:
     names = ["embed_tokens", "q_proj"]
     return peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=names))

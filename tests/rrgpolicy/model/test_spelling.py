@@ -77,9 +77,7 @@ def test_spans_cover_the_text_with_the_bytes_of_their_tokens(kind: str, numbers:
 
 @given(NAMES, IDS, TEXT, st.data())
 @settings(max_examples=300, deadline=None)
-def test_an_edit_gives_the_new_text_and_keeps_the_sampled_beginning(
-    kind: str, numbers: list[int], tail: str, data: st.DataObject
-) -> None:
+def test_an_edit_gives_the_new_text_and_keeps_the_sampled_beginning(kind, numbers, tail, data):
     tokenizer, codec = kind_of(kind)
     ids = drawn(kind, numbers)
     old = codec.decode(ids)
@@ -111,24 +109,6 @@ def test_an_edit_in_the_middle_goes_on_without_a_first_blank() -> None:
         before = sum(end <= 16 for _, end in spans[:-1])
         assert result[:before] == ids[:before].tolist(), kind
         assert result == codec.encode(new).tolist(), f"{kind}: as the tokenizer would go on"
-
-
-def test_words_and_blocks_are_found_by_their_tokens() -> None:
-    """As weights of tokens and rewards find them: by characters of the decoded report."""
-    text = "<think>\nIt is cl\u00e9ar.\n</think>\n<report>No effusion.</report>"
-    for kind in KINDS:
-        _, codec = kind_of(kind)
-        ids = codec.encode(text)
-        assert codec.decode(ids) == text, kind
-        for word in ("<think>", "cl\u00e9ar", "</think>", "No", "effusion", "</report>"):
-            begin = text.index(word)
-            touched = [
-                int(token)
-                for token, (a, b) in zip(ids, codec.char_spans(ids), strict=True)
-                if a < begin + len(word) and b > begin
-            ]
-            said = b"".join(map(codec.token_bytes, touched)).decode(errors="replace")
-            assert word in said and len(said) <= len(word) + 12, f"{kind}: {word}, {said}"
 
 
 def _read_otherwise(tokenizer: Any) -> None:

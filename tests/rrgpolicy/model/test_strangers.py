@@ -129,9 +129,7 @@ def test_a_decoders_scale_counts_where_the_model_around_it_applies_it() -> None:
 
 
 @pytest.mark.parametrize(("kind", "capped"), [("Gemma3", False), ("PaliGemma", True)])
-def test_a_decoders_cap_counts_where_the_model_around_it_applies_it(
-    kind: str, capped: bool
-) -> None:
+def test_a_decoders_cap_counts_where_the_model_around_it_applies_it(kind, capped):
     more: dict[str, Any] = {"final_logit_softcapping": 2.0, "query_pre_attn_scalar": 16}
     if kind == "Gemma3":
         model, prompt = build("gemma3", torch.float32, **more), {}
@@ -151,9 +149,7 @@ def test_a_decoders_cap_counts_where_the_model_around_it_applies_it(
         ("FalconH1", "cache", {"lm_head_multiplier": 0.5, "mamba_d_ssm": 64, "mamba_n_heads": 4}),
     ],
 )
-def test_a_head_has_the_cap_and_the_factor_that_its_family_names(
-    kind: str, way: str, sizes: dict[str, Any]
-) -> None:
+def test_a_head_has_the_cap_and_the_factor_that_its_family_names(kind, way, sizes):
     more = {"intermediate_size": 48, "num_key_value_heads": 2, "initializer_range": 0.3}
     model = model_of(kind, **{**more, **sizes})
     with torch.no_grad():
@@ -279,9 +275,7 @@ def test_a_gate_that_routes_nothing_takes_an_adapter() -> None:
     assert {"output_gate", "q_proj", "qkv_proj", "out_proj"} <= kinds
 
 
-def test_a_loss_of_routers_that_config_json_asks_for_does_not_vanish_in_silence(
-    tmp_path: Path,
-) -> None:
+def test_a_loss_of_routers_that_config_json_asks_for_does_not_vanish_in_silence(tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(text_directory())
     sizes = {"num_local_experts": 2, "num_key_value_heads": 2, "intermediate_size": 48}
     sizes |= {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}

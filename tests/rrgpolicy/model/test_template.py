@@ -85,9 +85,7 @@ def test_it_is_looked_at_before_anything_else(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_checkpoint_holds_its_template(
-    template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_holds_its_template(template, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ck").mkdir()
     remember(recipe("policy.prompt=own.txt"), tmp_path / "ck")
@@ -163,9 +161,7 @@ def rendered(policy: Policy, style: str) -> str:
     ],
     ids=["short", "editgrpo", "think", "closed", "opened"],
 )
-def test_a_report_stands_in_no_reasoning_unless_the_style_asks_for_it(
-    style: str, own: dict[str, bool], ending: str
-) -> None:
+def test_a_report_stands_in_no_reasoning_unless_the_style_asks_for_it(style, own, ending):
     policy = thinking()
     policy.chat_template_kwargs = own
     assert rendered(policy, style) == ending

@@ -5,86 +5,19 @@ from __future__ import annotations
 import importlib.util
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 import torch
 
 from rrgclinical.common.errors import UserError
-from rrgkern import linear_token_logps
-from rrgpolicy.model.forward import _run_tower, hidden_states, vision_embeddings
+from rrgpolicy.model.forward import hidden_states, vision_embeddings
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.packed_windows import FLASH, PACKED_WINDOWS, vision_attention
 from rrgpolicy.model.policy import Policy, training_only
 from rrgpolicy.model.prompt import encode_prompt, prompt_text
 from rrgpolicy.rollout import SamplingRequest, generate
-from tests.rrgpolicy.model.common import REPORTS, prompt, study, text_policy, tiny_policy
-from tests.rrgpolicy.model.equality import Group, assert_equal, unshared
-
-
-def groups_of(policy: Policy, members: int = 3) -> list[Group]:
-    """Three groups of unequal prompts and reports; the second has one member fewer."""
-    made = []
-    for b in range(3):
-        p = prompt(policy, "s" * (b + 1), 0, indication="dyspnea" * b, comparison="none")
-        reports = [REPORTS[(b + m) % 4][: 20 + 17 * m] for m in range(max(1, members - b % 2))]
-        made.append((p, [policy.codec.encode(text) for text in reports]))
-    return made
-
-
-def logps_of(policy: Policy, groups: list[Group], **options: object) -> torch.Tensor:
-    """As the trainer's update computes them."""
-    prompts, members = zip(*groups, strict=True)
-    hidden, batch = hidden_states(policy, prompts, members, **options)  # type: ignore[arg-type]
-    weight, bias, _ = policy.head()
-    return linear_token_logps(hidden, weight, batch.targets, bias=bias).logps
-
-
-def assert_equal_computation(policy: Policy, groups: list[Group], **options: object) -> None:
-    assert_equal(policy.model, logps_of(policy, groups, **options), unshared(policy.model, groups))
-
-
-@pytest.mark.parametrize("attn", ["blocks", "dense"])
-@pytest.mark.parametrize("members", [3, 1])
-def test_log_probs_and_gradients_equal_the_unshared_ones(attn: str, members: int) -> None:
-    policy = text_policy(dtype=torch.float64, attn=attn)
-    groups = groups_of(policy, members)
-    total = sum(len(p.input_ids) + sum(map(len, own)) for p, own in groups)
-    for budget in (None, total, total // 2):
-        assert_equal_computation(policy, groups, token_budget=budget)
-    reached = {n for n, p in policy.model.named_parameters() if p.grad is not None}
-    assert reached == {n for n, _ in policy.model.named_parameters()}, "every parameter"
-
-
-def test_a_prompt_is_read_once_for_its_group_and_log_probs_are_the_updates(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    policy = text_policy(dtype=torch.float64)
-    policy.eos_ids = tuple(range(40, 46))  # reports of many lengths
-    prompts = [p for p, _ in groups_of(policy)]
-    shapes, forward = [], policy.language_model.forward
-
-    def watched(**arguments: torch.Tensor) -> object:
-        read = arguments.get("inputs_embeds")
-        shapes.append(tuple((arguments["input_ids"] if read is None else read).shape[:2]))
-        return forward(**arguments)
-
-    monkeypatch.setattr(policy.language_model, "forward", watched)
-    seeds = [[10 * b + m for m in range(5)] for b in range(3)]
-    request = SamplingRequest(prompts, group=5, temperature=0.8, max_new_tokens=40, seeds=seeds)
-    made = generate(policy, request)
-    monkeypatch.undo()
-    assert shapes[0] == (3, max(len(p.input_ids) for p in prompts))
-    assert shapes[1] == (15, 1) and all(length == 1 for _, length in shapes[1:])
-    flat = [r for group in made for r in group]
-    assert len({len(r.ids) for r in flat}) > 3
-    with torch.no_grad():
-        hidden, batch = hidden_states(policy, prompts, [[r.ids for r in g] for g in made])
-        logps = torch.log_softmax(hidden @ policy.head().weight.T / 0.8, -1)
-    wanted = logps.gather(1, batch.targets[:, None]).squeeze(1).float()
-    torch.testing.assert_close(torch.cat([r.logps for r in flat]), wanted, rtol=1e-6, atol=1e-6)
+from tests.rrgpolicy.model.common import prompt, study, text_policy, tiny_policy
 
 
 def test_its_prompt_is_the_templates_and_its_checkpoint_an_ordinary_one(tmp_path: Path) -> None:
@@ -174,28 +107,6 @@ def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
     cache["b"] = torch.ones(5)
     assert bool(cache["b"].all()) and len(cache) == 2
     del cache["d"]
-
-
-def test_pictures_go_to_the_device_as_they_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the CPU joins or converts first is no longer pinned, and its copy is waited for."""
-    policy = tiny_policy()
-    prompts = [prompt(policy, "s", 1), prompt(policy, "ss", 2)]
-    joined: list[str] = []
-    cat = torch.cat
-
-    def noted(parts: list[torch.Tensor]) -> torch.Tensor:
-        joined.extend(f"{part.device} {part.dtype}" for part in parts if part.is_floating_point())
-        return cat(parts)
-
-    def tower(pixels: torch.Tensor, grid_thw: torch.Tensor) -> Any:
-        assert (pixels.dtype, pixels.device.type) == (torch.bfloat16, grid_thw.device.type)
-        return SimpleNamespace(pooler_output=pixels)
-
-    monkeypatch.setattr(torch, "cat", noted)
-    visual = type("Tower", (), {"spatial_merge_size": 1, "__call__": staticmethod(tower)})()
-    network = SimpleNamespace(device=torch.device("meta"), dtype=torch.bfloat16, visual=visual)
-    assert len(_run_tower(cast(Any, network), prompts)) == 2
-    assert joined == ["meta torch.float32"] * 2
 
 
 # flash-attn is taken where it can run; asked for elsewhere, one line says why it cannot.

@@ -190,9 +190,7 @@ def test_a_checkpoint(spoilt: str, tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("spoilt", SPOILT_ADAPTER)
-def test_an_adapter(
-    spoilt: str, adapter: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_adapter(spoilt, adapter, tmp_path, capfd):
     spoil, line = SPOILT_ADAPTER[spoilt]
     assert line in told(adapter, spoil, tmp_path, capfd)
 

@@ -72,9 +72,7 @@ def test_shards_are_those_of_whole_loading(found: Found, name: str, options: str
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", GOOD)
-def test_the_plan_knows_what_a_start_needs(
-    found: Found, home: Path, name: str, options: str
-) -> None:
+def test_the_plan_knows_what_a_start_needs(found, home, name, options):
     chosen = OPTIONS[options]
     words = [f"policy.path={home / name}", f"policy.dtype={chosen.get('dtype', 'float32')}"]
     words.append(f"policy.freeze_vision={str(chosen.get('freeze_vision', False)).lower()}")
@@ -88,9 +86,7 @@ def test_a_reference_is_copied_by_shards(found: Found) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_every_rank_has_the_line_of_one_process(
-    found: Found, home: Path, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_every_rank_has_the_line_of_one_process(found, home, name, tmp_path, capfd):
     alone = told(tiny_directory(), SPOILT[name][0], tmp_path, capfd)
     line = alone.replace(str(tmp_path / "copy"), str(home / name))
     assert [of_rank[f"spoilt, {name}"] for of_rank in found] == [line, line]
@@ -123,9 +119,7 @@ def of_nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return values
 
 
-def test_weights_are_sharded_within_a_node_and_rollouts_gather_there(
-    of_nodes: dict[str, Any],
-) -> None:
+def test_weights_are_sharded_within_a_node_and_rollouts_gather_there(of_nodes):
     for values in of_nodes["together"]["of ranks"]:
         assert values["nodes"] == 2 and values["mesh"] == (2, 2)
         assert values["ranks"] == [[0, 1], [2, 3]], "the ranks of a node share a copy"
@@ -146,9 +140,7 @@ def test_in_bf16_each_rank_rounds_and_the_sum_over_nodes_does_not(of_nodes: dict
 
 
 @pytest.mark.parametrize("kind", ["model", "adapter off", "second adapter"])
-def test_a_sharded_reference_gives_the_log_probabilities_of_a_whole_one(
-    of_nodes: dict[str, Any], kind: str
-) -> None:
+def test_a_sharded_reference_gives_the_log_probabilities_of_a_whole_one(of_nodes, kind):
     alone, both = (of_nodes[who]["references"] for who in ("alone", "together"))
     assert bool((alone[kind] < 0).any())
     assert not torch.allclose(alone[kind], alone[f"{kind}, old"], atol=1e-3), "it is the policy"
@@ -157,9 +149,7 @@ def test_a_sharded_reference_gives_the_log_probabilities_of_a_whole_one(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_clipped_step_ends_at_the_same_norm_weights_and_moments(
-    of_nodes: dict[str, Any], layout: str
-) -> None:
+def test_a_clipped_step_ends_at_the_same_norm_weights_and_moments(of_nodes, layout):
     assert of_nodes["together"][f"norm, {layout}"] == pytest.approx(
         of_nodes["alone"]["norm"], rel=1e-12
     )
@@ -170,9 +160,7 @@ def test_a_clipped_step_ends_at_the_same_norm_weights_and_moments(
         torch.testing.assert_close(both[name], value, rtol=1e-6, atol=1e-8, msg=name)
 
 
-def test_a_checkpoint_of_one_layout_is_read_on_another_to_the_same_bits(
-    of_nodes: dict[str, Any],
-) -> None:
+def test_a_checkpoint_of_one_layout_is_read_on_another_to_the_same_bits(of_nodes):
     assert set(of_nodes["readings"]) == {*READINGS}
     for (source, onto), values in of_nodes["readings"].items():
         wanted = of_nodes["states"][source]
@@ -194,9 +182,7 @@ def test_a_checkpoint_of_one_layout_is_read_on_another_to_the_same_bits(
         ([6, 2], None, "nodes have 2 and 6 processes; start as many on each, or set scale.shard"),
     ],
 )
-def test_who_shares_a_copy(
-    here: list[int], asked: int | None, wanted: int | str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_shares_a_copy(here, asked, wanted, monkeypatch):
     answers = {
         "processes_here": [n for n in here for _ in range(n)],
         "is_first_here": [k == 0 for n in here for k in range(n)],

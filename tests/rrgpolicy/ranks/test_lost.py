@@ -66,9 +66,7 @@ def test_nodes_that_do_not_share_the_run_are_refused(tmp_path: Path) -> None:
         (None, rf"rank 1 on {HOST}: .*own.yaml"),
     ],
 )
-def test_a_node_with_another_recipe_is_refused(
-    there: str | None, said: str, tmp_path: Path
-) -> None:
+def test_a_node_with_another_recipe_is_refused(there, said, tmp_path):
     homes = [tmp_path / "one", tmp_path / "two"]
     for home, text in zip(homes, ("rl:\n  lr: 0.001\n", there), strict=True):
         home.mkdir()
@@ -92,9 +90,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch, change: dict[str, str | None]) -> 
     monkeypatch.setattr(ranks, "gather", gather)
 
 
-def test_other_settings_code_or_files_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_settings_code_or_files_are_named(tmp_path, monkeypatch):
     (tmp_path / "own_term.py").write_text("def f(report, reference):\n    return 1.0\n")
     monkeypatch.syspath_prepend(tmp_path)
     asked = recipe("reward.terms={'own_term:f': 1.0}", f"policy.path={tiny_directory()}")

@@ -14,7 +14,6 @@ import torch
 from rrgclinical.common.stop import stopping
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout import Pushed, VllmServerEngine
-from rrgtrain.commands.started import starter
 from rrgtrain.errors import RewardError, UserError
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgpolicy.ranks.own_loop_suite import ARRANGEMENTS, DRY, KINDS, policy_of, trained_of
@@ -24,9 +23,7 @@ from tests.rrgtrain.runs import on_ranks
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("count", [0, 1, 4, 7])
-def test_shares_are_even_and_merge_to_the_whole(
-    size: int, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shares_are_even_and_merge_to_the_whole(size, count, monkeypatch):
     monkeypatch.setattr(ranks, "_active", lambda: True)
     monkeypatch.setattr(ranks, "size", lambda: size)
     shares = []
@@ -53,23 +50,6 @@ def test_an_error_that_cannot_travel_is_told_by_name() -> None:
 
     there = pickle.loads(ranks._portable(Local("here only")) or b"")
     assert type(there) is RuntimeError and str(there) == "Local: here only"
-
-
-def test_alone_nothing_is_exchanged() -> None:
-    assert ranks.size() == 1 and ranks.is_main()
-    assert ranks.gather("x") == ["x"] and ranks.broadcast_from_main(3) == 3
-    error = ValueError("one line")
-    with pytest.raises(ValueError, match="one line") as caught, ranks.propagate_errors():
-        raise error
-    assert caught.value is error and ranks.agreed_with(error) is None
-
-
-def test_the_way_to_go_on_names_processes_and_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert starter() == "rrgtrain"
-    monkeypatch.setenv("WORLD_SIZE", "16")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert starter() == "torchrun --nnodes 2 ... --nproc-per-node 8 -m rrgtrain"
 
 
 def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights(
@@ -179,9 +159,7 @@ def test_fine_tuning_ends_a_step_at_the_same_weights(suites: Suites, tuned: str)
 
 @pytest.mark.parametrize("way", FAMILIES)
 @pytest.mark.parametrize("loop", ["rl", "sft"])
-def test_other_families_share_prompts_on_two_ranks_as_in_one_process(
-    suites: Suites, way: str, loop: str
-) -> None:
+def test_other_families_share_prompts_on_two_ranks_as_in_one_process(suites, way, loop):
     alone, both = suites["families"]
     # linear attention computes in fp32 within
     compared(alone[f"{way}, {loop}"], both[f"{way}, {loop}"], 1e-4 if way == "a cache" else 1e-9)

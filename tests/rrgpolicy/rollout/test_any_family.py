@@ -122,9 +122,7 @@ def test_a_step_is_the_models_own_forward(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", [*ONE_GRAPH, *more(*sorted(SORTS.keys() - ONE_GRAPH))])
-def test_a_token_is_one_graph_that_asks_the_host_for_nothing(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_token_is_one_graph_that_asks_the_host_for_nothing(monkeypatch, name):
     if not forwards(name):
         pytest.skip("the family's own forward fails in this transformers")
     graphs = []
@@ -223,9 +221,7 @@ DEEPSEEK_V4 = {
 }
 
 
-def test_a_family_that_counts_from_a_rows_first_place_is_sampled_without_padding(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_family_that_counts_from_a_rows_first_place_is_sampled_without_padding(monkeypatch):
     policy = stranger("DeepseekV4", **DEEPSEEK_V4)
     with torch.no_grad():
         logps, own = sampled(policy)
@@ -236,9 +232,7 @@ def test_a_family_that_counts_from_a_rows_first_place_is_sampled_without_padding
     assert (logps - own).abs().max() > 1e-2
 
 
-def test_reports_with_the_most_padding_are_compared_before_they_leave(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_reports_with_the_most_padding_are_compared_before_they_leave(monkeypatch):
     policy = stranger("DeepseekV4", **DEEPSEEK_V4)
     monkeypatch.setattr(policy.family, "joins", True)
     prompts = [placed(policy, {"input_ids": torch.arange(3, n)[None]}) for n in (23, 12)]
@@ -298,9 +292,7 @@ def written(folder: Path, sizes: list[int], name: str, adapter: str | None) -> t
 
 
 @pytest.mark.parametrize(("name", "sizes", "adapter"), MERGED)
-def test_products_of_one_input_are_one_while_tokens_are_decoded(
-    tmp_path, name, sizes, adapter
-) -> None:
+def test_products_of_one_input_are_one_while_tokens_are_decoded(tmp_path, name, sizes, adapter):
     (apart, plain), (together, merged) = (
         written(tmp_path / str(len(own)), own, name, adapter) for own in ([], sizes)
     )

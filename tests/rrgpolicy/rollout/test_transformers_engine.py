@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicLayer
 
-from rrgkern import linear_token_logps
 from rrgpolicy.model.forward import hidden_states
 from rrgpolicy.model.load import Policy
 from rrgpolicy.model.prompt import EncodedPrompt
@@ -47,17 +46,6 @@ def ending_policy(**options: object) -> Policy:
     policy = tiny_policy(**options)
     policy.eos_ids = tuple(range(40, 46))
     return policy
-
-
-def recomputed(
-    policy: Policy, prompts: list[EncodedPrompt], rollouts: list[list[Rollout]], temperature: float
-) -> torch.Tensor:
-    with torch.no_grad():
-        hidden, batch = hidden_states(policy, prompts, [[r.ids for r in g] for g in rollouts])
-        weight, bias, _ = policy.head()
-        return linear_token_logps(
-            hidden, weight, batch.targets, bias=bias, temperature=temperature
-        ).logps
 
 
 def test_greedy_equals_transformers() -> None:
@@ -157,17 +145,6 @@ def test_the_policy_is_left_as_it_was() -> None:
     hidden.sum().backward()
 
 
-def test_bfloat16_logps_are_those_of_its_hidden_states() -> None:
-    policy = tiny_policy(dtype=torch.bfloat16)
-    prompts = prompts_of(policy)
-    request = SamplingRequest(prompts, group=3, max_new_tokens=20, seeds=seeds_for(4, 3))
-    rollouts = generate(policy, request)
-    ours = torch.cat([r.logps for g in rollouts for r in g])
-    gap = (ours - recomputed(policy, prompts, rollouts, 1.0)).abs()
-    # Hidden states carry 8 bits: two orders of summation differ by some of the last.
-    assert gap.mean() < 0.02
-
-
 def test_bad_requests_are_told() -> None:
     policy = tiny_policy()
     prompts = prompts_of(policy)[:1]
@@ -233,16 +210,12 @@ def alike(one: list[Rollout], other: list[Rollout]) -> None:
 
 
 @pytest.mark.parametrize("greedy", [False, True])
-def test_a_repeated_step_reads_the_buffers_that_are_there(
-    monkeypatch: pytest.MonkeyPatch, greedy: bool
-) -> None:
+def test_a_repeated_step_reads_the_buffers_that_are_there(monkeypatch, greedy):
     repeats_alike(monkeypatch, greedy)
 
 
 @pytest.mark.parametrize("family", ["qwen3_5", "gemma3"])
-def test_a_repeated_step_keeps_states_and_windows(
-    monkeypatch: pytest.MonkeyPatch, family: str
-) -> None:
+def test_a_repeated_step_keeps_states_and_windows(monkeypatch, family):
     repeats_alike(monkeypatch, False, family)
 
 
@@ -315,9 +288,7 @@ def test_the_second_call_is_captured_and_later_ones_replay(monkeypatch: pytest.M
     assert calls == ["computed", "captured", "replay", "replay", "computed"]
 
 
-def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_so(monkeypatch):
     def captured(*_: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 

@@ -50,9 +50,7 @@ def ids(engine: VllmServerEngine | None, policy: Policy) -> list[list[list[int]]
     return [[r.ids.tolist() for r in group] for group in sampled(policy, request(policy))]
 
 
-def test_a_server_has_the_adapter_of_each_step_and_the_base_once(
-    served: Served, tmp_path: Path
-) -> None:
+def test_a_server_has_the_adapter_of_each_step_and_the_base_once(served, tmp_path):
     policy = adapted()
     engine, found = VllmServerEngine(served.url, tmp_path, wait=20.0), []
     for step in (0, 1):
@@ -80,9 +78,7 @@ def test_the_adapter_of_a_reference_is_not_pushed(served: Served, tmp_path: Path
 
 
 @pytest.mark.parametrize("dies", [[(CHAT, 1)], [(WORKERS, 4)]], ids=str)
-def test_a_server_that_starts_anew_between_two_pushes_gets_base_and_adapter(
-    dies: list, served: Served, tmp_path: Path
-) -> None:
+def test_a_server_that_starts_anew_between_two_pushes_gets_base_and_adapter(dies, served, tmp_path):
     policy = adapted()
     with torch.no_grad():
         policy.language_model.layers[0].mlp.up_proj.base_layer.weight.mul_(-2)
@@ -101,9 +97,7 @@ def test_a_server_that_starts_anew_between_two_pushes_gets_base_and_adapter(
     assert served.dies == [] and served.lives > 1
 
 
-def test_what_trains_beside_an_adapter_is_pushed_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_trains_beside_an_adapter_is_pushed_too(tmp_path, monkeypatch):
     """A loaded policy may train its head or a norm beside the adapter."""
     stub_vllm.install(monkeypatch)
     policy = adapted()
@@ -130,9 +124,7 @@ def test_another_model_is_pushed_whole(tmp_path: Path, monkeypatch: pytest.Monke
     torch.testing.assert_close(own["norm.weight"], other.language_model.norm.weight)
 
 
-def test_an_adapter_that_has_changed_the_base_is_sent_with_that_base(
-    served: Served, tmp_path: Path
-) -> None:
+def test_an_adapter_that_has_changed_the_base_is_sent_with_that_base(served, tmp_path):
     policy = load_policy(tiny_directory())
     config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights="pissa")
     policy.model = get_peft_model(policy.model, config)

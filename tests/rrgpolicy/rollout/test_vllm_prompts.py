@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,9 +59,7 @@ def grow(policy: Policy, step: int) -> None:
 
 
 @pytest.mark.parametrize("engine_of", [in_process, over_http])
-def test_pushes_leave_the_base_and_the_reference_as_their_file(
-    engine_of: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pushes_leave_the_base_and_the_reference_as_their_file(engine_of, tmp_path, monkeypatch):
     """Push, and compare base, adapter and reference with what they were."""
     policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
     add_lora(policy, LoraSettings(rank=4, alpha=8.0), seed=0)
@@ -157,9 +155,7 @@ class Listening(Served):
         ({"greedy": True, "temperature": 0.7}, {"temperature": 0.0, "top_p": 1.0}),
     ],
 )
-def test_no_default_of_a_server_or_a_checkpoint_is_left_to_act(
-    options: dict, said: dict, tmp_path: Path
-) -> None:
+def test_no_default_of_a_server_or_a_checkpoint_is_left_to_act(options, said, tmp_path):
     """In process the same arguments go into vLLM's record, as `tests/vllm` has it."""
     policy = tiny_policy()
     wanted: dict[str, Any] = {
@@ -289,9 +285,7 @@ def test_what_was_thrown_away_is_pushed_again(engine: VllmEngine) -> None:
     assert calls(engine).count("take_weights") == 2
 
 
-def test_a_base_that_does_not_train_sleeps_in_host_memory_and_is_pushed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_that_does_not_train_sleeps_in_host_memory_and_is_pushed_once(tmp_path, monkeypatch):
     policy = load_policy(tiny_directory())
     add_lora(policy, LoraSettings(rank=2), 0)
     engine = sleeping(policy, tmp_path, monkeypatch)
@@ -305,9 +299,7 @@ def test_a_base_that_does_not_train_sleeps_in_host_memory_and_is_pushed_once(
 
 
 @pytest.mark.parametrize("fails", ["take_weights", "generate"])
-def test_an_engine_that_fails_is_named_and_the_next_call_wakes_it(
-    engine: VllmEngine, fails: str
-) -> None:
+def test_an_engine_that_fails_is_named_and_the_next_call_wakes_it(engine, fails):
     policy = engine._llm.policy
     with sampling(engine, policy, 0):
         engine.generate(policy, request(policy))

@@ -63,9 +63,7 @@ def client(served: Served, directory: Path, wait: float = 20.0) -> VllmServerEng
 @pytest.mark.parametrize(
     "options", [{"greedy": True}, {"temperature": 0.8}, {"top_p": 0.7}], ids=str
 )
-def test_stop_and_length_are_the_trainers_token_by_token(
-    length: int, options: dict, served: Served, policy: Policy, tmp_path: Path
-) -> None:
+def test_stop_and_length_are_the_trainers_token_by_token(length, options, served, policy, tmp_path):
     engine = client(served, tmp_path)
     engine.update(policy)
     request = asked(policy, length, **options)
@@ -94,9 +92,7 @@ def test_stop_and_length_are_the_trainers_token_by_token(
     ],
     ids=str,
 )
-def test_a_server_that_comes_back_has_the_weights_again(
-    dies: list, served: Served, policy: Policy, tmp_path: Path
-) -> None:
+def test_a_server_that_comes_back_has_the_weights_again(dies, served, policy, tmp_path):
     engine = client(served, tmp_path)
     served.dies, served.back = dies.copy(), 0.3
     engine.update(policy)
@@ -110,9 +106,7 @@ def test_a_server_that_comes_back_has_the_weights_again(
     assert tokens(other) != tokens(wanted), "the weights that it starts with would show"
 
 
-def test_one_that_stays_away_is_waited_for_and_named(
-    served: Served, policy: Policy, tmp_path: Path
-) -> None:
+def test_one_that_stays_away_is_waited_for_and_named(served, policy, tmp_path):
     engine = client(served, tmp_path, wait=0.5)
     engine.update(policy)
     served.dies = [(CHAT, 2)]
@@ -135,9 +129,7 @@ def test_a_signal_does_not_wait_for_it(served: Served, policy: Policy, tmp_path:
     served.start()
 
 
-def test_one_that_dies_of_every_batch_is_given_up(
-    served: Served, policy: Policy, tmp_path: Path
-) -> None:
+def test_one_that_dies_of_every_batch_is_given_up(served, policy, tmp_path):
     engine = client(served, tmp_path)
     engine.update(policy)
     served.dies, served.back = [(CHAT, 1)] * 3, 0.2
@@ -146,9 +138,7 @@ def test_one_that_dies_of_every_batch_is_given_up(
     engine._patiently("/health", method="GET", starting=True)
 
 
-def test_a_busy_server_is_asked_again_and_a_refusal_is_told(
-    served: Served, policy: Policy, tmp_path: Path
-) -> None:
+def test_a_busy_server_is_asked_again_and_a_refusal_is_told(served, policy, tmp_path):
     engine = client(served, tmp_path)
     engine.update(policy)
     served.says = {CHAT: [429, 500, 503]}
@@ -167,9 +157,7 @@ def test_a_busy_server_is_asked_again_and_a_refusal_is_told(
         client(served, tmp_path)
 
 
-def test_a_server_that_fails_at_a_request_is_asked_three_times(
-    served: Served, policy: Policy, tmp_path: Path
-) -> None:
+def test_a_server_that_fails_at_a_request_is_asked_three_times(served, policy, tmp_path):
     engine = client(served, tmp_path, wait=600.0)
     served.says = {"/reset_prefix_cache": [500, 500, 500]}
     with pytest.raises(UserError, match="/reset_prefix_cache failed 3 times .*status 500.*resume"):
@@ -184,9 +172,7 @@ def test_an_url_that_is_none_is_refused_at_once(url: str, tmp_path: Path) -> Non
         VllmServerEngine(url, tmp_path)
 
 
-def test_a_report_that_ends_too_early_is_refused(
-    served: Served, policy: Policy, tmp_path: Path
-) -> None:
+def test_a_report_that_ends_too_early_is_refused(served, policy, tmp_path):
     policy.eos_ids = (policy.end_of_turn,)
     engine = client(served, tmp_path)
     engine.update(policy)
@@ -197,9 +183,7 @@ def test_a_report_that_ends_too_early_is_refused(
         engine.generate(policy, asked(policy, 8))
 
 
-def test_a_server_renders_the_template_with_the_policys_values(
-    served: Served, policy: Policy, tmp_path: Path
-) -> None:
+def test_a_server_renders_the_template_with_the_policys_values(served, policy, tmp_path):
     template = policy.tokenizer.chat_template
     for reader in (policy, served.policy):
         reader.tokenizer.chat_template = template + "{% if not enable_thinking %}No.{% endif %}"
