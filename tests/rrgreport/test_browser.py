@@ -145,17 +145,6 @@ def test_keys_go_from_case_to_case(open_page) -> None:
     assert page.evaluate("document.activeElement !== document.body")
 
 
-def test_dark_by_wish_of_the_system_and_by_the_switch(open_page) -> None:
-    paper = "getComputedStyle(document.body).backgroundColor"
-    light, dark = open_page("two"), open_page("two", scheme="dark")
-    colours = [page.evaluate(paper) for page in (light, dark)]
-    assert colours == ["rgb(253, 252, 249)", "rgb(19, 21, 23)"]
-    for page, name in ((light, "Dark"), (dark, "Light")):
-        assert page.text_content("#theme") == name
-        page.click("#theme")
-    assert [page.evaluate(paper) for page in (light, dark)] == colours[::-1]
-
-
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_a_report_with_html_stays_text(open_page, name) -> None:
     page = open_page(name)

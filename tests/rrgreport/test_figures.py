@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 from xml.etree import ElementTree
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rrgreport.figures import Figure, compared_figures, training_figures
+from rrgreport.figures import Figure, training_figures
 from rrgreport.series import Series, curve, smoothed, thinned, with_changes
 from rrgreport.svg import ticks
 
@@ -26,13 +25,6 @@ def rl(steps: int, phase: str = "editgrpo", **values: float) -> list[dict[str, A
 
 def titles(figures: list[Figure]) -> list[str]:
     return [figure.title for figure in figures]
-
-
-def points(figure: Figure) -> list[list[tuple[float, float]]]:
-    return [
-        [tuple(float(v) for v in p.split(",")) for p in found.split()]  # type: ignore[misc]
-        for found in re.findall(r'<polyline class="line[^"]*" points="([^"]+)"', str(figure.chart))
-    ]
 
 
 def test_curve_takes_the_last_value_of_a_repeated_step_and_counts_broken_ones() -> None:
@@ -115,29 +107,3 @@ def test_figures_of_a_whole_run_in_reading_order() -> None:
     assert figures[4].legend == [("c1", "EditGRPO", "25 %")]
     assert figures[7].legend == [("c1", "(b) replacement", "4")]
     assert "(b) replacement 4" in figures[7].chart
-
-
-def test_rl_validation_is_drawn_after_sft() -> None:
-    rows = [
-        row("sft", 100, loss=1.0),
-        row("sft_val", 50, micro_f1=0.4),
-        row("sft_val", 100, micro_f1=0.5),
-    ]
-    rows += rl(2)
-    rows += [row("editgrpo_val", 10, micro_f1=0.6), row("editgrpo_val", 60, micro_f1=0.7)]
-    sft, tuned = points(next(f for f in training_figures(rows) if f.title == "Validation micro-F1"))
-    assert sft[-1][0] < tuned[0][0] < tuned[1][0]
-    assert sft[0][1] > tuned[-1][1]  # y grows downwards on the page
-
-
-def test_runs_are_laid_over_each_other_and_reinforcement_has_no_cross_entropy() -> None:
-    runs = {"a": [row("sft", i, loss=2.0) for i in range(2)] + rl(2, loss=9.0), "b": rl(3)}
-    figures = {figure.title: figure for figure in compared_figures(runs)}
-    assert list(figures) == [
-        "Cross-entropy",
-        "Reward",
-        "Groups without variance",
-        "KL to the reference",
-    ]
-    assert figures["Cross-entropy"].legend == [("c1", "a", "2")]
-    assert figures["Reward"].legend == [("c1", "a", "1"), ("c2", "b", "1")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from rrgreport import (
     write_report,
 )
 from rrgreport.facts import read_facts
-from rrgreport.figures import training_figures
 from rrgreport.html import HeatScale, heat_scale, heaviest_words
 from tests.rrgreport.test_html import EVIL, Page
 
@@ -106,28 +104,3 @@ def test_text_of_every_origin_is_escaped(tmp_path) -> None:
     found = page(tmp_path, [], [study, edit, weighed([(EVIL, 2.0)], reference=EVIL)])
     assert found.tags["script"] == 1 and found.tags["img"] == 0
     assert not [a for a in found.attributes if a[1].startswith("on")]
-
-
-def rows(**values: float) -> list[dict[str, Any]]:
-    base = {"phase": "orapo", "time": 0.0, "reward/total": 1.0, "zero_variance": 0.5}
-    return [{**base, "step": i, **{k: v / (i + 1) for k, v in values.items()}} for i in range(3)]
-
-
-def test_zero_reward_rate_and_mixing_weight_are_curves() -> None:
-    given = rows(
-        zero_reward=0.5,
-        zero_groups=0.3,
-        **{"oracle/zero_rate": 0.6, "oracle/weight": 0.15, "oracle/gradient_ratio": 0.3},
-    )
-    found = {f.title: f for f in training_figures(given)}
-    legend = [(name, last) for _, name, last in found["The oracle's part"].legend]
-    assert legend == [
-        ("zero-reward rate of a group", "20 %"),
-        ("mixing weight of the preference", "5 %"),
-    ]
-    assert [last for *_, last in found["Share of reports with zero reward"].legend] == ["17 %"]
-    assert [last for *_, last in found["Share of groups with zero reward"].legend] == ["10 %"]
-    title = "Gradient of the oracle over that of the rest"
-    assert [float(last) for *_, last in found[title].legend] == [0.1]
-    lines = re.findall(r'class="line', str(found["The oracle's part"].chart))
-    assert len(lines) == 2

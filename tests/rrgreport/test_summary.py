@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from rrgclinical.metrics.registry import METRICS, in_order, metric_of
 from rrgreport import Metric, RunSummary, System, numbers, print_summary
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
@@ -89,40 +88,6 @@ def test_plain_table(capsys) -> None:
 )
 def test_values(number, text) -> None:
     assert numbers.value(number) == text
-
-
-def test_changes_durations_and_ticks() -> None:
-    f1, share = METRICS["micro_f1"], METRICS["zero_variance"]
-    assert numbers.change(Metric(0.612), Metric(0.781), f1) == "+0.169"
-    assert numbers.change(Metric(31.2), Metric(29.8), f1) == "−1.4"
-    assert numbers.change(Metric(0.25), Metric(0.1), share) == "−15"
-    assert numbers.change(Metric(0.2), Metric(math.nan), f1) == "–"
-    assert [numbers.duration(s) for s in (8.44, 61.3, 7503.0, None)] == [
-        "8.4 s",
-        "1 min 01 s",
-        "2 h 05 min",
-        "–",
-    ]
-    assert [numbers.tick(v) for v in (0, 0.25, 1500, 2e-5, -1e7)] == [
-        "0",
-        "0.25",
-        "1,500",
-        "2e−5",
-        "−1e7",
-    ]
-
-
-def test_clinical_metrics_come_first_and_unknown_ones_are_named() -> None:
-    keys = ["bleu_4", "reward/match", "custom_score", "reward", "macro_f1", "micro_f1"]
-    assert in_order(keys) == [
-        "micro_f1",
-        "macro_f1",
-        "reward",
-        "reward/match",
-        "custom_score",
-        "bleu_4",
-    ]
-    assert metric_of("reward/label_f1").title == "reward: label f1"
 
 
 def test_a_name_of_the_user_brings_no_control_character(capsys) -> None:
