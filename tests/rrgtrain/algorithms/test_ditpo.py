@@ -48,28 +48,6 @@ def parts(weights: torch.Tensor, given: list[Group]) -> list[torch.Tensor]:
     return list(weights.split(token_offsets(given).diff().tolist()))
 
 
-def test_what_all_reports_say_weighs_one_and_what_one_says_weighs_more() -> None:
-    given = groups()
-    first, second, third, fourth, fifth = parts(tfidf(given, 4.0), given)
-    shared = set(given[0].members[0].ids.tolist()) & set(given[0].members[1].ids.tolist())
-    for found, m in ((first, given[0].members[0]), (second, given[0].members[1])):
-        own = [w for w, i in zip(found[:-1], m.ids[:-1].tolist(), strict=True) if i not in shared]
-        other = [w for w, i in zip(found[:-1], m.ids[:-1].tolist(), strict=True) if i in shared]
-        assert own and other and min(own) > max(1.0, *(float(w) for w in other))
-    assert fourth.tolist() == fifth.tolist() == [1.0] * len(fourth)
-    assert all(float(part[-1]) == 1.0 for part in (first, second, third)), "the end of turn"
-
-
-def test_a_member_that_does_not_compete_weighs_one_and_counts_in_no_frequency() -> None:
-    given = groups()
-    joined = with_oracle(given)
-    alone, beside = parts(tfidf(given, 4.0), given), parts(tfidf(joined, 4.0), joined)
-    flat = members(joined)
-    assert all(bool((w == 1).all()) for w, m in zip(beside, flat, strict=True) if not m.scored)
-    kept = [w for w, m in zip(beside, flat, strict=True) if m.scored]
-    assert all(torch.equal(a, b) for a, b in zip(alone, kept, strict=True))
-
-
 def test_an_unfinished_report_has_no_end_of_turn_to_leave_out() -> None:
     given = groups()
     whole = member(POLICY, "Consolidation")
@@ -157,12 +135,6 @@ def test_a_rank_reads_the_groups_that_it_has_drawn(monkeypatch: pytest.MonkeyPat
     assert list(map(len, own)) == [sizes[1] + sizes[3], 0, sizes[0] + sizes[2]]
     monkeypatch.setattr(ranks, "gather", lambda weights: own)
     torch.testing.assert_close(objective_of(algorithm, given).weight, whole)
-
-
-def test_without_preparation_it_says_so() -> None:
-    algorithm = build_algorithm(recipe("rl.algorithm=ditpo", "token_weights.labeller=distilled"))
-    with pytest.raises(ValueError, match=r"before prepare\(context\) was called"):
-        objective_of(algorithm, groups())
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,12 @@ import torch
 
 from rrgclinical.rules import split_sentences
 from rrgdata.study import Study
-from rrgkern.edit_plan.api import LARGEST_TAU
 from rrgpolicy.model.policy import Policy
-from rrgtrain.algorithms import Algorithm, Group, build_algorithm, whole_sentences
+from rrgtrain.algorithms import Algorithm, Group, build_algorithm
 from rrgtrain.algorithms.group import Member
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.schema import EditSettings, Recipe
-from rrgtrain.schema.keys import settings
+from rrgtrain.schema import Recipe
 from tests.rrgpolicy.model.common import prompt, tiny_policy
 from tests.rrgtrain.common import member, recipe
 
@@ -30,7 +28,6 @@ RULES = {
     "d": ("The heart is enlarged.", "The heart is enlarged. Pulmonary edema."),
     "e": ("", "The heart is enlarged."),
 }
-MISSING = "The heart is enlarged. Pulmonary edema.", ["The heart is enlarged."]
 MANY = (
     "The heart is enlarged. Pulmonary edema. There is a rib fracture. No pneumothorax. "
     "Small left pleural effusion. Support devices are unchanged. Bibasilar atelectasis."
@@ -63,11 +60,6 @@ def texts_of(groups: list[Group]) -> list[list[str]]:
     return [[m.text for m in g.members] for g in groups]
 
 
-def test_half_of_a_group_is_sampled() -> None:
-    algorithm = editgrpo("rl.group=10")
-    assert algorithm.sampled == 5 and algorithm.needs_reports and algorithm.name == "editgrpo"
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_makes_a_member_and_is_counted_by_its_letter(rule: str) -> None:
     report, reference = RULES[rule]
@@ -79,24 +71,6 @@ def test_each_rule_makes_a_member_and_is_counted_by_its_letter(rule: str) -> Non
     assert counts == {f"edits/{rule}": 1.0}
     removed, added = edited.steps[0][1:]
     assert removed in report and added in reference and edited.text != report
-
-
-def test_sampled_members_come_first_then_the_edits_in_their_order() -> None:
-    texts = ["The heart is enlarged.", "Pulmonary edema.", "The heart is enlarged. asdf."]
-    reference = "The heart is enlarged. Pulmonary edema."
-    groups, _ = completed([group(3, reference, texts), group(4, MANY, texts[:1])])
-    first, second = groups
-    assert [m.text for m in first.members[:3]] == texts
-    assert [(m.origin, m.parent) for m in first.members[3:]] == [
-        ("edited", 0),
-        ("edited", 1),
-        ("edited", 2),
-    ]
-    assert [m.parent for m in second.members] == [None, 0]
-    assert (first.index, second.index) == (3, 4)
-    assert [m.ids.tolist() for m in first.members[:3]] == [
-        policy().codec.encode(text).tolist() for text in texts
-    ]
 
 
 def test_an_edit_that_changes_nothing_is_no_member() -> None:
@@ -160,9 +134,7 @@ def test_edited_ids_keep_the_sampled_beginning(rule: str, finished: bool) -> Non
         ),
     ],
 )
-def test_ids_are_kept_up_to_the_first_number_or_stop_that_changes(
-    report: str, reference: str, text: str, kept: str
-) -> None:
+def test_ids_are_kept_up_to_the_first_number_or_stop_that_changes(report, reference, text, kept):
     ids = by_characters(report)
     sampled = replace(group(0, reference, [report]), members=(Member(ids, report),))
     (done,), _ = completed([sampled])
@@ -185,30 +157,6 @@ def test_draws_depend_on_seed_step_study_and_place_alone() -> None:
     same = group(0, MANY, ["The heart is enlarged."] * 6)
     (done,), _ = completed([same])
     assert len({m.text for m in done.members[6:]}) > 1
-
-
-def test_edits_to_the_fixed_point() -> None:
-    algorithm = editgrpo("edit.max_edits=null")
-    (done,), counts = completed(
-        [group(0, MANY, ["No edema. There is a pneumothorax."])], 0, algorithm
-    )
-    edited = done.members[1]
-    assert len(edited.steps) > 2 and sum(counts.values()) == len(edited.steps)
-    again, _ = completed([group(0, MANY, [edited.text])], 1, algorithm)
-    assert len(again[0].members) == 1, "at the fixed point an edit changes nothing"
-
-
-def test_advantages_are_centred_over_sampled_and_edited_members_alike() -> None:
-    groups, _ = completed(
-        [
-            group(0, "The heart is enlarged. Pulmonary edema.", ["Pulmonary edema.", "asdf."]),
-            group(1, "The heart is enlarged.", ["The heart is enlarged.", "Edema."]),
-        ]
-    )
-    assert [len(g.members) for g in groups] == [4, 3], "the dropped edit counts nowhere"
-    rewards = torch.tensor([1.0, 0.0, 3.0, 2.0, 2.0, 0.0, 1.0], dtype=torch.float64)
-    advantages = editgrpo().advantages(groups, rewards)
-    assert advantages.tolist() == [-0.5, -1.5, 1.5, 0.5, 1.0, -1.0, 0.0]
 
 
 def test_rule_b_replaces_another_finding_at_the_value_that_rules_have() -> None:
@@ -238,15 +186,6 @@ def test_an_edit_that_earns_less_than_its_report_can_be_left_out() -> None:
     first, *others = groups[0].members
     cut = replace(groups[0], members=(replace(first, scored=False), *others))
     assert not drop.leaves_out([cut], totals[1:4]).any()
-
-
-def test_options_are_bounded_as_the_planner_bounds_them() -> None:
-    with pytest.raises(UserError, match="edit: max_edits is 2, wanted 1: rule 'released'"):
-        editgrpo("edit.rule=released", "edit.max_edits=2")
-    (tau,) = (setting for setting in settings(EditSettings) if setting.key == "tau")
-    assert tau.below == LARGEST_TAU
-    (done,), counts = completed([group(0, *MISSING)], 0, editgrpo("edit.rule=released"))
-    assert len(done.members) == 2 and sum(counts.values()) == 1
 
 
 def test_a_whole_reference_in_place_of_a_report() -> None:
@@ -305,18 +244,3 @@ def test_a_cut_report_is_edited_up_to_its_last_whole_sentence() -> None:
             assert policy().codec.decode(extra.ids) == extra.text
             assert len(extra.steps) == 1
     assert edited > len(own) // 2
-
-
-def test_whole_sentences() -> None:
-    told = {
-        "No effusion. There is no pneumo": "No effusion.",
-        "No effusion.": "No effusion.",
-        "No effusion.\n": "No effusion.",
-        "No effusion. The heart measures 3.": "No effusion.",
-        "No effusion. Seen by Dr.": "No effusion.",
-        "1. No effusion.\n2.": "1. No effusion.",
-        "- No effusion.\n-": "- No effusion.",
-        "There is no pneumo": "",
-        "": "",
-    }
-    assert {text: whole_sentences(text) for text in told} == told

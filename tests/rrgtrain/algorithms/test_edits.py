@@ -314,11 +314,6 @@ def numbered(report: str) -> str:
     return " ".join(f"{number}. {body}" for number, body in enumerate(filter(None, bodies), 1))
 
 
-def test_each_report_meets_one_with_the_same_labels_or_the_nearest():
-    labels = np.array([[1, 0, 0], [1, 2, 0], [1, 0, 0], [1, 0, 0], [2, 2, 2]])
-    assert partners(labels).tolist() == [2, 2, 3, 0, 1]
-
-
 @pytest.mark.realdata
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA")
 def test_no_pair_of_real_reports_fails_and_every_fixed_point_is_clean() -> None:

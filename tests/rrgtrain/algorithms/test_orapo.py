@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,19 +10,17 @@ import pytest
 import torch
 
 from rrgpolicy.model.policy import Policy
-from rrgpolicy.ranks import sharding
 from rrgtrain.algorithms import Group, Objective, build_algorithm
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import scored_members
 from rrgtrain.algorithms.orapo import ZeroRate, mixing_weight, oracle_against_sampled, zero_shares
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.train import Batch, accumulate_gradients
+from rrgtrain.train import Batch
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps
 
 POLICY = tiny_policy()
-PARTS = accumulate_gradients.__globals__
 TOTALS = (0.3, 0.0, 0.9, 0.2, 0.7)
 SAMPLED = [["Edema.", "Clear.", "The heart is enlarged."], ["No effusion.", "Clear lungs."]]
 
@@ -65,16 +63,6 @@ def test_pairs_by_hand() -> None:
     assert pairs.weight.tolist() == pytest.approx([0.1] * 3 + [0.05] * 2)
 
 
-def test_edited_members_are_no_negatives() -> None:
-    groups = completed(edited=True)
-    pairs = oracle_against_sampled(groups, torch.tensor([1.0, 1.0]))
-    origins = [m.origin for g in groups for m in g.members]
-    assert "edited" in origins
-    assert {origins[i] for i in pairs.negative.tolist()} == {"sampled"}
-    assert {origins[i] for i in pairs.positive.tolist()} == {"oracle"}
-    assert float(pairs.weight.sum()) == pytest.approx(2.0)
-
-
 def test_a_zero_is_exactly_zero_and_sampled() -> None:
     groups = completed(edited=True)
     rewards = torch.full((len([m for g in groups for m in g.members]),), 1e-12)
@@ -89,16 +77,6 @@ def test_a_zero_is_exactly_zero_and_sampled() -> None:
 @pytest.mark.parametrize(("rate", "wanted"), [(0.0, 0.05), (0.5, 0.075), (1.0, 0.15)])
 def test_the_mixing_weight_by_hand(rate: float, wanted: float) -> None:
     assert mixing_weight(rate, recipe().oracle) == pytest.approx(wanted)
-
-
-def test_the_rate_starts_with_the_first_share_and_knows_its_prompt() -> None:
-    rates = ZeroRate(0.5)
-    assert rates.of(["a"], [1.0]) == [1.0]
-    assert rates.of(["a", "b"], [0.0, 0.25]) == [0.5, 0.25]
-    assert rates.of(["a"], [0.5]) == [0.5]
-    other = ZeroRate(0.5)
-    other.load_state_dict(rates.state_dict())
-    assert other.of(["b"], [0.75]) == rates.of(["b"], [0.75]) == [0.5]
 
 
 def test_the_rate_of_a_batch_is_smoothed_though_no_prompt_comes_twice() -> None:
@@ -165,25 +143,6 @@ def test_the_ratio_is_that_of_the_slopes_of_each_part(loss: str, budget: int) ->
     assert all(torch.equal(measured[n], g) for n, g in gradients(policy).items())
 
 
-def test_measuring_takes_one_forward_and_one_backward(monkeypatch: pytest.MonkeyPatch) -> None:
-    passes: list[str] = []
-
-    def counted(name: str) -> Callable[..., Callable[..., object]]:
-        return lambda real: lambda *given, **named: (passes.append(name), real(*given, **named))[1]
-
-    monkeypatch.setitem(PARTS, "_forward", counted("forward")(PARTS["_forward"]))
-    monkeypatch.setattr(sharding, "backward", counted("backward")(sharding.backward))
-    _, metrics, _ = learned(None, TOTALS, "oracle.loss=sft")
-    assert "oracle/gradient_ratio" in metrics and passes == ["forward", "backward"]
-
-
-def test_at_the_start_the_temperature_is_a_factor_of_the_ratio() -> None:
-    """With the policy its own reference, every margin is 0 and the gradient is tau's."""
-    taus = ("oracle.tau=0.1", "oracle.tau=1.0")
-    ratios = [learned(POLICY, TOTALS, tau)[1]["oracle/gradient_ratio"] for tau in taus]
-    assert ratios[1] == pytest.approx(10 * ratios[0], rel=1e-3)
-
-
 @pytest.mark.parametrize("loss", ["dpo", "sft"])
 def test_a_group_without_reward_still_teaches(loss: str) -> None:
     """All rewards 0: no advantage, no KL, and the preference moves the policy nevertheless."""
@@ -194,20 +153,6 @@ def test_a_group_without_reward_still_teaches(loss: str) -> None:
     assert metrics["oracle/zero_rate"] == 1.0
     assert metrics["oracle/weight"] == pytest.approx(0.15)
     assert "oracle/gradient_ratio" not in metrics, "the policy loss has no gradient"
-
-
-def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the oracle's likelihood and no advantage, the sampled reports stay out."""
-    seen = []
-
-    def counted(policy, groups, temperature):
-        seen.extend(m.origin for g in groups for m in g.members)
-        return forward(policy, groups, temperature)
-
-    forward = PARTS["_forward"]
-    monkeypatch.setitem(PARTS, "_forward", counted)
-    learned(None, [0.0] * 5, "oracle.loss=sft")
-    assert seen == ["oracle", "oracle"]
 
 
 def test_bounds_that_cross() -> None:

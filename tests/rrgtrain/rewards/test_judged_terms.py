@@ -13,8 +13,6 @@ import pytest
 import torch
 
 from rrgclinical.chexbert import CheXbertLabeller
-from rrgclinical.radcliq import BertScore
-from rrgclinical.radgraph import RadGraph
 from rrgclinical.ratescore import SentenceEmbedder
 from rrgclinical.rules import split_sentences
 from rrgdata.study import Study
@@ -68,37 +66,6 @@ def test_terms_are_the_metrics_that_are_reported(options) -> None:
     np.testing.assert_allclose(found["radcliq"], -judge.score(REPORTS, REFERENCES), atol=1e-6)
     same = RewardService(settings)(REFERENCES[:2], REFERENCES[:2])
     assert (same["radcliq"] > found["radcliq"][:2]).all()
-
-
-def test_each_reference_is_read_once(options, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads: dict[str, list[str]] = {}
-
-    def count(target: type, name: str) -> None:
-        real = getattr(target, name)
-
-        def counted(self: object, texts: list[str], *more: object) -> object:
-            reads.setdefault(target.__name__, []).extend(texts)
-            return real(self, texts, *more)
-
-        monkeypatch.setattr(target, name, counted)
-
-    count(BertScore, "_states")
-    count(RadGraph, "annotate")
-    count(CheXbertLabeller, "embed")
-    terms = {"bertscore": 1.0, "radcliq": 1.0, "radgraph": 1.0}
-    service = RewardService(RewardSettings(terms=terms, options=options))
-    references = [*REFERENCES, REFERENCES[0]]
-    service.prefetch(references).result()
-    ahead = {name: len(texts) for name, texts in reads.items()}
-    rounds = [[f"{report} Seen {k}." for report in [*REPORTS, "Edema."]] for k in range(3)]
-    for reports in rounds:
-        service(reports, references)
-    again = {n: [t for t in texts[ahead[n] :] if t in references] for n, texts in reads.items()}
-    assert set(reads) == {"BertScore", "RadGraph", "CheXbertLabeller"}
-    assert not any(again.values()), again
-    for name, texts in reads.items():
-        assert sorted(set(texts)) == sorted(texts), f"{name} read a text twice"
-        assert set(references) | {text for reports in rounds for text in reports} <= set(texts)
 
 
 def test_sets_of_sentences_are_compared_both_ways(options) -> None:

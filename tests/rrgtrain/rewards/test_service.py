@@ -17,7 +17,7 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.rewards import RewardBatch, RewardService
 from rrgtrain.rewards import service as service_module
-from rrgtrain.rewards.term_models import SpreadLabeller, open_extractor
+from rrgtrain.rewards.term_models import SpreadLabeller
 from rrgtrain.schema import Recipe, RewardSettings
 
 STUDIES = [Study(f"s{i}", "test", text, None, ()) for i, text in enumerate(["Edema.", "Clear."])]
@@ -38,9 +38,7 @@ def test_the_total_is_the_weighted_sum_of_the_terms() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_a_value_that_is_not_finite_names_term_and_study(
-    bad: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_value_that_is_not_finite_names_term_and_study(bad, monkeypatch):
     plant(monkeypatch, mine=lambda batch: np.array([1.0, bad]))
     service = RewardService(RewardSettings(terms={"label_f1": 1.0, "mine": 1.0}))
     with pytest.raises(RewardError, match=f"reward term mine gave {bad} for study s1$"):
@@ -79,9 +77,7 @@ def test_a_signal_is_no_failure_of_the_term_it_comes_in(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("value", [np.zeros(1), np.zeros((2, 1)), np.float64(0.0)])
-def test_a_term_of_another_shape_is_refused(
-    value: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_term_of_another_shape_is_refused(value, monkeypatch):
     plant(monkeypatch, mine=lambda batch: value)
     with pytest.raises(RewardError, match=r"reward term mine gave shape \(.*\), not \(2,\)"):
         RewardService(RewardSettings(terms={"mine": 1.0}))(REPORTS, STUDIES)
@@ -244,9 +240,7 @@ def test_references_of_earlier_runs_are_on_disk(tmp_path: Path) -> None:
     assert other == first and len(model.asked) == 4 and row["texts/labeller_from_disk"] == 0
 
 
-def test_what_fails_in_reading_ahead_is_raised_where_it_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_fails_in_reading_ahead_is_raised_where_it_is_waited_for(monkeypatch):
     service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
     service(REPORTS, STUDIES)
     monkeypatch.setattr(service.labeller, "label", lambda *_, **__: [][1])
@@ -256,21 +250,7 @@ def test_what_fails_in_reading_ahead_is_raised_where_it_is_waited_for(
         ahead.result(60)
 
 
-def test_a_step_is_told_what_it_alone_has_read() -> None:
-    service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
-    service(REPORTS, ["Fracture of a rib.", "Clear."])
-    before = service.statistics()
-    service([REPORTS[0], REPORTS[0], "Pneumothorax."], ["Fracture of a rib."] * 3)
-    row = service.since(before)
-    assert row["texts/labeller_asked"] == 6 and row["texts/labeller_computed"] == 1
-    assert row["texts/labeller_reused"] == pytest.approx(5 / 6)
-    assert 0 < row["reward_seconds/labels"] < service.statistics()["reward_seconds/labels"]
-    assert "texts/extractor_reused" not in row, "it was asked for nothing"
-
-
-def test_a_term_of_ones_own_is_named_by_module_and_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_term_of_ones_own_is_named_by_module_and_function(tmp_path, monkeypatch):
     (tmp_path / "my_terms.py").write_text(
         "import numpy as np\nx = 3\n"
         "def length(batch):\n    return np.array([len(r) for r in batch.reports])\n"
@@ -288,16 +268,7 @@ def test_a_term_of_ones_own_is_named_by_module_and_function(
             RewardService(RewardSettings(terms={name: 1.0}))
 
 
-def test_rewards_and_edits_share_an_extractor() -> None:
-    settings = RewardSettings(cache_texts=7)
-    extractor = open_extractor(settings)
-    assert RewardService(settings).extractor is extractor
-    assert open_extractor(RewardSettings(cache_texts=8)) is not extractor
-
-
-def test_a_plain_function_of_report_and_reference_is_a_term(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_function_of_report_and_reference_is_a_term(tmp_path, monkeypatch):
     name = f"plain_terms_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(
         "def brevity(report, reference, scale=2.0):\n"
@@ -338,15 +309,3 @@ def test_references_are_read_ahead_on_the_gpu_of_the_rank(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "set_device", chosen)
     RewardService(RewardSettings(terms={"mine": 1.0})).prefetch(STUDIES).result()
     assert seen == [3]
-
-
-def test_a_gpu_that_nobody_uses_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be another's, who has it for himself."""
-
-    def busy() -> int:
-        raise RuntimeError("CUDA-capable device(s) is/are busy or unavailable")
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", busy)
-    plant(monkeypatch, mine=lambda batch: np.zeros(len(batch.reports)))
-    RewardService(RewardSettings(terms={"mine": 1.0}, device="cpu")).prefetch(STUDIES).result()
