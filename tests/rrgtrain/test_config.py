@@ -150,16 +150,6 @@ def test_choices_and_bounds(override: str, wanted: str) -> None:
     assert wanted in refused(None, override)
 
 
-def test_a_name_in_a_mapping_may_have_dots() -> None:
-    recipe = load_config(
-        Recipe, None, ["reward.terms.mypkg.rew:brevity=0.5", "reward.terms.match=2"]
-    )
-    wanted = {"entity_f1": 1.0, "label_f1": 1.0, "match": 2.0, "mypkg.rew:brevity": 0.5}
-    assert recipe.reward.terms == wanted
-    with pytest.raises(UserError, match="reward.terms.mypkg.rew:brevity is 'much'"):
-        load_config(Recipe, None, ["reward.terms.mypkg.rew:brevity=much"])
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rrgtrain.cli import main
-from rrgtrain.commands import COMMANDS
 
 EMPTY = "is empty; write it out, or set the variable"
 DASH = "- is no file here, and nothing goes through a pipe; name a file, or ./-"
@@ -74,20 +72,6 @@ def test_bash_completes(typed, offered, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["rrgtrain", "rrgtrain", "word", "before"])
     assert main() == 0
     assert capsys.readouterr().out.split("\n")[:-1] == (offered or [""])
-
-
-def test_a_terminal_shows_a_line_before_anything_slow_is_loaded(monkeypatch, capsys):
-    shown = []
-
-    def run(options: object) -> int:
-        shown.append(capsys.readouterr().err)
-        return 0
-
-    monkeypatch.setitem(COMMANDS, "check", replace(COMMANDS["check"], run=run))
-    for terminal in (True, False):
-        monkeypatch.setattr("sys.stderr.isatty", lambda answer=terminal: answer)
-        assert main(["check", "tiny"]) == 0
-    assert shown == ["rrgtrain check: loading its libraries ...\n", ""]
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "loop/run/er", "file/run/er"])

@@ -115,17 +115,6 @@ def test_a_message_of_another_form_is_no_empty_report(completion: object, told: 
     assert function(completions=[silent], report=["Edema."]) == [0.0]
 
 
-def test_a_part_without_text_adds_nothing() -> None:
-    function = trl_reward(RewardService(RewardSettings()))
-    parts = [
-        {"type": "image"},
-        {"type": "image", "text": None},
-        {"type": "output_text", "text": "Edema."},
-    ]
-    told = call(function, completions=[[{"role": "a", "content": parts}]], report=["Edema."])
-    assert told == call(function, completions=["Edema."], report=["Edema."])
-
-
 # SharedPrefix refuses a class in which no trainer would call it.
 class Trainer:
     def _get_per_token_logps_and_entropies(self) -> str:

@@ -81,21 +81,6 @@ def services(monkeypatch: pytest.MonkeyPatch) -> dict[str, Service]:
     return made
 
 
-def test_weights_and_biases_only_when_asked(run, services, monkeypatch):
-    wandb = services["wandb"]
-    for step in (2, 3):
-        with RunLog(run, LogSettings(wandb="chest")) as log:
-            log.write("sft", step, {"loss": 0.5})
-    assert wandb.rows == [({"sft/step": s, "sft/loss": 0.5}, None) for s in (2, 3)]
-    assert ("sft/*", "sft/step") in wandb.defined and wandb.finished == 2
-    first, second = wandb.begun
-    assert first["project"] == "chest" and first["resume"] == "allow"
-    assert first["id"] == second["id"], "a resumed run goes on in the same one"
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with RunLog(run) as log:
-        log.write("sft", 1, {"loss": 1.0})
-
-
 def test_several_trackers_and_tensorboard_get_the_same_numbers(run, services):
     named = dict.fromkeys(OPTIONS, "chest")
     with RunLog(run, LogSettings(trackers=named)) as log:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -150,19 +149,6 @@ def test_more_gpus_divide_the_state() -> None:
 )
 def test_the_stage_follows_the_recipe(name: str, stage: str) -> None:
     assert stage_of(name, load_config(Recipe, name, []).rl.algorithm) == stage
-
-
-def test_staging_copies_what_trains_to_powers_of_two() -> None:
-    """Pinned memory is handed out in those: 4.5 MB take 8 MiB."""
-    host = sizes(plan_of(paper("mrg_r1"), ranks=2), "host", "run")
-    wide, narrow, inner = 3584, 512, 18944
-    pinned = 0
-    for side in [wide] * 9 + [narrow] * 2 + [inner] * 3:  # of seven projections' two halves
-        part = 128 * side // 2
-        # fp32 weights of one of two ranks, and two moments of a byte with their scales
-        each = [part * 4, *[part, part // 256 * 4] * 2]
-        pinned += 28 * 2 * sum(2 ** math.ceil(math.log2(size)) for size in each)
-    assert host["checkpoint's staging"] == pinned
 
 
 def test_vllm_needs_no_whole_copy_beside_it() -> None:

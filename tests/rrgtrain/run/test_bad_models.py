@@ -133,38 +133,6 @@ def test_a_prompt_beyond_what_was_probed_stops_before_a_step(tmp_path, capsys, m
     assert not [*(tmp_path / "run").rglob("*.safetensors")]
 
 
-def sizes(studies: dict) -> dict[str, int]:
-    return {split: len(kept) for split, kept in studies.items()}
-
-
-def test_phantoms_are_written_below_the_run_and_used_again(tmp_path: Path) -> None:
-    cfg, run = recipe(*SMALL), tmp_path / "run"
-    stamps = []
-    for _ in range(2):
-        assert sizes(open_studies(cfg.data, run)) == {"train": 8, "val": 3, "test": 4}
-        stamps.append((run / "data" / "annotation.json").stat().st_mtime_ns)
-    assert stamps[0] == stamps[1]
-    words = [*SMALL, f"data.root={phantoms()}", "data.limit=2", "data.images=none"]
-    found = open_studies(recipe(*words).data, tmp_path / "none")
-    assert sizes(found) == {"train": 2, "val": 2, "test": 2}
-    assert not any(s.images for s in found["train"])
-    assert not (tmp_path / "none").exists()
-
-
-def test_the_tiny_policy_is_built_from_seed_and_data_alone(tmp_path: Path) -> None:
-    cfg = recipe(*SMALL, f"data.root={phantoms()}")
-    studies = open_studies(cfg.data, tmp_path)
-    states = []
-    for name in ("a", "b"):
-        torch.rand(3)  # what happened before does not matter
-        policy, _ = start_policy(cfg, studies, tmp_path / name, resume=False)
-        states.append(policy.model.state_dict())
-    assert all(torch.equal(v, states[1][k]) for k, v in states[0].items())
-    seeded = recipe(*SMALL, "policy.seed=1")
-    other, _ = start_policy(seeded, studies, tmp_path / "c", resume=False)
-    assert any(not torch.equal(v, states[0][k]) for k, v in other.model.state_dict().items())
-
-
 @pytest.mark.parametrize(("source", "learned"), [("phantom", True), ("iu_xray", False)])
 def test_a_word_of_few_patients_is_not_learned(source: str, learned: bool, tmp_path: Path) -> None:
     cfg = recipe(*SMALL, f"data.root={phantoms()}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,9 +47,7 @@ def test_the_rules_by_hand() -> None:
     assert chosen == {"mbr": [1], "longest_agreeing": [2]}
 
 
-def test_generate_writes_one_of_its_candidates(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_generate_writes_one_of_its_candidates(tmp_path, capsys):
     (films := tmp_path / "films").mkdir()
     for k in range(2):
         pixels = np.random.default_rng(k).integers(0, 255, (40, 40), dtype=np.uint8)
@@ -81,9 +78,7 @@ def test_generate_writes_one_of_its_candidates(
         assert line in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_eval_compares_one_sample_and_the_chosen_of_n_with_the_greedy_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eval_compares_one_sample_and_the_chosen_of_n_with_the_greedy_report(tmp_path, capsys):
     tiny_policy().save(tmp_path / "policy")
     small = ["data.source=iu_xray", f"data.root={phantoms()}", "data.images=none"]
     small += ["policy.prompt=short", "eval.max_new_tokens=6", "eval.meteor=false"]

@@ -25,13 +25,11 @@ from rrgtrain.run.data import (
     broken_images,
     check_data,
     held_back,
-    read_studies,
     split_of,
     validation_split,
 )
 from rrgtrain.schema import Recipe
 from rrgtrain.train.loader import batch_indices
-from tests.rrgdata.test_load import own
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe, studies
 
 LABELS = ["reward.against=labels", "reward.terms={mccs: 1.0}"]
@@ -69,20 +67,6 @@ def test_what_each_command_reads() -> None:
     assert set(checked(from_checkpoint(), given, sft=True)) == everything
     assert set(checked(recipe(), given)) == ids("test", range(5)) | ids("train", range(10))
     assert set(checked(recipe(), given, sft=True, rl=True)) == everything
-
-
-def test_a_run_of_many_steps_looks_through_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-
-    def counted(count: int, batch: int, *more: int) -> list[int]:
-        asked.append(batch)
-        return batch_indices(count, min(batch, count), *more)
-
-    monkeypatch.setattr("rrgtrain.run.data.batch_indices", counted)
-    words = ("rl.steps=1000000000", "rl.prompts=1000000")
-    given = data(train=10, val=4, test=5)
-    assert ids("train", range(10)) <= set(checked(from_checkpoint(*words), given, rl=True))
-    assert asked == [10]
 
 
 def test_reinforcement_learning_reads_the_studies_that_it_reaches() -> None:
@@ -148,15 +132,6 @@ def test_a_text_of_megabytes_is_told_by_its_study() -> None:
         check_lengths(given, recipe().data.longest_text)
     check_lengths(given, None)
     check_lengths({}, 1)
-
-
-def test_other_ranks_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    given = own(tmp_path, "a", "-", "short")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        read_studies(recipe(*given, "data.skip=true").data, tmp_path)
-    assert not (tmp_path / "left_out.jsonl").exists()
 
 
 def test_warnings_wait_until_the_data_is_accepted() -> None:

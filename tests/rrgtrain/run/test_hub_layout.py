@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -281,19 +280,6 @@ def test_a_directory_that_was_made_meanwhile_stays(tmp_path, monkeypatch, capsys
     assert main(["export", str(tiny_directory()), "--out", str(tmp_path / "out")]) == 2
     assert "is there already; name a directory that is not" in capsys.readouterr().err
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "theirs"]
-
-
-def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
-    left = [f".out.{letter * 32}.tmp" for letter in "ab"]
-    others = [".out.notes.tmp", f".out2.{'a' * 32}.tmp", f"out.{'a' * 32}.tmp"]
-    for name in (*left, *others):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.safetensors").write_bytes(b"half")
-    held = os.open(tmp_path / left[1], os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    export_checkpoint(str(tiny_directory()), tmp_path / "out")
-    assert {p.name for p in tmp_path.iterdir()} - {"cache"} == {"out", left[1], *others}
-    os.close(held)
 
 
 def test_the_card_says_what_is_known(tmp_path: Path) -> None:

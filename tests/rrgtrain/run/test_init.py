@@ -122,26 +122,6 @@ def test_a_policy_trains_as_the_gpu_has_room(memory, size, verdict, monkeypatch)
     assert re.match(verdict, start.verdict)
 
 
-def test_what_it_writes_is_of_the_data(tmp_path: Path) -> None:
-    cases = {
-        "no images": (table(tmp_path / "a" / "a.csv", images=False), [], "none"),
-        "images": (table(tmp_path / "b" / "b.csv", images=True), [], "all"),
-        "asked": (tmp_path / "b" / "b.csv", ["data.images=none", "data.skip=true"], "none"),
-    }
-    for name, (data, words, images) in cases.items():
-        folder = tmp_path / name
-        assert main(["init", str(folder), "--data", str(data), *words]) == 0
-        recipe = load_config(Recipe, folder / "mine.yaml", [])
-        assert (recipe.data.source, folder / recipe.data.root) == (
-            "table",
-            folder / f"../{data.parent.name}/{data.name}",
-        )
-        assert recipe.data.skip is bool(words), name
-        assert recipe.data.images == images and recipe.reward.terms["mine:brevity"] == 0.5, name
-        assert recipe.reward.terms.items() > load_config(Recipe, "table", []).reward.terms.items()
-        assert "4 train, 2 val, 2 test" in (folder / "README.md").read_text()
-
-
 def test_what_cannot_be_begun_is_one_line_and_leaves_nothing(tmp_path, refusal):
     good = table(tmp_path / "good.csv", images=False)
     broken = table(tmp_path / "broken.csv", images=True)

@@ -23,7 +23,6 @@ from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run.export import export_checkpoint, model_config
 from rrgtrain.schema import LoraSettings
-from tests.rrgpolicy.model.common import text_directory
 from tests.rrgpolicy.model.families import SORTS
 from tests.rrgpolicy.model.sighted import PUBLISHED, checkpoint, sighted
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
@@ -99,61 +98,6 @@ def test_a_family_trains_goes_on_evaluates_and_generates_with_images(name, tmp_p
     assert any(not torch.equal(before[name].float(), after[name]) for name in of_tower)
     frozen = ["policy.freeze_vision=true", "policy.vision_cache_mib=8", "data.max_images=1"]
     _ran("rl", *tuned, "--out", "next", *words, *frozen, cwd=cwd)
-
-
-def test_bounds_of_pixels_hold_in_a_run_and_behind_it(tmp_path: Path) -> None:
-    """Four tiles of InternVL in training, which its evaluation and its reports go on with."""
-    start, cwd = f"policy.path={sighted('internvl')}", tmp_path
-    words = [*DATA, *SHORT, "policy.prompt=short", "eval.best_by=micro_f1_5", "sft.steps=2"]
-    bounds = ["policy.min_pixels=1568", "policy.max_pixels=3136"]
-    _ran("sft", "--out", "sft", start, *words, *bounds, cwd=cwd)
-    assert [row["step"] for row in rows(cwd / "sft") if row["phase"] == "sft"] == [0, 1]
-    tuned = "sft/checkpoints/sft"
-    told = json.loads((cwd / tuned / "preprocessor_config.json").read_text())
-    assert (told["min_patches"], told["max_patches"]) == (2, 4)
-    for more, tokens in (([], 5 * 4), (["policy.max_pixels=1568"], 3 * 4)):
-        checked = command("check", tuned, *words, *more, cwd=cwd)
-        assert f"images: {tokens} tokens for a radiograph" in checked.out, checked.out
-    _ran("eval", "--from", tuned, "--out", "eval", *words, cwd=cwd)
-    assert "2 to 4 tiles of 28 x 28 pixels" in exported_card(tuned, cwd)
-
-
-def exported_card(checkpoint: str, cwd: Path) -> str:
-    assert command("export", checkpoint, "--out", "card", cwd=cwd).status == 0
-    return (cwd / "card" / "README.md").read_text()
-
-
-# Whole runs of a policy of text alone: reports from the other sections, studies without images.
-TEXT = [
-    *("data.images=none", "eval.max_new_tokens=10", "eval.bootstrap=20", "eval.samples=2"),
-    "eval.meteor=false",
-    *("sft.steps=2", "sft.batch=2", "sft.eval_every=2", "sft.warmup=0", "rl.eval_every=2"),
-    *("rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=10", "rl.lr=0.01"),
-    *("rl.beta=0.01", "checkpoint.steps=1", "deterministic=true"),
-]
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("text")
-    words = ["demo", "--out", "run", f"policy.path={text_directory()}", *DATA, *TEXT]
-    command(*words, cwd=home, status=0)
-    return home / "run"
-
-
-def test_an_adapter_is_trained_from_a_checkpoint_and_judged(demo: Path, tmp_path: Path) -> None:
-    start = str(demo / "checkpoints" / "sft")
-    lora = ["policy.lora.rank=2", "policy.lora.dropout=0.1"]
-    command("rl", "--from", start, "--out", "rl", *DATA, *TEXT, *lora, cwd=tmp_path, status=0)
-    assert [r["kl"] for r in rows(tmp_path / "rl") if r["phase"] == "editgrpo"][1] > 0
-    trained = tmp_path / "rl" / "checkpoints" / "editgrpo"
-    assert (trained / "adapter_config.json").is_file()
-    out = str(tmp_path / "eval")
-    # by any name, the system is called as the directory
-    command("eval", "--from", ".", "--out", out, *DATA, *TEXT, cwd=trained, status=0)
-    judged = [json.loads((tmp_path / n / "summary.json").read_text()) for n in ("rl", "eval")]
-    after, again = judged[0]["systems"]["EditGRPO"], judged[1]["systems"]["editgrpo"]
-    assert again["metrics"] == {k: v for k, v in after["metrics"].items() if k in again["metrics"]}
 
 
 # Exports of other families load in transformers and write what the checkpoint writes.

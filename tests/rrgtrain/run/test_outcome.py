@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rrgclinical.rules import split_sentences
 from rrgclinical.scorecard import FILES
 from rrgclinical.scorecard.judge import TEMPLATE
 from rrgdata.study import Study
@@ -175,18 +174,6 @@ def test_notes_say_which_step_was_kept_what_fell_since_and_what_is_alike(tmp_pat
     assert "2 of 3 reports of RL equal those of start." in notes
     assert whole is not None and "3 of 3 reports of RL equal those of start." in whole.notes
     assert later is not None and not any("below its best" in note for note in later.notes)
-
-
-def test_notes_of_phantoms_say_how_much_no_training_report_says(tmp_path: Path) -> None:
-    given, train = studies(2, "test"), studies(3)
-    splits = {"train": train, "val": studies(1, "val"), "test": given}
-    taught = [train[0].report or "", "Edema from Mars. " + (train[1].report or "")]
-    sentences = sum(len(split_sentences(report)) for report in taught)
-    told = f"Sentences that no training report has: SFT {100 / sentences:.1f} %."
-    for source, expected in (("phantom", [told]), ("table", [])):
-        settings = replace(recipe(), data=replace(recipe().data, source=source))
-        summary, _ = finished(tmp_path / source, settings, given, splits, taught)
-        assert [note for note in summary.notes if note.startswith("Sentences")] == expected
 
 
 REFERENCES = {

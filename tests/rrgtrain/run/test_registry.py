@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from rrgclinical.metrics import label_report
 from rrgclinical.metrics.registry import (
@@ -149,28 +148,3 @@ def test_a_server_writes_what_the_trainer_writes(verb, asked, file, tmp_path):
     own, served = (tmp_path / engine / file for engine in ("transformers", "vllm_server"))
     assert served.read_bytes() == own.read_bytes()
     assert not (tmp_path / "vllm_server" / "served").exists()
-
-
-@pytest.mark.parametrize("verb", ["eval", "generate"])
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        (["rollout.engine=vllm_server", "rollout.url=http://127.0.0.1:9"], "no answer from vLLM"),
-        (["rollout.engine=vllm", "rollout.max_model_len=16"], "lower the first or raise"),
-    ],
-)
-def test_an_engine_that_does_not_fit_is_one_line_before_any_image_is_read(
-    verb: str,
-    settings: list[str],
-    line: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("an image is read"))
-    more = ["rollout.wait=0", "eval.max_new_tokens=16", "rl.max_new_tokens=16", *settings]
-    words = [verb, *START, "--out", str(tmp_path / "out"), *DATA]
-    if verb == "generate":
-        words = [verb, str(tiny_directory()), str(phantoms()), "--out", str(tmp_path / "out")]
-    assert main([*words, *more]) == 2
-    assert line in capsys.readouterr().err.splitlines()[-1]

@@ -156,18 +156,6 @@ def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(finished, clu
     assert finished or requeued.read_text() == "requeue 70123\n"
 
 
-def test_a_step_that_ends_within_the_trap_gives_its_own_status(cluster: Path) -> None:
-    slow = cluster / "slow.sh"  # the step has ended before the trap has
-    slow.write_text('kill() { builtin kill "$@"; local status=$?; sleep 2; return $status; }\n')
-    job = submitted(cluster, HOLD="600", BASH_ENV=str(slow))
-    until = time.monotonic() + 300
-    while not (cluster / "torchrun.json").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    job.send_signal(told_by())
-    assert ended(job) == 1
-    assert (cluster / "scontrol.txt").read_text() == "requeue 70123\n"
-
-
 def test_an_error_is_not_tried_again(cluster: Path) -> None:
     assert ended(submitted(cluster, STATUS="1")) == 1
     assert not (cluster / "scontrol.txt").exists()

@@ -6,14 +6,12 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report
-from rrgclinical.radgraph import RadGraph
 from rrgclinical.scorecard.judge import TEMPLATE
 from rrgclinical.text import JavaError
 from rrgtrain.cli import main
@@ -24,8 +22,6 @@ from rrgtrain.rewards.service import TERMS
 from rrgtrain.run.scorecards import evaluate_files, score_run, write_card
 from rrgtrain.schema import DataSettings, Recipe
 from rrgtrain.train.evaluate import score
-from tests.rrgclinical.chexbert import tiny as chexbert
-from tests.rrgclinical.radcliq.test_radcliq import write_folder
 from tests.rrgclinical.radgraph import archives
 from tests.rrgtrain.common import studies
 
@@ -207,38 +203,6 @@ def test_models_are_measured_where_their_files_are_named(tmp_path: Path) -> None
     recipe = load_config(Recipe, None, [*FAST, "reward.options.radgraph.weights=/nowhere.tar.gz"])
     with pytest.raises(UserError, match="model files are missing: reward.options.radgraph.weights"):
         evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
-
-
-def test_radcliq_is_measured_where_its_three_models_are_named(tmp_path, monkeypatch):
-    folders = [tmp_path / name for name in ("radgraph", "chexbert", "bertscore")]
-    for folder in folders[1:]:
-        folder.mkdir()
-    archive = archives.write_archive(folders[0])
-    chexbert.write_folder(folders[1])
-    write_folder(folders[2])
-    recipe = load_config(Recipe, None, FAST)
-    recipe.reward.options = {
-        "radgraph": {"weights": str(archive)},
-        "chexbert": {
-            **{"weights": str(folders[1] / "weights.pth"), "tokenizer": str(folders[1])},
-            "config": chexbert.CONFIG,
-        },
-        "bertscore": {"weights": str(folders[2])},
-    }
-    opened, real = [], RadGraph.__init__
-
-    def counted(self: RadGraph, *words: Any, **options: Any) -> None:
-        opened.append(1)
-        real(self, *words, **options)
-
-    monkeypatch.setattr(RadGraph, "__init__", counted)
-    card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
-    assert len(opened) == 1, "its terms and RadCliQ share one"
-    found = card.groups[0].systems["mine"]["radcliq"].value
-    models = RewardService(recipe.reward).model("radcliq")
-    texts = [MINE[key] for key in REFERENCES]
-    assert found == pytest.approx(models.score(texts, list(REFERENCES.values())).mean(), abs=1e-6)
-    assert "radcliq" not in card.absent
 
 
 @pytest.mark.parametrize(

@@ -138,15 +138,6 @@ def settings(name: str, **values: Any) -> PolicySettings:
     return PolicySettings(path=str(checkpoint(name)), **values)
 
 
-def test_a_way_that_is_not_exact_cannot_be_forced(tmp_path: Path) -> None:
-    policy = opened("qwen3_5")
-    with pytest.raises(UserError, match="policy.sharing=row, which is not exact for this Qwen3_5"):
-        decide_sharing(policy, settings("qwen3_5", sharing="row"), tmp_path)
-    assert not (tmp_path / FILE).exists()
-    decide_sharing(policy, settings("qwen3_5", sharing="none"), tmp_path)
-    assert policy.way == "none" == json.loads((tmp_path / FILE).read_text())["way"]
-
-
 def test_a_resume_goes_the_same_way_or_says_why_not(tmp_path, capsys):
     policy = opened("qwen3")
     decide_sharing(policy, settings("qwen3", sharing="cache"), tmp_path)
@@ -223,13 +214,6 @@ def test_an_estimate_warns(bytes_free: SimpleNamespace) -> None:
     bytes_free.memory = 1
     with pytest.warns(UserWarning, match="weights that train take"):
         room.check_room(recipe(), POLICY, ["sft"], Path("run"), resume=False)
-
-
-def test_ranks_without_a_group_are_counted() -> None:
-    assert room.idle_ranks(recipe("rl.prompts=3").rl, 3) == ""
-    line = room.idle_ranks(recipe("rl.prompts=4", "rl.minibatch=2").rl, 3)
-    assert line.startswith("rl.minibatch=2 on 3 processes leaves 1 of them idle in rl")
-    assert "sft.batch=1" in room.idle_ranks(recipe("sft.batch=1").sft, 2)
 
 
 @pytest.mark.parametrize("verb", ["sft", "demo"])

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from rrgclinical.common.stopwatch import Stopwatch
 from rrgkern import PolicyLoss
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import Rollout, SamplingRequest, TransformersEngine, sampling
-from rrgpolicy.rollout.engines import build_engine, find_engine, require_engine
+from rrgpolicy.rollout.engines import build_engine, require_engine
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgpolicy.sampler_alarm import ROUNDING
 from rrgtrain.algorithms.group import members
@@ -78,16 +77,6 @@ def test_an_engine_of_ones_own_samples(own: str, tmp_path: Path) -> None:
     assert [r.ids.tolist() for r in reports] == [r.ids.tolist() for r in ours]
 
 
-def test_an_installed_engine_is_found_by_its_entry_point(own: str, tmp_path: Path) -> None:
-    info = tmp_path / "somebodys-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[rrgtrain.engines]\ntheirs = {own}:build\n")
-    assert find_engine("theirs").__name__ == "build"
-    with pytest.raises(UserError, match="did you mean theirs.*vllm_server, theirs, or your own as"):
-        find_engine("their")
-
-
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -104,16 +93,6 @@ def test_what_is_wrong_is_told_in_one_line(name: str, told: str, tmp_path: Path)
     with pytest.raises(UserError, match=told) as caught:
         build_engine(recipe(f"rollout.engine='{name}'"), tiny_policy(), tmp_path)
     assert "\n" not in str(caught.value)
-
-
-def test_a_stopwatch_goes_on_after_a_resume() -> None:
-    now = iter([0.0, 2.0, 5.0, 10.0, 100.0, 101.0, 103.0])
-    watch = Stopwatch(("a", "b"), lambda: next(now))
-    assert (watch.lap("a"), watch.lap("b"), watch.lap("a")) == (2.0, 3.0, 5.0)
-    assert watch.seconds == {"a": 7.0, "b": 3.0} and watch.total == 10.0
-    again = Stopwatch(("a", "b"), lambda: next(now))
-    again.load({"a": 7.0, "b": 3.0})
-    assert again.lap("b") == 2.0 and again.total == 12.0
 
 
 STEPS = str(ROOT / "tests" / "rrgtrain" / "train" / "on_standin.py")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import rrgclinical.severity
 from rrgclinical.labels import OBSERVATIONS, to_binary
 from rrgclinical.severity import Severity, Validated, alarm, alarm_lines
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
@@ -57,18 +54,6 @@ def test_a_policy_without_finite_log_probs_is_not_scored() -> None:
         policy.language_model.norm.weight.fill_(3e38)
     with pytest.raises(NotFinite, match="no finite log-probability for study train-0: its weights"):
         write_reports(policy, prompts, studies(2), EvalSettings(batch=2, max_new_tokens=3))
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_the_mode_of_the_policy_is_restored(training: bool) -> None:
-    policy, prompts = policy_and_prompts()
-    policy.model.train(training)
-    rewards = RewardService(RewardSettings())
-    settings = EvalSettings(batch=2, max_new_tokens=5)
-    reports, finished = write_reports(policy, prompts, studies(2), settings)
-    found = evaluate(reports, studies(2), rewards, settings)
-    assert policy.model.training is training and finished == [False, False]
-    assert len(found.reports) == 2 and found.rewards["total"].shape == (2,)
 
 
 def test_the_truth_is_read_in_the_references() -> None:
@@ -176,7 +161,6 @@ def test_remembered_reports_find_their_studies_by_id() -> None:
 
 
 TEMPLATE = "The heart size is normal. The lungs are clear. No pleural effusion or pneumothorax."
-PACKAGED = Path(rrgclinical.severity.__file__).with_name("significance.yaml")
 CONFIG = PhantomConfig()
 READER = Severity()
 CASES = [sample_case(CONFIG, (0, 0, number)) for number in range(120)]
@@ -288,33 +272,6 @@ def test_no_alarm_without_a_rise_or_over_other_studies():
     noisy = one(0.3, 0.4)
     noisy.reward[:] = np.linspace(-1.0, 1.6, 20)
     assert alarm([*gamed[:2], noisy]) == {}
-
-
-def test_what_is_critical_is_by_the_table_of_the_reward(tmp_path):
-    own = tmp_path / "own.yaml"
-    own.write_text(PACKAGED.read_text().replace("actionable: 0.45", "actionable: 0.4"))
-    ours, theirs = (
-        RewardService(RewardSettings(terms={"severity": 1.0}, options=options))
-        for options in ({}, {"severity": {"table": str(own)}})
-    )
-    rows = [
-        AxesWatch(one.scored_text, one.model("severity"))(score(OTHERS, STUDIES, one))
-        for one in (ours, theirs)
-    ]
-    assert rows[0]["axis/critical_invented"] > rows[1]["axis/critical_invented"] > 0
-    names = ("axis/hedged", "axis/repeated", "axis/length_ratio")
-    assert all(rows[0][name] == rows[1][name] for name in names)
-
-
-def test_a_reward_of_nan_has_not_risen():
-    policy, function, _ = GAMES["template"]
-    rewards = RewardService(RewardSettings(terms=term(function)))
-    watch = AxesWatch(rewards.scored_text, READER)
-    for done in (0.0, 0.4, 0.8):
-        watch(score(policy(done), STUDIES, rewards))
-    past = watch._past
-    assert alarm(past)
-    assert not alarm([*past[:2], dataclasses.replace(past[2], reward=past[2].reward * np.nan)])
 
 
 def rows_of(row):

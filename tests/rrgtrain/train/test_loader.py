@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import resource
 import signal
-from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -64,16 +63,6 @@ def same(one: EncodedPrompt, other: EncodedPrompt) -> bool:
     )
 
 
-def test_what_is_stored_leaves_the_room_of_workers_free() -> None:
-    """They hand images on in /dev/shm, which a container may have 64 MiB of."""
-    given, read = mixed(), loader(workers=1, cache_mib=64)
-    with closing(read.ahead(batches(given))) as prompts:
-        arrived = [p.pixel_values for batch in prompts for p in batch if p.pixel_values is not None]
-    assert any(pixels.is_shared() for pixels in arrived), "as a worker has handed it on"
-    stored = [read(study).pixel_values for study in given if study.images]
-    assert not any(pixels.is_shared() for pixels in stored if pixels is not None)
-
-
 @pytest.mark.parametrize(
     ("workers", "ahead", "cache"), [(0, 1, 64), (1, 1, 0), (1, 40, 64), (3, 1, 1), (3, 40, 0)]
 )
@@ -86,21 +75,6 @@ def test_what_workers_read_is_what_is_read_at_once(workers: int, ahead: int, cac
         assert [len(batch) for batch in arrived] == [len(batch) for batch in ORDER]
         for batch, wanted in zip(arrived, batches(given), strict=True):
             assert all(same(p, plain(s)) for p, s in zip(batch, wanted, strict=True))
-
-
-def test_a_study_is_encoded_once_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: Counter[Path] = Counter()
-    image = loader_module.read_image
-
-    def counted(path: Path, area: int) -> object:
-        read[path] += 1
-        return image(path, area)
-
-    monkeypatch.setattr(loader_module, "read_image", counted)
-    given = mixed()[:2]
-    prompts = loader(cache_mib=0).batch([given[0], given[1], given[0]])
-    assert same(prompts[0], prompts[2])
-    assert set(read.values()) == {1} and len(read) == 2
 
 
 def test_what_is_kept_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

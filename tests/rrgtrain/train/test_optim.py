@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +18,6 @@ from torch.utils._pytree import tree_leaves
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks, sharding
 from rrgpolicy.ranks.sharding import as_parameter, load_optimizer, load_weights
-from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
@@ -31,9 +29,8 @@ from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate, optimizer_of
 from rrgtrain.train.sft import sft_loss
 from tests.rrgpolicy.model.common import REPORTS, tiny_policy
-from tests.rrgtrain.common import ALL_STUDIES, SMALL_POLICY, accumulate, groups_of, recipe, studies
+from tests.rrgtrain.common import accumulate, groups_of, recipe, studies
 from tests.rrgtrain.recipes.loaded import PAPER
-from tests.rrgtrain.runs import command
 
 
 @pytest.mark.parametrize(
@@ -278,36 +275,6 @@ def test_sixty_steps_go_as_far_as_those_of_fp32() -> None:
     wanted, found = apart[torch.float32], apart[torch.bfloat16]
     assert found.norm() >= 0.9 * wanted.norm()
     assert found @ wanted >= 0.9 * wanted.square().sum(), "and in the same direction"
-
-
-TWIN = [
-    *("data.phantom.train=48", "data.phantom.val=4", "data.phantom.test=24"),
-    *("data.phantom.size=56", "data.phantom.templated=1", "data.phantom.thorough=1"),
-    *("data.phantom.terse=0", "data.phantom.omit=0", *ALL_STUDIES, *SMALL_POLICY),
-    *("sft.steps=80", "sft.batch=8", "sft.eval_every=80", "sft.lr=0.003", "sft.warmup=5"),
-    *("rl.steps=4", "rl.prompts=4", "rl.group=4", "rl.eval_every=4", "rl.max_new_tokens=40"),
-    *("eval.max_new_tokens=48", "eval.batch=24", "eval.bootstrap=200", "log.records=0"),
-    *("eval.meteor=false", "policy.warmup_steps=30"),
-]
-
-
-def test_a_demo_in_bf16_learns_as_its_twin_in_fp32(tmp_path: Path) -> None:
-    systems, losses = {}, {}
-    for dtype in ("float32", "bfloat16"):
-        home = tmp_path / dtype
-        command("demo", "--out", "run", *TWIN, f"policy.dtype={dtype}", cwd=home, status=0)
-        systems[dtype] = json.loads((home / "run" / "summary.json").read_text())["systems"]
-        metrics = read_metrics(home / "run" / "metrics.jsonl")
-        losses[dtype] = [row["loss"] for row in metrics if row["phase"] == "sft"]
-    for name, system in systems["float32"].items():
-        wanted = system["metrics"]["micro_f1"]
-        # who has learned nothing finds nothing
-        assert wanted["low"] > 0, name
-        found = systems["bfloat16"][name]["metrics"]["micro_f1"]["value"]
-        assert wanted["low"] <= found <= wanted["high"], name
-    assert losses["float32"][-1] < losses["float32"][0] / 5
-    assert losses["bfloat16"][-1] == pytest.approx(losses["float32"][-1], rel=0.1)
-    assert losses["bfloat16"] != losses["float32"], "the twins are not one run"
 
 
 def test_the_optimiser_is_the_recipes() -> None:

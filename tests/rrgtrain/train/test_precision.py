@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.tensor import DTensor
 
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy, add_lora
@@ -24,7 +23,6 @@ from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train import save_policy
-from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import OnShards, adamw, apply_step, clip_gradients, optimizer_of
 from rrgtrain.train.reference import reference_of
 from tests.rrgpolicy.model.common import REPORTS, tiny_directory, tiny_policy
@@ -33,9 +31,6 @@ from tests.rrgtrain.common import (
     groups_of,
     recipe,
     rollout_logps,
-    run_of,
-    sampled,
-    studies,
 )
 
 BF16 = torch.bfloat16
@@ -114,25 +109,6 @@ def test_gathered_weights_are_the_masters_in_bf16_and_leave_them(placed: bool) -
             assert torch.equal(tensors[name], parameter), name
     after = whole(policy)
     assert all(torch.equal(after[n], v) and v.dtype == torch.float32 for n, v in before.items())
-
-
-def test_a_rollout_gathers_once_however_long_its_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, gathers = with_masters(), 0
-    real = DTensor.full_tensor
-
-    def counted(self: DTensor, **options: Any) -> torch.Tensor:
-        nonlocal gathers
-        gathers += 1
-        return real(self, **options)
-
-    monkeypatch.setattr(DTensor, "full_tensor", counted)
-    prompts, found = PromptLoader(policy, "short"), []
-    for tokens in (2, 24):
-        cfg, gathers = recipe(f"rl.max_new_tokens={tokens}"), 0
-        groups = sampled(run_of(policy, prompts, studies(3), cfg), [0, 1, 2], 0)
-        found.append(gathers)
-        assert max(len(m.ids) for m in members(groups)) == tokens
-    assert found == [len(list(policy.model.parameters()))] * 2
 
 
 def test_the_reference_is_what_the_policy_computed_with() -> None:

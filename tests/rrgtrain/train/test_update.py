@@ -14,7 +14,6 @@ from rrgkern.policy_loss.spec import SURROGATES
 from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms.group import Objective, members
-from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.train import Batch, Gradients
 from rrgtrain.train import gradients as gradients_module
@@ -260,47 +259,3 @@ def test_all_of_them_zero_gives_no_gradient_and_no_metrics() -> None:
     update = accumulate(policy, None, groups, torch.zeros(2), loss, cfg.rl)
     assert update.loss == 0.0 and update.metrics == {"loss": 0.0, "scored_tokens": 0.0}
     assert not gradients(policy)
-
-
-def test_advantages_per_token_equal_those_per_member() -> None:
-    policy = tiny_policy(dtype=torch.float64)
-    groups = groups_of(policy, TEXTS, edited=True)
-    cfg = variant("dr_grpo", 0.0)
-    algorithm = build_algorithm(cfg)
-    members = algorithm.advantages(groups, rewards_of(groups))
-    lengths = torch.tensor([len(m.ids) for g in groups for m in g.members])
-    tokens = members.repeat_interleave(lengths)
-    runs = []
-    for advantages in (members, tokens):
-        update = accumulate(policy, None, groups, advantages, algorithm.loss, cfg.rl)
-        runs.append((update, gradients(policy)))
-    assert_equal(*runs, close=1e-12)
-    with pytest.raises(UserError, match=r"5 advantages; wanted 18, one per member, or \d+, one"):
-        accumulate(policy, None, groups, members[:5], algorithm.loss, cfg.rl)
-
-
-def test_what_was_not_computed_is_not_in_the_metrics() -> None:
-    policy = tiny_policy()
-    groups = groups_of(policy, TEXTS, edited=True)
-    without, _ = fused(policy, None, groups, variant("dr_grpo", 0.0))
-    assert {"kl", "entropy", "tokens"}.isdisjoint(without.metrics)
-    assert without.metrics["ratio_mean"] == without.metrics["ratio_max"] == 1.0
-    reference = replace(tiny_policy(), model=tiny_policy().model.requires_grad_(False))
-    beside_itself, _ = fused(policy, reference, groups, variant("dr_grpo", 0.01))
-    assert beside_itself.metrics["kl"] == pytest.approx(0.0, abs=1e-9)
-
-
-def test_edited_members_are_marked_on_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    real = gradients_module.policy_loss
-
-    def spied(*args, **options):
-        seen.extend(options["on_policy"].tolist())
-        return real(*args, **options)
-
-    monkeypatch.setattr(gradients_module, "policy_loss", spied)
-    policy = tiny_policy()
-    groups = groups_of(policy, TEXTS, edited=True)
-    fused(policy, None, groups, variant("dr_grpo", 0.0))
-    kept = [m for g in (0, 1, 3) for m in groups[g].members]
-    assert seen == [m.origin == "edited" for m in kept] and any(seen) and not all(seen)
