@@ -1,8 +1,7 @@
-"""A product that sums its own softmax, against fp64 and chosen by rule; and its bound launches."""
+"""A product that sums its own softmax, against fp64."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -17,9 +16,6 @@ from tests.rrgkern.logps import from_hidden_oracle as oracle
 pytest.importorskip("triton")
 from experiments.head_epilogue import card as chosen
 from experiments.head_epilogue import head
-
-if TYPE_CHECKING:
-    import triton.language as tl
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 ROWS, WIDTH, VOCABULARY = 70, 24, 331  # of which no tile is a divisor
@@ -98,63 +94,3 @@ def test_a_broken_row_stays_alone() -> None:
     half = x._replace(hidden=x.hidden.half(), weight=x.weight.half())
     with pytest.raises(ValueError, match="hidden is torch.float16 and softcap 0.0, wanted bf"):
         head.with_gradients(half, old, lambda _, block: coef[block], NEEDS, PLANS[True])
-
-
-GROUP = (50 << 20) // 3 // (2 * WIDTH * 128)
-H100 = chosen.Card(90, 132, 80 << 30, 50 << 20, 261.0)
-
-
-def test_the_card_decides(monkeypatch) -> None:
-    monkeypatch.delenv("RRGKERN_HEAD", raising=False)
-    x = problem()
-    wide_head = x._replace(hidden=torch.empty(1, 4608, dtype=torch.bfloat16, device="meta"))
-    odd = x._replace(hidden=x.hidden[:, :20])
-    assert chosen.choose(H100, x) == (chosen.TILES[90][0], 132, 80 << 24, GROUP)
-    assert chosen.choose(H100, problem(softcap=3.0)) == (chosen.TILES[90][1], 132, 80 << 24, GROUP)
-    assert chosen.choose(H100, wide_head) is None  # the bytes are the lesser part
-    fp32, none = x._replace(weight=x.weight.float()), chosen.Card.of(torch.device("cpu"))
-    unmeasured = H100._replace(balance=torch.inf)
-    for card, head_ in ((none, x), (H100, fp32), (H100, odd), (unmeasured, x)):
-        assert chosen.choose(card, head_) is None
-    monkeypatch.setenv("RRGKERN_HEAD", "epilogue")
-    assert chosen.choose(H100, wide_head) is not None
-    with pytest.raises(ValueError, match="RRGKERN_HEAD is 'epilogue' and hidden has a width of 20"):
-        chosen.choose(H100, odd)
-    monkeypatch.setenv("RRGKERN_HEAD", "tiles")
-    assert chosen.choose(H100, x) is None
-    monkeypatch.setenv("RRGKERN_HEAD", "b")
-    with pytest.raises(ValueError, match="RRGKERN_HEAD is 'b', wanted epilogue or tiles"):
-        chosen.choose(H100, x)
-
-
-def somewhere(aligned_ptr, anywhere_ptr, size, count, factor: tl.float64, MODE: tl.constexpr):
-    raise AssertionError("only its parameters are read")
-
-
-def test_launches_share_a_kernel_where_triton_would_share_it() -> None:
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import make_backend
-    from triton.runtime.jit import JITFunction, create_function_from_signature
-
-    from experiments.bound_launch import Bound
-
-    anywhere = {"do_not_specialize_on_alignment": ["anywhere_ptr"]}
-    kernel = JITFunction(somewhere, do_not_specialize=["count"], **anywhere)
-    backend = make_backend(GPUTarget("cuda", 90, 32))
-    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
-    memory = [torch.empty(64), torch.empty(64, dtype=torch.bfloat16)]
-    parts = [part[at:] for part in memory for at in (0, 1, 8)]
-    numbers = [1, 2, 16, 17, 1 << 31, 1 << 40, (1 << 63) + 16, 0.5]
-    calls = [
-        *(((a, b, n, m, 0.5), {"MODE": True, "num_warps": 4})
-          for a in parts for b in [*parts, None] for n in numbers for m in numbers),
-        *(((parts[0], None, 2, 2, 0.5), {"MODE": mode, "num_warps": warps})
-          for mode in (True, False, None) for warps in (4, 8)),
-    ]  # fmt: skip
-    specialised: dict[object, set[str]] = {}
-    for arguments, constants in calls:
-        _, found, options = binder(*arguments, **constants)
-        key = Bound(kernel).key(arguments, constants)
-        specialised.setdefault(key, set()).add(repr((found, options)))
-    assert all(len(kernels) == 1 for kernels in specialised.values())
-    assert len(specialised) < len(calls) / 2

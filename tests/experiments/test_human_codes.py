@@ -11,14 +11,12 @@ import pytest
 from experiments.human_codes import (
     CODED,
     MENTIONED,
-    STATED,
     agreement,
     load_coded_reports,
     main,
     uncertain_coded,
 )
 from rrgclinical import OBSERVATIONS, build_labeller
-from rrgtrain.errors import UserError
 from tests.real_data import IU_XRAY
 
 HEADER = ["filename", "Atelectasis", "Cardiomegaly", "Effusion", "Mass", "Nodule", "Pneumonia",
@@ -73,25 +71,6 @@ def test_uncertain_ones_are_counted_with_their_codes():
     assert counts == {name: (1, 2) if name == "Cardiomegaly" else (0, 0) for name in CODED}
     with pytest.raises(ValueError, match=r"\(3, 8\) against codes of \(2, 8\)"):
         uncertain_coded(labels, truth[:2])
-
-
-def test_uncertain_counts_only_where_asked():
-    truth = np.zeros((1, 8), dtype=bool)
-    truth[0, 0] = True
-    labels = np.zeros((1, 14), dtype=np.int8)
-    labels[0, 7] = 3
-    assert agreement(labels, truth, positive=STATED).scores["f1"]["micro"][0] == 0.0
-    assert agreement(labels, truth, positive=MENTIONED).scores["f1"]["micro"][0] == 1.0
-
-
-def test_what_is_missing_is_told(directory):
-    with pytest.raises(UserError, match="no split 'dev'.*val, test"):
-        load_coded_reports(directory, "dev")
-    with pytest.raises(UserError, match="no study of split 'test'"):
-        load_coded_reports(directory, "test")
-    (directory / "sections.jsonl").unlink()
-    with pytest.raises(UserError, match=r"sections\.jsonl not found"):
-        load_coded_reports(directory, "val")
 
 
 def test_command(directory, capsys):

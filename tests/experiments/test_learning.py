@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from pathlib import Path
@@ -53,24 +52,6 @@ def test_only_sft_on_chosen_and_rl_see_the_studies_that_the_recipe_chooses(
     kept = json.loads((tmp_path / "seed1" / "sft.json").read_text())["identity"]
     assert kept == learning.identity("learning", settings)
     assert rollouts["editgrpo"] == rollouts["dr_grpo"] > 0
-
-
-def test_results_of_other_settings_are_refused(tmp_path) -> None:
-    home = tmp_path / "seed1"
-    home.mkdir()
-    arguments = argparse.Namespace(
-        seeds=[1], out=tmp_path, recipe="learning", overrides=["rl.steps=7"], workers=1
-    )
-    kept = {"identity": learning.identity("learning", arguments.overrides)}
-    for name in learning.NEEDS:
-        (home / f"{name}.json").write_text(json.dumps(kept))
-    learning.schedule(arguments)
-    arguments.overrides = ["rl.steps=7", "rl.lr=0.5"]
-    with pytest.raises(SystemExit, match=r"sft.json is of other .* \(rl.lr 0.0006 -> 0.5\)"):
-        learning.schedule(arguments)
-    (home / "sft.json").write_text("{}")
-    with pytest.raises(SystemExit, match="unset -> "):
-        learning.schedule(arguments)
 
 
 def told(share: float) -> list[list[int]]:

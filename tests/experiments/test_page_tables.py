@@ -48,25 +48,3 @@ def test_what_is_written_leaves_the_rows_of_what_is_not_installed(monkeypatch, t
     absent = _table(rrgkern="1", **{"no-such-package": "3"})
     assert absent.main(["--write"]) == 0 and page.read_text() == text
     assert absent.main(["--check"]) == 0
-
-
-def test_a_package_that_must_have_rows_is_not_passed_over(capsys) -> None:
-    table = _table(**{"no-such-package": "3"})
-    assert list(table.rows()) == []
-    assert "no-such-package: its rows are not checked" in capsys.readouterr().err
-    with pytest.raises(metadata.PackageNotFoundError):
-        table.main(["--check", "no-such-package"])
-
-
-def test_a_file_of_a_package_is_imported_without_what_stands_above_it(
-    monkeypatch, tmp_path
-) -> None:
-    inner = tmp_path / "apackage_of_a_test" / "inner"
-    inner.mkdir(parents=True)
-    for folder in (inner, inner.parent):
-        (folder / "__init__.py").write_text("raise SystemExit\n")
-    (inner / "losses.py").write_text("two = 2\n")
-    (inner / "rewards.py").write_text("three = 3\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert page_table.alone("apackage_of_a_test.inner.losses").two == 2
-    assert page_table.alone("apackage_of_a_test.inner.rewards").three == 3

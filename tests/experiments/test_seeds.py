@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,15 +17,11 @@ from experiments.coverage import (
     Population,
     coverage,
     false_alarms,
-    main,
     population,
 )
 from experiments.replicate.measures import Ratios, label_measures, mean_of
 from experiments.seeds import FAILS, HOLDS, UNDECIDED, Estimate, difference, judge_above, over_seeds
-from rrgclinical.common.errors import UserError
 from rrgclinical.metrics import label_report
-from rrgreport import EditSample, Sample, read_samples, write_samples
-from tests.rrgtrain.runs import finished_demo
 
 SEEDS = (0, 1, 2)
 
@@ -108,16 +103,6 @@ def test_a_judgement(value, low, high, outcome) -> None:
     assert judge_above(Estimate(value, low, high, (value,))) == outcome
 
 
-def test_one_seed_that_points_the_other_way_leaves_it_undecided() -> None:
-    between = difference(
-        [planted(m, s) for s, m in enumerate((0.56, 0.56, 0.549))],
-        [planted(m, s) for s, m in enumerate((0.55, 0.5, 0.55))],
-    )
-    assert between.value > 0 > min(between.seeds)
-    assert judge_above(between) == UNDECIDED
-    assert judge_above(Estimate(0.02, 0.01, 0.03, (-0.001, 0.02, 0.041))) == UNDECIDED
-
-
 IMAGES = Path(__file__).parents[2] / "docs" / "img"
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -149,22 +134,6 @@ def look(folder: Path) -> None:
 
 def test_the_committed_pictures_are_what_the_script_draws() -> None:
     look(IMAGES)
-
-
-@pytest.mark.slow
-def test_both_are_drawn_from_a_run(tmp_path) -> None:
-    run = shutil.copytree(finished_demo()[0], tmp_path / "run")
-    samples = read_samples(run / "samples.jsonl")
-    study = next(s for s in samples if isinstance(s, Sample) and s.images)
-    hostile = "The heart is enlarged & <b>wide</b>.\x00 " + "long " * 80
-    edit = EditSample("e", hostile, "No edema.", [("b", hostile, "No edema.")], "No edema.")
-    write_samples(run / "samples.jsonl", [*samples, edit])
-    draw.main([str(run), "--out", str(tmp_path / "img")])
-    look(tmp_path / "img")
-    # a run without a radiograph is refused in one line
-    write_samples(run / "samples.jsonl", [Sample(study.id, [], "", study.outputs)])
-    with pytest.raises(UserError, match="kept no study with an image"):
-        draw.main([str(run), "--out", str(tmp_path / "img")])
 
 
 REPETITIONS = 60
@@ -206,23 +175,3 @@ def test_equal_systems_seldom_differ(size, differ) -> None:
     alarms = false_alarms(one, size, 100, differ=differ, resamples=300)
     assert set(alarms) == set(TESTED)
     assert max(alarms.values()) <= (0.065 + error(0.065, 100) if differ != 4 else 0.0)
-
-
-def test_a_population_is_what_it_says() -> None:
-    one = population(HOSPITAL, SYSTEMS["rare ones never"], patient=5, size=20_000)
-    np.testing.assert_allclose(one.truth.mean(0)[:13], HOSPITAL, atol=0.02)
-    both = one.first[:, :13] & one.truth[:, :13]
-    assert both.sum(0)[2] / one.truth.sum(0)[2] == pytest.approx(0.6, abs=0.03)
-    assert not one.first[:, 10].any(), "a rare one"
-    assert (one.truth[:, 13] == ~one.truth[:, :13].any(1)).all()
-    rows = one.draw(4, np.random.default_rng(0)).reshape(4, 5)
-    assert (rows[:, 0] % 5 == 0).all() and (np.diff(rows) == 1).all()
-
-
-def test_the_command_prints_both_tables(capsys) -> None:
-    assert main(["--repetitions", "1", "--sizes", "30", "--metrics", "micro_f1", "rouge_l"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "| studies, or patients | `micro_f1` | `rouge_l` |"
-    assert [line.split(" |")[0] for line in lines[4:] if not line.startswith("|---")] == [
-        *("| studies", "| 30", "| 200, 4 differ", "| 200, 6 differ", "| 200, 12 differ")
-    ]

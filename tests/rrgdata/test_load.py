@@ -104,10 +104,6 @@ def test_broken_studies_are_left_out_and_listed(tmp_path) -> None:
     assert "has report of 24 characters, more than data.longest_text=10" in rows[2]["why"]
 
 
-def test_where_all_studies_are_broken_nothing_is_left_to_train_on(tmp_path) -> None:
-    assert "line 1 has no report" in refused(*own(tmp_path, "-", "-"), "data.skip=true")
-
-
 def test_rules_say_how_many_they_leave_out_by_split(tmp_path) -> None:
     with pytest.warns(
         UserWarning, match=r"^2 studies without a findings section left out: train 2"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.common.nothing import MARKERS, is_nothing
+from rrgclinical.common.nothing import is_nothing
 from rrgdata import Catalogue, Study
-from rrgdata.sources.folder import read_folder, with_context
+from rrgdata.sources.folder import read_folder
 from tests.rrgdata.common import catalogue_of
 from tests.rrgdata.sources.test_joined_text import LOADERS, of_mimic_cxr, of_padchest_gr
 
@@ -127,24 +127,6 @@ def test_of_the_context_a_dictated_none_stays(tmp_path) -> None:
     studies = [study for of in catalogue.studies.values() for study in of]
     assert {study.comparison for study in studies} == {"None."}
     assert {study.indication for study in studies} == {"", *DICTATED, *TEXTS}
-
-
-def test_the_table_of_a_folder_of_images_is_read_alike(tmp_path) -> None:
-    for n in range(len(CELLS)):
-        (tmp_path / f"{n}.png").write_bytes(b"not decoded here")
-    table(
-        tmp_path / "context.csv",
-        [{"id": f"{n}.png", "indication": text} for n, text in enumerate(CELLS)],
-    )
-    with pytest.warns(
-        UserWarning, match=rf"{len(MARKED) - len(DICTATED)} texts say .*first in context.csv: row 2"
-    ):
-        studies, _ = with_context(read_folder(tmp_path), tmp_path / "context.csv")
-    assert {study.indication for study in studies} == {"", *DICTATED, *TEXTS}
-
-
-def test_markers_are_in_the_form_that_is_looked_up() -> None:
-    assert all(marker == marker.casefold().strip(". ") for marker in MARKERS)
 
 
 def test_a_name_that_is_not_utf_8_is_told_before_anything_is_written(tmp_path) -> None:

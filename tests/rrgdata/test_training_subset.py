@@ -94,12 +94,6 @@ def test_a_study_without_findings_is_in_no_balanced_draw(bare) -> None:
     assert len(subset_of(recipe("data.balanced=6"), labels_alone, RULES)) == 6
 
 
-def test_no_labels_and_no_report() -> None:
-    bare = [replace(study, labels=None, report=None) for study in studies(3)]
-    with pytest.raises(UserError, match="study train-0 has neither labels nor a report"):
-        subset_of(recipe("data.balanced=2"), bare, RULES)
-
-
 def test_reports_that_say_what_their_labels_say() -> None:
     given = studies(12)
     silent = replace(given[2], report="The heart is normal in size.")
@@ -133,12 +127,6 @@ def test_agreement_needs_both(lost) -> None:
         subset_of(recipe("data.agreeing=true"), bare, RULES)
 
 
-def test_nothing_agrees() -> None:
-    swapped = [replace(s, report="Displaced right rib fracture.") for s in studies(3)]
-    with pytest.raises(UserError, match="none of 3 reports states the labels of its study"):
-        subset_of(recipe("data.agreeing=true"), swapped, RULES)
-
-
 # Label-balanced draws: exact sizes, even labels, the same for a seed.
 def skewed(studies: int = 600) -> np.ndarray:
     rng = np.random.default_rng(0)
@@ -155,12 +143,6 @@ def test_rare_labels_are_drawn_as_often_as_common_ones() -> None:
     # the rarest label sets the pace: its studies come in until they are spent
     assert drawn[4] >= min(given[4], 12)
     assert positive[chosen].any(1).all(), "studies without a label are drawn last"
-
-
-def test_all_of_them_and_none() -> None:
-    positive = skewed(40)
-    assert balanced(positive, 40, seed=0) == list(range(40))
-    assert balanced(positive, 0, seed=0) == []
 
 
 def test_by_hand() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.iu_evidence.arms import ARMS, CLAIMS, Comparison, Hypothesis, claims_of, with_needs
+from experiments.iu_evidence.arms import claims_of
 from experiments.iu_evidence.data import (
     FINDINGS,
     FOLDS,
@@ -14,7 +14,6 @@ from experiments.iu_evidence.data import (
     Reports,
     auc_of,
     distance_of,
-    fold_of,
     fold_studies,
     levels,
     patient,
@@ -30,7 +29,6 @@ from experiments.iu_evidence.judge import (
     SEVEN,
     UNDECIDED,
     Difference,
-    checked,
     decide,
     difference,
     measured,
@@ -70,18 +68,6 @@ def test_the_levels_have_the_auc_asked_for(auc) -> None:
         assert set(np.unique(drawn)) == set(range(LEVELS)), "every level occurs"
         assert np.array_equal(drawn, levels(reports.ids, present, auc, draw=0))
         assert not np.array_equal(drawn, levels(reports.ids, present, auc, draw=1))
-
-
-def test_folds_hold_whole_patients_and_nearly_as_many() -> None:
-    ids = [f"CXR{n}_IM-{k}" for n in range(100) for k in range(1 + n % 2)]
-    folds = fold_of(ids)
-    of_patient: dict[str, set[int]] = {}
-    for name, fold in zip(ids, folds, strict=True):
-        of_patient.setdefault(name.split("_")[0], set()).add(int(fold))
-    assert all(len(folds) == 1 for folds in of_patient.values())
-    sizes = np.bincount([next(iter(f)) for f in of_patient.values()], minlength=FOLDS)
-    assert sizes.max() - sizes.min() <= 1
-    assert np.array_equal(fold_of(ids[::-1])[::-1], folds), "the order of the file does not count"
 
 
 def test_a_fold_keeps_train_validation_and_test_apart() -> None:
@@ -234,29 +220,6 @@ def test_measures_are_those_of_the_library() -> None:
     assert measured(flat, "zero_variance", ALL, "top").value()[0] == 0.0
 
 
-def test_a_check_takes_its_arms_in_their_order() -> None:
-    truth = np.tile(np.eye(14, dtype=np.int8)[:13], (20, 1))
-    results = {"a": [planted(truth, truth)] * 2, "b": [planted(truth * 0, truth)] * 2}
-    more = Comparison("a", "more", "b", "f1_13", ALL, 0.02)
-    between, outcome = checked(more, results)
-    assert between.value == 1.0 and outcome == HOLDS
-    assert checked(Comparison("b", "more", "a", "f1_13", ALL, 0.02), results)[1] == FAILS
-
-
-def test_the_report_has_both_judges_of_a_check() -> None:
-    truth = np.tile(np.eye(14, dtype=np.int8)[:13], (20, 1))
-    results = {"grpo": [planted(truth, truth)] * 4, "dr_grpo": [planted(truth * 0, truth)] * 4}
-    check = Comparison("grpo", "more", "dr_grpo", "f1_13", ALL, 0.02)
-    lines = told(Hypothesis("edits", "a table", "A sentence.", (check,)), results)
-    assert "Verdict: holds." in lines
-    (judged,) = [n for n, line in enumerate(lines) if line.startswith("- grpo is above dr_grpo")]
-    assert lines[judged].endswith("+100.0 +100.0 +100.0 +100.0: holds")
-    assert lines[judged + 1].startswith("  - by the human codes: +100.0 [+100.0, +100.0]")
-    rows = [line.split() for line in lines if line.startswith("grpo ")]
-    assert [row[1:8] for row in rows] == [["1.000", "0.929", "1.000", "1.000", "0.100", "0.250",
-                                           "30.0"]] * 2  # fmt: skip
-
-
 def test_no_claim_is_judged_beneath_its_floor_or_of_too_few_folds() -> None:
     (claim,) = claims_of(["not_worse_95"])
     truth = np.tile(np.eye(14, dtype=np.int8)[:13], (20, 1))
@@ -273,13 +236,3 @@ def test_no_claim_is_judged_beneath_its_floor_or_of_too_few_folds() -> None:
         ({n: row[:3] for n, row in (above | arms).items()}, "Verdict: not run, 3 of 4 folds"),
     ):
         assert any(told_line.startswith(line) for told_line in told(claim, results))
-
-
-def test_claims_name_what_there_is() -> None:
-    assert all(0 not in claim.folds for claim in CLAIMS), "fold 0 is of development"
-    by_name = {claim.name: claim for claim in CLAIMS}
-    follow_up, first = by_name["edits_by_reward"], by_name["edits"]
-    assert [c.least for c in follow_up.checks] == [c.least for c in first.checks]
-    lacking = [arm for claim in CLAIMS for arm in claim.arms if arm not in ARMS]
-    assert not lacking
-    assert with_needs(["editgrpo"]) == ["data", "data_100", "reader", "start", "editgrpo"]

@@ -1,4 +1,4 @@
-"""Figures from planted results: what they say, where a dot stands, and what cannot be drawn."""
+"""The page of evidence has the figures and numbers of the committed results."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import json
 import re
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from experiments.iu_evidence.__main__ import main
 from experiments.iu_evidence.arms import CLAIMS
-from experiments.iu_evidence.figures import CURVES, draw
 from experiments.iu_evidence.judge import HOLDS
 from experiments.iu_evidence.packed import read_packed
 from experiments.iu_evidence.report import checked
 from experiments.replicate.results import Result
-from tests.experiments.iu_evidence.common import planted
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
-SVG = "{http://www.w3.org/2000/svg}"
-TRUTH = np.tile(np.eye(14, dtype=np.int8)[:13], (20, 1))
 
 
 SECTIONS = (
@@ -31,43 +26,6 @@ SECTIONS = (
     ("oracle", "## The oracle"),
 )
 LATER = ("mccs", "facts", "ditpo", "ddsampling", "oracle")
-
-
-def row(**facts: object) -> list[Result]:
-    return [planted(TRUTH, TRUTH, **facts)] * 4
-
-
-def test_figures_hold_every_arm_rule_and_place(tmp_path) -> None:
-    curves = {"entropy": [2.0, 1.0], "report_tokens": [50.0, 40.0]}
-    logged = {
-        "curves": curves,
-        "validations": {"step": [0, 5], "reward": [1.0, 2.0], "f1_13": [0.2, 0.1]},
-    }
-    gains = {"a": {"edits": 3, "gain": 0.2}, "b+c": {"edits": 1, "gain": -0.1}}
-    shares = {"before": 0.1, "at": 0.5, "behind": 0.4}
-    results = {
-        "start": [planted(TRUTH * 0, TRUTH)] * 4,
-        "dr_grpo": row(**logged),
-        "editgrpo": row(**logged, gains=gains, gradient_share=shares),
-    }
-    paths = draw(results, tmp_path)
-    texts = {}
-    for path in paths:
-        root = ElementTree.parse(path).getroot()
-        assert root.tag == f"{SVG}svg" and root.find(f"{SVG}style") is not None
-        texts[path.stem.removeprefix("evidence-")] = [node.text for node in root.iter(f"{SVG}text")]
-    assert {"start", "dr_grpo", "editgrpo"} <= set(texts["arms"])
-    titles = {title for title in CURVES.values()}
-    assert titles | {"dr_grpo", "editgrpo"} <= set(texts["steps"])
-    assert "start" not in texts["steps"], "a start has no steps of sampled reports"
-    assert {"a (12)", "b+c (4)", "before", "at", "behind"} <= set(texts["rules"])
-    panel = ElementTree.parse(tmp_path / "evidence-arms.svg").getroot().find(f"{SVG}svg")
-    assert panel is not None
-    dots = [float(c.get("cx", "")) for c in panel.iter(f"{SVG}circle") if c.get("class") == "c1"]
-    zero = [float(line.get("x1", "")) for line in panel.iter(f"{SVG}line")]
-    assert dots[0] == min(zero) and dots[1] == dots[2] == max(zero), "F1 of 0, 1 and 1"
-    with pytest.raises(ValueError, match="wanted one that edits"):
-        draw({"dr_grpo": row(**logged)}, tmp_path)
 
 
 def test_the_page_has_the_figures_and_numbers_of_the_committed_results(tmp_path, capsys) -> None:

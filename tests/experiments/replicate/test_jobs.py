@@ -14,7 +14,6 @@ from experiments.replicate.jobs import JOBS, Task, changes, digest, identity, wi
 from experiments.replicate.masking import Judged, mask_top
 from experiments.replicate.results import Result, stale
 from rrgtrain.algorithms import build_algorithm
-from rrgtrain.errors import UserError
 from tests.experiments.replicate.common import leave, task
 
 DIFFERENT = {
@@ -62,13 +61,6 @@ def test_what_is_compared_differs_in_what_is_asked_alone(name, tmp_path) -> None
     assert JOBS[name].start == JOBS[other].start
 
 
-def test_needs_come_first_and_nothing_else_comes() -> None:
-    assert with_needs(["deer"]) == ["data", "sft", "select", "deer"]
-    assert with_needs(["mrg_r1", "grpo"]) == ["data", "sft", "sft_blocks", "grpo", "mrg_r1"]
-    with pytest.raises(UserError, match="--job drgrpo is unknown; jobs are: data, sft"):
-        with_needs(["drgrpo"])
-
-
 def test_a_digest_follows_settings_and_needs_but_no_path(tmp_path, monkeypatch) -> None:
     before = digest(identity(task("editgrpo", 0, tmp_path)))
     assert digest(identity(task("editgrpo", 0, tmp_path / "moved"))) == before
@@ -106,16 +98,6 @@ def test_a_changed_recipe_is_told_and_refused(tmp_path, monkeypatch, capsys) -> 
     assert Result.load(changed.result).facts["steps"] == 80, "nothing was removed"
 
 
-def test_a_recipe_that_does_not_exist_is_refused_before_anything_runs(
-    tmp_path, monkeypatch, capsys
-) -> None:
-    monkeypatch.setitem(JOBS, "deer", dataclasses.replace(JOBS["deer"], recipe="dear"))
-    for words in ([], ["--list"]):
-        assert main(["--out", str(tmp_path / "x"), *words]) == 2
-        assert "dear" in capsys.readouterr().err
-    assert not (tmp_path / "x").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -131,16 +113,6 @@ def test_bad_input_is_one_line(words, line, tmp_path, capsys) -> None:
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and line in lines[0]
     assert not list(tmp_path.iterdir())
-
-
-def test_the_list_runs_nothing(tmp_path, capsys) -> None:
-    leave(task("data", 0, tmp_path))
-    assert main(["--list", "--out", str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "claims nothing" in lines[0]
-    assert [line.split()[0] for line in lines[2:]] == list(JOBS)
-    assert "finished before" in lines[2] and all("to run" in line for line in lines[3:])
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["data.json"]
 
 
 # The masking check where the answer is known.

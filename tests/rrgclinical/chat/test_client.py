@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import socket
@@ -150,13 +149,6 @@ def test_a_usage_without_counts_counts_nothing(usage: Any) -> None:
     assert (client.usage.prompt_tokens, client.usage.completion_tokens) == (0, 0)
 
 
-def test_a_key_is_stripped_of_its_line_break(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
-    with serving(lambda *_: Reply()) as server:
-        chat(server.url).ask(plain())
-    assert server.keys == ["Bearer sk-secret"]
-
-
 @pytest.mark.parametrize("key", ["sk-sec\nret", "sk-sec\x00ret", "sk-sec ret", "sk-sec\xe9ret"])
 def test_a_key_that_is_none_is_refused_by_its_variable(
     key: str, monkeypatch: pytest.MonkeyPatch
@@ -302,14 +294,6 @@ def test_cost_and_latency_are_logged(tmp_path: Path) -> None:
     assert (client.usage.prompt_tokens, client.usage.completion_tokens) == (200, 20)
     logged = sum(row["seconds"] for row in rows)  # each rounded to 0.1 ms
     assert client.usage.seconds == pytest.approx(logged, rel=0, abs=len(rows) * 0.5e-4 + 1e-9)
-
-
-def test_a_question_may_be_asked_inside_a_running_loop() -> None:
-    async def loop(url: str) -> list[str]:
-        return chat(url).ask(plain(2))
-
-    with serving(lambda *_: Reply()) as server:
-        assert asyncio.run(loop(server.url)) == ["ok", "ok"]
 
 
 @pytest.mark.parametrize(

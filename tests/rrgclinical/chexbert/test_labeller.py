@@ -16,7 +16,6 @@ from rrgclinical import OBSERVATIONS, build_labeller, to_binary
 from rrgclinical.chexbert import piece_saliency, to_classification
 from rrgclinical.chexbert.distilled import distil
 from rrgclinical.chexbert.pieces import ReportTokenizer, read_vocabulary, refuse_foreign
-from rrgclinical.inference import length_sorted
 from rrgtrain.errors import UserError
 from tests.rrgclinical.chexbert import tiny
 
@@ -91,13 +90,6 @@ def test_both_modes_of_the_official_package():
         to_classification(row[:, :13])
 
 
-def test_batches_keep_the_budget():
-    lengths = [3, 9, 1, 9, 4, 30]
-    batches = list(length_sorted(lengths, 18))
-    assert batches == [[5], [1, 3], [4, 0, 2]]
-    assert list(length_sorted([], 18)) == []
-
-
 def test_fingerprint_tells_weights_and_dtypes_apart(folder, labeller, tmp_path):
     assert tiny.labeller(folder).fingerprint == labeller.fingerprint
     assert tiny.labeller(folder, dtype="bf16").fingerprint != labeller.fingerprint
@@ -148,11 +140,6 @@ def test_the_gradient_is_largest_where_the_finding_stands(learned) -> None:
     inside = [report.index("There") <= a < report.index("Heart") for a, _ in found.spans.tolist()]
     top = int(found.saliency.argmax())
     assert inside[top], report[slice(*found.spans[top].tolist())]
-
-
-def test_nothing_to_learn_from() -> None:
-    with pytest.raises(UserError, match="learns from training reports, and there are none"):
-        distil(RULES, ["", "  "])
 
 
 # The ids are those of the official_tokenizer preprocessing, the spans those of the report as given.
@@ -226,19 +213,9 @@ def test_nothing_is_downloaded(name):
         read_vocabulary(name, SIZE)
 
 
-def test_no_tokenizer_is_told():
-    with pytest.raises(UserError, match="no tokenizer given; pass a folder with the vocabulary"):
-        read_vocabulary(None, SIZE)
-
-
 def test_another_vocabulary_of_the_same_size_is_refused():
     refuse_foreign({"[CLS]": 101, "[SEP]": 102, "the": 1996})
     with pytest.raises(UserError, match=r"'\[CLS\]' is 2 in the vocabulary, not 101"):
         refuse_foreign({"[CLS]": 2, "[SEP]": 3, "the": 1680})
     with pytest.raises(UserError, match="'the' is absent"):
         refuse_foreign({"[CLS]": 101, "[SEP]": 102})
-
-
-def test_a_limit_without_room_for_a_piece_is_refused():
-    with pytest.raises(ValueError, match="limit is 2"):
-        ReportTokenizer({piece: row for row, piece in enumerate(tiny.VOCABULARY)}, 2)

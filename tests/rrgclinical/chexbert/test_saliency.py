@@ -92,14 +92,6 @@ def test_batch_equals_single(folder):
     assert together.truncated.tolist() == [False] * 40 + [True, False, False]
 
 
-def test_one_backward_serves_a_batch(labeller, monkeypatch):
-    calls = []
-    grad = torch.autograd.grad
-    monkeypatch.setattr(torch.autograd, "grad", lambda *a: calls.append(1) or grad(*a))
-    piece_saliency(labeller, ["heart"] * 6, np.repeat(TARGETS, 6, axis=0))
-    assert len(calls) == 1
-
-
 @pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
 def test_a_gradient_under_the_sampler_guards(labeller, guard):
     expected = piece_saliency(labeller, [REPORT], TARGETS).saliency
@@ -160,16 +152,6 @@ def test_tokens_behind_the_limit_weigh_one_and_are_flagged(labeller):
     assert (found.weights[510:] == 1).all()
 
 
-def test_special_tokens_weigh_one(labeller):
-    end = len(REPORT)
-    spans = torch.cat([words(REPORT).long(), torch.tensor([[end, end]])])
-    found = token_saliency_weights(
-        labeller, [REPORT], TARGETS, spans, torch.tensor([0, len(spans)])
-    )
-    assert found.weights[-1] == 1
-    assert not found.past_limit[-1]
-
-
 @pytest.mark.parametrize("report", tiny.ADVERSARIAL)
 def test_adversarial_reports_have_finite_weights(labeller, report):
     spans = torch.tensor([[i, i + 1] for i in range(len(report))], dtype=torch.int32)
@@ -223,23 +205,9 @@ def test_every_weight_arrives(folder):
     assert not any(p.requires_grad for p in network.parameters())
 
 
-def test_loading_leaves_the_generator_alone(folder):
-    before = torch.get_rng_state()
-    load_network(folder / "weights.pth", tiny.CONFIG)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_the_format_before_torch_1_6_loads(tmp_path):
     tiny.write_folder(tmp_path, _use_new_zipfile_serialization=False)
     load_network(tmp_path / "weights.pth", tiny.CONFIG)
-
-
-def add_position_ids(state):
-    state["module.bert.embeddings.position_ids"] = torch.arange(512)[None]
-
-
-def test_position_ids_are_ignored(tmp_path):
-    load_network(tiny.write_folder(tmp_path, add_position_ids) / "weights.pth", tiny.CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -258,13 +226,6 @@ def test_another_state_is_named(tmp_path, change, text):
     with pytest.raises(UserError, match=text) as caught:
         load_network(tmp_path / "weights.pth", tiny.CONFIG)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("content", [{"state_dict": {}}, [1], {1: torch.ones(2)}])
-def test_another_object_is_named(tmp_path, content):
-    torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(UserError, match="no `model_state_dict` of tensors; wanted chexbert.pth"):
-        load_network(tmp_path / "w.pth", tiny.CONFIG)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,7 @@ from rrgclinical.common import files, json_reader
 from rrgclinical.common.errors import UserError, outside_line
 from rrgclinical.common.files import (
     atomic_write,
-    make_parents,
     read_whole,
-    read_whole_text,
-    remove_empty,
     remove_own,
     require_file_place,
 )
@@ -114,15 +111,6 @@ def test_what_libraries_say_of_the_machine_is_a_line(error: Exception, line: str
     assert outside_line(error).startswith(line) and bool(outside_line(error)) == bool(line)
 
 
-def test_directories_that_were_made_for_nothing_go_again(tmp_path: Path) -> None:
-    made = make_parents(tmp_path / "a" / "b" / "c.txt")
-    assert made == [tmp_path / "a" / "b", tmp_path / "a"] and made[0].is_dir()
-    (tmp_path / "a" / "of another").write_text("")
-    remove_empty(made)
-    assert [p.name for p in (tmp_path / "a").iterdir()] == ["of another"]
-    assert make_parents(tmp_path / "x.txt") == []
-
-
 def test_only_a_file_of_its_own_is_removed(tmp_path: Path) -> None:
     begin = b'{"id": '
     for name, content in (("own", begin + b'"a"}'), ("cut", begin[:3]), ("empty", b"")):
@@ -153,14 +141,6 @@ def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
         read_whole(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_whole(tmp_path / "none")
-
-
-def test_a_text_of_any_system_has_line_feeds(tmp_path: Path) -> None:
-    file = tmp_path / "prompt.txt"
-    file.write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n")
-    assert read_whole_text(file, "utf-8-sig") == "one\ntwo\nthree\n"
-    with pytest.raises(UnicodeDecodeError):
-        read_whole_text(file, "ascii")
 
 
 def test_a_disk_that_is_read_only_and_a_closed_directory_are_told_apart(

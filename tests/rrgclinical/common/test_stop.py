@@ -66,18 +66,6 @@ def test_a_signal_waits_for_the_end_of_a_phase(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == "rrgtrain: SIGTERM: finishing the phase\n"
 
 
-def test_of_several_ranks_the_first_says_it(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stopping = Stopping()
-    monkeypatch.setenv("RANK", "3")
-    with stopping.installed("rrgtrain"), stopping.deferred():
-        signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(Stopped):
-            stopping.check()
-    assert capfd.readouterr().err == ""
-
-
 def test_long_work_inside_a_step_is_cut_off() -> None:
     stopping = Stopping()
     reached = []

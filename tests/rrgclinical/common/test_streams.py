@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import errno
 import io
-import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
 from rrgclinical.common import shown
-from rrgclinical.common.arguments import whole_number
-from rrgclinical.common.errors import UserError
-from rrgclinical.common.progress import progress, silenced
+from rrgclinical.common.progress import progress
 from rrgclinical.common.shown import one_line, printable, redacted, shortened, shown_url
 from rrgclinical.common.streams import Lasting, lasting
 from rrgtrain import cli
@@ -187,11 +183,6 @@ def test_control_characters_become_escapes() -> None:
     assert one_line(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\\t\\n\\r"
 
 
-def test_a_long_text_is_shown_by_its_ends() -> None:
-    assert shortened("abcd", 4) == "abcd"
-    assert shortened("ab" + "x" * 99 + "cd", 4) == "ab [99 characters] cd"
-
-
 def test_no_part_of_a_secret_is_left_where_a_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shown, "_written", {})
     shown.hide("sk-1234567890", "${oc.env:KEY}")
@@ -207,11 +198,6 @@ def test_half_characters_are_escapes_that_a_file_can_hold() -> None:
 
 
 # Counts that callers hand over.
-@pytest.mark.parametrize("value", ["1", 1.0, 1.5, True, None, math.nan, [1], -1, 0], ids=repr)
-def test_a_count_is_a_whole_number(value) -> None:
-    with pytest.raises(UserError, match="^edited is .*; wanted a whole number of at least 1$"):
-        whole_number(value, "edited", 1)
-    assert whole_number(np.int64(2), "edited", 1) == 2
 
 
 # Plain lines where there is no terminal, a bar where there is one.
@@ -251,16 +237,6 @@ def test_a_line_every_fifteen_seconds_of_slow_work() -> None:
     assert [line.split("  ")[1] for line in lines] == [f"{k}/4 {25 * k}%" for k in range(5)]
     assert "16 s/it" in lines[1] and "ETA 0:48" in lines[1]
     assert "ETA -:--" in lines[0]
-
-
-def test_quiet_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    assert list(progress([1, 2], "rank 1", quiet=True)) == [1, 2]
-    with silenced(), silenced(False):
-        assert list(progress([1, 2], "rank 1")) == [1, 2]
-    assert capfd.readouterr() == ("", "")
-    with silenced(False):
-        assert list(progress([1, 2], "rank 0")) == [1, 2]
-    assert capfd.readouterr().err.startswith("rank 0  2/2 100%")
 
 
 def test_a_resume_with_fewer_steps_is_at_its_end() -> None:

@@ -10,10 +10,9 @@ import pytest
 
 from examples.real_weights import ALIKE, both
 from rrgclinical import build_labeller
-from rrgclinical.official import OfficialRaTEScore, OracleError, Worker, oracle_python
+from rrgclinical.official import OracleError, Worker, oracle_python
 from rrgclinical.rules import split_sentences
-from rrgtrain.errors import RewardError, UserError
-from rrgtrain.rewards import RewardService
+from rrgtrain.errors import UserError
 from rrgtrain.run.stress import StressOptions, stress
 from rrgtrain.schema import Recipe, RewardSettings
 from tests.rrgclinical.chexbert import tiny as chexbert
@@ -78,15 +77,6 @@ def test_stress_has_the_same_table_of_a_package_and_of_ours(oracle, tmp_path, ca
     assert len({pair[0] for pair in pairs}) > 10
 
 
-def test_options_of_the_packages_are_checked():
-    for name, wanted in (
-        ("ratescore-official", "ratescore-official: option 'ner' is missing; it takes ner, embedd"),
-        ("radgraph-official", "radgraph: no weights given; .*`rules` needs no file"),
-    ):
-        with pytest.raises(RewardError, match=f"reward term {name} failed: {wanted}"):
-            RewardService(RewardSettings(terms={name: 1.0}))(["a"], ["b"])
-
-
 # A package that fails is an error of the caller, never a score.
 def test_no_environment_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("RRGKERN_ORACLE_PYTHON", str(tmp_path / "python"))
@@ -129,8 +119,3 @@ def test_a_worker_that_hangs_is_ended(tmp_path):
     with pytest.raises(OracleError, match="no answer from the oracle process in 0.2 s"):
         worker.call("chexbert_labels", reports=["a"])
     assert worker._process.poll() is not None
-
-
-def test_folders_that_are_not_there(tmp_path):
-    with pytest.raises(UserError, match="ratescore: no folder nowhere"):
-        OfficialRaTEScore("nowhere", tmp_path)

@@ -142,11 +142,6 @@ def test_a_sentence_past_512_pieces_is_cut_and_told_once(extractor, caplog) -> N
     assert caplog.text.count("512 pieces") == 1
 
 
-def test_bf16_runs(folders) -> None:
-    found = RaTEExtractor(*folders, dtype="bf16").extract(REPORTS)
-    assert len(found) > 0 and found.embedding.dtype == np.float32
-
-
 def spoilt(folder: Path, target: Path, change) -> Path:
     """A copy of a checkpoint with its tensors changed."""
     target.mkdir()
@@ -198,13 +193,6 @@ def test_bad_input(folders, extractor: RaTEExtractor, tmp_path: Path) -> None:
             RaTEExtractor(ner, embedder, **option)
     with pytest.raises(TypeError, match=r"reports\[1\] is int"):
         extractor.extract(["a", 1])  # type: ignore[list-item]
-
-
-def test_a_folder_without_its_tokenizer_is_refused(folders, tmp_path: Path) -> None:
-    bare = spoilt(folders[1], tmp_path / "bare", lambda tensors: None)
-    (bare / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match="embedder .*bare has no tokenizer.json"):
-        RaTEExtractor(folders[0], bare)
 
 
 def test_weights_that_are_not_finite_are_not_read_as_labels(folders, tmp_path: Path) -> None:
@@ -263,8 +251,3 @@ def test_the_label_of_the_closing_token_counts(inner, closing, wanted) -> None:
     labels = ["O", *inner.split(), closing]
     special = [index in (0, len(labels) - 1) for index in range(len(labels))]
     assert decode_labels(labels, special) == wanted
-
-
-def test_a_special_token_typed_into_a_report_holds_nothing() -> None:
-    labels = ["I-X", "B-X", "B-Y", "B-X", "O"]
-    assert decode_labels(labels, [True, False, True, False, True]) == [(1, 1, "X"), (3, 3, "X")]

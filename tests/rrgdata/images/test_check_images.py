@@ -11,8 +11,6 @@ import numpy as np
 import pydicom
 import pytest
 from PIL import Image
-from pydicom.pixels import get_decoder
-from pydicom.uid import JPEGLSLossless
 
 from rrgdata.images import check as images_module
 from rrgdata.images.check import SAMPLE, ImageMemory, check_images, image_paths, look_at
@@ -42,15 +40,6 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
 
 
-def test_each_image_is_decoded_once_and_not_again(root, cache, opened) -> None:
-    studies = written(root, 70)
-    check_images([*studies, studies[0]], root)
-    assert sorted(opened) == sorted(s.images[0].path for s in studies)
-    check_images(studies, root)
-    assert len(opened) == 70
-    assert [f.name for f in cache.iterdir()] and len(list(cache.iterdir())) == 1
-
-
 def test_the_first_bad_image_is_told_and_the_others_counted(root, opened) -> None:
     studies = written(root, 100)
     whole = {root / f"{i}.png": (root / f"{i}.png").read_bytes() for i in (80, 90, 95)}
@@ -68,17 +57,6 @@ def test_the_first_bad_image_is_told_and_the_others_counted(root, opened) -> Non
     del opened[:]
     check_images(studies, root)
     assert sorted(p.name for p in opened) == ["80.png", "90.png", "95.png"]
-
-
-def test_what_is_remembered_as_broken_is_looked_at_again(root, opened) -> None:
-    studies = written(root, 2)
-    cut(root / "1.png")
-    for _ in range(2):
-        with pytest.raises(UserError, match="1.png"):
-            check_images(studies, root)
-    # two threads look at the first two
-    assert [*sorted(p.name for p in opened[:2]), opened[2].name] == ["0.png", "1.png", "1.png"]
-    assert len(opened) == 3
 
 
 def test_of_many_images_a_run_looks_at_the_same_few(root, opened) -> None:
@@ -146,21 +124,6 @@ def test_a_passing_error_is_not_remembered(root, monkeypatch, number, kind) -> N
     assert memory.broken() == memory.recall([path]) == {}
 
 
-def test_a_missing_decoder_is_not_remembered(root) -> None:
-    path = dicom_files.write(root / "a.dcm")
-    dicom_files.encapsulated(path, JPEGLSLossless, b"\xff\xd8\xff\xd9")
-    decoder, memory = get_decoder(JPEGLSLossless), ImageMemory(root)
-    had = "pylibjpeg" in decoder.available_plugins
-    decoder.remove_plugin("pylibjpeg") if had else None
-    try:
-        ((_, verdict),) = look_at([path], memory)
-    finally:
-        if had:
-            decoder.add_plugin("pylibjpeg", ("pydicom.pixels.decoders.pylibjpeg", "_decode_frame"))
-    assert isinstance(verdict, str) and "pip install" in verdict
-    assert memory.broken() == {}
-
-
 def test_headers_without_modality_are_counted_once(root) -> None:
     refs = []
     for i, tags in enumerate(({}, {"Modality": "DX"}, {"BodyPartExamined": "CHEST"})):
@@ -185,10 +148,3 @@ def test_accepted_body_parts_are_accepted_and_remembered_apart(root) -> None:
     list(look_at([path], ImageMemory(root)))
     assert list(ImageMemory(root).broken()) == [str(path)]
     assert ImageMemory(root, ["ribs"]).broken() == {}
-
-
-def test_where_nothing_can_be_remembered_that_is_said(root, tmp_path, monkeypatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="cannot be used .*checks the images again"):
-        check_images(written(root, 1), root)

@@ -164,16 +164,6 @@ def tiff(values: np.ndarray, photometric: int) -> bytes:
     )
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_tiff_white_is_zero_is_inverted(tmp_path, dtype):
-    values = (GREY.astype(np.uint32) * (1 if dtype == np.uint8 else 257)).astype(dtype)
-    (tmp_path / "black.tif").write_bytes(tiff(values, 1))
-    (tmp_path / "white.tif").write_bytes(tiff(values, 0))
-    upright, inverted = read(tmp_path / "black.tif"), read(tmp_path / "white.tif")
-    assert upright[0, 0] < upright[-1, -1]
-    assert (inverted == 255 - upright).all()
-
-
 @pytest.mark.parametrize("photometric", [0, 1])
 @pytest.mark.parametrize("kind", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"])
 def test_a_tiff_of_any_numbers_rises_with_them_or_is_refused_by_their_name(
@@ -310,12 +300,6 @@ def test_tiff_whose_second_frame_has_no_size(tmp_path):
 def test_constant(tmp_path, dtype):
     Image.fromarray(np.full((8, 8), 77, dtype)).save(tmp_path / "a.png")
     refused(tmp_path / "a.png", "same value")
-
-
-def test_several_frames(tmp_path):
-    frames = [Image.fromarray(GREY), Image.fromarray(GREY.T.copy())]
-    frames[0].save(tmp_path / "a.tif", save_all=True, append_images=frames[1:])
-    refused(tmp_path / "a.tif", "2 frames")
 
 
 TURNED = {

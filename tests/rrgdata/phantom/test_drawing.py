@@ -47,31 +47,10 @@ def test_side_of_the_drawing_is_the_patients_side(name, side, seed):
     assert where[side] > 0.9 * change.sum() > 0
 
 
-@pytest.mark.parametrize("name", ["effusion", "atelectasis"])
-def test_bilateral_is_on_both_sides(name):
-    change = np.abs(difference(Finding(name, side="bilateral")))
-    assert min(change[:, :56].sum(), change[:, 56:].sum()) > 0.25 * change.sum()
-
-
 @pytest.mark.parametrize("kind", DEVICES)
 def test_every_device_is_seen(kind):
     change = difference(Finding("device", side="left", kind=kind))
     assert (change > 15).sum() > 20
-
-
-def test_pneumothorax_darkens_outside_a_bright_line():
-    change = difference(Finding("pneumothorax", side="right", severity=3))
-    assert (change < -8).sum() > 200
-    assert (change > 8).sum() > 20
-    outer = [np.abs(row).nonzero()[0].min() for row in np.minimum(change, 0) if (row < -8).any()]
-    line = [(row > 8).nonzero()[0].max() for row in change if (row > 8).any()]
-    assert np.median(line) > np.median(outer), "the visceral line lies inside the lucent rim"
-
-
-def test_fracture_is_a_gap_between_bright_ends():
-    change = difference(Finding("fracture", side="left", severity=3))
-    assert (change > 10).sum() > 5 and (change < -5).sum() > 2
-    assert np.count_nonzero(np.abs(change) > 5) < 0.03 * change.size, "local"
 
 
 @pytest.mark.parametrize("name", ["opacity", "consolidation", "pneumonia", "lesion"])

@@ -6,14 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from rrgclinical import OBSERVATIONS, build_labeller
 from rrgdata.images.read import read_image
 from rrgdata.phantom import (
     PhantomConfig,
     phantom_reports,
-    phantom_sheet,
     sample_case,
     write_phantom,
 )
@@ -29,18 +27,6 @@ def written(tmp_path_factory):
     directory = tmp_path_factory.mktemp("phantom") / "data"
     write_phantom(SMALL, directory)
     return directory
-
-
-def test_layout(written):
-    annotation = json.loads((written / "annotation.json").read_text())
-    assert {k: len(v) for k, v in annotation.items()} == {"train": 12, "val": 3, "test": 5}
-    for split, entries in annotation.items():
-        for entry in entries:
-            assert entry["split"] == split and entry["report"] and len(entry["labels"]) == 14
-            assert len(entry["views"]) == len(entry["image_path"])
-            for path in entry["image_path"]:
-                with Image.open(written / "images" / path) as image:
-                    assert image.size == (40, 40) and image.mode == "L"
 
 
 def test_only_train_is_spoilt(written):
@@ -121,16 +107,6 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_phantom(SMALL, tmp_path / "data", progress=stop)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_sheet(written):
-    sheet = phantom_sheet(written, 4, columns=2, tile=40)
-    assert sheet.mode == "RGB"
-    with Image.open(written / "images" / "phantom_test_000000" / "0.png") as image:
-        first = np.asarray(image.convert("RGB"))
-    assert (np.asarray(sheet)[8:48, 8:48] == first).all()
-    with pytest.raises(ValueError, match="no val studies"):
-        phantom_sheet(written, 0, split="val")
 
 
 # The rules read back the labels of phantom cases from their clean reports.

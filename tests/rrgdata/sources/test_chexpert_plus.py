@@ -148,12 +148,6 @@ def test_a_prior_is_no_frontal_image_of_the_study(tmp_path):
     assert dict(catalogue.left_out) == {"without a frontal image": 1}
 
 
-def test_a_long_report_is_read(tmp_path):
-    text = "Normal. " * 30_000
-    rows = [row(1, 1, "view1_frontal", 1, section_findings=text)]
-    assert by_id(found(write(tmp_path, rows)))["patient00001_study1"].report == text.strip()
-
-
 @pytest.mark.parametrize(
     ("sections", "reports", "rule"),
     [
@@ -189,14 +183,6 @@ def test_frontal_images_alone_and_none(tmp_path):
     bare = found(write(tmp_path / "bare", base=None), images="none")
     assert not any(s.images for s in by_id(bare).values()) and len(by_id(bare)) == 3
     refused(SOURCE, tmp_path / "bare", "no folder such as PNG/train/patient00001")
-
-
-def test_patients_without_images_are_counted(tmp_path):
-    write(tmp_path)
-    (tmp_path / "PNG/PNG/train/patient00002").rename(tmp_path / "elsewhere")
-    catalogue = found(tmp_path)
-    assert catalogue.left_out["of patients without a folder of images"] == 1
-    assert "patient00002_study1" not in by_id(catalogue) and not catalogue.broken
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import shutil
 import pytest
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgtrain.errors import UserError
 from tests.rrgdata import mimic_tree as tree
-from tests.rrgdata.common import by_id, catalogue_of
+from tests.rrgdata.common import by_id
 from tests.rrgdata.mimic_tree import FIRST, load, refused
 
 
@@ -112,19 +111,6 @@ def test_a_studys_time_is_that_of_its_first_image(tmp_path):
     path.write_text(before + row + after.replace("94102.125", "180000", 1))
     priors = [i.path.parent.name for i in by_id(load(tmp_path, prior="last"))["53189527"].images]
     assert priors == ["s53189527", "s53911762", "s53911762"]
-
-
-def test_a_prior_that_nobody_has_is_noted(tmp_path):
-    tree.write_mimic(tmp_path)
-    assert not load(tmp_path, prior="last").notes[1:]
-    (*_, note) = load(tmp_path, prior="last", images="none").notes
-    assert "data.prior=last adds nothing" in note
-    refused(tmp_path, "prior='first' is unknown", "none, last", prior="first")
-
-
-def test_reports_apart_are_refused_by_other_layouts(tmp_path):
-    with pytest.raises(UserError, match=r"data.reports=.*, r2gen_mimic does not read it"):
-        catalogue_of("r2gen_mimic", tmp_path, reports=str(tmp_path))
 
 
 def test_labels_become_class_ids_and_the_radiologists_win(tmp_path):

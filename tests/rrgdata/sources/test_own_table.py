@@ -14,7 +14,7 @@ import pytest
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata import Catalogue
 from rrgdata.load import open_studies
-from rrgdata.sources.tables import csv_rows, read_csv
+from rrgdata.sources.tables import read_csv
 from rrgtrain.errors import UserError
 from tests.rrgdata import common
 from tests.rrgdata.common import catalogue_of, studies_under
@@ -240,12 +240,6 @@ def test_a_patient_in_several_splits_is_told(tmp_path) -> None:
     assert "1 patients have studies in several splits" in note
 
 
-def test_rows_without_ids_are_named_by_their_number(tmp_path) -> None:
-    one = row()
-    del one["id"]
-    assert set(every(write(tmp_path, one))) == {"row2"}
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -345,18 +339,7 @@ def test_whole_floats_of_json_lines_are_ids(tmp_path) -> None:
     assert "has id 1.5; wanted a name or a whole number" in refused(path)
 
 
-def test_a_huge_cell_is_told_by_its_ends(tmp_path) -> None:
-    path = write(tmp_path, row("n" * 100_000, images="['" + "x" * 100_000), images=False)
-    line = refused(path)
-    assert len(line) < 4_000 and "a list or an object" in line and "studies.csv" in line
-
-
 def test_half_a_character_in_a_path_is_named(tmp_path) -> None:
     path = tmp_path / "studies.jsonl"
     path.write_text(json.dumps(row(images="\ud800.png")) + "\n")
     assert r"has '\ud800.png', which is no Unicode, as images" in refused(path)
-
-
-def test_a_name_that_no_file_has_is_told_of_its_table(tmp_path) -> None:
-    with pytest.raises(UserError, match="File name too long; wanted a readable file"):
-        next(csv_rows(tmp_path / f"{'n' * 300}.csv"))

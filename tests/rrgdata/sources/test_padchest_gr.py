@@ -111,14 +111,6 @@ def test_a_prior_that_the_table_alone_names_is_read(tmp_path):
     assert [image.path.name for image in study.images] == ["i2.png", "i1.png"]
 
 
-def test_priors_that_are_not_unpacked_are_told(tmp_path):
-    catalogue = found(write(tmp_path, prior=False), prior="last")
-    assert len(by_id(catalogue)["s1"].images) == 1
-    assert "lacks the prior image of 1 studies" in catalogue.notes[0]
-    alone = found(tmp_path)
-    assert by_id(alone).keys() == by_id(catalogue).keys() and not alone.notes
-
-
 def test_views_and_sections_that_are_wanted(tmp_path):
     write(tmp_path)
     frontal = by_id(found(tmp_path, images="frontal", sections="both"))

@@ -55,19 +55,8 @@ def test_images_of_one_study_are_samples_of_their_own(tmp_path):
     assert [s.patient for s in studies["train"]] == ["10000032"] * 2
 
 
-def test_the_list_is_the_split(tmp_path):
-    studies = studies_under(SOURCE, write(tmp_path, {"test": [entry(split="train")]}))
-    assert [s.split for s in studies["test"]] == ["test"]
-
-
 def test_frontal_images_cannot_be_chosen(tmp_path):
     refused(write(tmp_path), "which view", "data.images=all", images="frontal")
-
-
-def test_reports_alone_need_no_image(tmp_path):
-    root = write(tmp_path, {"train": [entry(image_path=["nowhere.jpg"])]})
-    (study,) = studies_under(SOURCE, root, images="none")["train"]
-    assert study.images == ()
 
 
 @pytest.mark.parametrize(

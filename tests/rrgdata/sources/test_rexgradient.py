@@ -108,11 +108,6 @@ def test_a_damaged_study_is_broken_and_the_others_are_read(tmp_path, change, why
     broken(found(write(tmp_path, damaged)), "json: pP1_aA_sS", why)
 
 
-def test_an_id_in_two_splits_is_broken(tmp_path):
-    same = {"pP1_aA_sS": entry("P3", ["PA"])}
-    broken(found(write(tmp_path, valid=same)), "valid_metadata", "repeats the id")
-
-
 def test_damaged_metadata_is_refused(tmp_path):
     refused(SOURCE, tmp_path, "metadata has none of train_metadata_view_position.json")
     write(tmp_path)
