@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import yaml
 
 import rrgclinical
 import rrgkern
@@ -35,17 +34,6 @@ def planted(tmp_path: Path, text: str) -> Path:
     page = tmp_path / "page.md"
     page.write_text(text)
     return page
-
-
-def build(docs: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    """Build a site with the rules of mkdocs.yml."""
-    rules = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    small = {"site_name": "planted", "docs_dir": str(docs), "site_dir": str(site)}
-    small |= {name: rules[name] for name in ("strict", "validation")}
-    file = site.parent / "mkdocs.yml"
-    file.write_text(yaml.safe_dump(small))
-    command = [sys.executable, "-m", "mkdocs", "build", "-f", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_blocks_are_of_known_commands_and_settings() -> None:
@@ -178,23 +166,6 @@ def test_nothing_is_cut_on_a_laptop(site: Path, tmp_path: Path) -> None:
         browser.close()
     assert cut.pop("wide.html"), "the planted page is found"
     assert not {name: texts for name, texts in cut.items() if texts}
-
-
-@needs_mkdocs
-def test_a_dead_link_is_found(tmp_path: Path) -> None:
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    (docs / "other.md").write_text("# Other\n")
-    (docs / "index.md").write_text("# Page\n\n[fine](other.md#other)\n")
-    assert build(docs, tmp_path / "site").returncode == 0
-    dead = ("nowhere.md", "other.md#no-such-heading", "#no-heading-here")
-    for number, link in enumerate(dead):
-        (docs / f"{number}.md").write_text(f"# Page\n\n[x]({link})\n")
-    done = build(docs, tmp_path / "site")
-    assert done.returncode == 1
-    warned = {n: [x for x in done.stderr.splitlines() if f"'{n}.md'" in x] for n in range(3)}
-    for number, link in enumerate(dead):
-        assert any(link.partition("#")[2] or link in x for x in warned[number]), (link, done.stderr)
 
 
 def test_the_reference_names_every_public_function() -> None:

@@ -11,8 +11,6 @@ import torch._dynamo.config
 
 from tests.global_state import unchanged
 
-pytest_plugins = ["pytester"]
-
 PLACE, RECOMPILED = os.getcwd(), torch._dynamo.config.recompile_limit
 CHANGES = {
     "torch default dtype": (
@@ -48,29 +46,3 @@ def test_a_planted_change_is_named(name):
 def test_every_test_module_and_session_is_watched(request):
     watching = [name for name in request.fixturenames if name.startswith("_global_state_stays")]
     assert len(watching) == 3
-
-
-LEAK = """
-import pytest
-import torch
-
-@pytest.fixture(scope="{scope}")
-def wide():
-    torch.set_default_dtype(torch.float64)
-    yield
-
-def test_that_changes_nothing(wide):
-    pass
-"""
-
-
-@pytest.mark.parametrize("scope", ["function", "module", "session"])
-def test_a_fixture_that_leaves_a_change_is_named(pytester, scope):
-    pytester.makepyfile(LEAK.format(scope=scope))
-    try:
-        run = pytester.runpytest_inprocess("-p", "tests.conftest")
-    finally:
-        torch.set_default_dtype(torch.float32)
-    run.assert_outcomes(passed=1, errors=1)
-    who = "test" if scope == "function" else scope
-    run.stdout.fnmatch_lines(f"*the {who} leaves global state changed: torch default dtype was*")

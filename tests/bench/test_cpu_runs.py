@@ -22,7 +22,7 @@ from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
 
 from bench import gpu_short, gpu_step, reward_service, rows, sampler, update_ranks
 from bench.batch import KINDS, Sizes, draw_layout
-from bench.update_head import ONE, TWO, compare, head, update
+from bench.update_head import ONE, TWO, compare, update
 from bench.update_step import Case
 from rrgkern import csrc
 from rrgpolicy.rollout import generate
@@ -81,14 +81,6 @@ def test_an_update_in_one_takes_no_more_memory(tmp_path) -> None:
     found = compare(update(600, Case(1, 2, 8, 56), tmp_path), rounds=1)
     assert found["time"][TWO] == found["memory"][TWO] == 1
     assert found["memory"][ONE] <= 1.1
-
-
-@pytest.mark.parametrize("trains", [True, False])
-def test_every_mode_of_a_head_is_measured(trains) -> None:
-    modes = {"grad_in_forward", "recompute"} if trains else {"frozen_head", "recompute"}
-    work = head(600, 64, trains=trains)
-    assert work.keys() == {TWO, *(f"{ONE}, {mode}" for mode in modes)}
-    assert [g.shape for g in work[TWO]()] == [(64, 128), (600, 128)][: 1 + trains]
 
 
 # Operators a layer in bf16, and outside the layers: greedy, by temperature, by a nucleus.

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench import card, gpu_short, gpu_step, gpu_suite, rows, targets
+from bench import gpu_suite, rows, targets
 
 ROOT = Path(__file__).parents[2]
 
@@ -137,15 +137,6 @@ def test_rivals_shapes_go_through_on_a_few_rows(suite, capfd, monkeypatch):
     assert hasattr(F, "linear_cross_entropy") == ("F.linear_cross_entropy" in providers)
     # The suite of another machine has no QuACK: a line of the table says so, and nothing stops.
     assert "quack-ce" in capfd.readouterr().out
-
-
-def test_without_a_gpu_and_with_unknown_rooms_it_says_so(capsys, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for bench in (gpu_suite, gpu_short, gpu_step, card):
-        assert bench.main([]) == 2
-        assert "no GPU here" in capsys.readouterr().out, bench.__name__
-    assert gpu_suite.main(["--dry", "kitchen"]) == 2
-    assert "no such room: kitchen; wanted some of advantages, " in capsys.readouterr().out
 
 
 def row(case: str, provider: str, ms: float, mib: float, room: str = targets.HEAD) -> dict:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.ptx import memory, run
-from tests.ptx.handmade import execute, text_of
-from tests.ptx.parse import PtxError, parse
+from tests.ptx.handmade import execute
+from tests.ptx.parse import PtxError
 
 
 def lanes(values: object = 0, count: int = 32) -> torch.Tensor:
@@ -273,17 +272,3 @@ def test_a_matrix_is_put_together() -> None:
 
 def test_a_part_of_a_warp_at_a_barrier() -> None:
     fails("barrier", "setp.lt.u32 %p0, %r0, 16; @%p0 bra B; bar.sync 0; B: bar.sync 0;")
-
-
-def test_an_endless_loop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "BLOCKS", 100)
-    fails("lanes", "A: bar.sync 0; bra A;")
-
-
-def test_an_error_names_the_line_of_the_source() -> None:
-    text = text_of(".loc 1 31 5\n  st.global.u32 [%d0], 1;", 1)
-    kernel = parse(text.replace(".target", '.file 1 "a/b.py"\n.target'))["handmade"]
-    memory_of = memory.Memory([lanes()])
-    machine = run.Machine(kernel, memory_of, [1], [32], bytes(8))
-    with pytest.raises(PtxError, match=r"line \d+ \(b.py:31\)"):
-        machine.run()

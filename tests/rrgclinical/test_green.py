@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rrgclinical.chat import read_template
 from rrgclinical.crimson import read_judgement
 from rrgclinical.green import Green, parse_judgement
 from rrgtrain.errors import UserError
@@ -111,12 +110,6 @@ def test_headings_may_be_bold_and_matches_a_list_or_a_word() -> None:
         assert parse_judgement(sections("None.", matched)).matched == 3
 
 
-@pytest.mark.parametrize("matched", ["No matched findings.", "None."])
-def test_no_matched_findings_score_0(matched: str) -> None:
-    found = parse_judgement(sections("(b) Missing: 1. Edema.", matched))
-    assert (found.matched, found.score) == (0, 0.0)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -154,23 +147,6 @@ def test_pairs_are_judged_once_and_braces_survive(tmp_path: Path) -> None:
         assert server.asked[0]["max_tokens"] == 1024  # of the 4,096 of GREEN's context
         Green.build(options(server, prompt=str(template)), cache=tmp_path).score(["b"], ["y"])
         assert len(server.asked) == 4  # a check each, and two pairs
-
-
-def test_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"green failed: .*set reward.options.green.endpoint"):
-        RewardService(RewardSettings(terms={"green": 1.0}))(["Edema."], ["Edema."])
-    base = {"endpoint": "http://127.0.0.1:9/v1", "model": "m", "tries": 1}
-    with pytest.raises(UserError, match="prompt .* cannot be read"):
-        Green.build({**base, "prompt": tmp_path / "none.txt"})
-    (tmp_path / "short.txt").write_text("{reference}")
-    with pytest.raises(UserError, match=r"holds {candidate} 0 times; want one"):
-        Green.build({**base, "prompt": tmp_path / "short.txt"})
-    # a NUL is where the report was put
-    (tmp_path / "nul.txt").write_text("{reference} \0 {candidate}")
-    with pytest.raises(UserError, match=r"nul.txt holds a NUL"):
-        Green.build({**base, "prompt": tmp_path / "nul.txt"})
-    (tmp_path / "marked.txt").write_text("{reference} {candidate}", "utf-8-sig")
-    assert read_template("green", tmp_path / "marked.txt") == "{reference} {candidate}"
 
 
 # CRIMSON's judgement read, scored by its formula and refused.

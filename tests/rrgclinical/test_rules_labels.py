@@ -12,7 +12,6 @@ from rrgclinical import ClassId, build_labeller
 from rrgclinical.facts import RulesFacts
 from rrgclinical.labels import NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES
 from rrgclinical.stress import IDLE, NOTHING
-from rrgtrain.errors import UserError
 from tests.rrgclinical.cases import TABLES, cases, table
 
 LABELLER = build_labeller("rules")
@@ -123,33 +122,6 @@ def test_signs_leave_no_finding_out():
 
 def test_five_columns():
     assert rrgclinical.chexpert_five(ROW).tolist() == [[1, 0, 1, 3, 1]]
-
-
-@pytest.mark.parametrize(
-    ("labels", "error", "text"),
-    [
-        (np.zeros((2, 13), np.int8), ValueError, r"shape \(2, 13\)"),
-        (np.full((1, 14), 4), ValueError, "ids 4..4"),
-        (np.full((1, 14), -1), ValueError, "ids -1..-1"),
-        (np.zeros((1, 14)), TypeError, "dtype float64"),
-    ],
-)
-def test_bad_labels_are_named(labels, error, text):
-    with pytest.raises(error, match=text):
-        rrgclinical.to_binary(labels)
-
-
-@pytest.mark.parametrize("build", [rrgclinical.build_labeller, rrgclinical.build_extractor])
-def test_unknown_backend_lists_the_choices(build):
-    with pytest.raises(UserError, match=r"unknown \w+ 'chexpert': choose one of .*rules"):
-        build("chexpert")
-
-
-def test_registering_a_name_twice_is_refused():
-    with pytest.raises(ValueError, match="'rules' is already"):
-        rrgclinical.register_labeller("rules", "elsewhere:Labeller")
-    with pytest.raises(ValueError, match="wanted 'module:callable'"):
-        rrgclinical.register_labeller("elsewhere", "elsewhere.Labeller")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -130,24 +129,3 @@ def test_spans_that_do_not_fit_are_refused() -> None:
 
 def test_no_group_has_no_spread() -> None:
     assert all(value.isnan() for value in rrgkern.reward_spread(torch.zeros(0), torch.tensor([0])))
-
-
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (lambda: rrgkern.group_advantages([1.0, 2.0], ALL), "rewards is a list; .*as_tensor"),
-        (
-            lambda: rrgkern.policy_loss(FOUR, FOUR, ALL, scale=FOUR, ref=FOUR.numpy()),
-            "ref is a ndarray; wanted",
-        ),
-        (
-            lambda: rrgkern.linear_policy_loss(
-                UNIT, torch.nn.Linear(2, 8), IDS, SIX[:1], ALL, scale=SIX[:1], ref=FOUR
-            ),
-            "weight is a Linear; wanted a torch.Tensor: pass weight.weight",
-        ),
-    ],
-)
-def test_what_is_no_tensor_is_told_by_its_name(call: Callable[[], object], told: str) -> None:
-    with pytest.raises(TypeError, match=told):
-        call()

@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import subprocess
 import sys
-import types
-from pathlib import Path
 
 import pytest
-
-import rrgkern
-
-ROOM = Path(rrgkern.__file__).parent
-SHARED_NAMES = [name for name in rrgkern.__all__ if (ROOM / name).is_dir()]
-
-
-@pytest.mark.parametrize("name", SHARED_NAMES)
-def test_the_function_stays_a_plain_function(name):
-    function = getattr(rrgkern, name)
-    assert type(function) is types.FunctionType
-    assert inspect.getsourcefile(function) == str(ROOM / name / "api.py")
-    assert inspect.signature(function).return_annotation
-
 
 # `torch.set_default_device` moves nothing that an op makes for itself.
 CHILD = """

@@ -62,11 +62,6 @@ def test_looks_like_a_dict(name: str) -> None:
     assert repr(got) == repr(want)
 
 
-def test_has_the_methods_of_a_dict() -> None:
-    for name in set(dir(dict)) - set(dir(object)) - {"__class_getitem__", "fromkeys"}:
-        assert hasattr(Metrics, name), name
-
-
 def test_nothing_is_made_before_and_no_gradient_flows() -> None:
     vector = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
     made = Metrics(NAMES, vector)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -125,24 +124,6 @@ def test_a_target_outside_the_vocabulary_is_refused(
         doors[door]()
 
 
-def test_a_spec_has_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    if DEVICE == "cpu":
-        serve(monkeypatch, "extension")
-    wanted = "; wanted a PolicyLoss"
-    cases = (
-        ({"beta": 0.1}, f"spec is a dict{wanted}: pass PolicyLoss(**spec)"),
-        ("grpo", f"spec is 'grpo'{wanted}"),
-        (rrgkern.PolicyLoss, f"spec is the class PolicyLoss{wanted}: pass PolicyLoss() with its "),
-        (0.2, f"spec is a float{wanted}"),
-    )
-    for spec, start in cases:
-        for door, function in _of_all().items():
-            with pytest.raises(TypeError) as raised:
-                function(spec=spec)
-            line = str(raised.value)
-            assert line.startswith(start) and "\n" not in line, door
-
-
 def test_modes_whose_forward_makes_the_gradient_are_not_mapped() -> None:
     w = leaf(VOCABULARY, WIDTH)
 
@@ -161,24 +142,6 @@ def test_modes_whose_forward_makes_the_gradient_are_not_mapped() -> None:
             [loss(h, "recompute") for h in (hidden if name == "vmap" else hidden[:1])]
         )
         torch.testing.assert_close(call("recompute").reshape(-1), each)
-
-
-def test_a_seed_is_an_integer() -> None:
-    for seed in (1.5, None, "1"):
-        with pytest.raises(TypeError, match="^seed is .*, wanted an integer of 64 bits$"):
-            rrgkern.rank_sample(drawn(ROWS), 0.5, seed=seed)
-    own, numpys = (rrgkern.rank_sample(drawn(ROWS), 0.5, seed=s) for s in (7, np.int64(7)))
-    assert all(torch.equal(a, b) for a, b in zip(own, numpys, strict=True))
-
-
-def test_pairs_have_their_type() -> None:
-    ref = -drawn(ROWS)
-    for pairs in (tuple(PAIRS), [(0, 1)], None):
-        for function in (rrgkern.preference_loss, rrgkern.preference_advantages):
-            with pytest.raises(TypeError, match="^pairs is (a .*|None); wanted PreferencePairs"):
-                function(leaf(ROWS), ref, OFFSETS, pairs)
-    with pytest.raises(TypeError, match="^length_normalized is 'no'; wanted True or False$"):
-        rrgkern.preference_loss(leaf(ROWS), ref, OFFSETS, PAIRS, length_normalized="no")
 
 
 def test_a_prompt_weight_is_not_learned() -> None:
@@ -242,48 +205,6 @@ def test_sharded_tensors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in given.keys() - {"weight"}:
             with pytest.raises(TypeError, match=f"^{name} is a DTensor, wanted this rank's own"):
                 door(**given | {name: sharded(given[name])})
-
-
-def test_an_option_that_is_neither_true_nor_false_is_refused() -> None:
-    z, h, w = leaf(ROWS, VOCABULARY) * 1, leaf(ROWS, WIDTH), leaf(VOCABULARY, WIDTH)
-    doors = {
-        ("token_logps", "entropy"): partial(rrgkern.token_logps, z, TARGETS),
-        ("linear_token_logps", "entropy"): partial(rrgkern.linear_token_logps, h, w, TARGETS),
-        ("from_logits", "entropy"): _of_all()["policy_loss_from_logits"],
-        ("from_logits", "inplace"): partial(rrgkern.policy_loss_from_logits, z, TARGETS, **REST),
-        ("linear", "entropy"): _of_all()["linear_policy_loss"],
-        ("linear", "accumulate_weight_grad"): _of_all()["linear_policy_loss"],
-    }
-    before = z.detach().clone()
-    for (_, option), function in doors.items():
-        # `policy_loss` takes an entropy that is a tensor, and its neighbours a flag.
-        for value in ("no", drawn(ROWS), 0, None):
-            with pytest.raises(TypeError, match=f"^{option} is .*; wanted True or False$"):
-                function(**{option: value})
-        function(**{option: np.bool_(False)})
-    assert torch.equal(z, before)
-
-
-def test_records_have_their_type_and_hold_tensors() -> None:
-    one = rrgkern.ReportEntities(
-        torch.tensor([0, 1], device=DEVICE),
-        torch.ones(1, dtype=torch.int8, device=DEVICE),
-        torch.ones(1, 1, device=DEVICE),
-    )
-    for wrong in (tuple(one), None, [one]):
-        for pair in ((wrong, one), (one, wrong)):
-            with pytest.raises(TypeError, match="^[xy] is .*; wanted ReportEntities"):
-                rrgkern.entity_match(*pair)
-    for field in one._fields[:3]:
-        for make in (Tensor.tolist, Tensor.numpy):
-            other = one._replace(**{field: make(getattr(one, field).cpu())})
-            with pytest.raises(TypeError, match=rf"^y\.{field} is a .*; wanted a torch\.Tensor"):
-                rrgkern.entity_match(one, other)
-    seeds = torch.zeros(1, dtype=torch.int64, device=DEVICE)
-    with pytest.raises(TypeError, match="^x is a ReportEntities; wanted SentenceEntities"):
-        rrgkern.edit_plan(one, one, seeds=seeds)
-    with pytest.raises(TypeError, match="^vocabulary is a list; wanted ByteVocabulary"):
-        rrgkern.byte_level_spans(seeds, torch.tensor([0, 1], device=DEVICE), [b"a"])
 
 
 def test_a_mask_of_another_device_is_refused_by_the_scale() -> None:

@@ -98,23 +98,6 @@ def test_a_changed_recipe_is_told_and_refused(tmp_path, monkeypatch, capsys) -> 
     assert Result.load(changed.result).facts["steps"] == 80, "nothing was removed"
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["--workers", "0"], "--workers 0; give at least 1"),
-        (["--seeds", "1", "1"], "--seeds 1 1; give different numbers from 0 on"),
-        (["--slice", "0"], "--slice 0; give a number of seconds above 0"),
-        (["--job", "sft", "--seeds", "0", "1"], "--job sft is of one seed; name it by --seeds"),
-        (["--job", "grpo", "--seeds", "0"], "grpo of seed 0 needs data, which has not run in"),
-    ],
-)
-def test_bad_input_is_one_line(words, line, tmp_path, capsys) -> None:
-    assert main(["--out", str(tmp_path), *words]) == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and line in lines[0]
-    assert not list(tmp_path.iterdir())
-
-
 # The masking check where the answer is known.
 def words_of(text: str) -> list[tuple[int, int]]:
     """A token for each word, with the space before it, as byte-level vocabularies cut."""

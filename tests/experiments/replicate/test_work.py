@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-import shlex
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +13,9 @@ from experiments.replicate import jobs as jobs_module
 from experiments.replicate import work as work_module
 from experiments.replicate.__main__ import main
 from experiments.replicate.jobs import JOBS, Task
-from experiments.replicate.results import Result, finished, stale
+from experiments.replicate.results import Result
 from experiments.replicate.work import work
-from experiments.threads import threads_of_environment
-from rrgclinical.common.stop import stopping
 from rrgreport import numbers
-from rrgtrain.cli import main as rrgtrain
-from rrgtrain.errors import Stopped
-from rrgtrain.state.rundir import RunDir
-from rrgtrain.train import rl as rl_module
-from tests.experiments.replicate.common import task
 from tests.experiments.replicate.test_runner import Played
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 
@@ -116,51 +105,3 @@ def _deer_saw_the_selected_studies(seed: Path) -> None:
     chosen = Result.load(seed / "select.json").facts["chosen"]
     assert Result.load(seed / "deer.json").facts["studies"] == chosen == 2
     assert Result.load(seed / "ditpo.json").facts["studies"] == 8
-
-
-def test_a_job_in_slices_gives_what_it_gives_in_one(tmp_path, monkeypatch) -> None:
-    for name in ("data", "sft", "orapo"):
-        work(task(name, 0, tmp_path))
-    rerun = task("orapo", 0, tmp_path)
-    whole = rerun.result.read_bytes()
-    rerun.result.unlink()
-    rerun.directory.rename(tmp_path / "aside")
-    real, calls = rl_module.sample_groups, []
-
-    def stopped(*args, **options):
-        calls.append(args[3])
-        if len(calls) == 2:
-            signal.raise_signal(signal.SIGTERM)
-        return real(*args, **options)
-
-    monkeypatch.setattr(rl_module, "sample_groups", stopped)
-    with (
-        stopping.installed("rrgtrain"),
-        pytest.raises(Stopped, match="stopped by SIGTERM after 1 steps"),
-    ):
-        work(rerun)
-    assert not finished(rerun) and stale(rerun) is None and RunDir(rerun.directory).resume.is_dir()
-    with stopping.installed("rrgtrain"):  # as a process of its own would
-        work(rerun)
-    assert calls == [0, 1, 1, 2], "the step that was cut off is taken again, and no other"
-    assert rerun.result.read_bytes() == whole
-    assert _weights(rerun.directory) == _weights(tmp_path / "aside")
-
-    words = shlex.split(rerun.command)[1:]
-    words[words.index("--out") + 1] = str(tmp_path / "by_hand")
-    monkeypatch.setattr(rl_module, "sample_groups", real)
-    with threads_of_environment():  # sums of two threads are others
-        assert rrgtrain(words) == 0
-    assert _weights(tmp_path / "by_hand") == _weights(rerun.directory)
-    summary = json.loads((tmp_path / "by_hand" / "summary.json").read_text())
-    by_hand = summary["systems"]["OraPO"]["metrics"]
-    metrics = Result.load(rerun.result).facts["metrics"]
-    for name in ("micro_f1", "macro_f1", "reward"):
-        assert by_hand[name]["value"] == pytest.approx(metrics[name]), name
-
-
-def _weights(run: Path) -> dict[str, str]:
-    home = run / "checkpoints"
-    paths = [*home.rglob("*.safetensors")]
-    assert paths
-    return {str(p.relative_to(home)): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}

@@ -29,7 +29,6 @@ from rrgclinical.scorecard import (
     as_latex,
     as_text,
     joined_truth,
-    read_card,
     read_predictions,
     read_references,
     report_rows,
@@ -191,16 +190,6 @@ def test_the_head_says_the_draws_the_tests_and_who_read_labels() -> None:
     assert [int(share) < 99 for share in re.findall(r"(\d+)% of tests", power)] == [True] * 3
 
 
-def test_a_terminal_has_the_first_rows_and_the_file_with_the_rest(tmp_path: Path) -> None:
-    whole, brief = as_text(two_systems(60)), as_text(two_systems(60), tmp_path / "table.csv")
-    _, headline, _, header, *rows = brief.splitlines()
-    assert "not CheXbert" in headline and "two - one -0." in headline
-    end = rows.index("")
-    assert header.split()[:2] == ["metric", "one"] and 3 <= end <= 6
-    assert rows[end + 1].endswith(f"differences: {tmp_path}/table.csv")
-    assert "accuracy" in whole and "accuracy" not in "\n".join(rows[:end])
-
-
 def test_power_is_that_of_the_normal_distribution() -> None:
     """Five points with a standard error of 5 are seen in 17 % of tests, of 1 in all."""
     card = two_systems(60)
@@ -222,15 +211,6 @@ def test_patients_are_drawn_where_they_are_known() -> None:
     assert few.groups[0].systems["one"] != alone.groups[0].systems["one"]
     assert "60 studies; 95 % bootstrap intervals over 16 patients" in as_text(few)
     assert "Intervals resample patients only" in as_text(few)
-
-
-def test_a_card_of_before_is_read(tmp_path: Path) -> None:
-    """It has no number of patients, and p-values everywhere."""
-    made = two_systems(30)
-    stored = json.loads(as_json(made))
-    del stored["patients"]
-    (tmp_path / "metrics.json").write_text(json.dumps(stored))
-    assert read_card(tmp_path / "metrics.json") == made
 
 
 def notes_of(truth: np.ndarray) -> list[str]:
@@ -274,14 +254,6 @@ def test_what_keeps_a_perfect_system_from_1_is_told() -> None:
     (label,) = [m.label for m in made.metrics if m.key == "macro_f1_frequent"]
     assert label == "macro-F1, labels with 10 positives or more: 3 of 14 (rules)"
     assert found["macro_f1_frequent"].value == 1.0
-
-
-def test_nothing_is_told_where_nothing_is_undefined() -> None:
-    truth = np.ones((220, 14), dtype=np.int8)
-    assert len(notes_of(truth)) == 1
-    assert notes_of(truth[:90])[1].startswith("90 studies are few: intervals")
-    truth[:, :] = 0
-    assert len(notes_of(truth)) == 1, "averages over no finding at all are left out"
 
 
 def test_several_references_vote() -> None:

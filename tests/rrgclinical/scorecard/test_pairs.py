@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 from collections.abc import Sequence
 from importlib import metadata
@@ -146,11 +145,6 @@ def test_a_marker_is_no_id_and_no_system(tmp_path: Path, marker: str) -> None:
 
 
 # Files of reports that a packer wrote, or that never end.
-def test_a_packed_file_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "p.csv"
-    path.write_bytes(gzip.compress(b"id,report\n1,Clear lungs.\n"))
-    with pytest.raises(UserError, match=r"is not UTF-8 \(byte 1\); unpack it, or save it as UTF-8"):
-        read_predictions(path)
 
 
 def test_a_cell_that_never_ends_takes_four_bytes_for_each_of_the_file(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import socket
 import sys
 from collections.abc import Sequence
@@ -96,12 +95,6 @@ def test_what_waits_at_the_end_is_answered_and_nothing_more_is_taken() -> None:
         batcher.submit(["a"], [""])
 
 
-def test_settings_that_cannot_be_are_refused() -> None:
-    for bad in ((0, 0.0, 1), (1, -1.0, 1), (1, 61.0, 1), (1, float("nan"), 1), (1, 0.0, 0)):
-        with pytest.raises(UserError, match="wanted at least 1 report in each"):
-            BatchSettings(*bad)
-
-
 def test_a_request_that_is_given_up_ends_no_other() -> None:
     scorer, batcher = started(largest=2)
     gone, stays = (batcher.submit([name], [""]) for name in "ab")
@@ -175,13 +168,3 @@ def test_more_connections_than_files_are_told_to_wait(monkeypatch: pytest.Monkey
         for connection in held:
             connection.close()
         until(lambda: asked(url, "/health")[0] == 200)
-
-
-def test_a_service_leaves_files_to_its_scorer() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
-        assert served._most_connections() == hard - served.SPARE_FILES
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

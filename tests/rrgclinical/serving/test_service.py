@@ -288,13 +288,3 @@ def test_a_place_that_cannot_be_listened_at_is_told_with_its_mend() -> None:
         with pytest.raises(UserError, match="--host is an address of this machine") as caught:
             listen(host, 0)
         assert "another --port" not in str(caught.value)
-
-
-def test_a_row_of_easyr1_without_a_column_is_named() -> None:
-    row = {"response": "a", "ground_truth": "b"}
-    with pytest.raises(ValueError, match="row 1 has no 'ground_truth'; it has response"):
-        easyr1_reward([row, {"response": "a"}])
-    with pytest.raises(ValueError, match="one row; wanted a list of them"):
-        easyr1_reward(row)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="^row 0 is NoneType; wanted response"):
-        easyr1_reward([None])  # type: ignore[list-item]

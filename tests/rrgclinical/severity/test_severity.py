@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rrgclinical.common.errors import UserError
-from rrgclinical.severity import AXES, Severity, axes, caveat, in_words, load_table, read
+from rrgclinical.severity import AXES, Severity, axes, in_words, load_table, read
 from rrgclinical.severity.context import age_of
 from rrgclinical.stress import ORDERS, dearer_than_error, gaming_rows, plant, tally
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
@@ -168,31 +168,12 @@ def test_statements_of_one_finding_have_no_order_and_contradiction_costs():
     assert "severity or change contradicted" in one.explain(READER.table)["differs"][0]["differs"]
 
 
-def test_the_caveat_names_a_table_of_ones_own(tmp_path):
-    assert "ours, no radiologist has set them" in caveat(READER.table)
-    own = load_table(edited(tmp_path, lambda values: values["tiers"].update(minor=0.3)))
-    assert "ours" not in caveat(own)
-    assert f"those of own.yaml (digest {own.digest})" in caveat(own)
-
-
 def edited(tmp_path: Path, change) -> str:
     values = yaml.safe_load(PACKAGED.read_text())
     change(values)
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump(values))
     return str(path)
-
-
-def test_names_of_a_table_stand_once(tmp_path: Path) -> None:
-    assert load_table(edited(tmp_path, lambda t: t["tiers"].update({1: 1.0}))).weight
-    file = tmp_path / "twice.yaml"
-    packaged = PACKAGED.read_text()
-    file.write_text(packaged + "normal: 0.9\n", encoding="utf-8-sig")
-    with pytest.raises(UserError, match="is no YAML .*duplicate key normal"):
-        load_table(file)
-    file.write_bytes(b"\xff" + packaged.encode())
-    with pytest.raises(UserError, match="is no YAML"):
-        load_table(file)
 
 
 @pytest.mark.parametrize(
@@ -221,17 +202,6 @@ def test_what_is_wrong_with_a_table_is_one_line(tmp_path, change, line):
     with pytest.raises(UserError, match=line) as caught:
         load_table(edited(tmp_path, change))
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_a_table_that_is_no_path_or_holds_nothing_is_told(tmp_path):
-    for bad in (3, True, [1], {"a": 1}):
-        with pytest.raises(UserError, match="wanted the path of a YAML file"):
-            load_table(bad)
-    with pytest.raises(UserError, match="No such file"):
-        Severity(str(tmp_path / "none.yaml"))
-    (tmp_path / "empty.yaml").write_text("# nothing\n")
-    with pytest.raises(UserError, match="empty.yaml: nothing stands where names"):
-        load_table(str(tmp_path / "empty.yaml"))
 
 
 def test_ages() -> None:

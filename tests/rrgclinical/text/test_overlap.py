@@ -30,7 +30,6 @@ from rrgclinical.text import (
     count_ngrams,
     meteor,
     meteor_statistics,
-    ptb_tokens,
     r2gen_tokens,
     r2gen_vocabulary,
     rouge_l,
@@ -213,14 +212,6 @@ def test_a_perfect_pair_has_no_chunk(java) -> None:
     assert np.array_equal(np.delete(found, 20, axis=1), np.delete(np.array(answers), 20, axis=1))
 
 
-def test_a_tokenizer_that_fails_is_told(java) -> None:
-    java("exit 1")
-    with pytest.raises(JavaError, match=r"stanford-corenlp-3.4.1 ended with 1 .*\(silent\)"):
-        ptb_tokens(["a"])
-    with pytest.raises(UserError, match=r"tokenization ptb \(Java\): stanford-corenlp-3.4.1 ended"):
-        text_scores(["a"], ["a"], tokenization=build_tokenization("ptb-java"))
-
-
 # R2Gen's words by hand, and PTB's against the Java program.
 # Worked out from the rules of clean_report_iu_xray and clean_report_mimic_cxr.
 BOTH = table("words of R2Gen")
@@ -289,19 +280,6 @@ def test_white_space_alone_parts_words() -> None:
     stored = R2Gen("iu_xray", 9, vocabulary={"the", "is", "."}).references(["The heart 2. is. No"])
     assert words.reports([" ".join(stored[0])]) == stored
     assert R2Gen("iu_xray").reports([" ".join(stored[0])]) != stored
-
-
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda: build_tokenization("r3gen"), "unknown tokenization 'r3gen': choose one of r2gen"),
-        (lambda: build_tokenization("r2gen", dataset="nih"), "no cleaning for 'nih'; choose iu_"),
-        (lambda: R2Gen(max_seq_length=1), "max_seq_length is 1; wanted 2 or more"),
-    ],
-)
-def test_tokenizations_that_cannot_be(call, text) -> None:
-    with pytest.raises(UserError, match=text):
-        call()
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Stanford's tokenizer is a Java program")

@@ -222,16 +222,3 @@ def test_meteor_that_cannot_run_is_missing_with_the_reason(monkeypatch, lacking,
         text_scores(["no effusion"], ["no effusion"], tokenization="ptb-java")
     with pytest.raises(UserError, match=f"METEOR: .*{re.escape(reason)}"):
         meteor(["no effusion"], ["no effusion"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (([], []), "texts of 0 reports"),
-        ((["a"], []), "1 reports and references of 0"),
-        ((["a", "b"], ["a", []]), "report 1 has no reference"),
-    ],
-)
-def test_texts_that_do_not_fit_are_refused(arguments, text) -> None:
-    with pytest.raises(ValueError, match=text):
-        text_scores(*arguments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -122,20 +121,6 @@ def test_a_passing_error_is_not_remembered(root, monkeypatch, number, kind) -> N
         ((_, verdict),) = look_at([path], memory)
     assert isinstance(verdict, str) and os.strerror(number) in verdict
     assert memory.broken() == memory.recall([path]) == {}
-
-
-def test_headers_without_modality_are_counted_once(root) -> None:
-    refs = []
-    for i, tags in enumerate(({}, {"Modality": "DX"}, {"BodyPartExamined": "CHEST"})):
-        refs.append(ImageRef(dicom_files.write(root / f"{i}.dcm", **tags), ""))
-    studies = [Study("s", "train", "r", None, tuple(refs)), *written(root, 1)]
-    for _ in range(2):  # the second time from memory
-        with warnings.catch_warnings(record=True) as caught:
-            check_images(studies, root)
-        assert sorted(str(w.message).partition(";")[0] for w in caught) == [
-            "2 of the 3 DICOM files looked at lack BodyPartExamined",
-            "2 of the 3 DICOM files looked at lack Modality",
-        ]
 
 
 def test_accepted_body_parts_are_accepted_and_remembered_apart(root) -> None:

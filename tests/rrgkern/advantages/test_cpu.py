@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from rrgkern import group_advantages, zero_variance_share
 from rrgkern.advantages import op
 from rrgkern.advantages.op import group_advantages_op
 from rrgkern.advantages.reference import group_advantages_reference
@@ -77,39 +75,9 @@ def csrc_serves(monkeypatch) -> None:
     csrc_alone(monkeypatch, group_advantages_op, launch)
 
 
-def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypatch) -> None:
-    rewards, offsets, valid = rooms.batch()
-    calls = []
-    for name in ("as_passed", "launch"):
-        own = getattr(op, name)
-        monkeypatch.setattr(op, name, lambda *x, n=name, own=own: calls.append(n) or own(*x))
-    monkeypatch.setitem(group_advantages_op._backend_fns, "cpu", op.launch)
-
-    def both(rewards: Tensor) -> tuple[Tensor, Tensor]:
-        return (
-            group_advantages(rewards, offsets, valid=valid, std="sample"),
-            zero_variance_share(rewards, offsets, valid=valid),
-        )
-
-    direct = both(rewards.clone().requires_grad_())
-    assert not direct[0].requires_grad
-    assert calls == ["as_passed"] * 2
-    compiled = torch.compile(both, fullgraph=True, backend="aot_eager")(rewards)
-    assert calls[2:] == ["launch"] * 2
-    assert all(map(torch.equal, compiled, direct))
-
-
 def test_arguments_that_csrc_cannot_take_as_they_are_are_converted(csrc_serves) -> None:
     for std in rooms.STDS:
         rooms.test_empty_and_strided_inputs(std)
-
-
-CASES = rooms.test_bad_input_is_one_clear_line.pytestmark[0].args[1]
-
-
-@pytest.mark.parametrize(("change", "error", "message"), CASES)
-def test_bad_input_is_one_clear_line(csrc_serves, change, error, message) -> None:
-    rooms.test_bad_input_is_one_clear_line(change, error, message)
 
 
 def test_the_op_refuses_what_leads_astray() -> None:

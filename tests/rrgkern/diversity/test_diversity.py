@@ -10,7 +10,7 @@ import torch
 
 from rrgkern import csrc, diagnostic_diversity, reward_spread
 from rrgkern.diversity import reference as reference_module
-from rrgkern.diversity.api import deviations, without_square
+from rrgkern.diversity.api import deviations
 from tests.mutants import survivors
 from tests.rrgkern.many_cases import Cases, Choices, for_all
 
@@ -98,12 +98,6 @@ def test_the_tables_of_deviations(samples: int) -> None:
     assert len(set(squares)) == len(squares)
     for b, d in itertools.product(squares, range(2, 60)):
         assert b % (d * d) != 0
-
-
-def test_numbers_without_a_square() -> None:
-    assert [without_square(n) for n in (0, 1, 8, 9, 24, 25, 21, 72)] == [
-        (0, 1), (1, 1), (2, 2), (3, 1), (2, 6), (5, 1), (1, 21), (6, 2)
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -88,8 +88,6 @@ X1 = tensors([(Sentence(0, (Entity(0, 1), Entity(3, 0))), Sentence(1, (Entity(6,
         ({"entity_offsets": torch.tensor([0, 2])}, ValueError, "entity_offsets runs from 0 to 2"),
         ({"embedding": torch.zeros(3, 2)}, ValueError, "x.embedding row 0 is of length 0,"),
         ({"embedding": torch.ones(3, 3)}, ValueError, "has width 3 and y.embedding 2"),
-        ({"embedding": torch.ones(3, 2).double()}, TypeError, "x.embedding is float64"),
-        ({"key": torch.zeros(3)}, TypeError, "x.key is float32"),
         ({"sentence_offsets": torch.tensor([0, 1, 2])}, ValueError, r"wanted shape \[2\]"),
     ],
 )  # fmt: skip
@@ -103,8 +101,6 @@ def test_wrong_tensors_are_named_in_one_line(changes, error, message) -> None:
     ("options", "message"),
     [
         ({"tau": 0.97}, "tau is 0.97, wanted -1 <= tau < 0.97"),
-        ({"max_edits": 0}, "max_edits is 0, wanted at least 1, or None"),
-        ({"rule": "papers"}, "rule is 'papers', wanted 'paper' or 'released'"),
         ({"rule": "released", "max_edits": None}, "max_edits is None, wanted 1"),
         ({"rule": "released", "affinity": torch.ones(1, 1)}, "x.kind or y.kind is None"),
     ],
@@ -112,11 +108,6 @@ def test_wrong_tensors_are_named_in_one_line(changes, error, message) -> None:
 def test_wrong_options_are_named(options, message) -> None:
     with pytest.raises(ValueError, match=message):
         edit_plan(X1, X1, seeds=torch.tensor([0]), **options)
-
-
-def test_wrong_seeds_are_named() -> None:
-    with pytest.raises(TypeError, match=r"seeds is int32 \[1\], wanted int64"):
-        edit_plan(X1, X1, seeds=torch.tensor([0], dtype=torch.int32))
 
 
 class FakeLibrary:

@@ -23,15 +23,6 @@ def edited(report: str, *script: Edit) -> tuple[str, int, list[tuple[str, str, s
     return done.text, done.first_changed, [tuple(step) for step in done.steps]
 
 
-@pytest.mark.parametrize("rule", [Rule.CONFLICT, Rule.REPLACEMENT])
-def test_replacement_keeps_the_white_space_around(rule: Rule) -> None:
-    assert edited(" A.\n\n Bee. \tC.\n", Edit(rule, 1, 1)) == (
-        " A.\n\n Lungs\nare clear. \tC.\n",
-        6,
-        [(rule.name.lower(), "Bee.", "Lungs\nare clear.")],
-    )
-
-
 def test_deletion_stops_at_a_sentence_that_starts_with_white_space() -> None:
     done = splice("A. B.", [(0, 2), (2, 5)], "", [], [Edit(Rule.DELETION, 0, -1)])
     assert done.text == " B."

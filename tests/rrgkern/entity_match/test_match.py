@@ -213,20 +213,6 @@ def test_wrong_tensors_are_named_in_one_line(changes, error, message) -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"neg_weight": -0.1}, "neg_weight is -0.1"),
-        ({"affinity": torch.ones(2, 3)}, r"affinity is \[2, 3\], wanted square"),
-        ({"affinity": torch.full((3, 3), -1.0)}, r"affinity is -1.0 at \[0, 0\], wanted a finite"),
-        ({"affinity": torch.full((3, 3), 1e38), "neg_weight": 10.0}, r"neg_weight is inf at"),
-    ],
-)
-def test_wrong_options_are_named(options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        entity_match(ONE, ONE, **options)
-
-
 def right(reference: object) -> bool:
     """Tell whether a reference matches as the definitions say."""
     results = reference.entity_match_reference(X, Y, MatchTables(AFFINITY, CROSSED))

@@ -95,11 +95,8 @@ def test_expanded_strided_and_many_dimensional_inputs(torch_kernel):
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"hidden": torch.ones(3, 8, dtype=torch.int32)}, TypeError, "int32"),
         ({"weight": torch.ones(20, 8, dtype=torch.bfloat16)}, TypeError, "weight.to"),
-        ({"targets": torch.ones(3, dtype=torch.int32)}, TypeError, "int64"),
         ({"targets": torch.ones(4, dtype=torch.int64)}, ValueError, r"targets is \[4\]"),
-        ({"weight": torch.ones(20, 9)}, ValueError, r"\[20, 9\]"),
         ({"weight": torch.ones(0, 8)}, ValueError, "at least 1"),
         ({"bias": torch.ones(19)}, ValueError, r"\[19\], wanted \[20\]"),
         ({"temperature": -1.0}, ValueError, "temperature is -1.0"),
@@ -158,15 +155,6 @@ def test_the_logits_are_never_held(dtype):
         forward_and_backward(given)
     weight = given.weight.untyped_storage().nbytes()
     assert TILING.elements * 4 <= largest.bytes <= weight < ROWS * VOCABULARY * 4
-
-
-@on_cpu
-def test_an_oversized_row_still_fits_its_slice():
-    given = problem(3, WIDTH, VOCABULARY)
-    narrow = CSRC_TILES._replace(tiling=Tiling(columns=128, elements=1))
-    head = Head(given.weight, None, 1.0, 0.0, operands=torch.float32)
-    stats = tiled_forward(given.hidden, given.targets, head, False, narrow)
-    assert stats.logps.isfinite().all()
 
 
 @on_cpu

@@ -219,14 +219,6 @@ def test_what_watches_gets_the_op(csrc_serves) -> None:
     assert dispatch.direct(policy_loss_fwd, torch._neg_view(logps)) is policy_loss_fwd
 
 
-@pytest.mark.filterwarnings("ignore")  # tracing says what it leaves out
-def test_a_trace_holds_the_op(csrc_serves) -> None:
-    data = batch(0, dtype=torch.float32, device="cpu")
-    traced = torch.jit.trace(lambda logps: call(data, logps=logps).loss, data.logps)
-    later = data.logps - 0.5
-    assert torch.equal(traced(later), call(data, logps=later).loss)
-
-
 def test_a_tensor_without_memory_is_refused(csrc_serves) -> None:
     data = batch(0, dtype=torch.float32, device="cpu")
     with pytest.raises(ValueError, match="has no memory"):

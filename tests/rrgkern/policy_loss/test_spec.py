@@ -24,12 +24,6 @@ from tests.rrgkern.policy_loss.cases import Batch, batch, name_of, sampled_varia
 from tests.rrgkern.policy_loss.plain_loop import loop_loss
 
 
-def test_the_defaults() -> None:
-    spec = PolicyLoss()
-    assert (spec.surrogate, spec.ratio_level, spec.kl) == ("clip", "token", "k3")
-    assert (spec.eps_low, spec.eps_high, spec.dual_clip, spec.beta) == (0.2, 0.2, None, 0.0)
-
-
 @pytest.mark.parametrize(
     ("enum", "names"),
     [
@@ -63,13 +57,7 @@ def test_crosses_the_boundary_unchanged() -> None:
     [
         ({"surrogate": "ppo"}, "surrogate is 'ppo'; choose one of 'clip', 'cispo'"),
         ({"eps_low": -0.1}, "eps_low is -0.1; it must be finite and at least 0"),
-        ({"eps_high": None}, "eps_high is None; it must be a number"),
-        ({"beta": "0.1"}, "beta is '0.1'; it must be a number"),
-        ({"beta": -0.1}, "beta is -0.1"),
         ({"beta": torch.nan}, "beta is nan"),
-        ({"beta": torch.tensor(True)}, "it must be a number"),
-        ({"kl_ratio_weight": "no"}, "kl_ratio_weight is 'no'; it must be True or False"),
-        ({"entropy_coef": torch.inf}, "entropy_coef is inf; it must be finite"),
         ({"eps_low": None}, "eps_low is None with surrogate 'clip'; only 'cispo'"),
         ({"dual_clip": 1.2}, "dual_clip is 1.2; it must lie above 1 \\+ eps_high = 1.2"),
         ({"dual_clip": 3.0, "surrogate": "cispo"}, "dual_clip is 3.0 with surrogate 'cispo'"),

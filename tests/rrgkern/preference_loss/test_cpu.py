@@ -9,13 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgkern import preference_advantages, preference_loss
+from rrgkern import preference_loss
 from rrgkern.preference_loss import op
 from rrgkern.preference_loss.op import preference_loss_fwd
 from tests.products import more
 from tests.rrgkern.backends import ISAS, by_threads, csrc_alone
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.preference_loss import test_definition as definition
 from tests.rrgkern.preference_loss import test_kernel as kernel
 from tests.rrgkern.preference_loss.cases import Batch, batch, reference
 
@@ -125,33 +124,6 @@ def loss_of(data: Batch, logps: Tensor, **changes: Any) -> Tensor:
     return preference_loss(logps, given["ref"], given["offsets"], pairs, **data.options()).loss
 
 
-def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypatch) -> None:
-    data = batch(1)
-    calls = []
-    for name in ("as_passed", "launch"):
-        own = getattr(op, name)
-        monkeypatch.setattr(op, name, lambda *x, n=name, own=own: calls.append(n) or own(*x))
-    monkeypatch.setitem(preference_loss_fwd._backend_fns, "cpu", op.launch)
-
-    def gradients(function: Any) -> tuple[Tensor, Tensor]:
-        logps = data.logps.float().requires_grad_()
-        loss = function(logps)
-        return loss.detach(), torch.autograd.grad(3 * loss, logps)[0]
-
-    direct = gradients(lambda logps: loss_of(data, logps))
-    with torch.no_grad():
-        assert torch.equal(loss_of(data, data.logps.float()), direct[0])
-    assert calls == ["as_passed"] * 2
-    step = torch.compile(lambda logps: loss_of(data, logps), fullgraph=True, backend="aot_eager")
-    compiled = gradients(step)
-    assert calls[2:] == ["launch"]
-    assert all(map(torch.equal, compiled, direct))
-    assert torch.equal(
-        preference_advantages(data.logps, data.ref, data.offsets, data.pairs, **data.options()),
-        launch(*data.arguments())[2],
-    )
-
-
 def test_arguments_that_csrc_cannot_take_as_they_are_are_converted(csrc_serves) -> None:
     kernel.test_half_precision_and_strides()
     data = batch(2)
@@ -160,11 +132,6 @@ def test_arguments_that_csrc_cannot_take_as_they_are_are_converted(csrc_serves) 
     assert torch.equal(loss_of(data, logps, pairs=data.pairs), want)  # weights in fp64
     strided = torch.stack([data.offsets, data.offsets], 1)[:, 0]
     assert torch.equal(loss_of(data, logps, offsets=strided), want)
-
-
-@pytest.mark.parametrize(("change", "error", "words"), definition.BAD)
-def test_bad_input_is_one_clear_line(csrc_serves, change, error, words) -> None:
-    definition.test_losses_refuse_in_one_line(preference_loss, change, error, words)
 
 
 def test_the_op_refuses_what_leads_astray() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ import torch.nn.attention.flex_attention as flex_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
@@ -27,7 +26,7 @@ from rrgkern.shared_prefix import (
 )
 from tests.products import more
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.shared_prefix.test_attention import SIZES, dense, inputs, pack, scored
+from tests.rrgkern.shared_prefix.test_attention import dense, inputs, pack, scored
 from tests.tolerance import assert_close_to_truth
 
 GROUPS = st.lists(
@@ -116,26 +115,6 @@ def compile_by(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
         patched.setattr(torch, "compile", partial(torch.compile, backend=backend))
         once = flex.compiled.__wrapped__()
     monkeypatch.setattr(flex, "compiled", lambda: once)
-
-
-def test_the_mask_goes_to_the_batchs_device_and_needs_a_place() -> None:
-    assert isinstance(shared_prefix_block_mask(pack(SIZES, None)), BlockMask)
-    with pytest.raises(ValueError, match="the batch has no places"):
-        shared_prefix_block_mask(pack([], None))
-
-
-@pytest.mark.product
-@pytest.mark.skipif(DEVICE == "cuda", reason="compiles a dozen kernels")
-def test_as_many_variants_are_compiled_as_a_run_meets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four shapes (one row or more, one block or more) in three dtypes; PyTorch stops at eight."""
-    compile_by("eager", monkeypatch)
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        for rows, length in itertools.product((1, 2), (20, 200)):
-            ones = torch.ones(length, dtype=torch.int64)
-            batch = pack_shared_prefix([ones] * rows, [[ones]] * rows, token_budget=2 * length)
-            heads = torch.zeros(rows, 2, batch.group.shape[1], 16, dtype=dtype)
-            mask = shared_prefix_block_mask(batch)
-            assert shared_prefix_flex_attention(heads, heads, heads, mask).shape == heads.shape
 
 
 # FlexAttention against dense SDPA at the models' ratios of heads, forward and backward.

@@ -171,20 +171,13 @@ def test_bad_input_is_told() -> None:
         pack_shared_prefix([one[:0]], [[two]])
     with pytest.raises(ValueError, match="group 0: the suffix 1 is torch.int32"):
         pack_shared_prefix([one], [[two, two.int()]])
-    with pytest.raises(ValueError, match=r"prefix is torch.int64 of shape \(1, 2\)"):
-        pack_shared_prefix([two[None]], [[two]])
     with pytest.raises(ValueError, match="token_budget is 0"):
         pack_shared_prefix([one], [[two]], token_budget=0)
-    for prefixes, suffixes in (([[1, 2]], [[two]]), ([two], [[[1, 2]]]), ([two], [two])):
-        with pytest.raises((TypeError, ValueError), match=r"^group 0: the (prefix|suffix 0) is "):
-            pack_shared_prefix(prefixes, suffixes)
     with pytest.raises(ValueError, match="group 0: the suffix 0 is on meta and the first"):
         pack_shared_prefix([one], [[two.to("meta")]])
     batch = pack_shared_prefix([two], [[two]])
     with pytest.raises(ValueError, match="0 position tensors for 1"):
         batch.position_ids([])
-    with pytest.raises(ValueError, match=r"shape \(1, 3\) for a prefix of 2"):
-        batch.position_ids([torch.zeros(1, 3, dtype=torch.int64)])
 
 
 @pytest.mark.parametrize("kind", [SharedPrefixBatch, AttentionLayout])

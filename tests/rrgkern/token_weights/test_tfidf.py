@@ -98,11 +98,6 @@ def test_wrong_tensors_are_named(position, value, error, message) -> None:
         tfidf_weights(*arguments)
 
 
-def test_alpha_must_be_a_number() -> None:
-    with pytest.raises(ValueError, match="alpha is nan"):
-        tfidf_weights(*tensors([[[1]]]), alpha=float("nan"))
-
-
 BATCH = [[[1, 2, 2, 3], [3, 1], []], [[5, 1], [5, 5, 2]]]
 
 

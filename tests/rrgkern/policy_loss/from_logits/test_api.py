@@ -240,13 +240,11 @@ def test_opcheck_of_the_factor() -> None:
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"logits": torch.ones(20, 37).int()}, TypeError, "logits is torch.int32"),
     ({"targets": torch.ones(20).int()}, TypeError, "targets is torch.int32"),
     ({"targets": torch.ones(19).long()}, ValueError, r"\[20, 37\] and targets \[19\]"),
     ({"logits": torch.ones(20, 0)}, ValueError, r"\[20, 0\]"),
     ({"logits": torch.ones(20, 37, device="meta")}, ValueError, "targets is on cpu"),
     ({"temperature": 0.0}, ValueError, "temperature is 0.0"),
-    ({"temperature": float("inf")}, ValueError, "temperature is inf"),
     ({"advantages": torch.ones(5)}, ValueError, r"advantages .* \(5,\) and targets \(20,\)"),
     ({"offsets": torch.tensor([0, 5, 5, 11, 12, 19, 19])}, ValueError, "from 0 to 19"),
 ]
