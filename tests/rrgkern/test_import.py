@@ -1,4 +1,4 @@
-"""Modules behind the public functions that have their package's name."""
+"""`torch.set_default_device` moves nothing that an op makes for itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-# `torch.set_default_device` moves nothing that an op makes for itself.
 CHILD = """
 import torch
 LOGPS, OFFSETS = -torch.rand(6), torch.tensor([0, 2, 6])

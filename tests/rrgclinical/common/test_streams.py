@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from rrgclinical.common import shown
+from rrgclinical.common.arguments import whole_number
+from rrgclinical.common.errors import UserError
 from rrgclinical.common.progress import progress
 from rrgclinical.common.shown import one_line, printable, redacted, shortened, shown_url
 from rrgclinical.common.streams import Lasting, lasting
@@ -198,6 +202,11 @@ def test_half_characters_are_escapes_that_a_file_can_hold() -> None:
 
 
 # Counts that callers hand over.
+@pytest.mark.parametrize("value", ["1", 1.0, True, None, math.nan, -1, 0], ids=repr)
+def test_a_count_is_a_whole_number(value) -> None:
+    with pytest.raises(UserError, match="^edited is .*; wanted a whole number of at least 1$"):
+        whole_number(value, "edited", 1)
+    assert whole_number(np.int64(2), "edited", 1) == 2
 
 
 # Plain lines where there is no terminal, a bar where there is one.

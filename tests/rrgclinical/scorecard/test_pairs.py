@@ -144,9 +144,7 @@ def test_a_marker_is_no_id_and_no_system(tmp_path: Path, marker: str) -> None:
     assert name == "d"
 
 
-# Files of reports that a packer wrote, or that never end.
-
-
+# A file of reports that never ends.
 def test_a_cell_that_never_ends_takes_four_bytes_for_each_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "long.csv"
     path.write_text('id,report\n1,"' + "x" * 50_000_000 + '"\n')
