@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -12,52 +10,12 @@ from types import TracebackType
 GROUPS = Path("/sys/fs/cgroup")
 """Where Linux shows control groups."""
 UNLIMITED = 1 << 60
-QUOTA_SECONDS = 10.0
-"""Seconds for a server to say what a user's quota is."""
 
 
 def room_on_disk(directory: Path) -> int:
-    """Return the free bytes for `directory`, which need not exist, as a quota leaves them."""
+    """Return the free bytes of the disk of `directory`, which need not exist."""
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    left = room_of_quota(there)
-    return free if left is None else min(free, left)
-
-
-def room_of_quota(directory: Path) -> int | None:
-    """Return the bytes that the user's quota leaves on the file system of a directory.
-
-    The free room of a disk that many share says nothing of it. Asks `lfs quota` where the file
-    system is Lustre and has that command, else `quota`, which asks an NFS server too. None without
-    a limit, and where neither is installed or answers within `QUOTA_SECONDS`. Written by their
-    manual pages: no file system with quotas was asked yet.
-    """
-    user = str(os.getuid())
-    above = (directory.absolute(), *directory.absolute().parents)
-    mount = next((str(place) for place in above if os.path.ismount(place)), "/")
-    asked = (["lfs", "quota", "-q", "-u", user, mount], ["quota", "-vwp", "-f", mount])
-    for words in asked:
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=QUOTA_SECONDS)
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if (left := _room_of_quota(done.stdout)) is not None:
-            return left
-    return None
-
-
-def _room_of_quota(text: str) -> int | None:
-    """Bytes left of the hard limit, in a report of both commands.
-
-    A line is file system, KiB used, soft and hard limit, then the same of files. `*` marks more
-    than the soft limit, brackets a figure that a server lacks; 0 is no limit.
-    """
-    rooms = []
-    for line in text.splitlines():
-        words = [word.strip("*[]") for word in line.split()]
-        if len(words) > 4 and all(word.isdigit() for word in words[1:4]) and int(words[3]):
-            rooms.append(max(0, int(words[3]) - int(words[1])) * 1024)
-    return min(rooms, default=None)
+    return shutil.disk_usage(there).free
 
 
 def memory_of_host(proc: Path = Path("/proc"), groups: Path = GROUPS) -> int | None:

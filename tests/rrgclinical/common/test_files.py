@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,7 @@ from rrgclinical.common.files import (
     remove_own,
     require_file_place,
 )
-from rrgclinical.common.host import memory_of_host, room_of_quota, room_on_disk
+from rrgclinical.common.host import memory_of_host
 from rrgclinical.common.json_reader import DEEPEST
 
 
@@ -218,7 +217,7 @@ def test_no_more_of_a_file_is_read_than_a_run_writes(
         json_reader.read(tmp_path)
 
 
-# Test that limits of containers and quotas count.
+# Test that limits of containers count.
 GIB = 1 << 30
 
 
@@ -258,39 +257,3 @@ def test_the_limit_of_an_older_control_group_counts(tmp_path: Path) -> None:
     assert memory_of_host(proc, groups) == 54 * GIB
     (groups / "memory" / "slurm" / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
     assert memory_of_host(proc, groups) is None
-
-
-QUOTA = {
-    "lfs": "   /scratch  8388608* 9000000 10485760 6d23h 120 0 0 -",
-    "quota": (
-        "Disk quotas for user ann (uid 1000): \n"
-        "     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace\n"
-        "nas:/home 4194304  9000000 6291456 0 120 0 0 0"
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("answers", "left"),
-    [
-        (QUOTA, 2 * GIB),
-        ({"quota": QUOTA["quota"]}, 2 * GIB),
-        ({"lfs": QUOTA["lfs"].replace("10485760", "0"), "quota": QUOTA["quota"]}, 2 * GIB),
-        ({"lfs": QUOTA["lfs"].replace("10485760", "8388000")}, 0),
-        ({"lfs": "Unexpected quotactl error: Operation not supported"}, None),
-        ({}, None),
-    ],
-)
-def test_a_quota_counts(
-    answers: dict[str, str], left: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in answers.items():
-        command = tmp_path / "bin" / name
-        command.parent.mkdir(exist_ok=True)
-        command.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
-        command.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
-    assert room_of_quota(tmp_path) == left
-    free = shutil.disk_usage(tmp_path).free
-    room = room_on_disk(tmp_path / "run")
-    assert room == pytest.approx(free if left is None else min(free, left), rel=0.05)

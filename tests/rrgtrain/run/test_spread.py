@@ -190,7 +190,6 @@ def bytes_free(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     free = SimpleNamespace(memory=1 << 50, disk=1 << 50)
     monkeypatch.setattr(room, "memory_of_host", lambda: free.memory)
     monkeypatch.setattr(host.shutil, "disk_usage", lambda _: SimpleNamespace(free=free.disk))
-    monkeypatch.setattr(host, "room_of_quota", lambda _: None)
     return free
 
 
