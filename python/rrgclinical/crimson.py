@@ -78,11 +78,9 @@ class Crimson(PairJudge[CrimsonJudgement]):
     name, model, prompt = "crimson", "medgemma-4b-it-crimson", _PROMPT
 
     def question(self, messages: list[Message]) -> Question[CrimsonJudgement]:
-        """Weigh the findings in the answer."""
         return json_question(messages, read_judgement)
 
     def unread(self, why: str) -> CrimsonJudgement:
-        """Make a judgement of NaN."""
         nan = math.nan
         return CrimsonJudgement(nan, nan, nan, nan, nan, why)
 

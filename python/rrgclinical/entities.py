@@ -126,7 +126,6 @@ class Entities:
         return len(self.text)
 
     def of_report(self, report: int) -> slice:
-        """The rows of report `report`."""
         return slice(int(self.offsets[report]), int(self.offsets[report + 1]))
 
     def report_index(self) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -75,14 +75,6 @@ class FactReading:
         return {"facts": list(self.facts), "labels": labels}
 
 
-class FactReader(Protocol):
-    """Reads the facts of reports."""
-
-    def read(self, reports: Sequence[str]) -> list[FactReading]:
-        """One reading per report, in order."""
-        ...
-
-
 def fact_scores(
     readings: Sequence[FactReading], truth: np.ndarray, *, beta: float = 2.0
 ) -> np.ndarray:
@@ -133,7 +125,6 @@ class EndpointFacts:
         self.chat = chat
 
     def read(self, reports: Sequence[str]) -> list[FactReading]:
-        """One reading per report; raises as `Chat.ask`. TypeError names a report not a str."""
         texts = check_reports(reports)
         written = list(dict.fromkeys(text for text in texts if text.strip()))
         listed = self.chat.ask([json_question(_messages(_EXTRACT, t), _facts) for t in written])
@@ -205,13 +196,12 @@ class CachedFacts:
     On disk it keeps nothing: the endpoint's answers are kept there by `Chat`.
     """
 
-    def __init__(self, reader: FactReader, *, capacity: int = CAPACITY) -> None:
+    def __init__(self, reader: EndpointFacts | RulesFacts, *, capacity: int = CAPACITY) -> None:
         self.reader = reader
         self.results: Cached[FactReading] = Cached(reader.read, capacity=capacity)
 
     @property
     def chat(self) -> Chat | None:
-        """The language model that is asked; None without an endpoint."""
         return self.reader.chat if isinstance(self.reader, EndpointFacts) else None
 
     @property
@@ -220,7 +210,6 @@ class CachedFacts:
         return None if self.chat is None else self.chat.usage
 
     def read(self, reports: Sequence[str]) -> list[FactReading]:
-        """One reading per report."""
         return self.results(check_reports(reports))
 
 
@@ -260,7 +249,6 @@ class RulesFacts:
     """
 
     def read(self, reports: Sequence[str]) -> list[FactReading]:
-        """One reading per report. TypeError names a report that is not a str."""
         return [_read(text) for text in check_reports(reports)]
 
 

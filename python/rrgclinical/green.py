@@ -90,11 +90,9 @@ class Green(PairJudge[Judgement]):
     defaults: ClassVar[Mapping[str, Any]] = {"json_mode": False, "max_tokens": 1024}
 
     def question(self, messages: list[Message]) -> Question[Judgement]:
-        """Read the counts in the answer."""
         return Question(messages, parse_judgement)
 
     def unread(self, why: str) -> Judgement:
-        """Make a judgement without any category."""
         return Judgement(0, (), why)
 
 

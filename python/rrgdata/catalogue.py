@@ -64,7 +64,6 @@ class Broken:
     why: str
 
     def line(self) -> str:
-        """Write it as a line of JSON."""
         return hidden(json.dumps({"where": self.where, "why": self.why})) + "\n"
 
 
@@ -204,7 +203,6 @@ class Catalogue:
             self.left_out_of.setdefault(rule, Counter())[split] += count
 
     def note_passed_over(self, studies: Collection[str]) -> None:
-        """Count the studies that are no prior of later ones, for the split of those."""
         if studies:
             self.notes.append(
                 f"{len(studies)} studies are no prior of later ones, which have another split"

@@ -132,5 +132,4 @@ class DataSettings:
 
     @property
     def one_image(self) -> bool:
-        """Tell whether no study has a second image."""
         return self.most_images in (0, 1)

@@ -40,7 +40,6 @@ class Subset:
         return hashlib.sha256("\n".join(sorted(self.chosen)).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Writes the file, whole or not at all."""
         atomic_write(path, json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod

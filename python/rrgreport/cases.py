@@ -61,13 +61,11 @@ class Case:
         return self.truths.get(system, self.sample.labels)
 
     def every_truth(self) -> list[Sequence[int]]:
-        """List the truths that differ."""
         every = [self.sample.labels, *self.truths.values()]
         return list({tuple(truth): truth for truth in every if truth is not None}.values())
 
     @property
     def disputed(self) -> bool:
-        """Tell whether systems are judged by different truths."""
         return len(self.every_truth()) > 1
 
     def errors(self, system: str) -> Errors | None:

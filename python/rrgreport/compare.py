@@ -50,7 +50,6 @@ class ComparedRun:
     """Keys of its config.yaml with their values; None without one."""
 
     def system(self, name: str) -> str:
-        """Name a system of this run on the page."""
         return f"{self.name}: {name}"
 
 

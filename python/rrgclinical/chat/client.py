@@ -75,7 +75,6 @@ class Chat:
     """A language model behind an endpoint, asked in conversations."""
 
     def __init__(self, settings: ChatSettings) -> None:
-        """Nothing is sent yet."""
         self.settings = settings
         self.usage = Usage()
         # `ask` gives an `Unreadable` in place of an answer, and goes on

@@ -63,7 +63,6 @@ class PairJudge(ABC, Generic[J]):
 
     @property
     def usage(self) -> Usage:
-        """Requests, tokens and cost so far."""
         return self.chat.usage
 
     def judge(self, reports: Sequence[str], references: Sequence[str]) -> list[J]:

@@ -78,7 +78,6 @@ class ChatSettings:
 
     @property
     def shown(self) -> str:
-        """The address as messages may show it."""
         return shown_url(self.endpoint)
 
 

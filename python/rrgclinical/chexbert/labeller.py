@@ -139,7 +139,6 @@ class CheXbertLabeller:
         return out[row]
 
     def _distinct(self, texts: list[str]) -> tuple[list[Pieces], np.ndarray]:
-        """Each text once, and for every report the row of its text."""
         rows: dict[str, int] = {}
         place = [rows.setdefault(text, len(rows)) for text in texts]
         return self.tokenize(list(rows)), np.array(place, dtype=np.int64)

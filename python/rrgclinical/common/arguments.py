@@ -8,20 +8,11 @@ import math
 import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from rrgclinical.common.errors import UserError, odd_text
 
 T = TypeVar("T")
-
-
-@runtime_checkable
-class SupportsItem(Protocol):
-    """Holds one number, as an array or tensor does."""
-
-    def item(self) -> Any:
-        """Return it as Python's own."""
-        ...
 
 
 def check_options(owner: str, target: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -67,9 +58,8 @@ def first_twice(names: Iterable[str]) -> str | None:
 
 def unwrapped(value: object) -> object:
     """Return the Python value of a NumPy scalar or 0-dimensional tensor; else what came."""
-    if isinstance(value, SupportsItem) and getattr(value, "ndim", None) == 0:
-        return value.item()
-    return value
+    item = getattr(value, "item", None)
+    return item() if item is not None and getattr(value, "ndim", None) == 0 else value
 
 
 def is_real(value: object) -> bool:

@@ -127,7 +127,6 @@ class NothingRead:
         return ""
 
     def count(self, marker: str, name: str, where: str) -> None:
-        """Count a text that was read as empty, as it was written."""
         self.counts.setdefault(name, Counter())[shortened(marker, LONGEST_SHOWN)] += 1
         self.first = self.first or where
 

@@ -82,7 +82,6 @@ class Bar(Generic[T]):
                 self._line(f"ETA {_clock_time(left)}")
 
     def advance(self, n: int = 1, **values: SupportsFloat) -> None:
-        """Count `n` more items done."""
         self.done += n
         self._advanced_at = self._clock()
         self.show(**values)

@@ -115,7 +115,6 @@ class Stopping:
         return None
 
     def check(self) -> None:
-        """Raises `Stopped` if a signal has come."""
         if self.requested is not None:
             raise self._stopped()
 

@@ -19,7 +19,6 @@ class Stopwatch:
         self._at = clock()
 
     def lap(self, phase: str) -> float:
-        """Returns the seconds counted."""
         now = self._clock()
         spent, self._at = now - self._at, now
         self.seconds[phase] += spent
@@ -27,7 +26,6 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """The sum of all phases."""
         return sum(self.seconds.values())
 
     def load(self, seconds: Mapping[str, float]) -> None:
@@ -49,7 +47,6 @@ class ExclusiveTimer:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Adds the time of the block to `name`."""
         stack: list[float] = self._open.__dict__.setdefault("stack", [])
         stack.append(0.0)
         begin = time.perf_counter()

@@ -72,11 +72,9 @@ class OfficialRadGraph:
         ]
 
     def official(self, reports: Sequence[str]) -> list[dict[str, Any]]:
-        """The package's annotations as they are."""
         return self.worker.call("radgraph_annotate", model=self._model, reports=list(reports))
 
     def f1(self, candidates: Sequence[str], references: Sequence[str]) -> list[RadGraphF1]:
-        """RadGraph-F1 of each candidate against its reference."""
         ours, theirs = check_pairs(candidates, references)
         if self.case == "pypi":
             rows = self.worker.call(
@@ -121,7 +119,6 @@ class OfficialRadGraphExtractor:
         encoder: str | Path | None = None,
         python: str | Path | None = None,
     ) -> None:
-        """As `OfficialRadGraph`."""
         self.radgraph = OfficialRadGraph(weights, model_type, encoder=encoder, python=python)
         self._kinds = kinds_of(self.radgraph.ner)
 

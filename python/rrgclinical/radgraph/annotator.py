@@ -245,5 +245,4 @@ class CachedGraphs:
         )
 
     def annotate(self, reports: Sequence[str], *, keep: bool = False) -> list[Graph]:
-        """The graph of every report."""
         return self.results(reports, keep=keep)

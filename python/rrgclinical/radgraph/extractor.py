@@ -55,7 +55,6 @@ class RadGraphExtractor:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the model."""
         return self.radgraph.fingerprint
 
     def extract(self, reports: Sequence[str]) -> Entities:

@@ -94,7 +94,6 @@ class RaTEExtractor:
 
     @property
     def width(self) -> int:
-        """Length of an embedding."""
         return int(self._embedder.config.hidden_size)
 
     @cached_property

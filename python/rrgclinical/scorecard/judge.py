@@ -38,9 +38,7 @@ class Reader(Protocol):
         """Yield float64 `[R]` by name, or why that metric failed."""
         ...
 
-    def model(self, name: str) -> Any:
-        """Return the model of a metric."""
-        ...
+    def model(self, name: str) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +60,6 @@ class Judge:
 
     @property
     def read_truth(self) -> str:
-        """Say that the true labels are read in the references."""
         return f"The truth is what the labeller {self.settings.labeller} reads in the references."
 
     def truth(self, pairs: Pairs) -> tuple[np.ndarray, str]:

@@ -94,12 +94,10 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Reports in the queue."""
         return self._size
 
     @property
     def alive(self) -> bool:
-        """Tell whether requests are taken and scored."""
         return self._thread.is_alive() and not self._closed
 
     def submit(

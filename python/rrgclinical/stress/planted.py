@@ -233,7 +233,6 @@ class _Case:
         return " ".join(part for part in parts if part)
 
     def said(self, grade: int = 0, side: str | None = None, form: str = "") -> str:
-        """The critical finding, in words."""
         words = {"grade": self.grades[grade], "side": self.side if side is None else side}
         return (form or self.critical.said).format(**words).replace("  ", " ")
 

@@ -43,13 +43,9 @@ class Tokenization(Protocol):
         """The name in a table, settings included."""
         ...
 
-    def reports(self, texts: Sequence[str]) -> Words:
-        """Split predictions."""
-        ...
+    def reports(self, texts: Sequence[str]) -> Words: ...
 
-    def references(self, texts: Sequence[str]) -> Words:
-        """Split references."""
-        ...
+    def references(self, texts: Sequence[str]) -> Words: ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,6 @@ class R2Gen:
     """Words of references outside it are "<unk>" (`r2gen_vocabulary`)."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if self.dataset not in PUBLISHED_LENGTH:
             raise UserError(
                 f"tokenization r2gen: no cleaning for {self.dataset!r}; "
@@ -96,7 +91,6 @@ class R2Gen:
         return [split(text, self.dataset)[: self.max_seq_length] for text in texts]
 
     def references(self, texts: Sequence[str]) -> Words:
-        """Split references."""
         length = None if self.max_seq_length is None else self.max_seq_length - 1
         split = [r2gen_tokens(text, self.dataset)[:length] for text in texts]
         if self.vocabulary is None:
@@ -112,11 +106,9 @@ class Ptb:
 
     @property
     def name(self) -> str:
-        """The name says which program made them."""
         return "ptb (Java)" if self.by_java else "ptb (nltk)"
 
     def reports(self, texts: Sequence[str]) -> Words:
-        """Split predictions."""
         return java.ptb_tokens(texts) if self.by_java else [tokens(text) for text in texts]
 
     references = reports

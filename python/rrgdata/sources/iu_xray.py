@@ -92,7 +92,6 @@ class _Entry:
     wrong: list[str] = field(default_factory=list)
 
     def read(self, split: str, entry: Any) -> None:
-        """Add the entry to the catalogue as a study or as a broken one."""
         study = self._study(split, entry)
         if study is not None:
             self.catalogue.add(study, self.where)

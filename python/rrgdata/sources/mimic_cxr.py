@@ -64,7 +64,6 @@ class _Exam:
     made: list[tuple[Path, str]] | None = None
 
     def folder(self, name: str) -> str:
-        """Return the study's folder in a tree."""
         return f"p{self.patient[:2]}/p{self.patient}/s{name}"
 
     def files(self, tree: Path, name: str, suffix: str) -> list[tuple[Path, str]]:

@@ -221,7 +221,6 @@ class _Reader:
         return notes
 
     def add(self, number: int, row: Row) -> None:
-        """Add a row as a study, as a broken one, or to a count."""
         self.wrong = []
         name = self._name(row, "id") if "id" in self.columns else f"row{number}"
         where = f"{self.path.name}: row {number}" + (f" ({name})" if "id" in self.columns else "")
