@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rrgclinical.common.arguments import is_real, unwrapped
+from rrgclinical.common.errors import UserError
 
 # Mean |log-prob of the trainer - log-prob of the sampler| that is still rounding.
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
@@ -198,6 +200,36 @@ def sampler_alarm(trainer: Tensor, sampler: Tensor, run: Run) -> Fault | None:
         "other prompt tokens (tokenizer, chat template), images of another size "
         "(policy.max_pixels), or other weights or another dtype in the sampler",
     )
+
+
+class SamplerMonitor:
+    """Compare the trainer's log-probs with the sampler's at each step; stop at a fault."""
+
+    def __init__(self, limit: float = ROUNDING[torch.bfloat16], **facts: Any) -> None:
+        """Take the largest mean gap in nats a token, and fields of `Run` that stay, as `top_p`."""
+        self._facts, self._agreed = {"limit": limit, **facts}, False
+        Run(**self._facts)  # a field that cannot be is refused here
+
+    def __call__(
+        self, step: int, trainer: Tensor, sampler: Tensor, **facts: Any
+    ) -> dict[str, float]:
+        """Return the row of `gap_row`, {} of no tokens; UserError names a fault and its cause.
+
+        trainer, sampler: log-probs [N] of the same tokens. facts: fields of `Run` that change with
+        the step, as `plays` and `images`. Raises TypeError and ValueError as `Run` and `gaps`.
+        """
+        run = Run(**{"agreed": self._agreed, **self._facts, **facts})
+        fault = sampler_alarm(trainer, sampler, run)
+        if not len(trainer):
+            return {}
+        row = gap_row(trainer, sampler, run.top_p)
+        if fault is not None:
+            raise UserError(
+                f"trainer and sampler differ by {row['sampler/gap_mean']:.3g} nats a token on "
+                f"average at step {step}, more than {run.limit:g}; likely {fault.line}"
+            )
+        self._agreed = True
+        return row
 
 
 def _played(trainer: Tensor, sampler: Tensor, run: Run, enough: float) -> Fault | None:

@@ -47,7 +47,7 @@ DOORS = {
     "rrgdata.sources": "folder source",
     "rrgtrain.commands": "command started",
     "rrgtrain.integrations": (
-        "trl trl_alarm trl_rewards trl_steps verl verl_edits verl_loss verl_rewards"
+        "trl trl_alarm trl_rewards trl_steps verl verl_alarm verl_edits verl_loss verl_rewards"
     ),
     "rrgtrain.log": "logs",
     "rrgtrain.rewards": "batch service term_models",
@@ -116,13 +116,13 @@ LONG_FILES = {
 # them.
 CAPS: dict[str, float] = {
     "rrgkern": 13_525,
-    "rrgclinical": 19_649,
+    "rrgclinical": 19_695,
     "rrgdata": 8_375,
-    "rrgpolicy": 9_118,
+    "rrgpolicy": 9_150,
     "rrgreport": 2_668,
-    "rrgtrain": 17_729,
+    "rrgtrain": 17_820,
     "csrc": 5_759,
-    "packages and csrc": 76_823,
+    "packages and csrc": 76_992,
     "tests": 76_722,
     "files but findings": 1_178,
     "Makefile targets": 18,

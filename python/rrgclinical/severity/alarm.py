@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rrgclinical.severity.judge import SeverityJudgement, denies
+from rrgclinical.common.arguments import check_pairs
+from rrgclinical.severity.judge import Severity, SeverityJudgement, denies
 from rrgclinical.severity.reading import ReportReading
 from rrgclinical.severity.table import Significance
 
@@ -70,6 +72,48 @@ def alarm_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             f"validations, while {', '.join(falls)}: read reports before the reward is trusted."
         )
     return lines
+
+
+class AxesMonitor:
+    """Count the eight axes of each validation; tell when the reward rises at their cost."""
+
+    def __init__(self, reader: Severity | None = None) -> None:
+        """reader: has the table, None the packaged one."""
+        self._reader = reader or Severity()
+        self.past: list[Validated] = []
+
+    def __call__(
+        self,
+        ids: Sequence[str],
+        reports: Sequence[str],
+        references: Sequence[str],
+        rewards: Sequence[float] | np.ndarray,
+        step: int | None = None,
+    ) -> dict[str, float]:
+        """Return `axis/NAME`, and `alarm/NAME` where one fell over the latest `SPAN` calls.
+
+        All R of one validation, in any order of the ids, of which one may come again. An alarm's
+        line goes to standard error where the loop's `step` is given. Raises TypeError and
+        ValueError as `Severity.judge`, ValueError where the numbers differ.
+        """
+        reports, references = check_pairs(reports, references)
+        if not len(ids) == len(reports) == len(rewards):
+            raise ValueError(f"{len(ids)} ids, {len(reports)} reports, {len(rewards)} rewards")
+        if not reports:
+            return {}
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        reports, references = ([texts[i] for i in order] for texts in (reports, references))
+        truth = self._reader.read(references, keep=True)
+        judged = self._reader.judge(reports, references, truth)
+        counts = axes(judged, self._reader.read(reports), truth, self._reader.table)
+        reward = np.asarray(rewards, dtype=np.float64)[order]
+        latest = Validated(tuple(ids[i] for i in order), reward, counts)
+        self.past = [*self.past[1 - SPAN :], latest]
+        rates = {f"{AXIS}{name}": rate for name, of in counts.items() if (rate := rate_of(of)) >= 0}
+        row = {**rates, **alarm(self.past)}
+        for line in [] if step is None else alarm_lines([{**row, "step": step - 1}]):
+            print(line, file=sys.stderr)
+        return row
 
 
 def rate_of(counts: tuple[np.ndarray, np.ndarray]) -> float:

@@ -1,9 +1,10 @@
-"""The sampler alarm in TRL's GRPOTrainer: `trainer.add_callback(SamplerAlarm(trainer))`."""
+"""Alarms as callbacks of TRL's GRPOTrainer: `trainer.add_callback(SamplerAlarm(trainer))`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
@@ -11,8 +12,10 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from transformers import TrainerCallback
 
+from rrgclinical.common.arguments import completion_text
+from rrgclinical.severity import AxesMonitor, Severity
 from rrgpolicy.model.policy import ids_of_images
-from rrgpolicy.sampler_alarm import ROUNDING, Run, gap_row, reshaped_by, sampler_alarm
+from rrgpolicy.sampler_alarm import ROUNDING, SamplerMonitor, reshaped_by
 from rrgtrain.errors import UserError
 from rrgtrain.integrations.trl_rows import Rows, rows_of_batch, shared_logps
 
@@ -30,7 +33,7 @@ class SamplerAlarm(TrainerCallback):
         """max_gap: nats a token on average; None is what rounding allows in the model's dtype."""
         self.trainer, self.max_gap = trainer, max_gap
         self._compared: Any = None
-        self._agreed = False
+        self._monitor = SamplerMonitor()
         self._told = False
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
@@ -54,31 +57,22 @@ class SamplerAlarm(TrainerCallback):
         trainer = self.trainer
         sampler = self._of_all(batches, [b["sampling_per_token_logps"] for b in batches])
         logps = self._of_all(batches, [self._logps(batch) for batch in batches])
-        if not len(sampler):
-            return
         limit = ROUNDING[trainer.accelerator.unwrap_model(trainer.model).dtype]
         computed = {"bf16": torch.bfloat16, "fp16": torch.float16}
         if (mixed := trainer.accelerator.mixed_precision) in computed:
             limit = ROUNDING[computed[mixed]]
-        run = Run(
-            limit if self.max_gap is None else self.max_gap,
+        row = self._monitor(
+            trainer.state.global_step,
+            logps,
+            sampler,
+            limit=limit if self.max_gap is None else self.max_gap,
             top_p=trainer.args.top_p,
             temperature=trainer.temperature,
             plays=self._plays(batches),
             at_temperature=lambda t: self._anew(batches, temperature=t),
-            agreed=self._agreed,
         )
-        row = gap_row(logps, sampler, run.top_p)
         for name, value in row.items():
             trainer._metrics["train"][name].append(value)
-        fault = sampler_alarm(logps, sampler, run)
-        if fault is not None:
-            raise UserError(
-                f"trainer and sampler differ by {row['sampler/gap_mean']:.3g} nats a token on "
-                f"average at step {trainer.state.global_step}, more than {run.limit:g}; likely "
-                f"{fault.line}"
-            )
-        self._agreed = True
 
     def _plays(self, batches: list[dict[str, Any]]) -> dict[str, Callable[[], Tensor]]:
         trainer = self.trainer
@@ -140,6 +134,50 @@ class SamplerAlarm(TrainerCallback):
             drawn = batch["completion_mask"].bool() & ~batch["sampling_per_token_logps"].isnan()
             own.append(padded[drawn].double().cpu())
         return torch.cat(gather_object([torch.cat(own)]))
+
+
+class AxesAlarm(TrainerCallback):
+    """Logs the eight axes of TRL's evaluations, and tells when one falls as the reward rises.
+
+    Reads what the trainer writes and scores while it evaluates, on all processes.
+    """
+
+    def __init__(self, trainer: Any, column: str = "report", table: str | None = None) -> None:
+        """column: the data set's references; its `id` names studies. table: as `Severity`'s."""
+        self._trainer, self._column = trainer, column
+        self._monitor, self._rows = AxesMonitor(Severity(table)), list[tuple[Any, ...]]()
+        real: Callable[..., Tensor] = trainer._calculate_rewards
+
+        @wraps(real)
+        def watched(inputs: Any, prompts: Any, completions: Any, *rest: Any) -> Tensor:
+            rewards = real(inputs, prompts, completions, *rest)
+            if not trainer.model.training:
+                self._keep(inputs, completions, rewards)
+            return rewards
+
+        trainer._calculate_rewards = watched
+
+    def _keep(self, inputs: Sequence[Mapping[str, Any]], completions: Any, rewards: Tensor) -> None:
+        """Keep the rows of this process; TRL has gathered the rewards of all, in their order."""
+        if self._column not in inputs[0]:
+            have = ", ".join(sorted(inputs[0]))
+            raise UserError(f"the data set has no column {self._column!r}, it has {have}")
+        totals = (rewards * self._trainer.reward_weights.to(rewards.device)).nansum(1)
+        totals[rewards.isnan().all(1)] = torch.nan  # scored by nobody, which is not 0
+        begin = self._trainer.accelerator.process_index * len(completions)
+        own = totals[begin : begin + len(completions)].tolist()
+        for row, completion, total in zip(inputs, completions, own, strict=True):
+            truth = row[self._column]
+            self._rows.append(
+                (str(row.get("id", truth)), completion_text(completion), truth, total)
+            )
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Log the axes of the evaluation that has ended."""
+        rows, self._rows = gather_object(self._rows), []
+        columns = ([row[k] for row in rows] for k in range(4))
+        if row := self._monitor(*columns, step=state.global_step):
+            self._trainer.log(row)
 
 
 def _blind(rows: Rows, shown: Tensor) -> Rows:

@@ -15,7 +15,7 @@ from rrgclinical.common.progress import Bar, progress
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import label_report, per_label_f1
 from rrgclinical.metrics.registry import LABELS, of_source
-from rrgclinical.severity import AXIS, SPAN, Severity, Validated, alarm, axes, rate_of
+from rrgclinical.severity import AxesMonitor, Severity, Validated
 from rrgdata.study import Study
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import EncodedPrompt
@@ -248,24 +248,16 @@ class AxesWatch:
         reader: Severity,
     ) -> None:
         """scored_text: cuts the report from a completion. reader: has the table."""
-        self._scored_text, self._reader = scored_text, reader
-        self._past: list[Validated] = []
+        self._scored_text, self.axes = scored_text, AxesMonitor(reader)
 
     def __call__(self, evaluation: Evaluation) -> dict[str, float]:
-        """The metrics of an evaluation; the latest `SPAN` are kept."""
+        """The metrics of an evaluation, its axes and alarm."""
         rows = evaluation.metrics()
         truth = [study.report for study in evaluation.studies if study.report is not None]
-        if not truth or len(truth) < len(evaluation.studies):
+        if len(truth) < len(evaluation.studies):
             return rows
-        reader, reports = self._reader, self._scored_text(evaluation.reports)
-        references = reader.read(truth, keep=True)
-        judged = reader.judge(reports, truth, references)
-        counts = axes(judged, reader.read(reports), references, reader.table)
-        rates = {f"{AXIS}{name}": rate for name, of in counts.items() if (rate := rate_of(of)) >= 0}
-        ids = tuple(study.id for study in evaluation.studies)
-        latest = Validated(ids, evaluation.rewards["total"], counts)
-        self._past = [*self._past[1 - SPAN :], latest]
-        return {**rows, **rates, **alarm(self._past)}
+        ids, reports = [s.id for s in evaluation.studies], self._scored_text(evaluation.reports)
+        return rows | self.axes(ids, reports, truth, evaluation.rewards["total"])
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -276,13 +268,13 @@ class AxesWatch:
                     "reward": torch.as_tensor(one.reward),
                     "counts": {n: torch.as_tensor(np.stack(of)) for n, of in one.counts.items()},
                 }
-                for one in self._past
+                for one in self.axes.past
             ]
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Puts back what `state_dict` gave."""
-        self._past = [
+        self.axes.past = [
             Validated(
                 tuple(one["studies"]),
                 one["reward"].numpy(),

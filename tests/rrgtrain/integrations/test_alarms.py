@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.alarms import AxesWatch, SamplerWatch, TrlAxes, watch_verl
-from rrgclinical.severity import Severity
+from rrgclinical.severity import AxesMonitor, Severity
 from rrgdata.study import Study
+from rrgpolicy.sampler_alarm import SamplerMonitor
 from rrgtrain.errors import UserError
+from rrgtrain.integrations.trl_alarm import AxesAlarm
+from rrgtrain.integrations.verl_alarm import watch_verl
 from rrgtrain.train import evaluate
 
 REFERENCES = [f"Small left pleural effusion. Mass of {n} cm." for n in range(3, 11)]
@@ -25,13 +27,13 @@ FALLEN = "critical findings found fell by 1.00 to 0.00"
 
 
 def test_a_plain_loop_has_the_rows_and_the_alarm_of_the_trainer(capsys) -> None:
-    ours, theirs = AxesWatch(), evaluate.AxesWatch(list, Severity())
+    ours, theirs = AxesMonitor(), evaluate.AxesWatch(list, Severity())
     labels = np.zeros((8, 14), dtype=np.int8)
     studies = [Study(i, "", r, None, ()) for i, r in zip(IDS, REFERENCES, strict=True)]
     for step, (reports, rewards) in enumerate(zip(WRITTEN, REWARDS, strict=True), 1):
         mixed = np.random.default_rng(step).permutation(8)
         columns = ([column[i] for i in mixed] for column in (IDS, reports, REFERENCES, rewards))
-        row = ours(step, *columns)
+        row = ours(*columns, step)
         scores = {"total": np.array(rewards)}
         logged = theirs(evaluate.Evaluation(studies, list(reports), labels, labels, scores))
         assert row == pytest.approx({name: logged[name] for name in row}, abs=1e-15)
@@ -40,7 +42,7 @@ def test_a_plain_loop_has_the_rows_and_the_alarm_of_the_trainer(capsys) -> None:
 
 
 def test_a_sampler_at_fault_stops_a_loop_with_its_cause() -> None:
-    watch, logps = SamplerWatch(limit=1e-3), torch.linspace(-3, -1, 40).double()
+    watch, logps = SamplerMonitor(limit=1e-3), torch.linspace(-3, -1, 40).double()
     assert watch(0, logps, logps)["sampler/gap_mean"] == 0 and watch(0, logps[:0], logps[:0]) == {}
     with pytest.raises(UserError, match=r"at step 1, more than 0\.001; likely another temp"):
         watch(1, logps, logps * 0.5, at_temperature=lambda t: logps * 0.5 ** ((t - 1) / 3))
@@ -57,7 +59,7 @@ def test_trl_logs_the_axes_of_each_evaluation(capsys) -> None:
         reward_weights=torch.tensor([1.0, 2.0]),
         _calculate_rewards=lambda *four: torch.tensor([[s / 2, s / 4] for s in scores]),
     )
-    callback = TrlAxes(trainer)
+    callback = AxesAlarm(trainer)
     inputs = [{"report": r, "id": i} for r, i in zip(REFERENCES, IDS, strict=True)]
     for step, (reports, scores[:]) in enumerate(zip(WRITTEN, REWARDS, strict=True), 1):
         for model.training in (True, False):
