@@ -6,9 +6,11 @@ Models are tiny and random. A token is the difference between longer and shorter
 that between deeper and shallower models. An operator is a kernel on a GPU, unless a graph is
 compiled: views and allocations are not counted, and attention is one. Host reads wait for the
 device. Kernels are those in the code that inductor writes of the step for an H100, its products of
-one input merged, attention being one (`bench.inductor_code`); no GPU is asked. Seconds are of
-processor time (one thread, OMP_NUM_THREADS=1), in turns over the families and, with --compile, over
-steps that are compiled and those that are not; compiling takes minutes.
+one input merged, attention being one (`bench.inductor_code`); no GPU is asked. FAMILY+lora has a
+LoRA on all products of its layers, in fp32 beside bf16. Experts are computed as transformers loads
+them, by `grouped_mm`, but Llama 4's, which know one way alone. Seconds are of processor time (one
+thread, OMP_NUM_THREADS=1), in turns over the families and, with --compile, over steps that are
+compiled and those that are not; compiling takes minutes.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from unittest import mock
 
 import torch
 import transformers
+from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -39,7 +42,8 @@ from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout import SamplingRequest, TransformersEngine, generate
 from tests.rrgpolicy.model.families import SORTS, backbone, build, prompt
 
-FAMILIES = ("qwen2_5_vl", "qwen3_vl", "gemma3", "lfm2_vl", "qwen3_5")
+FAMILIES = ("qwen2_5_vl", "qwen2_5_vl+lora", "qwen3_vl", "gemma3", "lfm2_vl", "qwen3_5")
+LORA = LoraConfig(r=8, target_modules=r".*language_model.*(self_attn|mlp)\.\w+_proj")
 GROUP = 5
 TEXTS = (40, 25)  # tokens of the prompts' text
 SHORT, LONG = 9, 33  # tokens of a report: their difference is three times eight
@@ -117,10 +121,14 @@ def as_on_a_gpu() -> Iterator[Operators]:
 
 def policy_of(name: str, layers: int, dtype: torch.dtype = torch.bfloat16) -> Policy:
     """Make a policy of random weights whose reports never end by themselves."""
+    name, _, adapter = name.partition("+")
     sizes: dict[str, Any] = {"num_hidden_layers": layers}
     if kinds := SORTS[name].text.get("layer_types"):
         sizes["layer_types"] = (kinds * layers)[:layers]
-    plain = backbone(build(name, dtype, **sizes))
+    model = build(name, dtype, **sizes)
+    if any("expert" in part for part, _ in model.named_modules()):
+        model.set_experts_implementation("grouped_mm")  # as transformers loads them
+    plain = backbone(get_peft_model(model, LORA).eval() if adapter else model)
     return Policy(
         model=plain.model,
         device=plain.device,
@@ -134,7 +142,8 @@ def policy_of(name: str, layers: int, dtype: torch.dtype = torch.bfloat16) -> Po
 
 
 def request_of(policy: Policy, name: str, tokens: int, **options: Any) -> SamplingRequest:
-    prompts = [prompt(policy, name, 1, text, seed) for seed, text in enumerate(TEXTS)]
+    kind = name.partition("+")[0]
+    prompts = [prompt(policy, kind, 1, text, seed) for seed, text in enumerate(TEXTS)]
     seeds = [[100 * b + member for member in range(GROUP)] for b in range(len(prompts))]
     return SamplingRequest(prompts, group=GROUP, max_new_tokens=tokens, seeds=seeds, **options)
 
@@ -228,11 +237,13 @@ def time_tokens(rows: Sequence[Row], *, compiles: bool = False) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.sampler", description=__doc__.splitlines()[0])
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(SORTS)}")
+    parser.add_argument(
+        "families", nargs="*", metavar="FAMILY[+lora]", help=f"of {', '.join(SORTS)}"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object a family")
     parser.add_argument("--compile", action="store_true", help="time compiled steps too (minutes)")
     options = parser.parse_args(words)
-    if strangers := set(options.families) - set(SORTS):
+    if strangers := {name for name in options.families if name.removesuffix("+lora") not in SORTS}:
         parser.error(f"no family {', '.join(sorted(strangers))}: choose of {', '.join(SORTS)}")
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore", message=".*writes other reports with a cache.*")

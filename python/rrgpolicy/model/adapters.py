@@ -26,6 +26,17 @@ def is_lora(module: nn.Module) -> TypeGuard[LoraLayer]:
     return isinstance(module, _loaded("peft.tuners.lora", "LoraLayer"))
 
 
+def low_rank(module: nn.Module) -> tuple[Any, ...]:
+    """Return A, B and scale of a plain LoRA in use, () of others."""
+    of: Any = module
+    if type(module) is not _loaded("peft.tuners.lora", "Linear") or of.disable_adapters:
+        return ()
+    match [name for name in of.active_adapters if name in of.lora_A]:
+        case [name] if not of.merged and name not in of.lora_variant:
+            return of.lora_A[name], of.lora_B[name], of.scaling[name]
+    return ()
+
+
 def is_whole_copy(module: nn.Module) -> bool:
     """Return True for a module whose copy, or rows, an adapter keeps."""
     return isinstance(module, _loaded("peft.utils", "AuxiliaryTrainingWrapper"))

@@ -21,15 +21,16 @@ from torch.fx.experimental import _config as shapes
 from torch.utils.weak import WeakIdKeyDictionary
 
 from rrgclinical.common.errors import cause_line
+from rrgpolicy.model.adapters import is_lora, low_rank
 
-Layers = list[nn.Linear]
+Layers = list[Any]
 OPTIONS = {"combo_kernels": True}
 """Of inductor: work of one kind that waits for nothing else is one kernel."""
 
 
 @contextmanager
 def noted(model: nn.Module, tokens: tuple[int, ...]) -> Iterator[list[Layers]]:
-    """Group the linear layers that are called inside by their very input, [*tokens, width].
+    """Group the linear layers and LoRAs called inside by their very input, [*tokens, width].
 
     No layer's name is read. Experts, which are given a choice of the tokens, are in no group.
     """
@@ -42,8 +43,8 @@ def noted(model: nn.Module, tokens: tuple[int, ...]) -> Iterator[list[Layers]]:
                 groups.append(by_input.setdefault(args[0], []))
             by_input[args[0]].append(layer)
 
-    linear = [module for module in model.modules() if type(module) is nn.Linear]
-    handles = [layer.register_forward_pre_hook(note) for layer in linear]
+    layers = [module for module in model.modules() if type(module) is nn.Linear or is_lora(module)]
+    handles = [layer.register_forward_pre_hook(note) for layer in layers]
     try:
         yield groups
     finally:
@@ -62,14 +63,14 @@ def merged(groups: list[Layers]) -> Iterator[None]:
     calls = Counter(chain(*groups))
     products: list[_Product] = []
     try:
-        for group in groups:
-            alike: defaultdict[Any, Layers] = defaultdict(list)
-            for layer in group:
-                weight, own_forward = layer.weight, "forward" not in vars(layer)
-                if calls[layer] == 1 and own_forward and type(weight.data) is Tensor:
-                    alike[weight.dtype, weight.device, layer.bias is None].append(layer)
-            for layers in (layers for layers in alike.values() if len(layers) > 1):
-                products.append(_Product(layers))
+        for make in (_LowRank, _Product):  # the A of a LoRA is in no product of linear layers then
+            for group in groups:
+                alike: defaultdict[Any, Layers] = defaultdict(list)
+                for layer in group:
+                    if calls[layer] == 1 and "forward" not in vars(layer):
+                        alike[make.kind(layer)].append(layer)
+                several = (k for k, layers in alike.items() if k and len(layers) > 1)
+                products += (make(alike[kind]) for kind in several)
         yield
     finally:
         while products:  # each frees its tensor before the next layers have their own again
@@ -79,15 +80,25 @@ def merged(groups: list[Layers]) -> Iterator[None]:
 class _Product:
     """Compute the products of one input together, whichever is asked for first."""
 
+    @staticmethod
+    def kind(layer: Any) -> Any:
+        """Return what layers of one product have in common, None of others."""
+        if type(layer) is not nn.Linear or type(layer.weight.data) is not Tensor:
+            return None
+        return layer.weight.dtype, layer.weight.device, layer.bias is None
+
     def __init__(self, layers: Layers) -> None:
         self.layers, self.sizes = layers, [layer.out_features for layer in layers]
-        self.weight = self._joined([layer.weight for layer in layers])
-        biases: Any = [layer.bias for layer in layers]
-        self.bias = None if biases[0] is None else self._joined(biases)
         self.input: Tensor | None = None
         self.results: tuple[Tensor, ...] = ()
+        self.join()
         for i, layer in enumerate(layers):
-            layer.forward = self._forward(i)  # type: ignore[method-assign,assignment]
+            layer.forward = self._forward(i)
+
+    def join(self) -> None:
+        self.weight = self._joined([layer.weight for layer in self.layers])
+        biases = [layer.bias for layer in self.layers]
+        self.bias = None if biases[0] is None else self._joined(biases)
 
     def _forward(self, i: int) -> Callable[[Tensor], Tensor]:
         # a compiler knows a function by its code, and other callables by what they are
@@ -103,18 +114,48 @@ class _Product:
     def result(self, i: int, states: Tensor) -> Tensor:
         """Return the product of layer `i`; those of the others wait for their calls."""
         if self.input is not states:
-            results = F.linear(states, self.weight, self.bias)
-            self.input, self.results = states, results.split(self.sizes, -1)
+            self.input, self.results = states, self.product(states).split(self.sizes, -1)
         out = self.results[i]
         if i == len(self.sizes) - 1:  # a graph would return what is still held
             self.input, self.results = None, ()
         return out
+
+    def product(self, states: Tensor) -> Tensor:
+        return F.linear(states, self.weight, self.bias)
 
     def undo(self) -> None:
         for layer in self.layers:
             del layer.forward
             for parameter in layer.parameters(recurse=False):
                 parameter.data = parameter.data.clone()
+
+
+class _LowRank(_Product):
+    """Compute LoRAs of one input: all A as one product, all B as another.
+
+    The B lie on a diagonal, copied: no report is drawn while a step changes weights.
+    """
+
+    @staticmethod
+    def kind(layer: Any) -> Any:
+        kinds = {_Product.kind(part) for part in low_rank(layer)[:2]}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    def join(self) -> None:
+        first, last, self.scales = zip(*map(low_rank, self.layers), strict=True)
+        self.diagonal = nn.Parameter(torch.block_diag(*(b.weight for b in last)), False)
+        self.first = _Product([*first])
+
+    def result(self, i: int, states: Tensor) -> Tensor:
+        out: Tensor = self.layers[i].base_layer(states)
+        return (out + super().result(i, states) * self.scales[i]).to(out.dtype)
+
+    def product(self, states: Tensor) -> Tensor:
+        return F.linear(self.first.product(states.to(self.first.weight.dtype)), self.diagonal)
+
+    def undo(self) -> None:
+        super().undo()
+        self.first.undo()
 
 
 def with_sums(graph: Any) -> Any:

@@ -20,7 +20,7 @@ from rrgpolicy.model.attention import require_attention
 from rrgpolicy.model.fewer_kernels import CompiledStep, merged, noted
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.rollout.cache import Decoder
-from rrgpolicy.rollout.engine import Rollout, SamplingRequest
+from rrgpolicy.rollout.engine import Rollout, RolloutEngine, SamplingRequest
 from rrgpolicy.sampler_alarm import ROUNDING
 
 # Finished rows are dropped once fewer than this share is left: dropping copies the cache, and where
@@ -33,11 +33,8 @@ TOKENS_A_READ = {False: 1, True: 8}
 # One token's gap may be so many times the limit of a mean.
 OF_ONE = 3
 
-# hidden states [..., H] -> logits [..., V]
-Project = Callable[[Tensor], Tensor]
 
-
-class TransformersEngine:
+class TransformersEngine(RolloutEngine):
     """The trainer's own model: nothing to update, nothing to release; see `DecodeLoop`."""
 
     own_kernels = False
@@ -45,17 +42,8 @@ class TransformersEngine:
     def __init__(self, compiled: CompiledStep | None = None) -> None:
         self.compiled = compiled
 
-    def update(self, policy: Policy, step: int | None = None) -> None:
-        pass
-
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         return generate(policy, request, self.compiled)
-
-    def release(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 @torch.no_grad()
@@ -229,7 +217,7 @@ class DecodeLoop:
         return self.request.grouped(rollouts)
 
 
-def _head_of(policy: Policy) -> Project:
+def _head_of(policy: Policy) -> Callable[[Tensor], Tensor]:
     """Return the map from hidden states [n, H] to logits [n, V], in fp32 even for a bf16 model.
 
     Rounded logits would not give the log-probs of training.

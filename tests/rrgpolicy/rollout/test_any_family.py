@@ -30,7 +30,7 @@ from rrgpolicy.model.prompt import placed
 from rrgpolicy.rollout import SamplingRequest, TransformersEngine, generate
 from rrgpolicy.rollout.cache import GroupLayer
 from rrgpolicy.rollout.transformers_engine import DecodeLoop
-from tests.products import more
+from tests.products import first_of
 from tests.rrgpolicy.model.families import IMAGE, SORTS, backbone, build, forwards, prompt
 from tests.rrgpolicy.model.test_strangers import model_of
 
@@ -43,7 +43,9 @@ ONE_GRAPH = ("qwen2_5_vl", "gemma3", "qwen3_5", "llama4", "gpt_oss")
 def policy_of(name: str, dtype: torch.dtype = torch.float32, **sizes: int) -> Policy:
     model = build(name, dtype, **sizes)
     if any("expert" in part for part, _ in model.named_modules()):
-        model.set_experts_implementation("batched_mm")  # "eager" asks the host who goes where
+        # "eager" asks the host who goes where; the other way, transformers' own, wants bf16
+        grouped = dtype == torch.bfloat16
+        model.set_experts_implementation("grouped_mm" if grouped else "batched_mm")
     plain = backbone(model)
     if name == "gemma2":
         plain.text_config.final_logit_softcapping = 3.0
@@ -121,8 +123,13 @@ def test_a_step_is_the_models_own_forward(dtype: torch.dtype) -> None:
         assert gap < {torch.float32: 2e-5, torch.float64: 1e-12}[dtype], name
 
 
-@pytest.mark.parametrize("name", [*ONE_GRAPH, *more(*sorted(SORTS.keys() - ONE_GRAPH))])
-def test_a_token_is_one_graph_that_asks_the_host_for_nothing(monkeypatch, name):
+NARROW = [(name, torch.bfloat16) for name in ("qwen3_vl_moe", "gpt_oss")]  # grouped experts
+PLAIN = [(name, torch.float32) for name in ONE_GRAPH]
+REST = [(name, torch.float32) for name in sorted(SORTS.keys() - ONE_GRAPH)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), first_of([*PLAIN, *NARROW, *REST], 7))
+def test_a_token_is_one_graph_that_asks_the_host_for_nothing(monkeypatch, name, dtype):
     if not forwards(name):
         pytest.skip("the family's own forward fails in this transformers")
     graphs = []
@@ -134,7 +141,7 @@ def test_a_token_is_one_graph_that_asks_the_host_for_nothing(monkeypatch, name):
     torch._dynamo.reset()
     monkeypatch.setattr(f"{DecodeLoop.__module__}.TOKENS_A_READ", {False: 8})  # as on a GPU
     with torch.no_grad():
-        plain, traced = loop_of(name), loop_of(name)
+        plain, traced = loop_of(name, dtype), loop_of(name, dtype)
         assert plain.decoder.stays and plain.run()
         # as on a GPU, by the operator
         operator = "rrgkern.shared_prefix.api.decode_reference"
@@ -146,6 +153,7 @@ def test_a_token_is_one_graph_that_asks_the_host_for_nothing(monkeypatch, name):
     layers = [type(layer) for layer in traced.decoder.cache.layers].count(GroupLayer)
     operators = ["shared_prefix_decode" in str(node.target) for node in graphs[0].graph.nodes]
     assert sum(operators) == layers > 0
+    assert not any("fallback" in str(node.target) for node in graphs[0].graph.nodes)
     torch.testing.assert_close(traced.logps, plain.logps, rtol=0, atol=2e-5)
 
 
@@ -253,21 +261,26 @@ def test_a_forward_that_takes_no_cache_of_ours_is_told_in_one_line() -> None:
     assert "\n" not in str(told.value) and "rollout.engine=vllm" in str(told.value)
 
 
-# of linear attention; of attention and MLP behind one norm; beside experts; with an adapter
+PRODUCTS = r".*language_model.*(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj)"
+RANKS = {"rank_pattern": {"k_proj": 3}, "use_rslora": True, "lora_alpha": 5}
+# of linear attention; of attention and MLP behind one norm; beside experts; with LoRAs, whose A and
+# B of one input are a product each; with those that are left as they are
 MERGED = [
-    ("qwen3_5", [4, 2, 3, 2] * 2, None),
-    ("cohere2", [5] * 4, None),
-    ("qwen3_vl_moe", [3] * 4, None),
-    ("llava", [6, 4] * 4, r".*language_model.*(q_proj|k_proj|v_proj|gate_proj|up_proj)"),
+    ("qwen3_5", [4, 2, 3, 2] * 2, {}, torch.float32),
+    ("cohere2", [5] * 4, {}, torch.float32),
+    ("qwen3_vl_moe", [3] * 4, {}, torch.float32),
+    ("llava", [3, 3, 2, 2, 2] * 4, RANKS, torch.float32),
+    ("llava", [3, 3, 2, 2, 2] * 4, RANKS, torch.float64),
+    ("llava", [6, 4, 2] * 4, {"use_dora": True}, torch.float32),
 ]
 
 
-def written(folder: Path, sizes: list[int], name: str, adapter: str | None) -> tuple[Any, Any]:
-    """Decode with products of one input merged; the log-probs, and what is saved meanwhile."""
-    policy = policy_of(name)
-    if adapter:
+def written(folder: Path, sizes: list[int], name: str, lora: Any, dtype: Any) -> tuple[Any, ...]:
+    """Decode with products of one input merged; ids and states, and what is saved meanwhile."""
+    policy = policy_of(name, dtype)
+    if lora:
         torch.manual_seed(0)
-        layers = LoraConfig(r=2, target_modules=adapter, init_lora_weights=False)
+        layers = LoraConfig(r=2, target_modules=PRODUCTS, init_lora_weights=False, **lora)
         policy.model = get_peft_model(policy.model, layers).eval()
     model: Any = policy.model
     before = dict(model.named_parameters())
@@ -277,7 +290,8 @@ def written(folder: Path, sizes: list[int], name: str, adapter: str | None) -> t
             if not folder.exists():
                 places = Counter(p.untyped_storage().data_ptr() for p in before.values())
                 assert sorted(n for n in places.values() if n > 1) == sorted(sizes)
-                next(p for k, p in before.items() if "k_proj" in k).mul_(1.5)  # acts at once
+                for key in (k for k in before if "k_proj" in k and "lora_B" not in k):
+                    before[key].mul_(1.5)  # acts at once
                 model.save_pretrained(folder)
             return super()._step(token)
 
@@ -288,15 +302,20 @@ def written(folder: Path, sizes: list[int], name: str, adapter: str | None) -> t
             loop.run()
     assert all(p is before[k] for k, p in model.named_parameters())
     assert len({p.untyped_storage().data_ptr() for p in before.values()}) == len(before)
-    return loop.logps, load_file(next(folder.glob("*.safetensors")))
+    assert not any("forward" in vars(module) for module in model.modules())
+    return loop.ids, loop.decoder.hidden, load_file(next(folder.glob("*.safetensors")))
 
 
-@pytest.mark.parametrize(("name", "sizes", "adapter"), MERGED)
-def test_products_of_one_input_are_one_while_tokens_are_decoded(tmp_path, name, sizes, adapter):
-    (apart, plain), (together, merged) = (
-        written(tmp_path / str(len(own)), own, name, adapter) for own in ([], sizes)
+@pytest.mark.parametrize(("name", "sizes", "lora", "dtype"), MERGED)
+def test_products_of_one_input_are_one_while_tokens_are_decoded(
+    tmp_path, name, sizes, lora, dtype
+) -> None:
+    (ids, apart, plain), (own, together, merged) = (
+        written(tmp_path / str(len(own)), own, name, lora, dtype) for own in ([], sizes)
     )
-    torch.testing.assert_close(together, apart, rtol=0, atol=2e-5)
+    assert torch.equal(own, ids)
+    near = {torch.float32: 2e-5, torch.float64: 1e-12}[dtype]
+    torch.testing.assert_close(together, apart, rtol=0, atol=near)
     torch.testing.assert_close(merged, plain, rtol=0, atol=0)
 
 
