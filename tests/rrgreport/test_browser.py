@@ -115,19 +115,6 @@ def test_a_case_with_its_radiograph_is_on_the_first_screen(open_page, width) -> 
     assert page.locator("table:visible").count() == 1
 
 
-def test_cases_are_ordered_by_errors(open_page) -> None:
-    page = open_page("two")
-    page.select_option("#order", "worst 0")
-    assert visible(page)[0] == "Study s1", "SFT misses its effusion"
-    page.select_option("#order", "best 0")
-    assert visible(page)[-1] == "Study only second", "which the first run has not"
-    page.select_option("#order", "spread")
-    errors = [a.get_attribute("data-errors") for a in page.query_selector_all("article")]
-    assert errors[0] == "[0, 1, 0, 2]"
-    page.select_option("#order", "run")
-    assert visible(page)[:2] == ["Study s1", "Study evil"]
-
-
 def test_keys_go_from_case_to_case(open_page) -> None:
     page = open_page("one")
     for key, study in (("j", 0), ("j", 1), ("ArrowRight", 2), ("j", 2), ("k", 1), ("ArrowLeft", 0)):

@@ -80,13 +80,6 @@ def render(tmp_path: Path, *args: object, config: str = "") -> Page:
     return Page(path.read_text(encoding="utf-8"))
 
 
-def test_nothing_but_a_title(tmp_path) -> None:
-    page = render(tmp_path, RunSummary("Nothing yet"), [], [])
-    for sentence in ("No evaluation results", "No training metrics", "No studies were kept"):
-        assert sentence in page.text
-    assert page.tags["svg"] == page.tags["table"] == 0
-
-
 def test_whole_page(tmp_path) -> None:
     image = Image.linear_gradient("L")
     labels = [0] * 14
@@ -193,16 +186,3 @@ def test_control_characters_and_secrets_of_addresses_do_not_reach_the_page(tmp_p
     assert not any((ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 for c in page.text)
     assert page.text.count("http://***@h/v1?api-key=***") == 2
     assert "pass@" not in page.text and "sk-1" not in page.text
-
-
-def test_nan_metrics_and_unicode(tmp_path) -> None:
-    whole = RunSummary(
-        "Größe 肺 🫁", {"Modèle": System({"micro_f1": Metric(math.nan, -math.inf, math.inf)})}
-    )
-    rows = [{"phase": "sft", "step": i, "time": 0.0, "loss": math.nan} for i in range(3)]
-    page = render(
-        tmp_path, whole, rows, [Sample("é", [], "Cœur normal. 心臓は正常。", {"Modèle": ""})]
-    )
-    assert "Größe 肺 🫁" in page.text and "心臓は正常。" in page.text
-    assert "not a number" in page.text and "−∞ to ∞" in page.text.replace("\N{NBSP}", " ")
-    assert "The report is empty." in page.text and "No training metrics" in page.text

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
 import signal
 import sys
@@ -166,15 +164,6 @@ def test_wrong_words_are_told_in_one_line(words, told, tmp_path, capsys, monkeyp
     assert not left, "nothing is written"
     if any(word.startswith(("policy.", "runs/")) for word in words):
         assert not (tmp_path / "r").exists(), "what the policy starts from comes first"
-
-
-def test_an_evaluation_on_a_full_disk(capsys, monkeypatch):
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "r/report.html")
-
-    monkeypatch.setattr("rrgtrain.commands.eval.score", full)
-    line = refused(capsys, "eval", "--from", "x", "--out", "r", status=75)
-    assert "r/report.html: No space left on device: make room" in line and "same command" in line
 
 
 def frontal(root: Path, split: str = "train", number: int = 5) -> Path:

@@ -14,11 +14,11 @@ from tokenizers import AddedToken
 from rrgclinical.common.errors import UserError
 from rrgdata.study import ImageRef, Study
 from rrgpolicy.model.forward import hidden_states
-from rrgpolicy.model.load import Policy, load_policy
+from rrgpolicy.model.load import Policy
 from rrgpolicy.model.prompt import encode_prompt, prompt_text
 from rrgpolicy.settings import PROMPT_STYLES
 from tests.rrgkern.shared_prefix.test_flex import uncompiled
-from tests.rrgpolicy.model.common import REPORTS, prompt, study, tiny_directory, tiny_policy
+from tests.rrgpolicy.model.common import REPORTS, prompt, study, tiny_policy
 from tests.rrgpolicy.model.equality import Group, assert_equal, gradients, unshared
 
 
@@ -92,11 +92,6 @@ def test_the_gradients_of_a_shared_place_are_summed_by_gather_rows() -> None:
     hidden, batch = hidden_states(policy, *zip(*groups_for(policy, [1, 2]), strict=True))
     assert len(batch.gather.unique()) < len(batch.gather)
     assert type(hidden.grad_fn).__name__ == "_GatherRowsBackward"
-
-
-def test_equals_it_in_fp32() -> None:
-    policy = load_policy(tiny_directory())
-    assert_equal_computation(policy, groups_for(policy, [1, 3, 0, 2]))
 
 
 def test_a_member_sees_its_own_group_only() -> None:

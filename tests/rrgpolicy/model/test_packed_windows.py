@@ -108,23 +108,6 @@ def test_values_and_gradients_are_those_of_one_call_a_window(images, checkpointi
         torch.testing.assert_close(gradient, wanted_gradients[name], rtol=0, atol=1e-5 * scale)
 
 
-def test_calls_of_an_image() -> None:
-    """Qwen's depth and full layers; 448 x 896 pixels are 32 whole windows."""
-    model = tower(layers=32, full=(7, 15, 23, 31))
-    counts = {}
-    for name, grid in {"448x896": (1, 32, 64), "644x644": (1, 46, 46)}.items():
-        for attention in ("sdpa", PACKED_WINDOWS):
-            with torch.no_grad(), Calls() as calls:
-                run(model, [grid], attention)
-            counts[name, attention] = calls.count
-    assert counts == {
-        ("448x896", "sdpa"): 28 * 32 + 4,
-        ("448x896", PACKED_WINDOWS): 32,
-        ("644x644", "sdpa"): 28 * 36 + 4,
-        ("644x644", PACKED_WINDOWS): 28 * 3 + 4,  # windows of 64, 48 and 36 patches
-    }
-
-
 def test_a_policy_has_it_in_the_tower_alone() -> None:
     policy = tiny_policy()
     assert policy.visual.config._attn_implementation == PACKED_WINDOWS

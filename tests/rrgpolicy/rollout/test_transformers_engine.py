@@ -97,20 +97,6 @@ def test_logps_equal_the_training_forward(temperature: float) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
-def test_a_report_ends_with_its_end_of_turn() -> None:
-    policy = ending_policy()
-    request = SamplingRequest(
-        prompts_of(policy), group=6, max_new_tokens=STEPS, seeds=seeds_for(4, 6)
-    )
-    rollouts = generate(policy, request)
-    for rollout in (r for group in rollouts for r in group):
-        ends = [i for i, t in enumerate(rollout.ids.tolist()) if t in policy.eos_ids]
-        assert ends == ([len(rollout.ids) - 1] if rollout.finished else [])
-        assert len(rollout.logps) == len(rollout.ids)
-        assert rollout.finished or len(rollout.ids) == STEPS
-        assert (rollout.logps <= 0).all()
-
-
 def test_members_depend_on_their_seed_alone() -> None:
     policy = ending_policy()
     prompts, seeds = prompts_of(policy), seeds_for(4, 5)

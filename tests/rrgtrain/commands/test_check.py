@@ -51,14 +51,6 @@ def test_each_thing_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 <= gap < 1e-5 and "4 reports of 2 prompts with images" in lines["engine"]
 
 
-def test_a_model_of_text_with_nothing_frozen(capsys: pytest.CaptureFixture[str]) -> None:
-    status, lines = told(capsys, text_directory(), "data.images=none")
-    assert status == 0 and [*lines] == NAMES
-    assert lines["frozen"] == "nothing" and lines["images"] == "none, it reads text alone"
-    assert lines["adapter"].startswith("none, the whole model trains")
-    assert lines["end of turn"].endswith("; <|endoftext|> ends one too when sampled")
-
-
 def test_it_says_where_training_and_the_template_part(capsys, tmp_path):
     start = shutil.copytree(text_directory(), tmp_path / "thinks")
     (start / "chat_template.jinja").write_text(OPENS)

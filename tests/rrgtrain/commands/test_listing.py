@@ -74,13 +74,6 @@ def printing_to(
     )
 
 
-def test_help_that_arrives_nowhere_is_no_success() -> None:
-    with open("/dev/full", "w") as full:
-        done = printing_to(full, "keys", "--help")
-    assert done.returncode == 2
-    assert b"standard output cannot be written: No space left" in done.stderr
-
-
 def test_files_are_made_whatever_becomes_of_the_words(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,report,split\na,Clear lungs.,train\n")
     with open("/dev/full", "w") as full:

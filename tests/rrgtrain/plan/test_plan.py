@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.plan import Host, Setup, StagePlan, machine_of, plan_stage, stage_of, verdict
 from rrgtrain.run import model_check
-from rrgtrain.schema import LogSettings, Recipe
+from rrgtrain.schema import Recipe
 from rrgtrain.train.optim import adamw
 from rrgtrain.train.reference import named_reference
 from tests.docs.blocks import blocks_of, commands
@@ -66,14 +65,6 @@ def test_the_page_prints_what_the_command_prints(capsys: pytest.CaptureFixture[s
     status, out, _ = printed(capsys, *words[2:])
     assert status == 0 and out == text.text
     assert out.startswith("fits: rl's state takes ") and "3,754.6 M parameters" in out
-
-
-def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = printed(capsys, "demo", "--gpu", "cpu", "--json", "--stage", "sft")
-    told = json.loads(out)
-    assert status == 0 and told["policy"] == "tiny" and told["fits"]
-    parts = {part["name"]: part["bytes"] for part in told["device"]}
-    assert parts["moments"]["update"] == 2 * parts["gradients"]["update"]
 
 
 def test_state_that_does_not_fit_is_a_fact_with_its_mend(capsys):
@@ -185,12 +176,6 @@ def test_checkpoints_are_those_of_validations_that_may_be_chosen(choose: str, co
     assert f"{count} checkpoints" in sizes(plan_of(recipe(*words), stage="sft"), "disk", "run")
     short = recipe("rl.steps=1", "checkpoint.keep=5")
     assert "2 checkpoints" in sizes(plan_of(short), "disk", "run")
-
-
-def test_records_are_thinned() -> None:
-    log = LogSettings(records=1, thin_after=10)
-    kept = [*range(10), *range(10, 100, 10), *range(100, 1000, 100), 1000]
-    assert [s for s in range(1200) if log.keeps(s)] == kept
 
 
 @pytest.mark.parametrize("adapter", ["", "policy.lora.rank=4"])

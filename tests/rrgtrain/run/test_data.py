@@ -24,7 +24,6 @@ from rrgtrain.run.checked import Checked, check_settings
 from rrgtrain.run.data import (
     broken_images,
     check_data,
-    held_back,
     split_of,
     validation_split,
 )
@@ -132,21 +131,6 @@ def test_a_text_of_megabytes_is_told_by_its_study() -> None:
         check_lengths(given, recipe().data.longest_text)
     check_lengths(given, None)
     check_lengths({}, 1)
-
-
-def test_warnings_wait_until_the_data_is_accepted() -> None:
-    with pytest.warns(UserWarning, match="left out"), held_back():
-        warnings.warn("3 images are left out", stacklevel=1)
-    with warnings.catch_warnings(record=True) as told:
-        with pytest.raises(UserError):
-            _warn_then_fail()
-        assert not told
-
-
-def _warn_then_fail() -> None:
-    with held_back():
-        warnings.warn("3 images are left out", stacklevel=1)
-        raise UserError("no labels")
 
 
 def test_reinforcement_learning_reads_what_was_chosen_for_it() -> None:

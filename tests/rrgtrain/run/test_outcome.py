@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rrgclinical.scorecard import FILES
@@ -122,17 +121,6 @@ def test_finish_leaves_summary_samples_and_report_and_prints_the_table(tmp_path,
     assert any("by the rules backend" in note for note in summary.notes)
     assert "`" not in out + run.report.read_text(), "a note is no Markdown"
     assert summary.notes[0].startswith("4 held-out studies; greedy reports")
-
-
-def test_a_study_of_labels_alone_has_no_reference(tmp_path: Path) -> None:
-    given = [replace(s, report=None) for s in studies(2, "test")]
-    splits = {"train": studies(1), "val": studies(1, "val"), "test": given}
-    options = {"terms": {"mccs": 1.0}, "against": "labels"}
-    _, run = finished(tmp_path, recipe(), given, splits, ["Edema.", ""], **options)
-    kept = [s for s in read_samples(run.samples) if isinstance(s, Sample)]
-    assert len(kept) == 2 and all(s.reference == "" for s in kept)
-    truth = {s.id: s.labels for s in given}
-    assert all(np.array_equal(s.labels, truth[s.id]) for s in kept)
 
 
 @pytest.mark.parametrize(

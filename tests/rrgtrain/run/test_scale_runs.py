@@ -132,14 +132,6 @@ def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -
     assert not (cluster / "scontrol.txt").exists()
 
 
-def test_an_older_torchrun_is_given_no_option_it_lacks(cluster: Path) -> None:
-    assert ended(submitted(cluster, KNOWN="[--max-restarts N]")) == 0
-    words, environment = asked(cluster)
-    options = cli.understood(words)
-    recipe = load_config(Recipe, options.recipe, options.overrides)
-    assert recipe.state.grace == 25.0 < int(environment["stopped within"]) == 30
-
-
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(finished, cluster):
     job = submitted(cluster, HOLD="600")
@@ -154,11 +146,6 @@ def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(finished, clu
     requeued = cluster / "scontrol.txt"
     assert finished != requeued.exists()
     assert finished or requeued.read_text() == "requeue 70123\n"
-
-
-def test_an_error_is_not_tried_again(cluster: Path) -> None:
-    assert ended(submitted(cluster, STATUS="1")) == 1
-    assert not (cluster / "scontrol.txt").exists()
 
 
 # Three groups on two ranks: one has two of them, the other one.

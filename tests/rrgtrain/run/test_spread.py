@@ -209,12 +209,6 @@ def test_the_border_of_a_disk_is_12_bytes_in_each_checkpoint(bytes_free: SimpleN
     assert told("checkpoint.keep=4", resume=True) == [], "they lie there already"
 
 
-def test_an_estimate_warns(bytes_free: SimpleNamespace) -> None:
-    bytes_free.memory = 1
-    with pytest.warns(UserWarning, match="weights that train take"):
-        room.check_room(recipe(), POLICY, ["sft"], Path("run"), resume=False)
-
-
 @pytest.mark.parametrize("verb", ["sft", "demo"])
 def test_a_run_without_room_is_refused_before_it_starts(verb, tmp_path, capsys, bytes_free):
     bytes_free.memory = 1 << 19

@@ -22,7 +22,6 @@ from rrgtrain.errors import NotFinite
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train import Batch, Gradients, SamplerWatch
 from rrgtrain.train import gradients as gradients_module
-from rrgtrain.train.gradients import read_at_once
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of
@@ -159,15 +158,6 @@ def test_a_step_of_fine_tuning_reads_the_device_once() -> None:
         apply_step(optimizer, norm, 1e-3)
     assert len(losses) == 4 and loss == sum(map(float, losses))
     assert device.reads == ["cpu"]
-
-
-def test_what_is_read_is_exact_and_keeps_its_shape() -> None:
-    tensors = [torch.tensor(0.1), torch.tensor([0.1, math.pi], dtype=torch.float64)]
-    tensors.append(torch.full((2, 1), -0.3, dtype=torch.bfloat16, requires_grad=True))
-    first, empty, last = read_at_once(tensors[:1], [], tensors[1:])
-    assert empty == [] and read_at_once([], []) == [[], []]
-    for got, wanted in zip((*first, *last), tensors, strict=True):
-        assert got.shape == wanted.shape and torch.equal(got, wanted.detach().double())
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -53,13 +53,6 @@ def test_four_steps_of_warmup_then_the_schedule(step: int, schedule: str, wanted
     assert learning_rate(step, 12, 2.0, 4, schedule) == pytest.approx(2.0 * wanted, abs=1e-12)
 
 
-def test_no_warmup_and_nothing_but_warmup() -> None:
-    assert learning_rate(0, 10, 1.0, 0, "constant") == 1.0
-    assert learning_rate(0, 10, 1.0, 0, "cosine") == 1.0
-    assert learning_rate(9, 10, 1.0, 10, "cosine") == 1.0
-    assert learning_rate(10, 10, 1.0, 10, "cosine") == 1.0
-
-
 def model() -> torch.nn.Module:
     torch.manual_seed(0)
     made = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 2))

@@ -12,7 +12,7 @@ from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.train import batch_row, zero_variance
 from rrgtrain.train.batch import joined
-from rrgtrain.train.resample import differing, only, until_differing
+from rrgtrain.train.resample import differing, until_differing
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
 from tests.rrgtrain.common import (
     Batch,
@@ -48,10 +48,6 @@ ROUNDS = (
     batch(10, [1, 1], [4, 4], [0, 0, 0]),
     batch(20, [5, 6], [7, 7], [8, 9], [1, 0], notes=True),
 )
-
-
-def test_differing_groups_are_found() -> None:
-    assert [differing(b) for b in ROUNDS] == [[1], [], [0, 2, 3]]
 
 
 def test_rounds_are_joined_with_what_they_are_compared_by() -> None:
@@ -102,12 +98,6 @@ def test_where_none_differs_the_first_round_is_the_batch() -> None:
     made = until_differing(flat.__getitem__, 1, 1)
     assert [group.index for group in made.groups] == [0] and len(made.sampled) == 2
     assert zero_variance(made) == 2
-
-
-def test_a_round_without_notes_has_empty_ones() -> None:
-    whole = joined([ROUNDS[1], ROUNDS[0]])
-    assert len(whole.notes["term"]) == len(whole.scores["total"]) == 14
-    assert whole.notes["term"][0] == {} and only(whole, [4]).notes["term"][1] == {"value": 2}
 
 
 class Rewards(Plain):
