@@ -1,14 +1,8 @@
 """Gather one whole copy of a policy's weights, for what only reads them; fill shards.
 
-Rollouts and validations by transformers read the copy, in `policy.dtype`; the masters, or each
-rank's part of them, stay as they are, so a checkpoint may be written meanwhile. It is made once for
-the weights of a step and stands until `drop`, which whoever changes weights calls first. A policy
-that computes with the very tensors it trains is its own copy. An engine with weights of its own
-reads a copy of the vision tower alone.
-
-The shards of a model that was built without weights are filled by `policy.layout.fill`, which
-`sharding.setup` calls for each. `from_main` makes one of what rank 0 reads: a rank holds its shards
-and one whole tensor at a time, and one rank reads the files.
+The copy, in `policy.dtype`, stands until `drop`, which whoever changes weights calls first; a
+checkpoint may be written meanwhile. A policy that computes with the very tensors it trains is its
+own copy.
 """
 
 from __future__ import annotations

@@ -164,8 +164,8 @@ class LogSettings:
     """Keep records and name trackers."""
 
     records: int = Field(default=1, ge=0)
-    """Steps of reinforcement learning between records, which hold all that a step was made of; 0
-    keeps none."""
+    """Steps of reinforcement learning between records of all reports and their rewards; 0 keeps
+    none."""
     thin_after: int | None = Field(default=1000, ge=1)
     """Steps after which records are ten times as far apart, after ten times as many a hundred
     times, and so on, so that a long run does not fill its disk; null never thins."""

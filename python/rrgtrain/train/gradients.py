@@ -109,17 +109,20 @@ class Accumulated:
         named = [
             dict(zip(row, values, strict=True)) for row, values in zip(rows, others, strict=True)
         ]
-        metrics = LossMetrics()
-        for micro, row in zip(micros, named[: len(micros)], strict=True):
-            metrics.add(row, len(micro.index) if micro.mask is None else int(micro.mask.sum()))
-        for row in named[len(micros) :]:
-            metrics.add_preference(row)
+        counts = (len(m.index) if m.mask is None else int(m.mask.sum()) for m in micros)
+        counted = list(zip(named[: len(micros)], counts, strict=True))
         loss = sum((value.item() for value in losses), 0.0)
         tokens = sum(group_size(group) for micro in micros for group in micro.groups)
         own = sum(squares, torch.zeros(2, dtype=torch.float64)).tolist()
-        of_ranks = ranks.gather((loss, tokens, metrics, own))
+        of_ranks = ranks.gather((loss, tokens, counted, own, named[len(micros) :]))
+        metrics = LossMetrics()
+        for _, _, rows_of_losses, _, preferred in of_ranks:
+            for row, count in rows_of_losses:
+                metrics.add(row, count)
+            for row in preferred:
+                metrics.add_preference(row)
         loss, tokens = sum(part[0] for part in of_ranks), sum(part[1] for part in of_ranks)
-        values = LossMetrics.of_all([part[2] for part in of_ranks]).values()
+        values = metrics.values()
         injected, of_policy = (sum(part[3][k] for part in of_ranks) for k in (0, 1))
         apart = {RATIO: math.sqrt(injected / of_policy)} if of_policy > 0 else {}
         return Gradients(

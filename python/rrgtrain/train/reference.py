@@ -1,10 +1,9 @@
 """Keep a frozen reference policy for KL and preference, sharing memory where possible.
 
-Training takes a copy of the weights that train, in `policy.dtype`: with fp32 masters the policy
-computes with the same copy. Training an adapter does not: its base is in memory
-already, so the reference is the base with the adapter off, or, where the adapter had learned
-something before this training, a second adapter that holds what it was. Another
-checkpoint (`rl.reference`) is loaded, unless it is what the adapter stands on.
+Full training takes a copy of the weights that train, in `policy.dtype`. With an adapter the
+reference is the base with the adapter off, or, where the adapter had learned something before, a
+second adapter that holds what it was. Another checkpoint (`rl.reference`) is loaded, unless it is
+what the adapter stands on.
 """
 
 from __future__ import annotations

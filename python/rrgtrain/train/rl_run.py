@@ -326,13 +326,11 @@ class RlRun:
         """The batch with the algorithm's objective; tells `record`. Raises NotFinite."""
         if not np.isfinite(batch.scores["total"]).all():
             raise NotFinite(f"a reward of step {step} is not finite; look at its terms")
-        past = self.algorithm.state_dict() if self.record is not None else {}
         objective = self.algorithm.advantages(batch.groups_with_terms(), batch.rewards)
         batch = batch.with_objective(objective, self.settings)
         self.checkpointer.on_failure_dump(partial(describe_groups, batch.groups, batch))
         if self.record is not None:
-            done = step / self.settings.steps
-            self.record(StepRecord(step, done, batch, past, self.policy.codec))
+            self.record(StepRecord(step, batch, self.policy.codec))
         return batch
 
     def log_step(self, step: int, batch: Batch, update: Mapping[str, float], tokens: int) -> None:

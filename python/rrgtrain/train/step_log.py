@@ -164,21 +164,6 @@ class LossMetrics:
             so_far = self._preference.get(name, 0.0)
             self._preference[name] = so_far + float(metrics[name]) * pairs
 
-    @classmethod
-    def of_all(cls, parts: Sequence[LossMetrics]) -> LossMetrics:
-        """Combine the counts of all ranks into those of one process."""
-        whole, *others = parts
-        for other in others:
-            whole._tokens += other._tokens
-            whole._pairs += other._pairs
-            for name, value in other._sums.items():
-                so_far = whole._sums.get(name, 0.0)
-                both = (so_far, value)
-                whole._sums[name] = max(both) if name == "ratio_max" else sum(both)
-            for name, value in other._preference.items():
-                whole._preference[name] = whole._preference.get(name, 0.0) + value
-        return whole
-
     def values(self) -> dict[str, float]:
         whole = ("ratio_max", "active_tokens")
         means = {k: v if k in whole else v / self._tokens for k, v in sorted(self._sums.items())}

@@ -1,45 +1,31 @@
 """Write the records of RL steps, one file a step; collect moments for the report.
 
-`steps/000012.json.gz` of a run holds the prompts' ids, every member with ids, text and edit, the
-rewards by term and what the terms noted, the objective (advantages, token weights, mask, group
-weights, preference, likelihood), and what the algorithm remembered before it made them.
+`steps/000012.json.gz` of a run holds every report of the step with its study and edit, its rewards
+by term, what the terms noted, and its advantage.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-from torch import Tensor
-
 from rrgclinical.common.files import atomic_write
 from rrgpolicy.model.codec import ReportCodec
 from rrgreport.samples import EditSample, WeightSample, weighed_pieces
-from rrgtrain.algorithms import Member
-from rrgtrain.algorithms.group import members
+from rrgtrain.algorithms.group import group_offsets, members
 from rrgtrain.schema import LogSettings
 from rrgtrain.train.batch import Batch
-
-TENSORS = ("advantages", "weight", "mask", "group_weight", "likelihood")
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step before its update.
-
-    `progress` is the share of the steps that were done, `state` what the algorithm remembered
-    before it made the objective of the batch.
-    """
+    """One step before its update."""
 
     step: int
-    progress: float
     batch: Batch
-    state: Mapping[str, Any]
     codec: ReportCodec
 
 
@@ -65,7 +51,10 @@ class StepRecords:
     def __call__(self, record: StepRecord) -> None:
         if self.log.keeps(record.step):
             self.folder.mkdir(exist_ok=True)
-            atomic_write(self.folder / f"{record.step:06d}.json.gz", packed(recorded(record)))
+            text = json.dumps(recorded(record.batch), ensure_ascii=False)
+            # the same record gives the same bytes
+            packed = gzip.compress(text.encode(), mtime=0)
+            atomic_write(self.folder / f"{record.step:06d}.json.gz", packed)
         if self.inner is not None:
             self.inner(record)
 
@@ -78,64 +67,30 @@ class StepRecords:
             self.inner.load_state_dict(state)
 
 
-def recorded(record: StepRecord) -> dict[str, Any]:
-    """The step as values that JSON holds; fp32 numbers come back with the same bits."""
-    batch, objective = record.batch, record.batch.objective
-    preference = objective.preference
-    return {
-        "step": record.step,
-        "progress": record.progress,
-        "state": dict(record.state),
-        "groups": [
-            {
-                "index": group.index,
-                "study": group.study.id,
-                "prompt": group.prompt.input_ids.tolist(),
-                "members": [record_of(m) for m in group.members],
-            }
-            for group in batch.groups
-        ],
-        "rewards": {name: value.tolist() for name, value in batch.scores.items()},
-        "notes": {name: list(notes) for name, notes in batch.notes.items()},
-        **{name: numbers(getattr(objective, name)) for name in TENSORS},
-        "preference": None
-        if preference is None
-        else {
-            **{name: numbers(t) for name, t in preference.pairs._asdict().items()},
-            "tau": preference.tau,
-            "length_normalized": preference.length_normalized,
-        },
-    }
+def recorded(batch: Batch) -> list[dict[str, Any]]:
+    """Describe each member in the order of the batch, as values that JSON holds.
 
-
-def record_of(member: Member) -> dict[str, Any]:
-    """Make the part of a record that holds a member."""
-    return {
-        "ids": member.ids.tolist(),
-        "text": member.text,
-        "origin": member.origin,
-        "finished": member.finished,
-        "parent": member.parent,
-        "edit": [list(step) for step in member.steps],
-        "competes": member.scored,
-        "corrected": member.corrected,
-        "sampler_logps": numbers(member.sampler_logps),
-    }
-
-
-def numbers(values: Tensor | None) -> list[Any] | None:
-    """A tensor as plain numbers; of fp32 the shortest that round to the same bits."""
-    if values is None:
-        return None
-    flat = values.detach().flatten().cpu()
-    if flat.dtype == torch.float32:
-        return [float(str(v)) for v in flat.numpy()]
-    return flat.double().tolist() if flat.is_floating_point() else flat.tolist()
-
-
-def packed(record: Mapping[str, Any]) -> bytes:
-    """The bytes of a record's file; the same record gives the same bytes."""
-    return gzip.compress(json.dumps(record, ensure_ascii=False).encode(), mtime=0)
+    `advantage` is the mean over its tokens; rewards and notes are of members that are scored;
+    `parent` is the place of the report that an edit was made from.
+    """
+    rows, reports = iter(range(int(batch.scored.sum()))), []
+    begins = group_offsets(batch.groups).tolist()
+    flat = [(g, b, m) for g, b in zip(batch.groups, begins, strict=False) for m in g.members]
+    parts = batch.advantages.split([len(member.ids) for _, _, member in flat])
+    for (group, begin, member), advantages in zip(flat, parts, strict=True):
+        scored: dict[str, Any] = {}
+        if member.scored:
+            row = next(rows)
+            scored["rewards"] = {name: float(value[row]) for name, value in batch.scores.items()}
+            scored["notes"] = {name: notes[row] for name, notes in batch.notes.items()}
+        report = {
+            **{"study": group.study.id, "origin": member.origin, "text": member.text},
+            **{"finished": member.finished, "edit": member.steps},
+            "parent": None if member.parent is None else begin + member.parent,
+            "advantage": float(advantages.double().mean()) if len(advantages) else 0.0,
+        }
+        reports.append(report | scored)
+    return reports
 
 
 APART = 10

@@ -1,10 +1,10 @@
-"""Every step can be made again from its record; samples are kept along the run."""
+"""A step's reports are recorded in their order; samples are kept along the run."""
 
 from __future__ import annotations
 
-import copy
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,10 @@ import torch
 
 from rrgdata.study import Study
 from rrgpolicy.model.codec import ReportCodec
-from rrgtrain.algorithms import Context, Group, Member, Objective, build_algorithm
+from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.algorithms.group import members
-from rrgtrain.rewards import RewardService
-from rrgtrain.run.session import Session
-from rrgtrain.schema import Recipe, RlSettings
+from rrgtrain.schema import RlSettings
 from rrgtrain.train import Batch
-from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.step_record import (
     SampleCollector,
     StepRecord,
@@ -29,106 +26,43 @@ from rrgtrain.train.step_record import (
     recorded,
 )
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import groups_of, recipe, studies
-from tests.rrgtrain.replay_step import made_again
+from tests.rrgtrain.common import groups_of, recipe
 from tests.rrgtrain.train.loops import trained
-
-SALIENCY = ["token_weights.labeller=distilled", "token_weights.distil_steps=2"]
-THINK = ["reward.terms={mccs: 0.75, format: 0.25}", "reward.blocks=think_report"]
-FACTS = "reward.terms={facts: 1.0}"
-MIXED = "reward.terms={sample_f1: 1.0, bleu2: 0.25}"
-SYSTEMS = {
-    "EditGRPO": ["rl.algorithm=editgrpo"],
-    "EditGRPO, paragraph": ["rl.algorithm=editgrpo", "edit.level=paragraph"],
-    "MRG-R1": ["rl.algorithm=grpo", "rl.std=population", *THINK],
-    "DEER, rule": ["rl.algorithm=ditpo", "token_weights.kind=tfidf", MIXED],
-    "DEER, gradient": ["rl.algorithm=ditpo", MIXED, "reward.starts={bleu2: 0.8}", *SALIENCY],
-    "OraPO": ["rl.algorithm=orapo", FACTS, "rl.prompts=5"],
-    "OraPO, SFT": ["rl.algorithm=orapo", "oracle.loss=sft", FACTS],
-    "all": ["rl.algorithm=editgrpo+ditpo+orapo", FACTS, *SALIENCY],
-}
-
-
-def read(path: Path) -> Any:
-    return json.loads(gzip.decompress(path.read_bytes()))
-
-
-def opened(cfg: Recipe) -> Session:
-    policy = tiny_policy()
-    given = studies(5)
-    rewards = RewardService(cfg.reward)
-    rewards.fit(given)
-    return Session(cfg, {"train": given}, policy, PromptLoader(policy, "short"), rewards)
-
-
-def run_and_record(name: str, out: Path, *more: str) -> tuple[Recipe, Path]:
-    """Two steps of a system, the second on the first one's studies; the folder of records."""
-    cfg = recipe(*SYSTEMS[name], *more)
-    session, folder = opened(cfg), out / "steps"
-    given, record = session.studies["train"], StepRecords(folder, cfg.log)
-    trained(out, cfg, rewards=session.rewards, given=given, policy=session.policy, record=record)
-    return cfg, folder
-
-
-class Replay:
-    """Makes records again in a process that knows nothing of their run."""
-
-    def __init__(self, cfg: Recipe) -> None:
-        self.session, self.algorithm = opened(cfg), build_algorithm(cfg)
-        self.algorithm.prepare(Context(self.session.policy.codec, self.session.studies["train"]))
-        self.start = copy.deepcopy(self.algorithm.state_dict())
-
-    def differing(self, record: dict[str, Any]) -> set[str]:
-        """The fields that do not come out the same; an earlier record leaves nothing behind."""
-        self.algorithm.load_state_dict(copy.deepcopy(self.start))
-        return {f.field for f in made_again(record, self.session, self.algorithm) if f.difference}
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_step_of_every_system_can_be_made_again(name: str, tmp_path: Path) -> None:
-    cfg, folder = run_and_record(name, tmp_path / "run")
-    assert [p.name for p in sorted(folder.iterdir())] == ["000000.json.gz", "000001.json.gz"]
-    record = read(folder / "000001.json.gz")
-    origins = {m["origin"] for g in record["groups"] for m in g["members"]}
-    assert ("edited" in origins) == ("EditGRPO" in name or name == "all")
-    assert ("oracle" in origins) == ("OraPO" in name or name == "all")
-    assert (record["weight"] is not None) == ("DEER" in name or name == "all")
-    assert (record["preference"] is not None) == (name in ("OraPO", "all"))
-    assert (record["likelihood"] is not None) == (name == "OraPO, SFT")
-    assert Replay(cfg).differing(record) == set()
 
 
 def test_how_often_and_what_is_written(tmp_path: Path) -> None:
-    _, folder = run_and_record("MRG-R1", tmp_path / "a", "rl.steps=5", "log.records=2")
-    assert [p.name[:6] for p in sorted(folder.iterdir())] == ["000000", "000002", "000004"]
-    record = read(folder / "000004.json.gz")
-    assert record["step"] == 4 and record["progress"] == 0.8
-    _, none = run_and_record("MRG-R1", tmp_path / "b", "log.records=0")
-    assert not none.exists()
-    _, again = run_and_record("MRG-R1", tmp_path / "c", "rl.steps=5", "log.records=2")
+    """All reports of a step with edits and an oracle, the same bytes in each run."""
+    words = ["rl.algorithm=editgrpo+orapo", "reward.terms={facts: 1.0}"]
+
+    def records(out: str, *more: str) -> Path:
+        cfg, folder = recipe(*words, "rl.steps=3", *more), tmp_path / out / "steps"
+        trained(tmp_path / out, cfg, record=StepRecords(folder, cfg.log))
+        return folder
+
+    folder, again = (records(out, "log.records=2") for out in ("a", "b"))
+    assert [p.name[:6] for p in sorted(folder.iterdir())] == ["000000", "000002"]
     for path in folder.iterdir():
         assert path.read_bytes() == (again / path.name).read_bytes()
+    reports = json.loads(gzip.decompress((folder / "000002.json.gz").read_bytes()))
+    of_origin = {report["origin"]: report for report in reports}
+    assert of_origin["edited"]["edit"] and of_origin["sampled"]["edit"] == []
+    assert len(of_origin["sampled"]["notes"]["facts"]["truth"]) == 14
+    assert "rewards" not in of_origin["oracle"] and "total" in of_origin["sampled"]["rewards"]
 
 
 def test_what_is_recorded_stands_in_the_order_of_the_members() -> None:
-    """Replay writes by the same function, so an order of its own would look right to it."""
-    policy = tiny_policy()
-    groups = groups_of(policy, [["Edema.", "No edema."], ["Effusion."]], edited=True)
+    groups = groups_of(tiny_policy(), [["Effusion."], ["Edema.", "No edema."]], edited=True)
     flat = members(groups)
-    tokens = sum(len(m.ids) for m in flat)
-    generator = torch.Generator().manual_seed(0)
-    advantages, weight = (torch.randn(n, generator=generator) for n in (len(flat), tokens))
-    objective = Objective(advantages, weight=weight, group_weight=torch.tensor([0.25, 0.75]))
+    advantages = torch.randn(len(flat), generator=torch.Generator().manual_seed(0))
+    notes: list[dict[str, Any]] = [{"row": k} for k in range(len(flat))]
     scores = {"total": np.arange(float(len(flat)))}
-    batch = Batch(groups, scores=scores, objective=objective)
-    record = recorded(StepRecord(3, 0.5, batch, {}, policy.codec))
-    assert torch.equal(torch.tensor(record["advantages"]), advantages)
-    assert torch.equal(torch.tensor(record["weight"]), weight)
-    assert record["group_weight"] == [0.25, 0.75]
-    assert record["rewards"]["total"] == list(range(len(flat)))
-    assert [g["index"] for g in record["groups"]] == [10, 11]
-    texts = [m["text"] for g in record["groups"] for m in g["members"]]
-    assert texts == [m.text for m in flat] and len(set(texts)) == len(flat) == 4
+    batch = Batch(groups, scores=scores, notes={"mine": notes})
+    reports = recorded(batch.with_objective(advantages, RlSettings()))
+    assert [r["text"] for r in reports] == [m.text for m in flat]
+    assert [r["advantage"] for r in reports] == pytest.approx(advantages.tolist())
+    assert [r["rewards"]["total"] for r in reports] == list(range(len(flat)))
+    assert [r["notes"]["mine"] for r in reports] == notes
+    assert [r["parent"] for r in reports] == [None, 0, None, None, 3]
 
 
 NO_IDS = torch.zeros(0, dtype=torch.int64)
@@ -146,7 +80,7 @@ def batch(step: int, groups: list[Group], rewards: list[float], objective: Objec
     codec: ReportCodec = Characters()  # type: ignore[assignment]
     made = Batch(groups, scores={"total": np.array(rewards)})
     made = made.with_objective(objective, RlSettings())
-    return StepRecord(step, 0.0, made, {}, codec)
+    return StepRecord(step, made, codec)
 
 
 def edited_group(index: int, *letters: str) -> Group:
@@ -206,6 +140,16 @@ def test_the_heaviest_sampled_report_of_a_batch() -> None:
     assert (found.id, found.step, found.reference) == ("s", 7, "ref")
     assert list(found.pieces) == [("c", 1.0), ("d", 3.0), ("e", 2.0)]
     assert (found.reward, found.advantage) == (0.75, 0.5)
+
+
+def test_without_weights_that_differ_nothing_is_kept() -> None:
+    record = weighed_groups(0)
+    for objective in (
+        Objective(torch.zeros(3)),
+        Objective(torch.zeros(3), weight=torch.full((9,), 2.0)),
+    ):
+        batch = record.batch.with_objective(objective, RlSettings())
+        assert heaviest(replace(record, batch=batch)) is None
 
 
 def test_the_first_and_the_latest_weighed_reports_stay() -> None:
