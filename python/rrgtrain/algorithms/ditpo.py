@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 
 from rrgclinical.chexbert import CheXbertLabeller, token_saliency_weights
@@ -25,6 +24,7 @@ from rrgpolicy.ranks import ranks
 from rrgtrain.algorithms.base import Advantages, Algorithm, Context, as_objective
 from rrgtrain.algorithms.group import Group, Member, Objective, members, token_offsets
 from rrgtrain.errors import UserError
+from rrgtrain.rewards.batch import truth_of
 from rrgtrain.rewards.term_models import open_labeller
 from rrgtrain.schema import RewardSettings, TokenWeightSettings
 
@@ -119,7 +119,6 @@ class Saliency:
         name = settings.labeller or reward.labeller
         self._network: CheXbertLabeller | None = None
         self._codec: ReportCodec | None = None
-        self._truth: dict[str, np.ndarray] = {}
         if name == DISTILLED:
             self._reader = open_labeller(reward)
             return
@@ -189,7 +188,7 @@ class Saliency:
         saliency = token_saliency_weights(
             self._network,
             [flat[s].text for s in chosen],
-            self._labels([studies[s] for s in chosen]),
+            truth_of([studies[s] for s in chosen], self._reader, self._against),
             torch.tensor([s for own in spans for s in own], dtype=torch.int32).reshape(-1, 2),
             torch.tensor([0, *map(len, spans)]).cumsum(0),
             beta=self._settings.beta,
@@ -200,14 +199,3 @@ class Saliency:
         for s, part in zip(chosen, parts, strict=True):
             weights[int(offsets[s]) : int(offsets[s + 1])] = part
         return weights
-
-    def _labels(self, studies: Sequence[Study]) -> np.ndarray:
-        """[R, 14] class ids of the references, or the studies' own; each study is read once."""
-        unknown = {s.id: s for s in studies if s.id not in self._truth}
-        if unknown and self._against == "labels":
-            for study in unknown.values():
-                self._truth[study.id] = np.asarray(study.labels, dtype=np.int8)
-        elif unknown:
-            read = self._reader.label([s.report or "" for s in unknown.values()], keep=True)
-            self._truth.update(zip(unknown, read, strict=True))
-        return np.stack([self._truth[s.id] for s in studies])

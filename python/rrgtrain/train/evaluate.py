@@ -24,6 +24,7 @@ from rrgpolicy.rollout import SamplingRequest
 from rrgpolicy.rollout.policy_sampler import PolicySampler
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
+from rrgtrain.rewards.batch import truth_of
 from rrgtrain.schema import EvalSettings, GenerateSettings, RewardSettings
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.written import in_batches, write_batch, write_rows
@@ -228,10 +229,7 @@ def score(
         references = truth_is_read(studies, rewards.settings)
     values = rewards(reports, studies)
     predicted = rewards.labeller.label(rewards.scored_text(reports))
-    if references:
-        truth = rewards.labeller.label([study.report or "" for study in studies], keep=True)
-    else:
-        truth = np.asarray([study.labels for study in studies], dtype=np.int8)
+    truth = truth_of(studies, rewards.labeller, "report" if references else "labels")
     return Evaluation(studies, reports, predicted, truth, values, dict(values.notes))
 
 
