@@ -38,19 +38,11 @@ class Setting:
     type: str
     default: Any
     choices: tuple[str, ...] | None
-    min: float | None
-    max: float | None
-    above: float | None
-    below: float | None
+    bounds: tuple[str, ...]
+    """Of the value, as `>= 0`."""
     description: str
     # of a mapping whose keys are the user's own, as reward.terms
     free: bool
-
-    @property
-    def bounds(self) -> list[str]:
-        """Word the bounds of the value, as `>= 0`."""
-        signs = {">=": self.min, ">": self.above, "<=": self.max, "<": self.below}
-        return [f"{sign} {bound}" for sign, bound in signs.items() if bound is not None]
 
 
 def settings(schema: Any, prefix: str = "") -> Iterator[Setting]:
@@ -61,17 +53,18 @@ def settings(schema: Any, prefix: str = "") -> Iterator[Setting]:
         if dataclasses.is_dataclass(kind):
             yield from settings(kind, f"{key}.")
             continue
-        named = [(name, bound) for bound in field.metadata for name in ("ge", "le", "gt", "lt")]
-        limits = {name: getattr(bound, name) for name, bound in named if hasattr(bound, name)}
+        limits = {
+            sign: getattr(bound, name)
+            for name, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<"))
+            for bound in field.metadata
+            if hasattr(bound, name)
+        }
         yield Setting(
             key,
             describe_kind(kind),
             field.get_default(call_default_factory=True),
             _choices(field.annotation),
-            limits.get("ge"),
-            limits.get("le"),
-            limits.get("gt"),
-            limits.get("lt"),
+            tuple(f"{sign} {limit}" for sign, limit in limits.items()),
             " ".join((field.description or "").split()),
             typing.get_origin(kind) is dict,
         )
