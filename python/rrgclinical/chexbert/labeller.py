@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,13 +28,6 @@ _log = logging.getLogger(__name__)
 
 
 _PRESENT = torch.arange(len(ClassId)) < torch.tensor(CLASSES)[:, None]
-
-
-class Reading(NamedTuple):
-    """labels: int8 `[R, 14]` class ids. truncated: bool `[R]`, the end of it went unread."""
-
-    labels: np.ndarray
-    truncated: np.ndarray
 
 
 class CheXbertLabeller:
@@ -91,13 +83,10 @@ class CheXbertLabeller:
     def label(self, reports: Sequence[str]) -> np.ndarray:
         """Label reports: int8 `[R, 14]` class ids.
 
-        Raises TypeError for the first report that is not a str, FloatingPointError for logits
-        that are not finite.
+        Of one longer than CheXbert reads (512 word pieces) the end goes unread, told once. Raises
+        TypeError for the first report that is not a str, FloatingPointError for logits that are
+        not finite.
         """
-        return self.read(reports).labels
-
-    def read(self, reports: Sequence[str]) -> Reading:
-        """The labels, and which reports were longer than CheXbert reads (512 word pieces)."""
         pieces, row = self._distinct(check_reports(reports))
         logits = self._logits(pieces)[row]
         labels = logits.argmax(-1).to(torch.int8).numpy()
@@ -111,7 +100,7 @@ class CheXbertLabeller:
                 len(truncated),
                 self.tokenize.limit,
             )
-        return Reading(labels, truncated)
+        return labels
 
     def class_logits(self, reports: Sequence[str]) -> Tensor:
         """Compute fp32 logits [R, 14, 4] on the CPU; -inf for classes No Finding lacks."""

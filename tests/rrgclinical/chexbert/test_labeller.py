@@ -55,12 +55,11 @@ def test_a_repeated_report_is_read_once(labeller, monkeypatch):
     assert not np.array_equal(found[0], found[1])
 
 
-def test_truncation_is_flagged_and_told_once(folder, caplog):
+def test_truncation_is_told_once(folder, caplog):
     labeller = tiny.labeller(folder)
     with caplog.at_level(logging.WARNING):
-        reading = labeller.read(["heart", tiny.LONG, ""])
-        labeller.read([tiny.LONG])
-    assert reading.truncated.tolist() == [False, True, False]
+        labeller.label(["heart", tiny.LONG, ""])
+        labeller.label([tiny.LONG])
     assert [r.getMessage()[:32] for r in caplog.records] == ["1 of 3 reports exceed the 512 wo"]
 
 
