@@ -131,11 +131,6 @@ def test_what_a_template_raises_is_one_line(template: str, reason: str) -> None:
     assert reason in line
 
 
-def test_a_policy_goes_on_after_a_template_that_failed() -> None:
-    assert told("{% if %}").startswith("refused")
-    assert told("{{ messages[0].role }}") == "user"
-
-
 def thinking() -> Policy:
     """A policy whose template opens a block of reasoning unless it is told not to."""
     policy = text_policy()

@@ -79,13 +79,6 @@ def test_broken_line_in_the_middle_is_an_error_with_its_place(run: RunDir, broke
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["phase", "step", "time"])
-def test_reserved_names(run: RunDir, name: str) -> None:
-    with RunLog(run) as log, pytest.raises(ValueError, match=name):
-        log.write("sft", 1, {name: 1.0})
-    assert run.metrics.read_text() == ""
-
-
 def test_rewind_drops_what_a_resume_logs_again(run: RunDir) -> None:
     with RunLog(run) as log:
         log.write("sft", 5, {"loss": 9.0})
