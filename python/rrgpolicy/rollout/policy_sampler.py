@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from threading import Thread
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.policy import Policy
@@ -37,7 +38,6 @@ class PolicySampler:
         """start: makes the engine when it is first needed; all ranks call it together."""
         self._start = start
         self._engine: RolloutEngine | None = None
-        self._beside = ThreadPoolExecutor(1, "rollout")
         self.step: int | None = None
 
     @property
@@ -75,7 +75,9 @@ class PolicySampler:
         with sampling(engine, policy, self.step, keep=True) as whole:
             draw = engine.prepare(whole, request) if request.prompts else list
         gathered.drop(policy)
-        drawn = self._beside.submit(draw)
+        drawn: Future[list[list[Rollout]]] = Future()
+        # a daemon: a stop, and the end of the process, do not wait for a request under way
+        Thread(target=_settle, args=(drawn, draw), name="rollout", daemon=True).start()
         return lambda: self._checked(policy, drawn.result())
 
     def _sample(
@@ -107,5 +109,11 @@ class PolicySampler:
         """End the engine."""
         if self._engine is not None:
             self._engine.close()
-        self._beside.shutdown()
         self._engine = None
+
+
+def _settle(drawn: Future[list[list[Rollout]]], draw: Callable[[], list[list[Rollout]]]) -> None:
+    try:
+        drawn.set_result(draw())
+    except BaseException as error:  # raised where the reports are asked for
+        drawn.set_exception(error)

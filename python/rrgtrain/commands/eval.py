@@ -73,6 +73,8 @@ def score(recipe: Recipe, out: Path, *, resume: bool = False, words: Any = (None
     from rrgtrain.run.stages import Stages
 
     with ranks.propagate_errors():
+        if words[0] == 1:
+            raise UserError("--candidates 1 compares nothing; use 2 or more, or leave it out")
         choose = chooser(recipe, *words)
     with Stages.open(recipe, out) as stages:
         name = Path(os.path.abspath(recipe.policy.path)).name

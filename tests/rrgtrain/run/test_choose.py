@@ -108,5 +108,7 @@ def test_eval_compares_one_sample_and_the_chosen_of_n_with_the_greedy_report(tmp
     assert written[names[1]] == [group[0] for group in groups]
     assert written[names[2]] == [group[k] for group, k in zip(groups, chosen, strict=True)]
     assert any(chosen) and written[names[0]] != written[names[1]]
+    assert main([*command, "--out", str(tmp_path / "no"), "--candidates", "1"]) == 2
+    assert "--candidates 1 compares nothing; use 2 or more" in capsys.readouterr().err
     assert main([*command, "--out", str(tmp_path / "no"), "--by", "bleu1"]) == 2
     assert "of --candidates N" in capsys.readouterr().err

@@ -160,6 +160,18 @@ def test_a_push_that_is_lost_is_told_from_the_one_update(gradients, tmp_path) ->
     assert all(torch.equal(after[name], was) for name, was in rewards.seen[-1].items())
 
 
+def test_a_stop_does_not_wait_for_reports_under_way() -> None:
+    policy, gate = tiny_policy(), Semaphore(0)
+    engine = Beside(policy, gate)
+    engine.drew.append({})  # the first waits for nothing
+    sampler = PolicySampler(lambda _: engine)
+    request = SamplingRequest([prompt(policy, "s", 1)], group=2, max_new_tokens=2, seeds=[[1, 2]])
+    drawn = sampler.begin(policy, request)
+    sampler.close()
+    gate.release()
+    assert len(drawn()[0]) == 2
+
+
 class Remembering(NullCheckpointer):
     """Keeps the state before step 2, as a checkpoint would, and begins from `saved`."""
 
