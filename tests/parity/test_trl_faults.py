@@ -139,6 +139,7 @@ def test_bad_input_is_one_line(
             "multi_objective_aggregation=normalize_then_sum; use sum_then_normalize, or no",
         ),
         ({}, ("rl.combine=gdpo", "rl.std=sample"), "rl.combine=gdpo; use TRL's multi_objective_"),
+        ({}, ("rl.top_entropy_quantile=0.5",), "rl.top_entropy_quantile; use TRL's"),
         ({"loss_type": "cispo"}, (), r"cispo with epsilon_high=0\.2; use 1 or more"),
         ({"delta": 1.1}, (), r"delta=1\.1; use more than 1 \+ epsilon_high"),
         ({"beta": 0.0}, (), "TRL keeps none at beta=0"),

@@ -111,6 +111,7 @@ CASES = [
     (["oracle.loss=sft", "rl.aggregation=grpo"], {"loss_type": "grpo"}),
     (["rl.aggregation=dapo", "rl.std=sample"], {"loss_type": "dapo", "scale_rewards": "group"}),
     (["rl.algorithm=editgrpo"], {}),
+    (["rl.algorithm=editgrpo", "rl.top_entropy_quantile=0.4"], {"top_entropy_quantile": 0.4}),
 ]
 
 
@@ -136,6 +137,34 @@ def test_with_all_on_a_step_is_ours(
         assert grads.keys() == gradients.keys()
         for name, gradient in gradients.items():
             assert (grads[name] - gradient).norm() <= 1e-6 * gradient.norm() + 1e-12, name
+
+
+def test_what_the_policy_has_moved_away_from_earns_nothing(place: Path, tmp_path: Path) -> None:
+    """A sampled report with a negative advantage; an edit has no log-probs of the sampler."""
+    cfg, found = recipe("rl.algorithm=editgrpo"), []
+    for limit in (None, 0.1):
+        made = trainer_of(
+            integration.RRGTrainer,
+            place,
+            tmp_path,
+            arguments={"off_policy_mask_threshold": limit},
+            extras=extras(recipe=cfg, alarm=False, preflight=False),
+        )
+        fixed(made, load_policy(place), lambda _, ids: [[0.0] * len(each) for each in ids])
+        prepare = made._prepare_inputs
+
+        def prepared(batch: Any, prepare: Any = prepare, limit: Any = limit) -> Any:
+            inputs = prepare(batch)
+            far = ~inputs["sampling_per_token_logps"].isnan() & (inputs["rrg_advantages"] < 0)
+            assert far.any()
+            if limit is None:
+                inputs["rrg_advantages"] = inputs["rrg_advantages"].masked_fill(far, 0.0)
+            return inputs
+
+        made._prepare_inputs = prepared
+        found.append(backward(made)[1])
+    one, two = found
+    assert all(torch.equal(one[name], two[name]) for name in one)
 
 
 def two_ranks(rank: int, port: int, place: str, out: str, mode: str) -> None:

@@ -119,7 +119,8 @@ class ObjectiveRows:
         mask = inputs["completion_mask"].bool()
         rows, oracle_of = self._rows(inputs)
         sharing = "auto" if self.extras.share else "none"
-        logps, _ = shared_logps(self, model, rows, sharing=sharing)
+        by_entropy = self.top_entropy_quantile < 1
+        logps, entropy = shared_logps(self, model, rows, entropy=by_entropy, sharing=sharing)
         lengths = torch.tensor([len(ids) for ids in rows.completions], device=logps.device)
         offsets = pad(lengths.cumsum(0), (1, 0))
         scored = int(mask.sum())
@@ -131,7 +132,7 @@ class ObjectiveRows:
 
         out = policy_loss(
             logps[:scored],
-            inputs["rrg_advantages"][mask].to(logps.dtype)[None],
+            self._kept_advantages(inputs, logps[:scored], entropy).to(logps.dtype)[None],
             offsets[: len(mask) + 1],
             scale=inputs["rrg_scale"].to(logps.dtype),
             old=of("old_per_token_logps"),
@@ -167,6 +168,27 @@ class ObjectiveRows:
             self._metrics["train"][name].append(mean.mean().item())
         # TRL adds up the micro-batches of an optimiser's step, which may be a part of a rollout
         return loss * (self.args.steps_per_generation / self.current_gradient_accumulation_steps)
+
+    @torch.no_grad()
+    def _kept_advantages(
+        self: Any, inputs: dict[str, Any], logps: Tensor, entropy: Tensor | None
+    ) -> Tensor:
+        """Advantages [N], 0 where TRL's quantile of the entropy or off-policy mask leaves out."""
+        mask, advantages = inputs["completion_mask"].bool(), inputs["rrg_advantages"]
+        counted = mask & inputs["rrg_counts"]
+
+        def padded(values: Tensor) -> Tensor:
+            return values.new_zeros(mask.shape).masked_scatter(mask, values)
+
+        if entropy is not None:
+            entropies, share = padded(entropy[: len(logps)]), 1 - self.top_entropy_quantile
+            advantages = advantages * self.get_high_entropy_mask(entropies, counted, share)
+        names = ("sampling_per_token_logps", "old_per_token_logps")
+        sampled = next((inputs[n] for n in names if inputs.get(n) is not None), None)
+        if (limit := self.off_policy_mask_threshold) is not None and sampled is not None:
+            pair = advantages, padded(logps), sampled, counted.to(logps.dtype)
+            advantages = advantages * self.get_off_policy_mask(*pair, limit)
+        return advantages[mask]
 
     def _rows(self: Any, inputs: dict[str, Any]) -> tuple[Rows, list[int]]:
         """TRL's rows, then the oracle of each group that has one; and these groups."""

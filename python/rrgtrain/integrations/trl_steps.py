@@ -104,11 +104,11 @@ class RRGTrainer(ObjectiveRows, SharedPrefix, GRPOTrainer):
             "tools, environments or a rollout function; leave them out": self.tools
             or self.rollout_func
             or self.environment_factories,
-            "top_entropy_quantile, off_policy_mask_threshold or an entropy bonus; leave them out": (
-                self.top_entropy_quantile < 1
-                or self.off_policy_mask_threshold is not None
-                or self._entropy_bonus_enabled
-            ),
+            "an entropy bonus; leave it out": self._entropy_bonus_enabled,
+            "rl.top_entropy_quantile; use TRL's": recipe.rl.top_entropy_quantile
+            not in (1, self.top_entropy_quantile),
+            "rl.off_policy_mask_threshold; use TRL's": recipe.rl.off_policy_mask_threshold
+            not in (None, self.off_policy_mask_threshold),
             f"{local} completions a process, no multiple of num_generations={size}": local % size,
         }
         for line, is_refused in refused.items():
