@@ -228,6 +228,21 @@ def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(alone, tmp_path
     close(alone, tmp_path / "run")
 
 
+AHEAD = ["rl.ahead=1", "rollout.engine=tests.rrgtrain.run.main_suite:build_beside"]
+
+
+def test_one_step_ahead_a_resume_and_two_ranks_end_where_one_process_does(tmp_path: Path) -> None:
+    """Alone to the bit; ranks, which resume too, to rounding."""
+    whole, at = finished(*RUN, *AHEAD)[0], At("rrgtrain.train.rl:apply_step", 2)
+    command(*RUN, *AHEAD, cwd=tmp_path, at=at, status=75)
+    command("rl", "--resume", "run", cwd=tmp_path, status=0)
+    assert differences(whole, tmp_path / "run") == []
+    two = tmp_path / "two"
+    assert [d.status for d in started(two, *AHEAD, at=at)] == [75, 75]
+    on_ranks("rl", "--resume", "run", cwd=two, statuses=[0, 0])
+    close(whole, two / "run")
+
+
 def test_torchrun_and_the_recipe_must_agree(tmp_path: Path) -> None:
     done = on_ranks(*RUN, cwd=tmp_path, statuses=[2, 2])
     assert done[0].last.startswith(
