@@ -1,18 +1,8 @@
 """Attend within the vision tower's windows in a call or a few a layer.
 
-Qwen2.5-VL's tower attends within windows of mostly 64 patches, and within images in four layers of
-28. transformers passes the windows one after the other to any attention that is no flash-attn: some
-900 calls for an image of 400,000 pixels. Ours takes the layer whole. On a CUDA GPU of compute
-capability 8 or more and in 16 bits it is torch's own varlen attention; elsewhere windows of equal
-length are stacked and attended in one SDPA call: an image has at most four lengths. Neither needs a
-mask or padding, and values and gradients are those of one call a window up to rounding.
-
-    model.set_attn_implementation({"vision_config": PACKED_WINDOWS})
-
-gives it to a plain Qwen2.5-VL of transformers; `load_policy` does so by itself where no flash-attn
-is installed, which takes all windows in one call too. The language model has no such choice: a
-shared prefix brings its own attention, and a row of one report is plain causal, which PyTorch's
-SDPA gives to its own flash kernel.
+transformers passes the windows of Qwen2.5-VL one after the other to any attention that is no
+flash-attn. Ours takes a layer whole: by torch's varlen attention on a GPU of compute capability 8
+or more in 16 bits, elsewhere by one SDPA call for windows of equal length. README.md counts calls.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Lay out the ranks of several nodes: who shares weights, who comes first.
 
 torchrun gives the processes of a node consecutive ranks, and says in LOCAL_WORLD_SIZE how many
-there are. Weights are sharded over `scale.shard` consecutive ranks, and each such group holds a
-copy of what the others hold (HSDP): within a group weights are gathered and gradients scattered,
-several times an update; between groups gradients are summed, once a backward. By default a group is
-a node where there are several: links inside a node are an order of magnitude faster than those
-between nodes, and the policies of the paper recipes fit on one node. A single node is one group.
+there are. Weights are sharded over `scale.shard` of them, by default those of a node (HSDP).
 """
 
 from __future__ import annotations

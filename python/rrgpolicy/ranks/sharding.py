@@ -1,22 +1,10 @@
 """Masters in fp32, computation in `policy.dtype`, over one rank or several.
 
-What trains is kept in fp32: weights, gradients over micro-batches, reductions and the optimiser's
-moments. The model computes with copies in `policy.dtype`. That is PyTorch's `fully_shard` with a
-`MixedPrecisionPolicy`, on several ranks (`scale.mode=fsdp2`) and, as a world of one, in a process
-of its own. A process alone that computes in fp32 has nothing to copy and keeps its plain model.
-
-Over several nodes weights are sharded within a node and replicated between nodes (`nodes.py`): a
-rollout gathers them inside the node, and gradients are summed over all.
-
-A decoder layer is a unit of `fully_shard`, and all that is outside the layers (embedding, head,
-vision tower) another, the root, which stays gathered during an update. Text of unequal length is
-allowed, but every rank runs as many forwards as the others (`pad_to_lockstep`), and none of a
-vision tower of its own: ranks whose groups have no images would wait for ever. Rollouts read
-whole weights in `policy.dtype`, since sequences of unequal length decode in unequal numbers of
-steps: a copy (`gathered.py`), or, for a push to vLLM, a part after the other (`gather_in_turn`).
-
-What never trains keeps the dtype it was loaded in. In a world of one `fully_shard` leaves it
-alone, so that no second copy is made.
+That is PyTorch's `fully_shard` with a `MixedPrecisionPolicy`, on several ranks and, as a world of
+one, in a process of its own; a process alone that computes in fp32 keeps its plain model. A decoder
+layer is a unit, and all that is outside the layers another, the root. Every rank runs as many
+forwards as the others (`pad_to_lockstep`), and none of a vision tower of its own: ranks whose
+groups have no images would wait for ever.
 """
 
 from __future__ import annotations
