@@ -60,7 +60,6 @@ class Digest:
 
     @property
     def value(self) -> str:
-        """Sixteen hexadecimal digits."""
         return f"{sum(self._parts.values()) % 2**64:016x}"
 
 
@@ -149,7 +148,6 @@ class PushedWeights:
                 )
 
     def weights_taken(self) -> dict[str, Any]:
-        """Reports as above."""
         step, digest = self.__dict__.get("rrgpolicy_taken") or (None, None)
         own = list(self.model_runner.get_model().named_parameters())
         packed = any(parameter.numel() == 0 for _, parameter in own)

@@ -73,7 +73,6 @@ class Backbone:
 
     @property
     def backbone(self) -> Any:
-        """The model of transformers itself, LoRA layers included."""
         model: Any = self.model
         return model.get_base_model() if hasattr(model, "get_base_model") else model
 
@@ -193,7 +192,6 @@ class Backbone:
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the computation."""
         return self.compute_dtype or self.backbone.get_input_embeddings().weight.dtype
 
     @property

@@ -156,7 +156,6 @@ class Spelling:
         return {s[0]: v for v, s in reversed([*enumerate(self._strings)]) if len(s) == 1}
 
     def join(self, ids: Sequence[int]) -> bytes:
-        """The bytes of a sequence, a first blank included."""
         return b"".join([self._strings[token] for token in ids])
 
     def ids(self, text: str) -> list[int]:

@@ -74,7 +74,6 @@ class Probed:
         return f"{model}: prompts are shared by {by} {close}{why}"
 
     def applied(self, backbone: Backbone) -> None:
-        """Let the model's forwards go the way that was found."""
         backbone.sharing, backbone.attn, backbone.probed_tokens = self.way, self.attn, self.tokens
 
 

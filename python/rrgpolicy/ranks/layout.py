@@ -29,7 +29,6 @@ class Layout:
 
     @property
     def unread(self) -> bool:
-        """Tell whether the weights are still to be read."""
         return self.fill is not None
 
 

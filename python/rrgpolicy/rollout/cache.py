@@ -96,7 +96,6 @@ class GroupLayer(DynamicLayer):
         self.own_values = pad(self.own_values, (0, 0, 0, places))
 
     def select(self, rows: Tensor, prompts: Tensor) -> None:
-        """Keep these rows and these prompts."""
         self.own_keys, self.own_values = self.own_keys[rows], self.own_values[rows]
         if len(prompts) < len(self.keys):
             self.keys, self.values = self.keys[prompts], self.values[prompts]
@@ -184,7 +183,6 @@ class GroupCache(DynamicCache):
         return stays
 
     def grow(self, places: int) -> None:
-        """Make room for so many tokens more of each row."""
         for layer in self.layers:
             if isinstance(layer, GroupLayer):
                 layer.grow(places)
@@ -257,7 +255,6 @@ class Decoder:
         self.first_position = after[rows]
 
     def select(self, rows: list[int]) -> None:
-        """Keep these rows alone."""
         left = torch.tensor(rows, device=self.place.device)
         self.cache.select(rows, left)
         self.mask, self.first_position = self.mask[left], self.first_position[left]

@@ -191,9 +191,7 @@ class RolloutEngine(Protocol):
         """Give back what the update needs (vLLM's cache and weights); the next call wakes it."""
         ...
 
-    def close(self) -> None:
-        """End what the engine started."""
-        ...
+    def close(self) -> None: ...
 
 
 @runtime_checkable

@@ -106,7 +106,6 @@ class PolicySampler:
         gathered.drop(policy)
 
     def close(self) -> None:
-        """End the engine."""
         if self._engine is not None:
             self._engine.close()
         self._engine = None

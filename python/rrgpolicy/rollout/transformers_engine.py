@@ -257,7 +257,6 @@ class RepeatedStep:
         self._taken = self._returned = torch.empty(0)
 
     def forget(self) -> None:
-        """Let go of the graph, since buffers have changed."""
         self._calls, self._graph = 0, None
 
     def __call__(self, compute: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:

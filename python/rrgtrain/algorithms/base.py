@@ -53,13 +53,9 @@ def no_check(studies: Sequence[Study]) -> None:
 class Stateful(Protocol):
     """Describe an algorithm that carries values from step to step, as JSON holds them."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """A copy of the state."""
-        ...
+    def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` gave."""
-        ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 def keep_all(groups: list[Group], totals: np.ndarray) -> np.ndarray:

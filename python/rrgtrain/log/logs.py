@@ -167,7 +167,6 @@ class Trackers:
                 _tell(name, f"failed {FAILURES} times in a row and is not asked again in this run")
 
     def close(self) -> None:
-        """Sends what is left."""
         boards = [(BOARD, board) for board in self._boards.values()]
         for name, tracker in (*boards, *self._trackers.items()):
             try:

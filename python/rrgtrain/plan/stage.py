@@ -123,7 +123,6 @@ class Setup:
 
     @cached_property
     def lora(self) -> int:
-        """Rank of the adapter, 0 without one."""
         return lora_rank(self.recipe.policy)
 
     @property
@@ -133,7 +132,6 @@ class Setup:
 
     @property
     def here(self) -> int:
-        """Ranks of a node."""
         even = (n for n in range(min(self.ranks, GPUS_PER_NODE), 0, -1) if self.ranks % n == 0)
         return self.node or next(even)
 

@@ -222,7 +222,6 @@ class RewardBatch:
 
     @property
     def report_labels(self) -> np.ndarray:
-        """[R, 14] class ids of the reports."""
         return self.once("labels", lambda: self.labeller.label(self.reports))
 
     @property

@@ -57,7 +57,6 @@ class Spending:
         chat.before_request = self._before_request
 
     def own(self) -> dict[str, float]:
-        """Sums of this process."""
         return _sums(vars(chat.usage) for chat in self._chats)
 
     def _total(self) -> dict[str, float]:

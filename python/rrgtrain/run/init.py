@@ -11,21 +11,13 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rrgclinical.common.files import (
-    atomic_write,
-    make_parents,
-    remove_empty,
-    remove_left,
-    require_file_place,
-)
-from rrgclinical.common.unfinished import MARK, is_left_by, mark, unmark
+from rrgclinical.common.files import atomic_write, make_parents, remove_empty, require_file_place
 from rrgdata import ReadSettings, Study
 from rrgdata.load import usable
 from rrgdata.sources import guess_source
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.state.identity import digest_of
 
 RECIPE, REWARD, README = "mine.yaml", "mine.py", "README.md"
 _TERM, _WEIGHT = "mine:brevity", 0.5
@@ -65,16 +57,14 @@ def begin_experiment(
     `folder`, so that both can be moved together.
     Returns what README.md says: notes, each behind "# ", and the commands. Raises UserError for
     data that is broken or has no training reports, for another setting, and where one of the files
-    is there that is not of the same call, killed before its end.
+    is there.
     """
     start = start or Start()
     other = next((o for o in overrides if not o.startswith("data.")), None)
     if other is not None:
         raise UserError(f"{other!r} is no setting of data; write it into {folder / RECIPE} later")
-    names = (RECIPE, REWARD, README, MARK)
-    taken = [name for name in names if os.path.lexists(folder / name)]
-    call = digest_of([os.path.abspath(root), overrides, start.path])
-    if taken and not (is_left_by(folder, call) and len(taken) < len(names)):
+    names = (RECIPE, REWARD, README)
+    if taken := [name for name in names if os.path.lexists(folder / name)]:
         raise UserError(f"{folder} holds {', '.join(taken)} already; name another directory")
     require_file_place(folder / RECIPE)
     asked = load_config(Recipe, None, overrides).data
@@ -97,17 +87,13 @@ def begin_experiment(
         README: _readme(root, lines),
     }
     try:
-        mark(folder, call)
         for name, text in files.items():
-            remove_left(folder / name)
             atomic_write(folder / name, text)
     except BaseException:
         for name in files:
             (folder / name).unlink(missing_ok=True)
-        unmark(folder)
         remove_empty(made)
         raise
-    unmark(folder)
     return lines
 
 

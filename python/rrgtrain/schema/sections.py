@@ -176,7 +176,6 @@ class LogSettings:
     begins there and then."""
 
     def keeps(self, step: int) -> bool:
-        """Tell whether a step is recorded."""
         apart, end = self.records, self.thin_after
         while end is not None and step >= end:
             apart, end = 10 * apart, 10 * end

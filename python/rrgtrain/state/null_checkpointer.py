@@ -39,7 +39,6 @@ class NullCheckpointer:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """A stage, from before its loop to its result."""
         yield
 
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:

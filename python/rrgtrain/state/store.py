@@ -69,7 +69,6 @@ class Checkpoint:
 
     @property
     def state(self) -> dict[str, Any]:
-        """All of the state, with whole tensors on the CPU."""
         return self.read(*self.skeleton)
 
     def read(self, *keys: str, like: torch.Tensor | None = None) -> dict[str, Any]:
@@ -116,7 +115,6 @@ class CheckpointStore:
             directory.mkdir(exist_ok=True)
 
     def names(self) -> list[str]:
-        """Names of the checkpoints, oldest first."""
         if not self.directory.is_dir():  # rank 0 is about to make it
             return []
         folders = [path.name for path in self.directory.iterdir() if path.is_dir()]

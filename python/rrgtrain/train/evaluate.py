@@ -249,7 +249,6 @@ class AxesWatch:
         self._scored_text, self.axes = scored_text, AxesMonitor(reader)
 
     def __call__(self, evaluation: Evaluation) -> dict[str, float]:
-        """The metrics of an evaluation, its axes and alarm."""
         rows = evaluation.metrics()
         truth = [study.report for study in evaluation.studies if study.report is not None]
         if len(truth) < len(evaluation.studies):
@@ -258,7 +257,6 @@ class AxesWatch:
         return rows | self.axes(ids, reports, truth, evaluation.rewards["total"])
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
         return {
             "past": [
                 {
@@ -271,7 +269,6 @@ class AxesWatch:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Puts back what `state_dict` gave."""
         self.axes.past = [
             Validated(
                 tuple(one["studies"]),

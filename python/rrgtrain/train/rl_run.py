@@ -213,7 +213,6 @@ class RlRun:
         }
 
     def load_state_dict(self, saved: State) -> None:
-        """Puts back what `state_dict` gave."""
         self.state = LoopState(**{f.name: saved[f.name] for f in dataclasses.fields(LoopState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])

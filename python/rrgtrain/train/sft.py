@@ -236,7 +236,6 @@ class SftRun:
         }
 
     def load_state_dict(self, saved: State) -> None:
-        """Puts back what `state_dict` gave."""
         self.state = SftState(**{f.name: saved[f.name] for f in dataclasses.fields(SftState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])

@@ -119,7 +119,6 @@ class SampleCollector:
             self.kept_weights.append(weighed)
 
     def samples(self) -> list[EditSample | WeightSample]:
-        """All that is kept."""
         return [*self.kept_edits, *self.kept_weights]
 
     def state_dict(self) -> dict[str, Any]:

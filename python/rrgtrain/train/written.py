@@ -76,14 +76,12 @@ class RowFile(Generic[Row]):
             os.ftruncate(self._file.fileno(), self._file.tell() - len(tail))
 
     def add(self, name: str, row: Row, line: Mapping[str, Any]) -> None:
-        """Append the line of a row."""
         # a path that is not UTF-8 has lone surrogates, which are escaped as JSON escapes them
         text = json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace")
         self._file.write(text + b"\n")
         self.done[name] = row
 
     def sync(self) -> None:
-        """Wait until all lines are on the disk."""
         os.fsync(self._file.fileno())
 
     def __enter__(self) -> RowFile[Row]:

@@ -22,7 +22,7 @@ from rrgtrain.plan import fitted
 from rrgtrain.run import model_check
 from rrgtrain.schema import Recipe
 from tests.rrgpolicy.model.common import tiny_directory
-from tests.rrgtrain.runs import TINY_RUN, At, command
+from tests.rrgtrain.runs import TINY_RUN, command
 
 REPORTS = ("The lungs are clear.", "Small left pleural effusion.", "The heart is enlarged.")
 
@@ -147,26 +147,3 @@ def test_what_cannot_be_begun_is_one_line_and_leaves_nothing(tmp_path, refusal):
     line = refusal("init", str(tmp_path / "out"), "--data", str(broken), "data.skip=true")
     assert "holds mine.yaml, mine.py, README.md already" in line
     assert (tmp_path / "out" / "mine.yaml").read_bytes() == before
-
-
-def test_killed_at_any_file_the_same_command_writes_them_all(tmp_path: Path) -> None:
-    """Its first two files stood in the way of the same command, and half ones stayed for ever."""
-    words = ["init", "out", "--data", str(table(tmp_path / "a.csv", images=False))]
-    other = [*words[:-1], str(table(tmp_path / "b.csv", images=False))]
-    assert command("init", "alone", *words[2:], cwd=tmp_path).status == 0
-    for number in (1, 2, 3, 4):
-        at = At("pathlib:Path.replace", number, "SIGKILL")
-        assert command(*words, cwd=tmp_path, at=at).status == -9
-        if number == 4:
-            done = command(*other, cwd=tmp_path)
-            assert done.status == 2 and "already; name another directory" in done.err
-        done = command(*words, cwd=tmp_path, status=0)
-        texts = [
-            {p.name: p.read_text() for p in (tmp_path / d).iterdir()} for d in ("alone", "out")
-        ]
-        assert texts[0] == texts[1]
-        shutil.rmtree(tmp_path / "out")
-    shutil.copytree(tmp_path / "alone", tmp_path / "out")
-    (tmp_path / "out" / ".unfinished").write_text("of another command")
-    assert command(*words, cwd=tmp_path).status == 2
-    assert (tmp_path / "out" / ".unfinished").read_text() == "of another command"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
@@ -15,10 +16,12 @@ import numpy as np
 import pytest
 import torch
 
+from rrgclinical import build_labeller
 from rrgdata.study import Study
 from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.errors import UserError
+from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from rrgtrain.train import rl as rl_module
 from rrgtrain.train import rl_run as run_module
@@ -135,6 +138,41 @@ def test_a_study_that_comes_twice_draws_new_reports() -> None:
     # a seed under which no two of the eight are empty
     twice = sampled_ids(recipe("rl.algorithm=dr_grpo", "seed=1"), [2, 2])
     assert len({tuple(ids) for group in twice for ids in group}) == 8
+
+
+def test_references_are_read_while_reports_are_written(tmp_path, monkeypatch):
+    """Each waits for the other to have begun: one after the other, neither would."""
+    sampling, reading = threading.Event(), threading.Event()
+    met: list[bool] = []
+    rules = build_labeller("rules")
+
+    class Slow:
+        def label(self, reports: Sequence[str]) -> np.ndarray:
+            if threading.current_thread() is not threading.main_thread():
+                reading.set()
+                met.append(sampling.wait(300))
+            return rules.label(reports)
+
+    real = rl_module.sample_groups
+
+    def sample(*arguments: object) -> list[Group]:
+        sampling.set()
+        met.append(reading.wait(300))
+        return real(*arguments)  # type: ignore[arg-type]
+
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=1", "reward.terms={label_f1: 1.0}")
+    service = RewardService(cfg.reward, Slow())
+    service(["Edema."], ["Edema."])
+    asked = service.labeller.results.asked
+    monkeypatch.setattr(rl_module, "sample_groups", sample)
+    _, _, rows, _ = trained(tmp_path, cfg, rewards=service)
+    assert met == [True, True]
+    (row,) = [r for r in rows if r["phase"] == "dr_grpo"]
+    # 3 studies ahead, then 12 reports beside 12 references, every one of which is there
+    assert row["texts/labeller_asked"] == service.labeller.results.asked - asked == 3 + 24
+    assert row["texts/labeller_computed"] <= 3 + 12
+    assert row["texts/labeller_reused"] == 1 - row["texts/labeller_computed"] / 27
+    assert row["reward_seconds/label_f1"] > 0 and row["reward_seconds/reference labels"] > 0
 
 
 def test_a_policy_whose_weights_have_blown_up_stops_in_one_line() -> None:

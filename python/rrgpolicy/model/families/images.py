@@ -98,7 +98,6 @@ class ImageRule:
 
     @property
     def sizes(self) -> str:
-        """Say to which size images are scaled, for a model card."""
         size = self.processor.size
         return f"Images have {size['shortest_edge']} to {size['longest_edge']} pixels."
 
@@ -151,7 +150,6 @@ class Squares(ImageRule):
 
     @property
     def side(self) -> int:
-        """The width of a square in pixels."""
         size = self.config.vision_config.image_size
         return int(size if isinstance(size, int) else size[0])
 
