@@ -43,7 +43,7 @@ def noted(model: nn.Module, tokens: tuple[int, ...]) -> Iterator[list[Layers]]:
                 groups.append(by_input.setdefault(args[0], []))
             by_input[args[0]].append(layer)
 
-    layers = [module for module in model.modules() if type(module) is nn.Linear or is_lora(module)]
+    layers: Layers = [m for m in model.modules() if type(m) is nn.Linear or is_lora(m)]
     handles = [layer.register_forward_pre_hook(note) for layer in layers]
     try:
         yield groups

@@ -178,7 +178,7 @@ class RolloutEngine(Protocol):
         where the policy itself samples. From then on `generate` raises UserError where another
         push, or none, is what the engine samples from.
         """
-        ...
+        return None
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         """Sample `request.group` reports for each prompt, in the order of the prompts.
@@ -189,9 +189,11 @@ class RolloutEngine(Protocol):
 
     def release(self) -> None:
         """Give back what the update needs (vLLM's cache and weights); the next call wakes it."""
-        ...
+        return
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End what the engine started."""
+        return
 
 
 @runtime_checkable

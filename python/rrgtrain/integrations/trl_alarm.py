@@ -175,8 +175,8 @@ class AxesAlarm(TrainerCallback):
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Log the axes of the evaluation that has ended."""
         rows, self._rows = gather_object(self._rows), []
-        columns = ([row[k] for row in rows] for k in range(4))
-        if row := self._monitor(*columns, step=state.global_step):
+        ids, reports, truth, rewards = ([row[k] for row in rows] for k in range(4))
+        if row := self._monitor(ids, reports, truth, rewards, state.global_step):
             self._trainer.log(row)
 
 
