@@ -137,7 +137,7 @@ class SamplerAlarm(TrainerCallback):
 
 
 class AxesAlarm(TrainerCallback):
-    """Logs the eight axes of TRL's evaluations, and tells when one falls as the reward rises.
+    """Logs the eight axes of evaluations; tells when one falls as the reward rises.
 
     Reads what the trainer writes and scores while it evaluates, on all processes.
     """
