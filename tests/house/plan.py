@@ -123,7 +123,7 @@ CAPS: dict[str, float] = {
     "rrgtrain": 17_728,
     "csrc": 5_759,
     "packages and csrc": 76_747,
-    "tests": 73_008,
+    "tests": 73_007,
     "files but findings": 1_177,
     "Makefile targets": 18,
     "docs pages": 24,
