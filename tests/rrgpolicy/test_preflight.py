@@ -86,6 +86,13 @@ def test_a_scaled_compiled_loop_of_two_optimisers_is_sound() -> None:
     assert names(compiled, [optimizer, rest], step) == {}
 
 
+def test_buffers_are_as_they_were() -> None:
+    norm = nn.BatchNorm1d(3)
+    sgd = torch.optim.SGD(norm.parameters(), lr=0.1)
+    assert names(norm, sgd, lambda: norm(torch.randn(4, 3)).exp().sum().backward()) == {}
+    assert norm.running_mean is not None and not norm.running_mean.any()
+
+
 def test_a_step_that_fails_leaves_all_as_it_was() -> None:
     model, optimizer = of()
     model.lm_head.weight.grad = kept = torch.ones_like(model.lm_head.weight)

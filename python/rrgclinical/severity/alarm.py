@@ -44,7 +44,7 @@ def alarm(past: Sequence[Validated]) -> dict[str, float]:
         return {}
     first, last = past[-SPAN], past[-1]
     rise = last.reward - first.reward
-    # written so that a reward of NaN has not risen
+    rise = rise[np.isfinite(rise)]  # a report that nobody could score says nothing
     if len(rise) < FEWEST or not rise.mean() > max(0.0, ERRORS * _error(rise)):
         return {}
     fallen = {}

@@ -133,13 +133,14 @@ class Saliency:
 
     def check(self, studies: Sequence[Study]) -> None:
         """UserError for studies without the labels, or the reports, that the weights need."""
-        if self._against == "labels":
-            bare = next((study.id for study in studies if study.labels is None), None)
-            if bare is not None:
-                raise UserError(
-                    f"token_weights.kind={self._settings.kind} weighs tokens by the positive "
-                    f"labels, but study {bare} has none; use token_weights.kind=tfidf"
-                )
+        labels = self._against == "labels"
+        bare = (s.id for s in studies if (s.labels if labels else s.report) is None)
+        if (study := next(bare, None)) is not None:
+            truth = "positive labels" if labels else "findings of the report"
+            raise UserError(
+                f"token_weights.kind={self._settings.kind} weighs tokens by the {truth}, but "
+                f"study {study} has none; use token_weights.kind=tfidf"
+            )
         if self._network is None and not any(study.report for study in studies):
             raise UserError(
                 f"token_weights.labeller={DISTILLED} learns from training reports, and this data "

@@ -144,6 +144,8 @@ class AxesAlarm(TrainerCallback):
 
     def __init__(self, trainer: Any, column: str = "report", table: str | None = None) -> None:
         """column: the data set's references; its `id` names studies. table: as `Severity`'s."""
+        if isinstance(trainer.eval_dataset, Mapping):
+            raise UserError("eval_dataset is several; AxesAlarm follows one: give the trainer one")
         self._trainer, self._column = trainer, column
         self._monitor, self._rows = AxesMonitor(Severity(table)), list[tuple[Any, ...]]()
         real: Callable[..., Tensor] = trainer._calculate_rewards
@@ -167,17 +169,22 @@ class AxesAlarm(TrainerCallback):
         begin = self._trainer.accelerator.process_index * len(completions)
         own = totals[begin : begin + len(completions)].tolist()
         for row, completion, total in zip(inputs, completions, own, strict=True):
-            truth = row[self._column]
-            self._rows.append(
-                (str(row.get("id", truth)), completion_text(completion), truth, total)
-            )
+            truth, text = row[self._column], completion_text(completion)
+            self._rows.append((str(row.get("id", truth)), text, truth, total))
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Log the axes of the evaluation that has ended."""
         rows, self._rows = gather_object(self._rows), []
         ids, reports, truth, rewards = ([row[k] for row in rows] for k in range(4))
-        if row := self._monitor(ids, reports, truth, rewards, state.global_step):
+        step = state.global_step if state.is_world_process_zero else None  # which prints the line
+        if row := self._monitor(ids, reports, truth, rewards, step):
             self._trainer.log(row)
+
+    def on_predict(
+        self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
+    ) -> None:
+        """Forget the rows of a prediction, which is no validation."""
+        self._rows = []
 
 
 def _blind(rows: Rows, shown: Tensor) -> Rows:

@@ -14,18 +14,21 @@ from rrgtrain.errors import UserError
 
 
 def watch_verl(limit: float = ROUNDING[torch.bfloat16], table: str | None = None) -> None:
-    """Put sampler's alarm and axes into verl's RayPPOTrainer, once, in the process that drives it.
+    """Put sampler's alarm and axes into verl's trainers, once, in the process that drives them.
 
     limit: nats a token on average. table: as `Severity`'s. Rollouts are compared where verl keeps
     the sampler's log-probs (`rollout.calculate_log_probs=true`), axes are read from what it dumps.
     """
-    from verl.trainer.ppo.ray_trainer import RayPPOTrainer as Trainer
+    from verl.trainer.ppo.ray_trainer import RayPPOTrainer
     from verl.utils.debug import metrics
 
     compare = metrics.calculate_debug_metrics
-    validate, dump = Trainer._validate, Trainer._dump_generations
-    if hasattr(validate, "__wrapped__"):
+    if hasattr(compare, "watched"):
         return
+    try:  # of `trainer.use_v1=true`, which an older verl has not
+        from verl.trainer.ppo.v1 import trainer_base as first
+    except ImportError:
+        first = metrics
     sampler, axes, steps = SamplerMonitor(limit), AxesMonitor(Severity(table)), count(1)
 
     @wraps(compare)
@@ -38,12 +41,24 @@ def watch_verl(limit: float = ROUNDING[torch.bfloat16], table: str | None = None
             images = rows[:, None].expand_as(mask)[mask.cpu()]
         names = ("old_log_probs", "rollout_log_probs")
         pair = (data.batch[name][mask].double().cpu() for name in names)
-        return {**compare(data), **sampler(next(steps), *pair, images=images)}
+        step = data.meta_info.get("global_steps", next(steps))
+        return {**compare(data), **sampler(step, *pair, images=images)}
+
+    compared.watched = True  # type: ignore[attr-defined]
+    metrics.calculate_debug_metrics = first.calculate_debug_metrics = compared
+    for trainer in (RayPPOTrainer, getattr(first, "PPOTrainer", None)):
+        if trainer is not None:
+            _watch_axes(trainer, axes)
+
+
+def _watch_axes(trainer: Any, axes: AxesMonitor) -> None:
+    validate, dump = trainer._validate, trainer._dump_generations
 
     @wraps(dump)
     def dumped(self: Any, **of: Any) -> None:
         dump(self, **of)
-        self._rrg_dumped = of
+        if hasattr(self, "rrg_dumped"):  # not what training dumps
+            self.rrg_dumped = of
 
     @wraps(validate)
     def validated(self: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
@@ -51,11 +66,12 @@ def watch_verl(limit: float = ROUNDING[torch.bfloat16], table: str | None = None
             raise UserError(
                 "verl hands on no validation's texts; set trainer.validation_data_dir=DIR"
             )
+        self.rrg_dumped = None
         result: dict[str, Any] = validate(self, *arguments, **options)
-        of = self._rrg_dumped
+        of = self.rrg_dumped
+        del self.rrg_dumped
         row = axes(of["gts"], of["outputs"], of["gts"], of["scores"], self.global_steps)
         # a validation that is merged with a training step hands on no metrics
         return result if "reward_extra_infos_dict" in result else {**result, **row}
 
-    metrics.calculate_debug_metrics = compared
-    Trainer._validate, Trainer._dump_generations = validated, dumped
+    trainer._validate, trainer._dump_generations = validated, dumped

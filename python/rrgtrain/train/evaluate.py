@@ -240,11 +240,7 @@ class AxesWatch:
     `alarm/reward` is the reward's gain. Studies without a reference have no axes.
     """
 
-    def __init__(
-        self,
-        scored_text: Callable[[Sequence[str]], list[str]],
-        reader: Severity,
-    ) -> None:
+    def __init__(self, scored_text: Callable[[Sequence[str]], list[str]], reader: Severity) -> None:
         """scored_text: cuts the report from a completion. reader: has the table."""
         self._scored_text, self.axes = scored_text, AxesMonitor(reader)
 

@@ -107,7 +107,9 @@ class Accumulated:
         micros = self.micros
         rows = [*self.policy_metrics, *self.preferences]
         named = [
-            dict(zip(row, values, strict=True)) for row, values in zip(rows, others, strict=True)
+            # plain numbers: a view would carry all that was read with it to the other ranks
+            dict(zip(row, map(float, values), strict=True))
+            for row, values in zip(rows, others, strict=True)
         ]
         counts = (len(m.index) if m.mask is None else int(m.mask.sum()) for m in micros)
         counted = list(zip(named[: len(micros)], counts, strict=True))

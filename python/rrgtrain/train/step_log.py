@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Mapping, Sequence
+from typing import SupportsFloat
 
 import torch
-from torch import Tensor
 
 from rrgclinical.common.stopwatch import Stopwatch
 from rrgpolicy.model.policy import Policy
@@ -141,7 +141,7 @@ class LossMetrics:
         self._sums: dict[str, float] = {}
         self._pairs, self._preference = 0.0, {"loss": 0.0}
 
-    def add(self, metrics: Mapping[str, Tensor], tokens: int) -> None:
+    def add(self, metrics: Mapping[str, SupportsFloat], tokens: int) -> None:
         """Add those of a policy loss over so many scored tokens, on the host."""
         if tokens == 0:
             return
@@ -155,7 +155,7 @@ class LossMetrics:
             else:
                 self._sums[name] = so_far + value * (1 if name == "active_tokens" else tokens)
 
-    def add_preference(self, metrics: Mapping[str, Tensor]) -> None:
+    def add_preference(self, metrics: Mapping[str, SupportsFloat]) -> None:
         """Add the "loss" and the metrics of a preference, on the host."""
         pairs = float(metrics["pairs"])
         self._pairs += pairs

@@ -14,6 +14,7 @@ from experiments.iu_evidence.data import (
     Reports,
     auc_of,
     distance_of,
+    fold_of,
     fold_studies,
     levels,
     patient,
@@ -68,6 +69,18 @@ def test_the_levels_have_the_auc_asked_for(auc) -> None:
         assert set(np.unique(drawn)) == set(range(LEVELS)), "every level occurs"
         assert np.array_equal(drawn, levels(reports.ids, present, auc, draw=0))
         assert not np.array_equal(drawn, levels(reports.ids, present, auc, draw=1))
+
+
+def test_folds_hold_whole_patients_and_nearly_as_many() -> None:
+    ids = [f"CXR{n}_IM-{k}" for n in range(100) for k in range(1 + n % 2)]
+    folds = fold_of(ids)
+    of_patient: dict[str, set[int]] = {}
+    for name, fold in zip(ids, folds, strict=True):
+        of_patient.setdefault(name.split("_")[0], set()).add(int(fold))
+    assert all(len(folds) == 1 for folds in of_patient.values())
+    sizes = np.bincount([next(iter(f)) for f in of_patient.values()], minlength=FOLDS)
+    assert sizes.max() - sizes.min() <= 1
+    assert np.array_equal(fold_of(ids[::-1])[::-1], folds), "the order of the file does not count"
 
 
 def test_a_fold_keeps_train_validation_and_test_apart() -> None:

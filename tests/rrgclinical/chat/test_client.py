@@ -149,6 +149,13 @@ def test_a_usage_without_counts_counts_nothing(usage: Any) -> None:
     assert (client.usage.prompt_tokens, client.usage.completion_tokens) == (0, 0)
 
 
+def test_a_key_is_stripped_of_its_line_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
+    with serving(lambda *_: Reply()) as server:
+        chat(server.url).ask(plain())
+    assert server.keys == ["Bearer sk-secret"]
+
+
 @pytest.mark.parametrize("key", ["sk-sec\nret", "sk-sec\x00ret", "sk-sec ret", "sk-sec\xe9ret"])
 def test_a_key_that_is_none_is_refused_by_its_variable(
     key: str, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,9 @@ from rrgclinical.common import files, json_reader
 from rrgclinical.common.errors import UserError, outside_line
 from rrgclinical.common.files import (
     atomic_write,
+    make_parents,
     read_whole,
+    remove_empty,
     remove_own,
     require_file_place,
 )
@@ -108,6 +110,15 @@ def test_an_error_names_the_file_and_not_what_stands_beside_it(
 def test_what_libraries_say_of_the_machine_is_a_line(error: Exception, line: str) -> None:
     """tokenizers and safetensors tell a number of the system in their text alone."""
     assert outside_line(error).startswith(line) and bool(outside_line(error)) == bool(line)
+
+
+def test_directories_that_were_made_for_nothing_go_again(tmp_path: Path) -> None:
+    made = make_parents(tmp_path / "a" / "b" / "c.txt")
+    assert made == [tmp_path / "a" / "b", tmp_path / "a"] and made[0].is_dir()
+    (tmp_path / "a" / "of another").write_text("")
+    remove_empty(made)
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["of another"]
+    assert make_parents(tmp_path / "x.txt") == []
 
 
 def test_only_a_file_of_its_own_is_removed(tmp_path: Path) -> None:

@@ -211,6 +211,12 @@ def test_a_wrong_verdict_is_repaired_once_and_then_refused(spoil, message: str) 
             assert len(server.asked) == 1 + 3
 
 
+@pytest.mark.parametrize("answer", ['{"facts": "Edema"}', '{"facts": [""]}', "[]", '{"fact": []}'])
+def test_facts_in_a_wrong_form_are_refused(answer: str) -> None:
+    with serving(lambda *_: Reply(answer)) as server, pytest.raises(UserError, match="facts"):
+        build_facts(options(server)).read(["Edema."])
+
+
 def test_the_term_keeps_facts_and_verdicts_and_never_scores_a_failure() -> None:
     studies = ["Edema. No fracture.", "Lungs are clear."]
     settings = RewardSettings(terms={"facts": 1.0})

@@ -255,6 +255,15 @@ def test_bad_labels_are_refused(tmp_path: Path, name: str) -> None:
         read_references(written(tmp_path / "a.csv", text))
 
 
+def test_labels_that_the_first_row_lacks_are_refused(tmp_path: Path) -> None:
+    bare = {"id": 1, "reference": "x"}
+    rows = [bare, {**bare, "id": 2, **dict.fromkeys(OBSERVATIONS, 1)}]
+    path = written(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    with pytest.raises(UserError, match=r"a.jsonl:1 has no 'Enlarged.*', which other rows have"):
+        read_references(path)
+    assert read_references(path, want_labels=False).labels is None
+
+
 def test_labels_that_are_wanted_or_not(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "id,reference,Edema\n1,x,1\n")
     assert read_references(path, want_labels=False).labels is None

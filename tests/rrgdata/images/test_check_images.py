@@ -10,6 +10,8 @@ import numpy as np
 import pydicom
 import pytest
 from PIL import Image
+from pydicom.pixels import get_decoder
+from pydicom.uid import JPEGLSLossless
 
 from rrgdata.images import check as images_module
 from rrgdata.images.check import SAMPLE, ImageMemory, check_images, image_paths, look_at
@@ -121,6 +123,21 @@ def test_a_passing_error_is_not_remembered(root, monkeypatch, number, kind) -> N
         ((_, verdict),) = look_at([path], memory)
     assert isinstance(verdict, str) and os.strerror(number) in verdict
     assert memory.broken() == memory.recall([path]) == {}
+
+
+def test_a_missing_decoder_is_not_remembered(root) -> None:
+    path = dicom_files.write(root / "a.dcm")
+    dicom_files.encapsulated(path, JPEGLSLossless, b"\xff\xd8\xff\xd9")
+    decoder, memory = get_decoder(JPEGLSLossless), ImageMemory(root)
+    had = "pylibjpeg" in decoder.available_plugins
+    decoder.remove_plugin("pylibjpeg") if had else None
+    try:
+        ((_, verdict),) = look_at([path], memory)
+    finally:
+        if had:
+            decoder.add_plugin("pylibjpeg", ("pydicom.pixels.decoders.pylibjpeg", "_decode_frame"))
+    assert isinstance(verdict, str) and "pip install" in verdict
+    assert memory.broken() == {}
 
 
 def test_accepted_body_parts_are_accepted_and_remembered_apart(root) -> None:

@@ -302,6 +302,12 @@ def test_constant(tmp_path, dtype):
     refused(tmp_path / "a.png", "same value")
 
 
+def test_several_frames(tmp_path):
+    frames = [Image.fromarray(GREY), Image.fromarray(GREY.T.copy())]
+    frames[0].save(tmp_path / "a.tif", save_all=True, append_images=frames[1:])
+    refused(tmp_path / "a.tif", "2 frames")
+
+
 TURNED = {
     1: lambda grey: grey,
     2: np.fliplr,

@@ -60,6 +60,22 @@ def test_only_a_changed_file_is_read_again(tmp_path) -> None:
         assert every(paths, Reader())[3] == text
 
 
+def test_other_rules_read_all_again(tmp_path) -> None:
+    paths = tree(tmp_path)
+    every(paths, Reader())
+    other = Reader()
+    every(paths, other, version="2")
+    assert len(other.read) == 3
+
+
+def test_of_a_file_that_is_not_there_nothing_is_remembered(tmp_path) -> None:
+    paths = tree(tmp_path)
+    paths[1].unlink()
+    assert every(paths, Reader())[1] == "not there"
+    paths[1].write_text("Here now.")
+    assert every(paths, Reader())[1] == "Here now."
+
+
 def test_of_a_passing_error_nothing_is_remembered(tmp_path) -> None:
     paths = tree(tmp_path)
 

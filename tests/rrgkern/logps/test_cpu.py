@@ -175,6 +175,19 @@ def test_an_instruction_set_that_is_none_is_refused(monkeypatch):
         compiled_cpu(problem(2, 5), True)
 
 
+@pytest.mark.parametrize("name", ["coef", "logps"])
+def test_a_wrong_launcher_is_refused(name):
+    given = problem(3, 8)
+    stats = csrc_launch.token_logps_fwd(given.logits, given.targets, 1.0, False)
+    arguments = [given.coef, None, given.logits, given.targets, *stats, 1.0]
+    arguments[{"coef": 0, "logps": 4}[name]] = torch.zeros(2)
+    with pytest.raises(ValueError, match=f"{name} has the wrong shape"):
+        csrc_launch.token_logps_bwd(*arguments)
+    arguments[{"coef": 0, "logps": 4}[name]] = torch.zeros(3, dtype=torch.float64)
+    with pytest.raises(TypeError, match=f"{name} has another dtype"):
+        csrc_launch.token_logps_bwd(*arguments)
+
+
 @pytest.mark.parametrize("parts", [(-1, 1), (1, -1)])
 def test_a_lazily_negated_gradient_from_above_has_its_sign(parts):
     logits, targets, above = torch.randn(4, 6, requires_grad=True), torch.arange(4), torch.randn(4)

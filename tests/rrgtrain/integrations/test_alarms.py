@@ -54,6 +54,7 @@ def test_trl_logs_the_axes_of_each_evaluation(capsys) -> None:
     model, logged, scores = SimpleNamespace(training=True), list[dict[str, float]](), []
     trainer = SimpleNamespace(  # what TRL 1.16's GRPOTrainer has of an evaluation
         model=model,
+        eval_dataset=[],
         log=logged.append,
         accelerator=SimpleNamespace(process_index=0),
         reward_weights=torch.tensor([1.0, 2.0]),
@@ -61,21 +62,25 @@ def test_trl_logs_the_axes_of_each_evaluation(capsys) -> None:
     )
     callback = AxesAlarm(trainer)
     inputs = [{"report": r, "id": i} for r, i in zip(REFERENCES, IDS, strict=True)]
-    for step, (reports, scores[:]) in enumerate(zip(WRITTEN, REWARDS, strict=True), 1):
+    state = SimpleNamespace(is_world_process_zero=True)
+    for state.global_step, (reports, scores[:]) in enumerate(zip(WRITTEN, REWARDS, strict=True), 1):
         for model.training in (True, False):
             texts = ["Nothing."] * 8 if model.training else reports
             chats = [[{"role": "assistant", "content": text}] for text in texts]
             assert trainer._calculate_rewards(inputs, [], chats, []).shape == (8, 2)
-        callback.on_evaluate(None, SimpleNamespace(global_step=step), None)
+        callback.on_evaluate(None, state, None)
     assert [row["axis/critical_found"] for row in logged] == [1, 0.25, 0]
     assert logged[2]["alarm/reward"] == pytest.approx(0.8, abs=1e-6)
     assert FALLEN in capsys.readouterr().err
+    trainer.eval_dataset = {"a": [], "b": []}
+    with pytest.raises(UserError, match="eval_dataset is several"):
+        AxesAlarm(trainer)
     with pytest.raises(UserError, match="no column 'report', it has prompt"):
         trainer._calculate_rewards([{"prompt": "p"}] * 8, [], chats, [])
 
 
-class RayPPOTrainer:
-    """What verl 0.9.1's trainer calls in a validation, as it calls it."""
+class Trainer:
+    """What both trainers of verl 0.9.1 call in a validation, as they call it."""
 
     def __init__(self, folder: str | None) -> None:
         self.config = SimpleNamespace(trainer={"validation_data_dir": folder})
@@ -89,16 +94,19 @@ class RayPPOTrainer:
         return {"reward_extra_infos_dict": {}} if merged else {"val-core/reward": 0.5}
 
 
-@pytest.fixture
-def verl(monkeypatch) -> Any:
+@pytest.fixture(params=["RayPPOTrainer", "PPOTrainer"])  # `trainer.use_v1` false, and true
+def verl(monkeypatch, request) -> Any:
     metrics = SimpleNamespace(calculate_debug_metrics=lambda data: {"training/valid": 1})
-    ray = SimpleNamespace(RayPPOTrainer=type("RayPPOTrainer", (), dict(vars(RayPPOTrainer))))
+    classes = {n: type(n, (Trainer,), {}) for n in ("RayPPOTrainer", "PPOTrainer")}
+    ray, first = SimpleNamespace(**classes), SimpleNamespace(**classes, **vars(metrics))
     modules = dict.fromkeys(("verl", "verl.utils", "verl.trainer", "verl.trainer.ppo"))
-    modules["verl.utils.debug"] = SimpleNamespace(metrics=metrics)
+    modules |= {"verl.utils.debug": SimpleNamespace(metrics=metrics)}
+    modules |= {"verl.trainer.ppo.v1": SimpleNamespace(trainer_base=first)}
     for name, module in {**modules, "verl.trainer.ppo.ray_trainer": ray}.items():
         monkeypatch.setitem(sys.modules, name, module or ModuleType(name))
     watch_verl(), watch_verl()  # once
-    return SimpleNamespace(trainer=ray.RayPPOTrainer, metrics=metrics)
+    where = first if request.param == "PPOTrainer" else metrics
+    return SimpleNamespace(trainer=classes[request.param], metrics=where)
 
 
 def test_verl_has_the_axes_and_stops_before_it_learns_from_a_sampler_at_fault(verl, capsys) -> None:
@@ -114,11 +122,11 @@ def test_verl_has_the_axes_and_stops_before_it_learns_from_a_sampler_at_fault(ve
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     logps = torch.tensor([[-1.0, -2.0, 9.0], [-1.0, -0.5, -3.0]])
     batch = {"old_log_probs": logps, "rollout_log_probs": logps.clone(), "response_mask": mask}
-    data = SimpleNamespace(batch=batch, non_tensor_batch={})
+    data = SimpleNamespace(batch=batch, non_tensor_batch={}, meta_info={"global_steps": 7})
     row = verl.metrics.calculate_debug_metrics(data)
     assert row["training/valid"] == 1 and row["sampler/gap_mean"] == 0
     batch["rollout_log_probs"][1] -= 1.0
-    with pytest.raises(UserError, match="at step 2, more than 0.1; likely weights that the sam"):
+    with pytest.raises(UserError, match="at step 7, more than 0.1; likely weights that the sam"):
         verl.metrics.calculate_debug_metrics(data)
     data.non_tensor_batch["multi_modal_inputs"] = np.array([{}, {"pixel_values": 1}])
     with pytest.raises(UserError, match="likely images of another size or preprocessing"):

@@ -17,6 +17,7 @@ from rrgtrain.rewards import RewardService, spending
 from rrgtrain.rewards.spending import share_of_rank
 from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.chat.server import Reply, Server, serving
+from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 from tests.rrgtrain.rewards.reading_suite import EPOCHS, TERMS, Read, reports, studies
 from tests.rrgtrain.rewards.spending_suite import CONCURRENCY, REPORTS, STEPS, settings
@@ -86,6 +87,24 @@ def test_a_budget_stops_a_run_which_goes_on_with_more(tmp_path: Path) -> None:
         if "endpoints" in n
     ]
     assert note.startswith(f"The endpoints of the rewards have cost {cost:.4g} (")
+
+
+def test_a_selection_that_goes_on_has_spent_what_it_had(tmp_path: Path) -> None:
+    with serving(nothing) as server:
+        options = f"{{facts: {{endpoint: '{server.url}', model: m, concurrency: 1, "
+        words = ["select", "--from", str(tiny_directory()), "--out", "run", *OF_PHANTOM]
+        words += [
+            "policy.prompt=short",
+            "select.samples=2",
+            "select.batch=1",
+            "reward.max_cost=0.8",
+        ]
+        words += ["rl.max_new_tokens=8", "reward.terms={facts: 1.0}", "reward.starts={}"]
+        words += [f"reward.options={options}input_price: 1000.0, output_price: 10000.0}}}}"]
+        for asked in (4, 5):  # the second time only the word that shows if it answers
+            done = command(*words, cwd=tmp_path)
+            assert f"have cost {asked * COST:g} ({asked} requests" in done.last, done.err
+            assert len(server.asked) == asked
 
 
 def test_a_budget_needs_prices(tmp_path: Path) -> None:

@@ -132,6 +132,14 @@ def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -
     assert not (cluster / "scontrol.txt").exists()
 
 
+def test_an_older_torchrun_is_given_no_option_it_lacks(cluster: Path) -> None:
+    assert ended(submitted(cluster, KNOWN="[--max-restarts N]")) == 0
+    words, environment = asked(cluster)
+    options = cli.understood(words)
+    recipe = load_config(Recipe, options.recipe, options.overrides)
+    assert recipe.state.grace == 25.0 < int(environment["stopped within"]) == 30
+
+
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(finished, cluster):
     job = submitted(cluster, HOLD="600")
@@ -146,6 +154,23 @@ def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(finished, clu
     requeued = cluster / "scontrol.txt"
     assert finished != requeued.exists()
     assert finished or requeued.read_text() == "requeue 70123\n"
+
+
+def test_a_step_that_ends_within_the_trap_gives_its_own_status(cluster: Path) -> None:
+    slow = cluster / "slow.sh"  # the step has ended before the trap has
+    slow.write_text('kill() { builtin kill "$@"; local status=$?; sleep 2; return $status; }\n')
+    job = submitted(cluster, HOLD="600", BASH_ENV=str(slow))
+    until = time.monotonic() + 300
+    while not (cluster / "torchrun.json").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    job.send_signal(told_by())
+    assert ended(job) == 1
+    assert (cluster / "scontrol.txt").read_text() == "requeue 70123\n"
+
+
+def test_an_error_is_not_tried_again(cluster: Path) -> None:
+    assert ended(submitted(cluster, STATUS="1")) == 1
+    assert not (cluster / "scontrol.txt").exists()
 
 
 # Three groups on two ranks: one has two of them, the other one.

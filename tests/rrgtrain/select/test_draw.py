@@ -71,6 +71,14 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(tmp_path, monkeypatch):
         select(settings(), tmp_path / "broken")
 
 
+def test_a_draw_keeps_to_determinism(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    asked: list[bool] = []
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
+    select(settings("deterministic=true"), tmp_path / "one")
+    assert asked == [True]
+
+
 def test_a_draw_that_never_began_stands_in_the_way_of_no_other(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere"):
         select(settings("data.subset=nowhere"), tmp_path / "out")

@@ -103,6 +103,18 @@ def test_template_values_priors_and_the_place_of_reports_are_remembered(tmp_path
     assert taken.policy.chat_template_kwargs == kwargs
 
 
+def test_phantoms_and_samples_are_those_it_was_trained_on(tmp_path, capsys):
+    trained = ["data.each_image=true", "data.max_images=2", "data.splits={train: train+val}"]
+    asked = load_config(Recipe, "learning", trained)
+    remember(asked, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = used(tmp_path, "editgrpo").data
+    assert (data.each_image, data.max_images, data.splits) == (True, 2, {"train": "train+val"})
+    assert data.phantom == asked.data.phantom != Recipe().data.phantom
+    assert "data.phantom.omit=0.93" in capsys.readouterr().err
+
+
 def test_a_checkpoint_from_elsewhere_changes_nothing(tmp_path, capsys):
     assert used(tmp_path, "editgrpo") == load_config(Recipe, "editgrpo", [])
     assert remembered("Qwen/Qwen2.5-VL-3B-Instruct") == {}

@@ -339,3 +339,9 @@ def test_a_disk_that_ends_within_a_file(room: int, tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [p.name for p in tmp_path.iterdir()] == ["000001-rl"]
+
+
+def test_a_rank_may_look_before_the_first_has_made_the_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(ranks, "is_main", lambda: False)
+    late = SavingStore(tmp_path / "resume", 1)
+    assert late.names() == [] and late.about() == {} and not late.directory.exists()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from rrgclinical import severity
 from rrgclinical.labels import OBSERVATIONS, to_binary
 from rrgclinical.severity import Severity, Validated, alarm, alarm_lines
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
@@ -30,6 +32,8 @@ from rrgtrain.train.evaluate import (
     write_reports,
 )
 from tests.rrgtrain.common import policy_and_prompts, studies
+
+PACKAGED = Path(severity.__file__).with_name("significance.yaml")
 
 
 def test_reports_are_the_greedy_ones_whatever_the_batch() -> None:
@@ -265,6 +269,10 @@ def test_no_alarm_without_a_rise_or_over_other_studies():
     assert alarm([one(0.1, 0.9), one(0.2, 0.5)]) == {}
     gamed = [one(0.1, 0.9), one(0.2, 0.5), one(0.3, 0.4)]
     assert alarm(gamed) == pytest.approx({"alarm/reward": 0.2, "alarm/critical_found": -0.5})
+    # what nobody could score leaves the rest; nothing has risen where that is all
+    first = np.where(np.arange(20) == 0, np.nan, 0.0)
+    unscored = [replace(gamed[2], reward=gamed[2].reward + nan) for nan in (first, np.nan)]
+    assert [bool(alarm([*gamed[:2], last])) for last in unscored] == [True, False]
     assert alarm([*gamed[:2], one(0.3, 0.4, n=19)]) == {}
     assert alarm([*gamed[:2], one(0.3, 0.4, first=1)]) == {}
     assert alarm([one(0.1, 0.9), one(0.2, 0.1), one(0.3, 0.9)]) == {}
@@ -272,6 +280,22 @@ def test_no_alarm_without_a_rise_or_over_other_studies():
     noisy = one(0.3, 0.4)
     noisy.reward[:] = np.linspace(-1.0, 1.6, 20)
     assert alarm([*gamed[:2], noisy]) == {}
+
+
+def test_what_is_critical_is_by_the_table_of_the_reward(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text(PACKAGED.read_text().replace("actionable: 0.45", "actionable: 0.4"))
+    ours, theirs = (
+        RewardService(RewardSettings(terms={"severity": 1.0}, options=options))
+        for options in ({}, {"severity": {"table": str(own)}})
+    )
+    rows = [
+        AxesWatch(one.scored_text, one.model("severity"))(score(OTHERS, STUDIES, one))
+        for one in (ours, theirs)
+    ]
+    assert rows[0]["axis/critical_invented"] > rows[1]["axis/critical_invented"] > 0
+    names = ("axis/hedged", "axis/repeated", "axis/length_ratio")
+    assert all(rows[0][name] == rows[1][name] for name in names)
 
 
 def rows_of(row):

@@ -290,3 +290,13 @@ def test_an_update_takes_both_in_one_where_no_log_probability_is_read(
     row, _ = update(run, Batch.of(groups, values, cfg.rl), 1e-3, (0, 1))
     assert tuple(doors.calls.values()) == calls
     assert "sampler/gap_mean" in row
+
+
+def test_what_else_reads_log_probabilities_keeps_them() -> None:
+    policy, values = adapted(0.1), torch.zeros(2)
+    pairs = PreferencePairs(torch.tensor([0]), torch.tensor([1]), torch.ones(1))
+    alone = gradients_module.is_loss_of_frozen_head
+    assert alone(policy, Objective(values))
+    assert not alone(policy, Objective(values, preference=Preference(pairs)))
+    assert not alone(policy, Objective(values, likelihood=torch.ones(2)))
+    assert not alone(tiny_policy(), Objective(values))

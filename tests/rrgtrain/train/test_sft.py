@@ -172,6 +172,20 @@ def test_without_a_plateau_it_goes_to_the_end(tmp_path: Path, log: RunLog) -> No
     assert result.best_step == 1, "of equals the earlier"
 
 
+def test_the_last_step_is_validated(tmp_path: Path, log: RunLog) -> None:
+    result, _, validate = trained(
+        tmp_path, log, [0.1, 0.2], recipe("sft.steps=3", "sft.eval_every=2")
+    )
+    assert len(validate.seen) == 2 and (result.best_step, result.steps) == (3, 3)
+    assert [row["micro_f1_13"] for row in rows(tmp_path, "sft_val")] == [0.1, 0.2]
+
+
+def test_a_limit_of_seconds_stops_after_one_validation(tmp_path: Path, log: RunLog) -> None:
+    cfg = recipe("sft.steps=50", "sft.eval_every=50", "sft.wall_seconds=0")
+    result, _, validate = trained(tmp_path, log, [0.1], cfg)
+    assert result.steps == len(validate.seen) == 1
+
+
 def test_studies_without_a_report_are_left_out(tmp_path, log, monkeypatch):
     policy, prompts = policy_and_prompts()
     bare = [replace(study, report=None) for study in studies(3)]

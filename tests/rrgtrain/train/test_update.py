@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -127,6 +128,20 @@ def assert_equal(one: tuple, two: tuple, close: float = CLOSE) -> None:
         torch.testing.assert_close(
             gradient, right[name], rtol=close, atol=close * largest, msg=lambda m, n=name: n + m
         )
+
+
+def test_ranks_exchange_numbers_and_no_log_probabilities(monkeypatch) -> None:
+    """A view of what was read would carry all of it to every other rank."""
+    sizes = []
+
+    def gathered(value: object) -> list[object]:
+        sizes.append(len(pickle.dumps(value)))
+        return [value]
+
+    monkeypatch.setattr("rrgpolicy.ranks.ranks.gather", gathered)
+    policy = tiny_policy(dtype=torch.float64)
+    fused(policy, None, groups_of(policy, TEXTS, edited=False), variant("dr_grpo", 0.0))
+    assert sizes and max(sizes) < 1000
 
 
 @lru_cache
