@@ -123,7 +123,7 @@ CAPS: dict[str, float] = {
     "rrgtrain": 17_750,
     "csrc": 5_759,
     "packages and csrc": 76_769,
-    "tests": 73_253,
+    "tests": 73_254,
     "files but findings": 1_177,
     "Makefile targets": 18,
     "docs pages": 24,

@@ -179,7 +179,8 @@ def test_a_kill_or_a_second_interrupt_while_one_is_written(alone: Path, tmp_path
 @pytest.mark.parametrize("share", [0.3, 0.8])
 def test_a_killed_run_ends_as_if_it_had_been_left_alone(share: float, tmp_path: Path) -> None:
     run, seconds = finished_demo()
-    for earlier in (1.0, 0.8, 0.6, 0.4):  # a process may be faster than the one that was measured
+    # a process may be far faster than the one that was measured, on a machine that was busy then
+    for earlier in (1.0, 0.8, 0.6, 0.4, 0.2, 0.1):
         trial = killed(tmp_path / str(earlier), [earlier * share * seconds], run)
         assert trial.differences == []
         if trial.phases:
