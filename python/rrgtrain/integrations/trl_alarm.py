@@ -180,9 +180,7 @@ class AxesAlarm(TrainerCallback):
         if row := self._monitor(ids, reports, truth, rewards, step):
             self._trainer.log(row)
 
-    def on_predict(
-        self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
-    ) -> None:
+    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **_: Any) -> None:
         """Forget the rows of a prediction, which is no validation."""
         self._rows = []
 

@@ -26,9 +26,9 @@ def watch_verl(limit: float = ROUNDING[torch.bfloat16], table: str | None = None
     if hasattr(compare, "watched"):
         return
     try:  # of `trainer.use_v1=true`, which an older verl has not
-        from verl.trainer.ppo.v1 import trainer_base as first
+        from verl.trainer.ppo.v1 import trainer_base as v1
     except ImportError:
-        first = metrics
+        v1 = metrics
     sampler, axes, steps = SamplerMonitor(limit), AxesMonitor(Severity(table)), count(1)
 
     @wraps(compare)
@@ -45,10 +45,9 @@ def watch_verl(limit: float = ROUNDING[torch.bfloat16], table: str | None = None
         return {**compare(data), **sampler(step, *pair, images=images)}
 
     compared.watched = True  # type: ignore[attr-defined]
-    metrics.calculate_debug_metrics = first.calculate_debug_metrics = compared
-    for trainer in (RayPPOTrainer, getattr(first, "PPOTrainer", None)):
-        if trainer is not None:
-            _watch_axes(trainer, axes)
+    metrics.calculate_debug_metrics = v1.calculate_debug_metrics = compared
+    for trainer in {RayPPOTrainer, getattr(v1, "PPOTrainer", RayPPOTrainer)}:
+        _watch_axes(trainer, axes)
 
 
 def _watch_axes(trainer: Any, axes: AxesMonitor) -> None:

@@ -78,18 +78,20 @@ def recorded(batch: Batch) -> list[dict[str, Any]]:
     flat = [(g, b, m) for g, b in zip(batch.groups, begins, strict=False) for m in g.members]
     parts = batch.advantages.split([len(member.ids) for _, _, member in flat])
     for (group, begin, member), advantages in zip(flat, parts, strict=True):
-        scored: dict[str, Any] = {}
-        if member.scored:
-            row = next(rows)
-            scored["rewards"] = {name: float(value[row]) for name, value in batch.scores.items()}
-            scored["notes"] = {name: notes[row] for name, notes in batch.notes.items()}
-        report = {
-            **{"study": group.study.id, "origin": member.origin, "text": member.text},
-            **{"finished": member.finished, "edit": member.steps},
+        report: dict[str, Any] = {
+            "study": group.study.id,
+            "origin": member.origin,
+            "text": member.text,
+            "finished": member.finished,
+            "edit": member.steps,
             "parent": None if member.parent is None else begin + member.parent,
             "advantage": float(advantages.double().mean()) if len(advantages) else 0.0,
         }
-        reports.append(report | scored)
+        if member.scored:
+            row = next(rows)
+            report["rewards"] = {name: float(value[row]) for name, value in batch.scores.items()}
+            report["notes"] = {name: notes[row] for name, notes in batch.notes.items()}
+        reports.append(report)
     return reports
 
 
