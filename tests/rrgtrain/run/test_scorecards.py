@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report
+from rrgclinical.scorecard import Scorecard
 from rrgclinical.scorecard.judge import TEMPLATE
 from rrgclinical.text import JavaError
 from rrgtrain.cli import main
@@ -55,6 +57,16 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["eval", *words, *FAST]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
+
+
+def card_of(
+    predictions: str,
+    *words: str,
+    references: str = "truth.json",
+    recipe: str | None = None,
+) -> Scorecard:
+    settings = load_config(Recipe, recipe, [*FAST, *words])
+    return evaluate_files(settings, [predictions], Path(references), None)
 
 
 def test_a_file_is_scored_by_id_beside_the_template_and_nothing_is_overwritten(capsys):
@@ -105,6 +117,26 @@ def test_a_file_is_scored_by_id_beside_the_template_and_nothing_is_overwritten(c
         assert first[name] == again[name]
 
 
+def test_a_sentence_and_six_rows_come_before_any_note_where_findings_are_there() -> None:
+    assert scored("--predictions", "mine.json", "--out", "card") == 0
+    page = Path("card/report.html").read_text()
+    lead, first, end = (page.index(mark) for mark in ('class="lead"', "<table>", "</table>"))
+    later = [page.index(text) for text in ("Large heart.", "All metrics, 4 studies", '"note"')]
+    assert [lead, first, end, *later] == sorted([lead, first, end, *later])
+    assert re.search(
+        r"micro-F1 over 13 findings, 4 studies: 0\.\d{3} .* with mine", page[lead:first]
+    )
+    rows = re.findall(r'<th scope="row">([^<]*)', page[first:end])
+    assert [re.split(r" \(|,", row)[0] for row in rows] == [
+        *("micro-F1-13", "micro-F1-14", "macro-F1-14", "entity F1", "BLEU-4", "ROUGE-L")
+    ]
+    for name, reports in (("truth", REFERENCES), ("mine", MINE)):
+        Path(f"{name}.json").write_text(json.dumps({"b": reports["b"]}))
+    assert scored("--predictions", "mine.json", "--out", "normal") == 0
+    page = Path("normal/report.html").read_text()
+    assert 'class="lead"' not in page and "micro-F1-14" in page[: page.index("</table>")]
+
+
 def test_two_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     Path("b.csv").write_text("id,report\n" + "".join(f"{k},Large heart.\n" for k in REFERENCES))
     assert scored("--predictions", "A=mine.json", "--predictions", "B=b.csv", "--out", "two") == 0
@@ -132,8 +164,7 @@ def test_missing_predictions_stop_or_count_as_empty(capsys: pytest.CaptureFixtur
     Path("short.json").write_text(json.dumps(short))
     files = ["--predictions", "short.json", "--references", "truth.json"]
     assert "1 of 4 references in truth.json have no prediction" in refused(capsys, *files)
-    recipe = load_config(Recipe, None, [*FAST, "eval.missing=empty"])
-    card = evaluate_files(recipe, ["short.json"], Path("truth.json"), None)
+    card = card_of("short.json", "eval.missing=empty")
     found = card.groups[0].systems["short"]
     # the missing one is scored: all four count
     assert card.studies == 4 and found["micro_recall_13"].value == pytest.approx(3 / 4)
@@ -147,19 +178,16 @@ def test_gold_labels_are_the_truth() -> None:
     cells = ["0"] * 13 + ["1.0"]
     rows = [f'{key},"{text}",{",".join(cells)}' for key, text in REFERENCES.items()]
     Path("gold.csv").write_text("\n".join([header, *rows]) + "\n")
-    recipe = load_config(Recipe, None, FAST)
-    card = evaluate_files(recipe, ["mine.json"], Path("gold.csv"), None)
+    card = card_of("mine.json", references="gold.csv")
     assert [f.positives for f in card.findings] == [0] * 13 + [4]
     assert "The truth is the labels that come with the references." in card.notes
     assert card.groups[0].systems["mine"]["bleu_1"].value > 0
-    recipe = load_config(Recipe, None, [*FAST, "eval.truth=report"])
-    card = evaluate_files(recipe, ["mine.json"], Path("gold.csv"), None)
-    assert card.findings[1].positives == 1
+    by_report = card_of("mine.json", "eval.truth=report", references="gold.csv")
+    assert by_report.findings[1].positives == 1
     # labels alone: words have nothing to be compared with
     bare = ["id," + ",".join(OBSERVATIONS), *(f"{key},{','.join(cells)}" for key in REFERENCES)]
     Path("labels.csv").write_text("\n".join(bare) + "\n")
-    recipe = load_config(Recipe, None, FAST)
-    card = evaluate_files(recipe, ["mine.json"], Path("labels.csv"), None)
+    card = card_of("mine.json", references="labels.csv")
     for metric in ("bleu_4", "entity_f1"):
         assert card.absent[metric] == "not every study has a reference report"
     # its own reason stays
@@ -176,8 +204,7 @@ def test_the_best_of_several_references_counts() -> None:
     rows = [{"id": key, "reference": text} for key, text in several.items()]
     Path("several.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     Path("p.json").write_text(json.dumps({"a": REFERENCES["a"], "b": REFERENCES["b"]}))
-    recipe = load_config(Recipe, None, FAST)
-    card = evaluate_files(recipe, ["p.json"], Path("several.jsonl"), None)
+    card = card_of("p.json", references="several.jsonl")
     assert card.groups[0].systems["p"]["entity_f1"].value == 1.0
     assert any("Of several references of a study, half decide" in note for note in card.notes)
     # both have half of the votes
@@ -190,19 +217,15 @@ def test_the_best_of_several_references_counts() -> None:
 
 def test_models_are_measured_where_their_files_are_named(tmp_path: Path) -> None:
     archive = archives.write_archive(tmp_path / "radgraph")
-    weights = f"reward.options.radgraph.weights={archive}"
-    recipe = load_config(Recipe, None, [*FAST, weights])
-    card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+    card = card_of("mine.json", f"reward.options.radgraph.weights={archive}")
     assert {"radgraph_simple", "radgraph_complete"} <= set(card.groups[0].systems["mine"])
     assert "radgraph_simple" not in card.absent and "ratescore" in card.absent
     assert card.groups[0].ceilings["cider"] > 1.0
     assert any(note.endswith("comparable with MIMIC-CXR rows only.") for note in card.notes)
-    recipe = load_config(Recipe, None, [*FAST, "data.source=open_i"])
-    card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+    card = card_of("mine.json", "data.source=open_i")
     assert any("comparable with IU X-Ray rows only" in note for note in card.notes)
-    recipe = load_config(Recipe, None, [*FAST, "reward.options.radgraph.weights=/nowhere.tar.gz"])
     with pytest.raises(UserError, match="model files are missing: reward.options.radgraph.weights"):
-        evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+        card_of("mine.json", "reward.options.radgraph.weights=/nowhere.tar.gz")
 
 
 @pytest.mark.parametrize(
@@ -314,3 +337,33 @@ def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
     assert [row["scores"]["total"] for row in rows] == evaluation.rewards["total"].tolist()
     assert rows[0]["scores"]["entity_f1"] == 1.0
     assert Path("metrics.json").exists() and Path("table.tex").exists()
+
+
+def test_predictions_by_dicom_id_are_joined_with_r2gens_annotation() -> None:
+    rows = [{"id": key, "study_id": 7, "report": text} for key, text in REFERENCES.items()]
+    Path("annotation.json").write_text(json.dumps({"train": rows[:2], "val": [], "test": rows}))
+    cells = [f'{key},"{text}"' for key, text in reversed(REFERENCES.items())]
+    Path("p.csv").write_text("\n".join(["dicom_id,wrote", *cells]) + "\n")
+    words = ["eval.prediction_column=wrote", "eval.training_reports=annotation.json"]
+    for named in (
+        ["eval.prediction_id_column=dicom_id"],
+        ["eval.id_column=dicom_id", "eval.reference_id_column=id"],
+    ):
+        card = card_of("p.csv", *words, *named, references="annotation.json")
+        assert card.groups[0].systems["p"]["micro_f1"].value == 1.0
+        assert "Joined by the column 'dicom_id' of p.csv and 'id' of annotation.json." in card.notes
+
+
+def test_the_template_is_left_out_on_request() -> None:
+    Path("null.yaml").write_text("eval: {template: }\n")
+    Path("none.yaml").write_text("eval: {template: none}\n")
+    off = [(None, [f"eval.template={word}"]) for word in ("none", "None", "null", "", "''")]
+    for recipe, words in [*off, ("./null.yaml", []), ("./none.yaml", [])]:
+        card = card_of(f"{TEMPLATE}=mine.json", *words, recipe=recipe)
+        assert card.systems == [TEMPLATE] and card.comparisons == [], (recipe, words)
+        assert not any("for every study" in note for note in card.notes)
+    card = card_of("mine.json", "eval.template=Clear.")
+    assert card.systems == ["mine", TEMPLATE]
+    assert f"{TEMPLATE}: 'Clear.' for every study." in card.notes
+    with pytest.raises(UserError, match=r"called 'constant template'.* eval\.template=none"):
+        card_of(f"{TEMPLATE}=mine.json", "eval.template=Clear.")
