@@ -116,6 +116,12 @@ def test_rounds_rotate_inputs_and_order(bench):
     assert len({address for _, address in timed}) == 12
 
 
+def compared(bench: harness.Bench, *agree, **options):
+    options = {"shape": {}, "dtype": torch.float32, "rounds": 2, **options}
+    inputs = (torch.ones(8, 8),)
+    return bench.compare(Fixture(), lambda seed: inputs, agree=harness.Agree(*agree), **options)
+
+
 def written(folder) -> list[dict]:
     return [json.loads(line) for line in (folder / "cpu.jsonl").read_text().splitlines()]
 
@@ -134,15 +140,7 @@ def test_a_peer_that_fails_or_differs_is_listed_and_not_timed(bench, tmp_path):
         return 1.25 * (x @ x @ x @ x @ x).sum()
 
     del bench._entries["ours"]
-    result = harness.Bench.compare(
-        bench,
-        Fixture(),
-        lambda seed: (torch.ones(8, 8),),
-        shape={},
-        dtype=torch.float32,
-        rounds=2,
-        agree=harness.Agree(1, 0.1),
-    )
+    result = compared(bench, 1, 0.1)
     assert [row["provider"] for row in result] == ["eager", "rough"]
     assert result[1]["difference"] == pytest.approx(0.25)
     notes = {row["provider"]: row.get("note") for row in harness.tables[0][1]}
@@ -163,15 +161,7 @@ def test_where_the_baseline_rounds_all_are_held_to_the_truth(bench):
             peer = name in ("near", "far")
             made.provider(name, peer=peer)(functools.partial(power, factor=factor))
         harness.tables.clear()
-        rows = made.compare(
-            Fixture(),
-            lambda seed: (torch.ones(8, 8),),
-            shape={},
-            dtype=torch.float32,
-            rounds=2,
-            agree=harness.Agree(1, 0.05, power),
-        )
-        return {row["provider"]: row["difference"] for row in rows}
+        return {row["provider"]: row["difference"] for row in compared(made, 1, 0.05, power)}
 
     wanted = {"eager": 0.1, "ours": 0.01, "near": 0.14}
     assert differences(ours=1.01) == pytest.approx(wanted, abs=1e-4)
@@ -182,13 +172,8 @@ def test_where_the_baseline_rounds_all_are_held_to_the_truth(bench):
 
 
 def test_a_provider_of_ours_that_differs_or_fails_is_an_error(bench):
-    def run() -> None:
-        inputs = (torch.ones(8, 8),)
-        options = {"shape": {}, "dtype": torch.float32, "agree": harness.Agree(1, 1e-3)}
-        bench.compare(Fixture(disabled=True), lambda seed: inputs, **options)
-
     with pytest.raises(AssertionError, match="planted: ours differs from eager by .*, allowed"):
-        run()
+        compared(bench, 1, 1e-3)
     del bench._entries["ours"]
 
     @bench.provider("ours")
@@ -196,11 +181,11 @@ def test_a_provider_of_ours_that_differs_or_fails_is_an_error(bench):
         raise RuntimeError("planted")
 
     with pytest.raises(RuntimeError, match="planted"):
-        run()
+        compared(bench, 1, 1e-3)
     del bench._entries["ours"]
     bench.provider("ours")(lambda x: (x @ x @ x @ x @ x).sum() + torch.nan)
     with pytest.raises(AssertionError, match="by nan"):
-        run()
+        compared(bench, 1, 1e-3)
 
 
 def test_a_provider_that_overwrites_gets_fresh_inputs(bench):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from PIL import Image
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.encaps import encapsulate
+from pydicom.pixels import get_decoder
 from pydicom.uid import ExplicitVRLittleEndian, JPEGBaseline8Bit, JPEGLosslessSV1, generate_uid
 
 from rrgdata.images.read import read_image, read_with_facts
@@ -166,3 +169,16 @@ def refused(path, *parts):
     assert "\n" not in line and path.name in line
     for part in parts:
         assert part in line
+
+
+@contextmanager
+def without_pylibjpeg(syntax) -> Iterator[None]:
+    """As where the package that decodes these pixels is not installed."""
+    decoder = get_decoder(syntax)
+    had = "pylibjpeg" in decoder.available_plugins
+    decoder.remove_plugin("pylibjpeg") if had else None
+    try:
+        yield
+    finally:
+        if had:
+            decoder.add_plugin("pylibjpeg", ("pydicom.pixels.decoders.pylibjpeg", "_decode_frame"))

@@ -107,11 +107,11 @@ def write_images(tree: Path, suffix: str = ".jpg", studies: Studies = STUDIES) -
                 path.write_bytes(b"DICM")
 
 
-def write_mimic(root: Path, packed: bool = False) -> Path:
+def write_mimic(root: Path, packed: bool = False, studies: Studies = STUDIES) -> Path:
     """Write one directory that holds both projects."""
-    write_lists(root, packed=packed)
-    write_reports(root / "files")
-    write_images(root / "files")
+    write_lists(root, studies, packed)
+    write_reports(root / "files", studies)
+    write_images(root / "files", studies=studies)
     return root
 
 

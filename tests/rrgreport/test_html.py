@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 from rrgclinical import OBSERVATIONS
-from rrgreport import EditSample, Metric, RunSummary, Sample, System, write_report
+from rrgreport import EditSample, Metric, RunSummary, Sample, System, WeightSample, write_report
 
 EVIL = '</p><script>alert("x")</script><img src=x onerror=alert(1)>{{ 7*7 }} & "quoted"'
 
@@ -151,8 +151,12 @@ def test_images_are_inline_and_nothing_is_fetched(tmp_path) -> None:
 
 
 def test_text_of_every_origin_is_escaped(tmp_path) -> None:
-    study = Sample(EVIL, [Image.new("L", (4, 4))], EVIL, {EVIL: EVIL}, EVIL, [EVIL], None)
+    facts = {"facts": [EVIL], "labels": {"Edema": {"verdict": "entailed", "fact": EVIL}}}
+    facts = {EVIL: {**facts, "truth": [0] * len(OBSERVATIONS)}}
+    film = Image.new("L", (4, 4))
+    study = Sample(EVIL, [film], EVIL, {EVIL: EVIL}, EVIL, [EVIL], None, facts=facts)
     edit = EditSample(EVIL, EVIL, EVIL, [(EVIL, EVIL, EVIL)], EVIL, 0.0, 1.0)
+    weights = WeightSample(EVIL, [(EVIL, 2.0)], reference=EVIL, step=4, reward=0.5, advantage=0.5)
     whole = summary(EVIL)
     whole.title = whole.command = whole.finished = whole.commit = EVIL
     whole.notes = [EVIL]
@@ -171,7 +175,7 @@ def test_text_of_every_origin_is_escaped(tmp_path) -> None:
         }
         for i in range(2)
     ]
-    page = render(tmp_path, whole, rows, [study, edit], config=EVIL)
+    page = render(tmp_path, whole, rows, [study, edit, weights], config=EVIL)
     assert page.tags["script"] == 1 and "alert" not in page.scripts and page.tags["img"] == 2
     assert not [a for a in page.attributes if a[1].startswith("on")]
     assert "{{ 7*7 }}" in page.text and "49" not in page.text.replace("{{ 7*7 }}", "")

@@ -8,17 +8,10 @@ from typing import Any
 
 from rrgclinical import OBSERVATIONS
 from rrgclinical.facts import RulesFacts
-from rrgreport import (
-    EditSample,
-    RunSummary,
-    Sample,
-    System,
-    WeightSample,
-    write_report,
-)
+from rrgreport import RunSummary, System, WeightSample, write_report
 from rrgreport.facts import read_facts
 from rrgreport.html import HeatScale, heat_scale, heaviest_words
-from tests.rrgreport.test_html import EVIL, Page
+from tests.rrgreport.test_html import Page
 
 PIECES = [("There", 1.0), (" is", 1.0), (" an", 1.5), (" eff", 2.0), ("usion", 3.0), (".", 1.25)]
 
@@ -94,13 +87,3 @@ def test_every_way_a_verdict_can_count() -> None:
     assert len(signs) == 3 and "" not in signs
     denied = read_facts({**note, "truth": labels(Pleural_Effusion=2)})
     assert "costs nothing" in {v.outcome for v in denied.verdicts}
-
-
-def test_text_of_every_origin_is_escaped(tmp_path) -> None:
-    note = {"facts": [EVIL], "labels": {"Edema": {"verdict": "entailed", "fact": EVIL}}}
-    note["truth"] = labels()
-    study = Sample(EVIL, [], EVIL, {"OraPO": EVIL}, labels=labels(), facts={"OraPO": note})
-    edit = EditSample(EVIL, EVIL, EVIL, [("d", "", EVIL)], EVIL)
-    found = page(tmp_path, [], [study, edit, weighed([(EVIL, 2.0)], reference=EVIL)])
-    assert found.tags["script"] == 1 and found.tags["img"] == 0
-    assert not [a for a in found.attributes if a[1].startswith("on")]

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from rrgclinical import build_extractor
-from rrgreport import (
-    EditSample,
-    Sample,
-    WeightSample,
-    mark_reports,
-    read_samples,
-    write_samples,
-)
+from rrgreport import EditSample, Sample, WeightSample, mark_reports, read_samples, write_samples
 from rrgreport.redline import ADDED, KEPT, REMOVED, Piece, redline
 from rrgreport.samples import png, weighed_pieces
 from rrgtrain.errors import UserError

@@ -13,13 +13,7 @@ from rrgclinical.common.errors import Stopped
 from rrgdata.images.dicom import read_dicom, view_of
 from rrgdata.images.read import area_of, read_with_facts
 from rrgdata.sources.folder import read_folder
-from tests.rrgdata.dicom_files import (
-    VALUES,
-    read,
-    refused,
-    stored,
-    write,
-)
+from tests.rrgdata.dicom_files import VALUES, read, refused, stored, write
 
 
 def test_without_a_window_the_range_is_used(tmp_path):

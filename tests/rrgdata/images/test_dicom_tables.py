@@ -10,7 +10,6 @@ import pytest
 from pydicom import uid
 from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset
-from pydicom.pixels import get_decoder
 
 from tests.rrgdata.dicom_files import (
     CUT_SHORT,
@@ -26,6 +25,7 @@ from tests.rrgdata.dicom_files import (
     refused,
     stored,
     table_item,
+    without_pylibjpeg,
     write,
 )
 
@@ -304,11 +304,5 @@ def test_a_compressed_file_that_breaks_off(tmp_path):
 def test_a_missing_decoder_is_named(tmp_path, syntax, package):
     file = stored(write(tmp_path / "a.dcm", ramp(12)), 12)
     encapsulated(file, syntax, lossless_jpeg(ramp(12), 12))
-    decoder = get_decoder(syntax)
-    had = "pylibjpeg" in decoder.available_plugins
-    decoder.remove_plugin("pylibjpeg") if had else None
-    try:
+    with without_pylibjpeg(syntax):
         refused(file, f"this file is {syntax.name}; pip install {package}")
-    finally:
-        if had:
-            decoder.add_plugin("pylibjpeg", ("pydicom.pixels.decoders.pylibjpeg", "_decode_frame"))

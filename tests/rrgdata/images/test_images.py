@@ -232,19 +232,7 @@ def test_postscript_is_not_given_to_ghostscript(tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])
-def test_truncated_anywhere(tmp_path, suffix):
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
-    file = tmp_path / f"whole.{suffix}"
-    Image.fromarray(noise).save(file)
-    raw = file.read_bytes()
-    for keep in (0.02, 0.3, 0.6, 0.9):
-        cut = tmp_path / f"cut.{suffix}"
-        cut.write_bytes(raw[: int(len(raw) * keep)])
-        refused(cut)
-
-
-TAILS = (b"\0" * 10_000, b"\xff" * 9, b"\r\n", bytes(range(256)) * 40, b"\0" * 5001)
+TAILS = (b"", b"\0" * 10_000, b"\xff" * 9, b"\r\n", bytes(range(256)) * 40, b"\0" * 5001)
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])
@@ -257,7 +245,7 @@ def test_what_lies_behind_the_end_is_passed_over_and_hides_no_truncation(tmp_pat
     for tail in TAILS:
         file.write_bytes(raw + tail)
         assert (read(file) == pixels).all()
-        for keep in (0.3, 0.6, 0.9) if suffix != "tif" else ():
+        for keep in (0.02, 0.3, 0.6, 0.9) if suffix != "tif" or not tail else ():
             # as of a copy into a file made large enough before, which broke off
             file.write_bytes(raw[: int(len(raw) * keep)] + tail)
             refused(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -25,6 +26,7 @@ from rrgdata.phantom.case import (
     sample_case,
 )
 from rrgdata.phantom.text import write_context, write_report
+from tests.rrgdata.phantom.test_drawing import place
 
 MANY = PhantomConfig(lateral=0.4, prior=0.3)
 
@@ -49,9 +51,7 @@ def labeller():
 
 @pytest.mark.parametrize("name", sorted(phrases.POSITIVE))
 def test_every_wording_reads_positive(name, labeller):
-    side = "" if name in ("cardiomegaly", "edema", "mediastinum") else "left"
-    zone = "lower" if name in ("opacity", "consolidation", "pneumonia", "lesion") else ""
-    finding = Finding(name, side=side, zone=zone)
+    finding = replace(place(name), kind="")
     texts = {clean(Case((i,), (finding,), ()), PhantomConfig()) for i in range(80)}
     read = labeller.label(sorted(texts))
     column = OBSERVATIONS.index(FINDINGS[name][0])
@@ -63,11 +63,11 @@ def test_every_wording_reads_positive(name, labeller):
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", sorted(set(FINDINGS) - {"cardiomegaly", "edema", "mediastinum"}))
 def test_side_and_lobe_are_said(name, side, change):
-    zone = "upper" if name in ("opacity", "consolidation", "pneumonia", "lesion") else ""
-    kind = "chest tube" if name == "device" else ""
+    zone = "upper" if place(name).zone else ""
     other = {"left": "right", "right": "left"}[side]
     for uncertain in (False, True):
-        finding = Finding(name, side, zone, uncertain=uncertain, kind=kind, change=change)
+        fields = {"side": side, "zone": zone, "uncertain": uncertain, "change": change}
+        finding = replace(place(name), **fields)
         for i in range(15):
             report = clean(Case((i,), (finding,), ())).lower()
             assert side in report and other not in report

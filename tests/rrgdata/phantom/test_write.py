@@ -9,12 +9,7 @@ import pytest
 
 from rrgclinical import OBSERVATIONS, build_labeller
 from rrgdata.images.read import read_image
-from rrgdata.phantom import (
-    PhantomConfig,
-    phantom_reports,
-    sample_case,
-    write_phantom,
-)
+from rrgdata.phantom import PhantomConfig, phantom_reports, sample_case, write_phantom
 from rrgdata.phantom.text import write_report
 from rrgtrain.errors import UserError
 from tests.rrgdata.common import studies_under

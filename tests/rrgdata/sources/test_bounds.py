@@ -40,14 +40,7 @@ from rrgdata.load import load_studies
 from rrgdata.sources import tables
 from rrgdata.sources.tables import csv_rows
 from rrgtrain.errors import UserError
-from tests.rrgdata.dicom_files import (
-    encapsulated,
-    lossless_jpeg,
-    read,
-    recoded,
-    stored,
-    write,
-)
+from tests.rrgdata.dicom_files import encapsulated, lossless_jpeg, read, recoded, stored, write
 
 RAMP = np.round(np.add.outer(np.arange(64), np.arange(48)) / 110 * 4095).astype(np.uint16)
 SIDE = 96

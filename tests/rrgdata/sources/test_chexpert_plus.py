@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from functools import partial
 
 import pytest
 
@@ -12,10 +13,7 @@ from rrgclinical.labels import OBSERVATIONS
 from tests.rrgdata.common import broken, by_id, catalogue_of, refused
 
 SOURCE = "chexpert_plus"
-
-
-def found(root, **wanted):
-    return catalogue_of(SOURCE, root, **wanted)
+found = partial(catalogue_of, SOURCE)
 
 
 COLUMNS = (
@@ -82,6 +80,11 @@ def human(root, name, column, rows):
         table.writerows({column: path} | dict.fromkeys(OBSERVATIONS, "0") | c for path, c in rows)
 
 
+def annotate(root, train=(), val=(), test=()):
+    lists = {"train": [*train], "val": [*val], "test": [*test]}
+    (root / "annotation.json").write_text(json.dumps(lists))
+
+
 def at(labels, name):
     return labels[OBSERVATIONS.index(name)]
 
@@ -121,12 +124,8 @@ def test_the_prior_goes_by_the_order_and_not_by_the_place(tmp_path):
 def test_a_prior_is_of_the_same_split_or_of_train(tmp_path):
     """By study, a split would prompt a train study with a test study's images."""
     rows = [row(1, study, "view1_frontal", study) for study in (1, 2, 3, 4)]
-    split = {"train": [1, 3], "val": [], "test": [2, 4]}
-    entries = {
-        name: [{"image_path": [f"train/patient00001/study{n}/view1_frontal.png"]} for n in of]
-        for name, of in split.items()
-    }
-    (write(tmp_path, rows) / "annotation.json").write_text(json.dumps(entries))
+    of = [{"image_path": [f"train/patient00001/study{n}/view1_frontal.png"]} for n in range(5)]
+    annotate(write(tmp_path, rows), train=[of[1], of[3]], test=[of[2], of[4]])
     catalogue = found(tmp_path, prior="last")
     priors = {
         s.id[-6:]: [i.path.parent.name for i in s.images if i.prior]
@@ -242,9 +241,7 @@ def test_annotation_json_decides_the_split(tmp_path):
         "image_path": ["PNG/train/patient00002/study1/view1_frontal.png"],
     }
     valid = entry | {"image_path": ["valid/patient64541/study1/view1_frontal.png"]}
-    (tmp_path / "annotation.json").write_text(
-        json.dumps({"train": [valid], "val": [], "test": [entry]})
-    )
+    annotate(tmp_path, train=[valid], test=[entry])
     catalogue = found(tmp_path)
     assert {s.id: s.split for s in by_id(catalogue).values()} == {
         "patient64541_study1": "train",
@@ -252,18 +249,12 @@ def test_annotation_json_decides_the_split(tmp_path):
     }
     assert dict(catalogue.left_out) == {"not in annotation.json": 2}
     absent = entry | {"image_path": ["train/patient00009/study1/view1_frontal.png"]}
-    (tmp_path / "annotation.json").write_text(
-        json.dumps({"train": [entry], "val": [absent], "test": []})
-    )
+    annotate(tmp_path, train=[entry], val=[absent])
     rule = "of annotation.json that have no report here"
     assert found(tmp_path).left_out_of[rule] == {"val": 1}
-    (tmp_path / "annotation.json").write_text(
-        json.dumps({"train": [entry], "val": [], "test": [entry]})
-    )
+    annotate(tmp_path, train=[entry], test=[entry])
     refused(SOURCE, tmp_path, "patient00002/study1 is in train and test")
-    (tmp_path / "annotation.json").write_text(
-        json.dumps({"train": [{"id": "a"}], "val": [], "test": []})
-    )
+    annotate(tmp_path, train=[{"id": "a"}])
     refused(SOURCE, tmp_path, "an entry of train names no patient and study")
     (tmp_path / "annotation.json").write_text("[]")
     refused(SOURCE, tmp_path, "no list 'train'")

@@ -140,20 +140,23 @@ BROKEN: list[tuple[dict[str, list[Any]], tuple[str, ...]]] = [
     ({"train": [entry(views=["frontal"])]}, ("for 2 images",)),
     ({"train": [entry(views=["frontal", "oblique"])]}, ("'oblique'",)),
     ({"train": [entry(indication=["a"])]}, ("a list as indication",)),
+    ({"train": [entry(report="h\ud800eart")]}, ("not Unicode",)),
+    *(
+        ({"val": [{k: v for k, v in entry().items() if k != key}]}, (f"val[0] lacks {key}",))
+        for key in ("id", "report", "image_path")
+    ),
+    *(
+        ({"train": [entry(image_path=paths)]}, ("image_path", "wanted a list of paths"))
+        for paths in ([], "a.png", [3], [""], None)
+    ),
 ]
 
 
 @pytest.mark.parametrize(("annotation", "parts"), BROKEN)
 def test_what_is_wrong_with_an_entry_is_named(tmp_path, annotation, parts):
-    write(tmp_path, annotation)
+    write(tmp_path, {"train": [entry(), entry("x"), entry("b")]})
+    (tmp_path / "annotation.json").write_text(json.dumps(annotation))
     refused(tmp_path, *parts)
-
-
-def test_report_with_a_lone_surrogate(tmp_path):
-    write(tmp_path)
-    raw = (tmp_path / "annotation.json").read_text()
-    (tmp_path / "annotation.json").write_text(raw.replace("heart", "h\\ud800eart"))
-    refused(tmp_path, "not Unicode")
 
 
 @pytest.mark.parametrize(
@@ -172,20 +175,6 @@ def test_annotation_that_is_not_one(tmp_path, text, part):
     refused(tmp_path, "annotation.json", part)
 
 
-@pytest.mark.parametrize("key", ["id", "report", "image_path"])
-def test_missing_keys(tmp_path, key):
-    one = entry()
-    del one[key]
-    (tmp_path / "annotation.json").write_text(json.dumps({"val": [one]}))
-    refused(tmp_path, f"val[0] lacks {key}")
-
-
-@pytest.mark.parametrize("paths", [[], "a.png", [3], [""], None])
-def test_image_path_is_a_list_of_paths(tmp_path, paths):
-    (tmp_path / "annotation.json").write_text(json.dumps({"train": [entry(image_path=paths)]}))
-    refused(tmp_path, "image_path", "wanted a list of paths")
-
-
 def test_frontal_is_asked_for_but_missing(tmp_path):
     write(tmp_path, {"train": [entry(views=["lateral", "prior frontal"])]})
     refused(tmp_path, "no frontal", images="frontal")
@@ -194,11 +183,7 @@ def test_frontal_is_asked_for_but_missing(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "part"),
-    [
-        ("{", "line 2"),
-        ('{"id": 3}', "line 2 has no id"),
-        ('{"id": "CXR1"}', "repeats the id"),
-    ],
+    [("{", "line 2"), ('{"id": 3}', "line 2 has no id"), ('{"id": "CXR1"}', "repeats the id")],
 )
 def test_broken_sections(tmp_path, line, part):
     write(tmp_path)

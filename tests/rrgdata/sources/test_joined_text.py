@@ -178,10 +178,7 @@ def test_a_missing_part_of_a_list_is_no_text_and_no_view(tmp_path):
     lines = tmp_path / "studies.jsonl"
     other = one | {"report": ["Clear.", None, float("nan")], "view": [None, "NaN", "AP", "PA"]}
     lines.write_text(json.dumps(other) + "\n")
-    for (study,) in (
-        own.every(own.write(tmp_path, one)).values(),
-        own.every(lines).values(),
-    ):
+    for (study,) in (own.every(own.write(tmp_path, one)).values(), own.every(lines).values()):
         assert study.report == "Clear."
         assert [image.view for image in study.images] == ["", "", "frontal", "frontal"]
 

@@ -58,9 +58,7 @@ def test_a_report_without_the_section_is_left_out_and_counted(tmp_path):
 def test_views_are_called_by_their_position(tmp_path):
     views = ("PA", "AP", "LATERAL", "LL", "LAO", "XTABLE LATERAL", "SWIMMERS", "AP LLD", "")
     studies = [("10000032", FIRST, "train", "21800506", "1", views)]
-    tree.write_lists(tmp_path, studies)
-    tree.write_reports(tmp_path / "files", studies)
-    tree.write_images(tmp_path / "files", studies=studies)
+    tree.write_mimic(tmp_path, studies=studies)
     (study,) = by_id(load(tmp_path)).values()
     seen = [image.view for image in study.images]
     assert seen == ["frontal", "frontal", "lateral", "lateral", "", "", "", "", ""]
@@ -95,9 +93,7 @@ def test_of_priors_at_one_time_the_greatest_id_is_taken(tmp_path):
         ("10000032", "50000003", "train", *at),
         ("10000032", "50000002", "train", "21800507", "0.5", ("AP",)),
     ]
-    tree.write_lists(tmp_path, studies)
-    tree.write_reports(tmp_path / "files", studies)
-    tree.write_images(tmp_path / "files", studies=studies)
+    tree.write_mimic(tmp_path, studies=studies)
     read = by_id(load(tmp_path, prior="last", images="frontal"))
     assert [i.path.parent.name for i in read["50000002"].images] == ["s50000002", "s50000003"]
     assert [len(read[n].images) for n in ("50000001", "50000003")] == [1, 1]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from tests.rrgdata.common import broken, by_id, catalogue_of, refused
 
 SOURCE = "open_i"
-
-
-def found(root, **wanted):
-    return catalogue_of(SOURCE, root, **wanted)
+found = partial(catalogue_of, SOURCE)
 
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
@@ -91,11 +89,7 @@ def test_kaggles_table_tells_the_views(tmp_path):
     assert [len(s.images) for s in by_id(frontal).values()] == [1]
     assert dict(frontal.left_out) == {"without a frontal image": 2}
     (tmp_path / "indiana_projections.csv").write_text("uid,filename,projection\n1,a.png,Oblique\n")
-    broken(
-        found(tmp_path),
-        "indiana_projections.csv: row 2",
-        "wanted Frontal or Lateral",
-    )
+    broken(found(tmp_path), "indiana_projections.csv: row 2", "wanted Frontal or Lateral")
 
 
 def test_the_split_is_the_same_each_time_and_of_the_stated_shares(tmp_path):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from tests.rrgdata.common import broken, by_id, catalogue_of, refused, table
 
 SOURCE = "padchest_gr"
-
-
-def found(root, **wanted):
-    return catalogue_of(SOURCE, root, **wanted)
+found = partial(catalogue_of, SOURCE)
 
 
 REPORTS = "grounded_reports_20240819.json"

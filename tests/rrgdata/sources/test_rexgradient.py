@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from tests.rrgdata.common import broken, by_id, catalogue_of, refused, table
 
 SOURCE = "rexgradient"
-
-
-def found(root, **wanted):
-    return catalogue_of(SOURCE, root, **wanted)
+found = partial(catalogue_of, SOURCE)
 
 
 def entry(patient, views, **sections):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from PIL import Image
 from rrgdata.sources.folder import frontal_alone, read_folder, with_context
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
+from rrgtrain.run import generate
 from rrgtrain.state.remembered import FILE
 from tests.rrgdata.images.test_dicom import write
 from tests.rrgpolicy.model.common import text_directory, tiny_policy
@@ -37,7 +39,7 @@ def pixels(seed: int, size: int = 40) -> np.ndarray:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Five images of four kinds, a broken one, and two files that are none."""
+    """Five images of four kinds, and two files that are none."""
     root = tmp_path / "films"
     (root / "b").mkdir(parents=True)
     Image.fromarray(pixels(0)).save(root / "a.png")
@@ -46,10 +48,16 @@ def folder(tmp_path: Path) -> Path:
     write(root / "b" / "c.dcm", pixels(2).astype(np.uint16), Modality="DX", **off)
     write(root / "b" / "IM0001", pixels(3).astype(np.uint16), Modality="DX")
     Image.fromarray(pixels(4)).save(root / "d.tif")
-    (root / "broken.png").write_bytes((root / "a.png").read_bytes()[:200])
     (root / "notes.txt").write_text("no image")
     (root / "._a.png").write_bytes(b"of another file system")
     return root
+
+
+@pytest.fixture
+def broken(folder: Path) -> Path:
+    """The folder with a broken image."""
+    (folder / "broken.png").write_bytes((folder / "a.png").read_bytes()[:200])
+    return folder
 
 
 IDS = ["a.png", "b/IM0001", "b/b.JPEG", "b/c.dcm", "d.tif"]
@@ -60,8 +68,8 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def test_reports_of_all_kinds_of_files_and_the_broken_one_by_name(
-    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    checkpoint, folder, broken, tmp_path, capsys
+):
     out = tmp_path / "new" / "reports.jsonl"
     words = ["generate", str(checkpoint), str(folder), "--out", str(out), *SMALL]
     assert main(words) == 2
@@ -96,7 +104,6 @@ def test_reports_of_all_kinds_of_files_and_the_broken_one_by_name(
 
 
 def test_killed_at_any_line_it_goes_on_to_the_same_file(checkpoint, folder, tmp_path):
-    (folder / "broken.png").unlink()
     draw = ["generate.temperature=1.5", "generate.top_p=0.9"]
     words = ["generate", str(checkpoint), str(folder), *SMALL, *draw]
     command(*words, "--out", "whole.jsonl", cwd=tmp_path, status=0)
@@ -122,7 +129,6 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_a_file_of_something_else_is_left_as_it_is(checkpoint, folder, tmp_path, capsys):
-    (folder / "broken.png").unlink()
     out = tmp_path / "reports.jsonl"
     words = [str(folder), "--out", str(out), *SMALL]
     assert main(["generate", str(checkpoint), *words]) == 0
@@ -167,7 +173,9 @@ def test_what_cannot_be_is_one_line_and_leaves_nothing(checkpoint, folder, tmp_p
     assert not out.exists()
 
 
-def test_a_policy_trained_without_images_is_shown_none(checkpoint, folder, tmp_path, capsys):
+def test_a_policy_trained_without_images_is_shown_none(
+    checkpoint, folder, broken, tmp_path, capsys
+):
     """Of no concern are its data set, models of the reward and an image that cannot be read."""
     own, out = tmp_path / "trained", tmp_path / "reports.jsonl"
     tiny_policy().save(own)
@@ -190,7 +198,6 @@ def test_a_policy_of_frontal_images_is_shown_no_lateral_one(folder, tmp_path, ca
     own, out = tmp_path / "trained", tmp_path / "reports.jsonl"
     tiny_policy().save(own)
     (own / FILE).write_text('{"policy.prompt": "short", "data.images": "frontal"}')
-    (folder / "broken.png").unlink()
     for name, view in (("c.dcm", "PA"), ("IM0001", "LL")):
         image = pixels(2).astype(np.uint16)
         write(folder / "b" / name, image, Modality="DX", ViewPosition=view)
@@ -214,21 +221,19 @@ def test_generation_keeps_to_determinism(checkpoint, folder, tmp_path, monkeypat
     asked: list[bool] = []
     monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
     words = ["generate", str(checkpoint), str(folder), "--out", str(tmp_path / "a.jsonl"), *SMALL]
-    assert main([*words, "deterministic=true"]) == 2 and asked == [True]
+    assert main([*words, "deterministic=true"]) == 0 and asked == [True]
 
 
-def test_what_the_checkpoint_remembers_holds_and_blocks_are_cut(
-    checkpoint: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_checkpoint_remembers_holds_and_blocks_are_cut(folder, tmp_path, monkeypatch):
     """As in an evaluation the report is the block; the whole text is kept beside it."""
     own = tmp_path / "trained"
     tiny_policy().save(own)
     (own / FILE).write_text('{"policy.prompt": "short", "reward.blocks": "think_report"}')
-    texts = iter(["<think>x</think><report> Clear. </report>", *["no block"] * 9])
+    texts = iter(["<think>x</think><report> Clear. </report>", *["no block"] * 99])
     monkeypatch.setattr("rrgpolicy.model.codec.ReportCodec.decode", lambda *_: next(texts))
     out = tmp_path / "reports.jsonl"
     words = ["generate", str(own), str(folder), "--out", str(out), "eval.max_new_tokens=4"]
-    assert main(words) == 2
+    assert main(words) == 0
     first, second, *_ = rows(out)
     assert first["settings"]["policy.prompt"] == "short"
     assert first["report"] == "Clear." and first["text"].startswith("<think>")
@@ -237,7 +242,7 @@ def test_what_the_checkpoint_remembers_holds_and_blocks_are_cut(
 
 def test_images_of_one_folder_are_one_study_with_its_context(folder: Path, tmp_path: Path) -> None:
     found = read_folder(folder, "folder")
-    assert [(s.id, len(s.images)) for s in found.studies] == [(".", 3), ("b", 3)]
+    assert [(s.id, len(s.images)) for s in found.studies] == [(".", 2), ("b", 3)]
     assert {image.view for s in found.studies for image in s.images} == {""}
     table = tmp_path / "context.csv"
     table.write_text("\ufeffpath,indication,age\nb/c.dcm,Cough,61\n", encoding="utf-8")
@@ -261,9 +266,8 @@ def test_images_of_one_folder_are_one_study_with_its_context(folder: Path, tmp_p
 
 
 def test_the_context_is_in_the_prompt_and_another_one_is_refused(
-    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "broken.png").unlink()
+    checkpoint, folder, tmp_path, capsys
+):
     table, out = tmp_path / "context.csv", tmp_path / "a.jsonl"
     table.write_text("id,indication\nd.tif,Cough and fever for three days\n")
     words = [str(checkpoint), str(folder), *SMALL, "eval.max_new_tokens=20"]
@@ -277,7 +281,9 @@ def test_the_context_is_in_the_prompt_and_another_one_is_refused(
     assert "was written with context=" in line
 
 
-def test_other_images_under_the_same_names_are_refused(checkpoint, folder, tmp_path, capsys):
+def test_other_images_under_the_same_names_are_refused(
+    checkpoint, folder, broken, tmp_path, capsys
+):
     out = tmp_path / "r.jsonl"
     words = [str(checkpoint), str(folder), "--out", str(out), *SMALL, "--study", "folder"]
     assert "1 of 2 studies have no report" in refused(capsys, *words)
@@ -306,6 +312,37 @@ def test_other_images_under_the_same_names_are_refused(checkpoint, folder, tmp_p
     assert main(["generate", *words]) == 0
     assert capsys.readouterr().err.count("1 reports of studies that are no longer there") == 1
     assert out.read_bytes() == before
+
+
+def test_what_stands_in_the_way_is_told_and_stays(
+    checkpoint, folder, tmp_path, monkeypatch, capsys
+):
+    table, deep = tmp_path / "context.csv", tmp_path / "new" / "deep" / "a.jsonl"
+    words = [str(checkpoint), str(folder), *SMALL, "--out"]
+    table.write_text("id,indication\na.png,Co\0ugh\n")
+    line = refused(capsys, *words, str(deep), "--context", str(table))
+    assert "context.csv: row 2: indication has a NUL or no Unicode" in line
+
+    def unloadable(*_: object, **__: object) -> None:
+        raise UserError("no weights")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(generate, "load_for", unloadable)
+        assert "no weights" in refused(capsys, *words, str(deep))
+    assert not (tmp_path / "new").exists()  # it holds reports, or is not made
+    notes = tmp_path / "a.jsonl.errors.jsonl"
+    notes.write_text("notes of one's own\n")
+    line = refused(capsys, *words, str(tmp_path / "a.jsonl"))
+    assert "a.jsonl.errors.jsonl is there, and not of an earlier call" in line
+    assert notes.read_text() == "notes of one's own\n" and not (tmp_path / "a.jsonl").exists()
+
+    # each was waited for: nobody writes into the pipe
+    for name in ("pipe.png", "pipe.dcm"):
+        os.mkfifo(folder / name)
+    for images in ("all", "none"):
+        line = refused(capsys, *words, str(tmp_path / f"{images}.jsonl"), f"data.images={images}")
+        assert "2 of 7 studies have no report" in line
+    assert (tmp_path / "none.jsonl.errors.jsonl").read_text().count("is a pipe or a device") == 2
 
 
 def test_names_that_are_a_uid_are_images(folder: Path) -> None:

@@ -1,22 +1,15 @@
-"""A resumed run says from which step on it had which settings; `generate` decodes within bounds."""
+"""A resumed run says from which step on it had which settings."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from rrgtrain.config import load_config
-from rrgtrain.errors import UserError
-from rrgtrain.run import generate as generate_module
 from rrgtrain.schema import Recipe
 from rrgtrain.state.identity import Change, as_line, changes_of, values_of
-from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.run.test_generate import SMALL, refused
 from tests.rrgtrain.runs import At, command, rows, started
 
 SAMPLE = "rrgtrain.train.rl:sample_groups"
@@ -117,39 +110,3 @@ def test_a_secret_is_in_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     values = values_of(path, {})
     assert values["a"] == "${oc.env:SECRET}" and "\n" not in values["b.d"]
     assert not any(word in str(values) for word in ("sk-1", "pw", "KEY"))
-
-
-def test_what_stands_in_the_way_is_told_and_stays(tmp_path, monkeypatch, capsys):
-    checkpoint, root, table = tmp_path / "policy", tmp_path / "films", tmp_path / "context.csv"
-    root.mkdir()
-    tiny_policy().save(checkpoint)
-    grey = np.random.default_rng(0).integers(0, 255, (40, 40), dtype=np.uint8)
-    Image.fromarray(grey).save(root / "a.png")
-    words = [str(checkpoint), str(root), *SMALL, "--out"]
-    deep = tmp_path / "new" / "deep" / "a.jsonl"
-
-    table.write_text("id,indication\na.png,Co\0ugh\n")
-    line = refused(capsys, *words, str(deep), "--context", str(table))
-    assert "context.csv: row 2: indication has a NUL or no Unicode" in line
-    with monkeypatch.context() as patch:
-        patch.setattr(generate_module, "load_for", unloadable)
-        assert "no weights" in refused(capsys, *words, str(deep))
-    assert not (tmp_path / "new").exists()  # it holds reports, or is not made
-
-    notes = tmp_path / "a.jsonl.errors.jsonl"
-    notes.write_text("notes of one's own\n")
-    line = refused(capsys, *words, str(tmp_path / "a.jsonl"))
-    assert "a.jsonl.errors.jsonl is there, and not of an earlier call" in line
-    assert notes.read_text() == "notes of one's own\n" and not (tmp_path / "a.jsonl").exists()
-
-    # each was waited for: nobody writes into the pipe
-    for name in ("pipe.png", "pipe.dcm"):
-        os.mkfifo(root / name)
-    for images in ("all", "none"):
-        line = refused(capsys, *words, str(tmp_path / f"{images}.jsonl"), f"data.images={images}")
-        assert "2 of 3 studies have no report" in line
-    assert (tmp_path / "none.jsonl.errors.jsonl").read_text().count("is a pipe or a device") == 2
-
-
-def unloadable(*_: object, **__: object) -> None:
-    raise UserError("no weights")

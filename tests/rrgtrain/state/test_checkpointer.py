@@ -35,6 +35,13 @@ class Loop:
     def begin(self) -> dict[str, Any] | None:
         return self.checkpointer.begin("rl", lambda: {"at": self.at})
 
+    def begun(self, steps: int = 0) -> Loop:
+        """Begin, and make so many steps."""
+        self.begin()
+        for _ in range(steps):
+            self.step()
+        return self
+
     def step(self, *, before: Exception | None = None, after: Exception | None = None) -> None:
         with self.checkpointer.step(self.at):
             self.checkpointer.on_failure_dump(lambda: {"members": []})
@@ -73,10 +80,7 @@ def log(run: RunDir) -> Iterator[RunLog]:
 
 
 def test_due_by_steps_or_by_seconds(run: RunDir, log: RunLog) -> None:
-    loop = Loop(run, log, CheckpointSettings(steps=3, seconds=100.0, keep=9))
-    loop.begin()
-    for _ in range(7):
-        loop.step()
+    loop = Loop(run, log, CheckpointSettings(steps=3, seconds=100.0, keep=9)).begun(7)
     assert loop.names == ["000001-rl-3", "000002-rl-6"]
     loop.now = 99.0
     loop.step()
@@ -89,9 +93,7 @@ def test_due_by_steps_or_by_seconds(run: RunDir, log: RunLog) -> None:
 
 
 def test_a_step_that_fails_before_the_change_is_kept_as_it_began(run: RunDir, log: RunLog) -> None:
-    loop = Loop(run, log, CheckpointSettings(steps=100))
-    loop.begin()
-    loop.step()
+    loop = Loop(run, log, CheckpointSettings(steps=100)).begun(1)
     start = loop.weight.detach().clone()
     with pytest.raises(Stopped, match=r"rl, step 1: KeyError: 'x' \(traceback in .*rl-1.txt\)"):
         loop.step(before=KeyError("x"))
@@ -118,9 +120,7 @@ def test_an_error_between_two_steps_keeps_the_last_whole_one(run: RunDir, log: R
         before = len(loop.names)
 
         def body(loop: Loop = loop, error: Exception = error) -> None:
-            loop.begin()
-            loop.step()
-            loop.step()
+            loop.begun(2)
             raise error
 
         end = ended(loop, body)
@@ -137,8 +137,7 @@ def test_an_error_behind_a_validation_keeps_what_was_before_it(run: RunDir, log:
     sizes = []
 
     def body() -> None:
-        loop.begin()
-        loop.step()
+        loop.begun(1)
         sizes.append(log.size)
         with loop.checkpointer.interruptible(loop.at):
             log.write("rl_val", 0, {"reward": 1.0})
@@ -160,10 +159,7 @@ def test_before_a_loop_stands_an_error_keeps_nothing(run: RunDir, log: RunLog) -
 
 
 def test_a_step_that_fails_in_the_change_is_not(run: RunDir, log: RunLog) -> None:
-    loop = Loop(run, log, CheckpointSettings(steps=1))
-    loop.begin()
-    loop.step()
-    loop.step()
+    loop = Loop(run, log, CheckpointSettings(steps=1)).begun(2)
     assert loop.names == ["000001-rl-1"]
     with pytest.raises(Stopped, match="the step was half done, so the last checkpoint counts"):
         loop.step(after=MemoryError("out of memory"))
@@ -174,10 +170,7 @@ def test_a_step_that_fails_in_the_change_is_not(run: RunDir, log: RunLog) -> Non
 
 
 def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: RunLog) -> None:
-    loop = Loop(run, log, CheckpointSettings(steps=2))
-    loop.begin()
-    for _ in range(4):
-        loop.step()
+    loop = Loop(run, log, CheckpointSettings(steps=2)).begun(4)
     loop.checkpointer.wait()
     before = float(loop.weight[0])
     again = Loop(run, log, CheckpointSettings(steps=2))
@@ -197,9 +190,7 @@ def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: Run
 
 
 def test_kept_weights_stay_until_others_are_wanted(run: RunDir, log: RunLog) -> None:
-    loop = Loop(run, log, CheckpointSettings(steps=1, keep=1))
-    loop.begin()
-    loop.step()
+    loop = Loop(run, log, CheckpointSettings(steps=1, keep=1)).begun(1)
     best = float(loop.weight.detach()[0])
     assert loop.checkpointer.keep(1, {1})
     loop.checkpointer.wait()
@@ -249,10 +240,7 @@ def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:
     require_verb(run, "sft")  # nothing was begun
     loop = Loop(run, log, CheckpointSettings(steps=1))
     loop.checkpointer.settings = {"seed": "0"}
-    loop.begin()
-    loop.step()
-    loop.step()
-    loop.checkpointer.wait()
+    loop.begun(2).checkpointer.wait()
     require_verb(run, "rl")
     assert CheckpointStore(run.resume, 1).about()["settings"] == {"seed": "0"}
     with pytest.raises(UserError, match="another command; use: rrgtrain rl --resume '.*/my run'$"):

@@ -50,11 +50,10 @@ class Gate:
 
 
 @contextmanager
-def loop_of(path: Path, steps: int = 2, keep: int = 9) -> Iterator[Loop]:
+def loop_of(path: Path, made: int = 0, steps: int = 2) -> Iterator[Loop]:
+    """A loop that has made so many steps."""
     with RunDir.create(path / "run") as run, RunLog(run) as log:
-        loop = Loop(run, log, CheckpointSettings(steps=steps, keep=keep))
-        loop.begin()
-        yield loop
+        yield Loop(run, log, CheckpointSettings(steps=steps, keep=9)).begun(made)
 
 
 def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -135,9 +134,7 @@ def test_a_disk_that_fills_up_ends_the_run_at_the_next_border(tmp_path, monkeypa
     def full() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with loop_of(tmp_path) as loop:
-        for _ in range(3):
-            loop.step()
+    with loop_of(tmp_path, 3) as loop:
         loop.checkpointer.wait()
         gate = Gate(monkeypatch, full)
         loop.step()
@@ -191,9 +188,7 @@ def stop_at_border(loop: Loop) -> None:
 
 
 def test_a_step_is_left_at_its_border_and_its_first_state_is_written(tmp_path: Path) -> None:
-    with loop_of(tmp_path, steps=100) as loop:
-        loop.step()
-        loop.step()
+    with loop_of(tmp_path, 2, steps=100) as loop:
         random, weight = torch.get_rng_state(), loop.weight.detach().clone()
         assert stopped_at(loop) == "stopped by SIGTERM after 2 steps of rl"
         state = loop.kept()
@@ -204,9 +199,7 @@ def test_a_step_is_left_at_its_border_and_its_first_state_is_written(tmp_path: P
 
 
 def test_a_stop_without_the_time_for_a_checkpoint_says_what_is_lost(tmp_path: Path) -> None:
-    with loop_of(tmp_path, steps=2) as loop:
-        for _ in range(6):
-            loop.step()
+    with loop_of(tmp_path, 6) as loop:
         loop.checkpointer.grace = 0.0
         line = stopped_at(loop)
         assert line.startswith("stopped by SIGTERM after 6 steps of rl"), "one was due at this step"
@@ -225,17 +218,14 @@ def test_a_stop_without_the_time_for_a_checkpoint_says_what_is_lost(tmp_path: Pa
 
 def test_a_checkpoint_that_is_being_written_needs_no_other(tmp_path: Path) -> None:
     """The wait for it takes the grace, and it holds this step already."""
-    with loop_of(tmp_path, steps=1) as loop:
-        loop.step()
+    with loop_of(tmp_path, 1, steps=1) as loop:
         loop.checkpointer.grace = 0.0
         assert stopped_at(loop) == "stopped by SIGTERM after 1 steps of rl"
         assert loop.names == ["000001-rl-1"]
 
 
 def test_an_error_has_no_grace(tmp_path: Path) -> None:
-    with loop_of(tmp_path, steps=2) as loop:
-        for _ in range(4):
-            loop.step()
+    with loop_of(tmp_path, 4) as loop:
         loop.checkpointer.grace = 0.0
         with pytest.raises(Stopped, match="KeyError"):
             loop.step(before=KeyError("x"))
