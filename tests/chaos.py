@@ -69,14 +69,18 @@ def phase(run: Path) -> str:
     return ("after " + rows[-1]["phase"] if rows else "start") + (", writing" if writing else "")
 
 
-def main() -> int:
-    """Runs the trials and prints a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--moments", type=int, default=40)
+def trials_of(about: str, moments: int) -> tuple[argparse.Namespace, random.Random, Path]:
+    """Read a command's `--moments` and `--seed`; what draws, and a directory for the runs."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--moments", type=int, default=moments)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     options = parser.parse_args()
-    rng = random.Random(options.seed)
-    base = Path(tempfile.mkdtemp(prefix="chaos-"))
+    return options, random.Random(options.seed), Path(tempfile.mkdtemp(prefix="chaos-"))
+
+
+def main() -> int:
+    """Runs the trials and prints a line for each."""
+    options, rng, base = trials_of(__doc__, 40)
     alone, seconds = finished_demo()
     print(
         f"seed {options.seed}; a demo takes {seconds:.1f} CPU seconds; runs in {base}", flush=True

@@ -10,20 +10,17 @@ not, and keeps its directory.
 
 from __future__ import annotations
 
-import argparse
 import os
-import random
-import secrets
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.chaos import trials_of
 from tests.rrgtrain.nodes import on_nodes
 from tests.rrgtrain.run.test_scale_runs import RUN
 from tests.rrgtrain.runs import Done, differences
@@ -137,12 +134,7 @@ def _wrong(disturbance: Disturbance, done: Sequence[Done]) -> list[str]:
 
 def main() -> int:
     """Runs the trials and prints a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--moments", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
-    options = parser.parse_args()
-    rng = random.Random(options.seed)
-    base = Path(tempfile.mkdtemp(prefix="chaos-ranks-"))
+    options, rng, base = trials_of(__doc__, 8)
     alone = base / "alone"
     # the first run of all also fills caches, and moments of its time would come too late
     seconds = min(_undisturbed(alone), _undisturbed(base / "again"))

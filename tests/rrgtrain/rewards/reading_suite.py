@@ -6,7 +6,6 @@ words: a directory. Each rank writes `Read` to <directory>/<rank>.pickle.
 from __future__ import annotations
 
 import pickle
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,7 +111,3 @@ def main(words: list[str]) -> int:
         (home / f"{ranks.rank()}.pickle").write_bytes(pickle.dumps(found))
     ranks.close()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

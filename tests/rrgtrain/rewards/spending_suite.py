@@ -6,7 +6,6 @@ words: a directory and the endpoint. Rank 0 writes [row of each step, and the ru
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from rrgpolicy.ranks import ranks
@@ -52,7 +51,3 @@ def main(words: list[str]) -> int:
             (home / "found.json").write_text(json.dumps(found))
     ranks.close()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

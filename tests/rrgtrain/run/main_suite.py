@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from copy import deepcopy
 from dataclasses import replace
@@ -43,7 +42,3 @@ def main(words: list[str]) -> int:
             print(error)
     ranks.close()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,11 +1,10 @@
-"""End steps on two ranks by what only one of them meets; `test_rank_stops` starts them."""
+"""End steps on two ranks by what only one of them meets; `test_identity` starts them."""
 
 from __future__ import annotations
 
 import errno
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -143,7 +142,3 @@ def main(words: list[str]) -> int:
             globals()[name](Path(words[0]))
     ranks.close()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -108,7 +107,3 @@ def main(words: list[str]) -> int:
         globals()[words[0]](SavingStore(Path(words[1]), 2))
     ranks.close()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
