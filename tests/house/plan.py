@@ -15,13 +15,7 @@ SHARED_CSRC = {"common", "build_info"}
 # What a room of rrgkern shows to the other rooms, beside its `__init__`: files and inner rooms.
 KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "head"}
 # Served from hidden states: the tiles of each device, which the linear losses sweep too.
-KERNEL_DOORS |= {
-    "csrc_launch",
-    "from_hidden",
-    "triton_tile",
-    "from_logits",
-    "linear",
-}
+KERNEL_DOORS |= {"csrc_launch", "from_hidden", "triton_tile", "from_logits", "linear"}
 # What the rooms of the other packages show to other rooms and to experiments, beside their
 # `__init__`, and what the API pages of docs name. A file that only tests import is none.
 DOORS = {

@@ -148,6 +148,9 @@ def test_a_model_that_loses_reports_is_refused() -> None:
         cached(["a", "b"])
 
 
+FORK = multiprocessing.get_context("fork")
+
+
 def read_slowly(folder: Path, texts: list[str]) -> None:
     """Labels `texts`, and notes what the labeller itself was asked."""
     named = Named()
@@ -167,9 +170,8 @@ def read_slowly(folder: Path, texts: list[str]) -> None:
 def test_processes_of_a_node_read_a_reference_once(tmp_path: Path) -> None:
     """Each has 20 texts, 10 of which the next one has too, and they start at once."""
     texts = [f"No effusion in case {i}." for i in range(40)]
-    context = multiprocessing.get_context("fork")
     processes = [
-        context.Process(target=read_slowly, args=(tmp_path, texts[begin : begin + 20]))
+        FORK.Process(target=read_slowly, args=(tmp_path, texts[begin : begin + 20]))
         for begin in (0, 10, 20)
     ]
     for process in processes:
@@ -188,8 +190,7 @@ def test_a_reader_that_fails_lets_its_texts_go(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="out of memory"):
         CachedLabeller(Failing(), cache=tmp_path / "cache").label(["No effusion."], keep=True)
-    context = multiprocessing.get_context("fork")
-    other = context.Process(target=read_slowly, args=(tmp_path, ["No effusion."]))
+    other = FORK.Process(target=read_slowly, args=(tmp_path, ["No effusion."]))
     other.start()
     other.join(30)
     assert other.exitcode == 0
@@ -216,9 +217,8 @@ def test_an_interrupt_between_two_locks_leaves_no_key_held(
     with pytest.raises(KeyboardInterrupt):
         store.once(keys, lambda own: None)
     monkeypatch.undo()
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe()
-    process = context.Process(target=hold, args=(tmp_path, keys, there))
+    here, there = FORK.Pipe()
+    process = FORK.Process(target=hold, args=(tmp_path, keys, there))
     process.start()
     process.join()
     assert here.recv() == keys
@@ -234,11 +234,6 @@ def test_references_in_memory_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # The store survives killed writers and damage, and never mixes texts up.
-def only_file(store: Store) -> Path:
-    (file,) = store.path.iterdir()
-    return file
-
-
 def test_what_was_put_is_got_also_by_a_later_store(tmp_path: Path) -> None:
     values = {"": b"", "a": b"1" * 1000, "é\ud800": b"\x00rrg1\xff"}
     store = Store(tmp_path, "m")
@@ -250,28 +245,23 @@ def test_what_was_put_is_got_also_by_a_later_store(tmp_path: Path) -> None:
     assert Store(tmp_path, "other").get("a") is None
 
 
-@pytest.mark.parametrize("cut", [1, 30, 44, 60])
-def test_a_record_cut_off_is_not_there_and_the_rest_is(tmp_path: Path, cut: int) -> None:
-    store = Store(tmp_path, "m")
-    store.put("whole", b"w" * 50)
-    size = only_file(store).stat().st_size
-    store.put("half", b"h" * 50)
-    os.truncate(only_file(store), size + cut)
-    reader = Store(tmp_path, "m")
-    assert (reader.get("whole"), reader.get("half")) == (b"w" * 50, None)
-    reader.put("half", b"h" * 50)
-    assert Store(tmp_path, "m").get("half") == b"h" * 50
-
-
-def test_a_damaged_payload_is_not_returned(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", [1, 30, 44, 60, None])
+def test_a_record_cut_off_or_damaged_is_not_there_and_the_rest_is(
+    tmp_path: Path, cut: int | None
+) -> None:
     store = Store(tmp_path, "m")
     store.put("a", b"a" * 50)
+    (file,) = store.path.iterdir()
+    size = file.stat().st_size
     store.put("b", b"b" * 50)
-    content = bytearray(only_file(store).read_bytes())
-    content[60] ^= 1
-    only_file(store).write_bytes(content)
+    content = bytearray(file.read_bytes())
+    content[60] ^= cut is None  # in what "a" holds
+    file.write_bytes(content[: size + cut] if cut else content)
+    lost, whole = ("b", "a") if cut else ("a", "b")
     reader = Store(tmp_path, "m")
-    assert (reader.get("a"), reader.get("b")) == (None, b"b" * 50)
+    assert (reader.get(whole), reader.get(lost)) == (whole.encode() * 50, None)
+    reader.put(lost, b"again")
+    assert Store(tmp_path, "m").get(lost) == b"again"
 
 
 def write_on(store: Store, name: str) -> None:
@@ -283,8 +273,7 @@ def test_killed_writers_leave_what_they_finished(tmp_path: Path) -> None:
     store = Store(tmp_path, "m")
     store.put("parent", b"p")
     # forked with the parent's file open: each child must write to its own
-    context = multiprocessing.get_context("fork")
-    writers = [context.Process(target=write_on, args=(store, name)) for name in "xy"]
+    writers = [FORK.Process(target=write_on, args=(store, name)) for name in "xy"]
     for writer in writers:
         writer.start()
     deadline = time.monotonic() + 30

@@ -60,6 +60,7 @@ def sections(significant: str, matched: str) -> str:
 @pytest.mark.parametrize(
     ("significant", "errors"),
     [
+        # what is left out counts 0, as published
         ("No clinically significant errors.", [0] * 6),
         ("None.", [0] * 6),
         ("None of (a) to (f): 0.", [0] * 6),
@@ -67,26 +68,17 @@ def sections(significant: str, matched: str) -> str:
         ("(d) Severity: 1. Small.\n(b) Missing: 2. Edema; a nodule.", [0, 2, 0, 1, 0, 0]),
         ("(a) False report: none.\n(f) Omitted: 1. Change.", [0, 0, 0, 0, 0, 1]),
         ("(2) Missing: 2. Edema (1); a nodule.\n(6) Omitted: 1. Change.", [0, 2, 0, 0, 0, 1]),
+        # the published parser reads 0 for one of these, and a wrong report scores too well
+        ("(a) False: 2 things\n(c) Place: 1, the base", [2, 0, 1, 0, 0, 0]),
+        ("(a) False:2. Mass.\n(c) Place:  1. Base.", [2, 0, 1, 0, 0, 0]),
+        ("(a) False: 2. Mass.\n\n(c) Place: 1. Base.", [2, 0, 1, 0, 0, 0]),
+        ("Nodule and base:\n(a) False: 2. Mass.\n(c) Place: 1. Base.", [2, 0, 1, 0, 0, 0]),
     ],
 )
-def test_what_is_left_out_counts_0_as_published(significant: str, errors: list[int]) -> None:
-    found = parse_judgement(sections(significant, "2. Heart; lungs."))
-    assert (found.matched, list(found.errors)) == (2, errors)
-
-
-@pytest.mark.parametrize(
-    "significant",
-    [
-        "(a) False: 2 things\n(c) Place: 1, the base",
-        "(a) False:2. Mass.\n(c) Place:  1. Base.",
-        "(a) False: 2. Mass.\n\n(c) Place: 1. Base.",
-        "Nodule and base:\n(a) False: 2. Mass.\n(c) Place: 1. Base.",
-    ],
-)
-def test_counts_that_the_published_parser_loses_stand(significant: str) -> None:
-    """It reads 0 for one of them at least, so that a wrong report scores too well."""
-    found = parse_judgement(sections(significant, "3 findings: heart, lungs, bones"))
-    assert (found.matched, list(found.errors)) == (3, [2, 0, 1, 0, 0, 0])
+@pytest.mark.parametrize("matched", ["2. Heart; lungs.", "3 findings: heart, lungs, bones"])
+def test_each_category_is_counted(significant: str, matched: str, errors: list[int]) -> None:
+    found = parse_judgement(sections(significant, matched))
+    assert (found.matched, list(found.errors)) == (int(matched[0]), errors)
 
 
 @pytest.mark.parametrize(("line", "errors"), table("counts of GREEN"))

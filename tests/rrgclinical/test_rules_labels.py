@@ -112,15 +112,9 @@ def test_an_ending_makes_another_word():
 ROW = np.array([[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1]], dtype=np.int8)
 
 
-def test_binary_counts_uncertain_as_positive():
+def test_conversions_count_uncertain_as_positive_and_signs_leave_no_finding_out():
     assert rrgclinical.to_binary(ROW).tolist() == [[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]]
-
-
-def test_signs_leave_no_finding_out():
     assert rrgclinical.to_signs(ROW).tolist() == [[0, 1, -1, 1, 0, 1, -1, 1, 0, 1, -1, 1, 0]]
-
-
-def test_five_columns():
     assert rrgclinical.chexpert_five(ROW).tolist() == [[1, 0, 1, 3, 1]]
 
 

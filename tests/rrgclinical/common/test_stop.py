@@ -25,6 +25,13 @@ def _signals_of_a_shell() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.fixture
+def stopping() -> Iterator[Stopping]:
+    """Return one that has taken the signals, as in a command."""
+    with (taken := Stopping()).installed("rrgtrain"):
+        yield taken
+
+
 def test_a_signal_is_raised_at_once_outside_a_step() -> None:
     before = signal.getsignal(signal.SIGTERM)
     stopping = Stopping()
@@ -66,10 +73,9 @@ def test_a_signal_waits_for_the_end_of_a_phase(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == "rrgtrain: SIGTERM: finishing the phase\n"
 
 
-def test_long_work_inside_a_step_is_cut_off() -> None:
-    stopping = Stopping()
+def test_long_work_inside_a_step_is_cut_off(stopping: Stopping) -> None:
     reached = []
-    with stopping.installed("rrgtrain"), stopping.deferred():
+    with stopping.deferred():
         with contextlib.suppress(Stopped), stopping.interruptible():
             signal.raise_signal(signal.SIGTERM)
             reached.append("never")
@@ -78,13 +84,11 @@ def test_long_work_inside_a_step_is_cut_off() -> None:
     assert reached == ["deferred again"]
 
 
-def test_a_library_that_swallows_it_does_not_lose_it() -> None:
-    stopping = Stopping()
-    with stopping.installed("rrgtrain"):
-        with contextlib.suppress(Exception):
-            signal.raise_signal(signal.SIGTERM)
-        with stopping.deferred(), pytest.raises(Stopped):
-            stopping.check()
+def test_a_library_that_swallows_it_does_not_lose_it(stopping: Stopping) -> None:
+    with contextlib.suppress(Exception):
+        signal.raise_signal(signal.SIGTERM)
+    with stopping.deferred(), pytest.raises(Stopped):
+        stopping.check()
 
 
 def test_there_is_no_third_interrupt() -> None:
@@ -97,13 +101,12 @@ def test_there_is_no_third_interrupt() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_closed_terminal_ends_the_step_as_sigterm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_terminal_ends_the_step_as_sigterm_does(stopping, monkeypatch) -> None:
     def gone(*_: object) -> int:
         raise OSError(5, "Input/output error")
 
-    stopping = Stopping()
     monkeypatch.setattr("os.write", gone)
-    with stopping.installed("rrgtrain"), stopping.deferred():
+    with stopping.deferred():
         signal.raise_signal(signal.SIGHUP)
         with pytest.raises(Stopped, match="stopped by SIGHUP") as caught:
             stopping.check()
@@ -154,10 +157,9 @@ def test_other_threads_and_nested_commands_leave_the_signals_alone() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_what_was_noted_in_long_work_ends_it_as_soon_as_it_may() -> None:
-    stopping = Stopping()
+def test_what_was_noted_in_long_work_ends_it_as_soon_as_it_may(stopping: Stopping) -> None:
     reached = []
-    with stopping.installed("rrgtrain"), stopping.deferred():
+    with stopping.deferred():
         with contextlib.suppress(Stopped), stopping.interruptible():
             with stopping.deferred(), stopping.deferred():
                 signal.raise_signal(signal.SIGTERM)
@@ -168,21 +170,18 @@ def test_what_was_noted_in_long_work_ends_it_as_soon_as_it_may() -> None:
     assert reached == ["not cut in two", "deferred again"]
 
 
-def test_an_error_is_raised_and_not_the_signal_that_came_before_it() -> None:
-    stopping = Stopping()
-
+def test_an_error_is_raised_and_not_the_signal_that_came_before_it(stopping: Stopping) -> None:
     def exchange() -> None:
         with stopping.interruptible(), stopping.deferred():
             signal.raise_signal(signal.SIGTERM)
             raise KeyError("all ranks agree on it")
 
-    with stopping.installed("rrgtrain"), pytest.raises(KeyError):
+    with pytest.raises(KeyError):
         exchange()
 
 
-def test_a_second_interrupt_never_waits_whatever_came_between() -> None:
-    stopping = Stopping()
-    with stopping.installed("rrgtrain"), stopping.deferred():
+def test_a_second_interrupt_never_waits_whatever_came_between(stopping: Stopping) -> None:
+    with stopping.deferred():
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.raise_signal(number)
         with pytest.raises(KeyboardInterrupt):
@@ -199,15 +198,11 @@ class _Dying:
         signal.raise_signal(self.number)
 
 
-def _live_on(seconds: float = 10.0) -> None:
+def _die_and_live_on(number: int, seconds: float = 10.0) -> None:
+    _Dying(number)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(seconds)
-
-
-def _die_and_live_on(number: int) -> None:
-    _Dying(number)
-    _live_on()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
@@ -228,12 +223,10 @@ def _ends_otherwise() -> None:
         raise ValueError("of another cause") from RuntimeError("the cause")
 
 
-def test_a_stop_is_seen_behind_any_cause() -> None:
-    stopping = Stopping()
-    with stopping.installed("rrgtrain"):
-        with pytest.raises(ValueError, match="of another cause") as caught:
-            _ends_otherwise()
-        assert isinstance(stopping.stop_in(caught.value), Stopped)
-        circle = ValueError("its own cause")
-        circle.__cause__ = circle
-        assert stopping.stop_in(circle) is None
+def test_a_stop_is_seen_behind_any_cause(stopping: Stopping) -> None:
+    with pytest.raises(ValueError, match="of another cause") as caught:
+        _ends_otherwise()
+    assert isinstance(stopping.stop_in(caught.value), Stopped)
+    circle = ValueError("its own cause")
+    circle.__cause__ = circle
+    assert stopping.stop_in(circle) is None
