@@ -213,13 +213,6 @@ def test_patients_are_drawn_where_they_are_known() -> None:
     assert "Intervals resample patients only" in as_text(few)
 
 
-def notes_of(truth: np.ndarray) -> list[str]:
-    """The lines below the tables of a perfect system."""
-    ids = [str(i) for i in range(len(truth))]
-    pairs = Pairs(ids, [[""]] * len(truth), {"perfect": ids})
-    return scorecard(pairs, truth, {"perfect": SystemReading(truth)}).notes
-
-
 def test_what_keeps_a_perfect_system_from_1_is_told() -> None:
     heart, edema, pneumothorax, none = (
         OBSERVATIONS.index(n) for n in ("Cardiomegaly", "Edema", "Pneumothorax", "No Finding")
@@ -227,19 +220,16 @@ def test_what_keeps_a_perfect_system_from_1_is_told() -> None:
     truth = np.zeros((300, 14), dtype=np.int8)
     truth[:100, heart] = truth[100:197, pneumothorax] = truth[197:200, edema] = 1
     truth[200:, none] = 1
-    notes = notes_of(truth)
-    assert "training seeds is not included" in notes[0]
-    macro, sample, few = notes[1:]
+    ids = [str(i) for i in range(300)]
+    pairs = Pairs(ids, [[""]] * 300, {"perfect": [""] * 300})
+    made = scorecard(pairs, truth, {"perfect": SystemReading(truth)})
+    assert "training seeds is not included" in made.notes[0]
+    macro, sample, few = made.notes[1:]
     assert macro.startswith("10 of 14 observations are positive in no reference; macro")
     assert macro.endswith("at most 0.286 over 14, 0.231 over 13, 0.400 over 5.")
     assert sample.endswith("at most 1.000 over 14, 0.667 over 13, 0.343 over 5.")
     assert "fewer than 10 positives (Edema (3))" in few
     # the tables say the same
-    made = scorecard(
-        Pairs([str(i) for i in range(300)], [[""]] * 300, {"perfect": [""] * 300}),
-        truth,
-        {"perfect": SystemReading(truth)},
-    )
     found = made.groups[0].systems["perfect"]
     reached = [
         found[f"{kind}_f1{s}"].value for kind in ("macro", "sample") for s in ("", "_13", "_5")
@@ -256,14 +246,11 @@ def test_what_keeps_a_perfect_system_from_1_is_told() -> None:
     assert found["macro_f1_frequent"].value == 1.0
 
 
-def test_several_references_vote() -> None:
+def test_several_references_vote_and_leave_no_finding_blank_where_they_disagree() -> None:
     labels = np.zeros((4, 14), dtype=np.int8)
     labels[0, 0], labels[1, 1], labels[2, 1], labels[3, 2] = 2, 1, 3, 1
     truth = joined_truth(labels, np.array([0, 1, 1, 1]))
     assert truth[0].tolist() == [2, *[0] * 13] and truth[1].tolist() == [0, 1, *[0] * 12]
-
-
-def test_references_that_disagree_leave_no_finding_blank() -> None:
     labels = np.zeros((5, 14), dtype=np.int8)
     edema, devices, none = (
         OBSERVATIONS.index(n) for n in ("Edema", "Support Devices", "No Finding")
@@ -294,14 +281,12 @@ def test_files_hold_every_number() -> None:
     wanted = made.groups[2].systems["A & <b>"]["micro_f1_13"]
     found = read["groups"][2]["systems"]["A & <b>"]["micro_f1_13"]
     assert found == {"value": wanted.value, "low": wanted.low, "high": wanted.high}
-    rows = list(csv.DictReader(io.StringIO(as_csv(made))))
-    (row,) = [
-        r
-        for r in rows
-        if (r["group"], r["system"], r["metric"]) == ("abnormal", "A & <b>", "micro_f1_13")
-    ]
+    rows = {
+        (r["group"], r["system"], r["metric"]): r for r in csv.DictReader(io.StringIO(as_csv(made)))
+    }
+    row = rows["abnormal", "A & <b>", "micro_f1_13"]
     assert (float(row["value"]), row["n"]) == (wanted.value, "3")
-    assert {r["group"] for r in rows} >= {"all", "rare", "finding: Edema"}
+    assert {group for group, *_ in rows} >= {"all", "rare", "finding: Edema"}
 
 
 def test_latex_is_whole(tmp_path: Path) -> None:
