@@ -36,19 +36,8 @@ def require_page(out: Path) -> None:
         raise UserError(f"--out {out} cannot be written: {error.strerror}") from error
 
 
-def require_drawing(out: Path) -> None:
-    """Raise UserError where `out` is something else than an SVG, which is not written over."""
-    require_file_place(out)
-    try:
-        head = out.read_bytes()[:4096].lstrip() if out.exists() else b"<svg"
-        if not head.startswith((b"<svg", b"<?xml")) or b"<svg" not in head:
-            raise UserError(f"--svg {out} is there and is no drawing; name another file")
-    except OSError as error:
-        raise UserError(f"--svg {out} cannot be written: {error.strerror}") from error
-
-
 def write_out(out: Path, text: str) -> None:
-    """Write a page or a drawing, and the directories above it."""
+    """Write a page, and the directories above it."""
     made = make_parents(out)
     try:
         remove_left(out)

@@ -120,7 +120,7 @@ def test_a_word_that_no_file_can_hold_is_told_before_anything_is_begun(odd, tmp_
         (EMPTY, ["sft", "--out", " "]),
         (EMPTY, ["generate", "", "images"]),
         (EMPTY, [""]),
-        (DASH, ["stress", "--svg", "-"]),
+        (DASH, ["stress", "--reports", "-"]),
         (DASH, ["stress", "--against=-"]),
         (DASH, ["report", "-"]),
     ],

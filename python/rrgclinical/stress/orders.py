@@ -36,7 +36,6 @@ class Order:
     """
 
     text: str
-    reason: str
     pairs: tuple[tuple[str, str], ...]
     kind: str = BETTER
 
@@ -44,76 +43,39 @@ class Order:
 ORDERS: tuple[Order, ...] = (
     Order(
         "another order of sentences = unchanged",
-        "the order of sentences says nothing of the patient",
         (("unchanged", "sentences in another order"),),
         EQUAL,
     ),
-    Order(
-        "reworded = unchanged",
-        "words are free",
-        (("unchanged", "reworded"),),
-        EQUAL,
-    ),
+    Order("reworded = unchanged", (("unchanged", "reworded"),), EQUAL),
     Order(
         "repetition, idle sentences, true denials never pay",
-        "or a policy fills its reports with them",
         tuple(("unchanged", name) for name in HARMLESS[3:]),
         NOT_BETTER,
     ),
     Order(
         "any harmless change > any error of meaning",
-        "style is not worth a finding",
         tuple((harmless, error) for harmless in HARMLESS for error in _ERRORS),
     ),
-    Order(
-        "minor dropped > critical dropped",
-        "a missed granuloma harms less than a missed mass",
-        (("minor dropped", "critical dropped"),),
-    ),
-    Order(
-        "minor invented > critical invented",
-        "an invented pneumothorax is treated",
-        (("minor invented", "critical invented"),),
-    ),
-    Order(
-        "doubted > dropped", "a suspicion is looked at again", (("doubted", "critical dropped"),)
-    ),
+    Order("minor dropped > critical dropped", (("minor dropped", "critical dropped"),)),
+    Order("minor invented > critical invented", (("minor invented", "critical invented"),)),
+    Order("doubted > dropped", (("doubted", "critical dropped"),)),
     Order(
         "severity one step off > two steps > dropped",
-        "nearer is better",
         (
             ("severity one step off", "severity two steps off"),
             ("severity two steps off", "critical dropped"),
         ),
     ),
-    Order(
-        "wrong side > dropped",
-        "the finding is looked for, and found on the image",
-        (("wrong side", "critical dropped"),),
-    ),
+    Order("wrong side > dropped", (("wrong side", "critical dropped"),)),
     Order(
         "severity one step off, doubted, side unsaid > wrong side",
-        "a tube may be put into the wrong side",
         tuple((n, "wrong side") for n in ("severity one step off", "doubted", "side unsaid")),
     ),
-    Order(
-        "dropped > denied",
-        "a denial ends the search",
-        (("critical dropped", "critical denied"),),
-    ),
-    Order(
-        "minor denied > critical denied",
-        "as for what is dropped",
-        (("minor denied", "critical denied"),),
-    ),
-    Order(
-        "denials dropped > critical dropped",
-        "normal statements are the report's least part",
-        (("denials dropped", "critical dropped"),),
-    ),
+    Order("dropped > denied", (("critical dropped", "critical denied"),)),
+    Order("minor denied > critical denied", (("minor denied", "critical denied"),)),
+    Order("denials dropped > critical dropped", (("denials dropped", "critical dropped"),)),
     Order(
         "tip told > unsaid > called wrong; a wrong tip unsaid > called right",
-        "a tube in a bronchus kills within the hour",
         (
             ("tip told", "tip unsaid"),
             ("tip unsaid", "tip called wrong"),
@@ -122,17 +84,14 @@ ORDERS: tuple[Order, ...] = (
     ),
     Order(
         "change told > unsaid > reversed",
-        "treatment follows the change",
         (("change told", "change unsaid"), ("change unsaid", "change reversed")),
     ),
     Order(
         "related finding instead > unrelated",
-        "an opacity for a consolidation is nearly right",
         (("related finding instead", "unrelated finding instead"),),
     ),
     Order(
         "one error > the same and one more",
-        "or nothing is left to lose",
         (
             ("wrong side", "wrong side and minor dropped"),
             ("minor dropped", "wrong side and minor dropped"),
@@ -144,7 +103,6 @@ ORDERS: tuple[Order, ...] = (
     ),
     Order(
         "error of an attribute > normal template; one error > empty, all findings",
-        "or a policy collapses onto them",
         (
             *((error, "normal template") for error in _ERRORS[:4]),
             *((error, blank) for error in ("doubted", "wrong side", "minor dropped")

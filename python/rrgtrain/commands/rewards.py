@@ -26,7 +26,6 @@ def _stress_words(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="compare with preferences instead: columns reference, first, second, preferred",
     )
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the means to this file")
     parser.add_argument(
         "--strict",
         action="store_true",
@@ -40,10 +39,8 @@ def _stress(options: argparse.Namespace) -> int:
     from rrgtrain.schema import Recipe
 
     recipe = load_config(Recipe, options.recipe, options.overrides)
-    choices = StressOptions(
-        options.studies, options.reports, options.against, options.svg, options.strict
-    )
-    return stress(recipe, choices)
+    words = options.studies, options.reports, options.against, options.strict
+    return stress(recipe, StressOptions(*words))
 
 
 STRESS = Command(

@@ -16,7 +16,6 @@ from rrgclinical.stress import (
     agreement_table,
     dearer_than_error,
     gaming_table,
-    means,
     means_table,
     orders_table,
     plant,
@@ -25,8 +24,6 @@ from rrgclinical.stress import (
 )
 from rrgdata.phantom import phantom_reports
 from rrgdata.settings import DataSettings
-from rrgreport.page import require_drawing, write_out
-from rrgreport.svg import dot_rows
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.data import read_studies, split_of
@@ -35,12 +32,11 @@ from rrgtrain.schema import Recipe
 
 @dataclass(frozen=True)
 class StressOptions:
-    """studies: reports that errors are planted in. reports, against: files; svg: file to write."""
+    """studies: reports that errors are planted in. reports, against: files to read."""
 
     studies: int = 150
     reports: Path | None = None
     against: Path | None = None
-    svg: Path | None = None
     strict: bool = False
 
 
@@ -49,14 +45,10 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
 
     1 with `strict` where a harmless change costs more than a critical error. UserError for a term
     that fails on an empty report, files that cannot be read, reports that nothing can be planted
-    in, words that do not go together, and an `svg` that no drawing can be written to.
+    in, and words that do not go together.
     """
-    if options.against and (options.reports or options.svg or options.strict):
-        raise UserError("--against plants no errors; leave out --reports, --svg and --strict")
-    if options.svg is not None:
-        require_drawing(options.svg)
-        if options.svg.suffix.lower() in (".png", ".jpg", ".jpeg", ".pdf"):
-            raise UserError(f"--svg {options.svg}: an SVG is drawn; name a file that ends in .svg")
+    if options.against and (options.reports or options.strict):
+        raise UserError("--against plants no errors; leave out --reports and --strict")
     rewards = RewardService(recipe.reward)
     terms = list(recipe.reward.terms)
     context = rewards.model("severity").context if "severity" in terms else None
@@ -91,10 +83,6 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
     print(means_table(values))
     print(orders_table(values))
     print(gaming_table(score, [*terms, *questions], texts[: options.studies]))
-    if options.svg is not None:
-        drawn = {t: {n: mean for n, (mean, _) in means(of).items()} for t, of in values.items()}
-        write_out(options.svg, dot_rows("mean value of each perturbation", drawn))
-        print(f"drawn: {options.svg}")
     if "severity" in terms:
         print(f"{caveat(rewards.model('severity').table)}\n")
     dearer = {term: both for term, of in values.items() if (both := dearer_than_error(of))}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import json
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -141,10 +140,9 @@ def line_of(out: str, begin: str) -> list[str]:
     return next(line for line in out.split("\n") if line.startswith(begin)).split()
 
 
-def test_tables_figure_and_strict(tmp_path, capsys, monkeypatch):
-    svg = tmp_path / "dots.svg"
-    words = ["reward.terms={severity: 1, match: 1}", "--strict", "--svg", str(svg)]
-    assert main(["stress", *FEW, *words]) == 1  # match charges for true denials
+def test_tables_and_strict(tmp_path, capsys, monkeypatch):
+    both = ["reward.terms={severity: 1, match: 1}", "--strict"]
+    assert main(["stress", *FEW, *both]) == 1  # match charges for true denials
     out = capsys.readouterr().out
     assert float(line_of(out, "wrong side  ")[-2]) < float(line_of(out, "unchanged")[-2]) == 1
     assert "severity: 'true denials" not in out and "match: 'true denials added' costs more" in out
@@ -152,8 +150,6 @@ def test_tables_figure_and_strict(tmp_path, capsys, monkeypatch):
     assert int(shares[0]) >= 99
     assert line_of(out, "empty  ")[-2] == "0.000" and "every finding hedged" in out
     assert "no radiologist has set them" in out
-    drawn = svg.read_text()
-    assert drawn.startswith("<svg") and "wrong side" in drawn and drawn.count("<circle") > 60
     assert main(["stress", *FEW, "reward.terms={severity: 1}", "--strict"]) == 0
 
     (tmp_path / "words.py").write_text(
@@ -231,7 +227,7 @@ def test_a_pair_without_a_text_is_no_pair(tmp_path, refusal, change, line):
 
 def test_words_that_would_do_nothing_are_refused(tmp_path, refusal):
     pairs = pairs_file(tmp_path, ["first", "second", "tie"])
-    for idle in (["--strict"], ["--svg", str(tmp_path / "a.svg")], ["--reports", pairs]):
+    for idle in (["--strict"], ["--reports", pairs]):
         line = refusal("stress", "--against", pairs, *idle)
         assert "--against plants no errors; leave out" in line
 
@@ -254,25 +250,6 @@ def test_a_report_or_a_table_of_no_end_is_refused_at_once(tmp_path, refusal):
         ),
     ):
         assert line in refusal("stress", *FEW, *severity, *words)
-
-
-def test_a_drawing_replaces_no_other_file_and_no_device(tmp_path, capsys):
-    texts = tmp_path / "reports.csv"
-    texts.write_text("id,report\n1,No acute disease.\n")
-    study = tmp_path / "CXR1.xml"
-    study.write_text('<?xml version="1.0"?><eCitation/>')
-    (tmp_path / "null").symlink_to(os.devnull)
-    before = sorted((p.name, p.is_symlink(), p.is_file()) for p in tmp_path.iterdir())
-    for svg, line in (
-        (texts, "is there and is no drawing"),
-        (study, "is there and is no drawing"),
-        (tmp_path / "null", "is a device, a pipe or a stream"),
-    ):
-        assert main(["stress", "--reports", str(texts), "--svg", str(svg)]) == 2
-        told = capsys.readouterr()
-        assert line in told.err and not told.out, svg
-    assert texts.read_text().startswith("id,report")
-    assert before == sorted((p.name, p.is_symlink(), p.is_file()) for p in tmp_path.iterdir())
 
 
 def test_one_image_and_its_report_are_a_page(tmp_path, capsys):
