@@ -16,6 +16,7 @@ import rrgkern
 from rrgkern.dispatch import interpreting, served_by
 from rrgpolicy.ranks import ranks
 from rrgtrain.cli import main
+from rrgtrain.state.rundir import RunDir
 from tests.rrgclinical.text.conftest import few_paraphrases, short_package
 
 __all__ = ["few_paraphrases", "short_package"]
@@ -45,6 +46,13 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunDir]:
+    """A run directory of the test's own."""
+    with RunDir.create(tmp_path / "run") as made:
+        yield made
 
 
 @pytest.fixture

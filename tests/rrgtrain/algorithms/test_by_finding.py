@@ -16,10 +16,9 @@ from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.by_finding import finding_advantages, token_advantages
 from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.errors import UserError
-from rrgtrain.rewards import RewardService
-from rrgtrain.train.rl import train_rl
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import groups_of, policy_and_prompts, recipe, run_of, studies, unscored
+from tests.rrgtrain.common import groups_of, recipe, studies, unscored
+from tests.rrgtrain.train.loops import trained
 
 POLICY = tiny_policy()
 EFFUSION, DENIED = "There is a left pleural effusion.", "No pleural effusion."
@@ -82,11 +81,7 @@ def test_it_adds_to_the_advantages_below(below: str) -> None:
 
 def test_a_run_trains_with_it_beside_the_others_and_blocks_are_refused(tmp_path: Path) -> None:
     whole = recipe("rl.algorithm=editgrpo+by_finding+ditpo", "token_weights.kind=tfidf")
-    parts = {"algorithm": build_algorithm(whole), "out": tmp_path / "best"}
-    parts["validate"] = lambda: {whole.eval.best_by: 0.0}
-    assert parts["algorithm"].needs_reports
-    run = run_of(*policy_and_prompts(), studies(4), whole, **parts)
-    run.rewards = RewardService(whole.reward)
-    train_rl(run)
+    assert build_algorithm(whole).needs_reports
+    trained(tmp_path / "run", whole)
     with pytest.raises(UserError, match="by_finding reads the sentences of the whole text"):
         prepared("rl.algorithm=by_finding", "reward.blocks=think_report")

@@ -16,20 +16,11 @@ from rrgtrain.algorithms import Context, Group, Objective, build_algorithm
 from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.errors import UserError
-from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe, RewardSettings
 from rrgtrain.train import zero_variance
-from rrgtrain.train.rl import train_rl
 from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_policy
-from tests.rrgtrain.common import (
-    Batch,
-    groups_of,
-    member,
-    policy_and_prompts,
-    recipe,
-    run_of,
-    studies,
-)
+from tests.rrgtrain.common import Batch, groups_of, member, recipe, studies
+from tests.rrgtrain.train.loops import trained
 
 POLICY = tiny_policy()
 
@@ -265,9 +256,5 @@ def test_a_run_hands_over_the_terms_that_count_at_the_step(tmp_path: Path) -> No
         handed.append({tuple(m.terms) for group in groups for m in group.members})
         return algorithm.advantages(groups, rewards)
 
-    parts = {"algorithm": replace(algorithm, advantages=spied), "out": tmp_path / "best"}
-    parts["validate"] = lambda: {chosen.eval.best_by: 0.0}
-    run = run_of(*policy_and_prompts(), studies(4), chosen, **parts)
-    run.rewards = RewardService(chosen.reward)
-    train_rl(run)
+    trained(tmp_path / "run", chosen, algorithm=replace(algorithm, advantages=spied))
     assert handed == [{("label_f1",)}, {("label_f1", "match")}]

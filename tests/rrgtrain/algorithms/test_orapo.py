@@ -74,11 +74,6 @@ def test_a_zero_is_exactly_zero_and_sampled() -> None:
     assert zero_shares(groups, rewards) == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(("rate", "wanted"), [(0.0, 0.05), (0.5, 0.075), (1.0, 0.15)])
-def test_the_mixing_weight_by_hand(rate: float, wanted: float) -> None:
-    assert mixing_weight(rate, recipe().oracle) == pytest.approx(wanted)
-
-
 def test_the_rate_of_a_batch_is_smoothed_though_no_prompt_comes_twice() -> None:
     rates = ZeroRate(0.5, batch=True)
     assert rates.of(["a", "b"], [1.0, 0.5]) == [0.75, 0.75]
@@ -90,8 +85,8 @@ def test_the_rate_of_a_batch_is_smoothed_though_no_prompt_comes_twice() -> None:
     algorithm, groups = build_algorithm(cfg), completed()
     found = algorithm.advantages(groups, spread(groups, torch.tensor([0.0, 0, 0, 1, 1]).numpy()))
     assert isinstance(found, Objective) and found.group_weight is not None
-    wanted = mixing_weight(0.5, cfg.oracle)
-    assert found.group_weight.tolist() == pytest.approx([1 - wanted] * 2)
+    assert mixing_weight(0.5, cfg.oracle) == pytest.approx(0.075)
+    assert found.group_weight.tolist() == pytest.approx([1 - 0.075] * 2)
 
 
 def plain_parts(batch: Batch, cfg: Recipe) -> tuple[torch.Tensor, torch.Tensor]:

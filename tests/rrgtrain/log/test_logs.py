@@ -6,8 +6,6 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,12 +15,6 @@ from rrgreport.run_files import read_metrics
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.state.rundir import RunDir
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[RunDir]:
-    with RunDir.create(tmp_path / "run") as made:
-        yield made
 
 
 def scalars(run: RunDir, phase: str, tag: str) -> list[tuple[int, float]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 import types
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,12 +62,6 @@ def mlflow(service: Service) -> types.SimpleNamespace:
         log_metrics=lambda row, step: service.log(row, step),
         end_run=service.finish,
     )
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[RunDir]:
-    with RunDir.create(tmp_path / "run") as made:
-        yield made
 
 
 @pytest.fixture

@@ -252,20 +252,14 @@ def test_what_fails_in_reading_ahead_is_raised_where_it_is_waited_for(monkeypatc
 
 def test_a_term_of_ones_own_is_named_by_module_and_function(tmp_path, monkeypatch):
     (tmp_path / "my_terms.py").write_text(
-        "import numpy as np\nx = 3\n"
+        "import numpy as np\n"
         "def length(batch):\n    return np.array([len(r) for r in batch.reports])\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     found = RewardService(RewardSettings(terms={"my_terms:length": 0.5}))(REPORTS, STUDIES)
     assert found["total"].tolist() == [len(report) / 2 for report in REPORTS]
-    for name, message in (
-        ("my_terms:x", "my_terms.py holds no function x; define it"),
-        (".my_terms:length", "or your own as package.module:function"),
-        (":length", "or your own as package.module:function"),
-        ("my_termz:length", "my_termz cannot be imported"),
-    ):
-        with pytest.raises(UserError, match=message):
-            RewardService(RewardSettings(terms={name: 1.0}))
+    with pytest.raises(UserError, match="my_terms.py has no lengths; define it"):
+        RewardService(RewardSettings(terms={"my_terms:lengths": 1.0}))
 
 
 def test_a_plain_function_of_report_and_reference_is_a_term(tmp_path, monkeypatch):

@@ -25,16 +25,11 @@ from tests.rrgtrain.runs import (
     started,
 )
 
-SFT, RL, STEPS = "rrgtrain.train.sft", "rrgtrain.train.rl", "rrgtrain.train.rl"
+SFT, RL = "rrgtrain.train.sft", "rrgtrain.train.rl"
 SCORE, SAVE = "rrgtrain.train.evaluate:score", "rrgpolicy.model.policy:Policy.save"
 REWARD = "rrgtrain.rewards.service:RewardService.__call__"
 AHEAD = "rrgtrain.rewards.service:RewardService._read_ahead"
 DISK = "torch.distributed.checkpoint.filesystem:FileSystemWriter.write_data"
-
-
-@pytest.fixture(scope="module")
-def alone() -> Path:
-    return finished_demo()[0]
 
 
 # Where a SIGTERM comes in, in the order of a demo, counted from where the run goes on.
@@ -46,17 +41,17 @@ MOMENTS = [
     At(SAVE),
     At(SCORE),  # the evaluation of SFT
     At(f"{RL}:sample_groups"),
-    At(f"{STEPS}:accumulate_gradients"),
+    At(f"{RL}:accumulate_gradients"),
     At("rrgtrain.train.rl_run:RlRun.complete"),
     At(SCORE),
-    At(f"{STEPS}:apply_step", 2),
+    At(f"{RL}:apply_step", 2),
     At(SAVE),
     At(SCORE),
     At("rrgtrain.run.outcome:draw"),
 ]
 
 
-def test_sigterm_in_every_phase_of_one_run(alone: Path, tmp_path: Path) -> None:
+def test_sigterm_in_every_phase_of_one_run(tmp_path: Path) -> None:
     words = ["demo", "--out", "run", *TINY_RUN]
     for at in MOMENTS:
         done = command(*words, cwd=tmp_path, at=at, status=75)
@@ -64,7 +59,7 @@ def test_sigterm_in_every_phase_of_one_run(alone: Path, tmp_path: Path) -> None:
         assert done.last.endswith("; go on with: rrgtrain demo --resume run"), at
         words = ["demo", "--resume", "run"]
     command(*words, cwd=tmp_path, status=0)
-    assert differences(alone, tmp_path / "run") == []
+    assert differences(finished_demo()[0], tmp_path / "run") == []
     done = command(*words, cwd=tmp_path, status=2)
     assert "the run in run has ended; its report is run/report.html" in done.last
 
@@ -171,6 +166,16 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_it_goes_on(rl_alone, tmp_path
     assert differences(rl_alone, tmp_path / "run") == []
 
 
+def test_a_kill_or_a_second_interrupt_while_one_is_written(rl_alone, tmp_path):
+    command(*started(), cwd=tmp_path, at=At(DISK, 3, "SIGKILL"), status=-9)
+    resume = tmp_path / "run" / "resume"
+    assert any(p.name.startswith(".") for p in resume.iterdir()), "it was being written"
+    done = command(*GO_ON, cwd=tmp_path, at=At(DISK, 2, "SIGINT+sleep+SIGINT+sleep"))
+    assert done.status == 130 and done.last == "rrgtrain: interrupted", done.err
+    command(*GO_ON, cwd=tmp_path, status=0)
+    assert differences(rl_alone, tmp_path / "run") == []
+
+
 def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(rl_alone, tmp_path):
     assert command(*started(), cwd=tmp_path, at=At(f"{RL}:sample_groups", 3)).status == 75
     resume = tmp_path / "run" / "resume"
@@ -246,7 +251,7 @@ def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path)
     words = ["demo", "--out", "run", *TINY_RUN, *lora, *drop, "rl.epochs=2", "rl.beta=0.05"]
     homes = [tmp_path / name for name in ("alone", "stopped")]
     assert command(*words, cwd=homes[0]).status == 0
-    for at in (At(f"{SFT}:sft_loss", 4), At(f"{STEPS}:accumulate_gradients", 3)):
+    for at in (At(f"{SFT}:sft_loss", 4), At(f"{RL}:accumulate_gradients", 3)):
         assert command(*words, cwd=homes[1], at=at).status == 75
         words = ["demo", "--resume", "run"]
     command(*words, cwd=homes[1], status=0)

@@ -48,6 +48,14 @@ def same(found: Any, number: int) -> bool:
     )
 
 
+def two_in(directory: Path) -> SavingStore:
+    """A store of the states 1 and 2."""
+    kept = SavingStore(directory, 2)
+    for number in (1, 2):
+        kept.save("rl", state(number))
+    return kept
+
+
 def newest(directory: Path) -> Any:
     found = SavingStore(directory, 2).newest()
     return None if found is None else found.state
@@ -77,9 +85,7 @@ def test_a_tagged_one_stays_as_long_as_one_that_wants_it(tmp_path: Path) -> None
 
 
 def test_a_signal_while_one_is_read_is_no_fault_of_it(tmp_path, monkeypatch):
-    kept = SavingStore(tmp_path / "resume", 2)
-    kept.save("rl-1", state(1))
-    kept.save("rl-2", state(2))
+    kept = two_in(tmp_path / "resume")
 
     def signalled(*_: object, **__: object) -> None:
         raise Stopped("stopped by SIGTERM")
@@ -196,9 +202,7 @@ SPOILT = [
     ids=lambda v: getattr(v, "__name__", v),
 )
 def test_a_broken_newest_falls_back_and_says_so(name, spoil, tmp_path):
-    kept = SavingStore(tmp_path / "r", 2)
-    for number in (1, 2):
-        kept.save("rl", state(number))
+    kept = two_in(tmp_path / "r")
     spoil(kept.directory / "000002-rl" / name)
     assert kept.about()["tagged"] == [], "of the one before it, where that cannot be read"
     with pytest.warns(UserWarning, match=r"000002-rl is broken \(.+\); falling back to 000001-rl"):
@@ -255,9 +259,7 @@ def moments_of_a_save(kept: SavingStore, number: int) -> tuple[int, list[OnDisk]
 
 def test_killed_before_any_line_of_a_save_the_old_or_the_new_is_whole(tmp_path: Path) -> None:
     """As kill -9: nothing is cleaned up, and what was written stays."""
-    kept = SavingStore(tmp_path / "r", 2)
-    for number in (1, 2):
-        kept.save("rl", state(number))
+    kept = two_in(tmp_path / "r")
     lines, moments = moments_of_a_save(kept, 3)
     assert lines > 80 and len(moments) > 10
     outcomes = []
@@ -306,9 +308,7 @@ def test_a_full_disk_at_any_operation_leaves_what_was_kept(tmp_path: Path) -> No
     failed = 0
     for room in range(60):
         directory = tmp_path / str(room)
-        kept = SavingStore(directory, 2)
-        for number in (1, 2):
-            kept.save("rl", state(number))
+        kept = two_in(directory)
         with pytest.MonkeyPatch.context() as patch:
             disk = FullDisk(room, patch)
             with contextlib.suppress(OSError):

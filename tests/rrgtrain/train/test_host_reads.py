@@ -20,7 +20,7 @@ from rrgtrain.algorithms import build_algorithm
 from rrgtrain.algorithms.group import Group, Objective, Preference, token_offsets
 from rrgtrain.errors import NotFinite
 from rrgtrain.schema import LoraSettings
-from rrgtrain.train import Batch, Gradients, SamplerWatch
+from rrgtrain.train import Batch, Gradients
 from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
@@ -28,8 +28,8 @@ from rrgtrain.train.reference import reference_of
 from rrgtrain.train.rl import update
 from rrgtrain.train.sft import read_losses, sft_gradients
 from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgtrain.common import accumulate, gradients, recipe, rollout_logps, run_of, studies
-from tests.rrgtrain.train.test_update_steps import batch, setting
+from tests.rrgtrain.common import accumulate, gradients, recipe, rollout_logps, studies
+from tests.rrgtrain.train.test_update_steps import batch, ready, setting
 
 TO_HOST = {Tensor.cpu, Tensor.numpy, Tensor.tolist, Tensor.to}
 
@@ -116,14 +116,7 @@ def reads_of(*overrides: str, oracle: bool = False) -> tuple[list[str], dict[str
         objective = Objective(
             values, preference=Preference(pairs), likelihood=likelihood, logs_gradient_ratio=True
         )
-    algorithm = build_algorithm(cfg)
-    run = run_of(policy, PromptLoader(policy, "short"), [], cfg, algorithm=algorithm)
-    run.reference, run.watch = (
-        reference,
-        SamplerWatch(policy, algorithm, cfg.rl, cfg.rollout.max_gap),
-    )
-    run.optimizer = adamw(policy.model, 1e-3, 0.0)
-    whole = Batch.of(groups, objective, cfg.rl)
+    run, whole = ready(policy, cfg, reference), Batch.of(groups, objective, cfg.rl)
     with pretended(policy) as device:
         if reference is not None:
             for parameter in reference.model.parameters():
@@ -281,13 +274,9 @@ def test_an_update_takes_both_in_one_where_no_log_probability_is_read(
     policy = tiny_policy() if dropout is None else adapted(dropout, torch.float32)
     cfg = setting("rollout.max_gap=100", *overrides)
     groups, values = batch(policy)
-    algorithm = build_algorithm(cfg)
-    run = run_of(policy, PromptLoader(policy, "short"), [], cfg, algorithm=algorithm)
-    run.watch = SamplerWatch(policy, algorithm, cfg.rl, cfg.rollout.max_gap)
-    run.optimizer = adamw(policy.model, 1e-3, 0.0)
-    doors = Doors(monkeypatch)
-    groups = sampled_elsewhere(groups)
-    row, _ = update(run, Batch.of(groups, values, cfg.rl), 1e-3, (0, 1))
+    run, doors = ready(policy, cfg), Doors(monkeypatch)
+    whole = Batch.of(sampled_elsewhere(groups), values, cfg.rl)
+    row, _ = update(run, whole, 1e-3, (0, 1))
     assert tuple(doors.calls.values()) == calls
     assert "sampler/gap_mean" in row
 

@@ -158,11 +158,17 @@ def run_of(home: Path, policy: Policy, path: str) -> Path:
     return out
 
 
-def test_base_is_what_fine_tuning_started_from(tmp_path: Path) -> None:
+@pytest.fixture
+def tuned(tmp_path: Path) -> Policy:
+    """A policy that has been trained from <tmp_path>/model."""
+    policy = tiny_policy()
+    policy.save(tmp_path / "model")
+    disturb(policy)
+    return policy
+
+
+def test_base_is_what_fine_tuning_started_from(tuned: Policy, tmp_path: Path) -> None:
     """Through any number of trainings, and for a run that began with the tiny policy."""
-    tiny_policy().save(tmp_path / "model")
-    tuned = tiny_policy()
-    disturb(tuned)
     first = run_of(tmp_path / "a", tuned, str(tmp_path / "model"))
     second = run_of(tmp_path / "b", tuned, str(first))
     policy = load_policy(second)
@@ -203,11 +209,8 @@ def test_the_base_of_an_adapter_is_the_adapter_off(tmp_path: Path) -> None:
     assert not torch.allclose(logps(loaded), wanted)
 
 
-def test_an_adapter_on_fine_tuned_weights_has_their_base(tmp_path: Path) -> None:
+def test_an_adapter_on_fine_tuned_weights_has_their_base(tuned: Policy, tmp_path: Path) -> None:
     """The adapter off is the start there, not the base."""
-    tiny_policy().save(tmp_path / "model")
-    tuned = tiny_policy()
-    disturb(tuned)
     first = run_of(tmp_path / "a", tuned, str(tmp_path / "model"))
     policy = load_policy(first)
     add_lora(policy, LoraSettings(rank=4, alpha=8.0), 0)
@@ -234,11 +237,8 @@ def test_a_reference_that_cannot_be(tmp_path: Path) -> None:
         named_reference(tiny_policy(), str(tmp_path / "text"), recipe().policy, tmp_path)
 
 
-def test_another_checkpoint_sees_with_its_own_tower(tmp_path: Path) -> None:
+def test_another_checkpoint_sees_with_its_own_tower(tuned: Policy, tmp_path: Path) -> None:
     """What the policy's frozen tower has embedded is kept for the policy alone."""
-    tiny_policy().save(tmp_path / "model")
-    tuned = tiny_policy()
-    disturb(tuned)
     tuned.save(tmp_path / "tuned")
     policy = load_policy(tmp_path / "tuned", freeze_vision=True)
     own, others = logps(policy), logps(load_policy(tmp_path / "model"))
