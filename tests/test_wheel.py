@@ -46,10 +46,6 @@ exec "{compiler}" -E "$@"
 pytestmark = pytest.mark.slow
 
 
-def platform_tag() -> str:
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
-
-
 def succeeds(*command: str | Path, cwd: Path, **environment: str) -> str:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(NOT_OF_A_USER)}
     done = subprocess.run(
@@ -142,7 +138,9 @@ def test_a_wheel_is_for_every_python_and_has_the_extras_that_are_named(site: Pat
     (about,) = site.glob("rrgkern-*.dist-info/WHEEL")
     (tag,) = [line for line in about.read_text().splitlines() if line.startswith("Tag: ")]
     python, abi, platform = tag.removeprefix("Tag: ").split("-")
-    assert (python, abi) == ("py3", "none") and platform == platform_tag()
+    assert (python, abi) == ("py3", "none") and platform == re.sub(
+        "[-.]", "_", sysconfig.get_platform()
+    )
     typed = {path.parent.name for path in site.glob("*/py.typed")}
     extras = set(PathDistribution(about.parent).metadata.get_all("Provides-Extra") or ())
     texts = [p.read_text() for p in house.files(ROOT) if p.suffix in (".py", ".md")]

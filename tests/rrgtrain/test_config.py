@@ -96,7 +96,6 @@ def test_interpolation_follows_a_later_override(tmp_path: Path) -> None:
     [
         ("optimizer.steps=3", "did you mean optimiser.steps?"),
         ("optimiser.tau=0.5", "did you mean edit.tau?"),
-        ("steps=3", "did you mean optimiser.steps?"),
         ("optimiser={stepz: 3}", "did you mean optimiser.steps?"),
         ("edit.csv=1", "unknown key 'edit.csv'; edit has tau"),
         ("qqqq.zzzz=1", "the top level has seed, name, optimiser, edit, terms"),
@@ -125,7 +124,6 @@ def test_bad_override_says_what_would_be_right(override: str, wanted: str) -> No
         ("optimiser.steps=null", "null", "a whole number"),
         ("optimiser.betas=[0.9, x]", "[0.9, 'x'] (list)", "a list with each item a number"),
         ("terms=3", "3 (int)", "a mapping with each value a number"),
-        ("terms.match=high", "'high' (str)", "a number"),
     ],
 )
 def test_wrong_type_names_value_and_type(override: str, seen: str, wanted: str) -> None:
@@ -139,7 +137,6 @@ def test_wrong_type_names_value_and_type(override: str, seen: str, wanted: str) 
         ("optimiser.schedule=cosin", "one of constant, cosine; did you mean cosine?"),
         ("optimiser.lr=-1", "wanted a value >= 0.0"),
         ("optimiser.lr=.nan", "optimiser.lr is nan; wanted a finite number"),
-        ("optimiser.clip=-.inf", "optimiser.clip is -inf; wanted a finite number"),
         ("optimiser.betas=[0.9, .nan]", "optimiser.betas is nan; wanted a finite number"),
         ("terms={a: 1.0, b: .nan}", "terms.b is nan; wanted a finite number"),
         ("optimiser.steps=1001", "wanted a value >= 1 and <= 1000"),
@@ -160,11 +157,9 @@ def test_choices_and_bounds(override: str, wanted: str) -> None:
         ("rl: &a\n  x: *a\n", ":1: broken YAML: found unconstructable recursive node"),
         ("rl: {}\nseed: !!binary aGk=\n", ":2: broken YAML: !!binary is not read here"),
         ("seed: !!int x\n", ":1: broken YAML: !!int is not read here; write a plain value"),
-        ("rl: &a {x: *a}\n", ":1: broken YAML: found unconstructable recursive node"),
         ("rl: &a {x: 1}\nsft: {!!merge y: *a}\n", ":2: broken YAML: found merging key y"),
         ("rl: &a {x: 1}\nsft: {<<: *a}\n", ":2: broken YAML: found merging key <<"),
         ("- 1\n- 2\n", "holds a sequence"),
-        ("just words\n", "holds a scalar"),
     ],
 )
 def test_broken_yaml_names_file_and_line(tmp_path: Path, text: str, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The commands on real files: reports of Open-i, radiographs and labels of the NIH."""
+"""The commands on real files: reports of Open-i."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from rrgpolicy.model.load import load_policy
 from rrgtrain.cli import main
 from tests.real_data import REAL
-from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
+from tests.rrgtrain.common import SMALL_POLICY
 
 pytestmark = [
     pytest.mark.usefixtures("at_home"),
@@ -52,18 +52,3 @@ def test_reports_of_iu_xray_without_images(tmp_path, capsys):
     assert sum(v for row in steps for k, v in row.items() if k.startswith("edits/")) == 8
     assert any(row["grad_norm"] > 0 for row in steps)
     load_policy("runs/rl/checkpoints/editgrpo")
-
-
-def test_radiographs_of_the_nih_with_labels_alone(tmp_path, capsys):
-    run(capsys, "sft", "--out", "runs/sft", *OF_PHANTOM, *FEW_STEPS)
-    given = [f"data.root={REAL / 'nih_starter'}", *FEW_STEPS]
-    start = ["--from", "runs/sft/checkpoints/sft", "--out", "runs/nih"]
-    out, rows, summary = run(capsys, "rl", "nih", *start, *given)
-    assert list(summary["systems"]) == ["start", "Dr. GRPO"]
-    steps = [row for row in rows if row["phase"] == "dr_grpo"]
-    assert len(steps) == 2
-    assert all(0 <= row["reward/mccs"] <= 1 for row in steps)
-    assert all(row["reward/mccs"] == row["reward/total"] for row in steps)
-    assert "checkpoint: runs/nih/checkpoints/dr_grpo" in out
-    samples = [json.loads(line) for line in Path("runs/nih/samples.jsonl").read_text().splitlines()]
-    assert samples and all(s["reference"] == "" and s["images"] for s in samples)

@@ -29,12 +29,7 @@ from rrgtrain.plan import (
 )
 from rrgtrain.schema import LoraSettings, PolicySettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
-from tests.rrgpolicy.model.common import (
-    CONFIG,
-    REPORTS,
-    tiny_directory,
-    tiny_policy,
-)
+from tests.rrgpolicy.model.common import CONFIG, REPORTS, tiny_directory, tiny_policy
 from tests.rrgpolicy.model.families import SORTS, backbone, build
 from tests.rrgtrain.common import accumulate, groups_of, recipe
 

@@ -21,12 +21,7 @@ from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.checked import Checked, check_settings
-from rrgtrain.run.data import (
-    broken_images,
-    check_data,
-    split_of,
-    validation_split,
-)
+from rrgtrain.run.data import broken_images, check_data, split_of, validation_split
 from rrgtrain.schema import Recipe
 from rrgtrain.train.loader import batch_indices
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe, studies

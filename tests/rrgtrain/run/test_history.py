@@ -16,21 +16,15 @@ SAMPLE = "rrgtrain.train.rl:sample_groups"
 OTHER = ["rl.lr=0.05", "rl.beta=0.5", "reward.terms={bleu4: 1.0}"]
 
 
-@pytest.fixture(scope="module")
-def changed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A run of four steps, stopped before its third and its fourth, and what was said."""
-    home = tmp_path_factory.mktemp("changed")
-    said = []
+def test_each_change_is_told_and_kept_and_the_best_begins_anew(tmp_path: Path) -> None:
+    """A run of four steps, stopped before its third and its fourth."""
+    run, said = tmp_path / "run", []
     again = ["rl", "--resume", "run", *OTHER]
     for words, number in ((started("eval.best_by=reward"), 3), (again, 2)):
-        done = command(*words, cwd=home, at=At(SAMPLE, number), status=75)
-        said.append(done.err)
-    done = command("rl", "--resume", "run", "reward.max_cost=9", cwd=home, status=0)
-    return home / "run", [*said, done.err]
-
-
-def test_each_change_is_told_and_kept(changed: tuple[Path, list[str]]) -> None:
-    run, said = changed
+        said.append(command(*words, cwd=tmp_path, at=At(SAMPLE, number), status=75).err)
+    again = ["rl", "--resume", "run", "reward.max_cost=9"]
+    said.append(command(*again, cwd=tmp_path, status=0).err)
+    assert "with reward.terms=" in said[1] and "chosen anew" in said[1]
     lines = [line for line in said[1].splitlines() if ": from step " in line]
     assert lines == [
         "rrgtrain: from step 2: rl.lr 0.01 -> 0.05 (resumed at step 2 of editgrpo)",
@@ -49,10 +43,6 @@ def test_each_change_is_told_and_kept(changed: tuple[Path, list[str]]) -> None:
     before = [(r["phase"], r["step"]) for r in rows(run)[: changes[0]["row"]]]
     start = ("editgrpo_val", -1)
     assert before == [start, ("editgrpo", 0), ("editgrpo", 1), ("editgrpo_val", 1)]
-
-
-def test_the_best_begins_anew_under_another_reward(changed: tuple[Path, list[str]]) -> None:
-    assert "with reward.terms=" in changed[1][1] and "chosen anew" in changed[1][1]
 
 
 def test_what_a_checkpoint_knows_stands_over_the_file() -> None:

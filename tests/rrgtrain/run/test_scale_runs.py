@@ -193,11 +193,6 @@ def started(home: Path, *more: str, at: At | None = None) -> list[Done]:
     return on_ranks(*RUN, "scale.mode=fsdp2", *more, cwd=home, at=at)
 
 
-@pytest.fixture(scope="module")
-def alone() -> Path:
-    return finished(*RUN)[0]
-
-
 def close(one: Path, two: Path) -> None:
     """To rounding: what three steps of Adam, which divides by the gradient's size, make of it."""
     start = load_file(one / "init" / "model.safetensors")
@@ -245,12 +240,12 @@ def test_what_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Path) -> Non
     assert any(w.any() for n, w in saved.items() if ".lora_B." in n), "it has learnt"
 
 
-def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(alone, tmp_path):
+def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(tmp_path):
     done = started(tmp_path, at=At("rrgtrain.train.rl:sample_groups", 3))
     assert [d.status for d in done] == [75, 75]
     assert "stopped by SIGTERM after 2 steps of editgrpo" in done[0].last
     command("rl", "--resume", "run", "scale.mode=none", cwd=tmp_path, status=0)
-    close(alone, tmp_path / "run")
+    close(finished(*RUN)[0], tmp_path / "run")
 
 
 AHEAD = ["rl.ahead=1", "rollout.engine=tests.rrgtrain.run.main_suite:build_beside"]

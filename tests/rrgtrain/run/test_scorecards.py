@@ -60,10 +60,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def card_of(
-    predictions: str,
-    *words: str,
-    references: str = "truth.json",
-    recipe: str | None = None,
+    predictions: str, *words: str, references: str = "truth.json", recipe: str | None = None
 ) -> Scorecard:
     settings = load_config(Recipe, recipe, [*FAST, *words])
     return evaluate_files(settings, [predictions], Path(references), None)

@@ -15,12 +15,7 @@ from rrgpolicy.ranks.rng import random_states, set_random_states
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.state.identity import (
-    identity_of,
-    require_settled,
-    require_whole,
-    settled,
-)
+from rrgtrain.state.identity import identity_of, require_settled, require_whole, settled
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, CheckpointStore
 from rrgtrain.state.tree import SMALL, PerRank, put_back, size_of, take_out

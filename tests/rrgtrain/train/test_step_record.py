@@ -18,13 +18,7 @@ from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.schema import RlSettings
 from rrgtrain.train import Batch
-from rrgtrain.train.step_record import (
-    SampleCollector,
-    StepRecord,
-    StepRecords,
-    heaviest,
-    recorded,
-)
+from rrgtrain.train.step_record import SampleCollector, StepRecord, StepRecords, heaviest, recorded
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import groups_of, recipe
 from tests.rrgtrain.train.loops import trained
