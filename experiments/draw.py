@@ -107,7 +107,7 @@ def case_svg(run: RunFiles, summary: RunSummary) -> str:
             f"{run.path} kept no study with an image and two systems; run rrgtrain demo"
         )
     pictured = {study.id for study in studies}
-    cases = [c for c in kept_cases(run, studies, systems).cases if c.sample.id in pictured]
+    cases = [c for c in kept_cases(run, studies, systems)[0] if c.sample.id in pictured]
     case = max(cases, key=lambda case: _fall(case, systems))
     sample, last = case.sample, systems[-1]
     body = [_image(sample), _text(20, 34, _title(sample, last), size=15, bold=True)]

@@ -3,7 +3,7 @@
 from rrgreport.html import write_report
 from rrgreport.marks import NEUTRAL, mark_reports
 from rrgreport.samples import EditSample, Sample, WeightSample, read_samples, write_samples
-from rrgreport.summary import Metric, RunSummary, System, commit, versions
+from rrgreport.summary import Metric, RunSummary, System
 from rrgreport.table import print_summary
 
 __all__ = [
@@ -14,11 +14,9 @@ __all__ = [
     "Sample",
     "System",
     "WeightSample",
-    "commit",
     "mark_reports",
     "print_summary",
     "read_samples",
-    "versions",
     "write_report",
     "write_samples",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rrgclinical import OBSERVATIONS, ClassId, Extractor, build_labeller
+from rrgclinical import OBSERVATIONS, ClassId, build_extractor, build_labeller
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import read_whole
@@ -89,14 +89,6 @@ class Case:
 
 
 @dataclass(frozen=True)
-class CaseSource:
-    """Cases of a run, and who read the labels of their reports."""
-
-    cases: list[Case]
-    labeller: str
-
-
-@dataclass(frozen=True)
 class CaseList:
     """Cases as the page's template takes them, and `notes` that say how they came about.
 
@@ -119,15 +111,17 @@ def read_by_rules(samples: Sequence[Sample]) -> list[Case]:
     return [Case(s, {name: next(labels).tolist() for name in s.outputs}) for s in samples]
 
 
-def kept_cases(run: RunFiles, samples: Sequence[Sample], systems: Collection[str]) -> CaseSource:
+def kept_cases(
+    run: RunFiles, samples: Sequence[Sample], systems: Collection[str]
+) -> tuple[list[Case], str]:
     """Read the cases of a run: all its studies from predictions.jsonl, else its samples.
 
-    Images and what FactS read are the samples'. Raises UserError, naming the line, for a file that
-    is no predictions.
+    Images and what FactS read are the samples'. The words say who read the labels of the reports.
+    Raises UserError, naming the line, for a file that is no predictions.
     """
     path = run.predictions
     if not os.path.lexists(path):
-        return CaseSource(read_by_rules(samples), "the rules labeller")
+        return read_by_rules(samples), "the rules labeller"
     pictured = {sample.id: sample for sample in samples}
     cases: dict[str, Case] = {}
     for number, line in enumerate(read_whole(path).split(b"\n"), start=1):
@@ -151,7 +145,7 @@ def kept_cases(run: RunFiles, samples: Sequence[Sample], systems: Collection[str
             ) from error
     # those with a picture first: half of them got better, half got worse
     ordered = sorted(cases.values(), key=lambda case: case.sample.id not in pictured)
-    return CaseSource(ordered, "the run's labeller")
+    return ordered, "the run's labeller"
 
 
 def _case(row: Mapping[str, Any], sample: Sample | None) -> Case:
@@ -162,15 +156,11 @@ def _case(row: Mapping[str, Any], sample: Sample | None) -> Case:
     return Case(replace(start, reference=reference, outputs={}, labels=labels))
 
 
-def case_list(
-    cases: Sequence[Case],
-    systems: Sequence[str],
-    extractor: Extractor,
-    tau: float,
-    *,
-    labeller: str,
-) -> CaseList:
-    """Prepare at most SHOWN cases; `labeller` names who read the labels."""
+def case_list(cases: Sequence[Case], systems: Sequence[str], *, labeller: str) -> CaseList:
+    """Prepare at most SHOWN cases; `labeller` names who read the labels.
+
+    Sentences are marked by the entities that the rules find.
+    """
     notes = []
     if len(cases) > SHOWN:
         notes.append(
@@ -185,7 +175,7 @@ def case_list(
         )
     pairs = [(case.sample, name) for case in cases for name in case.sample.outputs]
     texts, references = [s.outputs[n] for s, n in pairs], [s.reference for s, _ in pairs]
-    marked = iter(mark_reports(texts, references, extractor, tau) if pairs else [])
+    marked = iter(mark_reports(texts, references, build_extractor("rules")) if pairs else [])
     shown = [
         _shown(case, systems, {n: next(marked) for n in case.sample.outputs}) for case in cases
     ]
@@ -236,7 +226,7 @@ def write_study(out: Path, sample: Sample, notes: Sequence[str]) -> None:
     """Write a page of one study without a reference: its images, its reports, and `notes`."""
     shown = {"outputs": sample.outputs, "images": _images(sample), "notes": notes}
     title = {"title": f"Report of {sample.id}"}
-    page = rendered("rrgreport", "study.html.j2", summary=title, headline="", **shown)
+    page = rendered("study.html.j2", summary=title, headline="", **shown)
     write_out(out, hidden(page))
 
 

@@ -11,11 +11,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from rrgclinical import build_extractor
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import redacted
 from rrgreport import numbers
-from rrgreport.cases import Case, CaseSource, case_list, kept_cases
+from rrgreport.cases import Case, case_list, kept_cases
 from rrgreport.figures import PART_COLOURS, Rows, compared_figures
 from rrgreport.html import draw
 from rrgreport.names import changes_labels, changes_reward
@@ -45,7 +44,8 @@ class ComparedRun:
     path: Path
     summary: RunSummary
     rows: Rows
-    source: CaseSource
+    cases: list[Case]
+    labeller: str
     settings: dict[str, str] | None
     """Keys of its config.yaml with their values; None without one."""
 
@@ -82,8 +82,8 @@ def write_comparison(paths: Sequence[Path], out: Path) -> RunSummary:
     merged = RunSummary(" against ".join(run.name for run in runs), systems, _notes(runs))
     results = {run.name: next(reversed(run.summary.systems.values()), System()) for run in runs}
     cases, shared = _joined(runs)
-    labellers = " or ".join(dict.fromkeys(run.source.labeller for run in runs))
-    listed = case_list(cases, list(systems), build_extractor("rules"), 0.6, labeller=labellers)
+    labellers = " or ".join(dict.fromkeys(run.labeller for run in runs))
+    listed = case_list(cases, list(systems), labeller=labellers)
     listed.notes.insert(0, f"{shared} of {len(cases)} studies were kept by every run.")
     if disputed := sum(case.disputed for case in cases):
         listed.notes.insert(
@@ -92,7 +92,6 @@ def write_comparison(paths: Sequence[Path], out: Path) -> RunSummary:
             "those of the system's own run.",
         )
     page = rendered(
-        "rrgreport",
         "compare.html.j2",
         summary=merged,
         headline=_headline(results),
@@ -127,8 +126,8 @@ def _read(name: str, path: Path) -> ComparedRun:
     logged = read_metrics(run.metrics) if run.metrics.exists() else []
     rows = with_changes(logged, summary.changes)
     settings = _settings(run.config) if run.config.exists() else None
-    source = kept_cases(run, samples, summary.systems)
-    return ComparedRun(name, path, summary, rows, source, settings)
+    cases = kept_cases(run, samples, summary.systems)
+    return ComparedRun(name, path, summary, rows, *cases, settings)
 
 
 def _settings(path: Path) -> dict[str, str]:
@@ -196,7 +195,7 @@ def _joined(runs: Sequence[ComparedRun]) -> tuple[list[Case], int]:
     joined: dict[tuple[str, str], Case] = {}
     places: dict[tuple[str, str], int] = {}
     for run in runs:
-        for case in run.source.cases:
+        for case in run.cases:
             key = (case.sample.id, case.sample.reference)
             places[key] = places.get(key, 0) + 1
             before = joined.get(key, Case(replace(case.sample, outputs={}, facts={}, severity={})))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rrgclinical import Extractor, build_extractor
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import read_whole_text
 from rrgclinical.common.shown import hidden, redacted
@@ -27,35 +26,29 @@ from rrgreport.series import with_changes
 from rrgreport.summary import Metric, RunSummary
 
 
-def write_report(  # noqa: PLR0913
+def write_report(
     run_dir: str | Path | RunFiles,
     summary: RunSummary,
     metrics_rows: Sequence[Mapping[str, Any]],
     samples: Sequence[AnySample],
     out: str | Path | None = None,
-    *,
-    extractor: str | Extractor = "rules",
-    tau: float = 0.6,
 ) -> Path:
     """Writes the report and returns where: `out`, or `report.html` of the run.
 
     Its scorecard (`metrics.json`) comes first. The configuration shown is the run's `config.yaml`,
-    where there is one. Sentences are marked by the entities `extractor` finds, matched at
-    cosine > `tau`.
+    where there is one.
     """
     run = run_dir if isinstance(run_dir, RunFiles) else RunFiles(run_dir)
     studies = [s for s in samples if isinstance(s, Sample)]
     edits = [s for s in samples if isinstance(s, EditSample)]
     weighed = [s for s in samples if isinstance(s, WeightSample)]
     scale = heat_scale(weighed)
-    reader = build_extractor(extractor) if isinstance(extractor, str) else extractor
-    source = kept_cases(run, studies, summary.systems)
+    cases, labeller = kept_cases(run, studies, summary.systems)
     card = read_card(run.card) if os.path.lexists(run.card) else None
     # files that were scored have no more to show than their scorecard
     trained = card is None or bool(metrics_rows) or os.path.lexists(run.config)
     figures = training_figures(with_changes(metrics_rows, summary.changes))
     page = rendered(
-        "rrgreport",
         "report.html.j2",
         summary=summary,
         facts=facts(summary),
@@ -71,7 +64,7 @@ def write_report(  # noqa: PLR0913
         phases=_phases(summary),
         figures=[f for f in figures if not f.flat],
         flat=[f.title.lower() for f in figures if f.flat],
-        cases=case_list(source.cases, list(summary.systems), reader, tau, labeller=source.labeller),
+        cases=case_list(cases, list(summary.systems), labeller=labeller),
         edits=[_edit(e) for e in edits],
         weighed=[_weighed(s, scale) for s in weighed],
         heat=scale.legend() if weighed else [],

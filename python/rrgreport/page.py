@@ -1,4 +1,4 @@
-"""HTML pages that need nothing else: the packages' templates, and the style that they share."""
+"""HTML pages that need nothing else: templates, and the style that they share."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def write_out(out: Path, text: str) -> None:
 
 
 @functools.cache
-def environment_of(package: str) -> Environment:
-    """Open the templates of a package; each is compiled once in a process."""
+def environment() -> Environment:
+    """Open the templates; each is compiled once in a process."""
     return Environment(
-        loader=PackageLoader(package),
+        loader=PackageLoader("rrgreport"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -59,8 +59,8 @@ def environment_of(package: str) -> Environment:
     )
 
 
-def rendered(package: str, template: str, **shown: Any) -> str:
-    """A page from `templates/` of a package, which finds the style sheet as `style`.
+def rendered(template: str, **shown: Any) -> str:
+    """A page from `templates/`, which finds the style sheet as `style`.
 
     The one script that a page may have is `script`, allowed by its SHA-256 `script_digest`.
 
@@ -70,7 +70,7 @@ def rendered(package: str, template: str, **shown: Any) -> str:
     script = _file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return printable(
-        environment_of(package)
+        environment()
         .get_template(template)
         .render(style=_file("report.css"), script=script, script_digest=digest, **shown)
     )

@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from rrgclinical.common import json_reader
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import atomic_write
@@ -84,14 +86,12 @@ class RunSummary:
     def load(cls, path: str | Path) -> RunSummary:
         """Raises `UserError` when the file is absent or not a summary."""
         try:
-            fields = json_reader.read(path, dict)
-            systems = {name: _system(fields_) for name, fields_ in fields.pop("systems").items()}
-            seconds = _number(fields.pop("seconds"))
-            return cls(systems=systems, seconds=seconds, **fields)
+            return TypeAdapter(cls).validate_python(json_reader.read(path, dict))
         except FileNotFoundError as error:
             raise UserError(_missing(Path(path))) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path} is not a run's summary ({error}); run it again") from error
+        except ValueError as error:
+            line = " ".join(str(error).partition("[type=")[0].split())  # of pydantic's the first
+            raise UserError(f"{path} is not a run's summary ({line}); run it again") from error
 
 
 def _missing(path: Path) -> str:
@@ -106,23 +106,6 @@ def _missing(path: Path) -> str:
             "or evaluate a checkpoint of the run anew by `rrgtrain eval`"
         )
     return f"{path} does not exist; let the run finish first"
-
-
-def _system(fields: dict[str, Any]) -> System:
-    return System(
-        metrics={
-            name: Metric(float(m["value"]), _number(m["low"]), _number(m["high"]))
-            for name, m in fields["metrics"].items()
-        },
-        per_finding={k: float(v) for k, v in fields["per_finding"].items()},
-        edits={k: float(v) for k, v in fields["edits"].items()},
-        seconds=_number(fields["seconds"]),
-        phases={k: float(v) for k, v in fields["phases"].items()},
-    )
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
 
 
 def _plain(value: Any) -> Any:

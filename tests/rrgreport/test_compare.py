@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rrgclinical import OBSERVATIONS, build_extractor
+from rrgclinical import OBSERVATIONS
 from rrgreport import Metric, RunSummary, Sample, System, write_samples
 from rrgreport.cases import SHOWN, case_list, read_by_rules
 from rrgreport.compare import write_comparison
@@ -153,7 +153,7 @@ def test_a_page_has_so_many_cases_and_says_so() -> None:
         Sample(f"s{i}", [], "r", {"X": "Edema." if i % 7 else "Clear."}, labels=labels())
         for i in range(3 * SHOWN)
     ]
-    made = case_list(read_by_rules(samples), ["X"], build_extractor("rules"), 0.6, labeller="it")
+    made = case_list(read_by_rules(samples), ["X"], labeller="it")
     assert len(made.shown) == SHOWN and f"{SHOWN} of {3 * SHOWN} studies" in made.notes[0]
     counts = [case["errors"][0] for case in made.shown]
     assert counts[0] == 1 and counts[-1] == 0 and counts == sorted(counts, reverse=True)

@@ -146,7 +146,7 @@ def test_phantoms_alone(capsys: pytest.CaptureFixture[str]) -> None:
         (["rl", "--out", "r", "--from", "runs/typo"], "no such directory: runs/typo"),
         (["sft", "--out", "r", "data.source=iu_xray"], "needs data.root=<directory of the data"),
         (["sft", "--out", "r", "data.source=nih", "data.root=nil"], "nil does not exist; wanted"),
-        (["demo", "--out", "r", "data.phantom.normal=7"], "phantom: normal=7.0, wanted"),
+        (["demo", "--out", "r", "data.phantom.normal=7"], "normal is 7.0; wanted a value >= 0 and"),
         (["demo", "--out", "r", "policy.device=cuda"], "policy.device=cuda, but PyTorch"),
         (["demo", "--out", "r", "rl.group=7"], "rl.group=7 is odd, but EditGRPO pairs"),
         (["demo", "--out", "r", "policy.width=96"], "policy.width=96; use a multiple of 64"),

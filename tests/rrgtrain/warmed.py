@@ -12,7 +12,7 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from rrgclinical import build_extractor, build_labeller
 from rrgclinical.severity import load_table
-from rrgreport.page import environment_of
+from rrgreport.page import environment
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
 from tests import unsynced
@@ -36,8 +36,8 @@ build_extractor("rules").extract(["no pleural effusionn"])
 load_table()
 load_config(Recipe, None, [])
 get_checkpoint_conversion_mapping("qwen2_5_vl")
-for name in environment_of("rrgreport").list_templates(extensions=["j2"]):
-    environment_of("rrgreport").get_template(name)
+for name in environment().list_templates(extensions=["j2"]):
+    environment().get_template(name)
 unsynced.patch_once()
 # What stands here is no garbage of a child, which would walk through it all.
 gc.freeze()

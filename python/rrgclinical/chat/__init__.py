@@ -13,7 +13,7 @@ from rrgclinical.chat.client import (
     json_question,
     parse_json,
 )
-from rrgclinical.chat.pair_judge import PairJudge, read_template
+from rrgclinical.chat.pair_judge import PairJudge
 
 __all__ = [
     "Chat",
@@ -26,5 +26,4 @@ __all__ = [
     "after_reasoning",
     "json_question",
     "parse_json",
-    "read_template",
 ]

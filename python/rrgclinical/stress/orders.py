@@ -167,7 +167,7 @@ Values = Mapping[str, Sequence[Mapping[str, float]]]
 
 def values_of(score: Scorer, planted: Sequence[Planted]) -> Values:
     """Score each perturbation of the reports beside what it was made from."""
-    flat = [(i, name, *pair) for i, one in enumerate(planted) for name, pair in one.pairs.items()]
+    flat = [(i, name, *pair) for i, one in enumerate(planted) for name, pair in one.items()]
     scored = score([row[3] for row in flat], [row[2] for row in flat])
     values: dict[str, list[dict[str, float]]] = {term: [{} for _ in planted] for term in scored}
     for term, column in scored.items():

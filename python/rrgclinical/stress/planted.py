@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rrgclinical.labels import ClassId
@@ -154,11 +153,8 @@ _REWORDED = (
 )
 
 
-@dataclass
-class Planted:
-    """One report with its findings planted: perturbation -> (reference, report)."""
-
-    pairs: dict[str, tuple[str, str]] = field(default_factory=dict)
+Planted = dict[str, tuple[str, str]]
+"""One report with its findings planted: perturbation -> (reference, report)."""
 
 
 def sentences_of(text: str) -> list[str]:
@@ -286,9 +282,9 @@ class _Case:
         }
         pairs = {name: (reference, text) for name, text in reports.items() if text}
         pairs["empty"] = (reference, "")
-        return Planted(pairs | self._of_change() | self._of_tube())
+        return pairs | self._of_change() | self._of_tube()
 
-    def _of_change(self) -> dict[str, tuple[str, str]]:
+    def _of_change(self) -> Planted:
         changed = [f"{self.said()[:-1]}, {how}" for how in CHANGE]
         reference = self.text(changed[0])
         return {
@@ -297,7 +293,7 @@ class _Case:
             "change reversed": (reference, self.text(changed[1])),
         }
 
-    def _of_tube(self) -> dict[str, tuple[str, str]]:
+    def _of_tube(self) -> Planted:
         if "endotracheal tube" in self.there:
             return {}
         right, unsaid, wrong = (self.text(more=[sentence]) for sentence in TUBE)

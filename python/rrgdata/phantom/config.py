@@ -1,4 +1,4 @@
-"""Declares every setting of the phantom, checked when it is built."""
+"""Declares every setting of the phantom."""
 
 from __future__ import annotations
 
@@ -6,20 +6,10 @@ import dataclasses
 import hashlib
 import json
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from rrgclinical.common.errors import UserError
 from rrgclinical.common.fields import SETTINGS
-
-MAX_PARAPHRASES = 12
-MAX_FINDINGS = 13
-SHARES = ("lateral", "prior", "normal", "uncertain", "thorough", "templated")
-RANGES = {
-    **dict.fromkeys((*SHARES, "omit", "garble", "careful"), (0, 1)),
-    **{"size": (28, 2048), "contrast": (0, 3), "noise": (0, 10)},
-    **{"findings": (1, MAX_FINDINGS), "reported": (0, MAX_FINDINGS)},
-    "paraphrases": (1, MAX_PARAPHRASES),
-}
 
 
 @dataclass(frozen=True, config=SETTINGS)
@@ -27,44 +17,43 @@ class PhantomConfig:
     """Choose what to draw and how to write about it.
 
     Damage (`omit`, `garble`) is done to train reports only: the reports of val and test are always
-    clean, and labels always tell the truth of the case. Raises UserError for a value out of its
-    range.
+    clean, and labels always tell the truth of the case.
     """
 
-    train: int = 2000
+    train: int = Field(default=2000, ge=0)
     """Number of training studies."""
-    val: int = 200
+    val: int = Field(default=200, ge=0)
     """Number of validation studies."""
-    test: int = 400
+    test: int = Field(default=400, ge=0)
     """Number of test studies."""
-    size: int = 112
-    """Side of the square images in pixels, 28 to 2048."""
-    seed: int = 0
+    size: int = Field(default=112, ge=28, le=2048)
+    """Side of the square images in pixels."""
+    seed: int = Field(default=0, ge=0)
     """Seed of the studies."""
-    lateral: float = 0.0
+    lateral: float = Field(default=0.0, ge=0, le=1)
     """Probability that a study has a lateral view."""
-    prior: float = 0.0
+    prior: float = Field(default=0.0, ge=0, le=1)
     """Probability that a study has an earlier frontal view."""
-    normal: float = 1 / 3
+    normal: float = Field(default=1 / 3, ge=0, le=1)
     """Share of studies without a finding, devices aside."""
-    prevalence: float = 1.0
-    """Factor of how often each finding occurs in the other studies, above 0 and up to 5."""
-    findings: int = MAX_FINDINGS
-    """Number of finding types that exist, the most common first, 1 to 13."""
-    uncertain: float = 0.1
+    prevalence: float = Field(default=1.0, gt=0, le=5)
+    """Factor of how often each finding occurs in the other studies."""
+    findings: int = Field(default=13, ge=1, le=13)
+    """Number of finding types that exist, the most common first."""
+    uncertain: float = Field(default=0.1, ge=0, le=1)
     """Probability that a finding is worded as uncertain."""
-    contrast: float = 1.0
+    contrast: float = Field(default=1.0, ge=0, le=3)
     """Factor of how far every finding stands out, 0 to 3: 1 is graded from obvious to subtle, 0
     draws none of them."""
-    noise: float = 1.0
-    """Factor of grain and scatter, 0 to 10."""
-    paraphrases: int = MAX_PARAPHRASES
-    """Number of wordings per positive finding, 1 to 12."""
-    thorough: float = 0.0
+    noise: float = Field(default=1.0, ge=0, le=10)
+    """Factor of grain and scatter."""
+    paraphrases: int = Field(default=12, ge=1, le=12)
+    """Number of wordings per positive finding."""
+    thorough: float = Field(default=0.0, ge=0, le=1)
     """Firmness with which a report follows one checklist, 0 to 1: at 0 normal findings are
     mentioned or not and remarks without a label come in between, at 1 the negatives are always the
     same and the report is a function of the case but for wording."""
-    templated: float = 0.0
+    templated: float = Field(default=0.0, ge=0, le=1)
     """Firmness with which a report fills in one template, 0 to 1: at 0 regions come in any of three
     orders and normal findings in two or three wordings, singly or together; at 1 always in one
     order, in the same words and together."""
@@ -73,26 +62,15 @@ class PhantomConfig:
     order, so that a finding can be added at its end, or that nothing is."""
     boxes: bool = False
     """Write before the full stop of each finding where it lies on the film, see `data.boxes`."""
-    omit: float = 0.0
+    omit: float = Field(default=0.0, ge=0, le=1)
     """Probability that a train report leaves out a finding."""
-    garble: float = 0.0
+    garble: float = Field(default=0.0, ge=0, le=1)
     """Probability that a train report states a finding wrongly: other side, negated, or another
     finding in its place."""
-    careful: float = 0.0
+    careful: float = Field(default=0.0, ge=0, le=1)
     """Share of train reports that are spared omission and garbling."""
-    reported: int = 0
-    """Number of most common finding types that are never left out, 0 to 13."""
-
-    def __post_init__(self) -> None:
-        for name in ("train", "val", "test", "seed"):
-            self._check(name, getattr(self, name) >= 0, "0 or more")
-        self._check("prevalence", 0.0 < self.prevalence <= 5.0, "in (0, 5]")
-        for name, (low, high) in RANGES.items():
-            self._check(name, low <= getattr(self, name) <= high, f"{low} to {high}")
-
-    def _check(self, name: str, good: bool, bound: str) -> None:
-        if not good:
-            raise UserError(f"phantom: {name}={getattr(self, name)!r}, wanted {bound}")
+    reported: int = Field(default=0, ge=0, le=13)
+    """Number of most common finding types that are never left out."""
 
     def digest(self) -> str:
         """Names the content: equal configurations of one generator version write equal bytes."""

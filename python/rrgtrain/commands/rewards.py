@@ -35,12 +35,12 @@ def _stress_words(parser: argparse.ArgumentParser) -> None:
 
 def _stress(options: argparse.Namespace) -> int:
     from rrgtrain.config import load_config
-    from rrgtrain.run.stress import StressOptions, stress
+    from rrgtrain.run.stress import stress
     from rrgtrain.schema import Recipe
 
     recipe = load_config(Recipe, options.recipe, options.overrides)
-    words = options.studies, options.reports, options.against, options.strict
-    return stress(recipe, StressOptions(*words))
+    words = {name: getattr(options, name) for name in ("studies", "reports", "against", "strict")}
+    return stress(recipe, **words)
 
 
 STRESS = Command(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -30,24 +29,22 @@ from rrgtrain.run.data import read_studies, split_of
 from rrgtrain.schema import Recipe
 
 
-@dataclass(frozen=True)
-class StressOptions:
-    """studies: reports that errors are planted in. reports, against: files to read."""
-
-    studies: int = 150
-    reports: Path | None = None
-    against: Path | None = None
-    strict: bool = False
-
-
-def stress(recipe: Recipe, options: StressOptions) -> int:
+def stress(
+    recipe: Recipe,
+    *,
+    studies: int = 150,
+    reports: Path | None = None,
+    against: Path | None = None,
+    strict: bool = False,
+) -> int:
     """Print the tables of each term of the recipe's reward; return the exit status.
 
+    studies: how many reports errors are planted in. reports, against: files to read.
     1 with `strict` where a harmless change costs more than a critical error. UserError for a term
     that fails on an empty report, files that cannot be read, reports that nothing can be planted
     in, and words that do not go together.
     """
-    if options.against and (options.reports or options.strict):
+    if against and (reports or strict):
         raise UserError("--against plants no errors; leave out --reports and --strict")
     rewards = RewardService(recipe.reward)
     terms = list(recipe.reward.terms)
@@ -56,40 +53,40 @@ def stress(recipe: Recipe, options: StressOptions) -> int:
         f"severity, {name}": text for name, text in (context.examples() if context else {}).items()
     }
     score = partial(_scored, rewards, terms, questions)
-    if options.against is not None:
-        pairs = read_pairs(options.against)
+    if against is not None:
+        pairs = read_pairs(against)
         table = agreement_table(score, pairs)
         print(f"{pairs.counts()}; tau-b with its 95 % interval over pairs\n")
         print(table)
         if "severity" in terms:
             print(caveat(rewards.model("severity").table))
         return 0
-    if options.studies < 1:
-        raise UserError(f"--studies {options.studies}; wanted at least 1")
-    texts = _texts(recipe.data, recipe.eval.split, options.reports)
+    if studies < 1:
+        raise UserError(f"--studies {studies}; wanted at least 1")
+    texts = _texts(recipe.data, recipe.eval.split, reports)
     for _, value in rewards.measure(terms, [""], [texts[0]]):
         if isinstance(value, RewardError):
             score(texts[:1], texts[:1])  # one that fails on any report is not told as of an empty
             raise UserError(f"an empty report stops a run: {value}")
-    planted = plant(texts, options.studies, recipe.seed)
+    planted = plant(texts, studies, recipe.seed)
     if not planted:
         raise UserError(
             f"none of {len(texts)} reports has 15 to 120 words and room for a critical and a minor "
             "finding; give other reports by --reports FILE"
         )
     values = values_of(score, planted)
-    count = sum(len(one.pairs) for one in planted)
+    count = sum(map(len, planted))
     print(f"{len(planted)} reports, {count} pairs; 1 is the value of the reference itself\n")
     print(means_table(values))
     print(orders_table(values))
-    print(gaming_table(score, [*terms, *questions], texts[: options.studies]))
+    print(gaming_table(score, [*terms, *questions], texts[:studies]))
     if "severity" in terms:
         print(f"{caveat(rewards.model('severity').table)}\n")
     dearer = {term: both for term, of in values.items() if (both := dearer_than_error(of))}
     for term, both in dearer.items():
         costs = "; ".join(f"{harmless!r} costs more than {error!r}" for harmless, error in both)
         print(f"{term}: {costs}")
-    return int(options.strict and bool(dearer))
+    return int(strict and bool(dearer))
 
 
 def _texts(data: DataSettings, split: str, reports: Path | None) -> list[str]:

@@ -13,7 +13,7 @@ from rrgclinical import build_labeller
 from rrgclinical.official import OracleError, Worker, oracle_python
 from rrgclinical.rules import split_sentences
 from rrgtrain.errors import UserError
-from rrgtrain.run.stress import StressOptions, stress
+from rrgtrain.run.stress import stress
 from rrgtrain.schema import Recipe, RewardSettings
 from tests.rrgclinical.chexbert import tiny as chexbert
 from tests.rrgclinical.oracle.base import name_tokenizers
@@ -70,7 +70,7 @@ def test_stress_has_the_same_table_of_a_package_and_of_ours(oracle, tmp_path, ca
     options = {"radgraph": own, "radgraph-official": {**own, "worker": oracle}}
     terms = {"severity": 1.0, "radgraph": 1.0, "radgraph-official": 1.0}
     recipe = Recipe(reward=RewardSettings(terms=terms, options=options))
-    assert stress(recipe, StressOptions(studies=2)) == 0
+    assert stress(recipe, studies=2) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     pairs = [line[-2:] for line in lines if len(line) > 3 and re.fullmatch(r"[\d./]+", line[-1])]
     assert len(pairs) > 50 and [pair for pair in pairs if pair[0] != pair[1]] == []

@@ -57,9 +57,9 @@ def test_the_orders_are_kept_on_planted_errors():
     assert len(planted) == 80
     values = []
     for one in planted:
-        pairs = list(one.pairs.values())
+        pairs = list(one.values())
         judged = READER.judge([report for _, report in pairs], [wanted for wanted, _ in pairs])
-        values.append({name: j.score for name, j in zip(one.pairs, judged, strict=True)})
+        values.append({name: j.score for name, j in zip(one, judged, strict=True)})
     short = {}
     for order in ORDERS:
         found = tally(order, values)

@@ -26,7 +26,8 @@ from rrgtrain.recipe_files import (
     recipe_names,
 )
 from rrgtrain.rewards import RewardService
-from rrgtrain.run import Checked, check_data
+from rrgtrain.run.checked import Checked
+from rrgtrain.run.data import check_data
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.loader import PromptLoader
