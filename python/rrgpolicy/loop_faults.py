@@ -6,6 +6,8 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -13,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.utils._pytree import keystr, tree_leaves_with_path
 
 from rrgpolicy.model.prompt import SHOWN, TOKEN_TYPES
 from rrgpolicy.model.template import NO_KWARGS, parted
@@ -20,11 +23,12 @@ from rrgpolicy.ranks.rng import random_states_kept
 
 # Above it the second moment of a weight in bf16 stops growing long before it is right.
 BETA2 = 0.99
-# Weights of a group, at most about, of which a median is taken.
-SAMPLED = 2**20
-# Of two norms that are one, relative: torch may sum gradients in bf16.
-NEAR = 0.02
+ADAMS = (torch.optim.Adam, torch.optim.NAdam, torch.optim.RAdam)  # AdamW is an Adam
+SAMPLED = 2**20  # weights of a group, about, of which a median is taken
+NEAR = 0.02  # of two norms that are one, relative: torch may sum gradients in bf16
 NAMES = 3  # parameters that a line names
+# Of normalised pixels: bound, least contrast, largest share of white; axes of a list of patches.
+FAR, FAINT, WHITE, PATCHES = 16, 0.05, 0.9, 3
 Named = Iterator[tuple[str, str]]
 
 
@@ -90,10 +94,8 @@ def preflight(  # noqa: PLR0913
         faults += _of_template(tokenizer, messages, taught, chat_template_kwargs)
     if saved is not None:
         faults += _of_entries(saved, model.state_dict() if into is None else into)
-    first: dict[str, str] = {}
-    for name, line in faults:
-        first.setdefault(name, line)
-    return [LoopFault(name, line, MENDS[name]) for name, line in first.items()]
+    first = dict(reversed(faults))  # of those of one name
+    return [LoopFault(name, first[name], MENDS[name]) for name in dict(faults)]
 
 
 def _of_step(
@@ -105,15 +107,12 @@ def _of_step(
     """Run the step, and name what it tells of parameters, gradients and images."""
     flags = {p: p.requires_grad for p in model.parameters()}
     held = [p for each in optimizers for group in each.param_groups for p in group["params"]]
-    with _put_back(model, optimizers, held), _watched(model) as untyped:
+    with _put_back(model, optimizers, held), _watched(model) as of_images:
         step()
         trained = {n: p for n, p in model.named_parameters() if flags.get(p, p.requires_grad)}
         faults = [*_of_parameters(model, trained, held)]
         faults += _of_norms([p.grad for p in held if p.grad is not None], clip)
-    if untyped:
-        takes = f"{', '.join(untyped)} takes {' or '.join(TOKEN_TYPES)}"
-        faults.append(("no token types", f"{takes} and gets images without: they count as text"))
-    return faults
+    return [*faults, *of_images]
 
 
 @contextmanager
@@ -123,9 +122,8 @@ def _put_back(
     """Take no step inside; gradients, flags, modes and random states are as before afterwards."""
     with ExitStack() as stack:
         stack.enter_context(random_states_kept())
-        owners = [(nn.Module, "zero_grad")]  # of whatever wraps the model, or is wrapped
-        owners += [(each, name) for each in optimizers for name in ("step", "zero_grad")]
-        for owner, name in owners:
+        # of whatever wraps the model, or is wrapped
+        for owner, name in ((nn.Module, "zero_grad"), *product(optimizers, ("step", "zero_grad"))):
             stack.enter_context(mock.patch.object(owner, name, return_value=None))
         for module in model.modules():
             stack.callback(setattr, module, "training", module.training)
@@ -140,22 +138,37 @@ def _put_back(
 
 
 @contextmanager
-def _watched(model: nn.Module) -> Iterator[dict[str, None]]:
-    """Note the classes whose forward takes token types and, inside, gets images without any."""
-    untyped: dict[str, None] = {}
+def _watched(model: nn.Module) -> Iterator[list[tuple[str, str]]]:
+    """Note what is amiss with the images that forwards inside get, and with their token types."""
+    faults: list[tuple[str, str]] = []
 
     def watch(module: nn.Module, args: Any, kwargs: Any) -> None:
-        values = dict(zip(inspect.signature(module.forward).parameters, args, strict=False))
-        has = {name for name, value in (values | kwargs).items() if value is not None}
-        # positions that are given say where images are
-        if "pixel_values" in has and not has & {*TOKEN_TYPES, "position_ids"}:
-            untyped[type(module).__name__] = None
+        takes = inspect.signature(module.forward).parameters
+        values = dict(zip(takes, args, strict=False)) | kwargs
+        if not isinstance(pixels := values.get("pixel_values"), Tensor) or not pixels.numel():
+            return
+        faults.extend(_of_pixels(pixels.detach().float()))
+        types = [values.get(name) for name in TOKEN_TYPES if name in takes]
+        # positions that are set say where images are; types that are all 0 say that none are
+        if values.get("position_ids") is None and not any(t is not None and t.any() for t in types):
+            line = f"{type(module).__name__} takes {' or '.join(TOKEN_TYPES)} and gets images"
+            faults.extend([("no token types", f"{line} without: they count as text")] * len(types))
 
     with ExitStack() as hooks:
         for module in model.modules():
-            if {*TOKEN_TYPES} & {*inspect.signature(module.forward).parameters}:
+            if "pixel_values" in inspect.signature(module.forward).parameters:
                 hooks.enter_context(module.register_forward_pre_hook(watch, with_kwargs=True))
-        yield untyped
+        yield faults
+
+
+def _of_pixels(pixels: Tensor) -> Named:
+    """Name values that no normalised film has, [.., C, H, W] or [.., patches, D]."""
+    places = (-2, -1) if pixels.ndim > PATCHES else (-2,)
+    spread = (pixels.amax(places) - pixels.amin(places)).amax()
+    far, share = pixels.abs().amax(), (pixels == pixels.amax()).float().mean()
+    if far > FAR or spread < FAINT or share > WHITE:
+        line = f"pixel values reach {far:.4g}, vary by {spread:.2g}; {share:.0%} are the greatest"
+        yield "pixels of no film", line
 
 
 def _of_parameters(
@@ -182,8 +195,8 @@ def _of_parameters(
         if 2 * len(lacks := {p for p in of_optimizer if p.requires_grad} - having) > len(held):
             line = f"{len(lacks)} of the {len(held)} parameters that the optimiser holds have none"
             yield "no gradient", line
-    kinds = {n: (_kind(p), _kind(p.grad)) for n, p in model.named_parameters() if p in having}
-    odd = [name for name, (of_weight, of_gradient) in kinds.items() if of_weight != of_gradient]
+    both = [(name, p, p.grad) for name, p in model.named_parameters() if p in having]
+    odd = [name for name, *of in both if len({getattr(t, "placements", None) for t in of}) > 1]
     line = "and their gradients differ in kind: dense or DTensor, and placements"
     yield from _listed("gradients of another kind", odd, line)
 
@@ -211,12 +224,9 @@ def _of_bf16(optimizer: Any, group: Mapping[str, Any]) -> Named:
     trained = [p for p in group["params"] if p.dtype == torch.bfloat16 and p.requires_grad]
     beta2 = group.get("betas", (0.0, 0.0))[1]
     # those of 8 bits, or that round at random, keep their moments otherwise
-    if trained and isinstance(optimizer, torch.optim.Adam) and beta2 > BETA2:
-        yield (
-            "bf16 under a large beta2",
-            f"{len(trained)} parameters are bfloat16 under beta2={beta2:g}: their second moments "
-            "are too, and stop growing far below their value",
-        )
+    if trained and isinstance(optimizer, ADAMS) and beta2 > BETA2:
+        line = f"{len(trained)} parameters are bfloat16 under beta2={beta2:g}: their second moments"
+        yield "bf16 under a large beta2", f"{line} are too, and stop growing far below their value"
     own = [(p.to_local() if isinstance(p, DTensor) else p).detach().flatten() for p in trained]
     stride = 1 + sum(p.numel() for p in own) // SAMPLED
     sizes = torch.cat([p[::stride].abs().float().cpu() for p in own] or [torch.zeros(0)])
@@ -226,37 +236,31 @@ def _of_bf16(optimizer: Any, group: Mapping[str, Any]) -> Named:
     half = 2.0 ** (math.floor(math.log2(median)) - 8)  # bf16 has 8 bits, the first unwritten
     rate = group.get("initial_lr", group["lr"])  # a warm-up begins at 0
     if rate and rate < half and not getattr(optimizer, "bf16_stochastic_round", False):
-        yield (
-            "rate below bf16",
-            f"the learning rate {rate:g} is below {half:.2g}, half a unit of bfloat16 at the "
-            f"median weight of {median:.2g}: most steps round to nothing",
+        line = (
+            f"a rate of {rate:g} is below {half:.2g}, half a unit of bfloat16 at the median weight"
         )
+        yield "rate below bf16", f"{line} of {median:.2g}: most steps round to nothing"
 
 
 MENDS = {
     "foreign parameters": "make the optimiser behind fully_shard, an adapter or a move to another "
     "dtype, and not between a forward without backward and its reshard()",
     "parameters not held": "hand them to the optimiser, or set their requires_grad to False",
-    "requires_grad changed": "set the flags back behind the reference pass (disable_adapter() "
-    "switches all adapters on again), or keep a reference model",
-    "no gradient": "call backward in the step, on a loss of this model, and the forward of the "
-    "module that fully_shard has taken last",
+    "requires_grad changed": "set the flags back behind the pass, as disable_adapter() does not",
+    "no gradient": "call backward on a loss of this model, by what fully_shard has taken last",
     "adapter without gradient": "make it active in the forward that has the loss; beside gradient "
     "checkpointing call model.enable_input_require_grads()",
-    "gradients of another kind": "call the forward of the module that fully_shard has taken last, "
-    "and redistribute gradients that are partial",
-    "unreduced gradients": "call what DistributedDataParallel or fully_shard has wrapped, and "
-    "leave no_sync at the last micro-batch",
-    "gradients not finite": "look at masks, rewards and the dtype; give a GradScaler a first scale "
-    "that does not overflow for this call",
-    "another norm": "clip what the optimiser holds by torch.nn.utils.clip_grad_norm_, which knows "
-    "DTensors, and take its full_tensor()",
+    "gradients of another kind": "call what fully_shard has taken last; redistribute partial ones",
+    "unreduced gradients": "call what DDP or fully_shard wrapped; leave no_sync at the last part",
+    "gradients not finite": "look at masks, rewards and dtype; lower a GradScaler's first scale",
+    "another norm": "clip what the optimiser holds by clip_grad_norm_, and take its full_tensor()",
     "bf16 under a large beta2": f"train fp32 weights under autocast, or a beta2 of at most {BETA2}",
     "rate below bf16": "train fp32 weights under autocast, or an adapter in fp32",
     "no token types": "hand on all that the processor returns beside the ids",
+    "pixels of no film": "hand the processor 8 bits, or floats beside do_rescale=False",
     "equal members": "draw each member with a seed of its own, at a temperature above 0",
     "another conversation": "render the prompt as the template closes it (enable_thinking=False "
-    "where it reads that), and tokenise it with add_special_tokens=False",
+    "where it reads that), and tokenise it, and the answer, by it, with add_special_tokens=False",
     "saved otherwise": "convert them before the load, or load into what was saved",
 }
 
@@ -276,22 +280,23 @@ def _of_template(
 ) -> Named:
     render = tokenizer.apply_chat_template
     *turns, answer = messages
+    conversation = render([*messages], tokenize=False, **kwargs)
     if taught is None:
         prompt = render(turns, tokenize=False, add_generation_prompt=True, **kwargs)
         taught = f"{prompt}{answer['content']}"
-    elif not isinstance(taught, str):
-        taught = str(tokenizer.decode(taught, clean_up_tokenization_spaces=False))
-    if parts := parted(taught, render([*messages], tokenize=False, **kwargs)):
+    elif not isinstance(taught, str):  # compared as the tokenizer spells it, which may compose
+        ids = tokenizer(conversation, add_special_tokens=False)["input_ids"]
+        decode = partial(tokenizer.decode, clean_up_tokenization_spaces=False)
+        taught, conversation = str(decode(taught)), str(decode(ids))
+    if parts := parted(taught, conversation):
         both, trained, conversation = parts
-        yield (
-            "another conversation",
-            f"behind {both[-SHOWN:]!r} the loop trains {trained[:SHOWN]!r}, and the template "
-            f"writes {conversation[:SHOWN]!r}",
-        )
+        line = f"behind {both[-SHOWN:]!r} the loop trains {trained[:SHOWN]!r}, and the template"
+        yield "another conversation", f"{line} writes {conversation[:SHOWN]!r}"
 
 
 def _of_entries(saved: Mapping[str, Any], into: Mapping[str, Any]) -> Named:
-    kinds = [{n: getattr(v, "dtype", type(v)) for n, v in of.items()} for of in (saved, into)]
+    leaves = [tree_leaves_with_path(of) for of in (saved, into)]
+    kinds = [{keystr(at): getattr(leaf, "dtype", None) for at, leaf in of} for of in leaves]
     names = [n for n, kind in kinds[0].items() if kinds[1].get(n, kind) != kind]
     line = "are saved in another dtype or kind than what they are loaded into"
     yield from _listed("saved otherwise", names, line)
@@ -311,7 +316,3 @@ def _norm(gradients: Iterable[Tensor]) -> float:
 
 def _number(value: Tensor | float) -> float:
     return float(value.full_tensor() if isinstance(value, DTensor) else value)
-
-
-def _kind(value: Any) -> Any:
-    return value.placements if isinstance(value, DTensor) else None

@@ -322,8 +322,7 @@ def _check_logps(**tensors: Tensor) -> None:
 
 
 def _check_real(name: str, value: object) -> None:
-    number = unwrapped(value)
-    if not is_real(number):
+    if not is_real(unwrapped(value)):
         raise TypeError(f"{name} is {value!r:.40}; wanted a number")
 
 

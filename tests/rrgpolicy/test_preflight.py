@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,7 @@ def test_a_sound_loop_gives_nothing_and_is_left_as_it_was(kind: str) -> None:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    def clip() -> Tensor:
-        return torch.nn.utils.clip_grad_norm_(trained_of(model), 1e-4)
-
+    clip = partial(torch.nn.utils.clip_grad_norm_, trained_of(model), 1e-4)
     groups = [["Clear.", "Edema."], [[1, 2], torch.tensor([1, 3])], ["Alone."], []]
     saved = {**model.state_dict(), "step": 3}
     assert names(model, optimizer, step, clip=clip, groups=groups, saved=saved) == {}
@@ -158,23 +157,16 @@ def test_a_loss_of_another_model_and_an_adapter_that_is_off() -> None:
 
 def test_a_norm_of_less_than_the_optimiser_holds() -> None:
     model, optimizer = of()
-
-    def clip() -> Tensor:
-        return torch.nn.utils.clip_grad_norm_(model.model.parameters(), 1.0)
-
+    clip = partial(torch.nn.utils.clip_grad_norm_, [*model.model.parameters()], 1.0)
     assert [*names(model, optimizer, clip=clip)] == ["another norm"]
     nan = names(model, optimizer, lambda: (loss_of(model) / 0).backward(), clip=clip)
     assert [*nan] == ["gradients not finite"]
 
 
-@pytest.mark.parametrize(
-    ("lr", "beta2", "faults"),
-    [
-        (1e-2, 0.95, []),
-        (1e-2, 0.999, ["bf16 under a large beta2"]),
-        (1e-6, 0.95, ["rate below bf16"]),
-    ],
-)
+BETAS = [(1e-2, 0.95, []), (1e-2, 0.999, ["bf16 under a large beta2"])]
+
+
+@pytest.mark.parametrize(("lr", "beta2", "faults"), [*BETAS, (1e-6, 0.95, ["rate below bf16"])])
 def test_what_rounds_away_in_bf16(lr: float, beta2: float, faults: list[str]) -> None:
     model, optimizer = of("bf16", lr=lr, betas=(0.9, beta2))
     assert [*names(model, optimizer)] == faults
@@ -182,6 +174,8 @@ def test_what_rounds_away_in_bf16(lr: float, beta2: float, faults: list[str]) ->
     assert optimizer.param_groups[0]["lr"] == 0 and warm.last_epoch == 0
     assert [*names(model, optimizer)] == faults
     if faults[:1] == ["bf16 under a large beta2"]:  # its moments are not of the weights' dtype
+        nadam = torch.optim.NAdam(model.parameters(), lr=lr, betas=(0.9, beta2))
+        assert [*names(model, nadam)] == faults
         adam = pytest.importorskip("bitsandbytes.optim").AdamW8bit
         assert names(model, adam(model.parameters(), lr=lr, betas=(0.9, beta2))) == {}
     model, optimizer = of("lora", lr=1e-6)  # fp32 on frozen bf16
@@ -215,29 +209,38 @@ def test_images_without_token_types(name: str) -> None:
     typed = {k: v for k, v in inputs.items() if k not in types}
     assert names_with(typed | types) == []
     assert names_with(typed) == ["no token types"]
+    zeros = {k: torch.zeros_like(v) for k, v in types.items()}
+    assert names_with(typed | zeros) == ["no token types"]
     assert names_with({"input_ids": IDS}) == []
+    pixels = inputs["pixel_values"].clamp(-1, 1)
+    white = torch.where(torch.arange(pixels.shape[-1]) % 16 > 0, 1.0, pixels)
+    for odd in (pixels * 59, pixels / 255 - 1, white):  # 16 bits, rescaled twice, clipped
+        assert names_with(typed | types | {"pixel_values": odd}) == ["pixels of no film"]
 
 
 def test_groups_of_one_text() -> None:
     model, optimizer = of()
     equal = [["a", "a"], [torch.tensor([1, 2]), [1, 2]], ["a", "b"], ["a"]]
-    line = names(model, optimizer, groups=equal)["equal members"]
-    assert line.startswith("2 of 4 groups")
+    assert names(model, optimizer, groups=equal)["equal members"].startswith("2 of 4 groups")
 
 
 def test_a_prompt_that_opens_what_the_template_closes() -> None:
     model, optimizer = of()
     tokenizer = text_policy().tokenizer
-    messages = [
-        {"role": "system", "content": "You report."},
-        {"role": "user", "content": "Describe."},
-        {"role": "assistant", "content": "The heart is normal."},
-    ]
+    turns = {"system": "You report.", "user": "Describe.", "assistant": "The heart is normal."}
+    messages = [{"role": role, "content": content} for role, content in turns.items()]
     asked: dict[str, Any] = {"tokenizer": tokenizer, "messages": messages}
     assert names(model, optimizer, **asked) == {}
     text = tokenizer.apply_chat_template(messages, tokenize=False)
     ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
     assert names(model, optimizer, taught=ids, **asked) == {}
+    accents = [messages[1], {"role": "assistant", "content": "pequen\u0303a"}]
+    render = partial(tokenizer.apply_chat_template, tokenize=False)
+    texts = [render(accents), render(accents[:1], add_generation_prompt=True), *"pequen\u0303a"]
+    composed, *parts = tokenizer(texts)["input_ids"]  # by its normalizer, as Qwen's
+    accented = partial(names, model, optimizer, tokenizer=tokenizer, messages=accents)
+    assert accented(taught=composed) == {}
+    assert "trains 'n\u0303a" in accented(taught=[i for p in parts for i in p]).popitem()[1]
     twice = torch.cat([ids[:1], ids])  # as where tokenizer and template write the first token
     assert [*names(model, optimizer, taught=twice, **asked)] == ["another conversation"]
     tokenizer.chat_template = OPENS
@@ -257,3 +260,9 @@ def test_entries_of_a_checkpoint_of_another_kind() -> None:
     assert names(model, optimizer, saved=into, into=into) == {}
     for saved in ({"tokens": torch.zeros(())}, {"rate": 1.0}):
         assert [*names(model, optimizer, saved=saved, into=into)] == ["saved otherwise"]
+    nested = {"model": model.state_dict(), "optimizer": {"state": {0: into}}}
+    assert names(model, optimizer, saved={"model": dict(nested["model"])}, into=nested) == {}
+    odd = {"optimizer": {"state": {0: {"rate": torch.zeros((), dtype=torch.bfloat16)}}}}
+    assert (
+        "['rate'] are saved" in names(model, optimizer, saved=odd, into=nested)["saved otherwise"]
+    )

@@ -46,16 +46,9 @@ class Loss(nn.Module):
 
 def policy_of(kind: str) -> nn.Module:
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=40,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        attn_implementation="sdpa",
-    )
-    model: Any = LlamaForCausalLM(config)
+    sizes = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    heads: Any = {"num_attention_heads": 2, "num_key_value_heads": 2, "attn_implementation": "sdpa"}
+    model: Any = LlamaForCausalLM(LlamaConfig(**sizes, **heads))
     if not kind.startswith("fp32"):
         model = model.bfloat16()
     if kind.startswith("lora"):
@@ -132,10 +125,8 @@ def dry(trap: str, rank: int) -> list[str]:
     def step() -> None:
         trained(batch(rank, 0)).neg().backward()
         if trap == "dense":
-            weight = model.lm_head.weight
-            weight.grad = DTensor.from_local(
-                weight.grad.full_tensor(), weight.device_mesh, [Partial()]
-            )
+            head = model.lm_head.weight
+            head.grad = DTensor.from_local(head.grad.full_tensor(), head.device_mesh, [Partial()])
 
     def clip() -> Tensor:
         if trap != "local":
