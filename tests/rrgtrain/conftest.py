@@ -57,12 +57,17 @@ def run(tmp_path: Path) -> Iterator[RunDir]:
 
 @pytest.fixture
 def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Return a function that runs a command which is refused, and returns its one line."""
+    """Return a function that runs a command which is refused, and returns its one line.
+
+    Beside it stands, at most, what its checkpoint remembers.
+    """
 
     def run(*words: str, status: int = 2) -> str:
         capsys.readouterr()
         assert main(list(words)) == status, words
-        (line,) = capsys.readouterr().err.splitlines()
+        out, err = capsys.readouterr()
+        (line,) = [line for line in err.splitlines() if " was trained" not in line]
+        assert line.startswith("rrgtrain: ") and out == "", err + out
         return line
 
     return run

@@ -36,17 +36,6 @@ def iu_xray(root: Path) -> list[str]:
     return ["data.source=iu_xray", f"data.root={root}"]
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str, status: int = 2) -> str:
-    """The one line of a command that ends with `status`, beside what its checkpoint remembers."""
-    capsys.readouterr()
-    assert main(list(words)) == status
-    captured = capsys.readouterr()
-    lines = [line for line in captured.err.splitlines() if " was trained" not in line]
-    assert len(lines) == 1 and lines[0].startswith("rrgtrain: "), captured.err
-    assert captured.out == ""
-    return lines[0]
-
-
 def works(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(list(words)) == 0, capsys.readouterr().err
     return capsys.readouterr().out
@@ -114,7 +103,7 @@ def build(recipe):
 """
 
 
-def test_an_algorithm_in_the_working_directory(demo, tmp_path, capsys):
+def test_an_algorithm_in_the_working_directory(demo, tmp_path, capsys, refusal):
     (tmp_path / "own_of_the_cli.py").write_text(OWN)
     start = str(demo / "checkpoints" / "sft")
     words = [*SMALL, *iu_xray(demo / "data")]
@@ -122,26 +111,23 @@ def test_an_algorithm_in_the_working_directory(demo, tmp_path, capsys):
     out = works(capsys, "rl", "--from", start, "--out", "runs/own", name, *words)
     assert "own_of_the_cli:build" in out
     load_policy("runs/own/checkpoints/own_of_the_cli.build")
-    line = refused(capsys, "rl", "--from", start, "--out", "runs/b", name + "er", *words)
+    line = refusal("rl", "--from", start, "--out", "runs/b", name + "er", *words)
     assert "own_of_the_cli.py has no builder" in line and not Path("runs/b").exists()
 
 
-def test_phantoms_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_phantoms_alone(capsys, refusal):
     out = works(capsys, "data", "--out", "phantoms", *OF_PHANTOM)
     assert out.strip() == "phantoms/annotation.json"
-    assert "data.source=nih is read, not written" in refused(
-        capsys, "data", "--out", "elsewhere", "data.source=nih"
-    )
+    line = refusal("data", "--out", "elsewhere", "data.source=nih")
+    assert "data.source=nih is read, not written" in line
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["sft"], "the following arguments are required: --out; see `rrgtrain sft --help`"),
-        (["rl", "--out", "r"], "required: --from"),
         (["report", "nowhere", "rl.steps=3"], "unrecognized arguments: rl.steps=3"),
         (["sft", "a\x1b[2J\nrrgtrain: done.yaml", "--out", "r"], "a\\x1b[2J\\nrrgtrain: done.yaml"),
-        (["sft", "--out", "r", "data.source=mimic"], "did you mean mimic_cxr?"),
         (["demo", "--out", "r", "policy.path=./nowhere"], "no such directory: ./nowhere"),
         (["rl", "--out", "r", "--from", "runs/typo"], "no such directory: runs/typo"),
         (["sft", "--out", "r", "data.source=iu_xray"], "needs data.root=<directory of the data"),
@@ -150,16 +136,12 @@ def test_phantoms_alone(capsys: pytest.CaptureFixture[str]) -> None:
         (["demo", "--out", "r", "policy.device=cuda"], "policy.device=cuda, but PyTorch"),
         (["demo", "--out", "r", "rl.group=7"], "rl.group=7 is odd, but EditGRPO pairs"),
         (["demo", "--out", "r", "policy.width=96"], "policy.width=96; use a multiple of 64"),
-        (
-            ["demo", "--out", "r", f"seed={10**26}"],
-            "wanted a value >= 0 and <= 9223372036854775807",
-        ),
     ],
     ids=str,
 )
-def test_wrong_words_are_told_in_one_line(words, told, tmp_path, capsys, monkeypatch):
+def test_wrong_words_are_told_in_one_line(words, told, tmp_path, refusal, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert told in refused(capsys, *words)
+    assert told in refusal(*words)
     left = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "run.lock"]
     assert not left, "nothing is written"
     if any(word.startswith(("policy.", "runs/")) for word in words):
@@ -192,15 +174,11 @@ def from_nih(root: Path) -> list[str]:
     return ["data.source=nih", f"data.root={root}", *SMALL]
 
 
-def test_labels_without_reports(nih: Path, demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_without_reports(nih, demo, capsys, refusal):
     start = ["--from", str(demo / "checkpoints" / "sft"), "--out", "runs/nih"]
-    line = refused(capsys, *SFT, "--out", "run", *from_nih(nih))
+    line = refusal(*SFT, "--out", "run", *from_nih(nih))
     assert "no training study has a report" in line
-    line = refused(capsys, "rl", "nih", "--out", "run", "--from", "tiny", *from_nih(nih))
+    line = refusal("rl", "nih", "--out", "run", "--from", "tiny", *from_nih(nih))
     assert "policy.path=tiny builds its tokenizer from training reports" in line
-    line = refused(capsys, "rl", "editgrpo", *start, *from_nih(nih))
-    assert "rl.algorithm=editgrpo" in line and "use rl.algorithm=dr_grpo" in line
-    line = refused(capsys, "rl", "dr_grpo", *start, *from_nih(nih))
-    assert "no reference report" in line and "use reward.against=labels" in line
     out = works(capsys, "rl", "nih", *start, *from_nih(nih))
     assert "Dr. GRPO" in out and "checkpoint: runs/nih/checkpoints/dr_grpo" in out
