@@ -79,12 +79,17 @@ def test_a_draw_keeps_to_determinism(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert asked == [True]
 
 
+def save_other(place: Path) -> str:
+    """Save a policy of other weights than the tiny one's."""
+    policy = tiny_policy()
+    policy.model.get_input_embeddings().weight.data[0] += 1e-3
+    return str(policy.save(place))
+
+
 def test_a_draw_that_never_began_stands_in_the_way_of_no_other(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere"):
         select(settings("data.subset=nowhere"), tmp_path / "out")
-    other = tiny_policy()
-    other.model.get_input_embeddings().weight.data[0] += 1e-3
-    select(settings(f"policy.path={other.save(tmp_path / 'other')}"), tmp_path / "out")
+    select(settings(f"policy.path={save_other(tmp_path / 'other')}"), tmp_path / "out")
 
 
 def test_samples_of_other_weights_are_not_gone_on_from(tmp_path: Path) -> None:
@@ -93,9 +98,7 @@ def test_samples_of_other_weights_are_not_gone_on_from(tmp_path: Path) -> None:
     select(own, tmp_path / "out")
     (tmp_path / "out" / SUBSET).unlink()
     kept = (tmp_path / "out" / RECORDS).read_bytes()
-    policy = tiny_policy()
-    policy.model.get_input_embeddings().weight.data[0] += 1e-3
-    policy.save(start)
+    save_other(start)
     with pytest.raises(UserError, match=r"^policy.path: \S+ is not the file that the run began"):
         select(own, tmp_path / "out")
     assert (tmp_path / "out" / RECORDS).read_bytes() == kept

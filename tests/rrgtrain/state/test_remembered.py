@@ -12,7 +12,7 @@ import pytest
 
 from rrgclinical.common.files import file_digest
 from rrgpolicy.model.load import load_policy, read_config
-from rrgpolicy.model.policy import add_lora
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.run.export import export_checkpoint
@@ -30,7 +30,7 @@ from rrgtrain.state.remembered import (
     require_base,
 )
 from rrgtrain.train import save_policy
-from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
+from tests.rrgpolicy.model.common import tiny_directory
 from tests.rrgtrain.common import recipe, remember
 
 
@@ -169,6 +169,14 @@ def copied(tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_directory(), tmp_path / "copied"))
 
 
+@pytest.fixture
+def adapted(copied: Path) -> Policy:
+    """An adapter on the copy."""
+    policy = load_policy(copied)
+    add_lora(policy, LoraSettings(rank=2), seed=0)
+    return policy
+
+
 def changed(before: dict[str, str], now: dict[str, str]) -> set[str]:
     return {name for name in before | now if before.get(name) != now.get(name)}
 
@@ -217,30 +225,22 @@ def test_of_other_files_every_byte_counts(tmp_path: Path) -> None:
     assert file_digest(file) != before
 
 
-def test_an_adapter_stands_on_its_base(copied: Path, tmp_path: Path) -> None:
-    policy = tiny_policy()
-    add_lora(policy, LoraSettings(rank=2), seed=0)
-    adapter = Path(policy.save(tmp_path / "adapter"))
-    settings = json.loads((adapter / "adapter_config.json").read_text())
-    settings["base_model_name_or_path"] = str(copied)
-    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+def test_an_adapter_stands_on_its_base(copied: Path, adapted: Policy, tmp_path: Path) -> None:
+    adapter = Path(adapted.save(tmp_path / "adapter"))
     before = file_digests(str(adapter))
     assert {"adapter_model.safetensors", f"{WEIGHTS} of its base"} <= before.keys()
     (copied / WEIGHTS).write_bytes(b"another")
     assert changed(before, file_digests(str(adapter))) == {f"{WEIGHTS} of its base"}
+    settings = json.loads((adapter / "adapter_config.json").read_text())
     settings["base_model_name_or_path"] = None
     (adapter / "adapter_config.json").write_text(json.dumps(settings))
     with pytest.raises(UserError, match="names no base; set base_model_name_or_path"):
         file_digests(str(adapter))
 
 
-def test_an_adapter_on_another_base_is_refused(copied: Path, tmp_path: Path) -> None:
+def test_an_adapter_on_another_base_is_refused(copied, adapted, tmp_path):
     """It was decoded, exported and trained on with whatever lay at its base's place by then."""
-    policy = tiny_policy()
-    add_lora(policy, LoraSettings(rank=2), seed=0)
-    for config in policy.model.peft_config.values():  # type: ignore[union-attr, operator]
-        config.base_model_name_or_path = str(copied)
-    adapter = str(policy.save(tmp_path / "adapter"))
+    adapter = str(adapted.save(tmp_path / "adapter"))
     (tmp_path / "adapter" / FILE).write_text(json.dumps(base_files(adapter)))
     require_base(adapter)
     require_base(str(copied))
@@ -262,13 +262,11 @@ def test_an_adapter_on_another_base_is_refused(copied: Path, tmp_path: Path) -> 
     require_base(adapter)
 
 
-def test_an_adapter_is_saved_though_its_base_is_gone(copied: Path, tmp_path: Path) -> None:
-    policy = load_policy(copied)
-    add_lora(policy, LoraSettings(rank=2), seed=0)
-    save_policy(policy, tmp_path / "before", {})
+def test_an_adapter_is_saved_though_its_base_is_gone(copied, adapted, tmp_path):
+    save_policy(adapted, tmp_path / "before", {})
     assert BASE_FILES in json.loads((tmp_path / "before" / FILE).read_text())
     shutil.rmtree(copied)
-    save_policy(policy, tmp_path / "after", {})
+    save_policy(adapted, tmp_path / "after", {})
     assert json.loads((tmp_path / "after" / FILE).read_text()) == {}
     assert (tmp_path / "after" / "adapter_model.safetensors").is_file()
 
