@@ -82,16 +82,11 @@ print(*sorted(heavy))
 """
 
 
-def loaded_by(modules: str) -> list[str]:
-    """Return what is slow to load of all that a new Python loads for them."""
-    command = [sys.executable, "-c", LOADED.format(modules=modules)]
-    environment = {**os.environ, "PYTHONPATH": SOURCES}
-    return subprocess.check_output(command, text=True, env=environment).split()
-
-
 @pytest.mark.parametrize(
     ("modules", "heavy"),
     [("rrgdata, rrgreport", []), ("rrgpolicy", []), ("rrgpolicy.vllm_worker", ["torch"])],
 )
 def test_a_package_loads_nothing_slow_that_it_does_not_need(modules, heavy):
-    assert loaded_by(modules) == heavy
+    command = [sys.executable, "-c", LOADED.format(modules=modules)]
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    assert subprocess.check_output(command, text=True, env=environment).split() == heavy

@@ -39,16 +39,10 @@ def table(root: Path, count: int) -> Path:
     pixels = np.random.default_rng(0).integers(0, 255, (20, 30), dtype=np.uint8)
     for i in range(count):
         Image.fromarray(pixels).save(root / f"{i}.png")
-    annotate(root, [f"{i}.png" for i in range(count)])
-    return root
-
-
-def annotate(root: Path, files: list[str]) -> None:
-    entries = [
-        {"id": f"s{i}", "report": "no effusion .", "image_path": [name]}
-        for i, name in enumerate(files)
-    ]
+    report = "no effusion ."
+    entries = [{"id": f"s{i}", "report": report, "image_path": [f"{i}.png"]} for i in range(count)]
     (root / "annotation.json").write_text(json.dumps({"train": entries}))
+    return root
 
 
 def test_a_whole_data_set(root, capsys, opened) -> None:

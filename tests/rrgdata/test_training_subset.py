@@ -128,13 +128,9 @@ def test_agreement_needs_both(lost) -> None:
 
 
 # Label-balanced draws: exact sizes, even labels, the same for a seed.
-def skewed(studies: int = 600) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    return rng.random((studies, 5)) < 0.5 ** np.arange(1, 6)
-
-
 def test_rare_labels_are_drawn_as_often_as_common_ones() -> None:
-    positive = skewed()
+    rng = np.random.default_rng(0)
+    positive = rng.random((600, 5)) < 0.5 ** np.arange(1, 6)
     chosen = balanced(positive, 60, seed=3)
     assert len(set(chosen)) == 60 and chosen == sorted(chosen)
     drawn, given = positive[chosen].sum(0), positive.sum(0)

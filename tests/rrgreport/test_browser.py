@@ -78,10 +78,6 @@ def visible(page: Any) -> list[str]:
     return [a.get_attribute("aria-label") for a in page.query_selector_all("article:visible")]
 
 
-def focused(page: Any) -> str:
-    return page.evaluate("document.activeElement.getAttribute('aria-label')")
-
-
 ALL = ["Study s1", "Study only first", "Study evil"]
 
 
@@ -119,7 +115,8 @@ def test_keys_go_from_case_to_case(open_page) -> None:
     page = open_page("one")
     for key, study in (("j", 0), ("j", 1), ("ArrowRight", 2), ("j", 2), ("k", 1), ("ArrowLeft", 0)):
         page.keyboard.press(key)
-        assert focused(page) == ALL[study], key
+        focused = page.evaluate("document.activeElement.getAttribute('aria-label')")
+        assert focused == ALL[study], key
     style = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(style) == "solid", "the focus is seen"
     page.keyboard.press("/")

@@ -23,10 +23,6 @@ def rl(steps: int, phase: str = "editgrpo", **values: float) -> list[dict[str, A
     return [row(phase, i, **base) for i in range(steps)]
 
 
-def titles(figures: list[Figure]) -> list[str]:
-    return [figure.title for figure in figures]
-
-
 def test_curve_takes_the_last_value_of_a_repeated_step_and_counts_broken_ones() -> None:
     rows = [
         row("rl", 2, kl=3.0),
@@ -96,7 +92,7 @@ def test_figures_of_a_whole_run_in_reading_order() -> None:
     rows[-1]["edits/b"] = 4.0
     rows += [row("editgrpo_val", 1, micro_f1=0.6), row("editgrpo_val", 2, micro_f1=0.7)]
     figures = training_figures(rows)
-    assert titles(figures) == [
+    assert [figure.title for figure in figures] == [
         *("Cross-entropy", "Validation micro-F1", "Reward", "Reward terms"),
         *("Groups without variance", "KL to the reference", "Clipped tokens", "Edits per step"),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rrgclinical import OBSERVATIONS
@@ -23,11 +22,6 @@ def weighed(pieces: Sequence[tuple[str, float]] = tuple(PIECES), **fields: Any) 
 
 def labels(**given: int) -> list[int]:
     return [given.get(name.replace(" ", "_"), 0) for name in OBSERVATIONS]
-
-
-def page(tmp_path: Path, rows: list[dict], samples: list, name: str = "OraPO") -> Page:
-    path = write_report(tmp_path, RunSummary("T", {name: System()}), rows, samples)
-    return Page(path.read_text(encoding="utf-8"))
 
 
 def test_one_scale_for_all_samples_and_1_is_blank() -> None:
@@ -52,7 +46,8 @@ def test_words_are_whole_and_heaviest_first() -> None:
 
 
 def test_weights_are_a_picture_and_numbers(tmp_path) -> None:
-    found = page(tmp_path, [], [weighed()])
+    path = write_report(tmp_path, RunSummary("T", {"OraPO": System()}), [], [weighed()])
+    found = Page(path.read_text(encoding="utf-8"))
     spans = [v for t, n, v in found.attributes if (t, n) == ("span", "style")]
     assert spans == ["--w:0.000"] * 2 + ["--w:0.250", "--w:0.500", "--w:1.000", "--w:0.125"]
     titles = [v for t, n, v in found.attributes if (t, n) == ("span", "title")]
