@@ -61,14 +61,12 @@ def splits() -> list[tuple[str, list[str]]]:
     ]
 
 
-@cache
-def _tables() -> dict[str, Any]:
-    return yaml.safe_load((FOLDER / "tables.yaml").read_text(encoding="utf-8"))
+_ROWS: dict[str, Any] = yaml.safe_load((FOLDER / "tables.yaml").read_text(encoding="utf-8"))
 
 
 def table(name: str) -> Any:
     """Return the rows of a table of `sentences/tables.yaml`, which its test explains."""
-    return _tables()[name]
+    return _ROWS[name]
 
 
 def _lines(table: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -30,6 +31,10 @@ def said(text: str) -> list[str]:
     ]
 
 
+def misread(rows: list, read: Callable[[str], object]) -> dict[str, object]:
+    return {text: read(text) for text, wanted in rows if read(text) != wanted}
+
+
 def cosine(first: str, second: str) -> float:
     vectors = []
     for text in (first, second):
@@ -43,8 +48,7 @@ def cosine(first: str, second: str) -> float:
 def test_canonical_text_and_presence():
     rows = sentences_with_entities()
     assert len(rows) == 39
-    misread = {text: said(text) for text, wanted in rows if said(text) != wanted}
-    assert not misread
+    assert not misread(rows, said)
 
 
 SYNONYMS = table("synonyms")  # fmt: skip
@@ -157,25 +161,17 @@ def test_the_wrong_side_is_no_match():
 
 # Finer findings, and the doubt, change, size and tip of an entity.
 def test_finer_findings_are_told_apart():
-    wrong = {}
-    for text, wanted in table("finer findings"):
-        e = EXTRACTOR.extract([text])
-        named = zip(e.text, e.presence.tolist(), strict=True)
-        said = " ".join(dict.fromkeys("-+"[p] + name for name, p in named if p >= 0))
-        if said != wanted:
-            wrong[text] = said
-    assert not wrong
+    assert not misread(table("finer findings"), lambda text: " ".join(dict.fromkeys(said(text))))
 
 
 def test_change_size_and_tip_are_of_the_finding_beside_them():
-    wrong = {}
-    for text, wanted in table("change, size in mm and tip of the present entities in order"):
+    def read(text: str) -> str:
         e = EXTRACTOR.extract([text])
         columns = zip(e.presence, e.change, e.size, e.tip, strict=True)
-        said = " ".join(f"{c},{s:g},{t}" for p, c, s, t in columns if p == 1)
-        if said != wanted:
-            wrong[text] = said
-    assert not wrong
+        return " ".join(f"{c},{s:g},{t}" for p, c, s, t in columns if p == 1)
+
+    rows = table("change, size in mm and tip of the present entities in order")
+    assert not misread(rows, read)
 
 
 def test_doubt_is_kept_and_denials_carry_nothing():

@@ -61,19 +61,6 @@ def test_a_file_of_truth_and_prediction_is_ambiguous_until_one_is_named(tmp_path
     assert read_references(path).texts == [["Large heart."]]
 
 
-def test_systems_of_one_file(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv", "system,id,report\nA,1,x\nB,1,y\n")
-    assert {n: r.texts for n, r in read_predictions(path).items()} == {"A": [["x"]], "B": [["y"]]}
-
-
-def test_several_references_of_an_id(tmp_path: Path) -> None:
-    rows = written(tmp_path / "a.csv", "id,reference\n1,one\n2,only\n1,two\n1,one\n")
-    lists = [{"id": 1, "reference": ["one", "two"]}, {"id": 2, "reference": "only"}]
-    for path in (rows, written(tmp_path / "a.json", json.dumps(lists))):
-        found = read_references(path)
-        assert (found.ids, found.texts) == (["1", "2"], [["one", "two"], ["only"]])
-
-
 def test_an_impression_beside_the_findings_is_not_left_out_unsaid(tmp_path: Path) -> None:
     path = written(
         tmp_path / "a.csv", "id,findings,impression,both\n1,Clear.,Edema.,Clear. Edema.\n"
@@ -90,15 +77,20 @@ def test_an_impression_beside_the_findings_is_not_left_out_unsaid(tmp_path: Path
         )
 
 
-def test_blank_references_count_for_none_beside_another(tmp_path: Path) -> None:
-    rows = written(tmp_path / "a.csv", "id,reference\n1,one\n1,\n2, \n2,\n1,two\n")
+def test_several_references_of_an_id_and_blank_ones_count_for_none(tmp_path: Path) -> None:
+    text = "id,reference\n1,one\n1,\n2, \n2,\n1,two\n3,only\n1,one\n"
     lists = [
         {"id": 1, "reference": ["one", None, "", "one", "two"]},
         {"id": 2, "reference": [" ", None]},
+        {"id": 3, "reference": "only"},
     ]
-    for path in (rows, written(tmp_path / "a.json", json.dumps(lists))):
+    for path in (
+        written(tmp_path / "a.csv", text),
+        written(tmp_path / "a.json", json.dumps(lists)),
+    ):
         found = read_references(path)
-        assert found.texts == [["one", "two"], [" "]]
+        assert found.ids == ["1", "2", "3"]
+        assert found.texts == [["one", "two"], [" "], ["only"]]
         _, line = found.notes
         assert line.endswith("1 blank references, of ids that have others, count for none.")
 
@@ -241,32 +233,31 @@ def test_bad_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
     assert name in str(told.value) and "\n" not in str(told.value)
 
 
+LABELLED = f"{HEADER},reference\n"
+LATE = [{"id": 1, "reference": "x"}, {"id": 2, "reference": "x", **dict.fromkeys(OBSERVATIONS, 1)}]
 BAD_LABELS = {
-    "class": (f"{HEADER}\n1,2{',' * 13}\n", "Enlarged Cardiomediastinum is '2'; wanted 1 positive"),
-    "some": ("id,reference,Edema\n1,x,1\n", "has 1 of the 14 label columns and lacks Enlarged"),
-    "rows": (f"{HEADER}\n1,1{',' * 13}\n1,0{',' * 13}\n", "labels of id '1' differ"),
+    "class.csv": (
+        f"{LABELLED}1,2{',' * 13},x\n",
+        "Enlarged Cardiomediastinum is '2'; wanted 1 pos",
+    ),
+    "some.csv": ("id,reference,Edema\n1,x,1\n", "has 1 of the 14 label columns and lacks Enlarged"),
+    "rows.csv": (f"{LABELLED}1,1{',' * 13},x\n1,0{',' * 13},x\n", "labels of id '1' differ"),
+    "late.jsonl": (
+        "\n".join(map(json.dumps, LATE)),
+        "late.jsonl:1 has no 'Enlarged.*', which other",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BAD_LABELS)
-def test_bad_labels_are_refused(tmp_path: Path, name: str) -> None:
+def test_bad_labels_are_refused_where_labels_are_wanted(tmp_path: Path, name: str) -> None:
     text, line = BAD_LABELS[name]
     with pytest.raises(UserError, match=line):
-        read_references(written(tmp_path / "a.csv", text))
-
-
-def test_labels_that_the_first_row_lacks_are_refused(tmp_path: Path) -> None:
-    bare = {"id": 1, "reference": "x"}
-    rows = [bare, {**bare, "id": 2, **dict.fromkeys(OBSERVATIONS, 1)}]
-    path = written(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
-    with pytest.raises(UserError, match=r"a.jsonl:1 has no 'Enlarged.*', which other rows have"):
-        read_references(path)
+        read_references(path := written(tmp_path / name, text))
     assert read_references(path, want_labels=False).labels is None
 
 
-def test_labels_that_are_wanted_or_not(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv", "id,reference,Edema\n1,x,1\n")
-    assert read_references(path, want_labels=False).labels is None
+def test_labels_that_are_not_there_and_of_another_spelling(tmp_path: Path) -> None:
     path = written(tmp_path / "b.csv", "id,reference\n1,x\n")
     with pytest.raises(UserError, match="has no labels; wanted the 14 CheXpert columns"):
         read_references(path, want_labels=True)
