@@ -23,6 +23,7 @@ def _planted(path: str, content: str | dict[str, str] | None) -> str | None:
     return text
 
 
+_WORDY = 'def f():\n    """' + "word " * 16 + '"""'
 # Violations whose content is long, or may not stand in a file of this tree.
 _COMPUTED = [
     ("no_paths_of_a_machine", "bench/ops.py", "x = '/" + "home/ann/data'", "bench/ops.py:1"),
@@ -30,12 +31,10 @@ _COMPUTED = [
     ("files_are_short", "csrc/ops/ops.h", "//\n" * 401, "csrc/ops/ops.h has 401 lines"),
     ("files_are_short", "tests/rrgkern/ops/test_f.py", "#\n" * 401, "test_f.py has 401 lines"),
     (
-        *(
-            "first_lines_are_plain",
-            "rrgkern/ops/api.py",
-            'def f():\n    """' + "word " * 16 + '"""',
-        ),
-        "rrgkern/ops/api.py:2: f: the first line has 16 words, at most 15",
+        "first_lines_are_plain",
+        "rrgkern/ops/api.py",
+        _WORDY,
+        "api.py:2: f: the first line has 16 words",
     ),
     *(
         ("weights_are_capped", place, "#\n" * (int(plan.CAPS[name]) + 1), f"{name}: ")

@@ -64,11 +64,6 @@ class Module:
         return parse(self.text)
 
     @property
-    def is_package(self) -> bool:
-        """Tell whether this is an `__init__.py`."""
-        return self.where.name == "__init__.py"
-
-    @property
     def package(self) -> str:
         """Return the top-level package: rrgkern, rrgtrain, tests, bench, ..."""
         return self.name.split(".")[0]
@@ -167,7 +162,7 @@ def _absolute(module: Module, node: ast.ImportFrom) -> str:
     if not node.level:
         return node.module or ""
     parts = module.name.split(".")
-    parts = parts[: len(parts) - node.level + module.is_package]
+    parts = parts[: len(parts) - node.level + (module.where.name == "__init__.py")]
     return ".".join([*parts, *([node.module] if node.module else [])])
 
 
@@ -191,11 +186,6 @@ def exported(module: Module) -> set[str]:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             return set(ast.literal_eval(node.value))
     return set()
-
-
-def classes(module: Module) -> list[str]:
-    """List the classes at the top level of a module."""
-    return [node.name for node in module.tree.body if isinstance(node, ast.ClassDef)]
 
 
 def docstrings(module: Module) -> Iterator[tuple[ast.Module | Definition, ast.Constant]]:
@@ -268,7 +258,7 @@ def duplicate_classes(product: list[Module]) -> dict[tuple[str, str], list[str]]
     """Map (package, public class name) to the modules that define it, where there are two."""
     homes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for module in product:
-        for name in set(classes(module)):
+        for name in {node.name for node in module.tree.body if isinstance(node, ast.ClassDef)}:
             if not name.startswith("_"):
                 homes[module.package, name].append(module.name)
     return {key: names for key, names in sorted(homes.items()) if len(names) > 1}
