@@ -17,13 +17,7 @@ import pytest
 
 import rrgclinical
 from rrgclinical import Entities, build_extractor, build_labeller
-from rrgclinical.cached import (
-    Cached,
-    CachedExtractor,
-    CachedLabeller,
-    pack_entities,
-    unpack_entities,
-)
+from rrgclinical.cached import Cached, CachedLabeller, pack_entities, unpack_entities
 from rrgclinical.entities import join_entities, split_entities
 from rrgclinical.inference import sources
 from rrgclinical.store import Store
@@ -49,10 +43,6 @@ class Named:
         self.asked.extend(reports)
         return build_labeller("rules").label(reports)
 
-    def extract(self, reports: Sequence[str]) -> Entities:
-        self.asked.extend(reports)
-        return build_extractor("rules").extract(reports)
-
 
 def same(a: Entities, b: Entities) -> bool:
     pairs = [(getattr(a, f.name), getattr(b, f.name)) for f in fields(Entities)]
@@ -69,39 +59,6 @@ def test_entities_split_and_join_back() -> None:
     assert same(join_entities(parts), whole)
     for part in parts:
         assert same(unpack_entities(pack_entities(part), part.reports[0]), part)
-
-
-def test_a_text_is_read_once() -> None:
-    model = Named()
-    labeller, extractor = CachedLabeller(model), CachedExtractor(model)
-    np.testing.assert_array_equal(labeller.label(REPORTS), build_labeller("rules").label(REPORTS))
-    assert model.asked == list(dict.fromkeys(REPORTS))
-    model.asked.clear()
-    assert same(extractor.extract(REPORTS[::-1]), build_extractor("rules").extract(REPORTS[::-1]))
-    labeller.label(REPORTS)
-    assert model.asked == list(dict.fromkeys(REPORTS[::-1]))
-    assert (labeller.results.asked, labeller.results.computed) == (10, 4)
-    assert labeller.label([]).shape == (0, 14)
-    assert same(extractor.extract([]), build_extractor("rules").extract([]))
-
-
-@pytest.mark.parametrize("cached", [CachedLabeller, CachedExtractor])
-def test_references_are_read_once_for_all_runs(cached: type, tmp_path: Path) -> None:
-    def read(model: Named) -> object:
-        made = cached(model, cache=tmp_path)
-        method = made.label if cached is CachedLabeller else made.extract
-        method(["a rollout. Edema."])
-        found = method(REPORTS, keep=True)
-        assert made.results.from_disk == (0 if model.asked[1:] else 4)
-        return found
-
-    first, second, other = Named("v1"), Named("v1"), Named("v2")
-    a, b = read(first), read(second)
-    assert np.array_equal(a, b) if isinstance(a, np.ndarray) else same(a, b)  # type: ignore[arg-type]
-    # what is no reference is not written; another model's reading is not used
-    assert second.asked == ["a rollout. Edema."]
-    read(other)
-    assert len(other.asked) == 5
 
 
 def test_a_model_that_does_not_say_what_it_is_leaves_no_file(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
-"""The batched extractor against one sentence and one phrase at a time."""
+"""The batched extractor against one sentence and phrase at a time, and RaTEScore as a reward."""
 
 from __future__ import annotations
 
 import logging
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +18,17 @@ from transformers import (
     DebertaV2ForTokenClassification,
 )
 
-from rrgclinical import KINDS, build_extractor
+from rrgclinical import KINDS, Entities, build_extractor
 from rrgclinical.cached import CachedExtractor
-from rrgclinical.ratescore import RaTEExtractor, decode_labels
+from rrgclinical.entities import join_entities, split_entities
+from rrgclinical.ratescore import RaTEExtractor, affinity, decode_labels
+from rrgkern import ReportEntities, entity_match
+from rrgtrain.algorithms import edit_reports
 from rrgtrain.errors import UserError
+from rrgtrain.rewards import RewardService
+from rrgtrain.schema import EditSettings, RewardSettings
 from tests.rrgclinical.cases import cases
+from tests.rrgclinical.ratescore.tiny import write_tiny
 
 SENTENCES = [sentence for sentence, _ in cases()]
 REPORTS = [
@@ -32,6 +40,16 @@ REPORTS = [
     "Small\tleft\n\npleural  effusion. Édema [SEP] of the [CLS] lungs 😀.",
     " ".join(SENTENCES[:5]),
 ]
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_tiny(tmp_path_factory.mktemp("rate"), SENTENCES)
+
+
+@pytest.fixture(scope="session")
+def extractor(folders: tuple[Path, Path]) -> RaTEExtractor:
+    return RaTEExtractor(*folders)
 
 
 def one_at_a_time(folders: tuple[Path, Path], split) -> list[list[tuple[str, str, np.ndarray]]]:
@@ -85,15 +103,6 @@ def test_entities_are_those_of_one_sentence_at_a_time(folders, extractor: RaTEEx
     assert [bool(n) for n in counts[6:9]] == [False] * 3 and counts[:6].all()
 
 
-def test_order_and_repetition_change_nothing(extractor: RaTEExtractor) -> None:
-    forward, back = extractor.extract(REPORTS), extractor.extract(REPORTS[::-1] + REPORTS[:1])
-    for report in range(len(REPORTS)):
-        a, b = forward.of_report(report), back.of_report(len(REPORTS) - 1 - report)
-        for name in ("key", "span", "kind", "sentence", "embedding"):
-            np.testing.assert_array_equal(getattr(forward, name)[a], getattr(back, name)[b])
-    assert len(extractor.extract([])) == 0 and extractor.extract([]).embedding.shape == (0, 24)
-
-
 def test_spans_show_the_text_and_keys_ignore_case(extractor: RaTEExtractor) -> None:
     found = extractor.extract(REPORTS)
     index = found.report_index()
@@ -107,6 +116,7 @@ def test_spans_show_the_text_and_keys_ignore_case(extractor: RaTEExtractor) -> N
         pairs.setdefault((" ".join(text.casefold().split()), kind), set()).add(key)
     assert all(len(keys) == 1 for keys in pairs.values())
     assert len(set.union(*pairs.values())) == len(pairs)
+    assert extractor.extract([]).embedding.shape == (0, 24)
 
 
 def test_an_embedding_that_is_held_holds_no_batch(folders) -> None:
@@ -144,9 +154,7 @@ def test_a_sentence_past_512_pieces_is_cut_and_told_once(extractor, caplog) -> N
 
 def spoilt(folder: Path, target: Path, change) -> Path:
     """A copy of a checkpoint with its tensors changed."""
-    target.mkdir()
-    for file in folder.iterdir():
-        (target / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(folder, target)
     tensors = load_file(target / "model.safetensors")
     change(tensors)
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
@@ -178,9 +186,7 @@ def test_bad_input(folders, extractor: RaTEExtractor, tmp_path: Path) -> None:
         build_extractor("ratescore", nerr=ner)
     model = DebertaV2ForTokenClassification.from_pretrained(ner)
     model.config.id2label = {i: f"L{i}" for i in range(11)}
-    for file in ner.iterdir():
-        (tmp_path / "other").mkdir(exist_ok=True)
-        (tmp_path / "other" / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(ner, tmp_path / "other")
     model.config.save_pretrained(tmp_path / "other")
     with pytest.raises(UserError, match="labels of .* differ from RaTE-NER's in B-ABNORMALITY"):
         RaTEExtractor(tmp_path / "other", embedder)
@@ -201,39 +207,27 @@ def test_weights_that_are_not_finite_are_not_read_as_labels(folders, tmp_path: P
         RaTEExtractor(bad, folders[1]).extract(["Heart size is normal."])
 
 
-# Labels into entities, the package's habits included.
-# labels between [CLS] and [SEP] (both O unless given), and (first, last, type) with [CLS] at 0
-CASES = [
-    ("", []),
-    ("O O", []),
-    ("B-X O", [(1, 1, "X")]),
-    ("B-X I-X O", [(1, 2, "X")]),
-    ("B-X I-X I-X O B-Y O", [(1, 3, "X"), (5, 5, "Y")]),
-    ("B-X B-Y O", [(1, 1, "X"), (2, 2, "Y")]),
-    ("B-X I-X B-Y O", [(1, 2, "X"), (3, 3, "Y")]),
-    # the closing token's O ends what is open
-    ("B-X I-X", [(1, 2, "X")]),
-    ("O B-X", [(2, 2, "X")]),
-    # I- of another type goes on, and the type is that of B-
-    ("B-X I-Y O", [(1, 2, "X")]),
-    # I- alone is dropped
-    ("I-X O", []),
-    ("O I-X I-X O", []),
-    # but B- after it takes its place as a start at once
-    ("I-X B-Y O", [(2, 2, "Y")]),
-]
-
-
-@pytest.mark.parametrize(("inner", "wanted"), CASES)
-def test_decode(inner: str, wanted: list[tuple[int, int, str]]) -> None:
-    labels = ["O", *inner.split(), "O"]
-    special = [index in (0, len(labels) - 1) for index in range(len(labels))]
-    assert decode_labels(labels, special) == wanted
-
-
 @pytest.mark.parametrize(
+    # labels between [CLS], an O, and [SEP]; that of [SEP]; (first, last, type) with [CLS] at 0
     ("inner", "closing", "wanted"),
     [
+        ("", "O", []),
+        ("O O", "O", []),
+        ("B-X O", "O", [(1, 1, "X")]),
+        ("B-X I-X O", "O", [(1, 2, "X")]),
+        ("B-X I-X I-X O B-Y O", "O", [(1, 3, "X"), (5, 5, "Y")]),
+        ("B-X B-Y O", "O", [(1, 1, "X"), (2, 2, "Y")]),
+        ("B-X I-X B-Y O", "O", [(1, 2, "X"), (3, 3, "Y")]),
+        # the closing token's O ends what is open
+        ("B-X I-X", "O", [(1, 2, "X")]),
+        ("O B-X", "O", [(2, 2, "X")]),
+        # I- of another type goes on, and the type is that of B-
+        ("B-X I-Y O", "O", [(1, 2, "X")]),
+        # I- alone is dropped
+        ("I-X O", "O", []),
+        ("O I-X I-X O", "O", []),
+        # but B- after it takes its place as a start at once
+        ("I-X B-Y O", "O", [(2, 2, "Y")]),
         # the label of [SEP] is looked at: an entity that it continues runs to the last token
         ("B-X I-X", "I-X", [(1, 2, "X")]),
         ("O B-X", "I-Y", [(2, 2, "X")]),
@@ -247,7 +241,78 @@ def test_decode(inner: str, wanted: list[tuple[int, int, str]]) -> None:
         ("B-X I-X", "B-Y", [(1, 2, "X")]),
     ],
 )
-def test_the_label_of_the_closing_token_counts(inner, closing, wanted) -> None:
+def test_decode(inner: str, closing: str, wanted: list[tuple[int, int, str]]) -> None:
     labels = ["O", *inner.split(), closing]
     special = [index in (0, len(labels) - 1) for index in range(len(labels))]
     assert decode_labels(labels, special) == wanted
+
+
+REFERENCES = [" ".join(SENTENCES[i : i + 4]) for i in range(0, 40, 4)]
+WRITTEN = [" ".join(SENTENCES[i + 2 : i + 5]) for i in range(0, 40, 4)]
+
+
+class Recorded:
+    """The extractor, keeping what it read in each text: other batches have other last bits."""
+
+    def __init__(self, extractor) -> None:
+        self.extractor, self.of = extractor, {}
+
+    def __getattr__(self, name: str):
+        return getattr(self.extractor, name)
+
+    def extract(self, texts: Sequence[str]) -> Entities:
+        found = self.extractor.extract(texts)
+        self.of.update(zip(texts, split_entities(found), strict=True))
+        return found
+
+    def ragged(self, texts: Sequence[str]) -> ReportEntities:
+        found = join_entities([self.of[text] for text in texts])
+        fields = (found.offsets, found.presence, found.embedding, found.kind)
+        return ReportEntities(*map(torch.as_tensor, fields))
+
+
+def named(name: str) -> dict[str, float]:
+    table = affinity(name)
+    return {
+        f"{KINDS[i]}_{KINDS[j]}".lower(): float(table[i, j]) for i in range(5) for j in range(5)
+    }
+
+
+def test_the_tables_are_the_published_ones() -> None:
+    long, short = named("long"), named("short")
+    assert long["abnormality_disease"] == 0.0034478181112993847
+    assert long["disease_abnormality"] == 0.8396510075734789
+    assert long["non-disease_anatomy"] == 0.1839139293714062
+    assert long["anatomy_non-disease"] == 0.00013736314126696204
+    assert short["non-abnormality_disease"] == 0.00045065329822896076
+    assert short["disease_non-abnormality"] == 0.6962283914800402
+    assert sum(long.values()) == pytest.approx(9.861789881026995, abs=1e-12)
+    assert sum(short.values()) == pytest.approx(12.228034881999832, abs=1e-12)
+    with pytest.raises(UserError, match="affinity 'medium'; choose long or short"):
+        affinity("medium")
+
+
+@pytest.mark.parametrize(("table", "neg_weight"), [("long", 0.3612), ("short", 0.8717)])
+def test_the_term_is_the_match_by_its_table(extractor, table: str, neg_weight: float) -> None:
+    """The match itself is held to the definition in plain loops in its own room."""
+    reports, references = [*WRITTEN, ""], [*REFERENCES, REFERENCES[0]]
+    settings = RewardSettings(
+        terms={"ratescore": 1.0}, extractor="ratescore", rate_affinity=table, neg_weight=neg_weight
+    )
+    read = Recorded(extractor)
+    found = RewardService(settings, extractor=read)(reports, references)["ratescore"]
+    x, y = read.ragged(reports), read.ragged(references)
+    wanted = entity_match(x, y, affinity=affinity(table), neg_weight=neg_weight).score
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    # an empty side gives 0.5 in its place, and shifts nobody
+    assert found[-1] == 0.5
+    assert np.unique(found[:-1].round(6)).size == len(WRITTEN)
+
+
+def test_edits_towards_the_reference_find_their_entities_here(extractor) -> None:
+    edited = edit_reports(WRITTEN, REFERENCES, list(range(len(WRITTEN))), extractor, EditSettings())
+    assert any(edit.text != report for edit, report in zip(edited, WRITTEN, strict=True))
+    same = edit_reports(
+        REFERENCES, REFERENCES, list(range(len(REFERENCES))), extractor, EditSettings()
+    )
+    assert [edit.text for edit in same] == REFERENCES
