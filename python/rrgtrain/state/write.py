@@ -195,10 +195,10 @@ class Write:
         return ranks.gather_aside(self._group, value, error)
 
 
-def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any] | None = None) -> None:
+def write_checkpoint(path: Path, state: Any) -> None:
     """Write `state` as the directory `path`, all ranks at once; raises as `Write` does."""
     with ranks.propagate_errors():
-        Write(path, state, about or {}).wait()
+        Write(path, state, {}).wait()
 
 
 def file_entry(path: Path) -> dict[str, int]:
