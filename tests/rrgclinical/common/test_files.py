@@ -29,7 +29,7 @@ def kinds(folder: Path) -> list[tuple[str, int]]:
 
 
 def test_a_rename_never_stands_where_something_else_than_a_file_was(tmp_path: Path) -> None:
-    # as root `--out /dev/null` made a plain file of it, for every program of the machine
+    # as root `--svg /dev/null` made a plain file of it, for every program of the machine
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "to-null").symlink_to(os.devnull)
