@@ -11,10 +11,13 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+from unittest.mock import MagicMock
 
 DOCS = Path(__file__).parents[1] / "docs"
 END = "<!-- end -->"
@@ -115,6 +118,37 @@ def alone(name: str) -> ModuleType:
             sys.modules[above] = module
         place, above = place / part, f"{above}.{part}"
     return importlib.import_module(name)
+
+
+class _Mocks(MetaPathFinder, Loader):
+    """Finds a mock for each module of a package but some."""
+
+    def __init__(self, package: str, but: Collection[str]) -> None:
+        self.package, self.but = package, but
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        mocked = name.startswith(f"{self.package}.") and name not in self.but
+        return ModuleSpec(name, self, is_package=True) if mocked else None
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        """Make a mock for a spec."""
+        return MagicMock(name=spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing."""
+
+
+def alone_among_mocks(name: str, *but: str) -> ModuleType:
+    """Import the module as `alone`, with mocks of all that it imports of its package, `but` aside.
+
+    For files whose functions call none of it, and whose imports ask for a GPU or for servers.
+    """
+    mocks = _Mocks(name.partition(".")[0], {name, *but})
+    sys.meta_path.insert(0, mocks)
+    try:
+        return alone(name)
+    finally:
+        sys.meta_path.remove(mocks)
 
 
 def _line(cells: Cells) -> str:

@@ -4,7 +4,8 @@ It is the table of docs/other-trainers.md (`experiments.page_table`). Each row i
 function on the same numbers, in fp64: two groups of four reports with 12, 3, 7, 5 and 2, 9, 4, 12
 tokens. The environment of `make parity` has the first four packages, and openrlhf 0.11.2, skyrl
 0.3.0 and unsloth-zoo 2026.10.9 go beside them by `pip install --no-deps`, with the few packages
-that their files of losses import.
+that their files of losses import. So does prime-rl 0.8.0, from its repository: it asks for Python
+3.12, which its losses do not need.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from experiments.page_table import PageTable, alone
+from experiments.page_table import PageTable, alone, alone_among_mocks
 from rrgkern import PolicyLoss, group_advantages, loss_scale, policy_loss
 
 LENGTHS = torch.tensor([12, 3, 7, 5, 2, 9, 4, 12])
@@ -218,6 +219,31 @@ def of_skyrl() -> Iterator[Row]:
         yield Row(reduction, partial(compute, reduction))
 
 
+def of_prime() -> Iterator[Row]:
+    """Yield the rows of prime-rl's losses, `old` being the engine's log-probabilities."""
+    losses = alone_among_mocks("prime_rl.trainer.rl.loss")
+
+    def compute(loss: str, config: SimpleNamespace, batch: Batch) -> Tensor:
+        total = batch.logps.new_zeros(())
+        for logps, old, mask, advantage in zip(*batch, strict=True):
+            inputs = losses.LossInputs(
+                trainer_logprobs=logps,
+                inference_logprobs=old,
+                ref_logprobs=None,
+                advantages=advantage.expand_as(logps),
+                loss_mask=mask,
+            )
+            total = total + getattr(losses, loss)(inputs, config).loss
+        return total / batch.mask.sum()
+
+    # the defaults of its `DefaultLossConfig` and `IPOLossConfig`
+    taus = {"adv_tau": 1.0, "kl_tau": 1e-3}
+    default = SimpleNamespace(dppo_mask_low=0.2, dppo_mask_high=0.2, **taus)
+    yield Row("default", partial(compute, "default_loss_fn", default))
+    ipo = SimpleNamespace(ipo_threshold=0.1, **taus)
+    yield Row("ipo", partial(compute, "ipo_loss_fn", ipo))
+
+
 def of_unsloth() -> Iterator[Row]:
     """Yield the rows of unsloth-zoo's `grpo_compute_loss`."""
     # Imported, it writes files of its own where it is called.
@@ -257,6 +283,7 @@ PACKAGES = {
     "openrlhf": of_openrlhf,
     "skyrl": of_skyrl,
     "unsloth-zoo": of_unsloth,
+    "prime-rl": of_prime,
 }
 
 TABLE = PageTable(
