@@ -19,7 +19,7 @@ path = pathlib.Path(sys.argv[1], "studies.csv")
 READERS = {
     "pandas": lambda: pandas.read_csv(path, parse_dates=["date"])["date"][0],
     "polars": lambda: polars.read_csv(path, try_parse_dates=True)["date"][0],
-    "duckdb": lambda: duckdb.sql(f"select date from read_csv('{path}')").fetchone()[0],
+    "duckdb": lambda: duckdb.sql(f"select date from read_csv('{path}')").fetchall()[0][0],
 }
 months = {}
 for last in ("11/12/2021", "11/13/2021"):
