@@ -105,11 +105,11 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
         raise UserError(
             f"{line}; look for a quote that is not closed, or export it again"
         ) from error
-    # a spreadsheet leaves columns without a name behind the last one
+    # a spreadsheet leaves columns without a name, and rows of separators, behind the last one
     twice = first_twice(filter(None, header))
     if twice is not None:
         raise UserError(f"{path} has two columns {twice!r}; rename one")
-    while rows and not rows[-1][1]:
+    while rows and not (rows[-1][1] if len(header) == 1 else any(map(str.strip, rows[-1][1]))):
         rows.pop()
     for number, cells in rows:
         if not cells and len(header) != 1:

@@ -136,7 +136,7 @@ def _columns(path: Path, header: list[str], settings: ReadSettings) -> dict[str,
         listed = ", ".join(f"{content}: {name}" for content, name in near.items())
         raise UserError(
             f"{path} has a column {next(iter(near.values()))!r}, which is not read under that "
-            f"name; say what it is, as in data.columns={{{listed}}}, or rename it"
+            f"name; say what it is, quotes and all: 'data.columns={{{listed}}}', or rename it"
         )
     return columns
 

@@ -125,11 +125,11 @@ def not_utf8(path: Path, lines: Iterable[bytes]) -> UserError:
 def whole_rows(
     path: Path, rows: Iterable[list[str]], length: int, catalogue: Catalogue
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield number and cells of each row; one of another length is broken."""
+    """Yield number and cells of each row; another length is broken, separators alone are none."""
     for number, row in enumerate(rows, 2):
-        if len(row) == length:
+        if len(row) == length and (length == 1 or any(map(str.strip, row))):
             yield number, row
-        elif row:
+        elif any(map(str.strip, row)):
             catalogue.add_broken(
                 f"{path.name}: row {number}",
                 f"has {len(row)} cells; wanted {length} as in the header, and quotes around text "

@@ -102,11 +102,9 @@ def _init_words(parser: argparse.ArgumentParser) -> None:
 
 
 def _begin(options: argparse.Namespace) -> int:
-    from rrgtrain.plan import fitted
     from rrgtrain.run.init import begin_experiment, measured
 
-    start = None if options.policy is None else fitted(options.policy)
-    lines = begin_experiment(options.folder, options.data, options.overrides, start)
+    lines = begin_experiment(options.folder, options.data, options.overrides, options.policy)
     print("\n".join([f"cd {shlex.quote(str(options.folder))}", *lines]), flush=True)
     if options.step:
         print("\n".join(measured(options.folder, options.policy)))

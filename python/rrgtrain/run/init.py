@@ -49,7 +49,7 @@ class Start:
 
 
 def begin_experiment(
-    folder: Path, root: Path, overrides: list[str], start: Start | None = None
+    folder: Path, root: Path, overrides: list[str], policy: str | None = None
 ) -> list[str]:
     """Write mine.yaml, mine.py and README.md into `folder` for the data at `root`.
 
@@ -59,7 +59,6 @@ def begin_experiment(
     data that is broken or has no training reports, for another setting, and where one of the files
     is there.
     """
-    start = start or Start()
     other = next((o for o in overrides if not o.startswith("data.")), None)
     if other is not None:
         raise UserError(f"{other!r} is no setting of data; write it into {folder / RECIPE} later")
@@ -76,7 +75,11 @@ def begin_experiment(
     data = {"source": source, "images": images}
     given = OmegaConf.to_container(OmegaConf.from_dotlist(overrides)) if overrides else {}
     data |= given.get("data", {}) | {"root": _beside(folder, root)}  # type: ignore[union-attr]
-    studies = catalogue.studies
+    studies, start = catalogue.studies, Start()
+    if policy is not None:
+        from rrgtrain.plan import fitted  # seconds, and what is wrong with a table is said at once
+
+        start = fitted(policy)
     notes = [start.verdict, *_judged(studies), *catalogue.notes]
     commands = _commands(folder, [data["root"], *overrides], start, studies)
     lines = [*(f"# {note}" for note in notes), *commands]

@@ -323,8 +323,8 @@ def test_what_excel_and_pandas_do_to_a_file(tmp_path: Path) -> None:
         assert only(path)[0] == wanted
 
 
-def test_columns_without_a_name_and_marks_of_byte_order_are_passed_over(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv", "\ufeff\ufeffid,report,,\n1,Clear.,,\n")
+def test_blank_columns_and_rows_and_marks_of_byte_order_are_passed_over(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "\ufeff\ufeffid,report,,\n1,Clear.,,\n,, ,\n,,,\n")
     assert only(path) == (["1"], ["Clear."])
     with pytest.raises(UserError, match="has two columns 'report'"):
         read_predictions(written(path, "id,report,,report\n1,Clear.,,\n"))
