@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 from transformers import AutoModel, BertConfig, ModernBertConfig, PretrainedConfig
 
-from tests.rrgclinical.chexbert.tiny import VOCABULARY, WORDS
+from tests.rrgclinical.chexbert.tiny import CONFIG, VOCABULARY, WORDS
 from tests.rrgclinical.radgraph import reference
 
 FIRST_NER = ["", "OBS-DP", "ANAT-DP", "OBS-DA", "OBS-U"]
@@ -32,14 +32,7 @@ RELATIONS = ["modify", "located_at", "suggestive_of"]
 HIDDEN, LAYERS, FEATURES, SPAN = 24, 2, 6, 8
 SEGMENT = 64
 
-TINY = BertConfig(
-    vocab_size=len(VOCABULARY),
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=SEGMENT,
-)
+TINY = BertConfig.from_dict(CONFIG.to_dict() | {"max_position_embeddings": SEGMENT})
 
 
 def write_encoder(folder: Path, config: PretrainedConfig) -> Path:
@@ -60,17 +53,23 @@ def write_encoder(folder: Path, config: PretrainedConfig) -> Path:
     return folder
 
 
+def byte_level(
+    texts: Sequence[str], specials: list[str], unknown: str, *, space: bool
+) -> Tokenizer:
+    """Byte-level BPE learnt from `texts`; `space`: with one before the first word."""
+    tokenizer = Tokenizer(models.BPE(unk_token=unknown))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
 def _write_bpe(path: Path) -> int:
     specials = VOCABULARY[:5]
-    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=specials,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(random_reports(200, seed=9), trainer)
+    tokenizer = byte_level(random_reports(200, seed=9), specials, "[UNK]", space=False)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B [SEP]",

@@ -1,23 +1,42 @@
-"""The graphs are those of the long way round, whatever the batch."""
+"""The graphs are those of the long way round, and the entities that EditGRPO reads in them."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nltk.tokenize import wordpunct_tokenize
 
-from rrgclinical.radgraph import RadGraph, RadGraphF1, radgraph_f1
+from rrgclinical import hub
+from rrgclinical.entities import KINDS
+from rrgclinical.radgraph import RadGraph, RadGraphExtractor, RadGraphF1, radgraph_f1
+from rrgclinical.radgraph.extractor import entities_of, kinds_of
 from rrgclinical.radgraph.graph import build_graph
 from rrgclinical.radgraph.words import split_words
+from rrgtrain.errors import UserError
 from tests.rrgclinical.radgraph import archives
 from tests.rrgclinical.radgraph.reference import Reference
 
 REPORTS = [*archives.ADVERSARIAL, *archives.random_reports(12, seed=3, longest=30)]
+
+
+@pytest.fixture(scope="session", params=["radgraph", "radgraph-xl", "modern-radgraph-xl"])
+def archive(request, tmp_path_factory):
+    """(unpacked archive, dataset) of the three model types."""
+    folder = tmp_path_factory.mktemp(request.param)
+    config = archives.tiny_modern() if request.param.startswith("modern") else archives.TINY
+    return archives.write_archive(folder, request.param, encoder=config), request.param
+
+
+@pytest.fixture(scope="session")
+def xl(tmp_path_factory):
+    return archives.write_archive(tmp_path_factory.mktemp("xl"))
 
 
 def official(graphs) -> list[str]:
@@ -37,11 +56,18 @@ def test_graphs_equal_the_long_way(archive):
     assert len({name for g in graphs for one in g.entities for name, _ in one.relations}) >= 2
 
 
-@pytest.mark.parametrize("size", [1, 4, 16])
-def test_batch_and_order_change_nothing(xl, size):
-    together = official(RadGraph(xl).annotate(REPORTS))
-    radgraph = RadGraph(xl, token_budget=10**6)
-    turned = list(enumerate(REPORTS))[::-1]
+LONG = " ".join(archives.random_reports(8, seed=11))
+
+
+@pytest.mark.parametrize(
+    ("size", "budget"), [(1, 10**6), (4, 10**6), (16, 10**6), (16, 1)], ids=str
+)
+def test_batch_order_and_budget_change_nothing(xl, size, budget):
+    """Also a row budget below a single report, and pairs in several chunks."""
+    reports = [*REPORTS, LONG]
+    together = official(RadGraph(xl).annotate(reports))
+    radgraph = RadGraph(xl, token_budget=budget)
+    turned = list(enumerate(reports))[::-1]
     for begin in range(0, len(turned), size):
         rows, chosen = zip(*turned[begin : begin + size], strict=True)
         assert official(radgraph.annotate(chosen)) == [together[row] for row in rows]
@@ -66,14 +92,6 @@ def test_longer_than_the_encoder_reads_is_told_once(xl, caplog):
     assert told[0].startswith("1 of 2 reports exceed the 64 pieces")
 
 
-def test_one_long_report_is_no_different_in_small_batches(xl):
-    """A row budget below a single report, and pairs in several chunks."""
-    report = " ".join(archives.random_reports(8, seed=11))
-    assert official(RadGraph(xl, token_budget=1).annotate([report])) == official(
-        RadGraph(xl).annotate([report, "no effusion"])[:1]
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "place", "value"),
     [
@@ -91,7 +109,7 @@ def test_scores_that_are_not_finite_are_told(tmp_path, name, place, value):
 
 
 # RadGraph-F1 by hand, in both cases.
-DP, DA = "Observation::definitely present", "Observation::definitely absent"
+DP, AN, DA, UN = archives.XL_NER[1:5]
 NOTHING = build_graph(["None"], [(0, 0)], 1, [], [])
 
 
@@ -171,3 +189,173 @@ def test_words_are_official(text):
             assert ends <= start < end
             assert text[start:end] == word or "``" in word
             ends = end
+
+
+# Entities: exact match, presence by label, spans by character.
+FIRST = kinds_of(archives.FIRST_NER)
+XL = kinds_of(archives.XL_NER)
+
+
+def entities(report: str, *found, kinds=XL):
+    split = split_words(report, "radgraph-xl")
+    words = [word for word, _, _ in split]
+    graph = build_graph(words, [(a, b) for _, a, b in split], 1, found, [])
+    return entities_of([report], [graph], kinds)
+
+
+def test_presence_and_kind():
+    assert {label: KINDS[kind] for label, kind in XL.items()} == {
+        "Observation::definitely present": "OBS-DP",
+        "Anatomy::definitely present": "ANAT-DP",
+        "Observation::definitely absent": "OBS-DA",
+        "Observation::uncertain": "OBS-U",
+        "Observation::measurement::definitely present": "OBS-DP",
+        "Anatomy::uncertain": "ANAT-DP",
+    }
+    assert [KINDS[kind] for kind in FIRST.values()] == archives.FIRST_NER[1:]
+    found = entities("edema lung effusion mass", (0, 0, DP), (1, 1, AN), (2, 2, DA), (3, 3, UN))
+    assert found.presence.tolist() == [1, -1, 0, 1]
+    with pytest.raises(UserError, match="'Event::start' is no RadGraph label"):
+        kinds_of(["", "Event::start"])
+
+
+def test_equal_where_text_and_class_are():
+    found = entities("Edema edema EDEMA lung Lung", (0, 0, DP), (1, 1, DA), (2, 2, UN), (3, 3, AN),
+                     (4, 4, DP))  # fmt: skip
+    cosines = found.embedding.astype(np.float64) @ found.embedding.astype(np.float64).T
+    assert (cosines[:3, :3] == 1).all()
+    # "lung" as anatomy and as observation are two things.
+    assert np.abs(cosines[:3, 3:]).max() < 0.6 > abs(cosines[3, 4])
+    assert len(set(found.key.tolist())) == 5
+    again = entities("small edema", (1, 1, DA))
+    assert again.key[0] == found.key[1]
+    assert again.embedding[0].tobytes() == found.embedding[1].tobytes()
+
+
+def test_spans_and_sentences():
+    report = "No effusion.\n\nSmall  left\nedema. 2."
+    found = entities(report, (1, 1, DA), (3, 5, DP), (5, 6, DP), (6, 6, DP))
+    assert [report[a:b] for a, b in found.span] == ["effusion", "Small  left\nedema", "edema.", "."]
+    assert found.sentence.tolist() == [0, 1, 1, 1]
+    assert found.text[1] == "small left edema"
+
+
+def test_an_entity_over_two_sentences_is_cut_and_one_outside_every_sentence_left_out():
+    report = "No effusion. Edema"
+    found = entities(report, (1, 3, DP))
+    assert [report[a:b] for a, b in found.span] == ["effusion."]
+    assert entities("...\n\nEdema", (0, 0, DP), (1, 1, DP)).text == ["edema"]
+
+
+@pytest.mark.parametrize("reports", [[], [""], [" "], list(archives.ADVERSARIAL)])
+def test_any_report_gives_valid_entities(xl, reports):
+    found = RadGraphExtractor(xl).extract(reports)
+    assert found.reports == reports
+    if not any(report.strip() for report in reports):
+        assert len(found) == 0
+
+
+NER = "_ner._ner_scorers.radgraph-xl__ner_labels.1._module"
+
+
+def refused(place, text: str, **options) -> None:
+    with pytest.raises(UserError, match=text) as caught:
+        RadGraph(place, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def copy(xl, tmp_path):
+    """An archive of its own, whose weights are those of `xl`."""
+    return shutil.copytree(xl, tmp_path / "copy")
+
+
+def test_packed_is_read_as_unpacked_and_the_hub_is_asked_only_when_told(xl, tmp_path, monkeypatch):
+    packed = archives.pack(xl, tmp_path / "radgraph-xl.tar.gz")
+    asked = []
+
+    def fetch(repository, file):
+        asked.append((repository, file))
+        return str(packed)
+
+    monkeypatch.setattr(hub, "hf_hub_download", fetch)
+    report = ["small left effusion. no edema"]
+    assert RadGraph(packed).annotate(report) == RadGraph(xl).annotate(report) and not asked
+    assert RadGraph("hub").model_type == "radgraph-xl"
+    assert asked == [("StanfordAIMI/RRG_scorers", "radgraph-xl.tar.gz")]
+
+
+def test_another_place_of_the_encoder(xl, copy):
+    config = json.loads((copy / "config.json").read_text())
+    for part in (
+        config["dataset_reader"]["token_indexers"],
+        config["model"]["embedder"]["token_embedders"],
+    ):
+        part["bert"]["model_name"] = "nobody/never-downloaded"
+    (copy / "config.json").write_text(json.dumps(config))
+    refused(copy, "radgraph: no encoder nobody/never-downloaded .*: pass encoder=")
+    report = ["small left effusion. no edema"]
+    again = RadGraph(copy, encoder=xl.parent / "encoder")
+    assert again.annotate(report) == RadGraph(xl).annotate(report)
+
+
+def test_wrong_archive(xl, copy, tmp_path):
+    refused(xl, "is an archive of radgraph-xl, wanted radgraph;", model_type="radgraph")
+    for file in copy.glob("vocabulary/radgraph-xl*"):
+        file.rename(file.with_name(file.name.replace("radgraph-xl", "echograph")))
+    refused(copy, "is an archive of echograph, wanted one of radgraph, ")
+    (tmp_path / "text.tar.gz").write_text("no archive")
+    refused(tmp_path / "text.tar.gz", r"text.tar.gz is no .tar.gz \(Not a gzipped file")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "empty lacks config.json and weights.th; wanted one of")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (("model", "modules", "coref", "coref_prop"), 2, r"another model \(coref_prop 2, "),
+        (("model", "loss_weights", "relation"), 0.0, "'relation': 0.0"),
+        (("model", "feedforward_params"), {}, "not that of a RadGraph model .*num_layers"),
+        (("dataset_reader", "max_span_width"), 9, "max_span_width 9 of 8"),
+        (("model", "feedforward_params", "hidden_dims"), [150], "2 layers of .150."),
+    ],
+)
+def test_settings_of_another_model(copy, path, value, text):
+    config = json.loads((copy / "config.json").read_text())
+    *way, last = path
+    part = config
+    for key in way:
+        part = part[key]
+    part[last] = value
+    (copy / "config.json").write_text(json.dumps(config))
+    refused(copy, text)
+
+
+def test_keys_that_differ_are_named(xl, copy):
+    state = torch.load(xl / "weights.th")
+    del state[f"{NER}.bias"]
+    state["_ner.new"] = torch.zeros(1)
+    state["_endpoint_span_extractor._span_width_embedding.weight"] = torch.zeros(3, 3)
+    torch.save(state, copy / "weights.th")
+    refused(
+        copy,
+        rf"lacks {NER}.bias; holds _ner.new besides; has .*width_embedding.weight \[3, 3\] "
+        r"where \[8, 6\] is wanted; wanted one of radgraph.tar.gz",
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04broken"])
+def test_weights_that_are_no_checkpoint(copy, content):
+    (copy / "weights.th").write_bytes(content)
+    refused(copy, "weights.th of .* is no checkpoint")
+
+
+def test_fingerprint_tells_models_apart(xl, tmp_path):
+    first = RadGraph(xl).fingerprint
+    assert RadGraph(archives.pack(xl, tmp_path / "x.tar.gz"), case="master").fingerprint == first
+    assert RadGraph(xl, dtype="bf16").fingerprint != first
+
+    def change(state):
+        state[f"{NER}.bias"][0] += 1
+
+    assert RadGraph(archives.write_archive(tmp_path, change=change)).fingerprint != first
