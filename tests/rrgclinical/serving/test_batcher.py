@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import sys
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.serving import app as served
 from rrgclinical.serving.batcher import Batcher, BatchSettings, QueueFull, ScoringFailed
-from tests.rrgclinical.serving.service import Lengths, serving, until
+from tests.rrgclinical.serving.service import Lengths, opened, serving, until
 from tests.rrgclinical.serving.test_service import asked
 
 
@@ -50,6 +46,8 @@ def test_a_batch_waits_for_more_no_longer_than_asked() -> None:
     soon = Batcher(scorer, BatchSettings(3, 0.01, 100))
     assert soon.submit(["d"], [""]).result(30)["own"] == [1 / 7]
     soon.close()
+    with pytest.raises(QueueFull, match="is stopping"):
+        soon.submit(["d"], [""])
 
 
 def test_requests_of_another_progress_are_a_batch_of_their_own() -> None:
@@ -76,23 +74,18 @@ def test_the_queue_is_bounded_and_what_it_refuses_is_not_scored() -> None:
 
 
 def test_a_report_that_cannot_be_scored_costs_its_own_request_alone() -> None:
+    """Also one whose scorer exits."""
     scorer, batcher = started()
-    futures = [batcher.submit([text], [""]) for text in ("a", "poison", "bb")]
+    futures = [batcher.submit([text], [""]) for text in ("a", "poison", "exit", "bb")]
     scorer.gate.set()
-    assert [futures[k].result(30)["own"] for k in (0, 2)] == [[1 / 7], [2 / 7]]
-    with pytest.raises(ScoringFailed, match=r"^ArithmeticError: poison \(.*\); nothing of this"):
-        futures[1].result(30)
-    assert batcher.counts.failed == 1
+    assert [futures[k].result(30)["own"] for k in (0, 3)] == [[1 / 7], [2 / 7]]
+    for future, line in zip(
+        futures[1:], (r"ArithmeticError: poison \(", "SystemExit: 3"), strict=False
+    ):
+        with pytest.raises(ScoringFailed, match=rf"^{line}.*; nothing of this"):
+            future.result(30)
+    assert batcher.counts.failed == 2
     batcher.close()
-
-
-def test_what_waits_at_the_end_is_answered_and_nothing_more_is_taken() -> None:
-    batcher = Batcher(Lengths(), BatchSettings(100, 60.0, 100))
-    futures = [batcher.submit(["a"], [""]) for _ in range(9)]
-    batcher.close()
-    assert all(f.result(0)["own"] == [1 / 7] for f in futures)
-    with pytest.raises(QueueFull, match="is stopping"):
-        batcher.submit(["a"], [""])
 
 
 def test_a_request_that_is_given_up_ends_no_other() -> None:
@@ -119,19 +112,6 @@ def test_what_is_no_number_is_no_score(total) -> None:
     batcher.close()
 
 
-def test_a_scorer_that_exits_fails_its_request_and_no_other() -> None:
-    def exits(reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
-        if "exit" in reports:
-            sys.exit(3)
-        return {"total": np.zeros(len(reports))}
-
-    batcher = Batcher(exits)
-    with pytest.raises(ScoringFailed, match="SystemExit: 3"):
-        batcher.submit(["exit"], [""]).result(30)
-    assert batcher.submit(["a"], [""]).result(30) == {"total": [0.0]}
-    batcher.close()
-
-
 @pytest.mark.parametrize(
     ("reports", "references"),
     [(["a", "b"], ["x"]), (["a"], ["x", "y"]), ("a", ["x"]), ({"a"}, ["x"]), ([None], ["x"])],
@@ -144,11 +124,6 @@ def test_a_request_that_does_not_fit_shifts_no_other(reports, references) -> Non
 
 
 # What the service does with connections, files and bodies, whatever is asked.
-def opened(url: str) -> socket.socket:
-    host, port = url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=30)
-
-
 def test_a_connection_that_asks_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "SILENT_SECONDS", 0.2)
     with serving(Lengths()) as (url, _), opened(url) as silent, opened(url) as slow:

@@ -18,17 +18,11 @@ import pytest
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.json_reader import DEEPEST
-from rrgclinical.serving import (
-    RewardClient,
-    ServiceError,
-    easyr1_reward,
-    swift_reward,
-    verl_reward,
-)
+from rrgclinical.serving import RewardClient, ServiceError, easyr1_reward, swift_reward, verl_reward
 from rrgclinical.serving import app as served
 from rrgclinical.serving.app import address_of, listen
 from rrgclinical.serving.batcher import BatchSettings
-from tests.rrgclinical.serving.service import Lengths, answering, serving, until
+from tests.rrgclinical.serving.service import Lengths, answering, opened, serving, until
 
 
 def asked(url: str, path: str, body: bytes | None = None) -> tuple[int, str]:
@@ -165,10 +159,9 @@ def test_half_a_request_holds_no_stop_and_is_no_fault(
     monkeypatch.setattr(served, "SILENT_SECONDS", 0.5)
     began = time.monotonic()
     with serving(Lengths()) as (url, _):
-        address = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
-        with socket.create_connection(address) as gone:
+        with opened(url) as gone:
             gone.sendall(HALF)
-        silent = socket.create_connection(address)
+        silent = opened(url)
         silent.sendall(HALF)
         assert RewardClient(url)(["a"], ["z"])["own"] == [1 / 7]
         time.sleep(0.1)
@@ -182,14 +175,12 @@ def test_a_slow_request_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "SILENT_SECONDS", 0.5)
     body = json.dumps({"reports": ["abc"], "references": ["z"]}).encode()
     head = f"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    with serving(Lengths()) as (url, _):
-        slow = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+    with serving(Lengths()) as (url, _), opened(url) as slow:
         slow.sendall(head)
         for byte in body:
             slow.sendall(bytes([byte]))
             time.sleep(0.02)
         assert b" 200 OK" in slow.recv(1 << 16)
-        slow.close()
 
 
 def test_https_that_fails_is_told_as_that_and_credentials_are_sent() -> None:
