@@ -102,9 +102,14 @@ def _init_words(parser: argparse.ArgumentParser) -> None:
 
 
 def _begin(options: argparse.Namespace) -> int:
-    from rrgtrain.run.init import begin_experiment, measured
+    from rrgtrain.run.init import Start, begin_experiment, measured
 
-    lines = begin_experiment(options.folder, options.data, options.overrides, options.policy)
+    def choose() -> Start:
+        from rrgtrain.plan import fitted
+
+        return Start() if options.policy is None else fitted(options.policy)
+
+    lines = begin_experiment(options.folder, options.data, options.overrides, choose)
     print("\n".join([f"cd {shlex.quote(str(options.folder))}", *lines]), flush=True)
     if options.step:
         print("\n".join(measured(options.folder, options.policy)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os.path
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,13 @@ class Start:
 
 
 def begin_experiment(
-    folder: Path, root: Path, overrides: list[str], policy: str | None = None
+    folder: Path, root: Path, overrides: list[str], choose: Callable[[], Start] = Start
 ) -> list[str]:
     """Write mine.yaml, mine.py and README.md into `folder` for the data at `root`.
 
     overrides: settings of data, which the recipe keeps. Paths in the recipe are relative to
     `folder`, so that both can be moved together.
+    choose: looks at the machine and the policy, which takes seconds: after the table.
     Returns what README.md says: notes, each behind "# ", and the commands. Raises UserError for
     data that is broken or has no training reports, for another setting, and where one of the files
     is there.
@@ -75,11 +77,7 @@ def begin_experiment(
     data = {"source": source, "images": images}
     given = OmegaConf.to_container(OmegaConf.from_dotlist(overrides)) if overrides else {}
     data |= given.get("data", {}) | {"root": _beside(folder, root)}  # type: ignore[union-attr]
-    studies, start = catalogue.studies, Start()
-    if policy is not None:
-        from rrgtrain.plan import fitted  # seconds, and what is wrong with a table is said at once
-
-        start = fitted(policy)
+    studies, start = catalogue.studies, choose()
     notes = [start.verdict, *_judged(studies), *catalogue.notes]
     commands = _commands(folder, [data["root"], *overrides], start, studies)
     lines = [*(f"# {note}" for note in notes), *commands]

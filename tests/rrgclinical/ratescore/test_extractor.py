@@ -103,6 +103,14 @@ def test_entities_are_those_of_one_sentence_at_a_time(folders, extractor: RaTEEx
     assert [bool(n) for n in counts[6:9]] == [False] * 3 and counts[:6].all()
 
 
+def test_order_and_repetition_change_nothing(extractor: RaTEExtractor) -> None:
+    forward, back = extractor.extract(REPORTS), extractor.extract(REPORTS[::-1] + REPORTS[:1])
+    for report in range(len(REPORTS)):
+        a, b = forward.of_report(report), back.of_report(len(REPORTS) - 1 - report)
+        for name in ("key", "span", "kind", "sentence", "embedding"):
+            np.testing.assert_array_equal(getattr(forward, name)[a], getattr(back, name)[b])
+
+
 def test_spans_show_the_text_and_keys_ignore_case(extractor: RaTEExtractor) -> None:
     found = extractor.extract(REPORTS)
     index = found.report_index()
