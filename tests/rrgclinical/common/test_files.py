@@ -228,7 +228,6 @@ def test_no_more_of_a_file_is_read_than_a_run_writes(
         json_reader.read(tmp_path)
 
 
-# Test that limits of containers count.
 GIB = 1 << 30
 
 

@@ -181,10 +181,13 @@ def test_addresses_in_a_text_lose_their_secrets(text: str, shown: str) -> None:
     assert redacted(text) == shown
 
 
-def test_control_characters_become_escapes() -> None:
+def test_control_and_half_characters_become_escapes() -> None:
     text = "é\x1b[2J\x00\x85\u202e\u2028\t\n\r"
     assert printable(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\t\n\\r"
     assert one_line(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\\t\\n\\r"
+    # the name of a directory that is no UTF-8; a page with it could not be written
+    for show in (one_line, printable):
+        assert show("bad\udcff \ud800") == "bad\\udcff \\ud800"
 
 
 def test_no_part_of_a_secret_is_left_where_a_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,13 +198,6 @@ def test_no_part_of_a_secret_is_left_where_a_text_is_cut(monkeypatch: pytest.Mon
         assert show("by sk-1234567890.") == "by ${oc.env:KEY}."
 
 
-def test_half_characters_are_escapes_that_a_file_can_hold() -> None:
-    # the name of a directory that is no UTF-8; a page with it could not be written
-    for show in (one_line, printable):
-        assert show("bad\udcff \ud800") == "bad\\udcff \\ud800"
-
-
-# Counts that callers hand over.
 @pytest.mark.parametrize("value", ["1", 1.0, True, None, math.nan, -1, 0], ids=repr)
 def test_a_count_is_a_whole_number(value) -> None:
     with pytest.raises(UserError, match="^edited is .*; wanted a whole number of at least 1$"):
@@ -210,14 +206,6 @@ def test_a_count_is_a_whole_number(value) -> None:
 
 
 # Plain lines where there is no terminal, a bar where there is one.
-class Time:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def plain() -> tuple[io.StringIO, Console]:
     out = io.StringIO()
     return out, Console(file=out, force_terminal=False, width=20)
@@ -225,9 +213,9 @@ def plain() -> tuple[io.StringIO, Console]:
 
 def run(total: int, seconds_each: float, work: Callable[[int], None] = lambda i: None) -> list[str]:
     out, console = plain()
-    clock = Time()
-    for i in (bar := progress(range(total), "SFT [val]", console=console, clock=clock)):
-        clock.now += seconds_each
+    now = [100.0]
+    for i in (bar := progress(range(total), "SFT [val]", console=console, clock=lambda: now[0])):
+        now[0] += seconds_each
         work(i)
         bar.show(f1=i / total)
     assert bar.done == total

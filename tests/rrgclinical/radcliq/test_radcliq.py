@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from rrgclinical.radcliq import BertScore, RadCliQ, RadCliQParts, entity_relation_f1, radcliq_v1
 from rrgclinical.radgraph import Entity, Graph, RadGraph
@@ -140,14 +139,7 @@ SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 def write_folder(folder: Path, layers: int = 6) -> Path:
     """Config, tokenizer and weights with the head that the hub's checkpoint has."""
-    bpe = Tokenizer(models.BPE(unk_token="<unk>"))
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
-    )
-    bpe.train_from_iterator(TEXTS, trainer)
-    bpe.model.save(str(folder))
+    archives.byte_level(TEXTS, SPECIAL, "<unk>", space=True).model.save(str(folder))
     names = (str(folder / "vocab.json"), str(folder / "merges.txt"))
     tokenizer = transformers.RobertaTokenizerFast(*names, model_max_length=62)
     tokenizer.save_pretrained(folder)

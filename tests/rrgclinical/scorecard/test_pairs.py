@@ -21,6 +21,7 @@ from rrgclinical.scorecard import (
     read_references,
 )
 from rrgclinical.scorecard.implementations import compare_implementations
+from tests.rrgclinical.scorecard.test_read import written
 from tests.rrgtrain.bounded import bounded
 
 TRUTH = Reports(Path("truth.csv"), ["a", "b", "c"], [["A"], ["B", "B2"], ["C"]])
@@ -30,19 +31,16 @@ def reports(ids: str | None, *texts: str) -> Reports:
     return Reports(Path("mine.csv"), None if ids is None else list(ids), [[t] for t in texts])
 
 
-def test_reports_are_joined_by_id_in_the_order_of_the_references() -> None:
-    pairs = pair_reports({"mine": reports("cab", "c", "a", "b")}, TRUTH)
-    assert pairs.ids == ["a", "b", "c"] and pairs.systems == {"mine": ["a", "b", "c"]}
-    assert pairs.references == [["A"], ["B", "B2"], ["C"]] and pairs.notes == []
-
-
 def test_a_reference_without_prediction_stops_or_counts_as_empty() -> None:
+    """Joined by id, in the order of the references."""
     mine = {"mine": reports("ca", "c", "a")}
     with pytest.raises(UserError, match=r"1 of 3 references .* no prediction .*\('b'\); write"):
         pair_reports(mine, TRUTH)
     pairs = pair_reports(mine, TRUTH, missing="empty")
-    assert pairs.systems == {"mine": ["a", "", "c"]} and len(pairs.references) == 3
+    assert pairs.ids == ["a", "b", "c"] and pairs.systems == {"mine": ["a", "", "c"]}
+    assert pairs.references == [["A"], ["B", "B2"], ["C"]]
     assert pairs.notes[0].startswith("mine: 1 of 3 references have no prediction and count as emp")
+    assert pair_reports({"mine": reports("cab", "c", "a", "b")}, TRUTH).notes == []
 
 
 def test_a_prediction_without_reference_stops_or_is_left_out_aloud() -> None:
@@ -118,12 +116,6 @@ def test_empty_reports_and_references_are_counted() -> None:
     ]
 
 
-# A missing id or system, as pandas and R write one, is no name.
-def written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 @pytest.mark.parametrize("marker", ["nan", "NA", "<NA>", "None", "#N/A", "-"])
 def test_a_marker_is_no_id_and_no_system(tmp_path: Path, marker: str) -> None:
     """The rows of all missing ids would be one study, called nan."""
@@ -144,7 +136,6 @@ def test_a_marker_is_no_id_and_no_system(tmp_path: Path, marker: str) -> None:
     assert name == "d"
 
 
-# A file of reports that never ends.
 def test_a_cell_that_never_ends_takes_four_bytes_for_each_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "long.csv"
     path.write_text('id,report\n1,"' + "x" * 50_000_000 + '"\n')
@@ -161,7 +152,6 @@ def test_a_cell_that_never_ends_takes_four_bytes_for_each_of_the_file(tmp_path: 
     assert reports.texts == [["A\u2028B\x0bC\x85D\nE"], ["F"]]
 
 
-# One metric by every implementation that is installed, of one's own reports.
 REFERENCES = [
     "The heart is enlarged. Small effusion.",
     "No acute disease.",

@@ -168,14 +168,6 @@ def test_statements_of_one_finding_have_no_order_and_contradiction_costs():
     assert "severity or change contradicted" in one.explain(READER.table)["differs"][0]["differs"]
 
 
-def edited(tmp_path: Path, change) -> str:
-    values = yaml.safe_load(PACKAGED.read_text())
-    change(values)
-    path = tmp_path / "own.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("change", "line"),
     [
@@ -199,8 +191,11 @@ def edited(tmp_path: Path, change) -> str:
 )
 def test_what_is_wrong_with_a_table_is_one_line(tmp_path, change, line):
     # the last of two shares counted, and a finding that is no device had no effect
+    values = yaml.safe_load(PACKAGED.read_text())
+    change(values)
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(UserError, match=line) as caught:
-        load_table(edited(tmp_path, change))
+        load_table(str(tmp_path / "own.yaml"))
     assert len(str(caught.value).splitlines()) == 1
 
 

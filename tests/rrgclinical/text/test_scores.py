@@ -38,24 +38,26 @@ def corpus(seed: int, size: int, references: int = 3) -> tuple[list[str], list[l
 def theirs(reports: list[str], references: list[list[str]]) -> dict[str, float]:
     gts, res = dict(enumerate(references)), {i: [text] for i, text in enumerate(reports)}
     bleu = Bleu(4).compute_score(gts, res, verbose=0)[0]
-    return {
-        **{f"bleu_{n}": value for n, value in enumerate(bleu, 1)},
-        "rouge_l": Rouge().compute_score(gts, res)[0],
-        "cider": Cider().compute_score(gts, res)[0],
-    }
+    found = {f"bleu_{n}": value for n, value in enumerate(bleu, 1)}
+    found["rouge_l"] = Rouge().compute_score(gts, res)[0]
+    if any(map(any, references)):  # the package raises where no reference has a word
+        found["cider"] = Cider().compute_score(gts, res)[0]
+    return found
 
 
 def ours(reports, references) -> dict[str, float]:
     return values(text_scores(reports, references, tokenization="space", meteor=False))
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_values_are_pycocoevalcaps(seed) -> None:
+CORNERS = [([""], [["a"]]), (["a"], [[""]]), (["a"], [["a"]]), (["", "b"], [["", "a b"], ["b"]])]
+CORNERS += [(["a b c d", "x"], [["a b c d e"], ["x y"]])]
+
+
+@pytest.mark.parametrize(("reports", "references"), [*map(corpus, range(6), [40] * 6), *CORNERS])
+def test_values_are_pycocoevalcaps(reports, references) -> None:
     """Several references, empty reports, one-word reports, accents and other alphabets."""
-    reports, references = corpus(seed, 40)
-    found = ours(reports, references)
-    for name, wanted in theirs(reports, references).items():
-        assert found[name] == pytest.approx(wanted, rel=1e-12, abs=1e-15), name
+    found, wanted = ours(reports, references), theirs(reports, references)
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-12, abs=1e-15)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -72,26 +74,6 @@ def test_every_reports_value_is_pycocoevalcaps(seed) -> None:
     scores = text_scores(plain, [["the heart", "no effusion is"]] * len(plain), meteor=False)
     best = [rouge.score_multi(["the heart", "no effusion is"], text) for text in plain]
     assert scores.each["rouge_l_f1"].tolist() == [score["rougeL"].fmeasure for score in best]
-
-
-@pytest.mark.parametrize(
-    ("reports", "references"),
-    [
-        ([""], [["a"]]),
-        (["a"], [[""]]),
-        (["a"], [["a"]]),
-        (["", "b"], [["", "a b"], ["b"]]),
-        (["a b c d", "x"], [["a b c d e"], ["x y"]]),
-    ],
-)
-def test_corner_cases_are_pycocoevalcaps(reports, references) -> None:
-    found = ours(reports, references)
-    gts, res = dict(enumerate(references)), {i: [text] for i, text in enumerate(reports)}
-    assert found["rouge_l"] == pytest.approx(Rouge().compute_score(gts, res)[0])
-    for n, wanted in enumerate(Bleu(4).compute_score(gts, res, verbose=0)[0], 1):
-        assert found[f"bleu_{n}"] == pytest.approx(wanted, rel=1e-12, abs=1e-15)
-    if any(map(any, references)):
-        assert found["cider"] == pytest.approx(Cider().compute_score(gts, res)[0])
 
 
 def test_no_words_at_all_score_nothing() -> None:
