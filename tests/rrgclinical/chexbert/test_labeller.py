@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
-from rrgclinical import OBSERVATIONS, build_labeller, to_binary
+from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.chexbert import piece_saliency, to_classification
 from rrgclinical.chexbert.distilled import distil
 from rrgclinical.chexbert.pieces import ReportTokenizer, read_vocabulary, refuse_foreign
@@ -81,9 +81,8 @@ def test_logits_that_are_not_finite_are_no_labels(folder, value):
         labeller.label(["heart"])
 
 
-def test_both_modes_of_the_official_package():
+def test_the_classification_of_the_official_package():
     row = np.array([[0, 1, 2, 3] * 3 + [0, 1]], dtype=np.int8)
-    assert to_binary(row).tolist() == [[0, 1, 0, 1] * 3 + [0, 1]]
     assert to_classification(row) == [["", 1, 0, -1] * 3 + ["", 1]]
     with pytest.raises(ValueError, match=r"shape \(1, 13\)"):
         to_classification(row[:, :13])
@@ -172,13 +171,6 @@ def test_spans_point_into_the_report_as_given():
     assert [report[a:b] for a, b in found.spans] == [
         "Heart", "caf\u00e9", "cafe", "😀", "Cardio", "megaly",
     ]  # fmt: skip
-
-
-def test_five_hundred_and_twelve_ids_fit():
-    fits, over = PIECES(["the " * 510, "the " * 511])
-    assert (len(fits.ids), fits.truncated) == (512, False)
-    assert (len(over.ids), over.truncated) == (512, True)
-    assert over.ids[-1] == PIECES.sep
 
 
 def test_vocabulary_of_a_tokenizer_file(tmp_path):

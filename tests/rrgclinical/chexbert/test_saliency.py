@@ -34,6 +34,13 @@ def words(report: str) -> torch.Tensor:
     return torch.tensor([m.span() for m in re.finditer(r"\s*\S+", report)], dtype=torch.int32)
 
 
+def weigh(labeller, report: str, labels=TARGETS, spans: torch.Tensor | None = None, **more):
+    """Weights of one report's tokens, by default of its words."""
+    spans = words(report) if spans is None else spans
+    ends = torch.tensor([0, len(spans)])
+    return token_saliency_weights(labeller, [report], labels, spans, ends, **more)
+
+
 @pytest.fixture(scope="module")
 def double(folder):
     labeller = tiny.labeller(folder)
@@ -78,17 +85,25 @@ def test_saliency_is_the_norm_of_finite_differences(double, uncertain, classes):
 
 
 def test_batch_equals_single(folder):
+    """Of the pieces, and of the tokens that they are gathered in."""
     reports = [*tiny.reports(40, seed=3), tiny.LONG, "", REPORT]
     labels = np.random.default_rng(1).integers(0, 4, (len(reports), 14)).astype(np.int8)
     labels[:, NO_FINDING] %= 2
     labels[5] = 0
     labeller = tiny.labeller(folder, token_budget=1500)
     together = piece_saliency(labeller, reports, labels)
+    spans = [words(r).reshape(-1, 2) for r in reports]
+    offsets = torch.tensor([0, *np.cumsum([len(s) for s in spans])])
+    tokens = token_saliency_weights(labeller, reports, labels, torch.cat(spans), offsets)
     for i, report in enumerate(reports):
         alone = piece_saliency(labeller, [report], labels[i : i + 1])
         mine = slice(int(together.offsets[i]), int(together.offsets[i + 1]))
         torch.testing.assert_close(together.saliency[mine], alone.saliency, rtol=1e-3, atol=1e-5)
         assert torch.equal(together.spans[mine], alone.spans)
+        own = weigh(labeller, report, labels[i : i + 1], spans[i])
+        mine = slice(int(offsets[i]), int(offsets[i + 1]))
+        torch.testing.assert_close(tokens.weights[mine], own.weights, rtol=1e-4, atol=1e-5)
+        assert torch.equal(tokens.past_limit[mine], own.past_limit)
     assert together.truncated.tolist() == [False] * 40 + [True, False, False]
 
 
@@ -104,19 +119,15 @@ def test_a_gradient_under_the_sampler_guards(labeller, guard):
 @pytest.mark.parametrize("labels", [BLANK, reference(No_Finding=1), reference(Edema=2)])
 def test_no_target_weighs_one_without_a_forward(labeller, labels, monkeypatch):
     monkeypatch.setattr(labeller.network, "forward", None)
-    spans = words(REPORT)
-    found = token_saliency_weights(labeller, [REPORT], labels, spans, torch.tensor([0, len(spans)]))
-    assert found.weights.tolist() == [1.0] * len(spans)
+    found = weigh(labeller, REPORT, labels)
+    assert found.weights.tolist() == [1.0] * len(words(REPORT))
     assert not found.past_limit.any()
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.25, 0.0])
 def test_a_token_takes_the_largest_of_its_pieces(labeller, beta):
     pieces = piece_saliency(labeller, [REPORT], TARGETS)
-    spans = words(REPORT)
-    found = token_saliency_weights(
-        labeller, [REPORT], TARGETS, spans, torch.tensor([0, len(spans)]), beta=beta
-    )
+    found = weigh(labeller, REPORT, beta=beta)
     # mild | edema , | no | cardio ##megaly
     assert [REPORT[a:b] for a, b in pieces.spans.tolist()] == [
         "mild", "edema", ",", "no", "cardio", "megaly",
@@ -127,26 +138,10 @@ def test_a_token_takes_the_largest_of_its_pieces(labeller, beta):
     assert found.weights.dtype == torch.float32
 
 
-def test_reports_keep_to_themselves(labeller):
-    reports = [REPORT, "", "heart normal", tiny.LONG]
-    spans = [words(r).reshape(-1, 2) for r in reports]
-    offsets = torch.tensor([0, *np.cumsum([len(s) for s in spans])])
-    labels = np.concatenate([TARGETS, TARGETS, BLANK, TARGETS])
-    found = token_saliency_weights(labeller, reports, labels, torch.cat(spans), offsets)
-    for i, report in enumerate(reports):
-        count = torch.tensor([0, len(spans[i])])
-        alone = token_saliency_weights(labeller, [report], labels[i : i + 1], spans[i], count)
-        mine = slice(int(offsets[i]), int(offsets[i + 1]))
-        torch.testing.assert_close(found.weights[mine], alone.weights, rtol=1e-4, atol=1e-5)
-        assert torch.equal(found.past_limit[mine], alone.past_limit)
-
-
 def test_tokens_behind_the_limit_weigh_one_and_are_flagged(labeller):
     report = "the " * 512 + "edema"
     spans = torch.cat([words(report), torch.tensor([[len(report)] * 2], dtype=torch.int32)])
-    found = token_saliency_weights(
-        labeller, [report], TARGETS, spans, torch.tensor([0, len(spans)])
-    )
+    found = weigh(labeller, report, spans=spans)
     assert found.past_limit.tolist() == [False] * 510 + [True] * 4
     assert (found.weights[:510] > 1).all()
     assert (found.weights[510:] == 1).all()
@@ -154,11 +149,8 @@ def test_tokens_behind_the_limit_weigh_one_and_are_flagged(labeller):
 
 @pytest.mark.parametrize("report", tiny.ADVERSARIAL)
 def test_adversarial_reports_have_finite_weights(labeller, report):
-    spans = torch.tensor([[i, i + 1] for i in range(len(report))], dtype=torch.int32)
-    spans = spans.reshape(-1, 2)
-    found = token_saliency_weights(
-        labeller, [report], TARGETS, spans, torch.tensor([0, len(spans)])
-    )
+    spans = torch.tensor([[i, i + 1] for i in range(len(report))]).int().reshape(-1, 2)
+    found = weigh(labeller, report, spans=spans)
     assert found.weights.isfinite().all()
     assert (found.weights >= 1).all()
     assert (found.weights > 1).any() == bool(labeller.tokenize([report])[0].spans)

@@ -106,12 +106,6 @@ def random_network(config: BertConfig, seed: int, std: float) -> OfficialNetwork
     return network
 
 
-def official_state(network: OfficialNetwork) -> dict[str, Tensor]:
-    """Keys as the authors' training under DataParallel saved them; copies of the tensors."""
-    state = nn.DataParallel(network).state_dict()
-    return {name: value.clone() for name, value in state.items()}
-
-
 def write_folder(
     folder: Path,
     change: Callable[[dict], None] | None = None,
@@ -120,7 +114,8 @@ def write_folder(
 ) -> Path:
     """weights.pth and vocab.txt; `change` edits the state before it is saved."""
     network = network or official_network()
-    state = official_state(network)
+    # keys as the authors' training saved them
+    state = {k: v.clone() for k, v in nn.DataParallel(network).state_dict().items()}
     if change:
         change(state)
     torch.save({"epoch": 3, "model_state_dict": state}, folder / "weights.pth", **save)
