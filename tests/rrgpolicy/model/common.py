@@ -6,6 +6,7 @@ import copy
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,17 +102,18 @@ def _fresh(directory: Path, **options: object) -> Policy:
 @lru_cache(maxsize=16)
 def _loaded(directory: Path, **options: object) -> Policy:
     with torch.random.fork_rng(devices=[]):
-        return _scaled(load_policy(directory, **options))  # type: ignore[arg-type]
+        policy = load_policy(directory, **options)  # type: ignore[arg-type]
+    spread(policy.backbone)
+    return policy
 
 
-def _scaled(policy: Policy) -> Policy:
-    """At initialisation attention is nearly uniform, and a wrong mask would hardly show in the
-    log-probs."""
+def spread(model: Any) -> Any:
+    """At initialisation attention is nearly uniform, and a wrong mask would hardly show."""
     with torch.no_grad():
-        for name, weight in policy.backbone.named_parameters():
+        for name, weight in model.named_parameters():
             if weight.dim() > 1 and "embed_tokens" not in name:
                 weight.mul_(4.0)
-    return policy
+    return model
 
 
 def study(name: str, views: int, **sections: str) -> tuple[Study, list[Image.Image]]:

@@ -30,8 +30,7 @@ from rrgpolicy.rollout import (
 from rrgpolicy.settings import LoraSettings
 from rrgpolicy.vllm_worker import digest_of
 from tests.real_data import IU_XRAY
-from tests.rrgpolicy import published
-from tests.rrgpolicy.hub import SPARE, hub_directory, small_hub_directory
+from tests.rrgpolicy.hub import SPARE, hub_directory, needed, small_hub_directory
 from tests.rrgpolicy.model.common import REPORTS, prompt, text_policy, tiny_policy
 from tests.rrgpolicy.rollout.served import Served
 
@@ -156,10 +155,7 @@ SHOWN = {
 @lru_cache(maxsize=4)
 def opened(name: str) -> tuple[Any, ReportCodec, list[int]]:
     """The tokenizer, its codec and the ids that are never sampled; skips where it is absent."""
-    folder = published.fetched(name)
-    if folder is None:
-        pytest.skip(published.absent(name))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(needed(name))
     end, rows = tokenizer.eos_token_id, len(tokenizer) + 7
     held: Any = SimpleNamespace(
         config=SimpleNamespace(), tokenizer=tokenizer, eos_ids=(end,), embedding_shape=(rows, 8)

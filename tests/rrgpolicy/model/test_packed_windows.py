@@ -15,9 +15,10 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
     Qwen2_5_VisionTransformerPretrainedModel as Tower,
 )
 
+from rrgclinical.common.errors import UserError
 from rrgpolicy.model import packed_windows
 from rrgpolicy.model.attention import ATTENTION
-from rrgpolicy.model.packed_windows import PACKED_WINDOWS, stacked_windows
+from rrgpolicy.model.packed_windows import FLASH, PACKED_WINDOWS, stacked_windows
 from tests.rrgpolicy.model.common import tiny_policy
 
 # Patches: frames, height, width of each image; a window is 8 x 8.
@@ -114,6 +115,8 @@ def test_a_policy_has_it_in_the_tower_alone() -> None:
     assert policy.text_config._attn_implementation == ATTENTION
     assert tiny_policy(vision_attn="packed").visual.config._attn_implementation == PACKED_WINDOWS
     assert tiny_policy(vision_attn="sdpa").visual.config._attn_implementation == "sdpa"
+    with pytest.raises(UserError, match="runs on a GPU only"):
+        tiny_policy(vision_attn=FLASH)
 
 
 def test_a_checkpoint_keeps_no_name_of_ours(tmp_path: Any) -> None:

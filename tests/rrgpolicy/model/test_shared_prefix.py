@@ -17,21 +17,12 @@ import rrgpolicy.model
 from rrgpolicy.model import SharedPrefixLogps, shared_prefix_logps
 from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.prompt import EncodedPrompt
-from tests.rrgpolicy.model.common import REPORTS, prompt, tiny_directory, tiny_policy
+from tests.rrgpolicy.model.common import REPORTS, prompt, spread, tiny_directory, tiny_policy
 from tests.rrgpolicy.model.equality import Group, assert_equal, unshared
 
 POLICY = tiny_policy()
 TEXT = {"vocab_size": 420, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 TEXT |= {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}
-
-
-def spread(model: Any) -> Any:
-    """At initialisation attention is nearly uniform, and a wrong mask would hardly show."""
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.dim() > 1 and "embed_tokens" not in name:
-                weight.mul_(4.0)
-    return model
 
 
 def qwen2(dtype: torch.dtype = torch.float64, **options: Any) -> Any:

@@ -14,7 +14,7 @@ from rrgpolicy.model.prompt import encode_prompt, prompt_text
 from rrgpolicy.model.template import check_prompt, parting, template_kwargs
 from rrgpolicy.settings import PROMPT_STYLES
 from rrgtrain.state.remembered import PROMPT_FILE, remembered
-from tests.rrgpolicy import published
+from tests.rrgpolicy.hub import needed
 from tests.rrgpolicy.model.common import EMPTY, OPENS, study, text_policy, tiny_policy
 from tests.rrgtrain.common import phantoms, recipe, remember
 
@@ -176,10 +176,7 @@ ANSWER = "The heart is normal."
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3", "llama3", "qwen2_5"])
 def test_what_published_templates_write_is_what_training_writes(name: str) -> None:
-    folder = published.fetched(name)
-    if folder is None:
-        pytest.skip(published.absent(name))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(needed(name))
     kwargs = template_kwargs(tokenizer)
     assert kwargs == ({"enable_thinking": False} if name == "qwen3" else {})
     assert parting(tokenizer, "Describe.", ANSWER, kwargs) is None

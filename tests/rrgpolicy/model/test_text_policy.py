@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -110,44 +111,33 @@ def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
 
 
 # flash-attn is taken where it can run; asked for elsewhere, one line says why it cannot.
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+BF16, FP32 = torch.bfloat16, torch.float32
+
+
+@pytest.mark.parametrize(
+    ("installed", "asked", "device", "dtype", "taken"),
+    [
+        (True, "auto", "cuda", BF16, FLASH),
+        (True, "auto", "cuda:1", torch.float16, FLASH),
+        (True, FLASH, "cuda", BF16, FLASH),
+        (True, "auto", "cpu", BF16, PACKED_WINDOWS),
+        (True, "auto", "cuda", FP32, PACKED_WINDOWS),
+        (True, "packed", "cuda", BF16, PACKED_WINDOWS),
+        (True, "sdpa", "cuda", BF16, "sdpa"),
+        (False, "auto", "cuda", BF16, PACKED_WINDOWS),
+        (True, FLASH, "cpu", BF16, "runs on a GPU only, and the policy is on cpu"),
+        (True, FLASH, "cuda", FP32, "16 bits only, and the policy is float32"),
+        (False, FLASH, "cuda", BF16, "needs flash-attn; pip install"),
+        (False, "flash", "cuda", BF16, "use one of auto, packed, sdpa, flash_attention_2"),
+    ],
+)
+def test_flash_attn_is_taken_where_it_runs(monkeypatch, installed, asked, device, dtype, taken):
     real = importlib.util.find_spec
-    found = ModuleSpec("flash_attn", None) if request.param else None
+    found = ModuleSpec("flash_attn", None) if installed else None
     monkeypatch.setattr(
         "importlib.util.find_spec",
         lambda name, *more: found if name == "flash_attn" else real(name, *more),
     )
-
-
-@pytest.mark.parametrize("installed", [True], indirect=True)
-def test_installed_it_is_taken_on_a_gpu_in_16_bits(installed: None) -> None:
-    assert vision_attention("auto", "cuda", torch.bfloat16) == FLASH
-    assert vision_attention("auto", "cuda:1", torch.float16) == FLASH
-    assert vision_attention(FLASH, "cuda", torch.bfloat16) == FLASH
-    assert vision_attention("auto", "cpu", torch.bfloat16) == PACKED_WINDOWS
-    assert vision_attention("auto", "cuda", torch.float32) == PACKED_WINDOWS
-    assert vision_attention("packed", "cuda", torch.bfloat16) == PACKED_WINDOWS
-    assert vision_attention("sdpa", "cuda", torch.bfloat16) == "sdpa"
-    with pytest.raises(UserError, match="runs on a GPU only, and the policy is on cpu"):
-        vision_attention(FLASH, "cpu", torch.bfloat16)
-    with pytest.raises(UserError, match="16 bits only, and the policy is float32"):
-        vision_attention(FLASH, "cuda", torch.float32)
-
-
-@pytest.mark.parametrize("installed", [False], indirect=True)
-def test_without_the_package(installed: None) -> None:
-    assert vision_attention("auto", "cuda", torch.bfloat16) == PACKED_WINDOWS
-    with pytest.raises(UserError, match="needs flash-attn; pip install"):
-        vision_attention(FLASH, "cuda", torch.bfloat16)
-
-
-def test_a_word_it_does_not_know() -> None:
-    with pytest.raises(UserError, match="use one of auto, packed, sdpa, flash_attention_2"):
-        vision_attention("flash", "cuda", torch.bfloat16)
-
-
-def test_the_tower_is_loaded_with_it() -> None:
-    assert tiny_policy().visual.config._attn_implementation == PACKED_WINDOWS
-    with pytest.raises(UserError, match="runs on a GPU only"):
-        tiny_policy(vision_attn=FLASH)
+    refused = pytest.raises(UserError, match=taken) if " " in taken else nullcontext()
+    with refused:
+        assert vision_attention(asked, device, dtype) == taken

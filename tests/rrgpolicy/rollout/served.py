@@ -1,31 +1,38 @@
-"""`vllm serve` as its client sees it, in threads of this process, and mortal.
+"""`vllm serve` as its client sees it, in threads of this process, and mortal; a stub of `vllm`.
 
-It samples with the trainer's own `generate` from the weights that it was last told, so what a
-client gets differs from the trainer's rollouts only by what the client asked for.
+The server samples with the trainer's own `generate` from the weights that it was last told, so
+what a client gets differs from the trainer's rollouts only by what the client asked for.
 """
 
 from __future__ import annotations
 
 import base64
+import importlib.machinery
 import io
 import json
+import sys
 import threading
+import types
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from transformers.core_model_loading import revert_weight_conversion
 
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.prompt import EncodedPrompt, placed
-from rrgpolicy.rollout import Rollout, SamplingRequest, generate
+from rrgpolicy.rollout import Rollout, SamplingRequest, VllmEngine, VllmServerEngine, generate
 from rrgpolicy.vllm_worker import PushedWeights
+from tests.rrgpolicy.model.common import tiny_directory
 
 WORKERS, CHAT = "/collective_rpc", "/v1/chat/completions"
 
@@ -205,3 +212,62 @@ def _handler(served: Served, life: int) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+class LLM:
+    """One worker with a policy of the configuration that it is started from, and no weights."""
+
+    def __init__(
+        self,
+        worker: type[Worker],
+        *,
+        model: str,
+        worker_extension_cls: str,
+        dtype: str,
+        **given: Any,
+    ) -> None:
+        assert worker_extension_cls == "rrgpolicy.vllm_worker.PushedWeights"
+        assert (Path(model) / "config.json").is_file() and given["load_format"] == "dummy"
+        policy = load_policy(tiny_directory(), dtype=getattr(torch, dtype))
+        with torch.no_grad():
+            for parameter in policy.language_model.parameters():
+                parameter.zero_()
+        self.worker = worker(policy)
+        self.llm_engine = SimpleNamespace(reset_encoder_cache=lambda: None)
+
+    def collective_rpc(self, method: str, kwargs: dict[str, Any] | None = None) -> list[Any]:
+        return [getattr(self.worker, method)(**(kwargs or {}))]
+
+    def reset_prefix_cache(self) -> None:
+        pass
+
+
+def stub_vllm(monkeypatch: pytest.MonkeyPatch, worker: type[Worker] = Worker) -> None:
+    """Makes `import vllm` find a package whose LLM takes weights as vLLM's does."""
+    module: Any = types.ModuleType("vllm")
+    module.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
+    module.LLM, module.__version__ = partial(LLM, worker), "0.0"
+    served = ["Qwen2_5_VLForConditionalGeneration", "Qwen2ForCausalLM", "Qwen3ForCausalLM"]
+    module.ModelRegistry = SimpleNamespace(get_supported_archs=lambda: served)
+    module.SamplingParams = SimpleNamespace
+    monkeypatch.setitem(sys.modules, "vllm", module)
+    # The engine sets it, for good; so it is taken away again with the stub.
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+
+
+@contextmanager
+def in_process(
+    policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch, worker: type[Worker] = Worker
+) -> Iterator[VllmEngine]:
+    stub_vllm(monkeypatch, worker)
+    yield VllmEngine(policy, work, max_model_len=512)
+
+
+@contextmanager
+def over_http(
+    policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch, worker: type[Worker] = Worker
+) -> Iterator[VllmServerEngine]:
+    served = Served(tiny_directory())
+    served.workers = worker
+    with served:
+        yield VllmServerEngine(served.url, work, wait=20.0)

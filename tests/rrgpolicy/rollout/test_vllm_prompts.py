@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,24 +27,11 @@ from rrgpolicy.rollout.vllm_prompts import rollout, sampling_arguments
 from rrgpolicy.settings import LoraSettings
 from rrgtrain.train.reference import reference_of
 from tests.rrgpolicy.model.common import prompt, tiny_directory, tiny_policy
-from tests.rrgpolicy.rollout import stub_vllm
-from tests.rrgpolicy.rollout.served import Served
+from tests.rrgpolicy.rollout.served import Served, in_process, over_http, stub_vllm
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.train.test_reference import logps, reference_logps
 
 PUSHES = 10
-
-
-@contextmanager
-def in_process(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
-    stub_vllm.install(monkeypatch)
-    yield VllmEngine(policy, work, max_model_len=512)
-
-
-@contextmanager
-def over_http(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
-    with Served(tiny_directory()) as served:
-        yield VllmServerEngine(served.url, work)
 
 
 def grow(policy: Policy, step: int) -> None:
@@ -243,7 +228,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VllmEngine:
 
 
 def sleeping(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> VllmEngine:
-    stub_vllm.install(monkeypatch)
+    stub_vllm(monkeypatch)
     made = VllmEngine(policy, work, max_model_len=512)
     made._llm, made._sleeps = Sleeper(policy, made._llm), True
     return made

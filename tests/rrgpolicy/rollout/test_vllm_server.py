@@ -1,4 +1,4 @@
-"""The client of a vLLM server: what it asks for, and what it does when the server goes away."""
+"""The client of a vLLM server: what it asks for, when the server goes away, with an adapter."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from safetensors import safe_open
 
 from rrgclinical.common.errors import Stopped, UserError
 from rrgclinical.common.stop import stopping
 from rrgpolicy.model.load import load_policy
-from rrgpolicy.model.policy import Policy
+from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.prompt import EncodedPrompt, encode_prompt
 from rrgpolicy.rollout import Rollout, SamplingRequest, VllmServerEngine, generate
 from rrgpolicy.rollout.vllm_prompts import rollout
+from rrgpolicy.settings import LoraSettings
+from rrgtrain.train.reference import reference_of
 from tests.rrgpolicy.model.common import prompt, study, tiny_directory, tiny_policy
-from tests.rrgpolicy.rollout.served import CHAT, WORKERS, Served
+from tests.rrgpolicy.rollout.served import CHAT, WORKERS, Served, in_process
 
 SEEDS = [[11, 12, 13], [21, 22, 23], [31, 32, 33]]
 
@@ -219,3 +223,95 @@ def test_what_vllm_returns_is_checked() -> None:
         made([8, 9], 3)
     with pytest.raises(UserError, match="2 tokens with no end of turn; wanted .* 3 tokens"):
         made([5, 6], 3)
+
+
+# An adapter goes to vLLM merged; what trains beside it goes too.
+def adapted() -> Policy:
+    policy = load_policy(tiny_directory(), freeze_vision=True)
+    add_lora(policy, LoraSettings(rank=2), 0)
+    grow(policy)
+    return policy
+
+
+def grow(policy: Policy) -> None:
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+
+
+def greedily(engine: VllmServerEngine | None, policy: Policy) -> list[Any]:
+    prompts, seeds = [prompt(policy, "s", 1), prompt(policy, "ss", 0)], [[1, 2], [3, 4]]
+    asked = SamplingRequest(prompts, group=2, max_new_tokens=8, seeds=seeds, greedy=True)
+    return tokens(generate(policy, asked) if engine is None else engine.generate(policy, asked))
+
+
+def test_a_server_has_the_adapter_of_each_step_and_the_base_once(served, tmp_path):
+    policy = adapted()
+    engine, found = client(served, tmp_path), []
+    for step in (0, 1):
+        engine.update(policy, step)
+        found.append(greedily(engine, policy))
+        assert found[-1] == greedily(None, policy)
+        grow(policy)
+    assert found[0] != found[1]
+    with safe_open(tmp_path / "trained.safetensors", "pt") as file:
+        assert all(".layers." in name for name in file.keys())  # noqa: SIM118
+    # the start; whole and report; what trains and report
+    assert served.asked[WORKERS] == 1 + 2 + 2
+
+
+def test_the_adapter_of_a_reference_is_not_pushed(served: Served, tmp_path: Path) -> None:
+    """It lies beside the policy's own where the start had learned something."""
+    policy, plain = adapted(), adapted()
+    alone = client(served, tmp_path / "plain").update(plain, 0)
+    reference = reference_of(policy)
+    assert any("rrgtrain_start" in name for name, _ in policy.model.named_parameters())
+    pushed = client(served, tmp_path / "two").update(policy, 0)
+    assert alone is not None and pushed is not None and pushed.digest == alone.digest
+    reference.release()
+
+
+@pytest.mark.parametrize("dies", [[(CHAT, 1)], [(WORKERS, 4)]], ids=str)
+def test_a_server_that_starts_anew_between_two_pushes_gets_base_and_adapter(dies, served, tmp_path):
+    policy = adapted()
+    with torch.no_grad():
+        policy.language_model.layers[0].mlp.up_proj.base_layer.weight.mul_(-2)
+    engine = client(served, tmp_path)
+    engine.update(policy, 0)
+    greedily(engine, policy)
+    grow(policy)
+    served.back = 0.2
+    if dies == [(CHAT, 1)]:
+        served.stop()  # unseen, before the second push
+        served.start()
+        dies = []
+    served.dies = dies.copy()
+    engine.update(policy, 1)
+    assert greedily(engine, policy) == greedily(None, policy)
+    assert served.dies == [] and served.lives > 1
+
+
+def test_what_trains_beside_an_adapter_is_pushed_too(tmp_path, monkeypatch):
+    """A loaded policy may train its head or a norm beside the adapter."""
+    policy, other = adapted(), adapted()  # which is another model, and goes whole
+    norm = policy.language_model.norm.weight
+    norm.requires_grad_(True)
+    with torch.no_grad(), in_process(policy, tmp_path, monkeypatch) as engine:
+        own = engine._llm.worker.policy.language_model.norm
+        for step in (0, 1):
+            engine.update(policy, step)
+            torch.testing.assert_close(own.weight, norm)
+            norm.mul_(1.5)
+        other.language_model.norm.weight.mul_(4)
+        engine.update(other, 2)
+        torch.testing.assert_close(own.weight, other.language_model.norm.weight)
+
+
+def test_an_adapter_that_has_changed_the_base_is_sent_with_that_base(served, tmp_path):
+    policy = load_policy(tiny_directory())
+    config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights="pissa")
+    policy.model = get_peft_model(policy.model, config)
+    engine = client(served, tmp_path)
+    engine.update(policy, 0)
+    assert greedily(engine, policy) == greedily(None, policy)

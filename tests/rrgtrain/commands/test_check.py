@@ -19,7 +19,7 @@ from rrgtrain.errors import Stopped
 from rrgtrain.run import model_check
 from tests.rrgpolicy.model.common import OPENS, text_directory, tiny_policy
 from tests.rrgpolicy.model.sighted import checkpoint, sighted
-from tests.rrgpolicy.rollout import stub_vllm
+from tests.rrgpolicy.rollout.served import stub_vllm
 
 NAMES = ["model", "codec", "end of turn", "template", "adapter", "frozen", "images", "sharing"]
 NAMES += ["engine"]
@@ -83,7 +83,7 @@ def test_what_a_run_refuses_is_status_1_and_a_line(capsys, monkeypatch, tmp_path
     status, lines = told(capsys, sighted("llava_onevision"), *words, "policy.max_pixels=null")
     assert lines["model"].startswith("LlavaOnevision")
     assert status == 1 and "REFUSED: no answer from vLLM at http://127.0.0.1:1/" in lines["engine"]
-    stub_vllm.install(monkeypatch)
+    stub_vllm(monkeypatch)
     status, lines = told(capsys, checkpoint("granite"), "rollout.engine=vllm")
     assert (
         status == 1
