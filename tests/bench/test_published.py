@@ -161,10 +161,6 @@ def test_the_code_of_every_row_is_there() -> None:
 
 # Rows name the commit that was measured.
 def test_a_tree_is_dirty_by_a_changed_file_but_not_by_rows(tmp_path, monkeypatch) -> None:
-    def git(*arguments: str) -> str:
-        who = ("-c", "user.name=a", "-c", "user.email=a@b")
-        return subprocess.check_output(["git", "-C", tmp_path, *who, *arguments], text=True)
-
     monkeypatch.setattr(rows, "ROOT", tmp_path)
     monkeypatch.delenv("RRGKERN_COMMIT", raising=False)
     assert rows.commit() == "unknown"
@@ -173,10 +169,9 @@ def test_a_tree_is_dirty_by_a_changed_file_but_not_by_rows(tmp_path, monkeypatch
     source = tmp_path / "a.py"
     for file in (results, source):
         file.write_text("")
-    git("init", "-q")
-    git("add", "-A")
-    git("commit", "-qm", "first")
-    head = git("rev-parse", "--short=12", "HEAD").strip()
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"]):
+        git(tmp_path, *words)
+    head = git(tmp_path, "rev-parse", "--short=12", "HEAD")
     assert rows.commit() == head
     results.write_text("{}\n")
     assert rows.commit() == head

@@ -80,12 +80,6 @@ def test_what_trl_is_given_are_prompts_images_and_references(tmp_path) -> None:
     assert row["report"] == studies[0].report and row["id"] == studies[0].id
 
 
-def prime_rl_inputs(**given):
-    # frozen, and of these fields alone: to read another is an AttributeError, as in the trainer
-    kind = make_dataclass("LossInputs", PRIME_RL.fields["LossInputs"], frozen=True, slots=True)
-    return kind(**{"ref_logprobs": None, "loss_weights": None} | given)
-
-
 def test_prime_rl_calls_the_loss_of_its_toml() -> None:
     module = load("prime_rl_loss")
     toml = re.search(r"\n    (\[trainer\.loss\]\n.*?)\n\n`", module.__doc__, re.DOTALL)[1]
@@ -93,6 +87,8 @@ def test_prime_rl_calls_the_loss_of_its_toml() -> None:
     file, function = settings["import_path"].split(".")
     assert (settings["type"], file) == ("custom", "prime_rl_loss")
     custom_fn = getattr(module, function)
+    # frozen, and of these fields alone: to read another is an AttributeError, as in the trainer
+    kind = make_dataclass("LossInputs", PRIME_RL.fields["LossInputs"], frozen=True, slots=True)
 
     generator = torch.Generator().manual_seed(0)
     logps, old, advantages, weights = torch.randn(4, 7, dtype=torch.float64, generator=generator)
@@ -101,9 +97,9 @@ def test_prime_rl_calls_the_loss_of_its_toml() -> None:
     for loss_weights in (None, weights.abs()):
         ours, theirs = (logps.clone().requires_grad_() for _ in range(2))
         poisoned = old.masked_fill(~mask, torch.nan)
-        inputs = prime_rl_inputs(
-            trainer_logprobs=ours, inference_logprobs=poisoned, advantages=advantages,
-            loss_mask=mask, loss_weights=loss_weights,
+        inputs = kind(
+            trainer_logprobs=ours, inference_logprobs=poisoned, ref_logprobs=None,
+            advantages=advantages, loss_mask=mask, loss_weights=loss_weights,
         )  # fmt: skip
         out = custom_fn(inputs, **settings["kwargs"])
         assert set(PRIME_RL.fields["LossOutputs"]) <= set(dir(out))
