@@ -15,20 +15,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.utils._pytree import keystr, tree_leaves_with_path
+from torch.utils._pytree import keystr, tree_leaves, tree_leaves_with_path
 
 from rrgpolicy.model.prompt import SHOWN, TOKEN_TYPES
 from rrgpolicy.model.template import NO_KWARGS, parted
 from rrgpolicy.ranks.rng import random_states_kept
 
-# Above it the second moment of a weight in bf16 stops growing long before it is right.
-BETA2 = 0.99
+BETA2 = 0.99  # above it the second moment of a weight in bf16 stops far below its value
 ADAMS = (torch.optim.Adam, torch.optim.NAdam, torch.optim.RAdam)  # AdamW is an Adam
 SAMPLED = 2**20  # weights of a group, about, of which a median is taken
 NEAR = 0.02  # of two norms that are one, relative: torch may sum gradients in bf16
 NAMES = 3  # parameters that a line names
-# Of normalised pixels: bound, least contrast, largest share of white; axes of a list of patches.
-FAR, FAINT, WHITE, PATCHES = 16, 0.05, 0.9, 3
+# Processors' std are 0.2 to 1, so that 8 bits reach 5 at most, and 255 times that unscaled; scaled
+# twice a film varies by 1/255/0.2 at most, and clipped from 16 bits all but the air is white.
+FAR, FAINT, WHITE, PATCHES, CHANNELS = 16, 0.05, 0.9, 3, 4  # axes of a list of patches; RGBA
 Named = Iterator[tuple[str, str]]
 
 
@@ -110,9 +110,8 @@ def _of_step(
     with _put_back(model, optimizers, held), _watched(model) as of_images:
         step()
         trained = {n: p for n, p in model.named_parameters() if flags.get(p, p.requires_grad)}
-        faults = [*_of_parameters(model, trained, held)]
-        faults += _of_norms([p.grad for p in held if p.grad is not None], clip)
-    return [*faults, *of_images]
+        gradients = [p.grad for p in held if p.grad is not None]
+        return [*_of_parameters(model, trained, held), *_of_norms(gradients, clip), *of_images]
 
 
 @contextmanager
@@ -145,12 +144,13 @@ def _watched(model: nn.Module) -> Iterator[list[tuple[str, str]]]:
     def watch(module: nn.Module, args: Any, kwargs: Any) -> None:
         takes = inspect.signature(module.forward).parameters
         values = dict(zip(takes, args, strict=False)) | kwargs
-        if not isinstance(pixels := values.get("pixel_values"), Tensor) or not pixels.numel():
-            return
-        faults.extend(_of_pixels(pixels.detach().float()))
+        leaves = tree_leaves(values.get("pixel_values"))  # a list where films differ in size
+        films = [p for p in leaves if isinstance(p, Tensor) and p.numel()]
+        faults.extend(fault for pixels in films for fault in _of_pixels(pixels.detach()))
         types = [values.get(name) for name in TOKEN_TYPES if name in takes]
         # positions that are set say where images are; types that are all 0 say that none are
-        if values.get("position_ids") is None and not any(t is not None and t.any() for t in types):
+        typed = any(t is not None and t.any() for t in types)
+        if films and values.get("position_ids") is None and not typed:
             line = f"{type(module).__name__} takes {' or '.join(TOKEN_TYPES)} and gets images"
             faults.extend([("no token types", f"{line} without: they count as text")] * len(types))
 
@@ -163,10 +163,14 @@ def _watched(model: nn.Module) -> Iterator[list[tuple[str, str]]]:
 
 def _of_pixels(pixels: Tensor) -> Named:
     """Name values that no normalised film has, [.., C, H, W] or [.., patches, D]."""
-    places = (-2, -1) if pixels.ndim > PATCHES else (-2,)
+    places, channel = ((-2, -1), -3) if pixels.ndim > PATCHES else ((-2,), -1)
     spread = (pixels.amax(places) - pixels.amin(places)).amax()
-    far, share = pixels.abs().amax(), (pixels == pixels.amax()).float().mean()
-    if far > FAR or spread < FAINT or share > WHITE:
+    of = pixels.movedim(channel, 0).flatten(1)  # each channel has a white of its own
+    top, far = of.amax(1, keepdim=True), pixels.abs().amax()
+    share = ((of == top) & (top > 0)).float().mean()  # a batch of text has a black image
+    # a model scales integers itself; stages of a tower may name what they hand on pixels, too
+    films = pixels.is_floating_point() and (channel == -1 or len(of) <= CHANNELS)
+    if films and (far > FAR or 0 < spread < FAINT or share > WHITE):
         line = f"pixel values reach {far:.4g}, vary by {spread:.2g}; {share:.0%} are the greatest"
         yield "pixels of no film", line
 
@@ -180,8 +184,7 @@ def _of_parameters(
         yield "foreign parameters", line
     lack = [name for name, p in trained.items() if p not in of_optimizer]
     yield from _listed("parameters not held", lack, "train, and the optimiser does not hold them")
-    flags = {name: p.requires_grad for name, p in model.named_parameters()}
-    changed = [name for name, trains in flags.items() if trains != (name in trained)]
+    changed = [n for n, p in model.named_parameters() if p.requires_grad != (n in trained)]
     line = "have another requires_grad behind the step than before it"
     yield from _listed("requires_grad changed", changed, line)
     # a tower may have parts that nothing reads, such as the layer behind the one that counts
@@ -236,9 +239,7 @@ def _of_bf16(optimizer: Any, group: Mapping[str, Any]) -> Named:
     half = 2.0 ** (math.floor(math.log2(median)) - 8)  # bf16 has 8 bits, the first unwritten
     rate = group.get("initial_lr", group["lr"])  # a warm-up begins at 0
     if rate and rate < half and not getattr(optimizer, "bf16_stochastic_round", False):
-        line = (
-            f"a rate of {rate:g} is below {half:.2g}, half a unit of bfloat16 at the median weight"
-        )
+        line = f"a rate of {rate:g} is below {half:.2g}, half a bfloat16 unit at the median weight"
         yield "rate below bf16", f"{line} of {median:.2g}: most steps round to nothing"
 
 
@@ -273,10 +274,7 @@ def _of_groups(groups: Sequence[Sequence[Any]]) -> Named:
 
 
 def _of_template(
-    tokenizer: Any,
-    messages: Sequence[Mapping[str, Any]],
-    taught: str | Tensor | Sequence[int] | None,
-    kwargs: Mapping[str, Any],
+    tokenizer: Any, messages: Sequence[Mapping[str, Any]], taught: Any, kwargs: Mapping[str, Any]
 ) -> Named:
     render = tokenizer.apply_chat_template
     *turns, answer = messages
@@ -286,6 +284,8 @@ def _of_template(
         taught = f"{prompt}{answer['content']}"
     elif not isinstance(taught, str):  # compared as the tokenizer spells it, which may compose
         ids = tokenizer(conversation, add_special_tokens=False)["input_ids"]
+        taught, first = torch.as_tensor(taught).tolist(), [tokenizer.bos_token_id]
+        taught = taught[taught[:1] == first != ids[:1] :]  # a BOS of the tokenizer's own
         decode = partial(tokenizer.decode, clean_up_tokenization_spaces=False)
         taught, conversation = str(decode(taught)), str(decode(ids))
     if parts := parted(taught, conversation):
@@ -295,7 +295,7 @@ def _of_template(
 
 
 def _of_entries(saved: Mapping[str, Any], into: Mapping[str, Any]) -> Named:
-    leaves = [tree_leaves_with_path(of) for of in (saved, into)]
+    leaves = [tree_leaves_with_path({**of}) for of in (saved, into)]
     kinds = [{keystr(at): getattr(leaf, "dtype", None) for at, leaf in of} for of in leaves]
     names = [n for n, kind in kinds[0].items() if kinds[1].get(n, kind) != kind]
     line = "are saved in another dtype or kind than what they are loaded into"

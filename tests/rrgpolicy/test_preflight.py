@@ -6,6 +6,7 @@ import copy
 import random
 from collections.abc import Callable
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -218,6 +219,40 @@ def test_images_without_token_types(name: str) -> None:
         assert names_with(typed | types | {"pixel_values": odd}) == ["pixels of no film"]
 
 
+class Tower(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, pixel_values: Any) -> Tensor:
+        out: Tensor = sum(p.float().sum() * self.scale for p in pixel_values)  # type: ignore[assignment]
+        return out
+
+
+FILM = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+CLIP = torch.tensor([1.93, 2.07, 2.15])[:, None, None] * torch.ones(2, 3, 8, 8)  # its white
+PADDED = torch.cat([FILM[None] - 1, torch.zeros(1, 22, 3, 8, 8)], 1)
+SOUND = [
+    FILM,
+    [*FILM],
+    PADDED,
+    FILM[:1] * 0,
+    CLIP - 4,
+    (FILM * 255).byte(),
+    FILM.repeat(1, 9, 1, 1) * 99,
+]
+SOUND += [FILM[0, 0] - 2, torch.rand(4, 24, generator=torch.Generator().manual_seed(2))]
+ODD = [CLIP, [*FILM, FILM[0] * 255], FILM / 255, PADDED / 255 - 1]
+
+
+@pytest.mark.parametrize(("pixels", "odd"), [(p, False) for p in SOUND] + [(p, True) for p in ODD])
+def test_pixels_of_each_layout(pixels: Any, odd: bool) -> None:
+    tower = Tower()
+    optimizer = torch.optim.SGD(tower.parameters(), lr=0.1)
+    faults = names(tower, optimizer, lambda: tower(pixel_values=pixels).backward())
+    assert [*faults] == ["pixels of no film"] * odd
+
+
 def test_groups_of_one_text() -> None:
     model, optimizer = of()
     equal = [["a", "a"], [torch.tensor([1, 2]), [1, 2]], ["a", "b"], ["a"]]
@@ -241,6 +276,11 @@ def test_a_prompt_that_opens_what_the_template_closes() -> None:
     accented = partial(names, model, optimizer, tokenizer=tokenizer, messages=accents)
     assert accented(taught=composed) == {}
     assert "trains 'n\u0303a" in accented(taught=[i for p in parts for i in p]).popitem()[1]
+    tokenizer.bos_token = tokenizer.eos_token  # which the tokenizer writes, as LLaVA-1.5's
+    first = torch.tensor([tokenizer.bos_token_id])
+    assert names(model, optimizer, taught=torch.cat([first, ids]), **asked) == {}
+    both = torch.cat([first, first, ids])
+    assert [*names(model, optimizer, taught=both, **asked)] == ["another conversation"]
     twice = torch.cat([ids[:1], ids])  # as where tokenizer and template write the first token
     assert [*names(model, optimizer, taught=twice, **asked)] == ["another conversation"]
     tokenizer.chat_template = OPENS
@@ -262,6 +302,8 @@ def test_entries_of_a_checkpoint_of_another_kind() -> None:
         assert [*names(model, optimizer, saved=saved, into=into)] == ["saved otherwise"]
     nested = {"model": model.state_dict(), "optimizer": {"state": {0: into}}}
     assert names(model, optimizer, saved={"model": dict(nested["model"])}, into=nested) == {}
+    bare = {n: MappingProxyType(of) for n, of in {"saved": saved, "into": into}.items()}
+    assert [*names(model, optimizer, **bare)] == ["saved otherwise"]
     odd = {"optimizer": {"state": {0: {"rate": torch.zeros((), dtype=torch.bfloat16)}}}}
     assert (
         "['rate'] are saved" in names(model, optimizer, saved=odd, into=nested)["saved otherwise"]
