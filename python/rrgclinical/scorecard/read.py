@@ -74,7 +74,7 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
     id in some rows only.
     """
     path, columns = Path(path), columns or Columns()
-    rows, notes = read_rows(path, split=None)
+    rows, notes = read_rows(path, None, {*IDS, columns.prediction_id or columns.id or IDS[0]})
     text = _column(path, rows, columns.prediction, PREDICTIONS, "eval.prediction_column")
     parts: dict[str, list[Row]] = {}
     for row in rows:
@@ -140,7 +140,7 @@ def read_references(
     in one id, or that are no class.
     """
     path, columns = Path(path), columns or Columns()
-    rows, notes = read_rows(path, split=split)
+    rows, notes = read_rows(path, split, {*IDS, columns.reference_id or columns.id or IDS[0]})
     if split_column and _usual(rows, [SPLIT]):
         rows = _of_split(path, rows, split)
     labelled = want_labels is not False and _has_labels(path, rows, columns.labels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,13 @@ def require_length(where: str, name: str, text: str) -> None:
         )
 
 
-def read_rows(path: Path, split: str | None) -> tuple[list[Row], tuple[str, ...]]:
-    """Read every row of a file, and notes; UserError where there is none."""
+def read_rows(
+    path: Path, split: str | None, filled: Iterable[str]
+) -> tuple[list[Row], tuple[str, ...]]:
+    """Read every row of a file, and notes; UserError where there is none.
+
+    filled: columns that no row leaves blank; beside none of them a blank row may be a study.
+    """
     try:
         text = read_whole_text(path, "utf-8-sig")
     except OSError as error:
@@ -61,6 +66,10 @@ def read_rows(path: Path, split: str | None) -> tuple[list[Row], tuple[str, ...]
     readers = {".csv": _csv, ".tsv": _csv, ".jsonl": _jsonl, ".ndjson": _jsonl}
     if path.suffix.lower() in readers:
         rows = list(readers[path.suffix.lower()](path, text))
+        while rows and not (
+            rows[-1].keys().isdisjoint(filled) or any(map(_said, rows[-1].values()))
+        ):
+            rows.pop()  # as a spreadsheet leaves below the last one
     elif path.suffix.lower() == ".json":
         rows = list(_json(path, text, split))
     else:
@@ -71,6 +80,10 @@ def read_rows(path: Path, split: str | None) -> tuple[list[Row], tuple[str, ...]
     repaired = sum(map(_repair, rows))
     line = f"{path}: half characters (lone surrogates) in {repaired} rows are read as U+FFFD."
     return rows, (line,) if repaired else ()
+
+
+def _said(value: Any) -> bool:
+    return not isinstance(value, str) or bool(value.strip())
 
 
 def _repair(row: Row) -> bool:
@@ -109,7 +122,7 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
     twice = first_twice(filter(None, header))
     if twice is not None:
         raise UserError(f"{path} has two columns {twice!r}; rename one")
-    while rows and not (rows[-1][1] if len(header) == 1 else any(map(str.strip, rows[-1][1]))):
+    while rows and len(rows[-1][1]) != len(header) and not any(map(str.strip, rows[-1][1])):
         rows.pop()
     for number, cells in rows:
         if not cells and len(header) != 1:

@@ -54,7 +54,7 @@ def read_pairs(path: Path) -> Preferences:
     names a row without a preference, one whose reports are no texts or whose reference is blank,
     and a file without a preference that is decided. A blank report is an empty one.
     """
-    rows, _ = read_rows(path, split=None)
+    rows, _ = read_rows(path, None, COLUMNS[3:])
     if lacking := [name for name in COLUMNS if name not in rows[0]]:
         raise UserError(
             f"{path} has no column {', '.join(lacking)}; wanted {', '.join(COLUMNS)}, its columns "

@@ -326,6 +326,10 @@ def test_what_excel_and_pandas_do_to_a_file(tmp_path: Path) -> None:
 def test_blank_columns_and_rows_and_marks_of_byte_order_are_passed_over(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "\ufeff\ufeffid,report,,\n1,Clear.,,\n,, ,\n,,,\n")
     assert only(path) == (["1"], ["Clear."])
+    path = written(tmp_path / "a.csv", "report,\nClear.,\n,\n,,,\n")  # one of no words
+    assert only(path) == (None, ["Clear.", ""])
+    path = written(tmp_path / "a.csv", f"{HEADER[3:]}\n1{',' * 13}\n{',' * 13}\n")  # a normal film
+    assert read_references(path).labels.sum(1).tolist() == [1, 0]
     with pytest.raises(UserError, match="has two columns 'report'"):
         read_predictions(written(path, "id,report,,report\n1,Clear.,,\n"))
 
