@@ -139,7 +139,7 @@ class _Mocks(MetaPathFinder, Loader):
 
 
 def alone_among_mocks(name: str, *but: str) -> ModuleType:
-    """Import the module as `alone`, with mocks of all that it imports of its package, `but` aside.
+    """Import the module alone, its package but `but` being mocks.
 
     For files whose functions call none of it, and whose imports ask for a GPU or for servers.
     """
