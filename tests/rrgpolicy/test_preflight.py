@@ -229,6 +229,11 @@ class Tower(nn.Module):
         return out
 
 
+class PaliGemma(Tower):
+    def forward(self, pixel_values: Any, token_type_ids: Any = None) -> Tensor:
+        return super().forward(pixel_values)
+
+
 FILM = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 CLIP = torch.tensor([1.93, 2.07, 2.15])[:, None, None] * torch.ones(2, 3, 8, 8)  # its white
 PADDED = torch.cat([FILM[None] - 1, torch.zeros(1, 22, 3, 8, 8)], 1)
@@ -251,6 +256,14 @@ def test_pixels_of_each_layout(pixels: Any, odd: bool) -> None:
     optimizer = torch.optim.SGD(tower.parameters(), lr=0.1)
     faults = names(tower, optimizer, lambda: tower(pixel_values=pixels).backward())
     assert [*faults] == ["pixels of no film"] * odd
+
+
+def test_token_types_of_a_prompt_whose_images_are_0() -> None:
+    tower = PaliGemma()
+    optimizer = torch.optim.SGD(tower.parameters(), lr=0.1)
+    zeros = torch.zeros(2, 5, dtype=torch.int64)
+    assert names(tower, optimizer, lambda: tower(FILM, zeros).backward()) == {}
+    assert [*names(tower, optimizer, lambda: tower(FILM).backward())] == ["no token types"]
 
 
 def test_groups_of_one_text() -> None:
