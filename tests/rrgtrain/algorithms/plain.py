@@ -45,6 +45,7 @@ class Reports:
         reference: Policy,
         groups: Sequence[Group],
         rollout: Policy | None = None,
+        temperature: float = 1.0,
     ) -> None:
         """rollout: the policy that sampled, where that is another than `policy` by now."""
         self.policy: dict[int, Tensor] = {}
@@ -52,9 +53,9 @@ class Reports:
         self.rollout: dict[int, Tensor] = {}
         for group in groups:
             for member in group.members:
-                self.policy[id(member)] = logps(policy, group, member.ids)
+                self.policy[id(member)] = logps(policy, group, member.ids, temperature)
                 with torch.no_grad():
-                    self.reference[id(member)] = logps(reference, group, member.ids)
+                    self.reference[id(member)] = logps(reference, group, member.ids, temperature)
                     if rollout is not None:
                         self.rollout[id(member)] = logps(rollout, group, member.ids)
 

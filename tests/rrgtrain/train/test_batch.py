@@ -13,15 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrgdata.study import Study
-from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog
-from rrgtrain.rewards import RewardService
-from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import Batch, batch_row, reward_rows, zero_variance
 from rrgtrain.train.loader import batch_indices
-from rrgtrain.train.rl import train_rl
 from tests.rrgpolicy.model.common import REPORTS, tiny_policy
 from tests.rrgtrain.common import (
     accumulate,
@@ -35,6 +30,7 @@ from tests.rrgtrain.common import (
     studies,
     unscored,
 )
+from tests.rrgtrain.train.loops import trained
 
 SETTINGS = recipe("rl.algorithm=dr_grpo").rl
 
@@ -248,14 +244,11 @@ def test_the_limit_cuts_and_the_setting_says_what_becomes_of_it(treatment: str) 
 
 @pytest.mark.parametrize("algorithm", ["dr_grpo", "editgrpo", "orapo", "ditpo"])
 def test_steps_in_which_every_report_is_cut_go_on(algorithm: str, tmp_path: Path) -> None:
-    policy, prompts = policy_and_prompts()
+    policy = tiny_policy()
     policy.eos_ids = (10**9,)  # nothing ends
     words = ["rl.truncated=mask", "rl.beta=0.01", "rl.aggregation=dapo"]
     cfg = recipe(f"rl.algorithm={algorithm}", "token_weights.kind=tfidf", *words)
-    with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
-        fields = {"rewards": RewardService(cfg.reward), "out": run.checkpoints / "rl", "log": log}
-        judged = {"micro_f1_13": 0.5}
-        train_rl(run_of(policy, prompts, studies(5), cfg, validate=lambda: judged, **fields))
-    rows = [row for row in read_metrics(run.metrics) if row["phase"] == algorithm]
+    _, _, logged, _ = trained(tmp_path / "run", cfg, policy=policy)
+    rows = [row for row in logged if row["phase"] == algorithm]
     assert len(rows) == 2 and all(row["unfinished"] == 1.0 for row in rows)
     assert not any(np.isnan(v) for row in rows for v in row.values() if isinstance(v, float))

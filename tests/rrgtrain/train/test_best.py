@@ -7,7 +7,6 @@ import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -23,7 +22,7 @@ from rrgtrain.train.best import BeforeConvergence, Best, judged_settings
 from rrgtrain.train.sft import train_sft
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import policy_and_prompts, recipe, sft_run, studies
-from tests.rrgtrain.train.loops import Length, Plain, state, trained
+from tests.rrgtrain.train.loops import Flat, Length, state, trained
 
 BY = {"eval.best_by": EvalSettings().best_by}
 
@@ -197,13 +196,6 @@ def test_reinforcement_learning_starts_from_what_was_chosen(choose, step, tmp_pa
 
 
 # A run that learns nothing says so, and its start competes for the best weights.
-class Flat(Plain):
-    """A reward that says nothing."""
-
-    def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
-        return {"total": np.zeros(len(reports))}
-
-
 def test_a_run_without_a_group_that_differs_warns_once(tmp_path, recwarn):
     def told() -> list[str]:
         lines = [str(w.message) for w in recwarn if "rl.flat_steps=2" in str(w.message)]

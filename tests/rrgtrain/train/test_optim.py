@@ -16,11 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from rrgpolicy.model.policy import Policy
-from rrgpolicy.ranks import ranks, sharding
+from rrgpolicy.ranks import ranks
 from rrgpolicy.ranks.sharding import as_parameter, load_optimizer, load_weights
-from rrgtrain.algorithms import Group
-from rrgtrain.algorithms.base import loss_of
-from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
@@ -28,9 +25,10 @@ from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate, optimizer_of
 from rrgtrain.train.sft import sft_loss
-from tests.rrgpolicy.model.common import REPORTS, tiny_policy
-from tests.rrgtrain.common import accumulate, groups_of, recipe, studies
+from tests.rrgpolicy.model.common import tiny_policy
+from tests.rrgtrain.common import groups_of, recipe, studies
 from tests.rrgtrain.recipes.loaded import PAPER
+from tests.rrgtrain.train.loops import SAMPLED, backward, whole, whole_gradients, with_masters
 
 
 @pytest.mark.parametrize(
@@ -178,8 +176,6 @@ def test_moments_of_other_weights_or_of_another_kind_are_refused() -> None:
 # With masters in fp32, steps at the papers' learning rates move the weights, and teach.
 Setting = tuple[str, bool, float, float, tuple[float, float], float]
 
-SAMPLED = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]))
-
 
 @lru_cache(maxsize=1)
 def papers() -> dict[str, Recipe]:
@@ -194,24 +190,6 @@ def settings_of(cfg: Recipe) -> list[Setting]:
         (policy.dtype, policy.freeze_vision, sft.lr, sft.weight_decay, (0.9, 0.999), sft.clip),
         (policy.dtype, policy.freeze_vision, rl.lr, rl.weight_decay, betas, rl.clip),
     ]
-
-
-def placed(dtype: str | torch.dtype, *, freeze_vision: bool = False) -> Policy:
-    policy = tiny_policy(dtype=dtype, masters=True, freeze_vision=freeze_vision)
-    sharding.setup("none", policy)
-    return policy
-
-
-def backward(policy: Policy, groups: list[Group]) -> None:
-    """Real gradients, from a packed forward."""
-    advantages = torch.linspace(-1.0, 1.0, len(members(groups)))
-    cfg = recipe()
-    accumulate(policy, None, groups, advantages, loss_of(cfg.rl, cfg.rollout), cfg.rl)
-
-
-def whole(policy: Policy) -> dict[str, torch.Tensor]:
-    found = sharding.full_state_dict(dict(policy.model.named_parameters()))
-    return {name: value.detach().clone() for name, value in found.items()}
 
 
 def test_each_full_parameter_recipe_of_the_papers_takes_a_step_that_moves_its_weights() -> None:
@@ -233,15 +211,12 @@ def _moves(
 ) -> dict[str, tuple[int, int, int]]:
     """Count, of norms' and other weights, how many of those with |gradient| >= 1e-8, as the
     optimiser sees it, one step changes, how many there are, and how many others."""
-    policy = placed(dtype, freeze_vision=frozen)
+    policy = with_masters(dtype, freeze_vision=frozen)
     before = whole(policy)
     optimizer = adamw(policy.model, lr, decay, betas)
-    # the second group has an image
-    backward(policy, groups_of(policy, SAMPLED, edited=False))
+    backward(policy)
     torch.nn.utils.clip_grad_norm_(policy.model.parameters(), clip)
-    named = policy.model.named_parameters()
-    gradients = sharding.full_state_dict({n: p.grad for n, p in named if p.grad is not None})
-    large = {n: g.abs() >= 1e-8 for n, g in gradients.items()}
+    large = {n: g.abs() >= 1e-8 for n, g in whole_gradients(policy).items()}
     apply_step(optimizer, clip_gradients(policy.model.parameters(), 0.0), lr)
     after = whole(policy)
     found = {}
@@ -256,12 +231,12 @@ def _moves(
 def test_sixty_steps_go_as_far_as_those_of_fp32() -> None:
     apart = {}
     for dtype in (torch.float32, torch.bfloat16):
-        policy = placed(dtype)
+        policy = with_masters(dtype)
         start = whole(policy)
         optimizer = adamw(policy.model, 1e-6, 0.01)
         groups = groups_of(policy, SAMPLED[1:], edited=False)
         for _ in range(60):
-            backward(policy, groups)
+            backward(policy, groups=groups)
             apply_step(optimizer, clip_gradients(policy.model.parameters(), 1.0), 1e-6)
         end = whole(policy)
         apart[dtype] = torch.cat([(end[n] - start[n]).double().flatten() for n in start])

@@ -25,29 +25,11 @@ from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train import save_policy
 from rrgtrain.train.optim import OnShards, adamw, apply_step, clip_gradients, optimizer_of
 from rrgtrain.train.reference import reference_of
-from tests.rrgpolicy.model.common import REPORTS, tiny_directory, tiny_policy
-from tests.rrgtrain.common import (
-    accumulate,
-    groups_of,
-    recipe,
-    rollout_logps,
-)
+from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
+from tests.rrgtrain.common import groups_of, recipe, rollout_logps
+from tests.rrgtrain.train.loops import SAMPLED, backward, whole, whole_gradients, with_masters
 
 BF16 = torch.bfloat16
-SAMPLED = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]))
-
-
-def with_masters(**options: Any) -> Policy:
-    """A tiny policy that computes in bf16, laid out for training in this process."""
-    policy = tiny_policy(dtype=BF16, masters=True, **options)
-    sharding.setup("none", policy)
-    assert sharding.is_sharded(policy)
-    return policy
-
-
-def whole(policy: Policy) -> dict[str, torch.Tensor]:
-    found = sharding.full_state_dict(dict(policy.model.named_parameters()))
-    return {name: value.detach().clone() for name, value in found.items()}
 
 
 def logps_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
@@ -57,22 +39,17 @@ def logps_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
     return rollout_logps(policy, None, groups, everything, loss, settings.rl).old
 
 
-def backward(policy: Policy, overrides: tuple[str, ...] = ()) -> None:
-    """The gradient of one batch, of groups with and without images."""
-    groups = groups_of(policy, SAMPLED, edited=False)
-    advantages = torch.linspace(-1.0, 1.0, len(members(groups)))
-    settings = recipe(*overrides)
-    loss = loss_of(settings.rl, settings.rollout)
-    accumulate(policy, None, groups, advantages, loss, settings.rl)
+def step(policy: Policy, lr: float) -> None:
+    apply_step(adamw(policy.model, lr, 0.01), clip_gradients(policy.model.parameters(), 1.0), lr)
 
 
 def test_parameters_gradients_and_moments_are_fp32_and_the_computation_is_not() -> None:
     policy, plain = with_masters(), tiny_policy(dtype=BF16)
-    assert policy.dtype == BF16
+    assert policy.dtype == BF16 and sharding.is_sharded(policy)
     groups = groups_of(plain, SAMPLED, edited=False)
     assert torch.equal(logps_of(policy, groups), logps_of(plain, groups))
     optimizer = adamw(policy.model, 1e-6, 0.01)
-    backward(policy, ("rl.token_budget=1",))
+    backward(policy, "rl.token_budget=1")
     trained = list(policy.model.parameters())
     assert {p.dtype for p in trained} == {p.grad.dtype for p in trained if p.grad is not None}
     apply_step(optimizer, clip_gradients(policy.model.parameters(), 1.0), 1e-6)
@@ -120,7 +97,7 @@ def test_the_reference_is_what_the_policy_computed_with() -> None:
     before = logps_of(policy, groups)
     assert torch.equal(logps_of(reference, groups), before)
     backward(policy)
-    apply_step(adamw(policy.model, 0.01, 0.0), clip_gradients(policy.model.parameters(), 1.0), 0.01)
+    step(policy, 1e-2)
     assert torch.equal(logps_of(reference, groups), before)
     assert not torch.equal(logps_of(policy, groups), before)
 
@@ -128,9 +105,7 @@ def test_the_reference_is_what_the_policy_computed_with() -> None:
 def test_a_checkpoint_holds_the_masters(tmp_path: Path) -> None:
     policy = with_masters()
     backward(policy)
-    apply_step(
-        adamw(policy.model, 1e-6, 0.01), clip_gradients(policy.model.parameters(), 1.0), 1e-6
-    )
+    step(policy, 1e-6)
     save_policy(policy, tmp_path / "kept", {})
     again = load_policy(tmp_path / "kept", dtype=BF16, masters=True)
     kept = dict(again.model.named_parameters())
@@ -145,9 +120,7 @@ def test_of_an_adapter_no_rank_gathers_the_base(tmp_path, monkeypatch):
     sharding.setup("none", policy)
     assert sharding.is_sharded(policy)
     backward(policy)
-    apply_step(
-        adamw(policy.model, 1e-2, 0.01), clip_gradients(policy.model.parameters(), 1.0), 1e-2
-    )
+    step(policy, 1e-2)
     module = importlib.import_module("rrgtrain.train.best")
     real, gathered = sharding.full_state_dict, []
 
@@ -195,8 +168,7 @@ def test_eight_bits_are_given_this_ranks_fp32_part(monkeypatch, tmp_path):
     _Recorded.seen.clear()
     before = whole(policy)
     backward(policy)
-    named = policy.model.named_parameters()
-    gradients = sharding.full_state_dict({n: p.grad for n, p in named if p.grad is not None})
+    gradients = whole_gradients(policy)
     apply_step(optimizer, clip_gradients(policy.model.parameters(), 0.0), 0.5)
     assert len(_Recorded.seen) == 2 * len(gradients)
     assert not any(map(sharding._is_dtensor, _Recorded.seen))

@@ -28,7 +28,7 @@ from rrgtrain.train import rl_run as run_module
 from rrgtrain.train.step_record import StepRecord
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import accumulate, policy_and_prompts, recipe, run_of, sampled, studies
-from tests.rrgtrain.train.loops import Length, Plain, state, trained
+from tests.rrgtrain.train.loops import Flat, Length, state, trained
 
 
 def without_time(rows: list[dict]) -> list[dict]:
@@ -98,12 +98,8 @@ def test_a_reference_is_kept_only_where_something_compares_with_it(
 
 
 def test_groups_without_variance_train_nothing(tmp_path: Path) -> None:
-    class Equal(Plain):
-        def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
-            return {"total": np.full(len(reports), 0.25)}
-
     cfg = recipe("rl.algorithm=dr_grpo", "rl.lr=0.1")
-    result, policy, rows, _ = trained(tmp_path, cfg, rewards=Equal())
+    result, policy, rows, _ = trained(tmp_path, cfg, rewards=Flat())
     assert result.zero_variance == 1.0
     assert [r["zero_variance"] for r in rows if r["phase"] == "dr_grpo"] == [1.0, 1.0]
     start = state(tiny_policy())

@@ -89,11 +89,12 @@ def plain(
     policy: Policy, reference: Policy | None, groups: list[Group], cfg: Recipe
 ) -> tuple[float, dict[str, torch.Tensor]]:
     rl = cfg.rl
+    reports = paper.Reports(policy, reference or policy, groups, temperature=rl.temperature)
     advantages = plain_advantages(groups, rl.std)
-    flat = [(group, m) for group in groups for m in group.members]
-    lengths = [len(m.ids) for _, m in flat]
+    flat = [m for group in groups for m in group.members]
+    lengths = [len(m.ids) for m in flat]
     loss = torch.zeros((), dtype=torch.float64)
-    for (group, m), advantage, length in zip(flat, advantages, lengths, strict=True):
+    for m, advantage, length in zip(flat, advantages, lengths, strict=True):
         scale = {
             "dr_grpo": 1 / (len(flat) * rl.max_new_tokens),
             "grpo": 1 / (len(flat) * length),
@@ -101,19 +102,8 @@ def plain(
             "bnpo": 1 / sum(lengths),
             "sum": 1 / len(flat),
         }[rl.aggregation]
-        logps = paper.logps(policy, group, m.ids, rl.temperature)
-        ratio = (logps - logps.detach()).exp()
-        clipped = ratio.clamp(1 - rl.eps_low, 1 + rl.eps_high)
-        tokens = -torch.minimum(ratio * advantage, clipped * advantage)
-        if m.origin == "edited":
-            tokens = -advantage * logps
-            tokens = tokens - (tokens - -advantage).detach()  # the value at ratio 1
-        if reference is not None:
-            with torch.no_grad():
-                frozen = paper.logps(reference, group, m.ids, rl.temperature)
-            d = frozen - logps
-            tokens = tokens + rl.beta * (d.exp() - d - 1)
-        loss = loss + scale * tokens.sum()
+        tokens = reports.surrogate(m, [advantage] * length, rl.eps_low)
+        loss = loss + scale * (tokens + rl.beta * reports.k3(m)).sum()
     loss.backward()
     return loss.item(), gradients(policy)
 
