@@ -14,7 +14,7 @@ from experiments.alarm import games
 from experiments.alarm.run import GAMES, HEALTHY, JOBS, RECIPES
 from experiments.alarm.series import replayed, unpacked
 from rrgclinical.severity import alarm_lines, rate_of
-from tests.experiments.replicate.test_work import MICRO
+from tests.experiments.replicate.test_runner import MICRO
 
 RUNS: dict[str, dict[str, Any]] = json.loads(command.RESULTS.read_text())
 # the package has a function of this name

@@ -1,10 +1,12 @@
-"""Jobs at the smallest size, in this process: a result, its resume, the budget, the report."""
+"""Jobs at the smallest size, and the page of evidence beside the committed results."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +15,16 @@ from experiments.iu_evidence import command
 from experiments.iu_evidence.__main__ import main
 from experiments.iu_evidence.arms import ARMS, CLAIMS, with_needs
 from experiments.iu_evidence.cost import seconds_of
+from experiments.iu_evidence.judge import HOLDS
 from experiments.iu_evidence.mechanism import EditRecorder, places
 from experiments.iu_evidence.packed import read_packed, unpacked, write_packed
-from experiments.iu_evidence.report import results_of, told
+from experiments.iu_evidence.report import checked, results_of, told
 from experiments.iu_evidence.run import work
 from experiments.iu_evidence.tasks import FoldTask
 from experiments.replicate.results import Result
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from tests.experiments.iu_evidence.common import iu_directory
+from tests.experiments.iu_evidence.test_data import iu_directory
 from tests.experiments.replicate.test_runner import Played
 
 
@@ -148,3 +151,161 @@ def test_the_command_runs_estimates_and_keeps_what_has_finished(
         assert "0 jobs to run, 1 finished before" in capsys.readouterr().out
         with unpacked(file) as home_again:
             assert json.loads((home_again / place).read_text()) == whole
+
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
+
+
+SECTIONS = (
+    *(("mccs", "## MCCS"), ("facts", "## FactS"), ("ditpo", "## DiTPO")),
+    ("oracle", "## The oracle"),
+)
+LATER = ("mccs", "facts", "ditpo", "ddsampling", "oracle")
+
+
+def test_the_page_has_the_figures_and_numbers_of_the_committed_results(tmp_path, capsys) -> None:
+    judged = ROOT / "experiments/iu_evidence/results/judged.jsonl.gz"
+    claims = ["rl", "rl_by_reward", "edits_by_reward", "severity"]
+    assert main(["--report", str(judged), "--claims", *claims, "--figures", str(tmp_path)]) == 0
+    assert main(["--report", str(judged), "--claims", *LATER]) == 0
+    told = capsys.readouterr().out
+    drawn = sorted(tmp_path.glob("*.svg"))
+    assert len(drawn) == 3
+    for path in drawn:
+        assert path.read_bytes() == (ROOT / "docs/img" / path.name).read_bytes(), path.name
+    judged = PAGE.partition("## What is claimed")[0]
+    differences = re.findall(r"([-+]?[0-9.]+ \[[^]]+\])(?! of 3)", judged)
+    assert len(differences) == 39
+    assert [
+        d for d in differences if d.replace("0.0 [0.0, 0.0]", "+0.0 [+0.0, +0.0]") not in told
+    ] == []
+    block = told.partition("## severity")[2].partition("first and last validation")[2]
+    printed = [re.split(r"\s{2,}", line.strip()) for line in block.splitlines()[:12]]
+    shown = PAGE.partition("| validation | start |")[2].splitlines()[2:13]
+    assert len(shown) == 11
+    for axis, line in zip(printed[1:], shown, strict=True):
+        cells = [cell.strip() for cell in line.split("|")[3:-1]]
+        assert cells == [value.rpartition(" to ")[2] for value in axis[1:]], axis
+    axes = ("reward", "f1_13", "critical_found", "critical_invented", "denied_though_there")
+    for claim, section in SECTIONS:
+        block = told.partition(f"## {claim}")[2].partition("first and last validation")[2]
+        named = {
+            line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in block.splitlines()[1:12]
+        }
+        table = PAGE.partition(section)[2].partition("| validation, last against the start's |")[2]
+        for name, line in zip((*axes, "zero_variance"), table.splitlines()[2:8], strict=True):
+            start, *cells = [cell.strip() for cell in line.split("|")[2:-1]]
+            ends = [value.rpartition(" to ") for value in named[name]]
+            assert start == ", ".join(dict.fromkeys(first for first, _, _ in ends if first)), name
+            assert cells == [last for _, _, last in ends], name
+    printed = [line.split()[1:] for line in told.partition("\ndraw  ")[2].splitlines()[1:6]]
+    shown = PAGE.partition("| a fifth drawn by |")[2].splitlines()[2:7]
+    assert [line.replace("|", " ").split()[-2:] for line in shown[:4]] == printed[:4]
+    assert shown[4].split()[-4] == printed[4][0]
+
+
+FOLDS = (1, 2, 3, 4)
+JUDGED = read_packed(ROOT / "experiments/iu_evidence/results/judged.jsonl.gz")
+
+
+def test_the_page_has_what_the_starts_at_95_lack_of_their_floor(tmp_path) -> None:
+    packed = read_packed(ROOT / "experiments/iu_evidence/results/judged_95.jsonl.gz")
+    results: dict[str, list[Result]] = {"start_95": [], "fixed_95": []}
+    for arm, of_folds in results.items():
+        for fold in FOLDS:
+            (file := tmp_path / f"{arm}{fold}").write_text(
+                json.dumps(packed[f"fold{fold}/{arm}.json"])
+            )
+            of_folds.append(Result.load(file))
+    (floor,) = {claim.floor for claim in CLAIMS if claim.floor}
+    lacks, outcome = checked(floor, results)
+    shown = f"{-lacks.value:.2f} [{-lacks.high:.2f}, {-lacks.low:.2f}] of 3 less than the fixed"
+    page = " ".join(PAGE.split())
+    assert shown in page and outcome != HOLDS
+    first = "(" + ", ".join(f"{-value:.2f}" for value in lacks.folds[:3])
+    assert f"{first} and {-lacks.folds[3]:.2f};" in page
+
+
+def facts_of(arm: str, fold: int) -> dict[str, Any]:
+    return JUDGED[f"fold{fold}/{arm}.json"]["facts"]
+
+
+def test_the_page_has_what_the_sampled_reports_of_ditpo_earn() -> None:
+    page = " ".join(PAGE.split())
+
+    def mean(arms: tuple[str, ...], curve: str, first: int, last: int) -> float:
+        rows = [facts_of(arm, f)["curves"][curve][first:last] for arm in arms for f in FOLDS]
+        return float(np.mean(rows))
+
+    weighed = ("deer", "deer_f1")
+    others = ("deer_grpo", "deer_tfidf")
+    first_five = 100 * mean(weighed + others, "zero_reward", 0, 5)
+    for text, value in (
+        ("{:.0f} % earned nothing in the first five", first_five),
+        ("it is {:.0f} % under GRPO and TF-IDF", 100 * mean(others, "zero_reward", 19, 24)),
+        ("{:.0f} % under gradient weights", 100 * mean(weighed, "zero_reward", 19, 24)),
+    ):
+        assert text.format(value) in page
+    grown = mean(("deer",), "report_tokens", 25, 30) / mean(("deer",), "report_tokens", 0, 5)
+    assert "Sampled reports grow by up to a third" in page and 1.3 < grown < 4 / 3
+    lengths = [facts_of("deer", f)["validations"]["length_ratio"] for f in FOLDS]
+    first, last = (float(np.mean([one[end] for one in lengths])) for end in (0, -1))
+    assert f"go from {first:.2f} of the reference's length to {last:.2f} under gradient" in page
+    for fold in FOLDS:
+        assert {facts_of(arm, fold)["best_step"] for arm in weighed} <= {0, 5, 10, 15, 20}
+
+
+def test_the_page_has_the_groups_that_earn_nothing() -> None:
+    page = " ".join(PAGE.split())
+    without, with_it = (
+        np.mean([np.mean(facts_of(arm, f)["curves"]["zero_groups"]) for f in FOLDS])
+        for arm in ("facts_400", "oracle_1")
+    )
+    assert f"{100 * without:.1f} % of the groups earn nothing without the oracle" in page
+    assert f"the oracle, {100 * with_it:.1f} % with it" in page
+    for fold in FOLDS[2:]:
+        curves = [facts_of(arm, fold)["curves"]["zero_groups"] for arm in ("facts_400", "oracle_1")]
+        assert np.mean(curves[0]) == np.mean(curves[1]) and curves[0] != curves[1]
+
+
+def test_a_start_trained_again_gives_every_held_out_study_the_labels_of_the_first() -> None:
+    compared = set()
+    for fold in FOLDS:
+        first = facts_of("start", fold)
+        for arm in ("facts", "accuracy", "deer_grpo", "deer", "deer_tfidf", "deer_f1"):
+            again = facts_of(arm, fold)
+            if again["best_step"] == 0:
+                assert (again["ids"], again["predicted"]) == (first["ids"], first["predicted"])
+                compared.add(fold)
+    assert compared == set(FOLDS)
+
+
+TABLES = {
+    "| `edit.max_edits`, fold 1 |": ("editgrpo", "edits_2", "edits_all"),
+    "| `rl.epochs=2`, fold 1 |": ("ratio_of_rollout", "ratio_1"),
+    "| AUC, fold 1 |": (
+        *("dr_grpo_65", "editgrpo_65", "dr_grpo", "editgrpo"),
+        *("dr_grpo_100", "editgrpo_100"),
+    ),
+}
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_the_page_has_the_numbers_of_each_training_that_is_not_judged(heading) -> None:
+    table = PAGE.partition(heading)[2].splitlines()
+    names = [cell.strip() for cell in table[0].split("|")]
+    rows = table[2 : 2 + len(TABLES[heading])]
+    assert not table[2 + len(rows)], "the table has rows that nothing here holds"
+    for arm, line in zip(TABLES[heading], rows, strict=True):
+        facts = facts_of(arm, 1)
+        validated, curves = facts["validations"], facts["curves"]
+        reward = validated["reward"]
+        cells = [
+            " ".join(f"{value:.3f}" for value in validated["f1_13"][::2]),
+            f"{reward[0]:.2f} to {reward[-1]:.2f}",
+            f"{np.mean(curves['entropy'][-5:]):.2f}",
+            f"{np.mean(curves['report_tokens'][-5:]):.0f}",
+            ", ".join(f"{100 * share:.0f} %" for share in facts["gradient_share"].values()),
+        ][: len(names[names.index("F1 over 13 every ten steps") : -1])]
+        assert [cell.strip() for cell in line.split("|")[-1 - len(cells) : -1]] == cells, arm

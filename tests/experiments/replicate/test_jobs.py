@@ -14,7 +14,7 @@ from experiments.replicate.jobs import JOBS, Task, changes, digest, identity, wi
 from experiments.replicate.masking import Judged, mask_top
 from experiments.replicate.results import Result, stale
 from rrgtrain.algorithms import build_algorithm
-from tests.experiments.replicate.common import leave, task
+from tests.experiments.replicate.test_runner import leave, task
 
 DIFFERENT = {
     "grpo": ("dr_grpo", {"rl.algorithm", "rl.std", "rl.aggregation"}),
