@@ -284,8 +284,9 @@ def _of_template(
         taught = f"{prompt}{answer['content']}"
     elif not isinstance(taught, str):  # compared as the tokenizer spells it, which may compose
         ids = tokenizer(conversation, add_special_tokens=False)["input_ids"]
-        taught, first = torch.as_tensor(taught).tolist(), [tokenizer.bos_token_id]
-        taught = taught[taught[:1] == first != ids[:1] :]  # a BOS of the tokenizer's own
+        taught = torch.as_tensor(taught).tolist()
+        if taught[:1] == [tokenizer.bos_token_id] and ids[:1] != taught[:1]:
+            taught = taught[1:]  # a BOS of the tokenizer's own
         decode = partial(tokenizer.decode, clean_up_tokenization_spaces=False)
         taught, conversation = str(decode(taught)), str(decode(ids))
     if parts := parted(taught, conversation):
