@@ -277,11 +277,10 @@ def _of_template(
     tokenizer: Any, messages: Sequence[Mapping[str, Any]], taught: Any, kwargs: Mapping[str, Any]
 ) -> Named:
     render = tokenizer.apply_chat_template
-    *turns, answer = messages
     conversation = render([*messages], tokenize=False, **kwargs)
     if taught is None:
-        prompt = render(turns, tokenize=False, add_generation_prompt=True, **kwargs)
-        taught = f"{prompt}{answer['content']}"
+        prompt = render(messages[:-1], tokenize=False, add_generation_prompt=True, **kwargs)
+        taught = f"{prompt}{messages[-1]['content']}"
     elif not isinstance(taught, str):  # compared as the tokenizer spells it, which may compose
         ids = tokenizer(conversation, add_special_tokens=False)["input_ids"]
         taught = torch.as_tensor(taught).tolist()

@@ -100,7 +100,7 @@ def test_what_a_listing_prints_must_arrive(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A reader that is gone has read enough; a full disk is one line and a status."""
-    assert cli.main(["plan", "--json"]) == 0 and capsys.readouterr().out  # torch warns, loaded first
+    assert cli.main(["plan", "--json"]) == 0 and capsys.readouterr().out  # torch loads
     wanted = {errno.EPIPE: (0, ""), errno.ENOSPC: (2, "No space left"), errno.EIO: (2, "Input/out")}
     for words in (["keys"], ["recipes"], ["plan", "--json"]):
         for number, (status, told) in wanted.items():
