@@ -139,9 +139,10 @@ class _Mocks(MetaPathFinder, Loader):
 
 
 def alone_among_mocks(name: str, *but: str) -> ModuleType:
-    """Import the module alone, its package but `but` being mocks.
+    """Import a module alone, with mocks of the rest of its package.
 
-    For files whose functions call none of it, and whose imports ask for a GPU or for servers.
+    but: modules of the package that stay themselves. For files whose functions call none of the
+    others, and whose imports ask for a GPU or for servers.
     """
     mocks = _Mocks(name.partition(".")[0], {name, *but})
     sys.meta_path.insert(0, mocks)

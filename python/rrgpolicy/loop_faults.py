@@ -148,8 +148,9 @@ def _watched(model: nn.Module) -> Iterator[list[tuple[str, str]]]:
         films = [p for p in leaves if isinstance(p, Tensor) and p.numel()]
         faults.extend(fault for pixels in films for fault in _of_pixels(pixels.detach()))
         types = [values.get(name) for name in TOKEN_TYPES if name in takes]
-        # set positions say where images are; types that are all 0 that none are, but in PaliGemma
-        typed = any(t is not None and ("PaliGemma" in f"{type(module)}" or t.any()) for t in types)
+        # set positions say where images are; types of all 0 that none are, but where 1 is an answer
+        of_answers = getattr(getattr(module, "config", None), "model_type", "") == "paligemma"
+        typed = any(t is not None and (of_answers or t.any()) for t in types)
         if films and values.get("position_ids") is None and not typed:
             line = f"{type(module).__name__} takes {' or '.join(TOKEN_TYPES)} and gets images"
             faults.extend([("no token types", f"{line} without: they count as text")] * len(types))
@@ -185,8 +186,7 @@ def _of_parameters(
     lack = [name for name, p in trained.items() if p not in of_optimizer]
     yield from _listed("parameters not held", lack, "train, and the optimiser does not hold them")
     changed = [n for n, p in model.named_parameters() if p.requires_grad != (n in trained)]
-    line = "have another requires_grad behind the step than before it"
-    yield from _listed("requires_grad changed", changed, line)
+    yield from _listed("requires_grad changed", changed, "have another requires_grad afterwards")
     # a tower may have parts that nothing reads, such as the layer behind the one that counts
     for adapter in sorted({a for m in model.modules() for a in getattr(m, "peft_config", ())}):
         own = [p for name, p in trained.items() if adapter in name.split(".")]
@@ -296,7 +296,7 @@ def _of_template(
 
 def _of_entries(saved: Mapping[str, Any], into: Mapping[str, Any]) -> Named:
     leaves = [tree_leaves_with_path({**of}) for of in (saved, into)]
-    kinds = [{keystr(at): getattr(leaf, "dtype", None) for at, leaf in of} for of in leaves]
+    kinds = [{keystr(at): getattr(leaf, "dtype", type(leaf)) for at, leaf in of} for of in leaves]
     names = [n for n, kind in kinds[0].items() if kinds[1].get(n, kind) != kind]
     line = "are saved in another dtype or kind than what they are loaded into"
     yield from _listed("saved otherwise", names, line)

@@ -117,7 +117,7 @@ CAPS: dict[str, float] = {
     "rrgtrain": 17_730,
     "csrc": 5_759,
     "packages and csrc": 76_578,
-    "tests": 72_340,
+    "tests": 72_336,
     "files but findings": 1_164,
     "Makefile targets": 18,
     "docs pages": 24,

@@ -6,7 +6,7 @@ import copy
 import random
 from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -230,6 +230,8 @@ class Tower(nn.Module):
 
 
 class PaliGemma(Tower):
+    config = SimpleNamespace(model_type="paligemma")
+
     def forward(self, pixel_values: Any, token_type_ids: Any = None) -> Tensor:
         return super().forward(pixel_values)
 
@@ -237,16 +239,9 @@ class PaliGemma(Tower):
 FILM = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 CLIP = torch.tensor([1.93, 2.07, 2.15])[:, None, None] * torch.ones(2, 3, 8, 8)  # its white
 PADDED = torch.cat([FILM[None] - 1, torch.zeros(1, 22, 3, 8, 8)], 1)
-SOUND = [
-    FILM,
-    [*FILM],
-    PADDED,
-    FILM[:1] * 0,
-    CLIP - 4,
-    (FILM * 255).byte(),
-    FILM.repeat(1, 9, 1, 1) * 99,
-]
-SOUND += [FILM[0, 0] - 2, torch.rand(4, 24, generator=torch.Generator().manual_seed(2))]
+SOUND = [FILM, [*FILM], PADDED, FILM[:1] * 0, CLIP - 4, (FILM * 255).byte()]
+SOUND += [FILM.repeat(1, 9, 1, 1) * 99, FILM[0, 0] - 2]
+SOUND += [torch.rand(4, 24, generator=torch.Generator().manual_seed(2))]
 ODD = [CLIP, [*FILM, FILM[0] * 255], FILM / 255, PADDED / 255 - 1]
 
 
@@ -317,6 +312,7 @@ def test_entries_of_a_checkpoint_of_another_kind() -> None:
     assert names(model, optimizer, saved={"model": dict(nested["model"])}, into=nested) == {}
     bare = {n: MappingProxyType(of) for n, of in {"saved": saved, "into": into}.items()}
     assert [*names(model, optimizer, **bare)] == ["saved otherwise"]
+    assert [*names(model, optimizer, saved={"n": 3}, into={"n": "3"})] == ["saved otherwise"]
     odd = {"optimizer": {"state": {0: {"rate": torch.zeros((), dtype=torch.bfloat16)}}}}
     assert (
         "['rate'] are saved" in names(model, optimizer, saved=odd, into=nested)["saved otherwise"]

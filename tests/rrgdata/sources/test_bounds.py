@@ -1,4 +1,4 @@
-"""What a file says it holds is read before anything is made of it; bounds are low here."""
+"""Readers check the size that a file declares before they decode it; bounds are low here."""
 
 from __future__ import annotations
 

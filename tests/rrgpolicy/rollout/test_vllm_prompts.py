@@ -1,4 +1,4 @@
-"""What vLLM in process is sent, and the calls around an update, on a stub."""
+"""The engine in process sends prompts and updates to a stub of vLLM."""
 
 from __future__ import annotations
 
