@@ -224,13 +224,11 @@ slow: $(VENV)/.installed-dev $(if $(filter parity-full,$(NAME)),$(ORACLE)/.insta
 # Whole, whatever has changed: what .ci/due leaves out of a run by day has been green at this commit.
 night: $(VENV)/.installed-dev
 	@test -z "$$(git status --porcelain --untracked-files=no)" || { echo "make night: commit first, for it names a commit"; exit 2; }
-	set -e; for stage in $$(sed -n 's/^\([a-z-]*\):.*/\1/p' .ci/covers | uniq); do \
-		case $$stage in ptx-short | products) $(MAKE) slow NAME=$$stage ;; *) $(MAKE) $$stage ;; esac; done
-	$(MAKE) slow NAME=soak
+	.ci/beside $$(sed -n 's/^\([a-z-]*\):.*/\1/p' .ci/covers | uniq) soak
+	$(MAKE) $(PARITY)/.installed $(RADEVAL)/.installed
 	$(PARITY)/bin/python -m experiments.trainers --check trl liger-kernel verl
 	$(PARITY)/bin/python -m experiments.processors --check transformers rrgkern
 	$(PARITY)/bin/python -m experiments.metrics --check torchmetrics
-	$(MAKE) $(RADEVAL)/.installed
 	$(RADEVAL)/bin/python -m experiments.metrics --check rrgkern nltk sacrebleu pycocoevalcap rouge-score radeval scikit-learn
 	$(PY) -m experiments.readers --check rrgkern pydicom pillow
 	$(PY) -m experiments.data_files --check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -122,6 +123,32 @@ def test_a_stage_is_due_when_a_file_that_it_covers_has_changed(tmp_path):
     assert stages_due(tmp_path) == []
     commit(tmp_path, "Makefile", "of all")
     assert stages_due(tmp_path) == ["parity", "oracle"]
+
+
+def beside(place: Path, free: str, *stages: str) -> subprocess.CompletedProcess[str]:
+    """Make stages by .ci/beside where a disk has so many GB left."""
+    (place / ".ci").mkdir(exist_ok=True)
+    shutil.copy(ROOT / ".ci" / "beside", place / ".ci")
+    (place / "Makefile").write_text(
+        "parity newest gates:\n\t@echo $@ with $(JOBS)\nslow:\n\t@echo $(NAME); exit 3\n"
+    )
+    for stage in ("parity", "newest"):
+        (place / f".venv-{stage}").mkdir(exist_ok=True)
+    (place / "df").write_text(f"#!/bin/sh\necho Avail\necho ' {free}'\n")
+    (place / "df").chmod(0o755)
+    path = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}", "MAKEFLAGS": ""}
+    command = [place / ".ci" / "beside", *stages]
+    return subprocess.run(command, capture_output=True, text=True, env=path)
+
+
+def test_stages_beside_each_other_leave_the_disk_to_those_that_follow(tmp_path):
+    enough = beside(tmp_path, "20G", "parity", "gates")
+    assert enough.returncode == 0 and (tmp_path / ".venv-parity").exists()
+    assert "parity with 1" in enough.stdout and "make gates: " in enough.stdout
+    assert "gates with 2" in beside(tmp_path, "9G", "gates").stdout, "alone on both cores"
+    short = beside(tmp_path, "9G", "parity", "products", "newest")
+    assert short.returncode == 1 and "products\n" in short.stdout
+    assert not (tmp_path / ".venv-parity").exists()
 
 
 def test_the_image_is_made_of_what_is_there_for_the_cards_of_the_wheel():

@@ -61,7 +61,7 @@ def in_ci(root: Path) -> set[str]:
     """Name the targets that `.ci/run` makes."""
     path = root / ".ci" / "run"
     text = path.read_text() if path.exists() else ""
-    loops = re.findall(r"\bfor \w+ in ([\w -]+); do$|^beside ([\w -]+) \$", text, re.M)
+    loops = re.findall(r"\bfor \w+ in ([\w -]+); do$|^\.ci/beside ([\w -]+) \$", text, re.M)
     alone = re.findall(r"^make ([a-z][\w-]*)", text, re.M)
     return {*alone, *(name for loop in loops for name in " ".join(loop).split())} - {
         "ptx-short",
