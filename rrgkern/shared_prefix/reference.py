@@ -66,10 +66,8 @@ class DecodeStep(NamedTuple):
             "own_values": (rows, key_heads, room, depth),
             "place": (1,),
         }
-        if self.mask is not None:
-            shapes["mask"] = (rows, length + room)
-        if self.sinks is not None:
-            shapes["sinks"] = (heads,)
+        shapes |= {} if self.mask is None else {"mask": (rows, length + room)}
+        shapes |= {} if self.sinks is None else {"sinks": (heads,)}
         for name, shape in shapes.items():
             actual = tuple(getattr(self, name).shape)
             if actual != shape:
@@ -86,6 +84,11 @@ def decode_reference(step: DecodeStep) -> Tensor:
 
     Each prompt is read once for all its rows. Scores and softmax are fp32 at least.
     """
+    if step.place.is_cpu and not torch.compiler.is_compiling():
+        read = int(step.place) + 1  # no row sees the room behind; what is compiled has one size
+        own_keys, own_values = (x[:, :, :read] for x in (step.own_keys, step.own_values))
+        mask = None if step.mask is None else step.mask[:, : step.prompt_keys.shape[2] + read]
+        step = step._replace(own_keys=own_keys, own_values=own_values, mask=mask)
     for own, new in ((step.own_keys, step.key), (step.own_values, step.value)):
         own.index_copy_(2, step.place, new.to(own.dtype)[:, :, None])
     prompt_keys, prompt_values, own_keys, own_values = (
@@ -100,10 +103,8 @@ def decode_reference(step: DecodeStep) -> Tensor:
     if step.softcap is not None:
         scores = step.softcap * torch.tanh(scores / step.softcap)
     mask = _within(step) if step.mask is None else step.mask[:, None, None]
-    if mask.dtype == torch.bool:
-        scores = torch.where(mask, scores, torch.finfo(scores.dtype).min)
-    else:
-        scores = scores + mask
+    least = torch.finfo(scores.dtype).min
+    scores = torch.where(mask, scores, least) if mask.dtype == torch.bool else scores + mask
     if step.sinks is not None:
         column = step.sinks.to(scores.dtype).view(1, key_heads, -1, 1).expand(rows, -1, -1, -1)
         scores = torch.cat([scores, column], -1)
@@ -140,6 +141,5 @@ def _apart(per_prompt: Tensor, step: DecodeStep) -> Tensor:
     if step.members is None:
         return grid
     # what stands in for rows that have left goes to one behind the others
-    places = step.members.flatten()
-    places = torch.where(places < 0, rows, places)
+    places = torch.where(step.members < 0, rows, step.members).flatten()
     return grid.new_empty(rows + 1, *grid.shape[1:]).index_copy_(0, places, grid)[:rows]

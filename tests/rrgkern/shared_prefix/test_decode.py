@@ -127,6 +127,10 @@ def test_a_step_is_each_rows_own_attention(name: str) -> None:
     check(by_operator, step_of(dtype, **options), TOLERANCES[dtype])
     check(shared_prefix_decode, step_of(torch.float64, **options), 1e-12)
     check(by_operator, step_of(torch.float64, **options), 1e-12)
+    ahead = step_of(torch.float64, **options)
+    ahead.own_values[:, :, int(ahead.place) + 1 :] = torch.nan
+    # a CPU reads no room of tokens to come
+    assert DEVICE == "cuda" or shared_prefix_decode(ahead).isfinite().all()
 
 
 def test_slices_of_one_product_are_read_where_they_lie() -> None:
