@@ -28,8 +28,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.replicate.jobs import settings_and_versions, told_changes
-from experiments.replicate.measures import label_measures
+from experiments.jobs.job import settings_and_versions, told_changes
+from experiments.measures import label_measures
 from experiments.seeds import (
     FAILS,
     HOLDS,

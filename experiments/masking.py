@@ -4,7 +4,7 @@
 
 Reports are sampled from the checkpoint, `rl.group` of each of `--studies` training studies (the
 paper has 10,000 reports), and masked by chance, by TF-IDF and by the gradient of CheXbert, or, with
-a labeller that has none, of a small network that learns from it; `replicate/masking.py` says how.
+a labeller that has none, of a small network that learns from it; `masking_check.py` says how.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.replicate.masking import GRADIENT, RANDOM, TFIDF, masking_check
-from experiments.replicate.measures import Ratios
+from experiments.masking_check import GRADIENT, RANDOM, TFIDF, masking_check
+from experiments.measures import Ratios
 from rrgtrain.cli import Parser, reported
 from rrgtrain.errors import UserError
 from rrgtrain.run.checked import check

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.replicate.measures import Ratios
+from experiments.measures import Ratios
 
 LEVEL, RESAMPLES = 0.95, 2000
 _STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)

@@ -131,7 +131,7 @@ def test_a_wheel_holds_every_recipe_and_template_of_the_checkout(site: Path) -> 
     assert len(wanted) > 250
     assert [path for path in wanted if not path.is_file()] == []
     assert (site / "rrgkern" / "_C.so").is_file() and [*site.glob("rrgtrain/measured/nvidia-*")]
-    assert not [*site.rglob("*replicat*")], "experiments stay in the checkout"
+    assert not [*site.rglob("*iu_evidence*")], "experiments stay in the checkout"
 
 
 def test_a_wheel_is_for_every_python_and_has_the_extras_that_are_named(site: Path) -> None:

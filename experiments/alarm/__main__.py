@@ -39,9 +39,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
     # imported here: torch takes seconds that `--help` should not wait for
     from experiments.alarm.run import GAMES, HEALTHY, JOBS, AlarmTask, work
-    from experiments.replicate.jobs import with_needs
-    from experiments.replicate.results import Result, finished, stale
-    from experiments.replicate.watch import stop_after
+    from experiments.jobs.job import with_needs
+    from experiments.jobs.results import Result, finished, stale
+    from experiments.jobs.watch import stop_after
 
     if options.slice is not None:
         stop_after(options.slice)

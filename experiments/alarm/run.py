@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.alarm.series import DIGITS, columns_of, packed
-from experiments.replicate.jobs import DATA, Job, Task, identity
-from experiments.replicate.results import Result, begin, end
+from experiments.jobs.job import DATA, Job, Task, identity
+from experiments.jobs.results import Result, begin, end
 from experiments.threads import threads_of_environment
 from rrgclinical.severity import AXIS, alarm_lines
 from rrgdata.phantom import write_phantom
@@ -64,6 +65,28 @@ class AlarmTask(Task):
         small = SMALL.relative_to(here) if SMALL.is_relative_to(here) else SMALL
         return "+".join(filter(None, ["demo", self.job.recipe, str(small)]))
 
+    @property
+    def settings(self) -> list[str]:
+        """Seeds, data, and what the table adds."""
+        chosen = [f"seed={self.seed}", f"policy.seed={self.seed}", f"data.phantom.seed={self.seed}"]
+        if self.job.name != DATA:
+            chosen.append(f"data.root={self.home / DATA}")
+        return [*chosen, *self.job.settings]
+
+    @property
+    def start(self) -> Path | None:
+        """The checkpoint it starts from."""
+        if not self.job.start:
+            return None
+        return self.home / self.job.start / "checkpoints" / "sft"
+
+    @property
+    def command(self) -> str:
+        """The command that gives the same numbers."""
+        words = ["rrgtrain", self.job.kind, self.recipe_name, "--out", str(self.directory)]
+        words += ["--from", str(self.start)] if self.start is not None else []
+        return shlex.join([*words, *self.settings])
+
 
 def work(task: AlarmTask) -> None:
     """Runs the job, or goes on with it, and leaves its result.
@@ -86,7 +109,7 @@ def work(task: AlarmTask) -> None:
                     facts = {"steps": stages.sft().steps}
                 else:
                     facts = _watched(stages)
-    end(task, Result(identity(task), task.command, commit(), {}, facts))
+    end(task, Result(identity(task), task.command, commit(), facts))
     shutil.rmtree(RunDir(task.directory).resume, ignore_errors=True)
 
 

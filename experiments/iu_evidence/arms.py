@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from experiments.iu_evidence.data import DEVELOPMENT, FOLDS, Evidence
-from experiments.replicate import jobs
-from experiments.replicate.jobs import Job
+from experiments.jobs import job
+from experiments.jobs.job import Job
 from rrgtrain.errors import UserError
 
 DATA, SFT, RL, SELECT, FIXED = "data", "sft", "rl", "select", "fixed"
@@ -31,7 +31,7 @@ class Arm(Job):
     @property
     def needs(self) -> tuple[str, ...]:
         """The jobs of the same fold that come before it."""
-        before = () if self.kind == DATA else (self.data, self.start or FIRST, self.subset)
+        before = () if self.kind == DATA else (self.data, self.start or FIRST)
         return tuple(dict.fromkeys(name for name in before if name))
 
 
@@ -324,7 +324,7 @@ CLAIMS: tuple[Hypothesis, ...] = (
 
 def with_needs(names: Iterable[str]) -> list[str]:
     """List the jobs and their needs in the table's order; UserError for an unknown one."""
-    return jobs.with_needs(names, ARMS)
+    return job.with_needs(names, ARMS)
 
 
 def claims_of(names: Iterable[str] | None) -> list[Hypothesis]:

@@ -16,9 +16,9 @@ from experiments.iu_evidence.packed import read_packed, unpacked, write_packed
 from experiments.iu_evidence.report import results_of, told
 from experiments.iu_evidence.run import child, work
 from experiments.iu_evidence.tasks import COMMAND, FoldTask, tasks_of
-from experiments.replicate.results import Result, finished, stale
-from experiments.replicate.runner import run_tasks
-from experiments.replicate.watch import stop_after
+from experiments.jobs.results import Result, finished, stale
+from experiments.jobs.runner import run_tasks
+from experiments.jobs.watch import stop_after
 from experiments.threads import threads_of_environment
 from rrgclinical.common.files import atomic_write
 from rrgtrain.errors import Stopped, UserError

@@ -14,8 +14,8 @@ from markupsafe import Markup, escape
 from experiments.iu_evidence.judge import POPULATIONS, measured, pooled
 from experiments.iu_evidence.mechanism import PLACES
 from experiments.iu_evidence.report import Results, gains_of, shares_of
-from experiments.replicate.measures import Ratios
-from experiments.replicate.results import Result
+from experiments.jobs.results import Result
+from experiments.measures import Ratios
 from rrgclinical.common.files import atomic_write
 from rrgreport import numbers
 from rrgreport.series import Series

@@ -1,6 +1,6 @@
 """Measure arms on populations, and decide by the rule that PREREGISTRATION.md announces.
 
-Every measure is a mean of ratios of sums over studies (`replicate.measures.Ratios`), pooled over
+Every measure is a mean of ratios of sums over studies (`experiments.measures.Ratios`), pooled over
 the folds. Its interval is a percentile bootstrap of 95 %: within each fold the studies are drawn
 with replacement, the same for both arms.
 """
@@ -16,8 +16,8 @@ import numpy as np
 from experiments.human_codes import CODED
 from experiments.iu_evidence.arms import Comparison
 from experiments.iu_evidence.data import FINDINGS
-from experiments.replicate.measures import Ratios, mean_of
-from experiments.replicate.results import Result
+from experiments.jobs.results import Result
+from experiments.measures import Ratios, mean_of
 from rrgclinical.labels import CHEXPERT_5, OBSERVATIONS, to_binary
 
 LEVEL, RESAMPLES = 0.95, 2000

@@ -21,8 +21,8 @@ from experiments.iu_evidence.judge import (
     verdict,
 )
 from experiments.iu_evidence.tasks import FoldTask
-from experiments.replicate.results import Result
-from experiments.replicate.text import aligned
+from experiments.iu_evidence.text import aligned
+from experiments.jobs.results import Result
 from rrgreport import numbers
 from rrgtrain.errors import UserError
 

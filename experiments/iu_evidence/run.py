@@ -27,9 +27,9 @@ from experiments.iu_evidence.mechanism import EditRecorder
 from experiments.iu_evidence.report import digest_of
 from experiments.iu_evidence.start import build_start
 from experiments.iu_evidence.tasks import FoldTask
-from experiments.replicate.jobs import identity
-from experiments.replicate.results import Result, begin, end
-from experiments.replicate.runner import Process
+from experiments.jobs.job import identity
+from experiments.jobs.results import Result, begin, end
+from experiments.jobs.runner import Process
 from rrgclinical.common import json_reader
 from rrgclinical.common.files import atomic_write
 from rrgclinical.severity import AXES, AXIS
@@ -74,7 +74,7 @@ def work(task: FoldTask, root: Path, device: Device) -> None:
     facts = _data(task, root) if task.job.kind == DATA else _KINDS[task.job.kind](task, recipe)
     if task.job.start:
         facts["start"] = digest_of(Result.load(task.other(task.job.start).result))
-    end(task, Result(identity(task), task.command, commit(), {}, {"device": device, **facts}))
+    end(task, Result(identity(task), task.command, commit(), {"device": device, **facts}))
     shutil.rmtree(RunDir(task.directory).resume, ignore_errors=True)
 
 

@@ -11,9 +11,7 @@ from typing import Any
 from experiments.iu_evidence.arms import ARMS, DATA, FIRST, FIXED, Arm
 from experiments.iu_evidence.data import CUTS, FOLDS, QUICK_STUDIES, SEED, VALIDATION
 from experiments.iu_evidence.start import Size
-from experiments.replicate.jobs import Task
-from rrgtrain.config import load_config
-from rrgtrain.schema import Recipe
+from experiments.jobs.job import Task
 
 COMMAND = "python -m experiments.iu_evidence"
 RECIPES = Path(__file__).parent / "recipes"
@@ -26,7 +24,7 @@ SIZES = (
 
 @dataclass(frozen=True)
 class FoldTask(Task):
-    """Hold a job of one fold, its number where `replicate` has the seed.
+    """Hold a job of one fold, its number where other tasks have the seed.
 
     `quick` reads the first QUICK_STUDIES studies, with steps that claim nothing.
     """
@@ -75,13 +73,6 @@ class FoldTask(Task):
         if not self.job.start:
             return self.home / FIRST / "start"
         return self.home / self.job.start / "checkpoints" / "sft"
-
-    def recipe(self) -> Recipe:
-        """All its settings."""
-        recipe = load_config(Recipe, self.recipe_name, self.settings)
-        if self.start is not None:
-            recipe.policy.path = str(self.start)
-        return recipe
 
     @property
     def conditions(self) -> dict[str, Any]:

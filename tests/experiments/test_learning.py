@@ -21,7 +21,7 @@ from experiments.coverage import (
     false_alarms,
     population,
 )
-from experiments.replicate.measures import Ratios, label_measures, mean_of
+from experiments.measures import Ratios, label_measures, mean_of
 from experiments.seeds import FAILS, HOLDS, UNDECIDED, Estimate, difference, judge_above, over_seeds
 from rrgclinical.metrics import label_report
 from rrgtrain.run import stages

@@ -43,8 +43,8 @@ from experiments.iu_evidence.judge import (
     verdict,
 )
 from experiments.iu_evidence.report import told
-from experiments.replicate.measures import mean_of
-from experiments.replicate.results import Result
+from experiments.jobs.results import Result
+from experiments.measures import mean_of
 from rrgclinical.metrics import label_report
 from rrgtrain.errors import UserError
 from tests.real_data import IU_XRAY
@@ -96,7 +96,7 @@ def planted(predicted: np.ndarray, truth: np.ndarray, **facts: Any) -> Result:
         "unheard": [1] * studies,
         "curves": {},
     }
-    return Result({}, "command", "abc", {}, {**own, **facts})
+    return Result({}, "command", "abc", {**own, **facts})
 
 
 def drawn_auc(drawn: np.ndarray, present: np.ndarray) -> float:

@@ -21,11 +21,11 @@ from experiments.iu_evidence.packed import read_packed, unpacked, write_packed
 from experiments.iu_evidence.report import checked, results_of, told
 from experiments.iu_evidence.run import work
 from experiments.iu_evidence.tasks import FoldTask
-from experiments.replicate.results import Result
+from experiments.jobs.results import Result
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from tests.experiments.iu_evidence.test_data import iu_directory
-from tests.experiments.replicate.test_runner import Played
+from tests.experiments.test_jobs import Played
 
 
 @pytest.fixture(scope="module")

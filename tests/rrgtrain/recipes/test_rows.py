@@ -9,9 +9,10 @@ import json
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from experiments import masking
+from experiments import masking, masking_check
 from rrgclinical import OBSERVATIONS
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
@@ -129,6 +130,13 @@ def prints_its_row(command: str, tiny: Path, capsys: pytest.CaptureFixture[str])
 
 def test_masking_prints_deers_table_6(tiny, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    mask_top, weights = masking_check.mask_top, []
+
+    def watched(text: str, spans: list, own: np.ndarray, *rest: float) -> str:
+        weights.append(own)
+        return mask_top(text, spans, own, *rest)
+
+    monkeypatch.setattr(masking_check, "mask_top", watched)
     words = shlex.split(MASKING)[3:]
     here = [*HERE, f"data.root={phantoms()}", "token_weights.distil_steps=2"]
     here += ["token_weights.labeller=distilled", "rl.group=2", "rl.max_new_tokens=4"]
@@ -139,6 +147,9 @@ def test_masking_prints_deers_table_6(tiny, tmp_path, capsys, monkeypatch):
     assert [row.split()[0] for row in rows] == ["random", "tfidf", "gradient"]
     values = [float(word) for row in rows for word in row.split()[1::3]]
     assert len(values) == 6 and all(0 <= value <= 1 for value in values)
+    even, tfidf, gradient = (np.concatenate(weights[i : i + 6]) for i in (0, 6, 12))
+    assert len(weights) == 18 and (even == 1).all() and not np.array_equal(tfidf, gradient)
+    assert tfidf.min() > 1 and 1 <= gradient.min() < gradient.max()
     assert masking.main([*words, "--studies", "0", *here]) == 2
 
 

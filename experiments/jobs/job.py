@@ -1,11 +1,11 @@
-"""Every job of a seed: which recipe, from whose checkpoint. One line each."""
+"""Describe jobs: their recipe, from whose checkpoint they start, what their results depend on."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import json
-import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,74 +15,37 @@ from rrgdata.phantom.write import VERSION as PHANTOM_VERSION
 from rrgreport.summary import versions
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.run.select_studies import SUBSET
 from rrgtrain.schema import Recipe
 
-COMMAND = "python -m experiments.replicate"
-SMALL = Path(__file__).parent / "small.yaml"
 DATA = "data"
 
 
 @dataclass(frozen=True)
 class Job:
-    """`kind` is what runs: data, sft, rl, select or masking.
+    """Describe what runs: a row of a table of jobs.
 
-    `start` names the job whose checkpoint it starts from, `subset` the job that drew its training
-    studies. `settings` go upon its recipe.
+    `kind` is data, sft or rl, or another that its table runs. `start` names the job whose
+    checkpoint it starts from. `settings` go upon its recipe.
     """
 
     name: str
     kind: str
     recipe: str = ""
     start: str = ""
-    subset: str = ""
     settings: tuple[str, ...] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The jobs of the same seed that come before it."""
-        before = () if self.name == DATA else (DATA, self.start, self.subset)
+        before = () if self.name == DATA else (DATA, self.start)
         return tuple(name for name in before if name)
 
 
-BALANCED = ("data.balanced=60",)
+def with_needs(names: Iterable[str], table: Mapping[str, Job]) -> list[str]:
+    """List jobs and all that they need, in the table's order.
 
-_LISTED = (
-    Job(DATA, "data"),
-    # Starts, shared by the jobs that name them.
-    Job("sft", "sft", "sft"),
-    Job("sft_blocks", "sft", "mrg_r1_sft"),
-    # EditGRPO, tables 1 and 4.
-    Job("grpo", "rl", "grpo", "sft"),
-    Job("dr_grpo", "rl", "dr_grpo", "sft"),
-    Job("editgrpo", "rl", "editgrpo", "sft"),
-    Job("editgrpo_para", "rl", "editgrpo_para", "sft"),
-    Job("editgrpo_exact", "rl", "editgrpo_exact", "sft"),
-    # MRG-R1, table II.
-    Job("mrg_r1", "rl", "mrg_r1", "sft_blocks"),
-    Job("mrg_r1_format", "rl", "mrg_r1_format", "sft_blocks"),
-    Job("mrg_r1_ce_f1_format", "rl", "mrg_r1_ce_f1_format", "sft_blocks"),
-    Job("mrg_r1_ce_f1", "rl", "mrg_r1_ce_f1", "sft"),
-    Job("mrg_r1_mccs", "rl", "mrg_r1_mccs", "sft"),
-    Job("mrg_r1_nlg", "rl", "mrg_r1_nlg", "sft"),
-    # DEER with its gradient weights, on all studies and on those that its draw selects.
-    Job("ditpo", "rl", "deer", "sft"),
-    Job("ditpo_f1", "rl", "deer_f1", "sft"),
-    Job("ditpo_mixed", "rl", "deer_mixed", "sft"),
-    Job("masking", "masking", "deer", "sft"),
-    Job("select", "select", "deer_f1", "sft"),
-    Job("deer", "rl", "deer", "sft", "select"),
-    # OraPO.
-    Job("orapo", "rl", "orapo", "sft", settings=BALANCED),
-    Job("orapo_grpo", "rl", "orapo_grpo", "sft", settings=BALANCED),
-    Job("orapo_400", "rl", "orapo_400", "sft", settings=("data.balanced=24",)),
-)
-JOBS: dict[str, Job] = {job.name: job for job in _LISTED}
-
-
-def with_needs(names: Iterable[str], jobs: Mapping[str, Job] | None = None) -> list[str]:
-    """List jobs and all that they need, in the order of JOBS or another table."""
-    table = JOBS if jobs is None else jobs
+    Raises UserError for a job that the table has not.
+    """
     wanted: set[str] = set()
 
     def add(name: str) -> None:
@@ -98,7 +61,7 @@ def with_needs(names: Iterable[str], jobs: Mapping[str, Job] | None = None) -> l
 
 
 @dataclass(frozen=True)
-class Task:
+class Task(ABC):
     """Hold a job of one seed below the directory `out`."""
 
     job: Job
@@ -116,7 +79,7 @@ class Task:
 
     @property
     def directory(self) -> Path:
-        """Return the directory that the job writes: a run's directory, or the phantoms."""
+        """Return the directory that the job writes: a run's directory, or the data."""
         return self.home / self.job.name
 
     @property
@@ -128,38 +91,34 @@ class Task:
     def log(self) -> Path:
         return self.home / f"{self.job.name}.log"
 
-    def other(self, name: str) -> Task:
-        """Another job of the same seed."""
-        return Task(JOBS[name], self.seed, self.out)
-
-    @property
-    def recipe_name(self) -> str:
-        """As a command takes it: SMALL upon the job's recipe, relative where that can be."""
-        here = Path.cwd()
-        small = SMALL.relative_to(here) if SMALL.is_relative_to(here) else SMALL
-        return "+".join(filter(None, [self.job.recipe, str(small)]))
-
     @property
     def conditions(self) -> dict[str, Any]:
         """Name all the result depends on that is no setting of the recipe."""
         return {}
 
-    @property
-    def settings(self) -> list[str]:
-        """Seeds, data, and what the table adds."""
-        chosen = [f"seed={self.seed}", f"policy.seed={self.seed}", f"data.phantom.seed={self.seed}"]
-        if self.job.name != DATA:
-            chosen.append(f"data.root={self.home / DATA}")
-        if self.job.subset:
-            chosen.append(f"data.subset={self.home / self.job.subset / SUBSET}")
-        return [*chosen, *self.job.settings]
+    @abstractmethod
+    def other(self, name: str) -> Task:
+        """Another job of the same seed."""
 
     @property
+    @abstractmethod
+    def recipe_name(self) -> str:
+        """Recipes one upon the other, as a command takes them."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> list[str]:
+        """Seed, data, and what the table adds."""
+
+    @property
+    @abstractmethod
     def start(self) -> Path | None:
         """The checkpoint it starts from."""
-        if not self.job.start:
-            return None
-        return self.home / self.job.start / "checkpoints" / "sft"
+
+    @property
+    @abstractmethod
+    def command(self) -> str:
+        """The command that gives the same numbers."""
 
     def recipe(self) -> Recipe:
         """All its settings."""
@@ -167,19 +126,6 @@ class Task:
         if self.start is not None:
             recipe.policy.path = str(self.start)
         return recipe
-
-    @property
-    def command(self) -> str:
-        """The command that gives the same numbers."""
-        if self.job.kind == "masking":
-            words = [*COMMAND.split(), "--job", self.job.name, "--seeds", str(self.seed)]
-            words += ["--out", str(self.out)]
-        else:
-            words = ["rrgtrain", self.job.kind, self.recipe_name]
-            words += ["--out", str(self.directory)]
-            words += ["--from", str(self.start)] if self.start is not None else []
-            words += self.settings
-        return shlex.join(words)
 
 
 @functools.cache

@@ -7,9 +7,8 @@ is Σ 2·TP / Σ (2·TP + FP + FN) over studies, macro-F1 the mean of that over 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -39,15 +38,6 @@ class Ratios:
         weights = np.ones((1, self.units)) if weights is None else weights
         top, bottom = weights @ self.top, weights @ self.bottom
         return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0).mean(1)
-
-    def as_json(self) -> dict[str, Any]:
-        """Lists of lists."""
-        return {"top": self.top.tolist(), "bottom": self.bottom.tolist()}
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Ratios:
-        """Read the output of `as_json`."""
-        return cls(*(np.asarray(found[k], dtype=np.float64) for k in ("top", "bottom")))
 
 
 def mean_of(values: Sequence[float] | np.ndarray, counted: np.ndarray | None = None) -> Ratios:

@@ -7,23 +7,18 @@ nothing is lost when this one is killed: the same command goes on.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from experiments.replicate.jobs import Task
-from experiments.replicate.results import finished
+from experiments.jobs.job import Task
+from experiments.jobs.results import finished
 from rrgclinical.common.progress import Bar, progress
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.run.select_studies import RECORDS
 from rrgtrain.state.rundir import RunDir
 
-SLICE = 8 * 60.0
-"""Seconds after which a job writes its checkpoint: with the step it is in, under nine minutes."""
 PAUSE = 0.2
 
 
@@ -53,24 +48,21 @@ def run_tasks(
     workers: int,
     launch: Callable[[AnyTask], Process],
     *,
+    estimate: Callable[[AnyTask], float],
     pause: float = PAUSE,
     tell: Callable[[str], None] = print,
-    estimate: Callable[[AnyTask], float] | None = None,
-) -> dict[AnyTask, float]:
+) -> None:
     """Runs every task without a result, those they need first.
 
-    estimate: seconds of a task, for the bar; without it the bar counts jobs. Returns the seconds
-    of each that has run, all its slices together.
+    estimate: seconds of a task, for the bar.
 
     Raises UserError for a job that fails, or that a slice brings no further; Stopped when this
     process is asked to end, after its children have. What has finished stays in either case.
     """
     waiting = [task for task in tasks if not finished(task)]
     running: list[_Running[AnyTask]] = []
-    seconds: dict[AnyTask, float] = {}
-    costs = {task: estimate(task) if estimate else 1.0 for task in waiting}
-    unit = "estimated seconds" if estimate else "jobs"
-    bar: Bar[int] = progress(round(sum(costs.values())), unit)
+    costs = {task: estimate(task) for task in waiting}
+    bar: Bar[int] = progress(round(sum(costs.values())), "estimated seconds")
     with bar:
         try:
             while waiting or running:
@@ -83,9 +75,7 @@ def run_tasks(
                 ended = [(r, code) for r in running if (code := r.process.poll()) is not None]
                 for one, code in ended:
                     running.remove(one)
-                    took = time.monotonic() - one.began
-                    seconds[one.task] = seconds.get(one.task, 0.0) + took
-                    if _ended(one, code, took, tell):
+                    if _ended(one, code, time.monotonic() - one.began, tell):
                         bar.advance(round(costs[one.task]))
                     else:
                         waiting.insert(0, one.task)
@@ -96,25 +86,6 @@ def run_tasks(
                 one.process.terminate()
             for one in running:
                 one.process.wait()
-    return seconds
-
-
-def child(task: Task, slice_seconds: float) -> Process:
-    """Start the job as a command, on one thread, its output in its log."""
-    words = ["--job", task.job.name, "--seeds", str(task.seed)]
-    words += ["--out", str(task.out), "--slice", str(slice_seconds)]
-    task.home.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with task.log.open("a") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "experiments.replicate", *words],
-            env=environment,
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            # Ctrl-C is for this process, which passes it on once.
-            start_new_session=True,
-        )
 
 
 def _ready(task: Task) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from experiments.replicate.measures import Ratios, mean_of
+from experiments.measures import Ratios, mean_of
 from rrgclinical import Labeller
 from rrgclinical.chexbert import CheXbertLabeller, token_saliency_weights
 from rrgclinical.chexbert.distilled import distil

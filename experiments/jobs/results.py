@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.replicate.jobs import Task, identity, told_changes
-from experiments.replicate.measures import Ratios
+from experiments.jobs.job import Task, identity, told_changes
 from rrgclinical.common.files import atomic_write
 from rrgtrain.errors import UserError
 
@@ -18,34 +16,28 @@ from rrgtrain.errors import UserError
 class Result:
     """`identity` is what it depends on, `facts` what a reader may ask: steps, seconds, sizes.
 
-    `measures` are by name; `commit` is the code's.
+    `commit` is the code's.
     """
 
     identity: dict[str, Any]
     command: str
     commit: str | None
-    measures: dict[str, Ratios] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Writes the file, whole or not at all."""
-        content = {
-            **{k: v for k, v in vars(self).items() if k != "measures"},
-            "measures": {name: found.as_json() for name, found in self.measures.items()},
-        }
-        atomic_write(path, json.dumps(content) + "\n")
+        atomic_write(path, json.dumps(vars(self)) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Result:
         """Reads the file. UserError where it is something else."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            measures = {k: Ratios.from_json(v) for k, v in content.pop("measures").items()}
-            return cls(**content, measures=measures)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            content.pop("measures", None)  # older results have it, empty
+            return cls(**content)
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UserError(
-                f"{path} is no result of experiments.replicate ({error}); delete it, and its job "
-                "runs again"
+                f"{path} is no result of a job ({error}); delete it, and its job runs again"
             ) from error
 
 
@@ -79,14 +71,6 @@ def end(task: Task, result: Result) -> None:
     """Leaves the result, which says that the job has finished."""
     result.save(task.result)
     _begun(task).unlink(missing_ok=True)
-
-
-def forget(task: Task) -> None:
-    """Removes what the job has left, finished or begun."""
-    _begun(task).unlink(missing_ok=True)
-    task.result.unlink(missing_ok=True)
-    if task.directory.is_dir():
-        shutil.rmtree(task.directory)
 
 
 def _begun(task: Task) -> Path:

@@ -1,1 +1,0 @@
-"""Run every recipe of the papers' methods, small: `python -m experiments.replicate`; README.md."""
