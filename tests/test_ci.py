@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.house import plan
 from tests.house.tools import recipes
-from tests.house.tree import files, parse
+from tests.house.tree import files, git, parse
 
 ROOT = Path(__file__).parents[1]
 loader = SourceFileLoader("due", str(ROOT / ".ci" / "due"))
@@ -29,16 +30,7 @@ loader.exec_module(due)
 sys.dont_write_bytecode = before
 
 COVERED: dict[str, list[str]] = due.covered((ROOT / ".ci" / "covers").read_text())
-PACKAGES = (
-    "rrgkern",
-    "rrgclinical",
-    "rrgdata",
-    "rrgpolicy",
-    "rrgreport",
-    "rrgtrain",
-    "bench",
-    "tests",
-)
+PACKAGES = (*plan.PACKAGES, "bench", "tests")
 
 
 def files_of(stage: str) -> list[Path]:
@@ -90,11 +82,9 @@ def test_each_stage_is_made_by_the_run_and_the_night():
 def commit(place: Path, name: str, text: str) -> str:
     (place / name).parent.mkdir(parents=True, exist_ok=True)
     (place / name).write_text(text)
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    subprocess.run([*git, "add", "-A"], cwd=place, check=True)
-    subprocess.run([*git, "commit", "-qm", name], cwd=place, check=True)
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=place, capture_output=True, text=True)
-    return head.stdout.strip()
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", name)
+    return git(place, "rev-parse", "HEAD")
 
 
 def stages_due(place: Path) -> list[str]:
@@ -103,7 +93,7 @@ def stages_due(place: Path) -> list[str]:
 
 
 def test_a_stage_is_due_when_a_file_that_it_covers_has_changed(tmp_path):
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    git(tmp_path, "init", "-q")
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "due", tmp_path / ".ci")
     (tmp_path / ".ci" / "covers").write_text("# two\nparity: a b/c.py\noracle: d\nparity: e\n")

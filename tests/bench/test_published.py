@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from bench.batch import Sizes, draw_layout
 from bench.harness import throughput
 from bench.published import CODE, age, rows_of_pages
 from rrgkern import PolicyLoss, loss_scale, policy_loss
+from tests.house.tree import git
 
 ROOT = Path(__file__).parents[2]
 H100 = ROOT / "bench/results/nvidia-h100-80gb-hbm3.jsonl"
@@ -25,11 +25,6 @@ SOURCES = {
     "rrgkern/mccs/api.py": "x = 1\n",
     "rrgkern/policy_loss/README.md": "a table\n",
 }
-
-
-def git(tree: Path, *words: str) -> str:
-    command = ["git", "-C", str(tree), "-c", "user.name=a", "-c", "user.email=a@b", *words]
-    return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
 
 
 def test_the_age_of_a_row_is_its_commit_its_day_and_the_files_changed_since(tmp_path) -> None:

@@ -22,11 +22,16 @@ PYTHON = "python"
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
+def git(root: Path, *words: str) -> str:
+    """Run git in a tree, with a committer of no name, and return what it prints."""
+    command = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def files(root: Path, *suffixes: str) -> list[Path]:
     """List the files of the tree: tracked, or new and not ignored; all of them without git."""
-    command = ["git", "-C", str(root), "ls-files", "-co", "--exclude-standard", "-z"]
     try:
-        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        listed = git(root, "ls-files", "-co", "--exclude-standard", "-z")
         paths = [root / name for name in listed.split("\0") if name]
     except (OSError, subprocess.CalledProcessError):
         paths = list(root.rglob("*"))

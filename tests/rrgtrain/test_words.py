@@ -13,11 +13,7 @@ from rrgtrain.cli import main
 EMPTY = "is empty; write it out, or set the variable"
 DASH = "- is no file here, and nothing goes through a pipe; name a file, or ./-"
 GONE = "the working directory is gone; cd to one that is there"
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 @pytest.mark.parametrize(

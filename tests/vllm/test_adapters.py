@@ -27,7 +27,7 @@ from rrgpolicy.rollout import (
 from rrgtrain.cli import main
 from rrgtrain.schema import LoraSettings
 from tests.rrgpolicy.hub import hub_directory
-from tests.rrgpolicy.model.common import prompt, text_policy, tiny_policy
+from tests.rrgpolicy.model.common import grow, prompt, text_policy, tiny_policy
 from tests.rrgtrain.common import phantoms
 from tests.vllm.server import LENGTH, Server, engine_of
 from tests.vllm.test_engines import STEPS, prompts_of, recomputed, seeds_for, tokens
@@ -36,16 +36,7 @@ from tests.vllm.test_engines import STEPS, prompts_of, recomputed, seeds_for, to
 def adapted(dtype: torch.dtype) -> Policy:
     policy = tiny_policy(dtype=dtype)
     add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=0.0), 0)
-    grow(policy)
-    return policy
-
-
-def grow(policy: Policy) -> None:
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for name, weight in policy.model.named_parameters():
-            if "lora_B" in name:
-                weight.add_(0.05 * torch.randn(weight.shape, generator=generator))
+    return grow(policy, 0.05, only="lora_B")
 
 
 def test_the_gap_in_bf16(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,8 @@ from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.rl import train_rl
-from tests.rrgpolicy.model.common import prompt, tiny_policy
+from tests.rrgpolicy.model.common import tiny_policy
+from tests.rrgpolicy.rollout.test_transformers_engine import prompts_of
 from tests.rrgtrain.common import policy_and_prompts, recipe, rl_run, studies
 from tests.vllm.server import LENGTH, Server
 
@@ -51,13 +52,6 @@ def engine(
         made = VllmEngine(tiny_policy(), work, max_model_len=LENGTH, memory=0.1)
     yield made
     made.close()
-
-
-def prompts_of(policy: Policy) -> list[EncodedPrompt]:
-    return [
-        prompt(policy, "s" * (b + 1), views, indication="dyspnea" * b)
-        for b, views in enumerate((1, 0, 3, 2))
-    ]
 
 
 def seeds_for(count: int, group: int) -> list[list[int]]:

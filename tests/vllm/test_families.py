@@ -17,7 +17,7 @@ from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.rollout import RolloutEngine, SamplingRequest, VllmEngine, generate, named_as_loaded
 from rrgtrain.errors import UserError
 from rrgtrain.schema import LoraSettings
-from tests.rrgpolicy.model.common import prompt
+from tests.rrgpolicy.model.common import grow, prompt
 from tests.rrgpolicy.model.families import WINDOW
 from tests.rrgpolicy.model.sighted import PUBLISHED, checkpoint, sighted
 from tests.vllm.server import LENGTH
@@ -119,15 +119,6 @@ def trained(policy: Policy, *words: str) -> None:
                 weight.mul_(-1.5)
 
 
-def adapted(policy: Policy) -> None:
-    add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=0.0), 0)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for name, weight in policy.model.named_parameters():
-            if "lora_B" in name:
-                weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
-
-
 def followed(engine: RolloutEngine, policy: Policy) -> None:
     """It takes what trains of decoder and tower, and sees the pictures."""
     said = []
@@ -157,7 +148,8 @@ def test_tokens_and_log_probs_follow_all_weights(both: tuple[VllmEngine, str]) -
     engine, name = both
     policy = policy_of(name)
     followed(engine, policy)
-    adapted(policy)
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=0.0), 0)
+    grow(policy, 0.1, only="lora_B")
     engine.update(policy)
     agrees(engine, policy)  # merged
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from rrgclinical import NO_FINDING, OBSERVATIONS, build_labeller, hub
 from rrgclinical.chexbert import piece_saliency, token_saliency_weights
 from rrgclinical.chexbert.checkpoint import load_network
 from rrgtrain.errors import UserError
+from tests.pickled import RAN, Code
 from tests.rrgclinical.chexbert import tiny
 
 BLANK = np.zeros((1, 14), dtype=np.int8)
@@ -224,21 +226,11 @@ def test_a_file_that_is_no_checkpoint_is_told(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-class Payload:
-    """A pickle that would create a file; module level, so that it can be pickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
 def test_code_in_a_file_is_not_run(tmp_path):
-    torch.save({"model_state_dict": Payload(str(tmp_path / "ran"))}, tmp_path / "w.pth")
+    torch.save({"model_state_dict": Code()}, tmp_path / "w.pth")
     with pytest.raises(UserError, match=r"no checkpoint of tensors \(the file holds code \("):
         load_network(tmp_path / "w.pth", tiny.CONFIG)
-    assert not (tmp_path / "ran").exists()
+    assert RAN == []
 
 
 def test_no_weights_says_which_and_where():
@@ -252,17 +244,11 @@ def test_no_weights_says_which_and_where():
 
 
 def test_the_hub_is_asked_only_when_told(folder, monkeypatch):
-    asked = []
-
-    def fetch(repository, file):
-        asked.append((repository, file))
-        return str(folder / "weights.pth")
-
+    fetch = Mock(return_value=str(folder / "weights.pth"))
     monkeypatch.setattr(hub, "hf_hub_download", fetch)
     load_network("hub", tiny.CONFIG)
-    assert asked == [("StanfordAIMI/RRG_scorers", "chexbert.pth")]
     load_network(folder / "weights.pth", tiny.CONFIG)
-    assert len(asked) == 1
+    fetch.assert_called_once_with("StanfordAIMI/RRG_scorers", "chexbert.pth")
 
     def fail(repository, file):
         raise OSError("no route\nto host")

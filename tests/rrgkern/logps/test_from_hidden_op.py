@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -20,6 +19,7 @@ from rrgkern.logps.head import (
     tiled_forward,
 )
 from rrgkern.logps.online_softmax import Coefficients
+from tests.operators import Operators
 from tests.products import first_of, more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_hidden_oracle import ours, problem
@@ -121,19 +121,9 @@ TILING = Tiling(columns=128, elements=128 * 8)
 TILES = CSRC_TILES._replace(tiling=TILING)
 
 
-class Largest(TorchDispatchMode):
-    """Bytes of the largest storage that an operation returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                self.bytes = max(self.bytes, leaf.untyped_storage().nbytes())
-        return result
+def storages(_, args, result):
+    """Bytes of the storage of each tensor that an operation returned."""
+    return [x.untyped_storage().nbytes() for x in tree_leaves(result) if torch.is_tensor(x)]
 
 
 def forward_and_backward(given, wanted=(True, True, False), coef_entropy=True):
@@ -151,10 +141,10 @@ def forward_and_backward(given, wanted=(True, True, False), coef_entropy=True):
 def test_the_logits_are_never_held(dtype):
     given = problem(ROWS, WIDTH, VOCABULARY, dtype)
     given.coef.fill_(1.0)
-    with Largest() as largest:
+    with Operators(storages) as made:
         forward_and_backward(given)
     weight = given.weight.untyped_storage().nbytes()
-    assert TILING.elements * 4 <= largest.bytes <= weight < ROWS * VOCABULARY * 4
+    assert TILING.elements * 4 <= max(made.noted) <= weight < ROWS * VOCABULARY * 4
 
 
 @on_cpu

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from rrgkern.shared_prefix import (
@@ -24,6 +22,7 @@ from rrgkern.shared_prefix import (
     shared_prefix_block_mask,
     shared_prefix_flex_attention,
 )
+from tests.operators import Operators
 from tests.products import more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.shared_prefix.test_attention import dense, inputs, pack, scored
@@ -51,26 +50,15 @@ def test_the_block_mask_is_the_one_of_all_pairs(
         assert torch.equal(getattr(found, name), getattr(wanted, name)), name
 
 
-class Largest(TorchDispatchMode):
-    """Elements of the largest tensor that is made."""
-
-    seen = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor):
-            self.seen = max(self.seen, out.numel())
-        return out
-
-
 def test_no_mask_of_a_whole_row_is_made() -> None:
     ones = torch.ones(100, dtype=torch.int64, device=DEVICE)
     batch = pack_shared_prefix([ones.repeat(5)] * 2, [[ones] * 7] * 2, token_budget=4096)
     length = batch.group.shape[1]
-    with Largest() as largest:
+    made = Operators(lambda _, args, out: [out.numel()] if isinstance(out, Tensor) else [])
+    with made:
         shared_prefix_block_mask(batch)
     blocks = -(-length // 128)
-    assert length == 2400 and 0 < largest.seen <= blocks * 128 * blocks < length**2 / 100
+    assert length == 2400 and 0 < max(made.noted) <= blocks * 128 * blocks < length**2 / 100
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.unshared import unshared_rows
 from rrgkern.shared_prefix import (
@@ -22,6 +21,7 @@ from rrgkern.shared_prefix import (
     pack_shared_prefix,
     shared_prefix_attention,
 )
+from tests.operators import Operators
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.shared_prefix.test_attention import inputs, pack
 
@@ -225,36 +225,30 @@ def test_nothing_taken_has_no_gradient(width: int, places: list[int]) -> None:
     assert values.grad.shape == values.shape and values.grad.eq(0).all()
 
 
-class Atomics(TorchDispatchMode):
+def atomics(operator: Any, args: Any, _: Any) -> list[str]:
     """The operators that add on a GPU in whatever order its threads come, given any numbers."""
-
-    found: tuple[str, ...] = ()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        if name in ("index_add", "index_add_", "scatter_add", "scatter_add_", "index_put_"):
-            tensors = [x for x in args if isinstance(x, Tensor)]
-            places = next(x for x in tensors if x.dtype == torch.int64)
-            added = tensors[-1].flatten(1).ne(0).any(1)
-            if len(places[added].unique()) < int(added.sum()):
-                self.found += (name,)
-        return out
+    name = operator.overloadpacket.__name__
+    if name not in ("index_add", "index_add_", "scatter_add", "scatter_add_", "index_put_"):
+        return []
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    places = next(x for x in tensors if x.dtype == torch.int64)
+    added = tensors[-1].flatten(1).ne(0).any(1)
+    return [name] if len(places[added].unique()) < int(added.sum()) else []
 
 
 def test_no_row_is_summed_by_atomics() -> None:
     values = torch.ones(10, 4, device=DEVICE, requires_grad=True)
     for take, atomic in ((gather_rows, False), (Tensor.index_select, True)):
-        with Atomics() as seen:
+        with Operators(atomics) as seen:
             places = PLACES.to(DEVICE)
             out = take(values, places) if take is gather_rows else take(values, 0, places)
             torch.autograd.grad(out.sum(), values)
-        assert bool(seen.found) == atomic
+        assert bool(seen.noted) == atomic
     batch = pack([(5, [3, 6, 2]), (4, [2, 2])], None)
     query, key, value = inputs(batch, torch.float32)
     out = shared_prefix_attention(query, key, value, attention_layout(batch))
     weights = torch.linspace(1, 2, out.numel(), device=DEVICE).view_as(out)
     read = (batch.group >= 0)[:, None, :, None]
-    with Atomics() as seen:
+    with Operators(atomics) as seen:
         torch.autograd.grad((out * weights * read).sum(), (query, key, value))
-    assert not seen.found
+    assert not seen.noted

@@ -116,6 +116,16 @@ def spread(model: Any) -> Any:
     return model
 
 
+def grow(policy: Policy, size: float, seed: int = 1, *, only: str = "") -> Policy:
+    """What training adds to all that trains, or to what has `only` in its name."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if weight.requires_grad and only in name:
+                weight.add_(size * torch.randn(weight.shape, generator=generator))
+    return policy
+
+
 def study(name: str, views: int, **sections: str) -> tuple[Study, list[Image.Image]]:
     """A study of random pictures; the third view is a prior frontal."""
     kinds = (("frontal", False), ("lateral", False), ("frontal", True))

@@ -18,31 +18,29 @@ Group = tuple[EncodedPrompt, list[torch.Tensor]]
 CLOSE = {torch.float64: (1e-10, 1e-6), torch.float32: (1e-5, 1e-5)}
 
 
+def own_logits(model: Any, p: EncodedPrompt, ids: torch.Tensor) -> torch.Tensor:
+    """[T, V], the logits of `ids` behind a prompt."""
+    row = {"input_ids": torch.cat([p.inputs["input_ids"], ids[None]], 1)}
+    for key, values in p.per_token.items():
+        row[key] = torch.cat([values, torch.zeros_like(ids)[None]], 1)
+    return model(**row, **p.images, use_cache=False).logits[0, len(p.input_ids) - 1 : -1]
+
+
 def unshared(model: Any, groups: list[Group]) -> torch.Tensor:
-    dtype = next(model.parameters()).dtype
-    logps = []
-    for p, members in groups:
-        for member in members:
-            ids = torch.cat([p.input_ids, member])
-            types = torch.cat([p.mm_token_type_ids, torch.zeros_like(member)])
-            images = {}
-            if p.pixel_values is not None:
-                images = {
-                    "pixel_values": p.pixel_values.to(dtype),
-                    "image_grid_thw": p.image_grid_thw,
-                    "mm_token_type_ids": types[None].int(),
-                }
-            logits = model(input_ids=ids[None], **images).logits[0]
-            scored = logits[len(p.input_ids) - 1 : -1].log_softmax(-1)
-            logps.append(scored.gather(1, member[:, None]).squeeze(1))
-    return torch.cat(logps)
+    """By the model's own forward, one completion with its whole prompt at a time."""
+    logps = [
+        own_logits(model, p, ids).log_softmax(-1).gather(1, ids[:, None])[:, 0]
+        for p, members in groups
+        for ids in members
+    ]
+    return torch.cat(logps) if logps else torch.zeros(0)
 
 
 def gradients(model: torch.nn.Module, logps: torch.Tensor) -> dict[str, torch.Tensor]:
     """Gradient of a sum with a different weight on every token."""
-    model.zero_grad()
-    weights = torch.linspace(-1.0, 2.0, len(logps)).cos()
-    (logps * weights).sum().backward()
+    model.zero_grad(set_to_none=True)
+    weights = torch.linspace(-1.0, 2.0, logps.numel(), dtype=logps.dtype).cos()
+    (logps * weights.view_as(logps)).sum().backward()
     return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
 

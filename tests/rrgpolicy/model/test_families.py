@@ -33,8 +33,9 @@ from rrgpolicy.model.load import checkpoint_layers, load_policy, read_config
 from rrgpolicy.model.own_forward import pixels
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.model.probe import probe
-from rrgpolicy.model.prompt import EncodedPrompt, encode_prompt, prompt_text
+from rrgpolicy.model.prompt import encode_prompt, prompt_text
 from rrgpolicy.model.shared_prefix import shared_prefix_logps
+from tests.rrgpolicy.model.equality import Group, gradients, unshared
 from tests.rrgpolicy.model.families import (
     PLAIN_ROPE,
     SORTS,
@@ -54,8 +55,6 @@ TEXT_COUNTS = (0, 0, 0, 0)
 # the last group has no tokens: all its reports were cut off, say
 LENGTHS = ((5, 1, 9, 8), (3, 7), (2,), ())
 LOGPS, GRADIENTS = 1e-12, 1e-10
-
-Group = tuple[EncodedPrompt, list[Tensor]]
 
 
 @contextmanager
@@ -102,25 +101,6 @@ def groups_of(of: Backbone, name: str, counts: tuple[int, ...]) -> list[Group]:
     ]
 
 
-def own_logps(model: Any, groups: list[Group]) -> Tensor:
-    """By the model's own forward, one completion with its whole prompt at a time."""
-    found = []
-    for p, members in groups:
-        for ids in members:
-            row = {"input_ids": torch.cat([p.inputs["input_ids"], ids[None]], 1)}
-            for key, values in p.per_token.items():
-                row[key] = torch.cat([values, torch.zeros_like(ids)[None]], 1)
-            logits = model(**row, **p.images, use_cache=False).logits[0, -len(ids) - 1 : -1]
-            found.append(logits.log_softmax(-1).gather(-1, ids[:, None])[:, 0])
-    return torch.cat(found) if found else torch.zeros(0)
-
-
-def gradients(model: Any, logps: Tensor) -> dict[str, Tensor]:
-    model.zero_grad(set_to_none=True)
-    (logps * torch.linspace(-1, 2, len(logps), dtype=logps.dtype).cos()).sum().backward()
-    return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-
-
 def far(found: dict[str, Tensor], own: dict[str, Tensor]) -> float:
     """The largest difference of a gradient, relative to the largest entry of its parameter."""
     if found.keys() != own.keys():
@@ -137,7 +117,7 @@ def check(name: str, mode: str, counts: tuple[int, ...], ways: tuple[str, ...]) 
     model = model_of(name, mode)
     plain = backbone(model)
     groups = groups_of(plain, name, counts)
-    own = own_logps(model, groups)
+    own = unshared(model, groups)
     own_gradients, failures = gradients(model, own), []
     for way in ways:
         for attn in ("blocks", "dense") if way == "row" else ("blocks",):
@@ -187,7 +167,7 @@ def test_groups_without_tokens_go_through_masks_that_a_family_makes_itself(lengt
     members = [[torch.randint(*TEXT_IDS, (n,), generator=draw) for n in group] for group in lengths]
     given = [{**p.inputs, **p.per_token, **p.images} for p in made]
     found = shared_prefix_logps(model, given, members)
-    own = own_logps(model, [(p, m) for p, m in zip(made, members, strict=True) if any(map(len, m))])
+    own = unshared(model, [(p, m) for p, m in zip(made, members, strict=True) if any(map(len, m))])
     torch.testing.assert_close(found.logps, own, rtol=0, atol=1e-5)
 
 

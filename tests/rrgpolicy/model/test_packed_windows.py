@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
     Qwen2_5_VisionTransformerPretrainedModel as Tower,
@@ -19,7 +18,9 @@ from rrgclinical.common.errors import UserError
 from rrgpolicy.model import packed_windows
 from rrgpolicy.model.attention import ATTENTION
 from rrgpolicy.model.packed_windows import FLASH, PACKED_WINDOWS, stacked_windows
+from tests.operators import Operators
 from tests.rrgpolicy.model.common import tiny_policy
+from tests.rrgpolicy.model.equality import gradients
 
 # Patches: frames, height, width of each image; a window is 8 x 8.
 GRIDS = {
@@ -32,17 +33,10 @@ GRIDS = {
 }
 
 
-class Calls(TorchDispatchMode):
-    """Count the attention kernels that run beneath it."""
-
-    count = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        name = str(func)
-        self.count += "scaled_dot_product" in name and "backward" not in name
-        return func(*args, **(kwargs or {}))
+def attention_kernels(operator: Any, *_: Any) -> list[str]:
+    """The attention kernels that run forward."""
+    name = str(operator)
+    return [name] if "scaled_dot_product" in name and "backward" not in name else []
 
 
 def tower(
@@ -78,13 +72,6 @@ def run(model: Any, grids: Sequence[tuple[int, int, int]], attention: str) -> to
     return embeddings
 
 
-def gradients(model: Any, embeddings: torch.Tensor) -> dict[str, torch.Tensor]:
-    model.zero_grad()
-    weights = torch.linspace(-1, 2, embeddings.numel()).cos().view_as(embeddings)
-    (embeddings * weights).sum().backward()
-    return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-
-
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("images", GRIDS)
 def test_values_and_gradients_are_those_of_one_call_a_window(images, checkpointing):
@@ -96,10 +83,10 @@ def test_values_and_gradients_are_those_of_one_call_a_window(images, checkpointi
         model.train()
     wanted = run(model, GRIDS[images], "sdpa")
     wanted_gradients = gradients(model, wanted)
-    with Calls() as calls:
+    with Operators(attention_kernels) as calls:
         packed = run(model, GRIDS[images], PACKED_WINDOWS)
         packed_gradients = gradients(model, packed)
-    assert calls.count, "no attention ran: the comparison would be of something else"
+    assert calls.noted, "no attention ran: the comparison would be of something else"
     torch.testing.assert_close(packed, wanted, rtol=0, atol=1e-6)
     assert (
         packed_gradients.keys() == wanted_gradients.keys() == dict(model.named_parameters()).keys()

@@ -18,7 +18,7 @@ from rrgpolicy.model import SharedPrefixLogps, shared_prefix_logps
 from rrgpolicy.model.own_forward import VisionCache
 from rrgpolicy.model.prompt import EncodedPrompt
 from tests.rrgpolicy.model.common import REPORTS, prompt, spread, tiny_directory, tiny_policy
-from tests.rrgpolicy.model.equality import Group, assert_equal, unshared
+from tests.rrgpolicy.model.equality import Group, assert_equal, own_logits, unshared
 
 POLICY = tiny_policy()
 TEXT = {"vocab_size": 420, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
@@ -125,8 +125,7 @@ def test_what_comes_with_the_log_probs() -> None:
     assert found.offsets.tolist() == [0, *torch.tensor([len(m) for m in flat]).cumsum(0).tolist()]
     assert found.group_offsets.tolist() == [0, 3, 5]
     (p, members), *_ = groups
-    logits = model(torch.cat([p.input_ids, members[0]])[None]).logits[0] / 0.7
-    wanted = logits[len(p.input_ids) - 1 : -1].log_softmax(-1)
+    wanted = (own_logits(model, p, members[0]) / 0.7).log_softmax(-1)
     first = slice(0, len(members[0]))
     torch.testing.assert_close(
         found.logps[first], wanted.gather(1, members[0][:, None])[:, 0], check_dtype=False

@@ -16,25 +16,13 @@ from safetensors.torch import load_file, save_file
 
 from rrgclinical.common.errors import UserError
 from rrgpolicy.model.load import load_policy
+from tests.pickled import RAN, Code
 from tests.rrgpolicy.model.common import tiny_directory
 
 WEIGHTS, ADAPTER, TEMPLATE = "model.safetensors", "adapter_model.safetensors", "chat_template.jinja"
 QUERY = "model.language_model.layers.0.self_attn.q_proj.weight"
 IN_FILE = QUERY.replace("model.language_model.", "model.")
 Spoil = Callable[[Path], Any]
-
-
-RAN: list[str] = []
-"""Grows when code of a checkpoint runs."""
-
-
-def run() -> None:
-    RAN.append("run")
-
-
-class Code:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return run, ()
 
 
 def tensors(change: Callable[[dict[str, torch.Tensor]], Any], file: str = WEIGHTS) -> Spoil:
@@ -103,7 +91,7 @@ SPOILT = {
     "no weights": (gone(WEIGHTS), "cannot load"),
     "pickle": (
         pickled(WEIGHTS, "pytorch_model.bin"),
-        "the file holds code (tests.rrgpolicy.model.test_whole.run), which is never run",
+        "the file holds code (tests.pickled.run), which is never run",
     ),
     "no tokenizer": (gone("tokenizer.json"), "makes '' of 'No acute disease.'"),
     "no template": (gone(TEMPLATE), "chat_template is not set"),
@@ -154,7 +142,7 @@ SPOILT_ADAPTER = {
     "gone": (gone(ADAPTER), "and no adapter_model.safetensors"),
     "pickle": (
         pickled(ADAPTER, "adapter_model.bin"),
-        "the file holds code (tests.rrgpolicy.model.test_whole.run)",
+        "the file holds code (tests.pickled.run)",
     ),
     "settings": (text("adapter_config.json", "{"), "JSONDecodeError"),
     "no base": (settings("adapter_config.json", base_model_name_or_path=None), "names no base"),

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.ranks import gathered, nodes, ranks, sharding
@@ -24,6 +23,7 @@ from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.sft import own_share, sft_gradients
+from tests.operators import Operators
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgpolicy.ranks.rank_suite import (
     CASES,
@@ -136,17 +136,10 @@ def read(path: Path, mode: str, shard: int | None) -> dict[str, torch.Tensor]:
     return whole_state(policy, optimizer)
 
 
-class Gathers(TorchDispatchMode):
-    """Sizes of the groups that gather tensors inside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops._c10d_functional.all_gather_into_tensor.default:
-            self.sizes.add(args[1])
-        return func(*args, **(kwargs or {}))
+def gathers_of(operator: Any, args: Any, _: Any) -> list[int]:
+    """The size of the group that gathers a tensor."""
+    gathers = operator is torch.ops._c10d_functional.all_gather_into_tensor.default
+    return [args[1]] if gathers else []
 
 
 def layout() -> dict[str, Any]:
@@ -156,14 +149,14 @@ def layout() -> dict[str, Any]:
     sharding.setup("fsdp2", policy)
     weight: Any = next(policy.model.parameters())
     own = sum(p.to_local().numel() for p in policy.model.parameters())
-    with Gathers() as gathers:
+    with Operators(gathers_of) as gathers:
         gathered.gathered(policy)
     values = {
         "mesh": tuple(weight.device_mesh.shape),
         "nodes": nodes.count(),
         "ranks": weight.device_mesh.mesh.tolist(),
         "share": own / total,
-        "gathers": gathers.sizes,
+        "gathers": set(gathers.noted),
     }
     return {"of ranks": ranks.gather(values)}
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicLayer
 
 from rrgpolicy.model.forward import hidden_states
@@ -22,6 +21,7 @@ from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.rollout import Rollout, SamplingRequest, generate, transformers_engine
 from rrgpolicy.rollout.cache import GroupCache, GroupLayer, Members
 from rrgpolicy.rollout.transformers_engine import RepeatedStep
+from tests.operators import Operators
 from tests.rrgpolicy.model import families
 from tests.rrgpolicy.model.common import prompt, tiny_policy
 from tests.rrgpolicy.rollout.test_any_family import policy_of
@@ -219,18 +219,9 @@ def repeats_alike(monkeypatch: pytest.MonkeyPatch, greedy: bool, family: str = "
     assert Addresses.captures > 3
 
 
-class Copies(TorchDispatchMode):
-    """Note the sizes of what is copied."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = op(*args, **(kwargs or {}))
-        if op._schema.name in ("aten::clone", "aten::_to_copy"):
-            self.sizes.append(out.numel())
-        return out
+def copied(operator: Any, _: Any, result: Any) -> list[int]:
+    """The size of what is copied."""
+    return [result.numel()] if operator._schema.name in ("aten::clone", "aten::_to_copy") else []
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -245,9 +236,9 @@ def test_a_step_copies_neither_prompts_nor_room(device: str, dtype: torch.dtype)
     query = torch.ones(prompts * group, 2 * heads, 1, width, dtype=dtype, device=device)
     new = query[:, :heads]
     layer.update(new, new)
-    with Copies() as copies:
+    with Operators(copied) as copies:
         layer.attend(query, None, 1.0, {})
-    assert 0 < max(copies.sizes) < prompts * min(length, group * room) * heads * width
+    assert 0 < max(copies.noted) < prompts * min(length, group * room) * heads * width
 
 
 def test_the_second_call_is_captured_and_later_ones_replay(monkeypatch: pytest.MonkeyPatch) -> None:

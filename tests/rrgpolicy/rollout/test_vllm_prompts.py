@@ -26,21 +26,12 @@ from rrgpolicy.rollout.engines import build_engine
 from rrgpolicy.rollout.vllm_prompts import rollout, sampling_arguments
 from rrgpolicy.settings import LoraSettings
 from rrgtrain.train.reference import reference_of
-from tests.rrgpolicy.model.common import prompt, tiny_directory, tiny_policy
+from tests.rrgpolicy.model.common import grow, prompt, tiny_directory, tiny_policy
 from tests.rrgpolicy.rollout.served import Served, in_process, over_http, stub_vllm
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.train.test_reference import logps, reference_logps
 
 PUSHES = 10
-
-
-def grow(policy: Policy, step: int) -> None:
-    """An optimiser step's worth of change in every adapter weight."""
-    generator = torch.Generator().manual_seed(step)
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.003 * torch.randn(parameter.shape, generator=generator))
 
 
 @pytest.mark.parametrize("engine_of", [in_process, over_http])
@@ -52,7 +43,7 @@ def test_pushes_leave_the_base_and_the_reference_as_their_file(engine_of, tmp_pa
     engine: RolloutEngine
     with engine_of(policy, tmp_path, monkeypatch) as engine:
         for step in range(PUSHES):
-            grow(policy, step)
+            grow(policy, 0.003, step)
             own = {n: p.clone() for n, p in policy.model.named_parameters() if "lora_" in n}
             engine.update(policy)
     now = policy.backbone.state_dict()
@@ -95,7 +86,7 @@ def test_the_merge_rounds_once() -> None:
     policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
     add_lora(policy, LoraSettings(rank=4, alpha=8.0), seed=0)
     for step in range(30):
-        grow(policy, step)
+        grow(policy, 0.003, step)
     layer = policy.language_model.layers[0].mlp.up_proj
     exact = layer.base_layer.weight.double() + layer.get_delta_weight("default").double()
     name = "model.language_model.layers.0.mlp.up_proj.weight"

@@ -25,7 +25,7 @@ from rrgpolicy.rollout import Rollout, SamplingRequest, VllmServerEngine, genera
 from rrgpolicy.rollout.vllm_prompts import rollout
 from rrgpolicy.settings import LoraSettings
 from rrgtrain.train.reference import reference_of
-from tests.rrgpolicy.model.common import prompt, study, tiny_directory, tiny_policy
+from tests.rrgpolicy.model.common import grow, prompt, study, tiny_directory, tiny_policy
 from tests.rrgpolicy.rollout.served import CHAT, WORKERS, Served, in_process
 
 SEEDS = [[11, 12, 13], [21, 22, 23], [31, 32, 33]]
@@ -229,15 +229,7 @@ def test_what_vllm_returns_is_checked() -> None:
 def adapted() -> Policy:
     policy = load_policy(tiny_directory(), freeze_vision=True)
     add_lora(policy, LoraSettings(rank=2), 0)
-    grow(policy)
-    return policy
-
-
-def grow(policy: Policy) -> None:
-    with torch.no_grad():
-        for name, weight in policy.model.named_parameters():
-            if "lora_B" in name:
-                weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+    return grow(policy, 1.0, only="lora_B")
 
 
 def greedily(engine: VllmServerEngine | None, policy: Policy) -> list[Any]:
@@ -253,7 +245,7 @@ def test_a_server_has_the_adapter_of_each_step_and_the_base_once(served, tmp_pat
         engine.update(policy, step)
         found.append(greedily(engine, policy))
         assert found[-1] == greedily(None, policy)
-        grow(policy)
+        grow(policy, 1.0, only="lora_B")
     assert found[0] != found[1]
     with safe_open(tmp_path / "trained.safetensors", "pt") as file:
         assert all(".layers." in name for name in file.keys())  # noqa: SIM118
@@ -280,7 +272,7 @@ def test_a_server_that_starts_anew_between_two_pushes_gets_base_and_adapter(dies
     engine = client(served, tmp_path)
     engine.update(policy, 0)
     greedily(engine, policy)
-    grow(policy)
+    grow(policy, 1.0, only="lora_B")
     served.back = 0.2
     if dies == [(CHAT, 1)]:
         served.stop()  # unseen, before the second push

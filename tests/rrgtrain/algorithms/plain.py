@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rrgpolicy.model.policy import Policy
 from rrgtrain.algorithms import Group, Member
+from tests.rrgpolicy.model.equality import own_logits
 
 
 def logps(policy: Policy, group: Group, ids: Tensor, temperature: float = 1.0) -> Tensor:
@@ -26,14 +27,7 @@ def logps(policy: Policy, group: Group, ids: Tensor, temperature: float = 1.0) -
 
 def distributions(policy: Policy, group: Group, ids: Tensor, temperature: float) -> Tensor:
     """[T, V], the logarithms of the whole distributions."""
-    p = group.prompt
-    images = {}
-    if p.pixel_values is not None:
-        types = torch.cat([p.mm_token_type_ids, torch.zeros_like(ids)])[None]
-        images = {"pixel_values": p.pixel_values.double(), "image_grid_thw": p.image_grid_thw}
-        images["mm_token_type_ids"] = types.int()
-    logits = policy.model(input_ids=torch.cat([p.input_ids, ids])[None], **images).logits[0]
-    return (logits[len(p.input_ids) - 1 : -1] / temperature).log_softmax(-1)
+    return (own_logits(policy.model, group.prompt, ids) / temperature).log_softmax(-1)
 
 
 class Reports:

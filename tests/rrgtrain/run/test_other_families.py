@@ -23,6 +23,7 @@ from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run.export import export_checkpoint, model_config
 from rrgtrain.schema import LoraSettings
+from tests.rrgpolicy.model.common import grow
 from tests.rrgpolicy.model.families import SORTS
 from tests.rrgpolicy.model.sighted import PUBLISHED, checkpoint, sighted
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
@@ -113,12 +114,7 @@ def adapted(name: str, directory: Path) -> Path:
     """An adapter that changes what is written."""
     policy = load_policy(published(name))
     add_lora(policy, LoraSettings(rank=2), 0)
-    with torch.no_grad(), torch.random.fork_rng():
-        torch.manual_seed(2)
-        for key, weight in policy.model.named_parameters():
-            if "lora_B" in key:
-                weight.normal_(0, 0.5)
-    return policy.save(directory)
+    return grow(policy, 0.5, 2, only="lora_B").save(directory)
 
 
 def generated(start: Path, images: Path, out: Path) -> list[str]:

@@ -25,6 +25,7 @@ from rrgpolicy.ranks import ranks
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.state import store
 from rrgtrain.state.store import MANIFEST, STATE, load_checkpoint
+from tests.pickled import RAN, Code
 from tests.rrgtrain.state.saving import SavingStore
 
 TENSORS, METADATA = "__0_0.distcp", ".metadata"
@@ -163,19 +164,6 @@ def of_our_own(path: Path, content: object) -> None:
     crc = zlib.crc32(path.read_bytes())
     listed["files"][path.name] = {"bytes": path.stat().st_size, "crc32": crc}
     manifest.write_text(json.dumps(listed))
-
-
-RAN: list[str] = []
-"""Grows when code of a checkpoint runs."""
-
-
-def run() -> None:
-    RAN.append("run")
-
-
-class Code:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return run, ()
 
 
 def code(path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -27,10 +28,11 @@ from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of
 from rrgtrain.train.rl import update
 from rrgtrain.train.sft import read_losses, sft_gradients
-from tests.rrgpolicy.model.common import tiny_policy
+from tests.rrgpolicy.model.common import grow, tiny_policy
 from tests.rrgtrain.common import accumulate, gradients, recipe, rollout_logps, studies
 from tests.rrgtrain.train.test_update_steps import batch, ready, setting
 
+DOORS = ("policy_loss", "linear_policy_loss")
 TO_HOST = {Tensor.cpu, Tensor.numpy, Tensor.tolist, Tensor.to}
 
 
@@ -164,31 +166,17 @@ def adapted(dropout: float, dtype: torch.dtype = torch.float64) -> Policy:
     """A policy of which an adapter trains, that has learned something."""
     policy = tiny_policy(dtype=dtype)
     add_lora(policy, LoraSettings(rank=2, dropout=dropout), 0)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            if parameter.requires_grad:
-                parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    grow(policy, 0.05, 0)
     policy.model.train()
     return policy
 
 
-class Doors:
-    """Counts the calls of the two doors to the policy loss."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls = {"policy_loss": 0, "linear_policy_loss": 0}
-        for name in self.calls:
-            monkeypatch.setattr(gradients_module, name, self._counted(name))
-
-    def _counted(self, name: str) -> Any:
-        door = getattr(gradients_module, name)
-
-        def counted(*args: Any, **options: Any) -> Any:
-            self.calls[name] += 1
-            return door(*args, **options)
-
-        return counted
+def doors_of(monkeypatch: pytest.MonkeyPatch) -> list[Mock]:
+    """The two doors to the policy loss, which count their calls."""
+    doors = {n: Mock(wraps=getattr(gradients_module, n)) for n in DOORS}
+    for name, door in doors.items():
+        monkeypatch.setattr(gradients_module, name, door)
+    return [*doors.values()]
 
 
 def sampled_elsewhere(groups: list[Group]) -> list[Group]:
@@ -218,7 +206,7 @@ CASES = {
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("case", CASES)
 def test_loss_gradients_and_metrics_are_equal(monkeypatch, case, dropout):
-    policy, cfg, doors = adapted(dropout), setting(*CASES[case]), Doors(monkeypatch)
+    policy, cfg, doors = adapted(dropout), setting(*CASES[case]), doors_of(monkeypatch)
     reference = reference_of(policy) if cfg.rl.beta else None
     groups, values = batch(policy)
     if case == "corrected":
@@ -243,7 +231,7 @@ def test_loss_gradients_and_metrics_are_equal(monkeypatch, case, dropout):
             read_logps=read_logps,
         )
         made.append((done, gradients(policy)))
-    assert doors.calls["policy_loss"] == doors.calls["linear_policy_loss"] >= 1
+    assert doors[0].call_count == doors[1].call_count >= 1
     (one, wanted), (two, got) = made
     assert one.computed and not two.computed and one.tokens == two.tokens
     assert two.metrics.keys() == one.metrics.keys() and ("kl" in one.metrics) == (cfg.rl.beta > 0)
@@ -274,10 +262,10 @@ def test_an_update_takes_both_in_one_where_no_log_probability_is_read(
     policy = tiny_policy() if dropout is None else adapted(dropout, torch.float32)
     cfg = setting("rollout.max_gap=100", *overrides)
     groups, values = batch(policy)
-    run, doors = ready(policy, cfg), Doors(monkeypatch)
+    run, doors = ready(policy, cfg), doors_of(monkeypatch)
     whole = Batch.of(sampled_elsewhere(groups), values, cfg.rl)
     row, _ = update(run, whole, 1e-3, (0, 1))
-    assert tuple(doors.calls.values()) == calls
+    assert tuple(door.call_count for door in doors) == calls
     assert "sampler/gap_mean" in row
 
 

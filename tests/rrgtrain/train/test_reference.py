@@ -25,7 +25,7 @@ from rrgtrain.train.reference import (
     named_reference,
     reference_of,
 )
-from tests.rrgpolicy.model.common import REPORTS, text_policy, tiny_policy
+from tests.rrgpolicy.model.common import REPORTS, grow, text_policy, tiny_policy
 from tests.rrgtrain.common import groups_of, recipe
 
 TEXTS = [[REPORTS[0], "Clear."], [REPORTS[3]]]
@@ -41,19 +41,11 @@ def reference_logps(reference: Policy) -> torch.Tensor:
         return logps(reference)
 
 
-def disturb(policy: Policy) -> None:
-    """Training that changes everything that trains."""
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.05 * torch.randn_like(parameter))
-
-
 def adapted(*, learned: bool, dropout: float = 0.0) -> Policy:
     policy = tiny_policy()
     add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=dropout), 0)
     if learned:
-        disturb(policy)
+        grow(policy, 0.05)
     return policy
 
 
@@ -77,7 +69,7 @@ def test_full_training_compares_with_a_copy(copies: list) -> None:
     reference = reference_of(policy)
     assert copies == [policy.model]
     assert not any(p.requires_grad for p in reference.model.parameters())
-    disturb(policy)
+    grow(policy, 0.05)
     assert torch.equal(reference_logps(reference), start)
     assert not torch.allclose(logps(policy), start)
 
@@ -89,7 +81,7 @@ def test_weights_that_do_not_train_are_shared() -> None:
     own = dict(policy.model.named_parameters())
     for name, parameter in reference.model.named_parameters():
         assert (parameter is own[name]) == ("visual" in name), name
-    disturb(policy)
+    grow(policy, 0.05)
     assert torch.equal(reference_logps(reference), start)
     assert any(p.requires_grad for p in policy.model.parameters())
 
@@ -101,7 +93,7 @@ def test_a_fresh_adapter_compares_with_its_base(copies: list) -> None:
     reference = reference_of(policy)
     assert copies == [] and reference.model is policy.model
     assert {n for n, _ in policy.model.named_parameters()} == before, "no second adapter"
-    disturb(policy)
+    grow(policy, 0.05)
     assert not torch.allclose(logps(policy), start)
     assert torch.equal(reference_logps(reference), logps(tiny_policy()))
     torch.testing.assert_close(reference_logps(reference), start, rtol=1e-5, atol=1e-5)
@@ -114,7 +106,7 @@ def test_an_adapter_that_has_learned_compares_with_what_it_was(copies, tmp_path)
     assert not torch.allclose(start, base)
     reference = reference_of(policy)
     assert copies == []
-    disturb(policy)
+    grow(policy, 0.05)
     changed = logps(policy)
     assert torch.equal(reference_logps(reference), start)
     assert torch.equal(logps(policy), changed), "the policy's own adapter is back"
@@ -163,7 +155,7 @@ def tuned(tmp_path: Path) -> Policy:
     """A policy that has been trained from <tmp_path>/model."""
     policy = tiny_policy()
     policy.save(tmp_path / "model")
-    disturb(policy)
+    grow(policy, 0.05)
     return policy
 
 
@@ -183,7 +175,7 @@ def test_base_is_what_fine_tuning_started_from(tuned: Policy, tmp_path: Path) ->
         assert not any(p.requires_grad for p in reference.model.parameters())
         assert not torch.allclose(reference_logps(reference), start)
     own = named_reference(policy, "start", recipe().policy, tmp_path / "c")
-    disturb(policy)
+    grow(policy, 0.05)
     assert torch.equal(reference_logps(own), start)
     third = run_of(tmp_path / "demo", tuned, "tiny")
     assert base_of(str(third), tmp_path) == str(tmp_path / "demo" / "init")
@@ -195,7 +187,7 @@ def test_the_base_of_an_adapter_is_the_adapter_off(tmp_path: Path) -> None:
     tiny_policy().save(tmp_path / "model")
     policy = load_policy(tmp_path / "model")
     add_lora(policy, LoraSettings(rank=4, alpha=8.0), 0)
-    disturb(policy)
+    grow(policy, 0.05)
     first = run_of(tmp_path / "a", policy, str(tmp_path / "model"))
     loaded = load_policy(first)
     loaded.model.requires_grad_(False)

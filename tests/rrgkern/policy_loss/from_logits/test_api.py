@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rrgkern import PolicyLoss, policy_loss_from_logits, token_logps
@@ -18,6 +17,7 @@ from rrgkern.policy_loss.from_logits.op import (
 )
 from rrgkern.policy_loss.from_logits.reference import from_logits_reference
 from rrgkern.policy_loss.reference import METRICS
+from tests.operators import Operators
 from tests.products import more
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, Problem, arguments, problem
@@ -280,21 +280,15 @@ ROWS, LENGTH, VOCABULARY = 2, 5, 33
 SPECS = {"one pass": PolicyLoss(), "composed": PolicyLoss(ratio_level="sequence")}
 
 
-class Made(TorchDispatchMode):
-    """Count tensors of the logits' size that an operator made, not a view and not in place."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for returned, made in zip(func._schema.returns, tree_leaves(out), strict=False):
-            if isinstance(made, Tensor) and returned.alias_info is None:
-                self.count += made.numel() >= ROWS * LENGTH * VOCABULARY
-        return out
+def made(operator: Any, args: Any, result: Any) -> list[bool]:
+    """Tensors of the logits' size that an operator made, not a view and not in place."""
+    returned = zip(operator._schema.returns, tree_leaves(result), strict=False)
+    new = [x for to, x in returned if isinstance(x, Tensor) and to.alias_info is None]
+    return [True for x in new if x.numel() >= ROWS * LENGTH * VOCABULARY]
 
 
 def gradient(spec: PolicyLoss, *, whole: bool, inplace: bool) -> tuple[Tensor, int]:
-    """Return the gradient of [ROWS, LENGTH + 1, VOCABULARY] logits, and what was `Made`."""
+    """Return the gradient of [ROWS, LENGTH + 1, VOCABULARY] logits, and how many were `made`."""
     generator = torch.Generator().manual_seed(0)
     shape = (ROWS, LENGTH + 1, VOCABULARY)
     leaf = torch.randn(shape, generator=generator).to(DEVICE).requires_grad_()
@@ -312,9 +306,9 @@ def gradient(spec: PolicyLoss, *, whole: bool, inplace: bool) -> tuple[Tensor, i
         spec=spec,
         inplace=inplace,
     ).loss
-    with Made() as seen:
+    with Operators(made) as seen:
         (found,) = torch.autograd.grad(loss, logits)
-    return found, seen.count
+    return found, len(seen.noted)
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
@@ -322,6 +316,6 @@ def test_a_slice_has_the_right_gradient_and_whole_logits_cost_no_memory(spec: Po
     wanted, _ = gradient(spec, whole=False, inplace=False)
     assert wanted[:, -1].eq(0).all() and wanted[:, :-1].ne(0).any(-1).all()
     for whole in (True, False):
-        found, made = gradient(spec, whole=whole, inplace=True)
+        found, count = gradient(spec, whole=whole, inplace=True)
         torch.testing.assert_close(found, wanted)
-        assert (made == 0) == whole
+        assert (count == 0) == whole
