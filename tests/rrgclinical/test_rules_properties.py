@@ -7,7 +7,7 @@ import itertools
 import re
 import sys
 from collections import Counter
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -142,17 +142,12 @@ def test_labels_entities_and_severity_read_a_distinct_sentence_once(
     # with words that no other test has had read
     texts = [re.sub(r"\.(?= |$)", ", image nine of ninety.", text) for text in reports()]
     distinct = {text[start:end] for text in texts for start, end in split_sentences(text)}
-    looked: list[str] = []
-
-    def events(sentence: str) -> Any:
-        looked.append(sentence)
-        return find_events(sentence)
-
-    monkeypatch.setattr(assertion, "find_events", events)
+    looked = Mock(wraps=find_events)
+    monkeypatch.setattr(assertion, "find_events", looked)
     Severity().judge(texts, [*texts[1:], texts[0]])
     RulesLabeller().label(texts)
     RulesExtractor().extract(texts)
-    assert sorted(looked) == sorted(distinct)
+    assert sorted(call.args[0] for call in looked.call_args_list) == sorted(distinct)
 
 
 SENTENCES = [case for table in TABLES for case in cases(table)]

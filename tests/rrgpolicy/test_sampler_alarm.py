@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -96,15 +97,10 @@ def test_what_the_trainer_cannot_play_is_named_by_what_is_left() -> None:
 @pytest.mark.parametrize("top_p", [1.0, 0.9])
 @pytest.mark.parametrize("factor", [0.3, 0.5, 0.7, 0.95, 1.05, 1.25, 2.0, 3.5])
 def test_a_temperature_is_found_in_few_passes(factor: float, top_p: float) -> None:
-    asked: list[float] = []
-
-    def at(temperature: float) -> Tensor:
-        asked.append(temperature)
-        return policy(temperature)
-
-    run = replace(RUN, top_p=top_p, plays={}, at_temperature=at)
+    asked = Mock(wraps=policy)
+    run = replace(RUN, top_p=top_p, plays={}, at_temperature=asked)
     fault = sampler_alarm(policy(), policy(factor) + NOISE, run)
-    assert fault is not None and fault.name == "temperature" and len(asked) == PASSES
+    assert fault is not None and fault.name == "temperature" and asked.call_count == PASSES
     named = float(fault.line.split(": at ")[1].split()[0])
     assert named == pytest.approx(factor, rel=0.02)
     # tokens that no temperature moves

@@ -6,6 +6,7 @@ import importlib.util
 from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -47,18 +48,11 @@ def test_what_it_cannot_do_is_told_in_one_line() -> None:
         pass
 
 
-def frozen() -> tuple[Policy, list[int]]:
-    """A policy and the pictures' patches of every pass of its tower."""
+def frozen() -> tuple[Policy, Mock]:
+    """A policy and its tower's forward, which counts its calls."""
     policy = tiny_policy(freeze_vision=True)
-    passes: list[int] = []
-    real = policy.visual.forward
-
-    def counted(pixels: torch.Tensor, **options: object) -> object:
-        passes.append(len(pixels))
-        return real(pixels, **options)
-
-    policy.visual.forward = counted
-    return policy, passes
+    policy.visual.forward = forward = Mock(wraps=policy.visual.forward)
+    return policy, forward
 
 
 def test_rollout_update_and_reference_share_one_pass() -> None:
@@ -67,12 +61,12 @@ def test_rollout_update_and_reference_share_one_pass() -> None:
     prompts = [prompt(policy, "s", 1), prompt(policy, "ss", 2), prompt(policy, "sss", 0)]
     ids = [[policy.codec.encode("Clear.")] for _ in prompts]
     generate(policy, SamplingRequest(prompts, group=2, max_new_tokens=3, seeds=[[0, 1]] * 3))
-    assert len(passes) == 2, "a pass for each study with pictures"
+    assert passes.call_count == 2, "a pass for each study with pictures"
     for _ in range(2):
         hidden_states(policy, prompts, ids)
-    assert len(passes) == 2
+    assert passes.call_count == 2
     hidden_states(policy, [prompt(policy, "ssss", 1)], ids[:1])
-    assert len(passes) == 3
+    assert passes.call_count == 3
 
 
 def test_bits_do_not_depend_on_company_or_on_what_was_kept() -> None:

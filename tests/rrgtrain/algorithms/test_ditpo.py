@@ -6,6 +6,7 @@ import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -249,12 +250,10 @@ def test_recipes_that_normalise_nothing_are_refused() -> None:
 
 
 def test_a_run_hands_over_the_terms_that_count_at_the_step(tmp_path: Path) -> None:
-    chosen, handed = gdpo(match=0.5), []
+    chosen = gdpo(match=0.5)
     algorithm = build_algorithm(chosen)
-
-    def spied(groups: list[Group], rewards: torch.Tensor) -> torch.Tensor:
-        handed.append({tuple(m.terms) for group in groups for m in group.members})
-        return algorithm.advantages(groups, rewards)
-
+    spied = Mock(wraps=algorithm.advantages)
     trained(tmp_path / "run", chosen, algorithm=replace(algorithm, advantages=spied))
+    groups_of_steps = [call.args[0] for call in spied.call_args_list]
+    handed = [{tuple(m.terms) for g in groups for m in g.members} for groups in groups_of_steps]
     assert handed == [{("label_f1",)}, {("label_f1", "match")}]

@@ -8,6 +8,7 @@ import functools
 import json
 import shlex
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -96,13 +97,12 @@ def unlike_commands() -> list[str]:
     return few(left)
 
 
-def test_a_command_prints_its_row(tiny, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_a_command_prints_its_row(tiny, at_home, capsys, monkeypatch):
     commands = unlike_commands()
     assert len(commands) > 8
     for i, command in enumerate(commands):
-        (tmp_path / str(i)).mkdir()
-        monkeypatch.chdir(tmp_path / str(i))
+        (at_home / str(i)).mkdir()
+        monkeypatch.chdir(at_home / str(i))
         prints_its_row(command, tiny, capsys)
 
 
@@ -128,15 +128,10 @@ def prints_its_row(command: str, tiny: Path, capsys: pytest.CaptureFixture[str])
     assert len(rows) == studies == 2, command
 
 
-def test_masking_prints_deers_table_6(tiny, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    mask_top, weights = masking_check.mask_top, []
-
-    def watched(text: str, spans: list, own: np.ndarray, *rest: float) -> str:
-        weights.append(own)
-        return mask_top(text, spans, own, *rest)
-
-    monkeypatch.setattr(masking_check, "mask_top", watched)
+@pytest.mark.usefixtures("at_home")
+def test_masking_prints_deers_table_6(tiny, capsys, monkeypatch):
+    mask_top = Mock(wraps=masking_check.mask_top)
+    monkeypatch.setattr(masking_check, "mask_top", mask_top)
     words = shlex.split(MASKING)[3:]
     here = [*HERE, f"data.root={phantoms()}", "token_weights.distil_steps=2"]
     here += ["token_weights.labeller=distilled", "rl.group=2", "rl.max_new_tokens=4"]
@@ -147,6 +142,7 @@ def test_masking_prints_deers_table_6(tiny, tmp_path, capsys, monkeypatch):
     assert [row.split()[0] for row in rows] == ["random", "tfidf", "gradient"]
     values = [float(word) for row in rows for word in row.split()[1::3]]
     assert len(values) == 6 and all(0 <= value <= 1 for value in values)
+    weights = [call.args[2] for call in mask_top.call_args_list]
     even, tfidf, gradient = (np.concatenate(weights[i : i + 6]) for i in (0, 6, 12))
     assert len(weights) == 18 and (even == 1).all() and not np.array_equal(tfidf, gradient)
     assert tfidf.min() > 1 and 1 <= gradient.min() < gradient.max()
