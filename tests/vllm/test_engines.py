@@ -31,8 +31,7 @@ from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.rl import train_rl
-from tests.rrgpolicy.model.common import tiny_policy
-from tests.rrgpolicy.rollout.test_transformers_engine import prompts_of
+from tests.rrgpolicy.model.common import prompts_of, tiny_policy
 from tests.rrgtrain.common import policy_and_prompts, recipe, rl_run, studies
 from tests.vllm.server import LENGTH, Server
 

@@ -141,3 +141,11 @@ def study(name: str, views: int, **sections: str) -> tuple[Study, list[Image.Ima
 
 def prompt(policy: Policy, name: str, views: int, **sections: str) -> EncodedPrompt:
     return encode_prompt(policy, *study(name, views, **sections), style="short")
+
+
+def prompts_of(policy: Policy) -> list[EncodedPrompt]:
+    """Prompts of unequal length: one picture, none, three, two."""
+    return [
+        prompt(policy, "s" * (b + 1), views, indication="dyspnea" * b)
+        for b, views in enumerate((1, 0, 3, 2))
+    ]

@@ -17,24 +17,15 @@ from transformers.cache_utils import DynamicLayer
 
 from rrgpolicy.model.forward import hidden_states
 from rrgpolicy.model.load import Policy
-from rrgpolicy.model.prompt import EncodedPrompt
 from rrgpolicy.rollout import Rollout, SamplingRequest, generate, transformers_engine
 from rrgpolicy.rollout.cache import GroupCache, GroupLayer, Members
 from rrgpolicy.rollout.transformers_engine import RepeatedStep
 from tests.operators import Operators
 from tests.rrgpolicy.model import families
-from tests.rrgpolicy.model.common import prompt, tiny_policy
+from tests.rrgpolicy.model.common import prompts_of, tiny_policy
 from tests.rrgpolicy.rollout.test_any_family import policy_of
 
 STEPS = 70  # beyond the cache's first chunk of 64 places
-
-
-def prompts_of(policy: Policy) -> list[EncodedPrompt]:
-    """Prompts of unequal length: one picture, none, three, two."""
-    return [
-        prompt(policy, "s" * (b + 1), views, indication="dyspnea" * b)
-        for b, views in enumerate((1, 0, 3, 2))
-    ]
 
 
 def seeds_for(count: int, group: int) -> list[list[int]]:
