@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+import torch
 
 from bench import harness
 
 
+def surroundings(load: float, cores: int, threads: int) -> str:
+    """Say how busy the machine is: on one that is, ratios of several threads are of waiting."""
+    line = f"{threads} threads on {cores} cores, load {load:.1f}"
+    if load <= cores:
+        return line
+    return f"{line}: too busy for CPU rows to mean a thing; wait, or set OMP_NUM_THREADS=1"
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if harness.tables:
+        cores = len(os.sched_getaffinity(0))
+        terminalreporter.write_line(
+            surroundings(os.getloadavg()[0], cores, torch.get_num_threads())
+        )
     for title, rows in harness.tables:
         terminalreporter.write_sep("-", title)
         columns = [

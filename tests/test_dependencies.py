@@ -16,6 +16,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from bench import entity_match
+from rrgtrain.cli import parser
+from rrgtrain.commands import COMMANDS
+from rrgtrain.commands.command import INPUTS
 from tests.house.tree import parse
 
 ROOT = Path(__file__).parents[1]
@@ -94,3 +97,67 @@ def test_a_package_loads_nothing_slow_that_it_does_not_need(modules, heavy):
     command = [sys.executable, "-c", LOADED.format(modules=modules)]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     assert subprocess.check_output(command, text=True, env=environment).split() == heavy
+
+
+MISSING = """
+import sys
+sys.modules.update(dict.fromkeys(("torch", "transformers", "rrgkern")))  # no import finds them
+from rrgtrain.cli import main
+for words in {lines!r}:
+    sys.stderr.write(f"{{main(words.split())}} ")
+"""
+GONE = {
+    "rl --from gone --out r": "no such directory: gone",
+    "select --from ./gone --out r": "no such directory: ./gone",
+    "eval --from gone --out r": "no such directory: gone",
+    "check gone": "model: REFUSED: no such directory: gone",
+    "generate gone .": "no such directory: gone",
+    "generate model gone": "gone does not exist; wanted a directory",
+    "generate model . --context gone": "gone does not exist",
+    "show a.png --from gone": "no such directory: gone",
+    "show gone --from model": "gone does not exist; wanted an image",
+    "export gone --out r": "no such directory: gone",
+    "init r --data gone": "gone does not exist; wanted",
+    "init r --data a.png --policy ./gone": "no such directory: ./gone",
+    "data check gone": "gone does not exist; wanted",
+    "report gone": "no run in gone",
+    "rl --resume gone": "no run in gone to resume",
+    "eval --predictions a=gone --references a.png": "gone does not exist",
+    "eval --predictions a.png --references gone": "gone does not exist",
+    "stress --reports gone": "gone does not exist",
+    "stress --against gone": "gone does not exist",
+    "check model --recipe ./gone.yaml": "recipe './gone.yaml': no such file",
+    "demo --out r policy.path=./gone": "no such directory: ./gone",
+    "sft --out r data.source=nih data.root=gone": "gone does not exist; wanted the",
+    **{
+        f"{verb} ./gone.yaml": "recipe './gone.yaml': no such file"
+        for verb in ("demo", "sft --out r", "rl --out r --from model", "plan", "serve", "stress")
+    },
+    **{
+        f"{verb} rl.stps=2": "unknown key 'rl.stps'; did you mean rl.steps?"
+        for verb in ("demo", "plan", "serve", "stress", "check model", "rl --out r --from model")
+    },
+}
+
+
+def test_what_is_missing_is_told_before_anything_slow_is_loaded(tmp_path):
+    """The order of imports, not seconds: torch and transformers cannot be loaded here."""
+    (tmp_path / "model").mkdir()
+    for name in ("model/config.json", "a.png"):
+        (tmp_path / name).write_text("{}")
+    command = [sys.executable, "-uc", MISSING.format(lines=[*GONE])]
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    lines = subprocess.check_output(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.STDOUT, text=True
+    ).splitlines()
+    for words, line in zip(GONE, lines, strict=False):
+        assert GONE[words] in line, (words, line)
+    assert lines[len(GONE) :] == ["2 "]
+
+
+def test_each_word_that_names_an_input_is_looked_for():
+    """`root` and `runs` are read by commands that load nothing slow, `model` by `check`."""
+    for verb, command in COMMANDS.items():
+        words = parser(verb)._subparsers._group_actions[0].choices[verb]._actions
+        paths = {w.dest for w in words if w.type is Path or w.metavar in ("MODEL", "CHECKPOINT")}
+        assert paths - {"out", "root", "runs", "model"} <= set(INPUTS), command.name

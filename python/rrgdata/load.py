@@ -15,7 +15,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rrgclinical.common.errors import Stopped, UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import atomic_write
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.resolve import nearest, resolve
@@ -23,6 +23,7 @@ from rrgclinical.grounding import has_boxes
 from rrgdata.catalogue import Catalogue, ReadSettings
 from rrgdata.sources import every_source
 from rrgdata.sources.source import Loader
+from rrgdata.sources.tables import NoImageColumn
 from rrgdata.study import Study
 
 if TYPE_CHECKING:
@@ -206,13 +207,7 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
                 f"data.{key}={value} is for data.source={names}, {source} does not read it; take "
                 "it off"
             )
-    may_be_file = layout is None or layout.may_be_file
-    if not (place.exists() if may_be_file else place.is_dir()):
-        kind = "is a file" if place.exists() else "does not exist"
-        what = "the files" if may_be_file else "the directory"
-        raise UserError(
-            f"{place} {kind}; wanted {what} of the data set (data.root), in the layout of {source}"
-        )
+    _require_place(source, place)
     catalogue = Catalogue()
     with _uncollected():
         load(place, settings, catalogue)
@@ -227,6 +222,23 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
     if settings.prior == "last" and not any(i.prior for study in studies for i in study.images):
         catalogue.notes.append(f"data.prior=last adds nothing: no study under {place} has a prior")
     return catalogue
+
+
+def require_root(data: DataSettings) -> None:
+    """Raise UserError where the root of a data set is named and not there; phantoms are drawn."""
+    if data.source != "phantom" and not data.mix and data.root is not None:
+        _require_place(data.source, Path(data.root).expanduser())
+
+
+def _require_place(source: str, place: Path) -> None:
+    layout = every_source().get(source)
+    may_be_file = layout is None or layout.may_be_file
+    if not (place.exists() if may_be_file else place.is_dir()):
+        kind = "is a file" if place.exists() else "does not exist"
+        what = "the files" if may_be_file else "the directory"
+        raise UserError(
+            f"{place} {kind}; wanted {what} of the data set (data.root), in the layout of {source}"
+        )
 
 
 @contextmanager
@@ -386,14 +398,13 @@ def usable(
 
 
 def _with_images(source: str, root: Path, settings: ReadSettings) -> Catalogue | None:
-    """Read the data with images; None for a table without a column of them, or an empty one."""
+    """Read the data with images; None for a table without a column of them, or an empty one.
+
+    A column that could be one and is not named is refused: without it a policy would train blind.
+    """
     try:
         catalogue = load_studies(source, root, settings)
-    except Stopped:
-        raise
-    except UserError:
-        if source == "table":
-            return None
-        raise
+    except NoImageColumn:
+        return None
     bare = catalogue.broken and all(b.why.startswith("has no image;") for b in catalogue.broken)
     return None if bare and not any(catalogue.studies.values()) else catalogue

@@ -80,11 +80,23 @@ def preflight(  # noqa: PLR0913
         The faults, each with its name, a line and its mending; empty for a sound loop.
 
     Raises:
-        TypeError: messages without a tokenizer; and what `step`, `clip` or the template raises.
+        TypeError: what is no module, optimiser or function, messages without a tokenizer; and what `step`, `clip` or the template raises.
     """
+    optimizers = [*optimizer] if isinstance(optimizer, list | tuple) else [optimizer]
+    for name, value, good, wanted in (
+        (
+            "model",
+            model,
+            isinstance(model, nn.Module),
+            "a torch.nn.Module: pass the one that trains",
+        ),
+        *(("optimizer", o, hasattr(o, "param_groups"), "one of torch.optim") for o in optimizers),
+        ("step", step, callable(step), "a function without arguments: wrap it in one"),
+    ):
+        if not good:
+            raise TypeError(f"{name} is a {type(value).__name__}; wanted {wanted}")
     if messages and tokenizer is None:
         raise TypeError("messages without a tokenizer; pass the one whose template renders them")
-    optimizers = [optimizer] if hasattr(optimizer, "param_groups") else [*optimizer]
     faults = _of_step(model, optimizers, step, clip)
     for each in optimizers:
         for group in each.param_groups:

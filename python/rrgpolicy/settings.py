@@ -1,12 +1,14 @@
-"""Declares the settings of the policy and of the engine that samples from it."""
+"""Declares the settings of the policy and its sampler; refuses a path that is no checkpoint."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from rrgclinical.common.errors import UserError
 from rrgclinical.common.fields import SETTINGS
 
 # Wordings of the prompt; any other `policy.prompt` is a file.
@@ -77,3 +79,24 @@ class PolicySettings:
     vision_attn: Literal["auto", "packed", "sdpa", "flash_attention_2"] = "auto"
     """Attention of the vision tower: `packed` takes a layer's windows together, `sdpa` one by one;
     `auto` is flash-attn where it is installed and can run, else `packed`."""
+
+
+def refuse_missing(name: str) -> None:
+    """UserError for a path that can be no checkpoint; a hub name passes."""
+    path = Path(name).expanduser()
+    looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1
+    # runs/typo would pass for a hub name, but nobody's hub name begins with a folder that is here,
+    # nor with the one that runs are written to
+    looks_local = looks_local or path.parent.is_dir() or name.startswith("runs/")
+    if path.is_dir():
+        if not any((path / f).is_file() for f in ("config.json", "adapter_config.json")):
+            own = sorted({str(f.parent) for f in path.glob("checkpoints/*/*config.json")})
+            such = f" such as {' or '.join(own)}" if own else ""
+            raise UserError(f"{name} holds no config.json; name a checkpoint directory{such}")
+    elif path.exists():
+        raise UserError(f"{name} is a file; name the checkpoint directory it lies in")
+    elif looks_local:
+        raise UserError(
+            f"no such directory: {name}; name a checkpoint directory or a hub model such as "
+            "Qwen/Qwen2.5-VL-3B-Instruct"
+        )

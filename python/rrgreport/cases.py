@@ -232,7 +232,7 @@ def write_study(out: Path, sample: Sample, notes: Sequence[str]) -> None:
 
 def _severity(note: Mapping[str, Any]) -> tuple[str, str]:
     """Say what was missed and invented, at which cost, and the whole of a judgement."""
-    parts = [f"Severity {note['score']:.3f}"]
+    parts = [f"Severity score {note['score']:.2f}, 1 is best"]
     for key in ("missed", "invented"):
         listed = [f"{one['finding']} (\N{MINUS SIGN}{one['cost']:g})" for one in note[key]]
         parts += [f"{key}: {', '.join(listed)}"] if listed else []

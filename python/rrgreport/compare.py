@@ -28,12 +28,7 @@ from rrgreport.table import print_summary
 
 # Settings that say what a run is tested on, and how its text is compared.
 DATA = ("data.",)
-JUDGED = (
-    "eval.tokenization",
-    "eval.cleaning",
-    "eval.max_seq_length",
-    "eval.training_reports",
-)
+JUDGED = ("eval.tokenization", "eval.cleaning", "eval.max_seq_length", "eval.training_reports")
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ def headline_scores(systems: Mapping[str, System]) -> HeadlineScores:
     if key == every:
         return HeadlineScores(key, "", metrics, texts)
     for name in metrics:
-        beside = numbers.metric_text(every, systems[name].metrics.get(every))
-        texts[name] += f" [{beside}]"
+        beside = systems[name].metrics.get(every)
+        texts[name] += f" [{numbers.value(beside.value if beside else None)}]"
     return HeadlineScores(key, " over 13 findings [with No Finding, over 14]", metrics, texts)
 
 
@@ -103,16 +103,21 @@ def _best(metrics: Sequence[Metric | None], higher: bool | None) -> set[int]:
 
 
 def finding_bars(summary: RunSummary) -> list[tuple[str, list[tuple[str, float, str]]]]:
-    """List (system, F1 clipped to [0, 1], F1 as text) of each finding."""
+    """List (system, F1 clipped to [0, 1], F1 as text) of each finding, with its positives.
+
+    A finding that no study has in the truth has no F1: "–", where 0.000 would be a system's fault.
+    """
     systems = {n: s.per_finding for n, s in summary.systems.items() if s.per_finding}
     named = [f for f in OBSERVATIONS if any(f in s for s in systems.values())]
     named += [f for s in systems.values() for f in s if f not in named]
     rows = []
     for finding in dict.fromkeys(named):
+        counts = {s.positives.get(finding) for s in summary.systems.values()} - {None}
         bars = []
         for name, values in systems.items():
-            f1 = values.get(finding)
+            f1 = None if counts == {0} else values.get(finding)
             length = min(1.0, max(0.0, f1)) if f1 is not None and f1 == f1 else 0.0
             bars.append((name, length, numbers.value(f1)))
-        rows.append((finding, bars))
+        count = f" ({counts.pop()})" if len(counts) == 1 else ""
+        rows.append((f"{finding}{count}", bars))
     return rows

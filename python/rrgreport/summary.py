@@ -37,12 +37,13 @@ class System:
     """One row of the table: a model, a phase or a baseline.
 
     `metrics` by the names of the registry (`rrgclinical.metrics`); `per_finding` is F1 by
-    observation; `edits` counts edits by rule letter; `seconds` is wall time and `phases` where it
-    went.
+    observation, `positives` the studies that have it in the truth; `edits` counts edits by rule
+    letter; `seconds` is wall time and `phases` where it went.
     """
 
     metrics: dict[str, Metric] = field(default_factory=dict)
     per_finding: dict[str, float] = field(default_factory=dict)
+    positives: dict[str, int] = field(default_factory=dict)
     edits: dict[str, float] = field(default_factory=dict)
     seconds: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class System:
             if metric_of(key).main
         }
         f1 = {finding.name: finding.systems[name]["f1"].value for finding in card.findings}
-        return cls(metrics, f1)
+        return cls(metrics, f1, {finding.name: finding.positives for finding in card.findings})
 
 
 @dataclass

@@ -18,7 +18,7 @@ from rrgclinical.common.shown import LONGEST_LINE, one_line, shortened
 from rrgclinical.common.stop import INTERRUPTED, stopping
 from rrgclinical.common.streams import lasting_output
 from rrgtrain.commands import COMMANDS
-from rrgtrain.commands.command import Command
+from rrgtrain.commands.command import Command, require_inputs
 from rrgtrain.errors import Stopped, UserError
 
 # A path from home that the shell has left as it is, as in --out=~/run; settings expand their own.
@@ -194,6 +194,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"rrgtrain {command.name} is one process; start it without torchrun")
     if not command.anywhere:
         _look_here()
+    require_inputs(options)
     if sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
         print(f"rrgtrain {command.name}: loading its libraries ...", file=sys.stderr)
     return _printed(command.run(options), leaves_files=command.spread or command.name in LEAVING)

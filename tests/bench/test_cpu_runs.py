@@ -22,6 +22,7 @@ from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
 
 from bench import gpu_short, gpu_step, reward_service, rows, sampler, update_ranks
 from bench.batch import KINDS, Sizes, draw_layout
+from bench.conftest import surroundings
 from bench.update_head import ONE, TWO, compare, update
 from bench.update_step import Case
 from rrgkern import csrc
@@ -121,7 +122,7 @@ def test_every_way_is_measured_against_one_by_one(tmp_path) -> None:
     measured = reward_service.measure("rules", tmp_path, (2, 3), 1, serve=serve)
     by_way = {row["provider"]: row for row in measured}
     assert set(by_way) == {
-        *("one by one", "batch", "service, one request", "service, a request a report"),
+        *("one by one", "batch", "service, one request", "service, a request a report")
     }
     assert by_way["one by one"]["ratio"] == 1.0
     first = by_way["one by one"]["reports_a_second"]
@@ -264,3 +265,9 @@ def test_heads_come_first_then_logits_then_steps(written, capfd):
         assert row["kernels"] > 0 and row["kernel_ms"] > 0 and row["p50_ms"] > 0
         assert row["kernel_ms"] >= sum(row["largest_ms"].values()) * 0.999
     assert "gpu_step.py --unsaved --steps 8" in capfd.readouterr().out.splitlines()[-1]
+
+
+def test_a_table_says_where_the_machine_was_too_busy_for_it() -> None:
+    """A loss of 0.35 of eager's time read 0.005 at a load of 9: eager's threads waited."""
+    assert surroundings(1.5, 2, 2) == "2 threads on 2 cores, load 1.5"
+    assert "too busy for CPU rows" in surroundings(9.0, 2, 2)

@@ -9,14 +9,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import PolicyLoss, loss_scale, policy_loss_from_logits, token_logps
-from tests.parity.liger_logits import (
-    FP32,
-    TEMPERATURE,
-    Logits,
-    by_both,
-    liger,
-    spec_of,
-)
+from tests.parity.liger_logits import FP32, TEMPERATURE, Logits, by_both, liger, spec_of
 from tests.parity.padded import ours
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -85,10 +85,7 @@ def test_pytree_sees_the_tensors() -> None:
 
 @pytest.mark.parametrize(
     "look",
-    [
-        lambda given: given["kl"] + given["tokens"],
-        lambda given: {**given, "own": 1}["ratio"],
-    ],
+    [lambda given: given["kl"] + given["tokens"], lambda given: {**given, "own": 1}["ratio"]],
 )
 def test_compilation_reads_it(look: Callable[[Any], Any]) -> None:
     compiled = torch.compile(look, backend="aot_eager", fullgraph=True)

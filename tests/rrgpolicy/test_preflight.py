@@ -317,3 +317,14 @@ def test_entries_of_a_checkpoint_of_another_kind() -> None:
     assert (
         "['rate'] are saved" in names(model, optimizer, saved=odd, into=nested)["saved otherwise"]
     )
+
+
+def test_what_is_no_part_of_a_loop_is_named() -> None:
+    model, optimizer = of()
+    for words, told in {
+        (None, optimizer, print): "model is a NoneType; wanted a torch.nn.Module",
+        (model, "adamw", print): "optimizer is a str; wanted one of torch.optim",
+        (model, optimizer, 3): "step is a int; wanted a function without arguments",
+    }.items():
+        with pytest.raises(TypeError, match=told):
+            preflight(*words)  # type: ignore[arg-type]

@@ -14,6 +14,8 @@ from PIL import Image
 
 from rrgclinical import OBSERVATIONS
 from rrgreport import EditSample, Metric, RunSummary, Sample, System, WeightSample, write_report
+from rrgreport.cases import _severity, write_study
+from rrgreport.results import finding_bars
 
 EVIL = '</p><script>alert("x")</script><img src=x onerror=alert(1)>{{ 7*7 }} & "quoted"'
 
@@ -128,6 +130,24 @@ def test_whole_page(tmp_path) -> None:
     # In the order of the systems, not of the sample's outputs.
     panels = page.text[page.text.index("Unmarked") :]
     assert panels.index("SFT") < panels.index("EditGRPO")
+
+
+def test_what_a_hurried_reader_must_not_misread(tmp_path) -> None:
+    """An F1 of one study, 0.000 of a finding that nobody has, a score that sounds like illness."""
+    whole = summary()
+    for system in whole.systems.values():
+        system.per_finding |= {"Edema": 1.0, "Fracture": 0.0}
+        system.positives = {"Edema": 1, "Fracture": 0}
+    bars = dict(finding_bars(whole))
+    assert [text for *_, text in bars["Edema (1)"]] == ["1.000", "1.000"]
+    assert [text for *_, text in bars["Fracture (0)"]] == ["–", "–"]
+    note = {"score": 1.0, "missed": [], "invented": [], "right": [], "differs": []}
+    assert _severity(note)[0] == "Severity score 1.00, 1 is best"
+    write_study(
+        tmp_path / "show.html", Sample("s1", [], "", {"A": "Clear."}), ["for research only"]
+    )
+    text = Page((tmp_path / "show.html").read_text(encoding="utf-8")).text
+    assert text.index("for research only") < text.index("Clear.")
 
 
 def test_images_are_inline_and_nothing_is_fetched(tmp_path) -> None:

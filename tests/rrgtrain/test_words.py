@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("at_home")
     ("words", "told"),
     [
         ("report ~/no/where", f"no run in {Path.home()}/no/where;"),
-        ("eval --references=~/r.csv --predictions A=~/no.csv", f" {Path.home()}/no.csv cannot be"),
+        ("eval --references=~/r.csv --predictions A=~/no.csv", f" {Path.home()}/no.csv does not"),
         ("eval --predictions a.csv b.q.csv --references r.csv", " b.q.csv is no setting; say --pr"),
         ("eval --predictions A=a.csv B=b.json", " B=b.json is no setting; say --predictions"),
         ("plan rl.steps = 8", " a blank stands before '='; settings are written section.key=value"),

@@ -17,13 +17,7 @@ from rrgdata.study import Study
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy, add_lora
 from rrgpolicy.model.prompt import EncodedPrompt, prompt_text
-from rrgpolicy.rollout import (
-    RolloutEngine,
-    SamplingRequest,
-    VllmEngine,
-    generate,
-    sampling,
-)
+from rrgpolicy.rollout import RolloutEngine, SamplingRequest, VllmEngine, generate, sampling
 from rrgtrain.cli import main
 from rrgtrain.schema import LoraSettings
 from tests.rrgpolicy.hub import hub_directory

@@ -31,13 +31,7 @@ from rrgdata.images.dicom_header import (
     is_long,
     open_dicom,
 )
-from rrgdata.images.endings import (
-    CODESTREAM,
-    MARKERS,
-    SCANS,
-    jpeg_ends,
-    jpeg_segments,
-)
+from rrgdata.images.endings import CODESTREAM, MARKERS, SCANS, jpeg_ends, jpeg_segments
 from rrgdata.images.in_flight import check_area
 from rrgdata.study import view_of_name
 

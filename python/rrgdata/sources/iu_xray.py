@@ -22,15 +22,7 @@ from typing import Any
 
 from rrgclinical.common.errors import UserError
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.problems import (
-    SPLITS,
-    check_file,
-    first_of,
-    is_text,
-    kind_of,
-    parse_json,
-    read_text,
-)
+from rrgdata.problems import SPLITS, check_file, first_of, is_text, kind_of, parse_json, read_text
 from rrgdata.sources.source import Published, Source
 from rrgdata.sources.tables import CONTEXT, json_lines, listed_classes
 from rrgdata.study import ImageRef, Study

@@ -13,15 +13,15 @@
     split        train; val, valid, validation, dev; test
     patient      keeps the studies of a patient in one split
 
-A column is found by these names, or those of ALSO, or as `data.columns` says. Others are not read;
-one such as `Impression` or `ID`, where its content is wanted, is refused until it is named. A text
-that says that nothing is there, as nan, NA or null (`rrgclinical.common.nothing`), is empty, and
+A column is found by these names, those of ALSO, or as `data.columns` says. One such as `Impression`
+or `ID`, or of paths of pictures, is refused until it is named; others are not read. A text that
+says that nothing is there, as nan, NA or null (`rrgclinical.common.nothing`), is empty, and
 counted. One that is a list of texts, as pandas writes it, is read as paragraphs, and counted; one
-that is an object is refused.
-Relative paths are relative to the file. A CSV has commas, semicolons or tabs between its columns,
-whichever its header has most of, or what a line "sep=;" above it says. Where there is no split, a
-tenth of the patients is val and a tenth test; who goes where depends on the patient's name alone,
-or else on the study's. Studies that share an image go where the one of the first name goes.
+that is an object is refused. Relative paths are relative to the file. A CSV has commas, semicolons
+or tabs between its columns, whichever its header has most of, or what a line "sep=;" above it says.
+Where there is no split, a tenth of the patients is val and a tenth test; who goes where depends on
+the patient's name alone, or else on the study's. Studies that share an image go where the one of
+the first name goes.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ from rrgdata.sources.source import Source
 from rrgdata.sources.tables import (
     CONTEXT,
     WITHOUT,
+    NoImageColumn,
     Row,
     cell_classes,
     drawn_split,
     first_of_groups,
     listed_classes,
+    pictured,
     read_header,
     read_rows,
     table_file,
@@ -82,8 +84,7 @@ def load_table(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None
     UserError for a table that cannot be read, without rows, or without a column that is needed or
     named; a defect of one row goes to the catalogue.
     """
-    path = table_file(root)
-    header = read_header(path)
+    header = read_header(path := table_file(root))
     columns = _columns(path, header, settings)
     labels = _label_columns(path, header, columns, catalogue)
     reader = _Reader(path, columns, labels, settings, catalogue)
@@ -126,14 +127,16 @@ def _columns(path: Path, header: list[str], settings: ReadSettings) -> dict[str,
     read = set(columns.values())
     contents = {_plain(name): c for c in CONTENTS for name in (c, *ALSO.get(c, ()))}
     meant = {contents.get(_plain(name), ""): name for name in header if name not in read}
-    near = {content: meant[content] for content in CONTENTS if content in meant}
+    meant.setdefault("images", next((name for name in pictured(path) if name not in read), ""))
+    near = {content: meant[content] for content in CONTENTS if meant.get(content)}
     # not needed: a patient beside a split, a section beside the report, what tells of images
     idle = {"patient"} if "split" in columns else set()
     idle |= {"findings", "impression"} if "report" in columns else set()
     idle |= {"images", "prior", "view"} if settings.images == "none" else set()
     near = {c: n for c, n in near.items() if c not in columns and c not in idle}
     if near:
-        listed = ", ".join(f"{content}: {name}" for content, name in near.items())
+        named = {**settings.columns, **near}
+        listed = ", ".join(f"{content}: {name}" for content, name in named.items())
         raise UserError(
             f"{path} has a column {next(iter(near.values()))!r}, which is not read under that "
             f"name; say what it is, quotes and all: 'data.columns={{{listed}}}', or rename it"
@@ -193,7 +196,7 @@ class _Reader:
                 f"data.columns={{report: {_nearest('report', header)}}}"
             )
         if self.settings.images != "none" and "images" not in self.columns:
-            raise UserError(
+            raise NoImageColumn(
                 f"{self.path}: no column of images; {have}; name it, as in data.columns={{images: "
                 f"{_nearest('images', header)}}}, or set data.images=none"
             )
@@ -391,8 +394,7 @@ class _Reader:
 
 def _has_table(root: Path) -> bool:
     with suppress(UserError):  # none, or several: which of them is meant nobody knows
-        table_file(root)
-        return True
+        return table_file(root).is_file()
     return False
 
 

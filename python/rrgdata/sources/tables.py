@@ -7,6 +7,7 @@ import csv
 import gzip
 import hashlib
 import io
+import itertools
 import re
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -29,17 +30,14 @@ from rrgclinical.common.spreadsheets import (
 )
 from rrgclinical.labels import OBSERVATIONS, class_of_cell
 from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.problems import (
-    SPLITS,
-    files_of,
-    is_text,
-    kind_of,
-    names_of,
-    parse_json,
-    read_text,
-)
+from rrgdata.problems import SPLITS, files_of, is_text, kind_of, names_of, parse_json, read_text
 from rrgdata.sections import ReportSections
 from rrgdata.study import ImageRef, Study
+
+
+class NoImageColumn(UserError):
+    """Says that a table has no column of images."""
+
 
 LONGEST_ROW = 2 * LONGEST_CELL
 
@@ -347,6 +345,14 @@ def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
     header = next(rows)
     for number, cells in whole_rows(path, rows, len(header), catalogue):
         yield number, dict(zip(header, cells, strict=True))
+
+
+def pictured(path: Path) -> list[str]:
+    """List the columns that name a picture in one of the first rows."""
+    rows = [row for _, row in itertools.islice(read_rows(path, Catalogue()), 20)]
+    ends = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".dicom")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [n for n in names if any(str(row.get(n)).lower().endswith(ends) for row in rows)]
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

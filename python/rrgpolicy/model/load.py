@@ -36,6 +36,7 @@ from rrgpolicy.model.whole import (
     load_skeleton,
 )
 from rrgpolicy.ranks.layout import Layout
+from rrgpolicy.settings import refuse_missing
 
 __all__ = ["Policy", "end_of_turn", "fetch", "load_policy", "read_config"]
 
@@ -270,27 +271,6 @@ def require_dtype(device: torch.device | str, dtype: torch.dtype) -> None:
             f"policy.dtype=bfloat16, which {torch.cuda.get_device_name(device)} lacks; use "
             "policy.dtype=float32, or a GPU of compute capability 8.0 or more (float16 would "
             "need a loss scale, which the trainer does not keep)"
-        )
-
-
-def refuse_missing(name: str) -> None:
-    """UserError for a path that can be no checkpoint; a hub name passes."""
-    path = Path(name).expanduser()
-    looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1
-    # runs/typo would pass for a hub name, but nobody's hub name begins with a folder that is here,
-    # nor with the one that runs are written to
-    looks_local = looks_local or path.parent.is_dir() or name.startswith("runs/")
-    if path.is_dir():
-        if not any((path / f).is_file() for f in ("config.json", "adapter_config.json")):
-            own = sorted({str(f.parent) for f in path.glob("checkpoints/*/*config.json")})
-            such = f" such as {' or '.join(own)}" if own else ""
-            raise UserError(f"{name} holds no config.json; name a checkpoint directory{such}")
-    elif path.exists():
-        raise UserError(f"{name} is a file; name the checkpoint directory it lies in")
-    elif looks_local:
-        raise UserError(
-            f"no such directory: {name}; name a checkpoint directory or a hub model such as "
-            "Qwen/Qwen2.5-VL-3B-Instruct"
         )
 
 

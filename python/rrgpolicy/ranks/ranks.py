@@ -262,9 +262,7 @@ def _join(timeout: float, *, cuda: bool) -> None:
             _broken = True
             raise
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if cuda else "gloo",
-        timeout=datetime.timedelta(seconds=timeout),
-        **own,
+        "cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=datetime.timedelta(seconds=timeout), **own
     )
 
 

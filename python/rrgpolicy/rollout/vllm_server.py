@@ -28,12 +28,7 @@ from rrgclinical.common.stop import stopping
 from rrgpolicy.model.policy import Policy
 from rrgpolicy.ranks import ranks
 from rrgpolicy.rollout.engine import Pushed, Rollout, SamplingRequest, require_kept, require_taken
-from rrgpolicy.rollout.vllm_engine import (
-    EXTENSION,
-    PROCESSOR,
-    save_configuration,
-    write_tensors,
-)
+from rrgpolicy.rollout.vllm_engine import EXTENSION, PROCESSOR, save_configuration, write_tensors
 from rrgpolicy.rollout.vllm_prompts import rollout, sampling_arguments, turn, vllm_prompts
 from rrgpolicy.rollout.weights import WeightSender
 from rrgpolicy.vllm_worker import TRAINED, WEIGHTS
@@ -271,10 +266,7 @@ class VllmServerEngine:
             pause = min(2 * pause, 10.0)
 
     def _ask(
-        self,
-        path: str,
-        body: dict[str, Any] | None = None,
-        method: Literal["GET", "POST"] = "POST",
+        self, path: str, body: dict[str, Any] | None = None, method: Literal["GET", "POST"] = "POST"
     ) -> Any:
         try:
             answer = self._http.request(method, self._url + path, json=body)

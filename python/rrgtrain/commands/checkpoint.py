@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rrgtrain.commands.command import ON_GPUS, Command, add_candidates, add_settings, add_start
+from rrgtrain.errors import UserError
 
 if TYPE_CHECKING:
     from rrgtrain.schema import Recipe
@@ -16,7 +17,7 @@ RECIPE = "editgrpo"
 
 
 def _check_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("start", metavar="MODEL", help="checkpoint directory or hub name")
+    parser.add_argument("model", metavar="MODEL", help="checkpoint directory or hub name")
     add_settings(parser, "settings (see `rrgtrain keys`)")
     parser.add_argument("--recipe", default=RECIPE, help=f"name or YAML file; default: {RECIPE}")
     parser.add_argument(
@@ -26,10 +27,18 @@ def _check_words(parser: argparse.ArgumentParser) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     from rrgclinical.common.shown import one_line
+    from rrgpolicy.settings import refuse_missing
     from rrgtrain.commands.started import recipe_of
+
+    options.start = options.model
+    try:
+        refuse_missing(options.model)
+    except UserError as error:
+        print(one_line(f"model: REFUSED: {error}"))
+        return 1
+    recipe, is_refused = recipe_of(options), False
     from rrgtrain.run.model_check import REFUSED, check_model
 
-    recipe, is_refused = recipe_of(options), False
     for line in check_model(recipe):
         print(one_line(line), flush=True)
         is_refused |= REFUSED in line
@@ -65,13 +74,14 @@ def _generate_words(parser: argparse.ArgumentParser) -> None:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    from rrgpolicy.ranks import ranks
     from rrgtrain.commands.started import run_on_ranks
-    from rrgtrain.run.choose import chooser
-    from rrgtrain.run.generate import GenerateRequest, generate_reports
     from rrgtrain.state.remembered import OF_GENERATE
 
     def write(recipe: Recipe, out: Path, *, resume: bool) -> None:
+        from rrgpolicy.ranks import ranks
+        from rrgtrain.run.choose import chooser
+        from rrgtrain.run.generate import GenerateRequest, generate_reports
+
         with ranks.propagate_errors():
             choose = chooser(recipe, options.candidates, options.choose, options.by)
             words = (options.folder, out, options.study, options.context, choose)
@@ -100,10 +110,12 @@ def _show_words(parser: argparse.ArgumentParser) -> None:
 
 def _show(options: argparse.Namespace) -> int:
     from rrgtrain.commands.started import recipe_of
-    from rrgtrain.run.generate import show_image
     from rrgtrain.state.remembered import OF_GENERATE
 
-    show_image(recipe_of(options, OF_GENERATE), options.image, options.out)
+    recipe = recipe_of(options, OF_GENERATE)
+    from rrgtrain.run.generate import show_image
+
+    show_image(recipe, options.image, options.out)
     print(f"page: {options.out}")
     return 0
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rrgtrain.errors import UserError
+
 ON_GPUS = "On N GPUs: torchrun --nproc-per-node N -m %(prog)s ..."
 TRAINING_ON_GPUS = f"{ON_GPUS} scale.mode=fsdp2"
 FROM_AND_OUT: Mapping[str, str] = {"start": "--from", "out": "--out"}
@@ -76,3 +78,38 @@ def add_settings(parser: argparse.ArgumentParser, text: str) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option that prints for programs."""
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+FILE = "a readable file"
+INPUTS: Mapping[str, str] = {
+    **dict.fromkeys(("start", "checkpoint", "policy"), "a model"),
+    **dict.fromkeys(("references", "context", "reports", "against", "data", "predictions"), FILE),
+    **{"recipe": "a recipe", "resume": "a run", "image": "an image", "folder": "a directory"},
+}
+"""Words that name an input, by their name in the parser, and what they name."""
+
+
+def require_inputs(options: argparse.Namespace) -> None:
+    """Raise UserError for a path among the words that is not there; loads nothing slow."""
+    for name, kind in INPUTS.items():
+        said = getattr(options, name, None)
+        for word in said if isinstance(said, list) else [said] if said else []:
+            _require(kind, str(word) if Path(word).exists() else str(word).rpartition("=")[2])
+    for key, _, value in (word.partition("=") for word in getattr(options, "overrides", [])):
+        if key == "policy.path" and "$" not in value:
+            _require("a model", value.strip("'\""))
+
+
+def _require(kind: str, word: str) -> None:
+    from rrgpolicy.settings import refuse_missing
+    from rrgtrain.recipe_files import named_recipes
+
+    path = Path(word).expanduser()
+    if kind == "a model" and word != "tiny":
+        refuse_missing(word)
+    elif kind == "a recipe":
+        named_recipes(word)
+    elif kind == "a run" and not (path / "config.yaml").is_file():
+        raise UserError(f"no run in {word} to resume; drop --resume to start one there")
+    elif kind != "a model" and not path.exists():
+        raise UserError(f"{word} does not exist; wanted {kind}")

@@ -82,7 +82,7 @@ CHECK = Command(
 
 
 def _init_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="directory that they go to")
+    parser.add_argument("out", type=Path, metavar="DIR", help="directory that they go to")
     parser.add_argument(
         "--data",
         type=Path,
@@ -109,10 +109,10 @@ def _begin(options: argparse.Namespace) -> int:
 
         return Start() if options.policy is None else fitted(options.policy)
 
-    lines = begin_experiment(options.folder, options.data, options.overrides, choose)
-    print("\n".join([f"cd {shlex.quote(str(options.folder))}", *lines]), flush=True)
+    lines = begin_experiment(options.out, options.data, options.overrides, choose)
+    print("\n".join([f"cd {shlex.quote(str(options.out))}", *lines]), flush=True)
     if options.step:
-        print("\n".join(measured(options.folder, options.policy)))
+        print("\n".join(measured(options.out, options.policy)))
     return 0
 
 

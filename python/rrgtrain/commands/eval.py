@@ -89,14 +89,15 @@ def score(recipe: Recipe, out: Path, *, resume: bool = False, words: Any = (None
 
 def score_files(options: argparse.Namespace) -> int:
     """Score files of predictions; no policy is opened."""
-    from rrgpolicy.ranks import ranks
     from rrgtrain.commands.started import recipe_of
+
+    recipe = recipe_of(options)
+    from rrgpolicy.ranks import ranks
     from rrgtrain.run.scorecards import evaluate_files
 
     if ranks.processes() > 1:
         raise UserError("files are scored by one process; start it without torchrun")
     try:
-        recipe = recipe_of(options)
         if recipe.eval.limit is not None:
             raise UserError(
                 f"eval.limit={recipe.eval.limit} is for checkpoints, files are scored whole; set "

@@ -25,16 +25,17 @@ def _words(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from rrgtrain.config import load_config
+    from rrgtrain.schema import Recipe
+
+    recipe = load_config(Recipe, options.recipe, options.overrides)
     from rrgclinical.common.shown import hidden
     from rrgpolicy.rollout.engines import find_engine
     from rrgtrain import plan
     from rrgtrain.algorithms import find_layers
-    from rrgtrain.config import load_config
     from rrgtrain.run.room import idle_ranks
-    from rrgtrain.schema import Recipe
 
     machine = plan.machine_of(options.gpu, options.gpu_memory)
-    recipe = load_config(Recipe, options.recipe, options.overrides)
     find_engine(recipe.rollout.engine)  # a misspelt name would be planned as somebody's own
     if options.gpus > 1 and "scale.mode=none" in options.overrides:
         raise UserError(f"scale.mode=none is one process, --gpus {options.gpus} several; drop one")

@@ -35,10 +35,11 @@ def _stress_words(parser: argparse.ArgumentParser) -> None:
 
 def _stress(options: argparse.Namespace) -> int:
     from rrgtrain.config import load_config
-    from rrgtrain.run.stress import stress
     from rrgtrain.schema import Recipe
 
     recipe = load_config(Recipe, options.recipe, options.overrides)
+    from rrgtrain.run.stress import stress
+
     words = {name: getattr(options, name) for name in ("studies", "reports", "against", "strict")}
     return stress(recipe, **words)
 
@@ -77,12 +78,13 @@ def _serve(options: argparse.Namespace) -> int:
     from rrgclinical.serving.batcher import Batcher, BatchSettings
     from rrgtrain.config import load_config
     from rrgtrain.errors import Stopped
-    from rrgtrain.rewards import RewardService, refuse_left_out
-    from rrgtrain.run.data import read_studies, split_of
     from rrgtrain.schema import Recipe
 
     settings = BatchSettings(options.batch, options.wait, options.queue)
     recipe = load_config(Recipe, options.recipe, options.overrides)
+    from rrgtrain.rewards import RewardService, refuse_left_out
+    from rrgtrain.run.data import read_studies, split_of
+
     refuse_left_out(recipe.reward, "a trainer behind HTTP")
     with listen(options.host, options.port) as listening:
         rewards = RewardService(recipe.reward)

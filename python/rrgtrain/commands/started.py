@@ -13,25 +13,14 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
-
 from rrgclinical.common.errors import outside_line
 from rrgclinical.common.shown import hidden, one_line
 from rrgclinical.common.stop import stopping
-from rrgpolicy.ranks import ranks
+from rrgdata.load import require_root
 from rrgtrain.commands.command import Command
 from rrgtrain.config import load_config, undone_keys
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.log.logs import require_trackers
 from rrgtrain.schema import Recipe
-from rrgtrain.state.identity import (
-    begun_in,
-    identity_of,
-    may_change,
-    named_code,
-    require_equal_start,
-    require_whole,
-)
 from rrgtrain.state.remembered import FILE, KEYS, as_trained
 from rrgtrain.state.rundir import RunDir
 
@@ -57,6 +46,15 @@ def run_on_ranks(
         out, recipe = resumed, resumed_recipe(resumed, options.overrides)
     else:
         recipe = recipe_of(options, remembered)
+    if command.name != "generate" and resumed is None:
+        require_root(recipe.data)
+    # seconds, in which what is wrong with the words is told already
+    import torch
+
+    from rrgpolicy.ranks import ranks
+    from rrgtrain.log.logs import require_trackers
+    from rrgtrain.state.identity import begun_in, identity_of, require_equal_start
+
     if command.name != "generate":
         require_trackers(recipe.log)
     cuda = recipe.policy.device == "cuda" or (
@@ -124,9 +122,9 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
     Raises UserError where there is no run, where it has ended, and for a setting that its
     checkpoints depend on.
     """
+    from rrgtrain.state.identity import may_change, named_code, require_whole
+
     run = RunDir(path)
-    if not run.config.is_file():
-        raise UserError(f"no run in {path} to resume; drop --resume to start one there")
     if run.report.is_file():
         raise UserError(f"the run in {path} has ended; its report is {run.report}")
     recipe = load_config(Recipe, run.config, overrides)
@@ -155,6 +153,8 @@ def how_to_go_on(command: Command, out: Path) -> str:
 
 def starter() -> str:
     """Write the command that starts as many processes as this one has."""
+    from rrgpolicy.ranks import ranks
+
     if ranks.processes() == 1:
         return "rrgtrain"
     here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.processes()))

@@ -71,11 +71,7 @@ def cached(kind: type[T], model: Any, settings: RewardSettings) -> T:
 
 
 def _shared(
-    settings: RewardSettings,
-    what: str,
-    name: str,
-    build: Callable[..., Any],
-    kind: type[T],
+    settings: RewardSettings, what: str, name: str, build: Callable[..., Any], kind: type[T]
 ) -> T:
     described = {
         "what": what,

@@ -111,11 +111,7 @@ def validation_split(studies: Splits) -> str:
 
 
 def check_data(
-    checked: Checked,
-    studies: Splits,
-    rewards: RewardService,
-    *,
-    chosen: list[Study] | None = None,
+    checked: Checked, studies: Splits, rewards: RewardService, *, chosen: list[Study] | None = None
 ) -> list[Study]:
     """Return every study that the run will read; UserError for what would stop it later.
 

@@ -29,8 +29,8 @@ from rrgclinical.common.shown import hidden, one_line, redacted
 from rrgdata.settings import DataSettings
 from rrgdata.study import Study
 from rrgdata.training_subset import Subset
-from rrgpolicy.model.load import refuse_missing
 from rrgpolicy.ranks import ranks
+from rrgpolicy.settings import refuse_missing
 from rrgtrain.config import interpolated, load_config
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.schema import PROMPT_STYLES, PolicySettings, Recipe, RewardSettings, RlSettings

@@ -23,8 +23,6 @@ from rrgclinical.common.errors import Stopped
 from rrgclinical.common.files import WEIGHTS, file_digest
 from rrgclinical.common.shown import one_line
 from rrgdata.sources import every_source
-from rrgpolicy.model.load import base_of_adapter
-from rrgpolicy.model.whole import fetch
 from rrgtrain.config import interpolated
 from rrgtrain.errors import UserError
 from rrgtrain.schema import PROMPT_STYLES, Recipe
@@ -103,8 +101,14 @@ def known_base(start: str, work: Path = Path()) -> str | None:
     if (path / FILE).is_file():
         return read_remembered(path / FILE).get(BASE)
     if (path / "adapter_config.json").is_file():
-        return known_base(base_of_adapter(start), work)
+        return known_base(_adapted(start), work)
     return str(path.resolve()) if path.is_dir() else start
+
+
+def _adapted(adapter: str) -> str:
+    from rrgpolicy.model.load import base_of_adapter  # seconds, in which a wrong word can be told
+
+    return base_of_adapter(adapter)
 
 
 def remembered(checkpoint: str | Path) -> dict[str, Any]:
@@ -221,10 +225,12 @@ def file_digests(checkpoint: str) -> dict[str, str]:
     path = Path(checkpoint).expanduser()
     if not path.is_dir():
         return {}
+    from rrgpolicy.model.whole import fetch
+
     files = [f for f in sorted(path.iterdir()) if f.suffix in _READ and f.name != FILE]
     digests = fetch(checkpoint, lambda: {f.name: file_digest(f) for f in files if f.is_file()})
     if (path / "adapter_config.json").is_file():
-        base = file_digests(base_of_adapter(str(path)))
+        base = file_digests(_adapted(str(path)))
         digests |= {f"{name} of its base": digest for name, digest in base.items()}
     return digests
 
@@ -249,7 +255,7 @@ def require_base(checkpoint: str) -> None:
     now = _of_base(checkpoint)
     if now and (other := [name for name, digest in before.items() if now.get(name) != digest]):
         raise UserError(
-            f"{base_of_adapter(checkpoint)} has other files than when the adapter in {checkpoint} "
+            f"{_adapted(checkpoint)} has other files than when the adapter in {checkpoint} "
             f"was trained on it; put them back: {other[0]}"
         )
 
@@ -259,5 +265,5 @@ def _of_base(checkpoint: str) -> dict[str, str]:
     path = Path(checkpoint).expanduser()
     if not (path / "adapter_config.json").is_file():
         return {}
-    files = file_digests(base_of_adapter(str(path)))
+    files = file_digests(_adapted(str(path)))
     return {n: d for n, d in files.items() if n == "config.json" or Path(n).suffix in WEIGHTS}

@@ -120,10 +120,7 @@ def test_batches_are_official(folders, split, entities, pairs, scores, size):
 def test_scores_of_other_tables_are_official(folders, oracle, entities, pairs, table):
     name, weight = ("long" if table == "0.5.0" else table), WEIGHTS[table]
     scorer = OfficialRaTEScore(
-        *folders,
-        affinity=name,
-        neg_weight=weight if table == "0.5.0" else None,
-        worker=oracle,
+        *folders, affinity=name, neg_weight=weight if table == "0.5.0" else None, worker=oracle
     )
     some = pairs[::4]
     wanted = scorer.score(*([TEXTS[k] for k in side] for side in zip(*some, strict=True)))

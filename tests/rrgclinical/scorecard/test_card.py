@@ -114,7 +114,7 @@ def test_lists_that_cannot_be_scored_are_one_line(
 def test_sub_groups_by_their_rules() -> None:
     groups = {group.name: group for group in card().groups}
     assert {name: group.n for name, group in groups.items()} == {
-        **{"all": 21, "normal": 18, "abnormal": 3, "rare": 3},
+        **{"all": 21, "normal": 18, "abnormal": 3, "rare": 3}
     }
     assert "prevalence below 5% in the truth (Cardiomegaly, Edema, Pneumo" in groups["rare"].rule
     rows = [0, 2, 20]

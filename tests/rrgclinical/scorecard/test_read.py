@@ -206,8 +206,7 @@ def test_labels_of_chexpert_columns_without_reports(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "wanted"),
-    [(["Edema"], [0] * 4 + [1] + [0] * 9), ([3, *[0] * 13], [3, *[0] * 13])],
+    ("value", "wanted"), [(["Edema"], [0] * 4 + [1] + [0] * 9), ([3, *[0] * 13], [3, *[0] * 13])]
 )
 def test_labels_of_a_list(tmp_path: Path, value: list, wanted: list[int]) -> None:
     row = {"id": 1, "reference": "x", "gold": value}

@@ -71,7 +71,7 @@ def test_columns_of_other_names(tmp_path) -> None:
     assert "no such column; the nearest is 'text'" in line and "key, png, text, fold" in line
     assert "names 'reprt'; did you mean report?" in refused(path, columns={"reprt": "text"})
     line = refused(path, columns={"report": "text"})
-    assert "no column of images; it has key, png, text, fold; name it" in line
+    assert "a column 'png', which is not read" in line and "{report: text, images: png}" in line
     line = refused(path, images="none")
     assert "no column of reports or labels; it has key, png, text, fold; name it" in line
 

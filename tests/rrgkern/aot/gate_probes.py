@@ -40,7 +40,4 @@ def _spill() -> None:
     spilling_kernel[(1,)](x, x, WIDTH=4096, num_warps=1)
 
 
-CASES = {
-    "spill": Case(_spill),
-    "masked loop": Case(_loop, bare=True),
-}
+CASES = {"spill": Case(_spill), "masked loop": Case(_loop, bare=True)}

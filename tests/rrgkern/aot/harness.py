@@ -200,9 +200,7 @@ def listed_modules() -> list[str]:
 
 
 def compile_cases(
-    module: str,
-    targets: tuple[int, ...] = TARGETS,
-    only: Container[tuple[str, str]] | None = None,
+    module: str, targets: tuple[int, ...] = TARGETS, only: Container[tuple[str, str]] | None = None
 ) -> Iterator[Compiled]:
     """Compile what `module` lists in CASES, in this process; see `compiled` for one that can.
 

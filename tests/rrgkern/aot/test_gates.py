@@ -65,14 +65,7 @@ def check_under_way(kernel: Compiled) -> None:
         assert found >= kernel.under_way, f"{kernel} has {found} bytes under way"
 
 
-CHECKS = [
-    check_spills,
-    check_loads,
-    check_matrix,
-    check_occupancy,
-    check_loops,
-    check_under_way,
-]
+CHECKS = [check_spills, check_loads, check_matrix, check_occupancy, check_loops, check_under_way]
 
 
 @pytest.mark.gate
@@ -108,11 +101,7 @@ def test_amd_compiles():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "check"),
-    [
-        ("spill", check_spills),
-        ("spill", check_occupancy),
-        ("masked loop", check_loops),
-    ],
+    [("spill", check_spills), ("spill", check_occupancy), ("masked loop", check_loops)],
 )
 def test_gates_refuse_a_bad_kernel(case, check):
     kernels = [k for k in compiled("tests.rrgkern.aot.gate_probes") if k.case == case]

@@ -97,10 +97,7 @@ def contradicting(choices: Choices, y: Report) -> Report:
     """The reference with two findings, alike and opposed, put into it, in one sentence or in two;
     concepts up to 45 degrees apart are alike."""
     concept, presence = choices.below(12), choices.below(2)
-    pair = (
-        Entity(concept, presence),
-        Entity(min(concept + choices.below(4), 11), 1 - presence),
-    )
+    pair = (Entity(concept, presence), Entity(min(concept + choices.below(4), 11), 1 - presence))
     texts = 100 + choices.below(2), 102 + choices.below(2)
     together = choices.below(2) == 1
     added = [Sentence(texts[0], pair if together else pair[:1])]

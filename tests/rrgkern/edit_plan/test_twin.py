@@ -14,14 +14,7 @@ from rrgkern.edit_plan.reference import edit_plan_reference
 from rrgkern.edit_plan.released import released_reference
 from rrgkern.random import uniform_below
 from tests.mutants import survivors
-from tests.rrgkern.edit_plan.cases import (
-    Case,
-    Entity,
-    Sentence,
-    any_cases,
-    random_pair,
-    tensors,
-)
+from tests.rrgkern.edit_plan.cases import Case, Entity, Sentence, any_cases, random_pair, tensors
 from tests.rrgkern.many_cases import Cases, for_all
 
 pytestmark = pytest.mark.skipif(

@@ -16,8 +16,7 @@ from rrgkern.entity_match.reference import entity_match_reference
 from tests.rrgkern.many_cases import Cases, for_all
 
 pytestmark = pytest.mark.skipif(
-    csrc.why_not("entity_match", "cpu") is not None,
-    reason=str(csrc.why_not("entity_match", "cpu")),
+    csrc.why_not("entity_match", "cpu") is not None, reason=str(csrc.why_not("entity_match", "cpu"))
 )
 
 

@@ -53,9 +53,7 @@ NOT_STREAMING = ("fp64, entropy", "bf16, entropy, odd V")
 
 FROM_LOGITS = {
     f"{call.__name__}, {name}": Case(
-        lambda call=call, shape=shape: call(*shape),
-        streaming=name not in NOT_STREAMING,
-        bare=True,
+        lambda call=call, shape=shape: call(*shape), streaming=name not in NOT_STREAMING, bare=True
     )
     for call in (forward, backward)
     for name, shape in SHAPES.items()

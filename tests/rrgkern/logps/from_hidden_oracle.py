@@ -13,10 +13,7 @@ from rrgkern.logps.from_hidden import TORCH_TILES
 from rrgkern.logps.head import Head, Tile
 from rrgkern.logps.inputs import FromHidden
 from rrgkern.logps.online_softmax import Coefficients, RowSums, stats_dtype
-from rrgkern.logps.reference import (
-    token_logps_reference,
-    token_logps_reference_backward,
-)
+from rrgkern.logps.reference import token_logps_reference, token_logps_reference_backward
 from tests.rrgkern.device import DEVICE
 from tests.tolerance import assert_close_to_truth
 

@@ -20,12 +20,7 @@ from rrgkern.logps.head import (
 from rrgkern.logps.online_softmax import Coefficients
 from tests.products import first_of, more
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.logps.from_hidden_oracle import (
-    check,
-    check_tile,
-    ours,
-    problem,
-)
+from tests.rrgkern.logps.from_hidden_oracle import check, check_tile, ours, problem
 from tests.skips import no_case
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")

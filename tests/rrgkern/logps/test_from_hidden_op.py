@@ -10,14 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from rrgkern import linear_token_logps
 from rrgkern.logps import op
 from rrgkern.logps.from_hidden import CSRC_TILES
-from rrgkern.logps.head import (
-    BackwardRows,
-    Head,
-    NeedsGrad,
-    Tiling,
-    tiled_backward,
-    tiled_forward,
-)
+from rrgkern.logps.head import BackwardRows, Head, NeedsGrad, Tiling, tiled_backward, tiled_forward
 from rrgkern.logps.online_softmax import Coefficients
 from tests.operators import Operators
 from tests.products import first_of, more

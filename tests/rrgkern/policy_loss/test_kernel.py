@@ -75,9 +75,7 @@ def test_odd_lengths(lengths: tuple[int, ...], level: str, serve: Callable[..., 
     spec = PolicyLoss(ratio_level=level, beta=0.1, entropy_coef=0.1)
     data = cases.batch(4, lengths=lengths)
     for got, want in zip(
-        serve(*data.arguments(spec)),
-        policy_loss_reference(*data.arguments(spec)),
-        strict=True,
+        serve(*data.arguments(spec)), policy_loss_reference(*data.arguments(spec)), strict=True
     ):
         torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14)
 
@@ -93,10 +91,7 @@ def test_all_masked(serve) -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        PolicyLoss(ratio_level="sequence"),
-        *more(SPREAD, PolicyLoss(surrogate="vespo", beta=0.1)),
-    ],
+    [PolicyLoss(ratio_level="sequence"), *more(SPREAD, PolicyLoss(surrogate="vespo", beta=0.1))],
 )
 @pytest.mark.parametrize("given", [True, *more(False)])
 def test_opcheck(spec: PolicyLoss, given: bool) -> None:

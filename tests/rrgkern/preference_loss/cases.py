@@ -50,11 +50,7 @@ class Batch:
 
     def options(self) -> dict[str, object]:
         """Keywords of `preference_loss`."""
-        return {
-            "tau": self.tau,
-            "length_normalized": self.length_normalized,
-            "mask": self.mask,
-        }
+        return {"tau": self.tau, "length_normalized": self.length_normalized, "mask": self.mask}
 
     def changed(self, **fields: object) -> Batch:
         return replace(self, **fields)

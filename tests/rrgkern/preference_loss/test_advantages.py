@@ -9,13 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rrgkern import (
-    PolicyLoss,
-    group_advantages,
-    oracle_pairs,
-    policy_loss,
-    preference_advantages,
-)
+from rrgkern import PolicyLoss, group_advantages, oracle_pairs, policy_loss, preference_advantages
 from tests.rrgkern.device import DEVICE
 
 TAU, LIMIT = 0.1, 12

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from rrgkern import PreferencePairs, oracle_pairs, preference_advantages, preference_loss
 from rrgkern.preference_loss.op import preference_loss_fwd
-from rrgkern.preference_loss.reference import (
-    METRICS,
-)
+from rrgkern.preference_loss.reference import METRICS
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.preference_loss.cases import Batch, batch, loop_loss, reference
 

@@ -22,10 +22,7 @@ from tests.rrgkern.token_weights.cases import alignments
 
 def by_search(batch: list) -> list[float]:
     return [
-        max(
-            (value for span, value in found if set(range(*span)) & set(range(*token))),
-            default=0.0,
-        )
+        max((value for span, value in found if set(range(*span)) & set(range(*token))), default=0.0)
         for found, tokens in batch
         for token in tokens
     ]

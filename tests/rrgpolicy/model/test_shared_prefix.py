@@ -286,11 +286,7 @@ PROMPT = [{"input_ids": IDS}]
         (PROMPT, [None], "completions[0] is None; wanted a sequence"),
         (PROMPT, [IDS], "completions[0][0] is one number; wanted the ids of one completion"),
         (PROMPT, [[IDS], [IDS, IDS.bool()]], "completions[1][1] is torch.bool; wanted token ids"),
-        (
-            PROMPT,
-            [[IDS, [420]]],
-            "completion 1 of group 0 has the id 420; the model knows",
-        ),
+        (PROMPT, [[IDS, [420]]], "completion 1 of group 0 has the id 420; the model knows"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(prompts: Any, completions: Any, line: str) -> None:

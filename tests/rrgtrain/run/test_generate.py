@@ -164,7 +164,7 @@ def test_a_file_of_something_else_is_left_as_it_is(checkpoint, folder, tmp_path,
 def test_what_cannot_be_is_one_line_and_leaves_nothing(checkpoint, folder, tmp_path, capsys):
     out = tmp_path / "reports.jsonl"
     words = ["--out", str(out), *SMALL]
-    assert "is no directory" in refused(capsys, str(checkpoint), str(tmp_path / "typo"), *words)
+    assert "typo does not exist" in refused(capsys, str(checkpoint), str(tmp_path / "typo"), *words)
     (tmp_path / "empty").mkdir()
     assert "no image below" in refused(capsys, str(checkpoint), str(tmp_path / "empty"), *words)
     assert "reads text alone" in refused(capsys, str(text_directory()), str(folder), *words)

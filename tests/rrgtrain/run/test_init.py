@@ -127,12 +127,15 @@ def test_what_cannot_be_begun_is_one_line_and_leaves_nothing(tmp_path, refusal):
     empty.write_text("id,report,split\na,Clear.,test\n")
     wordless = tmp_path / "wordless.csv"
     wordless.write_text("id,text\na,Clear.\n")
+    blind = tmp_path / "blind.csv"  # `init` wrote images: none, and the policy would have seen none
+    blind.write_text("id,Film,report\na,films/1.PNG,Clear.\n")
     os.mkfifo(tmp_path / "pipe.csv")
     cases = {
         "is gone": (tmp_path / "gone.csv", [], "does not exist"),
-        "is broken": (broken, ["--policy", "gone"], "1 studies of"),
+        "is broken": (broken, ["--policy", "no/body"], "1 studies of"),
         "has no training": (empty, [], "no training study with a report"),
         "has no report": (wordless, [], "no column"),
+        "has pictures": (blind, [], "'data.columns={images: Film}'"),
         "is a pipe": (tmp_path / "pipe.csv", [], "pipe.csv is a pipe or a device, which may have"),
         "another setting": (good, ["rl.lr=1"], "'rl.lr=1' is no setting of data"),
     }

@@ -309,7 +309,7 @@ def test_words_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert "eval.limit=2 is for checkpoints" in refused(capsys, *both, "eval.limit=2")
     assert "leave out --from" in refused(capsys, *both, "--from", "x")
     assert "required: --from, --out" in refused(capsys)
-    assert "none.csv cannot be read" in refused(capsys, "--predictions", "none.csv", *both[2:])
+    assert "none.csv does not exist" in refused(capsys, "--predictions", "none.csv", *both[2:])
     Path("file").write_text("")
     assert "--out file is a file" in refused(capsys, *both, "--out", "file")
 

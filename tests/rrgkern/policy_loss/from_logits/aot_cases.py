@@ -67,18 +67,13 @@ CASES = {
         under_way=UNDER_WAY,
     ),
     "clip, everything, V = 32768": Case(
-        lambda: sweep(PolicyLoss(**EVERYTHING), vocabulary=32768, inplace=True),
-        under_way=UNDER_WAY,
+        lambda: sweep(PolicyLoss(**EVERYTHING), vocabulary=32768, inplace=True), under_way=UNDER_WAY
     ),
     "clip, everything, odd V": Case(
-        lambda: sweep(PolicyLoss(**EVERYTHING), vocabulary=151665),
-        streaming=False,
-        bare=True,
+        lambda: sweep(PolicyLoss(**EVERYTHING), vocabulary=151665), streaming=False, bare=True
     ),
     "clip, everything, fp64": Case(
-        lambda: sweep(PolicyLoss(**EVERYTHING), dtype=torch.float64),
-        streaming=False,
-        bare=True,
+        lambda: sweep(PolicyLoss(**EVERYTHING), dtype=torch.float64), streaming=False, bare=True
     ),
     "upstream gradient": Case(lambda: factor(VOCABULARY, torch.bfloat16)),
 }

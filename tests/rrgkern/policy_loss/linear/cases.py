@@ -154,10 +154,7 @@ def eager(given: Problem, *, frozen: bool = False, upstream: float = 1.0) -> Out
     if given.softcap:
         logits = given.softcap * torch.tanh(logits / given.softcap)
     log_p = torch.log_softmax(logits / given.temperature, -1)
-    found = (
-        log_p.gather(-1, given.targets[rows, None])[..., 0],
-        -(log_p.exp() * log_p).sum(-1),
-    )
+    found = (log_p.gather(-1, given.targets[rows, None])[..., 0], -(log_p.exp() * log_p).sum(-1))
     whole = [x.new_zeros(len(hidden)).index_copy(0, rows, x) for x in found]
     t = terms(*whole, policy)
     loss = (t.scale * t.loss).sum()

@@ -158,10 +158,7 @@ def gradients(function, called: dict[str, Tensor], frozen: bool = False) -> list
 @pytest.mark.parametrize("mode", [*MODES, "log-probabilities"])
 def test_results_are_those_of_the_ops_to_the_bit(launched, monkeypatch, mode) -> None:
     called = keywords(problem(PolicyLoss(beta=0.1)).to(torch.float32), mode=mode)
-    names = [
-        "policy_loss_fwd",
-        "token_logps_bwd" if mode == "recompute" else "policy_loss_scale_",
-    ]
+    names = ["policy_loss_fwd", "token_logps_bwd" if mode == "recompute" else "policy_loss_scale_"]
 
     def total(*operands: Tensor, **others) -> Tensor:
         if mode in MODES:

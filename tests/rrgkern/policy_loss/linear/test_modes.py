@@ -110,8 +110,7 @@ def test_minus_infinity_in_the_bias_is_a_probability_of_zero(kernel, mode):
     given = problem(PolicyLoss(entropy_coef=0.1), given="old", bias=True)
     banned = torch.arange(BANNED, device=given.bias.device)
     given = given._replace(
-        bias=given.bias.index_fill(0, banned, -torch.inf),
-        targets=given.targets.clamp(min=BANNED),
+        bias=given.bias.index_fill(0, banned, -torch.inf), targets=given.targets.clamp(min=BANNED)
     )
     actual = ours(given, mode)
     assert all(part.isfinite().all() for part in actual if part is not None)
