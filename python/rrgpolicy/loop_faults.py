@@ -80,16 +80,11 @@ def preflight(  # noqa: PLR0913
         The faults, each with its name, a line and its mending; empty for a sound loop.
 
     Raises:
-        TypeError: what is no module, optimiser or function, messages without a tokenizer; and what `step`, `clip` or the template raises.
+        TypeError: what is no module, optimiser or function, and messages without a tokenizer.
     """
     optimizers = [*optimizer] if isinstance(optimizer, list | tuple) else [optimizer]
     for name, value, good, wanted in (
-        (
-            "model",
-            model,
-            isinstance(model, nn.Module),
-            "a torch.nn.Module: pass the one that trains",
-        ),
+        ("model", model, isinstance(model, nn.Module), "a torch.nn.Module, the one that trains"),
         *(("optimizer", o, hasattr(o, "param_groups"), "one of torch.optim") for o in optimizers),
         ("step", step, callable(step), "a function without arguments: wrap it in one"),
     ):
