@@ -106,38 +106,25 @@ from rrgtrain.cli import main
 for words in {lines!r}:
     sys.stderr.write(f"{{main(words.split())}} ")
 """
+TRAINED, THERE = "no such directory: gone", "gone does not exist; wanted"
 GONE = {
-    "rl --from gone --out r": "no such directory: gone",
-    "select --from ./gone --out r": "no such directory: ./gone",
-    "eval --from gone --out r": "no such directory: gone",
-    "check gone": "model: REFUSED: no such directory: gone",
-    "generate gone .": "no such directory: gone",
-    "generate model gone": "gone does not exist; wanted a directory",
-    "generate model . --context gone": "gone does not exist",
-    "show a.png --from gone": "no such directory: gone",
-    "show gone --from model": "gone does not exist; wanted an image",
-    "export gone --out r": "no such directory: gone",
-    "init r --data gone": "gone does not exist; wanted",
-    "init r --data a.png --policy ./gone": "no such directory: ./gone",
-    "data check gone": "gone does not exist; wanted",
+    **dict.fromkeys(("rl --out r --from gone", "select --out r --from gone"), TRAINED),
+    **dict.fromkeys(("eval --out r --from gone", "show a.png --from gone"), TRAINED),
+    **dict.fromkeys(("generate gone .", "export gone --out r"), TRAINED),
+    **dict.fromkeys(("init r --data a.png --policy gone", "demo policy.path=gone"), TRAINED),
+    **dict.fromkeys(("generate model gone", "generate model . --context gone"), THERE),
+    **dict.fromkeys(("show gone --from model", "init r --data gone", "data check gone"), THERE),
+    **dict.fromkeys(("stress --reports gone", "stress --against gone"), THERE),
+    "eval --predictions a=gone --references a.png": THERE,
+    "eval --predictions a.png --references gone": THERE,
+    "sft --out r data.source=nih data.root=gone": THERE,
+    "check gone": f"model: REFUSED: {TRAINED}",
     "report gone": "no run in gone",
     "rl --resume gone": "no run in gone to resume",
-    "eval --predictions a=gone --references a.png": "gone does not exist",
-    "eval --predictions a.png --references gone": "gone does not exist",
-    "stress --reports gone": "gone does not exist",
-    "stress --against gone": "gone does not exist",
-    "check model --recipe ./gone.yaml": "recipe './gone.yaml': no such file",
-    "demo --out r policy.path=./gone": "no such directory: ./gone",
-    "sft --out r data.source=nih data.root=gone": "gone does not exist; wanted the",
-    **{
-        f"{verb} ./gone.yaml": "recipe './gone.yaml': no such file"
-        for verb in ("demo", "sft --out r", "rl --out r --from model", "plan", "serve", "stress")
-    },
-    **{
-        f"{verb} rl.stps=2": "unknown key 'rl.stps'; did you mean rl.steps?"
-        for verb in ("demo", "plan", "serve", "stress", "check model", "rl --out r --from model")
-    },
 }
+for verb in ("demo", "plan", "serve", "stress", "sft --out r", "rl --out r --from model"):
+    GONE[f"{verb} ./gone.yaml"] = "recipe './gone.yaml': no such file"
+    GONE[f"{verb} rl.stps=2"] = "unknown key 'rl.stps'; did you mean rl.steps?"
 
 
 def test_what_is_missing_is_told_before_anything_slow_is_loaded(tmp_path):

@@ -231,8 +231,7 @@ def require_root(data: DataSettings) -> None:
 
 
 def _require_place(source: str, place: Path) -> None:
-    layout = every_source().get(source)
-    may_be_file = layout is None or layout.may_be_file
+    may_be_file = getattr(every_source().get(source), "may_be_file", True)  # a loader of one's own
     if not (place.exists() if may_be_file else place.is_dir()):
         kind = "is a file" if place.exists() else "does not exist"
         what = "the files" if may_be_file else "the directory"
@@ -398,10 +397,7 @@ def usable(
 
 
 def _with_images(source: str, root: Path, settings: ReadSettings) -> Catalogue | None:
-    """Read the data with images; None for a table without a column of them, or an empty one.
-
-    A column that could be one and is not named is refused: without it a policy would train blind.
-    """
+    """Read the data with images; None for a table without a column of them, or an empty one."""
     try:
         catalogue = load_studies(source, root, settings)
     except NoImageColumn:

@@ -103,10 +103,7 @@ def _best(metrics: Sequence[Metric | None], higher: bool | None) -> set[int]:
 
 
 def finding_bars(summary: RunSummary) -> list[tuple[str, list[tuple[str, float, str]]]]:
-    """List (system, F1 clipped to [0, 1], F1 as text) of each finding, with its positives.
-
-    A finding that no study has in the truth has no F1: "–", where 0.000 would be a system's fault.
-    """
+    """List (system, F1 clipped to [0, 1], F1 as text) of each finding; "–" if no study has it."""
     systems = {n: s.per_finding for n, s in summary.systems.items() if s.per_finding}
     named = [f for f in OBSERVATIONS if any(f in s for s in systems.values())]
     named += [f for s in systems.values() for f in s if f not in named]

@@ -141,8 +141,9 @@ def test_what_a_hurried_reader_must_not_misread(tmp_path) -> None:
     bars = dict(finding_bars(whole))
     assert [text for *_, text in bars["Edema (1)"]] == ["1.000", "1.000"]
     assert [text for *_, text in bars["Fracture (0)"]] == ["–", "–"]
-    note = {"score": 1.0} | dict.fromkeys(("missed", "invented", "right", "differs"), [])
-    assert _severity({**note, "contradicted": []})[0] == "Severity score 1.00, 1 is best"
+    empty = {part: [] for part in ("right", "differs", "missed", "invented", "contradicted")}
+    note = {"score": 1.0, "style": 1, "denials": {"said": 0, "of": 0}, **empty}
+    assert _severity(note)[0] == "Severity score 1.00, 1 is best"
     page = tmp_path / "show.html"
     write_study(page, Sample("s1", [], "", {"A": "Clear."}), ["for research only"])
     text = Page(page.read_text(encoding="utf-8")).text

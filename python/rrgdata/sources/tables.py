@@ -349,10 +349,9 @@ def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
 
 def pictured(path: Path) -> list[str]:
     """List the columns that name a picture in one of the first rows."""
-    rows = [row for _, row in itertools.islice(read_rows(path, Catalogue()), 20)]
     ends = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".dicom")
-    names = dict.fromkeys(name for row in rows for name in row)
-    return [n for n in names if any(str(row.get(n)).lower().endswith(ends) for row in rows)]
+    rows = (row for _, row in itertools.islice(read_rows(path, Catalogue()), 20))
+    return [n for row in rows for n, cell in row.items() if str(cell).lower().endswith(ends)]
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
