@@ -115,6 +115,10 @@ class Wording:
         return lines
 
 
+class NoImageColumn(UserError):
+    """Says that a table has no column of images."""
+
+
 class Catalogue:
     """Holds what a loader finds under a root.
 

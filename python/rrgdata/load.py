@@ -20,10 +20,9 @@ from rrgclinical.common.files import atomic_write
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.resolve import nearest, resolve
 from rrgclinical.grounding import has_boxes
-from rrgdata.catalogue import Catalogue, ReadSettings
-from rrgdata.sources import every_source
+from rrgdata.catalogue import Catalogue, NoImageColumn, ReadSettings
+from rrgdata.sources import every_source, require_place
 from rrgdata.sources.source import Loader
-from rrgdata.sources.tables import NoImageColumn
 from rrgdata.study import Study
 
 if TYPE_CHECKING:
@@ -207,7 +206,7 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
                 f"data.{key}={value} is for data.source={names}, {source} does not read it; take "
                 "it off"
             )
-    _require_place(source, place)
+    require_place(source, place)
     catalogue = Catalogue()
     with _uncollected():
         load(place, settings, catalogue)
@@ -227,17 +226,7 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
 def require_root(data: DataSettings) -> None:
     """Raise UserError where the root of a data set is named and not there; phantoms are drawn."""
     if data.source != "phantom" and not data.mix and data.root is not None:
-        _require_place(data.source, Path(data.root).expanduser())
-
-
-def _require_place(source: str, place: Path) -> None:
-    may_be_file = getattr(every_source().get(source), "may_be_file", True)  # a loader of one's own
-    if not (place.exists() if may_be_file else place.is_dir()):
-        kind = "is a file" if place.exists() else "does not exist"
-        what = "the files" if may_be_file else "the directory"
-        raise UserError(
-            f"{place} {kind}; wanted {what} of the data set (data.root), in the layout of {source}"
-        )
+        require_place(data.source, Path(data.root).expanduser())
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import require_end
 from rrgdata.sources.source import Source
 
-__all__ = ["Source", "every_source", "guess_source"]
+__all__ = ["Source", "every_source", "guess_source", "require_place"]
 
 
 @functools.cache
@@ -20,6 +20,17 @@ def every_source() -> dict[str, Source]:
     modules = [import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)]
     sources: list[Source] = [module.SOURCE for module in modules if hasattr(module, "SOURCE")]
     return {source.name: source for source in sorted(sources, key=lambda source: source.name)}
+
+
+def require_place(source: str, place: Path) -> None:
+    """Raise UserError where the path of a data set is not there, or no directory."""
+    may_be_file = getattr(every_source().get(source), "may_be_file", True)  # a loader of one's own
+    if not (place.exists() if may_be_file else place.is_dir()):
+        kind = "is a file" if place.exists() else "does not exist"
+        what = "the files" if may_be_file else "the directory"
+        raise UserError(
+            f"{place} {kind}; wanted {what} of the data set (data.root), in the layout of {source}"
+        )
 
 
 def guess_source(root: Path) -> str:

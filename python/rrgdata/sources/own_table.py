@@ -38,14 +38,13 @@ from rrgclinical.common.nothing import is_nothing
 from rrgclinical.common.resolve import nearest
 from rrgclinical.common.spreadsheets import LOST_DIGITS, lost_digits, whole_number
 from rrgclinical.labels import OBSERVATIONS
-from rrgdata.catalogue import Catalogue, ReadSettings
+from rrgdata.catalogue import Catalogue, NoImageColumn, ReadSettings
 from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgdata.sections import ReportSections
 from rrgdata.sources.source import Source
 from rrgdata.sources.tables import (
     CONTEXT,
     WITHOUT,
-    NoImageColumn,
     Row,
     cell_classes,
     drawn_split,

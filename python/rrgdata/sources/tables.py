@@ -34,11 +34,6 @@ from rrgdata.problems import SPLITS, files_of, is_text, kind_of, names_of, parse
 from rrgdata.sections import ReportSections
 from rrgdata.study import ImageRef, Study
 
-
-class NoImageColumn(UserError):
-    """Says that a table has no column of images."""
-
-
 LONGEST_ROW = 2 * LONGEST_CELL
 
 CONTEXT = ("indication", "technique", "comparison")
