@@ -11,7 +11,7 @@ from bench import harness
 
 
 def surroundings(load: float, cores: int, threads: int) -> str:
-    """Say how busy the machine is: on one that is, ratios of several threads are of waiting."""
+    """Say how busy the machine is; on a busy one CPU ratios measure waiting."""
     line = f"{threads} threads on {cores} cores, load {load:.1f}"
     if load <= cores:
         return line

@@ -224,7 +224,7 @@ def load_studies(source: str, root: str | Path, settings: ReadSettings | None = 
 
 
 def require_root(data: DataSettings) -> None:
-    """Raise UserError where the root of a data set is named and not there; phantoms are drawn."""
+    """Raise UserError where a named root is not there; phantoms are drawn."""
     if data.source != "phantom" and not data.mix and data.root is not None:
         require_place(data.source, Path(data.root).expanduser())
 

@@ -1,4 +1,4 @@
-"""Declares the settings of the policy and its sampler; refuses a path that is no checkpoint."""
+"""Declares the settings of policy and sampler; refuses what is no checkpoint."""
 
 from __future__ import annotations
 

@@ -103,7 +103,9 @@ def _best(metrics: Sequence[Metric | None], higher: bool | None) -> set[int]:
 
 
 def finding_bars(summary: RunSummary) -> list[tuple[str, list[tuple[str, float, str]]]]:
-    """List (system, F1 clipped to [0, 1], F1 as text) of each finding; "–" if no study has it."""
+    """List (system, F1 in [0, 1], F1 as text) of each finding.
+
+    "–" is the F1 of a finding that no study has."""
     systems = {n: s.per_finding for n, s in summary.systems.items() if s.per_finding}
     named = [f for f in OBSERVATIONS if any(f in s for s in systems.values())]
     named += [f for s in systems.values() for f in s if f not in named]
