@@ -83,13 +83,13 @@ def preflight(  # noqa: PLR0913
         TypeError: what is no module, optimiser or function, and messages without a tokenizer.
     """
     optimizers = [*optimizer] if isinstance(optimizer, list | tuple) else [optimizer]
-    for name, value, good, wanted in (
+    for name, value, good, mend in (
         ("model", model, isinstance(model, nn.Module), "a torch.nn.Module, the one that trains"),
         *(("optimizer", o, hasattr(o, "param_groups"), "one of torch.optim") for o in optimizers),
         ("step", step, callable(step), "a function without arguments: wrap it in one"),
     ):
         if not good:
-            raise TypeError(f"{name} is a {type(value).__name__}; wanted {wanted}")
+            raise TypeError(f"{name} is a {type(value).__name__}; wanted {mend}")
     if messages and tokenizer is None:
         raise TypeError("messages without a tokenizer; pass the one whose template renders them")
     faults = _of_step(model, optimizers, step, clip)

@@ -83,7 +83,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 FILE = "a readable file"
 INPUTS: Mapping[str, str] = {
     **dict.fromkeys(("start", "checkpoint", "policy"), "a model"),
-    **dict.fromkeys(("references", "context", "reports", "against", "data", "predictions"), FILE),
+    **dict.fromkeys(("predictions", "references", "context", "reports", "against", "data"), FILE),
     **{"recipe": "a recipe", "resume": "a run", "image": "an image", "folder": "a directory"},
 }
 """Words that name an input, by their name in the parser, and what they name."""
