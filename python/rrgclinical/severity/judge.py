@@ -15,24 +15,19 @@ attributes leave of it,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rrgclinical.cached import CAPACITY, Cached
 from rrgclinical.common.arguments import check_pairs, check_reports
 from rrgclinical.common.errors import UserError
-from rrgclinical.rules.concepts import CONCEPT_ID, CONCEPTS
+from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.details import CHANGES, TIPS
 from rrgclinical.severity.reading import LEFT, RIGHT, WRONG_TIP, ReportReading, SidedFinding, read
-from rrgclinical.severity.table import Significance, full_weight, load_table, weight
+from rrgclinical.severity.table import SUMMARY, Significance, full_weight, load_table, weight
 
-_SUMMARY = CONCEPT_ID["acute cardiopulmonary abnormality"]
-_WIDE = 0.6
-"""Affinity from which a denial of one finding denies the other."""
-_GRAVE = 0.45
-"""Weight from which "no acute abnormality" denies a finding."""
 _STEPS = {
     1: "severity one step over",
     2: "severity two steps over",
@@ -120,16 +115,16 @@ def judge(
     lost = [
         (i, weights[i] * (denied if no else 1.0), no)
         for i in open_truth
-        for no in (denies(report, truth[i], table, reference),)
+        for no in [denies(report, truth[i], table, reference)]
     ]
     extra = [
         (j, claimed[j] * (denied if no else 1.0), no)
         for j in open_got
-        for no in (denies(reference, got[j], table, report),)
+        for no in [denies(reference, got[j], table, report)]
     ]
     concepts = {finding.concept for finding in got}
     both = [
-        c for c, sides in report.denied.items()
+        c for c, sides in ({} if concepts.isdisjoint(report.denied) else report.denied).items()
         if 0 in sides and c in concepts and c not in reference.denied
     ]  # fmt: skip
     missed = sum(cost for _, cost, _ in lost)
@@ -250,14 +245,11 @@ def denies(
     `own`, the finding's report, makes too is no contradiction.
     """
     concept, side = finding.concept, finding.side
-    for other, sides in reading.denied.items():
-        if other != concept and other in own.denied:
-            continue
-        if side and side not in sides and 0 not in sides:
-            continue
-        if table.affinity.get((other, concept), 0.0) >= _WIDE:
-            return True
-        if other == _SUMMARY and table.weight[concept] >= _GRAVE:
+    for other in table.wide[concept] & reading.denied.keys():
+        sides = reading.denied[other]
+        if (not side or side in sides or 0 in sides) and (
+            other == concept or other not in own.denied
+        ):
             return True
     return False
 
@@ -278,7 +270,7 @@ def _share_denied(
             continue
         best = 0.0
         for other in report.denied:
-            wide = 0.5 if _SUMMARY in (concept, other) else 0.0
+            wide = 0.5 if SUMMARY in (concept, other) else 0.0
             best = max(best, table.affinity.get((concept, other), wide))
         made += own * best
     if total <= 0.0:
@@ -360,17 +352,25 @@ class Severity:
 
         Raises TypeError for what is no list of str, ValueError where they differ in number.
         """
+        return [*self.each(reports, references, readings, indications)]
+
+    def each(
+        self,
+        reports: Sequence[str],
+        references: Sequence[str],
+        readings: Sequence[ReportReading] | None = None,
+        indications: Sequence[str] | None = None,
+    ) -> Iterator[SeverityJudgement]:
+        """Yield what `judge` returns, for callers that keep none of it."""
         reports, references = check_pairs(reports, references)
         truth = readings or self.read(references, keep=True)
-        judgements = []
         contexts = indications or [""] * len(truth)
         rows = zip(self.read(reports), truth, reports, references, contexts, strict=True)
         for got, want, report, reference, indication in rows:
             # texts are compared only where nothing is read in the reference
             empty = not want.present and not want.denied
             same = empty and report.split() == reference.split()
-            judgements.append(judge(got, want, self.table_of(indication), same=same))
-        return judgements
+            yield judge(got, want, self.table_of(indication), same=same)
 
 
 def in_words(note: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,11 @@ DEFAULT = Path(__file__).with_name("significance.yaml")
 DEVICES = frozenset(i for i, c in enumerate(CONCEPTS) if SUPPORT_DEVICES in c.states)
 _FINDINGS = {c.name: i for i, c in enumerate(CONCEPTS) if not c.anatomy}
 _GREATEST_FACTOR = 3.0
+SUMMARY = CONCEPT_ID["acute cardiopulmonary abnormality"]
+_WIDE = 0.6
+"""Affinity from which a denial of one finding denies the other."""
+_GRAVE = 0.45
+"""Weight from which "no acute abnormality" denies a finding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +63,13 @@ class Significance:
         weight = {c: w * by.get(c, 1.0) for c, w in self.weight.items()}
         misplaced = {c: min(1.0, w * by.get(c, 1.0)) for c, w in self.misplaced.items()}
         return replace(self, weight=weight, misplaced=misplaced)
+
+    @cached_property
+    def wide(self) -> Mapping[int, frozenset[int]]:
+        """Map each concept to those whose denial denies it."""
+        pairs = [(a, b) for (a, b), share in self.affinity.items() if share >= _WIDE]
+        pairs += [(SUMMARY, concept) for concept, w in self.weight.items() if w >= _GRAVE]
+        return {c: frozenset(a for a, b in pairs if b == c) for c in self.weight}
 
 
 def load_table(file: str | Path | None = None) -> Significance:

@@ -183,7 +183,8 @@ class RewardBatch:
     `reports` is the scored text of each completion in `completions`: all of it, or what its
     `<report>` block holds. Everything derived is computed at most once per batch, however many
     terms read it. `open` gives the model of a name (an extractor, or what `rewards.term_models`
-    offers); `notes` takes what a term wants kept for inspection: one JSON-able value per report.
+    offers); `notes` takes what a term wants kept for inspection: one JSON-able value per report,
+    which a term may save itself where they are not `noted`.
     `readings` collects what terms read in references, by name, for `RewardService.prefetch`.
     """
 
@@ -196,6 +197,7 @@ class RewardBatch:
     corpus: Corpus
     open: Callable[[str], Any]
     watch: ExclusiveTimer = field(default_factory=ExclusiveTimer)
+    noted: bool = True
     notes: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     readings: dict[str, Callable[[RewardBatch], Any]] = field(default_factory=dict)
     _found: dict[str, Any] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -162,7 +163,7 @@ class RewardService:
         Reports are taken as they are, without blocks. They are read once for all terms.
         """
         reports, references = check_pairs(reports, references)
-        batch = self._batch(reports, reports, studies_of(references))
+        batch = replace(self._batch(reports, reports, studies_of(references)), noted=False)
         for name in terms:
             try:
                 value = self._value(name, batch)

@@ -132,12 +132,12 @@ def severity(batch: RewardBatch) -> np.ndarray:
         "severity of references", lambda other: reader.read(other.references, keep=True)
     )
     indications = [study.indication for study in batch.studies]
-    judged = batch.once(
-        "severity read",
-        lambda: reader.judge(batch.reports, batch.references, references, indications),
-    )
+    each = reader.each(batch.reports, batch.references, references, indications)
+    if not batch.noted:
+        return batch.once("severity read", lambda: np.array([one.score for one in each]))
+    judged = batch.once("severity read", lambda: [*each])
     tables = map(reader.table_of, indications)
-    batch.notes["severity"] = [j.explain(table) for j, table in zip(judged, tables, strict=True)]
+    batch.notes["severity"] = [j.explain(of) for j, of in zip(judged, tables, strict=True)]
     return np.array([one.score for one in judged], dtype=np.float64)
 
 

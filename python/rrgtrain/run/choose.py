@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rrgclinical.common.nothing import is_nothing
-from rrgtrain.errors import UserError
+from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.service import refuse_left_out
 from rrgtrain.run.data import PROBE
@@ -32,10 +32,15 @@ def gains(studies: Sequence[Sequence[str]], rewards: RewardService) -> np.ndarra
 
     Beside a report that says nothing all gain 0, and it gains -inf.
     """
+    silent = {text for text in {*itertools.chain(*studies)} if is_nothing(text)}
     every = (pair for texts in studies for pair in itertools.product(texts, repeat=2))
-    of = {pair: -np.inf if is_nothing(pair[0]) else 0.0 for pair in every}
-    pairs = [pair for pair in of if not any(map(is_nothing, pair))]
-    of |= zip(pairs, rewards([a for a, _ in pairs], [b for _, b in pairs])["total"], strict=True)
+    of = {pair: -np.inf if pair[0] in silent else 0.0 for pair in every}
+    pairs = [pair for pair in of if silent.isdisjoint(pair)]
+    reports, references = [a for a, _ in pairs], [b for _, b in pairs]
+    ((_, gained),) = rewards.measure([*rewards.settings.terms], reports, references)
+    if isinstance(gained, RewardError):
+        raise gained
+    of |= zip(pairs, gained, strict=True)
     return np.array([[[of[a, b] for b in texts] for a in texts] for texts in studies])
 
 
