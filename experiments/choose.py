@@ -29,7 +29,7 @@ ROUNDS = 3
 
 
 def main() -> None:
-    """Print the least seconds of each term in rounds by turns, over one reading by severity."""
+    """Print the least seconds of each term in `ROUNDS`, over those of reading."""
     parser = argparse.ArgumentParser(description="What choosing costs beside reading.")
     parser.add_argument("--data", type=Path, required=True, help="annotation.json of IU X-Ray")
     parser.add_argument("--studies", type=int, default=64)

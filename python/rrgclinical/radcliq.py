@@ -69,10 +69,7 @@ class RadCliQ:
     """
 
     def __init__(
-        self,
-        radgraph: RadGraph | Cached[Graph],
-        chexbert: CheXbertLabeller,
-        bertscore: BertScore,
+        self, radgraph: RadGraph | Cached[Graph], chexbert: CheXbertLabeller, bertscore: BertScore
     ) -> None:
         """Published values are of the RadGraph model `radgraph`; another gives other values."""
         self.bertscore = bertscore

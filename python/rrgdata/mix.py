@@ -20,11 +20,11 @@ from rrgdata.settings import MixedSource
 from rrgdata.study import Study
 
 Mix = Mapping[str, MixedSource]
+Load = Callable[..., Catalogue]
+MOST = 10_000_000  # training studies of a source in an epoch, each an entry in memory
 
 
-def load_mix(
-    mix: Mix, root: Path, settings: ReadSettings, load: Callable[..., Catalogue], *, skip: bool
-) -> Catalogue:
+def load_mix(mix: Mix, root: Path, settings: ReadSettings, load: Load, *, skip: bool) -> Catalogue:
     """Load the sources, their roots below `root`; `settings` are of those without their own.
 
     load: `load_studies`. skip: broken studies are noted; otherwise UserError, as for what `load`
@@ -33,8 +33,8 @@ def load_mix(
     whole, placed = Catalogue(), []
     keys = {f.name for f in fields(ReadSettings)}
     for name, part in mix.items():
-        if "/" in name:
-            raise UserError(f"data.mix has the name {name!r}; write it without /, which ends it")
+        if "/" in name or not name.strip():
+            raise UserError(f"data.mix has the name {name!r}; write one without /, which ends it")
         place = root / Path(part.root).expanduser()
         own = {k: v for k, v in vars(part).items() if k in keys and v is not None}
         read = partial(load, part.source, place, replace(settings, **own))
@@ -42,6 +42,9 @@ def load_mix(
         if not splits.get(needed := "train" if trains else "test"):
             mend = f"set data.mix.{name}.weight=0" if trains else "leave it out"
             raise UserError(f"data.mix.{name} has no {needed} study; {mend}")
+        if trains and not 0 < (size := round(part.weight * len(splits["train"]))) <= MOST:
+            why = f"makes {size:,} of {len(splits['train'])} training studies an epoch"
+            raise UserError(f"data.mix.{name}.weight={part.weight:g} {why}; wanted 1 to {MOST:,}")
         for split, of in splits.items():
             if not trains and split != "test":
                 whole.leave_out(f"of {name}, out of domain,", len(of), split=split)
@@ -56,12 +59,7 @@ def load_mix(
 
 
 def _read(
-    name: str,
-    part: MixedSource,
-    read: Callable[[], Catalogue],
-    whole: Catalogue,
-    place: Path,
-    skip: bool,
+    name: str, part: MixedSource, read: Load, whole: Catalogue, place: Path, skip: bool
 ) -> dict[str, list[Study]]:
     try:
         inner = read()

@@ -153,6 +153,8 @@ def test_settings_of_data_count_and_others_are_refused(root, tmp_path, capsys) -
     assert status == 2 and "labels.csv" in lines[0] and len(lines) == 1
     status, lines = check(capsys, root, "rl.steps=3")
     assert status == 2 and "is no setting of data" in lines[0]
+    status, lines = check(capsys, root, "data.source=mix")
+    assert status == 2 and "is several; check each by its own root" in lines[0]
     status, lines = check(capsys, tmp_path / "no")
     assert status == 2 and "does not exist" in lines[0]
     assert main(["data", "check"]) == 2

@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rrgclinical.labels import (
-    CHEXPERT_5,
-    NO_FINDING,
-    OBSERVATIONS,
-    SUPPORT_DEVICES,
-    to_binary,
-)
+from rrgclinical.labels import CHEXPERT_5, NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES, to_binary
 from rrgclinical.metrics import (
     FREQUENT,
     LEAST_DIFFERING,

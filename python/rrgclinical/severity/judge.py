@@ -36,6 +36,12 @@ _STEPS = {
 }
 
 
+Texts = Sequence[str]
+Readings = Sequence[ReportReading] | None
+Findings = list[SidedFinding]
+Weights = list[float]
+
+
 @dataclass(slots=True)
 class SeverityJudgement:
     """A report beside its reference; `truth` and `got` are the findings of both.
@@ -171,11 +177,7 @@ def differences(truth: SidedFinding, got: SidedFinding) -> list[str]:
 
 
 def _candidates(
-    truth: list[SidedFinding],
-    got: list[SidedFinding],
-    weights: list[float],
-    claimed: list[float],
-    table: Significance,
+    truth: Findings, got: Findings, weights: Weights, claimed: Weights, table: Significance
 ) -> list[tuple[float, float, int, int]]:
     """(-value, -lesser weight, places) of every pair with a share in common, best first."""
     affinity, pairings = table.affinity, []
@@ -246,11 +248,10 @@ def denies(
     """
     concept, side = finding.concept, finding.side
     for other in table.wide[concept] & reading.denied.keys():
-        sides = reading.denied[other]
-        if (not side or side in sides or 0 in sides) and (
-            other == concept or other not in own.denied
-        ):
-            return True
+        if other == concept or other not in own.denied:
+            sides = reading.denied[other]
+            if not side or side in sides or 0 in sides:
+                return True
     return False
 
 
@@ -340,11 +341,7 @@ class Severity:
         return self._tables[factors]
 
     def judge(
-        self,
-        reports: Sequence[str],
-        references: Sequence[str],
-        readings: Sequence[ReportReading] | None = None,
-        indications: Sequence[str] | None = None,
+        self, reports: Texts, references: Texts, readings: Readings = None, indications: Texts = ()
     ) -> list[SeverityJudgement]:
         """Judge each report against its reference; `readings` are the references', if read.
 
@@ -355,11 +352,7 @@ class Severity:
         return [*self.each(reports, references, readings, indications)]
 
     def each(
-        self,
-        reports: Sequence[str],
-        references: Sequence[str],
-        readings: Sequence[ReportReading] | None = None,
-        indications: Sequence[str] | None = None,
+        self, reports: Texts, references: Texts, readings: Readings = None, indications: Texts = ()
     ) -> Iterator[SeverityJudgement]:
         """Yield what `judge` returns, for callers that keep none of it."""
         reports, references = check_pairs(reports, references)

@@ -26,10 +26,8 @@ DEVICES = frozenset(i for i, c in enumerate(CONCEPTS) if SUPPORT_DEVICES in c.st
 _FINDINGS = {c.name: i for i, c in enumerate(CONCEPTS) if not c.anatomy}
 _GREATEST_FACTOR = 3.0
 SUMMARY = CONCEPT_ID["acute cardiopulmonary abnormality"]
-_WIDE = 0.6
-"""Affinity from which a denial of one finding denies the other."""
-_GRAVE = 0.45
-"""Weight from which "no acute abnormality" denies a finding."""
+_WIDE, _GRAVE = 0.6, 0.45
+"""Affinity from which a denial denies another finding too; weight from which "nothing acute"."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,6 +61,8 @@ def _check(options: argparse.Namespace) -> int:
     if other:
         raise UserError(f"{other[0]!r} is no setting of data; `rrgtrain keys data` lists them")
     data = load_config(Recipe, None, options.overrides).data
+    if data.source == "mix":
+        raise UserError("data.source=mix is several; check each by its own root and data.source")
     named = any(override.startswith("data.source=") for override in options.overrides)
     return check_data_set(
         options.root,

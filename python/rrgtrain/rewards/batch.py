@@ -183,9 +183,9 @@ class RewardBatch:
     `reports` is the scored text of each completion in `completions`: all of it, or what its
     `<report>` block holds. Everything derived is computed at most once per batch, however many
     terms read it. `open` gives the model of a name (an extractor, or what `rewards.term_models`
-    offers); `notes` takes what a term wants kept for inspection: one JSON-able value per report,
-    which a term may save itself where they are not `noted`.
-    `readings` collects what terms read in references, by name, for `RewardService.prefetch`.
+    offers); `notes` takes what a term wants kept for inspection, one JSON-able value per report,
+    where it is `noted`. `readings` collects what terms read in references, by name, for
+    `RewardService.prefetch`.
     """
 
     completions: Sequence[str]

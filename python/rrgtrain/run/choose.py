@@ -36,8 +36,8 @@ def gains(studies: Sequence[Sequence[str]], rewards: RewardService) -> np.ndarra
     every = (pair for texts in studies for pair in itertools.product(texts, repeat=2))
     of = {pair: -np.inf if pair[0] in silent else 0.0 for pair in every}
     pairs = [pair for pair in of if silent.isdisjoint(pair)]
-    reports, references = [a for a, _ in pairs], [b for _, b in pairs]
-    ((_, gained),) = rewards.measure([*rewards.settings.terms], reports, references)
+    sides = [[pair[k] for pair in pairs] for k in (0, 1)]
+    ((_, gained),) = rewards.measure([*rewards.settings.terms], *sides)
     if isinstance(gained, RewardError):
         raise gained
     of |= zip(pairs, gained, strict=True)
@@ -72,8 +72,7 @@ class Chooser:
         if not studies:
             return []
         lengths = np.array([[len(text.split()) for text in texts] for texts in studies])
-        places: list[int] = RULES[self.rule](gains(studies, self.rewards), lengths).tolist()
-        return places
+        return [*map(int, RULES[self.rule](gains(studies, self.rewards), lengths))]
 
 
 def chooser(
@@ -104,6 +103,5 @@ def seeds_of(seed: int, study: str, candidates: int) -> list[int]:
 
     The first candidate is what is drawn without others.
     """
-    key = f"{seed} {study}"
-    keys = [key, *(f"{key} {k}" for k in range(1, candidates))]
+    keys = [f"{seed} {study}" + f" {k}" * (k > 0) for k in range(candidates)]
     return [int.from_bytes(hashlib.sha256(each.encode()).digest()[:7]) for each in keys]

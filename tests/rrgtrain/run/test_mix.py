@@ -41,18 +41,17 @@ def sources(studies: list[Study]) -> dict[str, int]:
 
 
 def test_one_list_of_several_sources(tmp_path) -> None:
-    studies = opened(tmp_path, *words())
-    train = studies["train"]
+    train = (studies := opened(tmp_path, *words()))["train"]
     assert sources(train) == {"a": 20, "b": 3} and len({s.id for s in train}) == 23
     times = Counter(s.id.partition("~")[0][-1] for s in train if s.id[0] == "a")
     assert times == {i: 3 - int(i) % 2 for i in "01234567"}, "two passes and every second one"
     assert [s.id[-1] for s in train if s.id[0] == "b"] == ["0", "2", "4"]
     assert all(bool(s.images) == (s.id[0] == "a") for s in train), "a source's own setting"
     assert all(s.patient.startswith(f"{s.id.partition('/')[0]}/") for s in train if s.patient)
-    assert sources(studies["val"]) == {"a": 1, "b": 3}
-    assert sources(studies["test"]) == {"a": 4, "b": 2, "far": 4}
-    few = opened(tmp_path, *words(), "data.limit=8")
-    assert sources(few["train"]) == {"a": 7, "b": 1}, "the first have all in their proportion"
+    held = [sources(studies[split]) for split in ("val", "test")]
+    assert held == [{"a": 1, "b": 3}, {"a": 4, "b": 2, "far": 4}]
+    few = opened(tmp_path, *words(), "data.limit=8")["train"]
+    assert sources(few) == {"a": 7, "b": 1}, "the first have all in their proportion"
     assert opened(tmp_path, *words()) == studies
     assert not any(s.images for s in opened(tmp_path, *words(), "data.images=none")["train"])
 
@@ -89,7 +88,10 @@ def test_images_that_one_source_alone_has_are_counted(tmp_path) -> None:
         ({"a": "{source: iu_xray, root: no}"}, "data.mix.a: "),
         ({"b": "{source: iu_xray, limit: {train: 0}}"}, "data.mix.b has no train study; set data."),
         ({"far": "{source: iu_xray, weight: 0, limit: {test: 0}}"}, "far has no test study; leave"),
-        ({"f/r": "{source: iu_xray}"}, "data.mix has the name 'f/r'; write it without /"),
+        ({"f/r": "{source: iu_xray}"}, "data.mix has the name 'f/r'; write one without /"),
+        ({"' '": "{source: iu_xray}"}, "data.mix has the name ' '; write one without /"),
+        ({"a": "{source: iu_xray, weight: 0.06}"}, "a.weight=0.06 makes 0 of 8 training studies"),
+        ({"a": "{source: iu_xray, weight: 1e12}"}, "8,000,000,000,000 of 8 training studies"),
     ],
 )
 def test_a_mix_that_is_none_is_one_line(tmp_path, changed, line) -> None:
