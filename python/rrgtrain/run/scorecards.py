@@ -70,7 +70,7 @@ def evaluate_files(
     )
     # a file holds reports, not completions
     reward = dataclasses.replace(recipe.reward, blocks="none")
-    judge = judge_of(settings, RewardService(reward), recipe.data.source)
+    judge = judge_of(settings, RewardService(reward), recipe.data)
     truth, note = judge.truth(pairs)
     card, readings = judge.card(pairs, truth, [note])
     if out is not None:
@@ -87,7 +87,7 @@ def evaluate_files(
         unmark(out)
     print(as_text(card, out and out / FILES[1]), end="")
     if compare:
-        more = {"cleaning": _cleaning(settings, recipe.data.source), "meteor": settings.meteor}
+        more = {"cleaning": _cleaning(settings, recipe.data), "meteor": settings.meteor}
         print("\n" + compare_implementations(pairs, truth, readings, **more), end="")
     return card
 
@@ -100,7 +100,7 @@ def score_run(
     out: Path,
 ) -> Scorecard:
     """Write the scorecard of what policies wrote: tables and all reports, to `out`."""
-    judge, first = judge_of(settings, rewards, data.source), next(iter(evaluations.values()))
+    judge, first = judge_of(settings, rewards, data), next(iter(evaluations.values()))
     truth, ids = first.truth, [study.id for study in first.studies]
     pairs = Pairs(
         ids,
@@ -124,14 +124,14 @@ def score_run(
     return card
 
 
-def judge_of(settings: EvalSettings, rewards: RewardService, source: str) -> Judge:
+def judge_of(settings: EvalSettings, rewards: RewardService, data: DataSettings) -> Judge:
     """Build the judge that reads reports with the models of a reward, by `eval`'s settings.
 
-    source: the data set's name, which chooses the cleaning where none is set.
+    data: has the data sets' names, which choose the cleaning where none is set.
 
     UserError where a model that is named lacks its file, or words cannot be made.
     """
-    cleaning = _cleaning(settings, source)
+    cleaning = _cleaning(settings, data)
     tokenization = build_tokenization(
         settings.tokenization,
         dataset=cleaning,
@@ -164,8 +164,9 @@ def judge_of(settings: EvalSettings, rewards: RewardService, source: str) -> Jud
     )
 
 
-def _cleaning(settings: EvalSettings, source: str) -> str:
-    return settings.cleaning or ("iu_xray" if source in ("iu_xray", "open_i") else "mimic_cxr")
+def _cleaning(settings: EvalSettings, data: DataSettings) -> str:
+    sources = {part.source for part in data.mix.values()} or {data.source}
+    return settings.cleaning or ("iu_xray" if sources <= {"iu_xray", "open_i"} else "mimic_cxr")
 
 
 def _vocabulary(settings: EvalSettings, cleaning: str) -> frozenset[str] | None:

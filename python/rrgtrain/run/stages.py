@@ -117,7 +117,7 @@ class Stages:
             data = open_data(checked, out)
             if ranks.is_main():
                 # the scorecard at the end: what it lacks is said before anything is trained
-                judge_of(recipe.eval, data.rewards, recipe.data.source)
+                judge_of(recipe.eval, data.rewards, recipe.data)
                 dump_config(asked, run.config)
             session = open_session(data, out, resume=resume)
             if verb is not None:

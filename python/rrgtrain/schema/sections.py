@@ -278,7 +278,7 @@ class EvalSettings:
     between white space, nothing cleaned, as RadEval's BLEU."""
     cleaning: Literal["mimic_cxr", "iu_xray"] | None = None
     """Data set by whose rules `eval.tokenization=r2gen` cleans reports; null IU X-Ray's for the
-    `data.source` iu_xray and open_i, else MIMIC-CXR's."""
+    `data.source` iu_xray and open_i, or a mix of them, else MIMIC-CXR's."""
     max_seq_length: int | None = Field(default=None, ge=2)
     """Words to which `r2gen` cuts a report (60 on IU X-Ray, 100 on MIMIC-CXR there); null none."""
     training_reports: str | None = None

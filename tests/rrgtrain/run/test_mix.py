@@ -134,5 +134,6 @@ def test_a_mix_resumes_to_the_bit_and_its_card_shows_each_source(tmp_path, capsy
     assert [sizes[f"source {name}"] for name in MIX] == [4, 2, 4]
     system = card.systems[0]
     assert first_rows(card)[0][1:3] == [f"{system}, in domain", f"{system}, out of domain"]
+    assert "r2gen (iu_xray)" in card.settings.tokenization, "that of all its sources"
     page = (tmp_path / "run" / "report.html").read_text()
     assert f"{system}, out of domain" in page and "source far: studies of far" in page
