@@ -36,7 +36,6 @@ class Stopping:
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
-        self._requested_at = 0.0
         self._deferred = False
         self._cut = False
         self._interrupted = False
@@ -98,10 +97,6 @@ class Stopping:
             self.check()
             yield
 
-    def waited(self) -> float | None:
-        """Count the seconds since the first signal; None where none has come."""
-        return None if self.requested is None else time.monotonic() - self._requested_at
-
     def stop_in(self, error: BaseException | None) -> BaseException | None:
         """Find the stop by a signal that has led to `error`, None where none has."""
         left, visited = [error] if self.requested is not None else [], set[int]()
@@ -162,8 +157,6 @@ class Stopping:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise KeyboardInterrupt
         self._interrupted |= number == signal.SIGINT
-        if self.requested is None:
-            self._requested_at = time.monotonic()
         self.requested = signal.Signals(number)
         if not self._deferred:
             raise self._stopped()

@@ -127,7 +127,6 @@ class Stages:
             if verb is not None:
                 checkpointer = Checkpointer(run, session.policy, log, verb, recipe.checkpoint)
                 checkpointer.settings = settled(parts)
-                checkpointer.grace = recipe.state.grace
                 if ranks.is_main():
                     checkpointer.values = values_of(run.config, parts)
                 if resume:

@@ -24,7 +24,6 @@ from rrgtrain.schema.sections import (
     RewardSettings,
     ScaleSettings,
     SelectSettings,
-    StateSettings,
     TokenWeightSettings,
 )
 from rrgtrain.schema.training import RlSettings, RolloutSettings, SftSettings
@@ -49,7 +48,6 @@ __all__ = [
     "ScaleSettings",
     "SelectSettings",
     "SftSettings",
-    "StateSettings",
     "TokenWeightSettings",
 ]
 
@@ -78,6 +76,5 @@ class Recipe:
     generate: GenerateSettings = Field(default_factory=GenerateSettings)
     checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
     plan: PlanSettings = Field(default_factory=PlanSettings)
-    state: StateSettings = Field(default_factory=StateSettings)
     scale: ScaleSettings = Field(default_factory=ScaleSettings)
     log: LogSettings = Field(default_factory=LogSettings)

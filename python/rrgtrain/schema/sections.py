@@ -134,16 +134,6 @@ class PlanSettings:
 
 
 @dataclass(config=SETTINGS)
-class StateSettings:
-    """End a run that a signal stops."""
-
-    grace: float = Field(default=25.0, ge=0.0)
-    """Seconds from SIGTERM to the kill that follows it (Slurm's KillWait and Kubernetes give 30). A
-    run stops at the next border between two phases of a step, and writes a checkpoint if that fits
-    at the speed of the last one; else the last one counts."""
-
-
-@dataclass(config=SETTINGS)
 class ScaleSettings:
     """Spread a run over the processes of torchrun, one a GPU."""
 

@@ -29,12 +29,12 @@ from rrgpolicy.ranks.layout import Shardable
 from rrgpolicy.ranks.rng import random_states, set_random_states
 from rrgpolicy.ranks.sharding import load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
-from rrgtrain.schema import CheckpointSettings, StateSettings
+from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.null_checkpointer import MetricsLog, NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import Checkpoint, CheckpointStore, load_checkpoint
-from rrgtrain.state.tree import PerRank, size_of
-from rrgtrain.state.write import Bandwidth, first_line, keep_batch, keep_trace, refusal
+from rrgtrain.state.tree import PerRank
+from rrgtrain.state.write import first_line, keep_batch, keep_trace
 
 
 class Checkpointer(NullCheckpointer):
@@ -58,7 +58,6 @@ class Checkpointer(NullCheckpointer):
         self._verb, self._settings, self._clock = verb, settings, clock
         self._store = CheckpointStore(run.resume, settings.keep)
         self._began, self.earlier = clock(), 0.0
-        self.grace = StateSettings().grace
         # What each checkpoint says of the run's settings, see `identity.settled`.
         self.settings: dict[str, str] = {}
         # The settings of its steps as config.yaml shows them, see `identity.changes_of`.
@@ -74,7 +73,6 @@ class Checkpointer(NullCheckpointer):
         self._taken, self._begun = 0, 0
         self._steps, self._written = 0, clock()
         # steps of this stage that the last checkpoint has
-        self._kept_steps = 0
         self._batch: Callable[[], State] | None = None
         self._clean = True
         self._whole: tuple[int, bool] | None = None
@@ -87,8 +85,6 @@ class Checkpointer(NullCheckpointer):
             self._log.rewind_to(0)
             return "from the beginning: no checkpoint was written yet"
         self.resumed_from = found.about
-        if "written" in found.about:
-            self._store.bandwidth = Bandwidth(**found.about["written"])
         state = found.read("metrics", "seconds", "done", "stage", "step")
         self._log.rewind_to(state["metrics"])
         self.earlier = state["seconds"]
@@ -127,12 +123,12 @@ class Checkpointer(NullCheckpointer):
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:
         self._whole = None
         self._stage, self._state, self._tagged = stage, state, []
-        self._steps, self._written, self._kept_steps = 0, self._clock(), 0
+        self._steps, self._written = 0, self._clock()
         found, self._found, self.within = self._found, None, None
         if found is None:
             return None
         self._put_back(found)
-        self._tagged, self._kept_steps = found.about["tagged"], found.about["step"]
+        self._tagged = found.about["tagged"]
         return found.read("loop", like=self._like())["loop"]
 
     @contextmanager
@@ -271,7 +267,7 @@ class Checkpointer(NullCheckpointer):
         with self._naming_last_checkpoint():
             self._log.sync()
             self._store.begin(label, self._before, about, self._tagged)
-        self._begun, self._kept_steps = self._taken, self._before["step"]
+        self._begun = self._taken
         self._steps, self._written = 0, self._clock()
 
     def wait(self) -> None:
@@ -319,13 +315,9 @@ class Checkpointer(NullCheckpointer):
             return Stopped(f"{line}; the step was half done, so the last checkpoint counts")
         try:
             self.wait()
-            late = self._too_late(step)
-            if not late:
-                self._save(self._label(step))
+            self._save(self._label(step))
         except _NoCheckpoint as full:
             return Stopped(f"{line}; {full}")
-        if late:
-            return _stopped(f"{line}; {late}", error)
         if isinstance(error, NotFinite):
             section = "sft" if self._stage == "sft" else "rl"
             return NotFinite(
@@ -333,19 +325,6 @@ class Checkpointer(NullCheckpointer):
                 f"{shlex.quote(str(self._run.path))} {section}.lr=..."
             )
         return _stopped(line, error)
-
-    def _too_late(self, step: int) -> str:
-        """Say what a stop by a signal loses, where its grace is too short for a checkpoint."""
-        waited = max((w for w in ranks.gather(stopping.waited()) if w is not None), default=None)
-        if waited is None or self._begun == self._taken:
-            return ""
-        wanted = size_of(self._before)
-        # ranks may hold moments of unlike size, and must decide alike
-        why = ranks.broadcast_from_main(refusal(self.grace, waited, wanted, self._store.bandwidth))
-        if not why:
-            return ""
-        names = ranks.broadcast_from_main(self._store.names() if ranks.is_main() else [])
-        return f"{why}; {_last_of(names)}, so {step - self._kept_steps} steps are lost"
 
     def _all_before(self, step: int) -> bool:
         """Whether every rank has the state from before this step still."""

@@ -38,7 +38,6 @@ from rrgtrain.state.write import (
     FORMAT,
     MANIFEST,
     STATE,
-    Bandwidth,
     Buffers,
     Write,
     file_entry,
@@ -109,8 +108,6 @@ class CheckpointStore:
         self._broken: set[str] = set()
         self._write: Write | None = None
         self._buffers: Buffers = {}
-        self.bandwidth: Bandwidth | None = None
-        """That of the run's last write, also before this process."""
         if ranks.is_main():
             directory.mkdir(exist_ok=True)
 
@@ -168,7 +165,6 @@ class CheckpointStore:
             return
         write, self._write = self._write, None
         write.wait(timeout)
-        self.bandwidth = write.bandwidth
         self._broken.clear()
 
     def labelled(self, label: str) -> Path:

@@ -71,20 +71,6 @@ def take_out(state: Any) -> tuple[Any, dict[str, torch.Tensor]]:
     return walk(state, (), ranks.is_main()), tensors
 
 
-def size_of(state: Any) -> int:
-    """Bytes of the tensors in nested state, of sharded ones those of all ranks.
-
-    Other ranks' own values count as large as this rank's.
-    """
-    if isinstance(state, PerRank):
-        return size_of(state.value) * (state.of or ranks.size())
-    if isinstance(state, torch.Tensor):
-        return state.numel() * state.element_size()
-    if isinstance(state, dict):
-        return sum(map(size_of, state.values()))
-    return sum(map(size_of, state)) if isinstance(state, list | tuple) else 0
-
-
 def put_back(skeleton: Any, tensor: Callable[[str, bool], torch.Tensor]) -> Any:
     """The inverse of `take_out`; `tensor(name, sharded)` gives the tensors that it took out."""
     if isinstance(skeleton, dict):

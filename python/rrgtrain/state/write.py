@@ -22,11 +22,9 @@ import math
 import os
 import shutil
 import threading
-import time
 import traceback
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,32 +44,6 @@ STATE, MANIFEST = "state.pt", "manifest.json"
 _BLOCK = 1 << 22
 
 Buffers = dict[MetadataIndex, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Bandwidth:
-    """Hold the bytes of a written checkpoint, of all ranks, and the seconds it took."""
-
-    bytes: int
-    seconds: float
-
-
-def refusal(grace: float, waited: float, wanted: int, bandwidth: Bandwidth | None) -> str:
-    """Say why `wanted` bytes are not written, "" where they fit.
-
-    They fit where no write was measured yet. grace: seconds from the signal to the kill. waited:
-    those that are over.
-    """
-    if bandwidth is None or bandwidth.seconds <= 0 or bandwidth.bytes <= 0:
-        return ""
-    rate, left = bandwidth.bytes / bandwidth.seconds, max(0.0, grace - waited)
-    if wanted / rate <= left:
-        return ""
-    return (
-        f"no checkpoint was written: {wanted / 2**20:.1f} MiB at {rate / 2**20:.1f} MiB/s, the "
-        f"speed of the last one, take {wanted / rate:.1f} s, and {left:.1f} s of "
-        f"state.grace={grace:g} were left"
-    )
 
 
 class Write:
@@ -94,7 +66,6 @@ class Write:
         directory has its name. Raises TypeError for what a checkpoint cannot hold.
         """
         self.path, self._about, self._finished = path, dict(about), finished
-        self.began, self.bandwidth = time.monotonic(), Bandwidth(0, 0.0)
         self._error: BaseException | None = None
         with ranks.propagate_errors():
             self._skeleton, tensors = take_out(state)
@@ -185,10 +156,8 @@ class Write:
         own += [partial / STATE, partial / ".metadata"] if ranks.is_main() else []
         parts = self._gather({file.name: file_entry(file) for file in own})
         files = {n: e for part in parts for n, e in part.items()}
-        self.bandwidth = Bandwidth(wanted, time.monotonic() - self.began)
         if ranks.is_main():
-            about = {**self._about, "written": vars(self.bandwidth)}
-            manifest = {"format": FORMAT, "about": about, "files": files}
+            manifest = {"format": FORMAT, "about": self._about, "files": files}
             atomic_write(partial / MANIFEST, json.dumps(manifest, indent=1))
 
     def _gather(self, value: Any = None, error: Exception | None = None) -> list[Any]:

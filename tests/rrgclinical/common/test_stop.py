@@ -113,19 +113,6 @@ def test_a_closed_terminal_ends_the_step_as_sigterm_does(stopping, monkeypatch) 
     assert caught.value.status == 75
 
 
-def test_the_wait_counts_from_the_first_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopping, now = Stopping(), [100.0]
-    monkeypatch.setattr("rrgclinical.common.stop.time.monotonic", lambda: now[0])
-    with stopping.installed("rrgtrain"), stopping.deferred():
-        assert stopping.waited() is None
-        for moment in (100.0, 107.0):
-            now[0] = moment
-            signal.raise_signal(signal.SIGTERM)
-        now[0] = 110.0
-        assert stopping.waited() == 10.0
-    assert stopping.waited() is None
-
-
 def test_nohup_is_respected() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -116,8 +116,7 @@ def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -
     assert (options.verb, options.out, options.start) == ("rl", Path("run"), "checkpoint")
     assert (recipe.scale.mode, recipe.rl.lr, recipe.data.root) == ("fsdp2", 1e-6, local)
     assert (cluster / "rsync.txt").read_text() == f"-a /shared/mimic/ {local}/\n"
-    assert recipe.state.grace == 140.0
-    assert recipe.state.grace < int(environment["stopped within"]) < told_before_the_end()
+    assert 140 < int(environment["stopped within"]) < told_before_the_end()
     assert environment["NCCL_SOCKET_IFNAME"] == environment["GLOO_SOCKET_IFNAME"] == "ib1"
     assert environment["XDG_CACHE_HOME"].startswith(str(cluster / "scratch"))
     (cluster / "run").mkdir()
@@ -135,9 +134,7 @@ def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -
 def test_an_older_torchrun_is_given_no_option_it_lacks(cluster: Path) -> None:
     assert ended(submitted(cluster, KNOWN="[--max-restarts N]")) == 0
     words, environment = asked(cluster)
-    options = cli.understood(words)
-    recipe = load_config(Recipe, options.recipe, options.overrides)
-    assert recipe.state.grace == 25.0 < int(environment["stopped within"]) == 30
+    assert int(environment["stopped within"]) == 30 and cli.understood(words).verb == "rl"
 
 
 @pytest.mark.parametrize("finished", [False, True])

@@ -18,7 +18,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.identity import identity_of, require_settled, require_whole, settled
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, CheckpointStore
-from rrgtrain.state.tree import SMALL, PerRank, put_back, size_of, take_out
+from rrgtrain.state.tree import SMALL, PerRank, put_back, take_out
 from tests.rrgtrain.runs import on_ranks
 from tests.rrgtrain.state.rank_store import wholes
 from tests.rrgtrain.state.saving import SavingStore
@@ -193,12 +193,6 @@ def test_random_states_go_on_where_they_were() -> None:
     assert draw() != first
     set_random_states(kept)
     assert draw() == first
-
-
-def test_each_ranks_own_values_count_for_all_that_have_some() -> None:
-    moments = torch.zeros(8, dtype=torch.uint8)
-    assert size_of({"weights": torch.zeros(2), "moments": PerRank([moments, 1], 4)}) == 8 + 4 * 8
-    assert size_of(PerRank(moments)) == 8
 
 
 MAIN = "tests.rrgtrain.state.rank_store"

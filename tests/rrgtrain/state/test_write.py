@@ -1,4 +1,4 @@
-"""Checkpoints are written while training goes on, and a signal stops it within its grace."""
+"""Checkpoints are written while training goes on, and a signal stops it between two steps."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from rrgclinical.common.stop import stopping
 from rrgtrain.errors import Stopped
 from rrgtrain.log.logs import RunLog
 from rrgtrain.schema import CheckpointSettings
-from rrgtrain.state.checkpointer import Checkpointer
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.state.store import CheckpointStore, load_checkpoint
+from rrgtrain.state.store import load_checkpoint
 from tests.rrgtrain.runs import on_ranks
 from tests.rrgtrain.state.saving import SavingStore
 from tests.rrgtrain.state.test_checkpointer import Loop
@@ -198,37 +197,8 @@ def test_a_step_is_left_at_its_border_and_its_first_state_is_written(tmp_path: P
         assert torch.equal(kept, weight)
 
 
-def test_a_stop_without_the_time_for_a_checkpoint_says_what_is_lost(tmp_path: Path) -> None:
-    with loop_of(tmp_path, 6) as loop:
-        loop.checkpointer.grace = 0.0
-        line = stopped_at(loop)
-        assert line.startswith("stopped by SIGTERM after 6 steps of rl"), "one was due at this step"
-        loop.step()
-        assert loop.names[-1] == "000003-rl-6"
-        line = stopped_at(loop)
-        assert line.startswith(
-            "stopped by SIGTERM after 7 steps of rl; no checkpoint was written: "
-        )
-        assert "the speed of the last one, take " in line
-        assert line.endswith(
-            "0.0 s of state.grace=0 were left; the last one is 000003-rl-6, so 1 steps are lost"
-        )
-        assert loop.names[-1] == "000003-rl-6"
-
-
 def test_a_checkpoint_that_is_being_written_needs_no_other(tmp_path: Path) -> None:
-    """The wait for it takes the grace, and it holds this step already."""
+    """It holds this step already."""
     with loop_of(tmp_path, 1, steps=1) as loop:
-        loop.checkpointer.grace = 0.0
         assert stopped_at(loop) == "stopped by SIGTERM after 1 steps of rl"
         assert loop.names == ["000001-rl-1"]
-
-
-def test_an_error_has_no_grace(tmp_path: Path) -> None:
-    with loop_of(tmp_path, 4) as loop:
-        loop.checkpointer.grace = 0.0
-        with pytest.raises(Stopped, match="KeyError"):
-            loop.step(before=KeyError("x"))
-        assert loop.names[-1] == "000002-rl-4"
-        assert isinstance(loop.checkpointer, Checkpointer)
-        assert CheckpointStore(loop.run.resume, 9).about()["written"]["bytes"] > 0
