@@ -20,7 +20,7 @@ def surroundings(load: float, cores: int, threads: int) -> str:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if harness.tables:
-        cores = len(os.sched_getaffinity(0))
+        cores = os.cpu_count() or 1
         terminalreporter.write_line(
             surroundings(os.getloadavg()[0], cores, torch.get_num_threads())
         )

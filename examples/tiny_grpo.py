@@ -77,7 +77,3 @@ def roll_out(
 def open_rewards() -> RewardService:
     """Build the reward of these reports."""
     return RewardService(RewardSettings(terms={"label_f1": 1.0}))
-
-
-if __name__ == "__main__":
-    print("These are the parts of a loop: `python examples/accelerate_loop.py` trains with them.")
