@@ -7,7 +7,7 @@
 set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
-python3 -m pip install -qq --target "$site" transformers==5.23.0 sentencepiece==0.2.3 numpy==2.4.6
+python3 -m pip install -qq --target "$site" transformers==5.23.0 sentencepiece==0.2.3 protobuf==7.36.2 numpy==2.4.6
 PYTHONPATH="$site" python3 -W ignore - <<'EOF'
 import tempfile
 from pathlib import Path
