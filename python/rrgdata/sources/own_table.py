@@ -126,13 +126,13 @@ def _columns(path: Path, header: list[str], settings: ReadSettings) -> dict[str,
     read = set(columns.values())
     contents = {_plain(name): c for c in CONTENTS for name in (c, *ALSO.get(c, ()))}
     meant = {contents.get(_plain(name), ""): name for name in header if name not in read}
-    meant.setdefault("images", next((name for name in pictured(path) if name not in read), ""))
-    near = {content: meant[content] for content in CONTENTS if meant.get(content)}
+    if "images" not in columns and settings.images != "none":
+        meant.setdefault("images", next((name for name in pictured(path) if name not in read), ""))
     # not needed: a patient beside a split, a section beside the report, what tells of images
     idle = {"patient"} if "split" in columns else set()
     idle |= {"findings", "impression"} if "report" in columns else set()
     idle |= {"images", "prior", "view"} if settings.images == "none" else set()
-    near = {c: n for c, n in near.items() if c not in columns and c not in idle}
+    near = {c: meant[c] for c in CONTENTS if meant.get(c) and c not in {*columns, *idle}}
     if near:
         named = {**settings.columns, **near}
         listed = ", ".join(f"{content}: {name}" for content, name in named.items())
