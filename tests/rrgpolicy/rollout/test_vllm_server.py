@@ -136,7 +136,7 @@ def test_a_signal_does_not_wait_for_it(served: Served, policy: Policy, tmp_path:
 def test_one_that_dies_of_every_batch_is_given_up(served, policy, tmp_path):
     engine = client(served, tmp_path)
     engine.update(policy)
-    served.dies, served.back = [(CHAT, 1)] * 3, 0.2
+    served.dies, served.back = [(CHAT, 1)] * 9, 0.2  # a late request meets the next life
     with pytest.raises(UserError, match="went away 3 times in one batch"):
         engine.generate(policy, asked(policy, 4))
     engine._patiently("/health", method="GET", starting=True)
