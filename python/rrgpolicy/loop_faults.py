@@ -80,7 +80,8 @@ def preflight(  # noqa: PLR0913
         The faults, each with its name, a line and its mending; empty for a sound loop.
 
     Raises:
-        TypeError: what is no module, optimiser or function, and messages without a tokenizer.
+        TypeError: what is no module, optimiser or function, and messages without a tokenizer. What
+            `step`, `clip` or the template raises goes through.
     """
     optimizers = [*optimizer] if isinstance(optimizer, list | tuple) else [optimizer]
     for name, value, good, mend in (
