@@ -156,6 +156,9 @@ def _json(path: Path, text: str, split: str | None) -> Iterator[Row]:
         value = json_reader.parse(text, pairs=json_reader.once)
     except ValueError as error:
         raise UserError(f"{path} is no JSON ({error})") from error
+    if isinstance(value, dict) and _is_rows(value.get("annotations")):
+        # COCO's captions: beside `image_id` an `id` is the annotation's own
+        value = [{k: v for k, v in row.items() if k != "id"} for row in value["annotations"]]
     splits = isinstance(value, dict) and any(value.values())
     splits = splits and all(map(_is_rows, value.values()))
     if splits:

@@ -35,6 +35,10 @@ FILES = {
     "rows.json": '{"1": {"x": 3, "report": "Clear lungs,\\nno effusion."}, "2": {"report": NaN}}',
     "pandas.json": '{"0": {"id": 1, "report": "Clear lungs,\\nno effusion."}, '
     '"1": {"id": 2, "report": ""}}',
+    "chexbert.csv": 'id,Report Impression\n1,"Clear lungs,\nno effusion."\n2,\n',
+    "gts.json": '{"1": ["Clear lungs,\\nno effusion."], "2": [""]}',
+    "coco.json": '{"images": [{"id": 1}], "annotations": [{"id": 7, "image_id": 1, "caption": '
+    '"Clear lungs,\\nno effusion."}, {"id": 8, "image_id": 2, "caption": ""}]}',
 }
 
 
