@@ -188,6 +188,7 @@ class _Reader:
     def check_columns(self, header: list[str]) -> None:
         """Raise UserError for a column that the table lacks and the settings need."""
         have = f"it has {names_of(header)}"
+        header = [name for name in header if name not in self.columns.values()] or header
         texts = {"report", "findings", "impression", "labels"}
         if not texts & set(self.columns) and not self.labels:
             raise UserError(

@@ -74,6 +74,8 @@ def test_columns_of_other_names(tmp_path) -> None:
     assert "a column 'png', which is not read" in line and "{report: text, images: png}" in line
     line = refused(path, images="none")
     assert "no column of reports or labels; it has key, png, text, fold; name it" in line
+    path = write(tmp_path, {"images": "a.png", "messages": "Normal."})
+    assert "data.columns={report: messages}" in refused(path), "not a column that is read already"
 
 
 @pytest.mark.parametrize("cell", ["a.png|b.png", " a.png | b.png ", '["a.png", "b.png"]'])
