@@ -20,7 +20,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rrgclinical.labels import OBSERVATIONS, ClassId
-from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
+from rrgclinical.rules import (
+    RulesExtractor,
+    RulesLabeller,
+    join_lines,
+    says_normal,
+    split_sentences,
+)
 from rrgclinical.rules.details import read_details
 from rrgclinical.rules.lexicon import _misspelt, phrase_table
 from rrgclinical.rules.plain import LIGATURES, plain, plain_lines
@@ -170,6 +176,12 @@ def test_small_texts():
         if LABELLER.label([text])[0, OBSERVATIONS.index(name)] != ClassId[wanted]
     ]
     assert not wrong and len(rows) == 38
+
+
+def test_a_sentence_alone_is_read_as_it_is_written() -> None:
+    for blank in ("&nbsp;", r"\n", " \xad", "\n"):
+        assert says_normal("There is no effusion.".replace(" ", blank))
+        assert not says_normal("There is an effusion.".replace(" ", blank))
 
 
 WRAPPED = "There is no\npneumothorax or\neffusion.\nThe heart is not\nenlarged."
