@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rrgclinical.entities import Entities
+from rrgclinical.rules import split_sentences
 
 ALIKE, ENOUGH = 0.7, 0.5
 """Cosine from which two findings are one, and IoU from which a finding is in its place."""
@@ -52,12 +53,14 @@ def has_boxes(report: str | None) -> bool:
     return _BOX.search(report or "") is not None
 
 
-def with_boxes(sentence: str, boxes: Sequence[Box]) -> str:
-    """Write a sentence with its boxes before its full stop."""
-    body = sentence.rstrip()
-    stop = body[-1] if body[-1:] in tuple(".!?") else "."
-    written = " ".join(f"[{' '.join(map(str, box))}]" for box in boxes)
-    return f"{body.rstrip('.!?')} {written}{stop}" if boxes else sentence
+def with_boxes(text: str, boxes: Sequence[Box]) -> str:
+    """Write a text with the boxes before the full stop of each of its sentences."""
+    written = "".join(f" [{' '.join(map(str, box))}]" for box in boxes)
+    for _, end in reversed(split_sentences(text) if boxes else []):
+        body = text[:end].rstrip(".!?")
+        stop = "." if len(body) == end else text[end - 1]
+        text = f"{body}{written}{stop}{text[end:]}"
+    return text
 
 
 @dataclass(frozen=True)

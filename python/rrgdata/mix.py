@@ -1,12 +1,13 @@
 """Joins several data sets into one, `data.source=mix`.
 
 Ids and patients begin with the source's name, as `mimic/s501`; a study that comes again in an epoch
-has an id that ends in `~2`. Each split goes through its sources at even paces, so that its first N
+has an id that ends in `~2`, or `~~2` where ids of the source do so. Each split goes through its sources at even paces, so that its first N
 studies have them in their proportions.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -45,11 +46,14 @@ def load_mix(mix: Mix, root: Path, settings: ReadSettings, load: Load, *, skip: 
         if trains and not 0 < (size := round(part.weight * len(splits["train"]))) <= MOST:
             why = f"makes {size:,} of {len(splits['train'])} training studies an epoch"
             raise UserError(f"data.mix.{name}.weight={part.weight:g} {why}; wanted 1 to {MOST:,}")
+        mark = "~"
+        while any(re.search(rf"{mark}\d+$", study.id) for of in splits.values() for study in of):
+            mark += "~"
         for split, of in splits.items():
             if not trains and split != "test":
                 whole.leave_out(f"of {name}, out of domain,", len(of), split=split)
                 continue
-            drawn = repeated(of, part.weight) if split == "train" else of
+            drawn = repeated(of, part.weight, mark) if split == "train" else of
             placed += [((k + 0.5) / len(drawn), name, study) for k, study in enumerate(drawn)]
             if split == "train":
                 whole.notes.append(f"{name}: {len(drawn)} training studies an epoch, of {len(of)}")
@@ -79,13 +83,15 @@ def _read(
     return {split: [*map(named, of[: most.get(split)])] for split, of in inner.studies.items()}
 
 
-def repeated(studies: Sequence[Study], weight: float) -> list[Study]:
-    """List the studies `weight` times, evenly spaced ones for a part of a pass."""
+def repeated(studies: Sequence[Study], weight: float, mark: str) -> list[Study]:
+    """List the studies `weight` times, evenly spaced ones for a part of a pass.
+
+    An id that comes again ends in `mark` and the number of its pass."""
     size = len(studies)
     passes, rest = divmod(round(weight * size), size)
     places = [(i, again) for again in range(passes) for i in range(size)]
     places += [(k * size // rest, passes) for k in range(rest)]
-    ids = [studies[i].id + (f"~{again + 1}" if again else "") for i, again in places]
+    ids = [studies[i].id + (f"{mark}{again + 1}" if again else "") for i, again in places]
     return [replace(studies[i], id=name) for (i, _), name in zip(places, ids, strict=True)]
 
 

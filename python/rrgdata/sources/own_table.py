@@ -14,8 +14,8 @@
     patient      keeps the studies of a patient in one split
 
 A column is found by these names, those of ALSO, or as `data.columns` says. One such as `Impression`
-or `ID`, or of paths of pictures, is refused until it is named; others are not read. A text that
-says that nothing is there, as nan, NA or null (`rrgclinical.common.nothing`), is empty, and
+or `ID`, or of paths of pictures, is refused until it is named; others are not read, and listed. A
+text that says that nothing is there, as nan, NA or null (`rrgclinical.common.nothing`), is empty, and
 counted. One that is a list of texts, as pandas writes it, is read as paragraphs, and counted; one
 that is an object is refused. Relative paths are relative to the file. A CSV has commas, semicolons
 or tabs between its columns, whichever its header has most of, or what a line "sep=;" above it says.
@@ -86,6 +86,12 @@ def load_table(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None
     header = read_header(path := table_file(root))
     columns = _columns(path, header, settings)
     labels = _label_columns(path, header, columns, catalogue)
+    unread = [name for name in header if name and name not in {*columns.values(), *labels}]
+    if unread:
+        catalogue.notes.append(
+            f"{path} has columns that are not read: {names_of(unread)}; say what one holds by, for "
+            "an indication, 'data.columns={indication: NAME}'"
+        )
     reader = _Reader(path, columns, labels, settings, catalogue)
     reader.check_columns(header)
     number = 1
@@ -99,11 +105,8 @@ def load_table(root: Path, settings: ReadSettings, catalogue: Catalogue) -> None
 
 def _columns(path: Path, header: list[str], settings: ReadSettings) -> dict[str, str]:
     """Find the column of each content that the table has."""
-    columns = {}
-    for content in CONTENTS:
-        name = next((n for n in (content, *ALSO.get(content, ())) if n in header), None)
-        if name is not None:
-            columns[content] = name
+    names = [(c, name) for c in CONTENTS for name in (*reversed(ALSO.get(c, ())), c)]
+    columns = {content: name for content, name in names if name in header}
     for content, name in settings.columns.items():
         if content not in CONTENTS:
             raise UserError(
@@ -124,7 +127,7 @@ def _columns(path: Path, header: list[str], settings: ReadSettings) -> dict[str,
                 f"report, as in data.columns={{report: {columns['report']}}}"
             )
     read = set(columns.values())
-    contents = {_plain(name): c for c in CONTENTS for name in (c, *ALSO.get(c, ()))}
+    contents = {_plain(name): content for content, name in names}
     meant = {contents.get(_plain(name), ""): name for name in header if name not in read}
     if "images" not in columns and settings.images != "none":
         meant.setdefault("images", next((name for name in pictured(path) if name not in read), ""))
@@ -156,17 +159,13 @@ def _nearest(name: str, header: list[str]) -> str:
 def _label_columns(
     path: Path, header: list[str], columns: dict[str, str], catalogue: Catalogue
 ) -> tuple[str, ...]:
-    there = [name for name in OBSERVATIONS if name in header]
-    if "labels" in columns or not there:
-        return ()
     lacking = [name for name in OBSERVATIONS if name not in header]
-    if lacking:
+    if "labels" not in columns and 0 < len(lacking) < len(OBSERVATIONS):
         catalogue.notes.append(
-            f"{path} has {len(there)} of the 14 columns of labels, which are not read; the first "
-            f"that it lacks is {lacking[0]!r}"
+            f"{path} has {len(OBSERVATIONS) - len(lacking)} of the 14 columns of labels, which are "
+            f"not read; the first that it lacks is {lacking[0]!r}"
         )
-        return ()
-    return OBSERVATIONS
+    return () if lacking or "labels" in columns else OBSERVATIONS
 
 
 @dataclass

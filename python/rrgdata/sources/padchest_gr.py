@@ -16,9 +16,9 @@ The paper is arXiv 2411.05085; the data set's own page (bimcv.cipf.es/bimcv-proj
 could not be read.
 
 The report is the English sentences in their order, joined by a blank, each ended by a full stop
-where no sign ends it; findings without one are counted. With data.boxes a sentence
-has its `boxes` (left, top, right, bottom, shares of the image) before that stop. There is no
-impression. Radiographs are frontal by the paper's selection; of priors it is not said, so their
+where no sign ends it; findings without one are counted. With data.boxes the `boxes` (left, top,
+right, bottom, shares of the image) stand before that stop, and before that of each sentence where
+a `sentence_en` holds several: the boxes are those of the entry. There is no impression. Radiographs are frontal by the paper's selection; of priors it is not said, so their
 view is "". Split: train, validation as val, test. The finding labels are PadChest's own, for which
 there is no mapping to the 14 observations here.
 """
@@ -161,11 +161,9 @@ def _sentences(entry: Any, where: str, catalogue: Catalogue, *, boxes: bool) -> 
     if boxes:
         of = [_percent(finding.get("boxes") or []) for finding in findings]
         if None in of:
-            catalogue.add_broken(
-                where, "has a box that is not [left, top, right, bottom] in [0, 1]"
-            )
+            catalogue.add_broken(where, "has a box that is no [left, top, right, bottom] in [0, 1]")
             return None
-        joined = [with_boxes(s, b or []) if s else s for s, b in zip(joined, of, strict=True)]
+        joined = [with_boxes(s, b or []) for s, b in zip(joined, of, strict=True)]
     return " ".join(s if _ENDED.search(s) else f"{s}." for s in joined if s)
 
 

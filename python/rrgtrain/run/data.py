@@ -97,7 +97,7 @@ def split_of(studies: Splits, name: str) -> list[Study]:
     chosen = studies.get(name) or []
     if not chosen:
         have = ", ".join(f"{k} ({len(v)})" for k, v in studies.items() if v) or "none at all"
-        fix = "move studies there, or use other data"
+        fix = "move studies there, use other data or, in data.mix, a weight above 0"
         if name != "train":
             others = [k for k in ("test", "val", "train") if studies.get(k)]
             fix = f"pass eval.split={others[0]}" if others else fix

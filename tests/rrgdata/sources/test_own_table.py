@@ -139,10 +139,13 @@ def test_labels_in_fourteen_columns(tmp_path) -> None:
     assert "has '2' for Edema; wanted 1, 0, -1 or nothing" in line
 
 
-def test_some_of_the_label_columns_are_not_read_and_told(tmp_path) -> None:
-    catalogue = catalogue_of("table", write(tmp_path, row(Edema="1")))
-    assert "1 of the 14 columns of labels" in catalogue.notes[0]
+def test_columns_that_are_not_read_are_told(tmp_path) -> None:
+    path = write(tmp_path, row(Edema="1", history="Cough."))
+    labels, others = (catalogue := catalogue_of("table", path)).notes
+    assert "1 of the 14 columns of labels" in labels
+    assert "not read: Edema, history; " in others and "'data.columns={indication: NAME}'" in others
     assert catalogue.studies["train"][0].labels is None
+    assert "read: Edema; " in catalogue_of("table", path, columns={"prior": "history"}).notes[1]
 
 
 @pytest.mark.parametrize(

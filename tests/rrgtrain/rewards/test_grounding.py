@@ -9,6 +9,7 @@ import pytest
 
 from rrgclinical import build_labeller
 from rrgclinical.grounding import GROUNDING, parse_boxes
+from rrgclinical.rules import split_sentences
 from rrgdata.load import open_studies
 from rrgdata.phantom import PhantomConfig, sample_case, write_report
 from rrgdata.settings import DataSettings
@@ -17,7 +18,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.checked import check_settings
 from rrgtrain.schema import Recipe, RewardSettings
-from tests.rrgdata.sources.test_padchest_gr import ENTRIES, REPORTS, found, write
+from tests.rrgdata.sources.test_padchest_gr import ENTRIES, REPORTS, entry, found, write
 from tests.rrgtrain.common import phantoms
 from tests.rrgtrain.runs import TINY_RUN, command
 
@@ -86,6 +87,11 @@ def test_padchest_gr_has_its_boxes_and_a_bad_one_is_told(tmp_path) -> None:
     (study,) = found(root, boxes=True).studies["val"]
     assert study.report == "Cardiomegaly [10 20 30 40]."
     assert found(root).studies["val"][0].report == "Cardiomegaly."
+    several = ("Nodule at 2.5 cm. Is it new?", "A (left) cyst.", "Edema.\n\nNo effusion")
+    write(root, [entry(1, *several, "")])
+    (study,), (plain,) = (found(root, boxes=on).studies["train"] for on in (True, False))
+    text, boxes = parse_boxes(study.report)
+    assert text == plain.report and len(boxes) == len(split_sentences(text)) == 5
     for bad in ([0.3, 0.2, 0.1, 0.4], [0, 0, 1], [0, 0, 1, 2], "box", [0, 0, True, 1]):
         entries = json.loads(json.dumps(ENTRIES))
         entries[1]["findings"][0]["boxes"] = [bad]

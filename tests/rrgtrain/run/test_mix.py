@@ -15,6 +15,7 @@ from rrgdata.load import open_studies
 from rrgdata.study import ImageRef, Study
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
+from rrgtrain.run.data import split_of
 from rrgtrain.state.remembered import as_trained, to_remember, write_remembered
 from tests.rrgtrain.common import phantoms, recipe
 from tests.rrgtrain.runs import TINY_RUN, At, command, differences
@@ -58,14 +59,16 @@ def test_one_list_of_several_sources(tmp_path) -> None:
 def test_a_film_that_two_sources_have_in_two_splits_is_told(tmp_path, monkeypatch) -> None:
     def load(source: str, place: Path, settings: ReadSettings) -> Catalogue:
         of, film = Catalogue(), (ImageRef(Path("film.png"), "frontal"),)
-        of.add(Study("1", "train" if place.name == "a" else "test", "Clear.", None, film), "1")
+        for i in ("1", "1~2", "1~~2"):
+            of.add(Study(i, "train" if place.name == "a" else "test", "Clear.", None, film), i)
         return of
 
     monkeypatch.setattr("rrgdata.load.load_studies", load)
-    parts = "a: {source: iu_xray, root: a}, b: {source: iu_xray, root: b, weight: 0}"
+    parts = "a: {source: iu_xray, root: a, weight: 2}, b: {source: iu_xray, root: b, weight: 0}"
     mixed = recipe("data.source=mix", f"data.root={phantoms()}", f"data.mix={{{parts}}}").data
-    with pytest.warns(UserWarning, match="1 images are in several splits"):
-        open_studies(mixed, tmp_path)
+    with pytest.warns(UserWarning, match="3 images are in several splits"):
+        train = open_studies(mixed, tmp_path)["train"]
+    assert len({study.id for study in train}) == 6, "an id may end as that of a second pass does"
 
 
 def test_images_that_one_source_alone_has_are_counted(tmp_path) -> None:
@@ -91,11 +94,12 @@ def test_images_that_one_source_alone_has_are_counted(tmp_path) -> None:
         ({"' '": "{source: iu_xray}"}, "data.mix has the name ' '; write one without /"),
         ({"a": "{source: iu_xray, weight: 0.06}"}, "a.weight=0.06 makes 0 of 8 training studies"),
         ({"a": "{source: iu_xray, weight: 1e12}"}, "8,000,000,000,000 of 8 training studies"),
+        (dict.fromkeys(MIX, MIX["far"]), "use other data or, in data.mix, a weight above 0"),
     ],
 )
 def test_a_mix_that_is_none_is_one_line(tmp_path, changed, line) -> None:
     with pytest.raises(UserError, match=rf"\A[^\n]*{re.escape(line)}[^\n]*\Z"):
-        open_studies(recipe(*words(**changed)).data, tmp_path)
+        split_of(open_studies(recipe(*words(**changed)).data, tmp_path), "train")
 
 
 def test_a_mix_and_its_source_go_together(tmp_path) -> None:
