@@ -37,6 +37,21 @@ def test_without_a_context_it_is_severity_to_the_bit() -> None:
             assert value(report, unknown) == plain
 
 
+def test_an_age_is_a_persons_and_in_years_however_it_is_written() -> None:
+    years = ("80Y", "080Y", "80 y/o", "80yo", "80-year-old", "80 y.o.", "aged 80", "Age: 080Y")
+    of = ("{}", "{} man, rib fracture", "M/{}. Cough.", "Pt ({})", "3-year-old rib fracture, {} F")
+    texts = [text.format(year) for text in of for year in years]
+    assert [t for t in texts if value(NO_AORTA, t) != value(NO_AORTA, OLD)] == []
+    of = (
+        "{}-year-old rib fracture",
+        "{} years of cough",
+        "{}y ago, CABG {}y ago",
+        "aged {} months",
+    )
+    texts = [text.replace("{}", year) for text in of for year in ("80", "30")]
+    assert [t for t in texts if value(NO_AORTA, t) != value(NO_AORTA, "")] == []
+
+
 def test_the_orders_that_were_written_before_the_table() -> None:
     denial = REFERENCE.replace(" No pleural effusion.", ""), REFERENCE.replace(" No edema.", "")
     orders = {
