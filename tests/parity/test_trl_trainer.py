@@ -135,6 +135,9 @@ def test_with_all_on_a_step_is_ours(
         fixed(made, load_policy(place))
         own, grads = backward(made)
         assert own == pytest.approx(loss, rel=1e-6)
+        logged = {name: made._metrics["train"].get(name) for name in ("kl", "entropy")}
+        assert logged["kl"] and bool(logged["entropy"]) == ("top_entropy_quantile" in arguments)
+        assert not logged["entropy"] or min(logged["entropy"]) > 0
         assert grads.keys() == gradients.keys()
         for name, gradient in gradients.items():
             assert (grads[name] - gradient).norm() <= 1e-6 * gradient.norm() + 1e-12, name
@@ -148,7 +151,7 @@ def test_what_the_policy_has_moved_away_from_earns_nothing(place: Path, tmp_path
             integration.RRGTrainer,
             place,
             tmp_path,
-            arguments={"off_policy_mask_threshold": limit},
+            arguments={"off_policy_mask_threshold": limit, "beta": 0.0},
             extras=extras(recipe=cfg, alarm=False, preflight=False),
         )
         fixed(made, load_policy(place), lambda _, ids: [[0.0] * len(each) for each in ids])
@@ -164,6 +167,7 @@ def test_what_the_policy_has_moved_away_from_earns_nothing(place: Path, tmp_path
 
         made._prepare_inputs = prepared
         found.append(backward(made)[1])
+        assert not {"kl", "entropy"} & made._metrics["train"].keys()
     one, two = found
     assert all(torch.equal(one[name], two[name]) for name in one)
 

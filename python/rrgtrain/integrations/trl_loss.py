@@ -130,19 +130,26 @@ class ObjectiveRows:
             values = inputs.get(name) if take else None
             return None if values is None else values[mask].to(logps.dtype)
 
+        ref, measured = of("ref_per_token_logps"), None
+        if entropy is not None:
+            measured = entropy[:scored].detach().to(logps.dtype)
         out = policy_loss(
             logps[:scored],
             self._kept_advantages(inputs, logps[:scored], entropy).to(logps.dtype)[None],
             offsets[: len(mask) + 1],
             scale=inputs["rrg_scale"].to(logps.dtype),
             old=of("old_per_token_logps"),
-            ref=of("ref_per_token_logps"),
+            ref=ref,
+            entropy=measured,
             sampler=of("sampling_per_token_logps", use),
             token_weight=of("rrg_weights"),
             mask=inputs["rrg_counts"][mask],
             spec=self._spec(),
         )
         loss, metrics = out.loss, dict(out.metrics)
+        for name, values in (("kl", ref), ("entropy", measured)):
+            if values is None:
+                del metrics[name]  # logged as 0 it would read as measured
         if oracle_of:
             place = {group: len(mask) + k for k, group in enumerate(oracle_of)}
             injected = torch.tensor([place.get(g, 0) for g in inputs["rrg_group"].tolist()])
