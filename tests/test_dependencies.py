@@ -121,6 +121,7 @@ GONE = {
     "check gone": f"model: REFUSED: {TRAINED}",
     "report gone": "no run in gone",
     "rl --resume gone": "no run in gone to resume",
+    "rl --resume model rl.stps=2": "unknown key 'rl.stps'; did you mean rl.steps?",
 }
 for verb in ("demo", "plan", "serve", "stress", "sft --out r", "rl --out r --from model"):
     GONE[f"{verb} ./gone.yaml"] = "recipe './gone.yaml': no such file"
@@ -130,7 +131,7 @@ for verb in ("demo", "plan", "serve", "stress", "sft --out r", "rl --out r --fro
 def test_what_is_missing_is_told_before_anything_slow_is_loaded(tmp_path):
     """The order of imports, not seconds: torch and transformers cannot be loaded here."""
     (tmp_path / "model").mkdir()
-    for name in ("model/config.json", "a.png"):
+    for name in ("model/config.json", "model/config.yaml", "a.png"):
         (tmp_path / name).write_text("{}")
     command = [sys.executable, "-uc", MISSING.format(lines=[*GONE])]
     environment = {**os.environ, "PYTHONPATH": SOURCES}

@@ -122,12 +122,12 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
     Raises UserError where there is no run, where it has ended, and for a setting that its
     checkpoints depend on.
     """
-    from rrgtrain.state.identity import may_change, named_code, require_whole
-
     run = RunDir(path)
     if run.report.is_file():
         raise UserError(f"the run in {path} has ended; its report is {run.report}")
     recipe = load_config(Recipe, run.config, overrides)
+    from rrgtrain.state.identity import may_change, named_code, require_whole  # takes seconds
+
     require_whole(run, recipe.policy.path)  # before its values are believed
     fixed = [o for o in overrides if may_change(o.partition("=")[0]) == "never"]
     if fixed:
