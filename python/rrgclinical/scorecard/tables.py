@@ -165,7 +165,7 @@ def headline(card: Scorecard) -> str:
     if not said:
         return ""
     said += [
-        f"{_pair(one)} {_difference(one.differences[key])}"
+        f"{_pair(one)} {_difference(one.differences[key])}".removesuffix(f" p {MISSING}")
         for one in card.comparisons
         if one.first == card.systems[0] and key in one.differences
     ]

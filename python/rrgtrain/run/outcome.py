@@ -211,7 +211,9 @@ def _of_checkpoints(
         if result is None:
             continue
         phase = "sft" if isinstance(result, SftResult) else getattr(stages.algorithm, "name", "")
-        notes.append(f"{name}'s checkpoint is that of step {result.best_step} of {result.steps}.")
+        step = f"step {result.best_step} of {result.steps}"
+        step = step if result.best_step else f"the start ({step})"
+        notes.append(f"{name}'s checkpoint is that of {step}.")
         notes += [f"{beside(result.best, o)} is {name}'s best by {o}." for o in others]
         values = [row[by] for row in rows if row["phase"] == f"{phase}_val" and by in row]
         if values and round(result.best_value - values[-1], 3) > 0:

@@ -146,16 +146,18 @@ def test_notes_say_which_step_was_kept_what_fell_since_and_what_is_alike(tmp_pat
     run = RunDir.create(tmp_path / "run")
     (run.checkpoints / "x").mkdir()
     result = RlResult(Path("x"), 0.9, 2, 4, 1.0, {}, 0.0, {}, 8)
-    algorithm = build_algorithm(session.recipe)
+    start, algorithm = replace(result, best_step=0), build_algorithm(session.recipe)
     with Stages(session, run, RunLog(run), algorithm) as stages:
         for step, value in ((1, 0.9), (3, 0.55)):
             stages.log.write(f"{algorithm.name}_val", step, {"reward": value})
         notes = finish(stages, "a", {"start": (before, None), "RL": (after, result)}).notes  # type: ignore[union-attr]
-        whole = finish(stages, "a", {"start": (before, None), "RL": (before, result)})
+        whole = finish(stages, "a", {"start": (before, None), "RL": (before, start)})
         stages.log.write(f"{algorithm.name}_val", 5, {"reward": 0.95})
         later = finish(stages, "a", {"RL": (after, result)})
     assert "RL's checkpoint is that of step 2 of 4." in notes
     assert "RL's last validation is 0.350 below its best, reward." in notes
     assert "2 of 3 reports of RL equal those of start." in notes
-    assert whole is not None and "3 of 3 reports of RL equal those of start." in whole.notes
+    alike = "3 of 3 reports of RL equal those of start."
+    assert whole is not None and alike in whole.notes
+    assert "RL's checkpoint is that of the start (step 0 of 4)." in whole.notes
     assert later is not None and not any("below its best" in note for note in later.notes)
