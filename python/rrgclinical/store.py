@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import uuid
+import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -36,7 +37,7 @@ _LOCKS: dict[Path, int] = {}
 
 
 class Store:
-    """A mapping from str to bytes for one model; no key changes its value.
+    """A mapping from str to bytes for one model; of several records of a key the newest counts.
 
     Records that other processes add are seen after `refresh`.
     """
@@ -45,7 +46,7 @@ class Store:
         """Opens `directory`/`fingerprint`, made if absent. UserError if it cannot be written."""
         self.path = Path(directory).expanduser() / fingerprint
         self._lock = threading.Lock()
-        self._places: dict[bytes, tuple[Path, int, int, int]] = {}
+        self._places: dict[bytes, list[tuple[Path, int, int, int]]] = {}
         self._scanned: dict[Path, int] = {}
         self._writer: tuple[int, int, Path] | None = None  # process, descriptor, file
         try:
@@ -59,9 +60,11 @@ class Store:
 
     def refresh(self) -> None:
         """Look at what other processes have added since the last look."""
-        for file in sorted(self.path.glob(f"*{_SUFFIX}")):
-            if self._writer is None or file != self._writer[2]:
-                self._scan(file)
+        with suppress(FileNotFoundError):  # somebody clears the cache
+            files = self.path.glob(f"*{_SUFFIX}")
+            for file in sorted(files, key=lambda file: file.stat().st_mtime_ns):
+                if self._writer is None or file != self._writer[2]:
+                    self._scan(file)
 
     def once(self, keys: Sequence[str], work: Callable[[list[str]], None]) -> None:
         """Call `work` on parts of `keys` that no other process works on.
@@ -104,18 +107,19 @@ class Store:
         return len(self._places)
 
     def get(self, key: str) -> bytes | None:
-        """The payload of `key`; None where there is none, or it is damaged."""
-        place = self._places.get(_digest(key))
-        if place is None:
-            return None
-        file, start, length, checksum = place
-        try:
-            with file.open("rb") as handle:
-                handle.seek(start)
-                payload = handle.read(length)
-        except FileNotFoundError:
-            return None  # somebody cleared the cache
-        return payload if len(payload) == length and zlib.crc32(payload) == checksum else None
+        """The newest payload of `key` that is whole, None without one; warns of a damaged one."""
+        for file, start, length, checksum in reversed(self._places.get(_digest(key), [])):
+            with suppress(FileNotFoundError):  # somebody cleared the cache
+                with file.open("rb") as handle:
+                    handle.seek(start)
+                    payload = handle.read(length)
+                if len(payload) == length and zlib.crc32(payload) == checksum:
+                    return payload
+                line = (
+                    f"reward.cache: the record at byte {start} of {file} is damaged, and not used"
+                )
+                warnings.warn(line, stacklevel=2)
+        return None
 
     def put(self, key: str, payload: bytes) -> None:
         """Appends one record in a single write."""
@@ -132,7 +136,8 @@ class Store:
                 raise UserError(
                     f"reward.cache: {file} took {written} of {len(record)} bytes; is the disk full?"
                 )
-            self._places[digest] = (file, start + _HEADER.size, len(payload), checksum)
+            place = (file, start + _HEADER.size, len(payload), checksum)
+            self._places.setdefault(digest, []).append(place)
 
     def _open(self) -> tuple[int, Path]:
         # A fork shares the descriptor, so a child must open a file of its own.
@@ -153,11 +158,7 @@ class Store:
         self.close()
 
     def _scan(self, file: Path) -> None:
-        try:
-            size = file.stat().st_size
-        except FileNotFoundError:
-            return  # somebody cleared the cache
-        start = self._scanned.get(file, 0)
+        size, start = file.stat().st_size, self._scanned.get(file, 0)
         if start >= size:
             return
         with file.open("rb") as handle:
@@ -167,7 +168,7 @@ class Store:
                 start += _HEADER.size
                 if mark != _MARK or start + length > size:
                     return  # cut off while it was written, or still being written
-                self._places[digest] = (file, start, length, checksum)
+                self._places.setdefault(digest, []).append((file, start, length, checksum))
                 start += length
                 self._scanned[file] = start
 

@@ -260,7 +260,8 @@ def measure_step(recipe: Recipe, stage: str) -> Iterator[str]:
         f"step: one {stage} update of {count} prompts, {images} images each, "
         f"reports of {tokens} tokens: "
         f"peak {gib(peak)} of {what}, {spent:.1f} s; {steps:,} as long are "
-        f"{steps * spent / 60:,.1f} minutes; validations, and models that read reports, not counted"
+        f"{steps * spent / 60:,.1f} minutes at most: no report ends early, and images of {WIDTH:,} "
+        f"x {HEIGHT:,} pixels are read; validations, and models that read reports, not counted"
     )
 
 

@@ -84,7 +84,7 @@ def test_forty_reports_and_a_policy_are_moved_and_checked(tmp_path, capsys, monk
     assert main(["init", str(here / "experiment"), *words, "--step"]) == 0
     _, verdict, *_, sft, rl = capsys.readouterr().out.splitlines()
     for line, steps in ((sft, "sft update of 16 .* s; 21"), (rl, "rl update of 8 .* s; 20")):
-        assert re.match(f"# step: one {steps} as long are [0-9.]+ minutes", line)
+        assert re.match(f"# step: one {steps} as long are [0-9.]+ minutes at most: no", line)
         assert line in (here / "experiment" / "README.md").read_text().splitlines()
     assert re.match(
         r"# fits: (sft|rl)'s state takes .* the whole model trains; .*unmeasured", verdict
