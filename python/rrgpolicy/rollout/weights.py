@@ -130,7 +130,8 @@ def _served(policy: Policy) -> set[str]:
 
 def _tied(policy: Policy) -> set[str]:
     """The name of a head that is the embedding, which no checkpoint holds a second time."""
-    return {"lm_head.weight"} if policy.ties_head else set()
+    head = policy.backbone.get_output_embeddings() if policy.ties_head else None
+    return {f"{name}.weight" for name, module in policy.backbone.named_modules() if module is head}
 
 
 def _trained(policy: Policy) -> set[str]:

@@ -112,8 +112,8 @@ def _described(start: str, policy: Policy, dtype: str, *, adapter: bool) -> Expo
 
 def _merge(policy: Policy, name: str) -> None:
     """Add the adapter to its base, in fp32."""
-    adapted = [n for n, m in policy.backbone.named_modules() if is_lora(m)]
-    ends = [n for n in adapted if n.endswith(("lm_head", "embed_tokens"))]
+    both = policy.backbone.get_input_embeddings(), policy.backbone.get_output_embeddings()
+    ends = [n for n, m in policy.backbone.named_modules() if is_lora(m) and m in both]
     if ends and policy.ties_head:
         raise UserError(
             f"{name} adapts {ends[0]}, and the head of its base is the embedding: merged into one "
