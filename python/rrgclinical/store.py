@@ -37,7 +37,7 @@ _LOCKS: dict[Path, int] = {}
 
 
 class Store:
-    """A mapping from str to bytes for one model; of several records of a key the newest counts.
+    """A mapping from str to bytes for one model; the newest record of a key counts.
 
     Records that other processes add are seen after `refresh`.
     """
@@ -107,7 +107,7 @@ class Store:
         return len(self._places)
 
     def get(self, key: str) -> bytes | None:
-        """The newest payload of `key` that is whole, None without one; warns of a damaged one."""
+        """The newest whole payload of `key`, None without; warns of a damaged one."""
         for file, start, length, checksum in reversed(self._places.get(_digest(key), [])):
             with suppress(FileNotFoundError):  # somebody cleared the cache
                 with file.open("rb") as handle:

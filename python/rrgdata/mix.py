@@ -1,8 +1,8 @@
 """Joins several data sets into one, `data.source=mix`.
 
 Ids and patients begin with the source's name, as `mimic/s501`; a study that comes again in an epoch
-has an id that ends in `~2`, or `~~2` where ids of the source do so. Each split goes through its sources at even paces, so that its first N
-studies have them in their proportions.
+has an id that ends in `~2`, or `~~2` where ids of the source do so. Each split goes through its
+sources at even paces, so that its first N studies have them in their proportions.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@
     patient      keeps the studies of a patient in one split
 
 A column is found by these names, those of ALSO, or as `data.columns` says. One such as `Impression`
-or `ID`, or of paths of pictures, is refused until it is named; others are not read, and listed. A
-text that says that nothing is there, as nan, NA or null (`rrgclinical.common.nothing`), is empty, and
+or `ID`, or of paths of pictures, is refused until it is named; others are not read, and listed.
+A text that says nothing, as nan, NA or null (`rrgclinical.common.nothing`), is empty, and
 counted. One that is a list of texts, as pandas writes it, is read as paragraphs, and counted; one
 that is an object is refused. Relative paths are relative to the file. A CSV has commas, semicolons
 or tabs between its columns, whichever its header has most of, or what a line "sep=;" above it says.

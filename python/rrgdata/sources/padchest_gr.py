@@ -17,8 +17,8 @@ could not be read.
 
 The report is the English sentences in their order, joined by a blank, each ended by a full stop
 where no sign ends it; findings without one are counted. With data.boxes the `boxes` (left, top,
-right, bottom, shares of the image) stand before that stop, and before that of each sentence where
-a `sentence_en` holds several: the boxes are those of the entry. There is no impression. Radiographs are frontal by the paper's selection; of priors it is not said, so their
+right, bottom, shares of the image) stand before that stop, in each sentence of the entry. There is
+no impression. Radiographs are frontal by the paper's selection; of priors it is not said, so their
 view is "". Split: train, validation as val, test. The finding labels are PadChest's own, for which
 there is no mapping to the 14 observations here.
 """

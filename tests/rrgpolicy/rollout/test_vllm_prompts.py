@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +26,16 @@ from rrgpolicy.rollout import (
 from rrgpolicy.rollout.engines import build_engine
 from rrgpolicy.rollout.vllm_prompts import rollout, sampling_arguments
 from rrgpolicy.settings import LoraSettings
+from rrgtrain.run.export import export_checkpoint
 from rrgtrain.train.reference import reference_of
-from tests.rrgpolicy.model.common import grow, prompt, tiny_directory, tiny_policy
+from tests.rrgpolicy.model.common import (
+    grow,
+    prompt,
+    text_directory,
+    tiny_directory,
+    tiny_policy,
+)
+from tests.rrgpolicy.model.test_strangers import model_of
 from tests.rrgpolicy.rollout.served import Served, in_process, over_http, stub_vllm
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.train.test_reference import logps, reference_logps
@@ -113,6 +122,21 @@ def test_an_adapter_that_no_merge_holds_is_refused(options, line: str, tmp_path:
     # before ranks push, where an error of one rank could not be told
     with pytest.raises(UserError, match=line):
         build_engine(recipe("rollout.engine=vllm"), policy, tmp_path)
+
+
+def test_a_head_that_is_the_embedding_is_known_whatever_its_name(tmp_path: Path) -> None:
+    base = Path(shutil.copytree(text_directory(), tmp_path / "base"))
+    like = load_policy(base)
+    sizes: dict[str, Any] = {"vocab_size": like.embedding_shape[0], "tie_word_embeddings": True}
+    sizes |= {"eos_token_id": like.end_of_turn, "bos_token_id": None, "pad_token_id": None}
+    model_of("GPTNeoXJapanese", **sizes).save_pretrained(base)
+    policy = load_policy(base)
+    left_out = policy.backbone.state_dict().keys() - checkpoint_tensors(policy).keys()
+    assert left_out == {"embed_out.weight"}
+    policy.model = get_peft_model(policy.model, LoraConfig(r=2, target_modules=["embed_in"]))
+    policy.save(tmp_path / "adapter")
+    with pytest.raises(UserError, match="adapts gpt_neox_japanese.embed_in, and the head of"):
+        export_checkpoint(str(tmp_path / "adapter"), tmp_path / "merged", merge=True)
 
 
 class Listening(Served):

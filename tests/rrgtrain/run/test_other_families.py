@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForImageTextToText, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForImageTextToText, GenerationConfig
 
 from rrgdata.images.read import read_image
 from rrgdata.study import ImageRef, Study
@@ -20,15 +19,13 @@ from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import add_lora
 from rrgpolicy.model.prompt import encode_prompt
 from rrgpolicy.model.whole import check_rounded
-from rrgpolicy.rollout.weights import checkpoint_tensors
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run.export import export_checkpoint, model_config
 from rrgtrain.schema import LoraSettings
-from tests.rrgpolicy.model.common import grow, text_directory
+from tests.rrgpolicy.model.common import grow
 from tests.rrgpolicy.model.families import SORTS
 from tests.rrgpolicy.model.sighted import PUBLISHED, checkpoint, sighted
-from tests.rrgpolicy.model.test_strangers import model_of
 from tests.rrgtrain.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.runs import At, command, on_ranks, rows
 
@@ -196,20 +193,6 @@ def test_no_weight_becomes_infinite(tmp_path: Path) -> None:
     export_checkpoint(str(tmp_path / "a"), tmp_path / "alone", "fp16")
     with pytest.raises(UserError, match="beyond float16"):
         export_checkpoint(str(tmp_path / "a"), tmp_path / "merged", "fp16", merge=True)
-
-
-def test_a_head_that_is_the_embedding_is_known_whatever_its_name(tmp_path: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(shutil.copytree(text_directory(), tmp_path / "base"))
-    ids = {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": None, "pad_token_id": None}
-    sizes = {"vocab_size": len(tokenizer), "tie_word_embeddings": True}
-    model_of("GPTNeoXJapanese", **ids, **sizes).save_pretrained(tmp_path / "base")
-    policy = load_policy(tmp_path / "base")
-    left_out = policy.backbone.state_dict().keys() - checkpoint_tensors(policy).keys()
-    assert left_out == {"embed_out.weight"}
-    policy.model = get_peft_model(policy.model, LoraConfig(r=2, target_modules=["embed_in"]))
-    policy.save(tmp_path / "adapter")
-    with pytest.raises(UserError, match="adapts gpt_neox_japanese.embed_in, and the head of its base is"):
-        export_checkpoint(str(tmp_path / "adapter"), tmp_path / "merged", merge=True)
 
 
 def test_an_older_reader_meets_the_rope_and_transformers_reads_the_same() -> None:
