@@ -84,7 +84,8 @@ class Store:
                         work(own)
                 finally:
                     # all: a signal may have come between two locks
-                    self._let_go(part)
+                    for key in part:
+                        fcntl.lockf(_lock_file(self.path), fcntl.LOCK_UN, 1, _place(key))
                 mine = set(own)
                 held_elsewhere += [key for key in part if key not in mine]
             if len(held_elsewhere) == len(left):
@@ -98,10 +99,6 @@ class Store:
         except (BlockingIOError, PermissionError):
             return False
         return True
-
-    def _let_go(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            fcntl.lockf(_lock_file(self.path), fcntl.LOCK_UN, 1, _place(key))
 
     def __len__(self) -> int:
         return len(self._places)

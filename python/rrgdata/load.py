@@ -133,11 +133,7 @@ def leave_out_long(studies: Splits, most: int, catalogue: Catalogue) -> Splits:
 def leave_out_imageless(studies: Splits, catalogue: Catalogue) -> Splits:
     """The studies with a current image; the others are noted as broken."""
     why = "has no current image, and data.each_image makes each a sample"
-
-    def imageless(study: Study) -> str:
-        return "" if any(not image.prior for image in study.images) else why
-
-    return _without(studies, imageless, catalogue)
+    return _without(studies, lambda s: why if all(i.prior for i in s.images) else "", catalogue)
 
 
 def _without(studies: Splits, defect: Callable[[Study], str], catalogue: Catalogue) -> Splits:

@@ -122,7 +122,7 @@ class PushedWeights:
                 raise ValueError(
                     f"no tensor came for {len(missing)} of its weights, such as {named}"
                 )
-            if lost := _still_blank(model):
+            if lost := [n for n, p in _floating(model) if bool(p.detach().isnan().any())]:
                 # its `load_weights` copies past the loaders that a reload listens to
                 raise ValueError(
                     f"vLLM's reload has lost what came for {len(lost)} of its weights, such as "
@@ -177,11 +177,6 @@ def _blank(model: torch.nn.Module) -> None:
     """Write NaN over every weight, so that one which is not filled shows."""
     for _, parameter in _floating(model):
         parameter.fill_(math.nan)
-
-
-def _still_blank(model: torch.nn.Module) -> list[str]:
-    """Names of the weights that no tensor has filled since, or not whole."""
-    return [name for name, p in _floating(model) if bool(p.detach().isnan().any())]
 
 
 def _floating(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:

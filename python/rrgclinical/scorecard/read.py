@@ -182,8 +182,10 @@ def read_references(
                 )
     array = np.array([labels[key] for key in texts_of], dtype=np.int8) if labelled else None
     notes += tuple(f"references: {line}." for line in nothing.lines())
-    references = [_references(texts) for texts in texts_of.values()]
-    if blank := sum(map(_blanks, texts_of.values())):
+    of_ids = [(texts, [text for text in texts if text.strip()]) for texts in texts_of.values()]
+    # each once, and a blank one only where there is no other
+    references = [list(dict.fromkeys(whole)) or texts[:1] for texts, whole in of_ids]
+    if blank := sum(len(texts) - len(whole) for texts, whole in of_ids if whole):
         notes += (f"{path}: {blank} blank references, of ids that have others, count for none.",)
     keys = None if ids is None else list(texts_of)
     of_each = list(patients.values())
@@ -197,16 +199,6 @@ def _of_split(path: Path, rows: Sequence[Row], split: str | None) -> list[Row]:
         listed = ", ".join(map(repr, there[:5]))
         raise UserError(f"{path} has no row of the split {split!r}; its column {SPLIT!r}: {listed}")
     return [row for row in rows if _cell(row, column) == split]
-
-
-def _references(texts: Sequence[str]) -> list[str]:
-    """Each text once, and a blank one only where there is no other."""
-    return list(dict.fromkeys(t for t in texts if t.strip())) or list(texts[:1])
-
-
-def _blanks(texts: Sequence[str]) -> int:
-    blank = sum(not text.strip() for text in texts)
-    return blank if blank < len(texts) else 0
 
 
 def _usual(rows: Sequence[Row], names: Sequence[str]) -> list[str]:

@@ -155,7 +155,10 @@ def _merged(first: SidedFinding, second: SidedFinding) -> SidedFinding:
 
 
 def _joined(first: SidedFinding, second: SidedFinding) -> SidedFinding:
-    """Join two statements of one finding; where they differ the first holds."""
+    """Join two statements of one finding; where they differ the first holds.
+
+    Small and large, or better and worse, contradict."""
+    graded, changed = {first.severity, second.severity}, {first.change, second.change}
     return first._replace(
         doubt=first.doubt and second.doubt,
         zones=first.zones | second.zones,
@@ -164,13 +167,8 @@ def _joined(first: SidedFinding, second: SidedFinding) -> SidedFinding:
         size=first.size or second.size,
         tip=first.tip or second.tip,
         tension=first.tension or second.tension,
-        contradicted=first.contradicted or second.contradicted or _contradict(first, second),
+        contradicted=first.contradicted or second.contradicted or {1, 3} in (graded, changed),
     )
-
-
-def _contradict(first: SidedFinding, second: SidedFinding) -> bool:
-    """True for small and large, and for better and worse."""
-    return {first.severity, second.severity} == {1, 3} or {first.change, second.change} == {1, 3}
 
 
 def _settle(present: dict[tuple[int, int], SidedFinding], sided: set[int]) -> None:

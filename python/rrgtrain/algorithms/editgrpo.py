@@ -222,12 +222,6 @@ def whole_sentences(report: str) -> str:
     return report[: spans[-2][1]] if len(spans) > 1 else ""
 
 
-def _of_references(extractor: Extractor, references: Sequence[str]) -> Entities:
-    if isinstance(extractor, CachedExtractor):
-        return extractor.extract(references, keep=True)
-    return extractor.extract(references)
-
-
 def edit_reports(
     reports: Sequence[str],
     references: Sequence[str],
@@ -241,7 +235,8 @@ def edit_reports(
     """
     # A wrapped sentence of a reference goes into a report as one line.
     references = [join_lines(reference) for reference in references]
-    x, y = extractor.extract(reports), _of_references(extractor, references)
+    more = {"keep": True} if isinstance(extractor, CachedExtractor) else {}
+    x, y = extractor.extract(reports), extractor.extract(references, **more)
     if settings.match == "exact":
         x, y = by_text(x, y)
     ids: dict[str, int] = {}

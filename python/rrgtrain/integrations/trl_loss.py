@@ -146,10 +146,9 @@ class ObjectiveRows:
             mask=inputs["rrg_counts"][mask],
             spec=self._spec(),
         )
-        loss, metrics = out.loss, dict(out.metrics)
-        for name, values in (("kl", ref), ("entropy", measured)):
-            if values is None:
-                del metrics[name]  # logged as 0 it would read as measured
+        # logged as 0 they would read as measured
+        absent = {"kl": ref is None, "entropy": measured is None}
+        loss, metrics = out.loss, {k: v for k, v in out.metrics.items() if not absent.get(k)}
         if oracle_of:
             place = {group: len(mask) + k for k, group in enumerate(oracle_of)}
             injected = torch.tensor([place.get(g, 0) for g in inputs["rrg_group"].tolist()])

@@ -282,9 +282,10 @@ class Checkpointer(NullCheckpointer):
                 yield
         except OSError as error:
             names = self._store.names() if ranks.is_main() else []
+            last = f"the last one is {names[-1]}" if names else "there is none before it"
             raise _NoCheckpoint(
                 f"no checkpoint could be written to {self._store.directory}: {error.strerror}; "
-                f"{_last_of(names)}; make room"
+                f"{last}; make room"
             ) from error
 
     def _finish_writing(self, error: Exception) -> None:
@@ -354,10 +355,6 @@ class _NotWritten(Stopped):
 
 class _NoCheckpoint(Stopped):
     """The checkpoint itself could not be written: there is nothing more to try."""
-
-
-def _last_of(names: list[str]) -> str:
-    return f"the last one is {names[-1]}" if names else "there is none before it"
 
 
 def _stopped(line: str, error: Exception) -> Stopped:
