@@ -9,9 +9,11 @@ rest is the parent's again.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rrgtrain.algorithms import Group
@@ -59,19 +61,21 @@ def squares(group: Group, weights: Sequence[float]) -> dict[str, float]:
     return sums
 
 
-@dataclass
+@dataclass(frozen=True)
 class EditRecorder:
-    """Record each step's shares of the gradient's norm, and every edit's gain by its rules."""
+    """Record each step's shares of the gradient's norm, and every edit's gain by its rules.
 
-    shares: list[dict[str, float]] = field(default_factory=list)
-    gains: dict[str, list[float]] = field(default_factory=dict)
+    file: JSON lines, one a step; of a step that is taken again after a resume the last counts.
+    """
+
+    file: Path
 
     def __call__(self, record: StepRecord) -> None:
         batch = record.batch
         rewards, firsts = batch.rewards.tolist(), batch.offsets[:-1]
         # one advantage a member: that of its first token
         weights = (batch.advantages[firsts] * batch.scale).tolist()
-        sums, begin = dict.fromkeys(PLACES, 0.0), 0
+        sums, gains, begin = dict.fromkeys(PLACES, 0.0), list[tuple[str, float]](), 0
         for group in batch.groups:
             part = slice(begin, begin + len(group.members))
             begin, own = part.stop, rewards[part]
@@ -80,27 +84,23 @@ class EditRecorder:
             for member, reward in zip(group.members, own, strict=True):
                 if member.origin == "edited" and member.parent is not None:
                     rules = "+".join(sorted({rule for rule, _, _ in member.steps}))
-                    self.gains.setdefault(rules, []).append(reward - own[member.parent])
+                    gains.append((rules, reward - own[member.parent]))
         total = sum(value**0.5 for value in sums.values())
-        if total:
-            self.shares.append({place: value**0.5 / total for place, value in sums.items()})
+        shares = {place: value**0.5 / total for place, value in sums.items()} if total else None
+        with self.file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps({"step": record.step, "shares": shares, "gains": gains}) + "\n")
 
     def summary(self) -> dict[str, Any]:
         """Mean shares over steps, and count and mean gain of each set of rules."""
-        steps = len(self.shares)
-        means = {p: sum(row[p] for row in self.shares) / steps for p in PLACES} if steps else {}
+        rows = map(json.loads, self.file.read_text(encoding="utf-8").splitlines())
+        steps = [row for _, row in sorted({row["step"]: row for row in rows}.items())]
+        shares = [row["shares"] for row in steps if row["shares"]]
+        means = {p: sum(row[p] for row in shares) / len(shares) for p in PLACES} if shares else {}
+        by_rules: dict[str, list[float]] = {}
+        for rules, gain in (pair for row in steps for pair in row["gains"]):
+            by_rules.setdefault(rules, []).append(gain)
         gains = {
             rules: {"edits": len(values), "gain": round(sum(values) / len(values), 6)}
-            for rules, values in sorted(self.gains.items())
+            for rules, values in sorted(by_rules.items())
         }
         return {"gradient_share": {k: round(v, 6) for k, v in means.items()}, "gains": gains}
-
-    def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        gains = {rules: list(values) for rules, values in self.gains.items()}
-        return {"shares": [dict(row) for row in self.shares], "gains": gains}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` gave."""
-        self.shares = [dict(row) for row in state["shares"]]
-        self.gains = {rules: list(values) for rules, values in state["gains"].items()}

@@ -104,8 +104,8 @@ def _sft(task: FoldTask, recipe: Recipe) -> Facts:
 
 
 def _rl(task: FoldTask, recipe: Recipe) -> Facts:
-    recorder = EditRecorder()
     with Stages.open(recipe, task.directory, rl=True, verb="rl", resume=_begun(task)) as stages:
+        recorder = EditRecorder(stages.run.path / "edits.jsonl")
         trained = stages.rl(recorder)
         evaluation = stages.evaluate("test")
         _keep_seconds(task, trained.seconds)

@@ -166,7 +166,7 @@ VAGUE_LOCALS = {
     "python/rrgtrain/commands": "show 3 started 1",
     "python/rrgtrain/integrations": "trl 1",
     "python/rrgtrain/rewards": "service 2 terms 9",
-    "python/rrgtrain/run": ("data 3 generate 2 init 2 room 1 scorecards 2 session 1 stages 7"),
+    "python/rrgtrain/run": ("data 3 generate 2 init 2 room 1 scorecards 2 session 1 stages 6"),
     "python/rrgtrain/state": ("checkpointer 3 remembered 4 rundir 1 store 4 write 4"),
     "python/rrgtrain/train": (
         "batch 6 best 2 evaluate 1 gradients 1 loader 1 optim 1 reference 4 "

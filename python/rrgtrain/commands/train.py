@@ -62,17 +62,16 @@ def training(verb: str, *, sft: bool = False, rl: bool = False) -> Callable[...,
         from rrgreport.names import phase_name
         from rrgtrain.run.outcome import finish, say
         from rrgtrain.run.stages import Stages
-        from rrgtrain.train.step_record import SampleCollector
 
-        name, moments = phase_name(recipe.rl.algorithm), SampleCollector()
+        name = phase_name(recipe.rl.algorithm)
         start, title = "SFT" if sft else "start", ["SFT"] * sft + [name] * rl
         with Stages.open(recipe, out, sft=sft, rl=rl, verb=verb, resume=resume) as stages:
             result: Any = stages.sft() if sft else None
             evaluated = {start: (stages.evaluate(start), result)}
             if rl:
-                result = stages.rl(moments)
+                result = stages.rl()
                 evaluated[name] = (stages.evaluate(name), result)
-            finish(stages, ", then ".join(title), evaluated, moments)
+            finish(stages, ", then ".join(title), evaluated)
             if verb != "demo":
                 say(f"checkpoint: {result.best}")
 

@@ -32,7 +32,7 @@ from rrgtrain.state.identity import as_line
 from rrgtrain.train.evaluate import Evaluation, beside
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sft import SftResult
-from rrgtrain.train.step_record import SampleCollector
+from rrgtrain.train.step_record import samples_of
 
 Evaluated = Mapping[str, tuple[Evaluation, SftResult | RlResult | None]]
 """What a system wrote, and what its training cost, by the system's name."""
@@ -61,7 +61,6 @@ def finish(
     stages: Stages,
     title: str,
     evaluations: Evaluated,
-    moments: SampleCollector | None = None,
     *,
     tables: bool = False,
 ) -> RunSummary | None:
@@ -74,17 +73,11 @@ def finish(
     stages.session.rewards.spending.leave_to_main()
     summaries: list[RunSummary] = []
     # half an hour is soon over where a language model reads every report
-    wait_for_main(lambda: summaries.append(_finish(stages, title, evaluations, moments, tables)))
+    wait_for_main(lambda: summaries.append(_finish(stages, title, evaluations, tables)))
     return summaries[0] if summaries else None
 
 
-def _finish(
-    stages: Stages,
-    title: str,
-    evaluations: Evaluated,
-    moments: SampleCollector | None,
-    tables: bool,
-) -> RunSummary:
+def _finish(stages: Stages, title: str, evaluations: Evaluated, tables: bool) -> RunSummary:
     recipe, run, rewards = stages.session.recipe, stages.run, stages.session.rewards
     written = {name: one for name, (one, _) in evaluations.items()}
     card = score_run(recipe.eval, rewards, recipe.data, written, run.path)
@@ -122,7 +115,8 @@ def _finish(
         changes=changes,
     )
     samples: list[AnySample] = [*_samples(evaluations, recipe.eval.samples, recipe.data.body_parts)]
-    samples += moments.samples() if moments else []
+    trained_on = stages.session.chosen or stages.session.studies.get("train", [])
+    samples += samples_of(run.steps, {study.id: study.report or "" for study in trained_on})
     # In this order: a run with a summary lacks nothing but the page that is drawn from it.
     write_samples(run.samples, samples)
     summary.save(run.summary)

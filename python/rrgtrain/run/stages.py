@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +43,7 @@ from rrgtrain.train.evaluate import AxesWatch, Evaluation
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sft import SftResult, SftRun, train_sft
-from rrgtrain.train.step_record import Recorder, StepRecords
+from rrgtrain.train.step_record import StepRecord, StepRecords
 
 SPENT = "spent"
 """Where the processes of a run write what their endpoints have cost."""
@@ -192,20 +193,21 @@ class Stages:
         self.session.policy.go_on_with(started.model, started.layout)
         sharding.read(self.session.policy, self.session.recipe.scale.shard)
 
-    def rl(self, record: Recorder | None = None) -> RlResult:
-        """Trains by the recipe's algorithm; the best weights are in checkpoints/<algorithm>."""
+    def rl(self, record: Callable[[StepRecord], None] | None = None) -> RlResult:
+        """Trains by the recipe's algorithm; the best weights are in checkpoints/<algorithm>.
+
+        record: sees every batch before its update, in place of what writes the run's steps/.
+        """
         session = self.session
         name = session.recipe.rl.algorithm
         if (found := self.checkpointer.result(name)) is not None:
-            if record:
-                record.load_state_dict(found["record"])
             return self._result(RlResult, found)
         recipe, policy = session.recipe, session.policy
         if self.tuned is not None and sharding.is_sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
             self._go_on_with(load_for(recipe.policy, self.tuned, masters=True))
         watch = AxesWatch(session.rewards.scored_text, session.rewards.model("severity"))
-        kept_steps = recipe.log if ranks.is_main() else LogSettings(records=0)
+        log = recipe.log if ranks.is_main() else LogSettings(records=0)
         with self.checkpointer.running():
             # the run, optimiser included, is gone before the stage is written
             result = train_rl(
@@ -222,14 +224,13 @@ class Stages:
                     **self._of_recipe(),
                     start=recipe.policy,
                     rollout=recipe.rollout,
-                    record=StepRecords(self.run.steps, kept_steps, record),
+                    record=record or StepRecords(self.run.steps, log),
                     checkpointer=self.checkpointer,
                     sampler=session.sampler,
                     watch_axes=watch,
                 )
             )
-            kept = {**self._state(result), "record": record.state_dict() if record else None}
-            self.checkpointer.finish(name, kept)
+            self.checkpointer.finish(name, self._state(result))
         return result
 
     def evaluate(self, name: str) -> Evaluation:

@@ -46,7 +46,7 @@ from rrgtrain.train.reference import Reference, named_reference
 from rrgtrain.train.resample import differing
 from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.step_log import StepLog, zero_variance
-from rrgtrain.train.step_record import Recorder, StepRecord
+from rrgtrain.train.step_record import StepRecord
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class RlRun:
     trained_as: Mapping[str, Any]
     start: PolicySettings
     rollout: RolloutSettings
-    record: Recorder | None = None
+    record: Callable[[StepRecord], None] | None = None
     checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
     sampler: PolicySampler = field(default_factory=PolicySampler)
     watch_axes: AxesWatch | None = None
@@ -206,7 +206,6 @@ class RlRun:
             "optimizer": self.optimizer.state_dict(),
             "best": self._best.state_dict(),
             "algorithm": self.algorithm.state_dict(),
-            "record": self.record.state_dict() if self.record else None,
             "order": order_of(self.studies, self.settings.prompts),
             "axes": self.watch_axes.state_dict() if self.watch_axes else None,
             "ahead": self.ahead.state_dict(self._request()) if self.settings.ahead else None,
@@ -218,8 +217,6 @@ class RlRun:
         self._best.load_state_dict(saved["best"])
         order_of(self.studies, self.settings.prompts, saved["order"])
         self.algorithm.load_state_dict(saved["algorithm"])
-        if self.record:
-            self.record.load_state_dict(saved["record"])
         if self.watch_axes:
             self.watch_axes.load_state_dict(saved["axes"])
         ahead = saved.get("ahead")  # of before it a checkpoint has none

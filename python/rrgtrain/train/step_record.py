@@ -1,21 +1,23 @@
-"""Write the records of RL steps, one file a step; collect moments for the report.
+"""Write records of RL steps, one file a step; choose samples for the report.
 
 `steps/000012.json.gz` of a run holds every report of the step with its study and edit, its rewards
-by term, what the terms noted, and its advantage.
+by term, what the terms noted, its advantage, and its pieces with their weights where these differ.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from rrgclinical.common import json_reader
 from rrgclinical.common.files import atomic_write
 from rrgpolicy.model.codec import ReportCodec
 from rrgreport.samples import EditSample, WeightSample, weighed_pieces
-from rrgtrain.algorithms.group import group_offsets, members
+from rrgtrain.algorithms.group import group_offsets
 from rrgtrain.schema import LogSettings
 from rrgtrain.train.batch import Batch
 
@@ -29,55 +31,39 @@ class StepRecord:
     codec: ReportCodec
 
 
-class Recorder(Protocol):
-    """Sees every batch before its update, and goes on where it stood after a resume."""
-
-    def __call__(self, record: StepRecord) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
 class StepRecords:
-    """Writes the steps that `log` keeps to `folder`, then tells `inner`.
+    """Writes the steps that `log` keeps to `folder`.
 
     A step that is taken again after a resume replaces its file.
     """
 
-    def __init__(self, folder: Path, log: LogSettings, inner: Recorder | None = None) -> None:
-        self.folder, self.log, self.inner = folder, log, inner
+    def __init__(self, folder: Path, log: LogSettings) -> None:
+        self.folder, self.log = folder, log
 
     def __call__(self, record: StepRecord) -> None:
         if self.log.keeps(record.step):
             self.folder.mkdir(exist_ok=True)
-            text = json.dumps(recorded(record.batch), ensure_ascii=False)
+            text = json.dumps(recorded(record), ensure_ascii=False)
             # the same record gives the same bytes
             packed = gzip.compress(text.encode(), mtime=0)
             atomic_write(self.folder / f"{record.step:06d}.json.gz", packed)
-        if self.inner is not None:
-            self.inner(record)
-
-    def state_dict(self) -> dict[str, Any]:
-        """That of `inner`: the files are their own state."""
-        return {} if self.inner is None else self.inner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if self.inner is not None:
-            self.inner.load_state_dict(state)
 
 
-def recorded(batch: Batch) -> list[dict[str, Any]]:
+def recorded(record: StepRecord) -> list[dict[str, Any]]:
     """Describe each member in the order of the batch, as values that JSON holds.
 
     `advantage` is the mean over its tokens; rewards and notes are of members that are scored;
-    `parent` is the place of the report that an edit was made from.
+    `parent` is the place of the report that an edit was made from; `weights` pairs the pieces of a
+    scored report that was sampled with their weights.
     """
+    batch = record.batch
     rows, reports = iter(range(int(batch.scored.sum()))), []
     begins = group_offsets(batch.groups).tolist()
     flat = [(g, b, m) for g, b in zip(batch.groups, begins, strict=False) for m in g.members]
-    parts = batch.advantages.split([len(member.ids) for _, _, member in flat])
-    for (group, begin, member), advantages in zip(flat, parts, strict=True):
+    lengths, weight = [len(member.ids) for _, _, member in flat], batch.objective.weight
+    parts = batch.advantages.split(lengths)
+    weights = [None] * len(flat) if weight is None else weight.split(lengths)
+    for (group, begin, member), advantages, own in zip(flat, parts, weights, strict=True):
         report: dict[str, Any] = {
             "study": group.study.id,
             "origin": member.origin,
@@ -91,102 +77,51 @@ def recorded(batch: Batch) -> list[dict[str, Any]]:
             row = next(rows)
             report["rewards"] = {name: float(value[row]) for name, value in batch.scores.items()}
             report["notes"] = {name: notes[row] for name, notes in batch.notes.items()}
+        differ = own is not None and bool((own != own[:1]).any())
+        if own is not None and differ and member.origin == "sampled" and member.scored:
+            spans = record.codec.char_spans(member.ids)
+            report["weights"] = weighed_pieces(member.text, spans, own.tolist())
         reports.append(report)
     return reports
 
 
 APART = 10
-"""Steps between two moments of the same kind, unless the second shows something new."""
+"""Steps between two samples of the same kind, unless the second shows something new."""
+EDITS, WEIGHED = 12, 4
+"""Edits and weighed reports of a run that its page shows."""
 
 
-@dataclass
-class SampleCollector:
-    """Collect edits and weighed reports of a run for its report.
+def samples_of(folder: Path, references: Mapping[str, str]) -> list[EditSample | WeightSample]:
+    """Choose edits and weighed reports among the records in a folder.
 
     Of edits the first of each rule, then some from along the run; of weighed reports the first and
-    the latest ones, each the heaviest of its batch.
+    the latest ones, each the heaviest of its step. references: reports by study.
     """
-
-    edits: int = 12
-    weighed: int = 4
-    kept_edits: list[EditSample] = field(default_factory=list)
-    kept_weights: list[WeightSample] = field(default_factory=list)
-
-    def __call__(self, record: StepRecord) -> None:
-        self._look_for_edits(record)
-        late = not self.kept_weights or record.step >= self.kept_weights[-1].step + APART
-        if late and (weighed := heaviest(record)) is not None:
-            if len(self.kept_weights) == self.weighed:
-                del self.kept_weights[1]  # the first stays, to compare with
-            self.kept_weights.append(weighed)
-
-    def samples(self) -> list[EditSample | WeightSample]:
-        return [*self.kept_edits, *self.kept_weights]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "kept": [asdict(sample) for sample in self.kept_edits],
-            "weights": [asdict(sample) for sample in self.kept_weights],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.kept_edits = [EditSample(**sample) for sample in state["kept"]]
-        self.kept_weights = [WeightSample(**sample) for sample in state["weights"]]
-
-    def _look_for_edits(self, record: StepRecord) -> None:
-        groups, rewards, begin = record.batch.groups, record.batch.rewards, 0
-        flat = members(groups)
-        for group in groups:
-            for k, member in enumerate(group.members):
-                if member.parent is None or not group.members[member.parent].scored:
-                    continue
-                if self._wanted(member.steps, record.step):
-                    parent = begin + member.parent
-                    self.kept_edits.append(
-                        EditSample(
-                            group.study.id,
-                            flat[parent].text,
-                            member.text,
-                            member.steps,
-                            group.study.report or "",
-                            float(rewards[parent]),
-                            float(rewards[begin + k]),
-                            step=record.step,
-                        )
-                    )
-            begin += len(group.members)
-
-    def _wanted(self, steps: tuple[tuple[str, str, str], ...], step: int) -> bool:
-        if len(self.kept_edits) >= self.edits or not steps:
-            return False
-        rules = {rule for sample in self.kept_edits for rule, _, _ in sample.steps}
-        late = not self.kept_edits or step > (self.kept_edits[-1].step or 0) + APART
-        return late or any(rule not in rules for rule, _, _ in steps)
+    edits, weighed = list[EditSample](), list[WeightSample]()
+    for path in sorted(folder.glob("*.json.gz")):
+        step = int(path.name[:6])
+        reports = json_reader.parse(gzip.decompress(path.read_bytes()), list)
+        for after in reports:
+            before = {} if after["parent"] is None else reports[after["parent"]]
+            if "rewards" in before and _is_of_interest(edits, after["edit"], step):
+                texts = (before["text"], after["text"], after["edit"])
+                reference = references.get(after["study"], "")
+                totals = [of.get("rewards", {}).get("total") for of in (before, after)]
+                edits.append(EditSample(after["study"], *texts, reference, *totals, step=step))
+        heavy = [report for report in reports if report.get("weights")]
+        if heavy and (not weighed or step >= weighed[-1].step + APART):
+            top = max(heavy, key=lambda report: max(weight for _, weight in report["weights"]))
+            reference, total = references.get(top["study"], ""), top["rewards"]["total"]
+            weighed[1:] = weighed[2:] if len(weighed) == WEIGHED else weighed[1:]  # the first stays
+            pieces = [(text, weight) for text, weight in top["weights"]]
+            own = (step, total, top["advantage"])
+            weighed.append(WeightSample(top["study"], pieces, reference, *own))
+    return [*edits, *weighed]
 
 
-def heaviest(record: StepRecord) -> WeightSample | None:
-    """The sampled report with the heaviest token; None where no token weighs more than another."""
-    batch, flat = record.batch, members(record.batch.groups)
-    if batch.objective.weight is None:
-        return None
-    lengths = [len(m.ids) for m in flat]
-    weights = batch.objective.weight.split(lengths)
-    studies = [group.study for group in batch.groups for _ in group.members]
-    able = [
-        s
-        for s, (weight, member) in enumerate(zip(weights, flat, strict=True))
-        if member.origin == "sampled" and len(weight) and bool((weight != weight[0]).any())
-    ]
-    if not able:
-        return None
-    best = max(able, key=lambda s: float(weights[s].max()))
-    member, advantage = flat[best], float(batch.advantages.split(lengths)[best].mean())
-    spans = record.codec.char_spans(member.ids)
-    return WeightSample(
-        studies[best].id,
-        weighed_pieces(member.text, spans, weights[best].tolist()),
-        studies[best].report or "",
-        record.step,
-        float(batch.rewards[best]),
-        advantage,
-    )
+def _is_of_interest(edits: list[EditSample], rules: list[list[str]], step: int) -> bool:
+    if len(edits) >= EDITS or not rules:
+        return False
+    shown = {rule for sample in edits for rule, _, _ in sample.steps}
+    late = not edits or step > (edits[-1].step or 0) + APART
+    return late or any(rule not in shown for rule, _, _ in rules)

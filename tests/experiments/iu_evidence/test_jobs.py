@@ -107,7 +107,7 @@ def test_every_job_has_a_recipe_and_an_estimate() -> None:
     assert list(judges) == ["micro_f1_13"], "one judge chooses every other arm's checkpoint"
 
 
-def test_places_of_a_change() -> None:
+def test_places_of_a_change_and_their_summary(tmp_path) -> None:
     cases = {
         ((1, 2, 9, 4), (1, 2, 3, 4)): (2, 3),
         ((1, 2, 3), (1, 2, 9, 3)): (2, 2),
@@ -115,11 +115,11 @@ def test_places_of_a_change() -> None:
         ((1, 1, 1), (1, 1)): (2, 3),
     }
     assert {case: places(*case) for case in cases} == cases
-    recorder = EditRecorder()
-    recorder.shares, recorder.gains = [{"before": 0.5, "at": 0.5, "behind": 0.0}], {"a": [1.0]}
-    again = EditRecorder()
-    again.load_state_dict(json.loads(json.dumps(recorder.state_dict())))
-    assert again.summary() == recorder.summary()
+    shares = {"before": 0.5, "at": 0.5, "behind": 0.0}
+    first, again = ({"step": 0, "shares": shares, "gains": [("a", gain)]} for gain in (9.0, 1.0))
+    (tmp_path / "edits.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(again)}\n")
+    summary = EditRecorder(tmp_path / "edits.jsonl").summary()
+    assert summary == {"gradient_share": shares, "gains": {"a": {"edits": 1, "gain": 1.0}}}
 
 
 def test_the_command_runs_estimates_and_keeps_what_has_finished(

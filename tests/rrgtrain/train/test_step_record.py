@@ -16,9 +16,9 @@ from rrgdata.study import Study
 from rrgpolicy.model.codec import ReportCodec
 from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.algorithms.group import members
-from rrgtrain.schema import RlSettings
-from rrgtrain.train import Batch
-from rrgtrain.train.step_record import SampleCollector, StepRecord, StepRecords, heaviest, recorded
+from rrgtrain.schema import LogSettings, RlSettings
+from rrgtrain.train import Batch, step_record
+from rrgtrain.train.step_record import StepRecord, StepRecords, recorded, samples_of
 from tests.rrgpolicy.model.common import tiny_policy
 from tests.rrgtrain.common import groups_of, recipe
 from tests.rrgtrain.train.loops import trained
@@ -51,7 +51,8 @@ def test_what_is_recorded_stands_in_the_order_of_the_members() -> None:
     notes: list[dict[str, Any]] = [{"row": k} for k in range(len(flat))]
     scores = {"total": np.arange(float(len(flat)))}
     batch = Batch(groups, scores=scores, notes={"mine": notes})
-    reports = recorded(batch.with_objective(advantages, RlSettings()))
+    batch = batch.with_objective(advantages, RlSettings())
+    reports = recorded(StepRecord(0, batch, tiny_policy().codec))
     assert [r["text"] for r in reports] == [m.text for m in flat]
     assert [r["advantage"] for r in reports] == pytest.approx(advantages.tolist())
     assert [r["rewards"]["total"] for r in reports] == list(range(len(flat)))
@@ -94,23 +95,31 @@ def edits(step: int, groups: list[Group]) -> StepRecord:
     return batch(step, groups, rewards, Objective(torch.zeros(count)))
 
 
-def test_an_edit_is_kept_with_both_rewards() -> None:
-    kept = SampleCollector()
-    kept(edits(4, [edited_group(0, "a", "b"), edited_group(1, "d")]))
-    first, second, third = kept.kept_edits
+def chosen(folder: Path, *records: StepRecord) -> list[Any]:
+    """What is shown of steps that were recorded."""
+    write = StepRecords(folder, LogSettings())
+    for record in records:
+        write(record)
+    return [*samples_of(folder, {f"s{k}": "reference" for k in ("", 0, 1)})]
+
+
+def test_an_edit_is_shown_with_both_rewards(tmp_path: Path) -> None:
+    first, second, third = chosen(
+        tmp_path, edits(4, [edited_group(0, "a", "b"), edited_group(1, "d")])
+    )
     assert (first.id, first.before, first.after) == ("s0", "report 0", "edit 0")
     assert (first.reward_before, first.reward_after) == (1.0, 3.0)
     assert (second.reward_before, second.reward_after) == (2.0, 4.0)
     assert (third.id, third.reward_before, third.reward_after) == ("s1", 5.0, 6.0)
     assert first.step == 4 and first.reference == "reference"
-    assert [s.steps[0][0] for s in kept.kept_edits] == ["a", "b", "d"]
+    assert [s.steps[0][0] for s in (first, second, third)] == ["a", "b", "d"]
 
 
-def test_the_first_of_each_rule_then_some_along_the_run() -> None:
-    kept = SampleCollector(edits=4)
-    for step, letters in ((0, "ddd"), (1, "dc"), (5, "d"), (12, "dd"), (30, "d"), (60, "d")):
-        kept(edits(step, [edited_group(0, *letters)]))
-    found = [(s.step, s.steps[0][0]) for s in kept.kept_edits]
+def test_the_first_of_each_rule_then_some_along_the_run(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(step_record, "EDITS", 4)
+    steps = ((0, "ddd"), (1, "dc"), (5, "d"), (12, "dd"), (30, "d"), (60, "d"))
+    shown = chosen(tmp_path, *(edits(step, [edited_group(0, *letters)]) for step, letters in steps))
+    found = [(s.step, s.steps[0][0]) for s in shown]
     assert found == [(0, "d"), (1, "c"), (12, "d"), (30, "d")]
 
 
@@ -128,37 +137,23 @@ def weighed_groups(step: int, top: float = 3.0) -> StepRecord:
     return batch(step, [group], [0.0, 0.75, 0.75], Objective(advantages, weight=weight))
 
 
-def test_the_heaviest_sampled_report_of_a_batch() -> None:
-    found = heaviest(weighed_groups(7))
-    assert found is not None
-    assert (found.id, found.step, found.reference) == ("s", 7, "ref")
+def test_the_heaviest_sampled_report_of_a_batch(tmp_path: Path) -> None:
+    (found,) = chosen(tmp_path, weighed_groups(7))
+    assert (found.id, found.step, found.reference) == ("s", 7, "reference")
     assert list(found.pieces) == [("c", 1.0), ("d", 3.0), ("e", 2.0)]
     assert (found.reward, found.advantage) == (0.75, 0.5)
 
 
-def test_without_weights_that_differ_nothing_is_kept() -> None:
+def test_without_weights_that_differ_nothing_is_shown(tmp_path: Path) -> None:
     record = weighed_groups(0)
     for objective in (
         Objective(torch.zeros(3)),
         Objective(torch.zeros(3), weight=torch.full((9,), 2.0)),
     ):
         batch = record.batch.with_objective(objective, RlSettings())
-        assert heaviest(replace(record, batch=batch)) is None
+        assert chosen(tmp_path, replace(record, batch=batch)) == []
 
 
-def test_the_first_and_the_latest_weighed_reports_stay() -> None:
-    kept = SampleCollector(weighed=3)
-    for step in range(0, 60, 4):
-        kept(weighed_groups(step))
-    assert [s.step for s in kept.kept_weights] == [0, 36, 48]
-
-
-@pytest.mark.parametrize("cut", [0, 20, 44])
-def test_a_resumed_run_keeps_the_same(cut: int) -> None:
-    whole, first, later = (SampleCollector(weighed=3) for _ in range(3))
-    for step in range(60):
-        whole(weighed_groups(step))
-        (first if step < cut else later)(weighed_groups(step))
-        if step == cut - 1:
-            later.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert [s.step for s in whole.samples()] == [s.step for s in later.samples()]
+def test_the_first_and_the_latest_weighed_reports_stay(tmp_path: Path) -> None:
+    shown = chosen(tmp_path, *map(weighed_groups, range(0, 80, 4)))
+    assert [s.step for s in shown] == [0, 48, 60, 72]
