@@ -8,7 +8,7 @@ from typing import Any
 from rrgclinical import OBSERVATIONS
 from rrgclinical.facts import RulesFacts
 from rrgreport import RunSummary, System, WeightSample, write_report
-from rrgreport.facts import read_facts
+from rrgreport.cases import read_facts
 from rrgreport.html import HeatScale, heat_scale, heaviest_words
 from tests.rrgreport.test_html import Page
 
