@@ -80,6 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     the status is 2: a script whose words were lost has done nothing.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if "COMP_LINE" in os.environ and arguments is None:
+        typed = os.environ["COMP_LINE"][: int(os.environ.get("COMP_POINT", "-1"))]
+        print("\n".join(completions(typed)))
+        return 0
 
     def command() -> int:
         if not words:
@@ -104,6 +108,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.umask(before)
 
     return reported(command, ends_process=arguments is None)
+
+
+def completions(typed: str) -> list[str]:
+    """List what may follow in a line of bash, for `complete -C rrgtrain rrgtrain`."""
+    *before, last = typed.split(" ")
+    verb = next((name for n in (3, 2) if (name := " ".join(before[1:n])) in COMMANDS), "")
+    path = " ".join([*before[1:], ""])
+    choices = [name.removeprefix(path).split()[0] for name in COMMANDS if name.startswith(path)]
+    words = Parser()
+    if verb:
+        COMMANDS[verb].words(words)
+        choices += words._option_string_actions
+    if verb and (COMMANDS[verb].recipe or any(a.dest == "overrides" for a in words._actions)):
+        from rrgtrain.recipe_files import recipe_names
+
+        choices += recipe_names()
+        if "." in last and "=" not in last:  # seconds, so only where a key has begun
+            from rrgtrain.schema import Recipe
+            from rrgtrain.schema.keys import settings
+
+            choices += [f"{setting.key}=" for setting in settings(Recipe)]
+    matching = sorted({choice for choice in choices if choice.startswith(last)})
+    return [choice if choice.endswith("=") else f"{choice} " for choice in matching]
 
 
 def understood(words: Sequence[str]) -> argparse.Namespace:
