@@ -275,10 +275,6 @@ def read() -> Any:
     return nbformat.read(NOTEBOOK, as_version=4)
 
 
-def text_of(cell: Any) -> str:
-    return "".join(output.get("text", "") for output in cell.outputs)
-
-
 def test_no_output_is_committed() -> None:
     for cell in read().cells:
         assert cell.get("outputs", []) == [] and cell.get("execution_count") is None, cell.id
@@ -306,7 +302,7 @@ def test_it_runs_and_ends_with_a_picture(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     notebook = nbclient.NotebookClient(read(), timeout=600, kernel_name="python3").execute()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    printed = [text_of(cell) for cell in cells]
+    printed = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
     assert "Cardiomegaly: missed" in printed[0] and "Pleural Effusion: right" in printed[0]
     assert "micro-F1 of 14 labels: 0." in printed[1]
     assert "Small left pleural effusion. The heart is enlarged.\n" in printed[2]

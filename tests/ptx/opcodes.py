@@ -240,10 +240,6 @@ def _shift(base: str, kind: str) -> Function:
     return shift
 
 
-def _popcount(a: Array) -> Array:
-    return np.bitwise_count(a).astype(np.uint32)
-
-
 def _leading_zeros(a: Array) -> Array:
     bits = 8 * a.dtype.itemsize
     for shift in (1, 2, 4, 8, 16, 32)[: bits.bit_length() - 1]:
@@ -251,7 +247,7 @@ def _leading_zeros(a: Array) -> Array:
     return (bits - np.bitwise_count(a)).astype(np.uint32)
 
 
-COUNTS = {"popc": _popcount, "clz": _leading_zeros}
+COUNTS = {"popc": lambda a: np.bitwise_count(a).astype(np.uint32), "clz": _leading_zeros}
 MIXED = {"add": lambda a, c: a + c, "sub": lambda a, c: a - c}
 UNARY = {"neg", "abs", "not", "rcp", "sqrt"}
 LOGIC: dict[str, Function] = {

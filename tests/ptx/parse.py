@@ -294,7 +294,7 @@ class _Body:
             token += tokens.pop(0)
         if token == "_":
             return None
-        return Immediate(token) if _is_number(token) else self._name(token)
+        return Immediate(token) if NUMBER.match(token) else self._name(token)
 
     def _address(self, tokens: list[str]) -> Address:
         base: Register | Symbol | None = None
@@ -313,10 +313,6 @@ class _Body:
             if name in scope:
                 return scope[name]
         return Symbol(name)
-
-
-def _is_number(token: str) -> bool:
-    return NUMBER.match(token) is not None
 
 
 def number(text: str, kind: str) -> np.generic:

@@ -29,15 +29,11 @@ def extract(a: int, b: int, c: int, bits: int, signed: bool) -> int:
                for i in range(bits))  # fmt: skip
 
 
-def bytes_of(*operands: int) -> list[int]:
-    return [operand >> 8 * k & 0xFF for operand in operands for k in range(4)]
-
-
 def permute(a: int, b: int, c: int) -> int:
     result = 0
     for place in range(4):
         pick = c >> 4 * place & 15
-        byte = bytes_of(a, b)[pick & 7]
+        byte = (a, b)[pick >> 2 & 1] >> 8 * (pick & 3) & 0xFF
         result |= (0xFF * bit(byte, 7) if pick & 8 else byte) << 8 * place
     return result
 

@@ -210,12 +210,6 @@ def said(text: str) -> dict[str, ClassId]:
     }
 
 
-def entities(text: str) -> list[tuple[str, int]]:
-    found = EXTRACTOR.extract([text])
-    pairs = zip(found.text, found.presence.tolist(), strict=True)
-    return [(name, presence) for name, presence in pairs if presence >= 0]
-
-
 def misread_pairs(sentences) -> list[tuple]:
     return [(text, wanted, said(text)) for text, wanted in sentences if said(text) != wanted]
 
@@ -277,4 +271,6 @@ def test_an_adjective_belongs_to_its_own_noun(sentence):
     ],
 )
 def test_and_is_read_there(sentence, name):
-    assert any(text.endswith(name) for text, _ in entities(sentence))
+    of = EXTRACTOR.extract([sentence])
+    read = zip(of.text, of.presence, strict=True)
+    assert any(text.endswith(name) for text, presence in read if presence >= 0)

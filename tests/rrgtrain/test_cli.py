@@ -148,10 +148,6 @@ def test_wrong_words_are_told_in_one_line(words, told, tmp_path, refusal, monkey
         assert not (tmp_path / "r").exists(), "what the policy starts from comes first"
 
 
-def frontal(root: Path, split: str = "train", number: int = 5) -> Path:
-    return root / "images" / f"phantom_{split}_{number:06d}" / "0.png"
-
-
 NIH = "Image Index,Finding Labels,Patient ID\n"
 
 
@@ -163,7 +159,7 @@ def nih(tmp_path: Path) -> Path:
     names = ("Cardiomegaly", "Effusion|Mass", "No Finding", "Edema")
     rows = []
     for patient in range(24):
-        source = frontal(phantoms(), number=patient % 8)
+        source = phantoms() / "images" / f"phantom_train_{patient % 8:06d}" / "0.png"
         shutil.copy(source, root / f"{patient:08d}_000.png")
         rows.append(f"{patient:08d}_000.png,{names[patient % 4]},{patient}\n")
     (root / "labels.csv").write_text(NIH + "".join(rows))

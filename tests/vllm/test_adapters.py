@@ -16,7 +16,7 @@ from rrgdata.load import load_studies
 from rrgdata.study import Study
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.policy import Policy, add_lora
-from rrgpolicy.model.prompt import EncodedPrompt, prompt_text
+from rrgpolicy.model.prompt import prompt_text
 from rrgpolicy.rollout import RolloutEngine, SamplingRequest, VllmEngine, generate, sampling
 from rrgtrain.cli import main
 from rrgtrain.schema import LoraSettings
@@ -59,16 +59,12 @@ def engine(
         yield engine
 
 
-def texts_of(policy: Policy) -> list[EncodedPrompt]:
-    return [prompt(policy, "s" * (b + 1), 0, indication="dyspnea" * b) for b in range(3)]
-
-
 def test_greedy_tokens_are_the_trainers_and_follow_the_weights(engine: RolloutEngine) -> None:
     policy = text_policy()
     found = []
     for _ in range(2):
         engine.update(policy)
-        prompts = texts_of(policy)
+        prompts = [prompt(policy, "s" * (b + 1), 0, indication="dyspnea" * b) for b in range(3)]
         asked = {"group": 2, "max_new_tokens": STEPS, "seeds": seeds_for(3, 2), "greedy": True}
         theirs = tokens(engine.generate(policy, SamplingRequest(prompts, **asked)))
         assert theirs == tokens(generate(policy, SamplingRequest(prompts, **asked)))

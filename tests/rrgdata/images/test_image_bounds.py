@@ -54,10 +54,6 @@ def element(group: int, number: int, kind: bytes, length: int | bytes) -> bytes:
     return struct.pack("<HH2s2x", group, number, kind) + size
 
 
-def distinct(count: int) -> bytes:
-    return b"".join(struct.pack("<HH2sH", 9, k, b"LO", 0) for k in range(count))
-
-
 def deflated(path: Path) -> Path:
     data = pydicom.dcmread(write(path))
     data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
@@ -69,12 +65,13 @@ def many_parts(folder: Path) -> dict[str, tuple[bytes, str]]:
     """Make headers of somewhat more than the bounds; the words that refuse each."""
     whole = write(folder / "plain.dcm").read_bytes()
     plain = head_of(folder / "plain.dcm")
+    distinct = b"".join(struct.pack("<HH2sH", 9, k, b"LO", 0) for k in range(READS))
     sequence, items = element(8, 0x1140, b"SQ", UNDEFINED), ITEM * READS
     tables = element(0x28, 0x3010, b"SQ", UNDEFINED) + OPEN_ITEM
     return {
         "empty items": (plain + sequence + items, MANY),
         "zeros": (plain + bytes(16 * READS), MANY),
-        "elements": (plain + distinct(READS), MANY),
+        "elements": (plain + distinct, MANY),
         "a long table": (plain + tables[:8] + struct.pack("<L", 2 * VALUE) + items, LONG),
         "a long table inside": (
             plain + tables + element(0x28, 0x3006, b"SQ", len(items)) + items,

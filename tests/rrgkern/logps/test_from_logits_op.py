@@ -131,20 +131,12 @@ def test_refusals_say_what_was_seen(change, error, words):
 FAR_APART = 2**30
 
 
-def far_rows(vocabulary: int) -> torch.Tensor:
-    storage = torch.empty(2 * FAR_APART + vocabulary, dtype=torch.bfloat16, device=DEVICE)
-    return storage.as_strided((3, vocabulary), (FAR_APART, 1))
-
-
-def far_columns(rows: int) -> torch.Tensor:
-    storage = torch.empty(2 * FAR_APART + rows, dtype=torch.bfloat16, device=DEVICE)
-    return storage.as_strided((rows, 3), (1, FAR_APART))
-
-
 def check_far_logits(layout: str) -> None:
     """Raise unless both kernels are right where the last row, or column, is far away."""
     given = problem(3, 3 if layout == "columns" else 40, dtype=torch.bfloat16)
-    logits = far_columns(3) if layout == "columns" else far_rows(40)
+    storage = torch.empty(2 * FAR_APART + 40, dtype=torch.bfloat16, device=DEVICE)
+    of_columns, of_rows = ((3, 3), (1, FAR_APART)), ((3, 40), (FAR_APART, 1))
+    logits = storage.as_strided(*(of_columns if layout == "columns" else of_rows))
     logits.copy_(given.logits)
     walked = logits[:, None] if layout == "batches" else logits
     arguments = (given.targets, given.temperature)

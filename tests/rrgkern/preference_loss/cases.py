@@ -97,10 +97,6 @@ def batch(
     return Batch(*tensors, length_normalized=length_normalized)
 
 
-def log_one_plus_exp(x: float) -> float:
-    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
-
-
 def loop_loss(
     data: Batch, logps: list[float] | None = None
 ) -> tuple[float, list[float], dict[str, float]]:
@@ -117,7 +113,8 @@ def loop_loss(
     listed = zip(data.positive.tolist(), data.negative.tolist(), data.weight.tolist(), strict=True)
     for better, worse, weight in listed:
         if weight:
-            loss += weight * log_one_plus_exp(rewards[worse] - rewards[better])
+            gap = rewards[worse] - rewards[better]
+            loss += weight * (max(gap, 0.0) + math.log1p(math.exp(-abs(gap))))
             seen.append((rewards[better], rewards[worse]))
     n = max(len(seen), 1)
     metrics = {

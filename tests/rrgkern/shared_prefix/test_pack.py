@@ -41,12 +41,6 @@ def make(sizes: list[tuple[int, list[int]]]) -> Groups:
     return [p for p, _ in tokens], [s for _, s in tokens]
 
 
-def positions_of(prefixes: list[torch.Tensor], axes: int = 3) -> list[torch.Tensor]:
-    """Positions that do not count up evenly, as those of images do not."""
-    generator = torch.Generator().manual_seed(7)
-    return [torch.randint(0, 2 * len(p), (axes, len(p)), generator=generator) for p in prefixes]
-
-
 def may_see(batch: SharedPrefixBatch, r: int, q: int, k: int) -> bool:
     """The rule in words: the same group, not later, and a prefix or one's own member."""
     group, member = batch.group[r].tolist(), batch.member[r].tolist()
@@ -122,7 +116,9 @@ def test_positions_equal_the_unshared_rows(
     sizes: list[tuple[int, list[int]]], budget: int | None
 ) -> None:
     prefixes, suffixes = make(sizes)
-    positions = positions_of(prefixes)
+    # they do not count up evenly, as those of images do not
+    draw = torch.Generator().manual_seed(7)
+    positions = [torch.randint(0, 2 * len(p), (3, len(p)), generator=draw) for p in prefixes]
     batch = pack_shared_prefix(prefixes, suffixes, token_budget=budget)
     reference = unshared_rows(prefixes, suffixes, positions)
     packed = batch.position_ids(positions)

@@ -28,13 +28,7 @@ from rrgpolicy.rollout.vllm_prompts import rollout, sampling_arguments
 from rrgpolicy.settings import LoraSettings
 from rrgtrain.run.export import export_checkpoint
 from rrgtrain.train.reference import reference_of
-from tests.rrgpolicy.model.common import (
-    grow,
-    prompt,
-    text_directory,
-    tiny_directory,
-    tiny_policy,
-)
+from tests.rrgpolicy.model.common import grow, prompt, text_directory, tiny_directory, tiny_policy
 from tests.rrgpolicy.model.test_strangers import model_of
 from tests.rrgpolicy.rollout.served import Served, in_process, over_http, stub_vllm
 from tests.rrgtrain.common import recipe

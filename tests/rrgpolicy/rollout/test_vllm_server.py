@@ -46,16 +46,12 @@ def policy() -> Policy:
     return made
 
 
-def prompts_of(policy: Policy) -> list[EncodedPrompt]:
-    return [prompt(policy, "s" * (b + 1), views) for b, views in enumerate((1, 0, 3))]
-
-
 def tokens(rollouts: list[list[Rollout]]) -> list[list[tuple[list[int], bool]]]:
     return [[(r.ids.tolist(), r.finished) for r in group] for group in rollouts]
 
 
 def asked(policy: Policy, length: int, **options: Any) -> SamplingRequest:
-    prompts = prompts_of(policy)
+    prompts = [prompt(policy, "s" * (b + 1), views) for b, views in enumerate((1, 0, 3))]
     return SamplingRequest(prompts, group=3, max_new_tokens=length, seeds=SEEDS, **options)
 
 

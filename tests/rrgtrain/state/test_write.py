@@ -67,10 +67,6 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
 
 
-def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    return {"weights": dict(model.named_parameters()), "optimizer": optimizer.state_dict()}
-
-
 def copies(node: Any) -> Any:
     if isinstance(node, torch.Tensor):
         return node.detach().clone()
@@ -82,7 +78,7 @@ def test_it_holds_the_bits_of_its_step_though_training_goes_on(tmp_path, monkeyp
     store = SavingStore(tmp_path / "resume", 2)
     for number in (1, 2):  # the second goes into the buffers of the first
         step(model, optimizer)
-        state = state_of(model, optimizer)
+        state = {"weights": dict(model.named_parameters()), "optimizer": optimizer.state_dict()}
         weights, moments = copies(state["weights"]), copies(state["optimizer"]["state"])
         with monkeypatch.context() as patch:
             gate = Gate(patch)

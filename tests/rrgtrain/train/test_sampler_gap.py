@@ -45,10 +45,6 @@ CHAOS = ["rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=9", "rl.lr=0.003",
 CHAOS += ["rl.group=3", "rl.max_new_tokens=8"]
 
 
-def same(prompt: EncodedPrompt) -> EncodedPrompt:
-    return prompt
-
-
 class Elsewhere(TransformersEngine):
     """Another engine as far as the loop can tell, with weights of its own.
 
@@ -66,7 +62,7 @@ class Elsewhere(TransformersEngine):
         frozen: int = 99,
         adapters: bool = True,
         factor: float = 1.0,
-        sees: Callable[[EncodedPrompt], EncodedPrompt] = same,
+        sees: Callable[[EncodedPrompt], EncodedPrompt] = lambda prompt: prompt,
         whole: bool = True,
     ) -> None:
         self.whole = whole
