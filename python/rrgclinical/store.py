@@ -37,7 +37,7 @@ _LOCKS: dict[Path, int] = {}
 
 
 class Store:
-    """A mapping from str to bytes for one model; the newest record of a key counts.
+    """A mapping from str to bytes for one model; a key's newest record counts.
 
     Records that other processes add are seen after `refresh`.
     """
