@@ -20,10 +20,9 @@ from rrgclinical.scorecard.rows import Row, read_rows, require_length
 IDS = ("id", "study_id", "image_id", "uid")
 CAPTIONS = ("caption", "Report Impression")  # of COCO's files, and of CheXbert's
 PREDICTIONS = ("report", "prediction", "generated", "generated_report", "candidate", "hypothesis")
-PREDICTIONS += CAPTIONS
 FINDINGS, IMPRESSION = "findings", "impression"
 REFERENCES = ("reference", "references", "reference_report", "ground_truth", "report", FINDINGS)
-REFERENCES += CAPTIONS
+PREDICTIONS, REFERENCES = PREDICTIONS + CAPTIONS, REFERENCES + CAPTIONS
 SYSTEM, SPLIT = "system", "split"
 PATIENTS = ("patient", "patient_id", "subject_id")
 # Settings that name the column of ids, for lines of errors.
@@ -289,8 +288,7 @@ def _name(row: Row, column: str) -> str:
 def _text(row: Row, column: str, nothing: NothingRead) -> str:
     """Return a report as written, "" for null, NaN and a marker of nothing, which is counted."""
     value = row[column]
-    if isinstance(value, list) and len(value) == 1:  # as pycocoevalcap takes a report
-        value = value[0]
+    value = value[0] if isinstance(value, list) and len(value) == 1 else value  # pycocoevalcap's
     read = nothing.read(value, column, row.where)
     if not isinstance(read, str):
         raise UserError(f"{row.where}: {column!r} is a {type(value).__name__}; wanted a report")

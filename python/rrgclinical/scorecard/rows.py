@@ -159,9 +159,7 @@ def _json(path: Path, text: str, split: str | None) -> Iterator[Row]:
     if isinstance(value, dict) and _is_rows(value.get("annotations")):
         # COCO's captions: beside `image_id` an `id` is the annotation's own
         value = [{k: v for k, v in row.items() if k != "id"} for row in value["annotations"]]
-    splits = isinstance(value, dict) and any(value.values())
-    splits = splits and all(map(_is_rows, value.values()))
-    if splits:
+    if isinstance(value, dict) and any(value.values()) and all(map(_is_rows, value.values())):
         if split not in value:
             raise UserError(
                 f"{path} has the splits {', '.join(map(str, value))}, not {split or 'one'}; choose "

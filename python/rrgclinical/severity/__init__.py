@@ -18,8 +18,8 @@ from rrgclinical.severity.alarm import (
     rate_of,
 )
 from rrgclinical.severity.judge import Severity, SeverityJudgement, in_words, judge
-from rrgclinical.severity.reading import ReportReading, SidedFinding, read
-from rrgclinical.severity.table import Significance, caveat, load_table
+from rrgclinical.severity.reading import read
+from rrgclinical.severity.table import caveat, load_table
 
 __all__ = [
     "AXES",
@@ -27,11 +27,8 @@ __all__ = [
     "SPAN",
     "AxesMonitor",
     "Counts",
-    "ReportReading",
     "Severity",
     "SeverityJudgement",
-    "SidedFinding",
-    "Significance",
     "Validated",
     "alarm",
     "alarm_lines",

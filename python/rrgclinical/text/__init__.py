@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rrgclinical.text.java import JavaError, meteor_statistics, ptb_tokens
+from rrgclinical.text.java import JavaError, meteor_statistics
 from rrgclinical.text.scores import TextScores, cider, meteor, rouge_l, sentence_bleu, text_scores
 from rrgclinical.text.statistics import meteor_of
 from rrgclinical.text.tokenizations import (
@@ -28,7 +28,6 @@ __all__ = [
     "meteor",
     "meteor_of",
     "meteor_statistics",
-    "ptb_tokens",
     "r2gen_tokens",
     "r2gen_vocabulary",
     "rouge_l",
