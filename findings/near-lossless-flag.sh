@@ -2,7 +2,7 @@
 # pydicom 3.0.2 (pyjpegls 1.5.1): a film behind `compress(JPEGLSNearLossless, jls_error=20)` is up to 20 grey levels of 4,096
 # off, and still says LossyImageCompression 00 and ImageType ORIGINAL; its SOPInstanceUID is new. DICOM (C.7.6.1.1.5) wants
 # 01, the ratio and the method. Guess: 01. Seen: below. So: a set of films that is searched for lossy ones by that
-# element, as many curations are, keeps them. Look at the transfer syntax too, and set the three elements behind `compress`.
+# element keeps them. Look at the transfer syntax too, and set the three elements behind `compress`.
 set -eu
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT

@@ -1,7 +1,7 @@
 #!/bin/sh
-# A PDF that makes bold by printing a line twice, a tenth of a millimetre apart, as older report printers do: pdfplumber
+# A PDF that makes bold by printing a line twice, a tenth of a millimetre apart: pdfplumber
 # 0.11.10 reads "NNoo eeffffuussiioonn..", pypdf 7.1.1 "No effusion.No effusion.", pdfminer.six 20260107 and PyMuPDF 2.0 the
-# sentence on two lines. Guess: once by all. Seen: below. So: the impression, which is what is bold, stands twice in the
+# sentence on two lines. Guess: once by all. Seen: below. So: an impression that is printed in bold stands twice in the
 # reference, or is no word at all; ROUGE and counts of findings follow. pdfplumber's `page.dedupe_chars()` mends its own.
 set -eu
 site=$(mktemp -d)
