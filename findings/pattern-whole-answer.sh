@@ -1,6 +1,6 @@
 #!/bin/sh
-# JSON schema searches for a `pattern`: under `{"pattern": "effusion"}` the answer "small effusion" is valid. A judge or a report
-# writer held to that schema can write nothing but "effusion" under outlines_core 0.2.14, lm-format-enforcer 0.11.3 and
+# JSON schema searches for a `pattern`: under `{"pattern": "effusion"}` the answer "small effusion" is valid. A judge or a
+# report writer held to that schema can write nothing but "effusion" under outlines_core 0.2.14, lm-format-enforcer 0.11.3 and
 # xgrammar 0.2.9, which take the pattern for the whole text; llguidance 1.9.1 lets "small effusion" through. Guess: all do.
 # Seen: below. So: one schema, valid for the checker, gives a model of one word by three of four backends. Write both
 # ends out, `^.*effusion.*$`, which all read alike.

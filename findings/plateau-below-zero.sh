@@ -1,6 +1,6 @@
 #!/bin/sh
-# torch 2.13.0: `ReduceLROnPlateau` asks by default whether a loss is below best * (1 - 0.0001). Below zero that line lies ABOVE the
-# best: a loss that stays at -1 for ever is an improvement in every epoch, so is one that grows by 0.00005 each, and the rate
+# torch 2.13.0: `ReduceLROnPlateau` asks by default whether a loss is below best * (1 - 0.0001). Below zero that lies ABOVE
+# the best: a loss that stays at -1 for ever is an improvement in every epoch, so is one that grows by 0.00005 each, and the rate
 # never falls. A reward of -1 in mode "max" likewise. At +1 it falls each 6 epochs. Guess: it falls. Seen: below. So: with a
 # loss such as minus a similarity or a log-likelihood as score the schedule does nothing. Set `threshold_mode="abs"`.
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu brings the small build of torch.

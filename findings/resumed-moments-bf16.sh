@@ -1,6 +1,6 @@
 #!/bin/sh
-# torch 2.13.0: `Optimizer.load_state_dict` casts every moment to its parameter's dtype. Optimizers that keep fp32 moments of bf16
-# weights, as transformers 5.23.0's Adafactor and came-pytorch 0.1.3's CAME do, get them back rounded to bf16; Adafactor
+# torch 2.13.0: `Optimizer.load_state_dict` casts every moment to its parameter's dtype. Optimizers that keep fp32 moments of
+# bf16 weights, as transformers 5.23.0's Adafactor and came-pytorch 0.1.3's CAME do, get them back rounded to bf16; Adafactor
 # goes on in fp32 from there, so that its dtype shows nothing, CAME stays in bf16. Guess: a resumed run ends where an
 # unbroken one does. Seen: below; with the moments set by hand behind the load it does. So: a run that is stopped and
 # resumed is another run, by the optimizer and not by its seed. Put the saved moments back into `optimizer.state`.

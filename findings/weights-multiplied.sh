@@ -18,7 +18,7 @@ weights = compute_sample_weight("balanced", labels)
 means = {k: weights[count == k].mean() for k in range(6)}
 for k, mean in means.items():
     films = count == k
-    print(f"{k} findings: {films.sum()} films, each {mean:.4f}, together {weights[films].sum() / weights.sum():.1%} of all weight")
+    print(f"{k} findings: {films.sum()} films, each {mean:.4f}, together {weights[films].sum() / weights.sum():.1%}")
 print(f"a film with five findings weighs {means[5] / means[0]:,.0f} normal ones")
 assert means[5] / means[0] > 10_000
 first = [compute_sample_weight("balanced", column) for column in labels.T]

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Word keeps a sign from its Insert Symbol dialogue as `w:sym`, font Symbol, and a formula as `m:oMath`: python-docx 1.2.0
-# and docx2txt 0.9 leave both out, "nodule ≤ 5 mm" is "nodule  5 mm" and "mass of 1.5×2 cm" is "mass of  cm". mammoth 1.13.0 has
-# the sign, not the formula (with a warning). Saved as RTF the same sign is "£" by striprtf 0.0.35 and ≥ is "³", since a
+# and docx2txt 0.9 leave both out, "nodule ≤ 5 mm" is "nodule  5 mm" and "mass of 1.5×2 cm" is "mass of  cm". mammoth 1.13.0
+# has the sign, not the formula (with a warning). Saved as RTF the same sign is "£" by striprtf 0.0.35 and ≥ is "³", since a
 # font's charset of symbols is read as Latin letters. Guess: ≤, or some sign, by all. Seen: below. So: a size lost its
 # bound, or a mass its size, before any labeller sees the text. Count `w:sym` and `m:oMath` in document.xml.
 set -eu
