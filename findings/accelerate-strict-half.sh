@@ -1,7 +1,7 @@
 #!/bin/sh
-# accelerate 1.15.0: `load_checkpoint_in_model(model, file, strict=True)`, and `load_checkpoint_and_dispatch` by it, of a safetensors
-# file that lacks the head says nothing: the head stays as it was drawn. strict refuses a name that the file has too many, not
-# one that it lacks; its page says "that the keys in the checkpoint state_dict match the keys of the model". A .bin is loaded
+# accelerate 1.15.0: `load_checkpoint_in_model(model, file, strict=True)` of a safetensors file that lacks the
+# head says nothing: the head stays as it was drawn. strict refuses a name that the file has too many, not one that it
+# lacks; its docstring says "that the keys in the checkpoint state_dict match the keys of the model". A .bin is loaded
 # alike. Guess: without strict a warning. Seen: below, none with it either. So: a report model whose head was left out on
 # the way writes noise, or is taken for untrained. Compare the names yourself.
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu brings the small build of torch.
@@ -29,7 +29,8 @@ for suffix in ("safetensors", "bin"):
             refused = False
         except RuntimeError:
             refused = True
-        print(f"{name}, .{suffix}, strict: {'refused' if refused else 'loaded'}, head {'set' if (model[1].weight == 1).all() else 'as drawn'}")
+        head = "set" if (model[1].weight == 1).all() else "as drawn"
+        print(f"{name}, .{suffix}, strict: {'refused' if refused else 'loaded'}, head {head}")
         assert refused == (name == "one too many")
         assert name != "no head" or (model[0].weight == 1).all() and not (model[1].weight == 1).all()
 PY

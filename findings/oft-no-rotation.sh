@@ -1,7 +1,7 @@
 #!/bin/sh
 # PEFT 0.21.2: OFT turns weights by rotations, which keep the length of each row. Its default, `use_cayley_neumann=True`, puts
 # five terms of a series in place of an inverse, and the series needs small angles: with entries of 0.1 in blocks of 32 rows are
-# up to 20 % longer or shorter, at 0.3 sixty times as long. With False they keep their length to seven digits. Guess:
+# up to 24 % longer or shorter, at 0.3 forty times as long. With False they keep their length to seven digits. Guess:
 # kept, to 1 %. Seen: below. So: an OFT adapter at a high rate grows its layer instead of turning it, and nothing says so.
 # Look at the rows of the merged weight, or set the option to False.
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu brings the small build of torch.
