@@ -30,7 +30,7 @@ from tests.skips import no_case
 CUDA = {
     f"rrgkern.{room}.api.{name}_op": dispatch._kernels[f"rrgkern::{name}", "cuda"].launch
     for room, name in (
-        ("entity_match", "entity_match"),
+        *(("diversity", "rank_sample"), ("entity_match", "entity_match")),
         *(("edit_plan", "edit_plan"), ("edit_plan", "edit_plan_released")),
     )
 }
@@ -57,6 +57,16 @@ def drawn(make: Callable[[Choices], Any], count: int) -> list[Any]:
 def mccs(size: int = 40, dtype: torch.dtype = torch.int64) -> Any:
     pred, truth = torch.randint(0, 4, (2, size, 14), generator=torch.Generator().manual_seed(size))
     return rrgkern.mccs(pred.to(dtype), truth.to(dtype), margin=0.3)
+
+
+def diversity(size: int = 70, samples: int = 5) -> Any:
+    generator = torch.Generator().manual_seed(size)
+    return rrgkern.diagnostic_diversity(torch.rand(size, samples, 14, generator=generator) < 0.4)
+
+
+def rank_sample(size: int = 300, seed: int = -7) -> Any:
+    scores = torch.rand(size, generator=torch.Generator().manual_seed(size)).mul(9).round() / 10
+    return tuple(rrgkern.rank_sample(scores, 0.2, seed=seed))
 
 
 def tfidf(size: int = 24) -> Any:
@@ -95,6 +105,8 @@ def edit_plan_released(pairs: int = 3, **sizes: int) -> Any:
 
 CASES: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "mccs": (mccs, {"mccs_kernel"}),
+    "diversity": (diversity, {"diversity_kernel"}),
+    "rank_sample": (rank_sample, {"draw_kernel", "key_kernel"}),
     "tfidf": (tfidf, {"tfidf_weights_kernel"}),
     "span_max": (span_max, {"span_max_kernel"}),
     "byte_level_spans": (byte_level_spans, {"byte_level_spans_kernel"}),
@@ -107,6 +119,8 @@ CASES: dict[str, tuple[Callable[..., Any], set[str]]] = {
 # A wrong bound in every kernel.
 BOUNDS = {
     "mccs": ("mccs/cuda.cu", "row < rows;", "row <= rows;"),
+    "diversity": ("diversity/cuda.cu", "positive + s * size", "positive + (s + 1) * size"),
+    "rank_sample": ("diversity/cuda.cu", "tie[s] = draw.tie", "tie[s + 1] = draw.tie"),
     "tfidf": ("token_weights/cuda.cu", "u < offsets[s + 1]; ++u", "u <= offsets[s + 1]; ++u"),
     "span_max": ("token_weights/cuda.cu", "piece_offsets[s + 1],", "piece_offsets[s + 1] + 9,"),
     "byte_level_spans": ("token_weights/cuda.cu", "- offsets[s], bytes", "- offsets[s] + 1, bytes"),
@@ -217,6 +231,8 @@ SIZES: dict[str, Callable[[], Any]] = {
         f"mccs, {dtype}": partial(mccs, 40, dtype)
         for dtype in (torch.int8, torch.int16, torch.int32)
     },
+    **{f"diversity, {k} samples": partial(diversity, 20, k) for k in (1, 2, 10, 33)},
+    **{f"rank_sample, {seed}": partial(rank_sample, 5000, seed) for seed in (0, 2**64 - 1)},
     **{
         f"{case.__name__}, {n}": partial(case, n)
         for case in (tfidf, span_max, byte_level_spans)

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from rrgkern import diagnostic_diversity, reward_spread
+from rrgkern import csrc, diagnostic_diversity, reward_spread
 from rrgkern.diversity import reference as reference_module
 from rrgkern.diversity.api import deviations
 from tests.mutants import survivors
@@ -54,14 +54,17 @@ def test_diversity_follows_the_definition_and_forgets_the_order(cases: list) -> 
     assert torch.equal(diagnostic_diversity(~positive), diversity)
 
 
-@pytest.mark.gpu
+@pytest.mark.skipif(csrc.why_not("diversity", "cpu") is not None, reason="not compiled")
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("samples", "classes"), [(1, 1), (2, 14), (10, 14), (7, 3), (33, 5)])
-def test_a_gpu_gives_the_same_bits(samples, classes) -> None:
+def test_the_twin_equals_the_reference_bit_for_bit(device, samples, classes) -> None:
     generator = torch.Generator().manual_seed(samples)
     rates = torch.rand(500, 1, classes, generator=generator)
     positive = torch.rand(500, samples, classes, generator=generator) < rates
-    on_gpu = diagnostic_diversity(positive.to("cuda"))
-    assert torch.equal(on_gpu.cpu(), diagnostic_diversity(positive))
+    wanted = reference_module.diagnostic_diversity_reference(
+        positive.view(torch.uint8), *tables(samples)
+    )
+    assert torch.equal(diagnostic_diversity(positive.to(device)).cpu(), wanted)
 
 
 def study(*counts: int) -> torch.Tensor:

@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 import torch
 
-from rrgkern import rank_sample
+from rrgkern import csrc, rank_sample
 from rrgkern.diversity import reference as reference_module
-from rrgkern.diversity.reference import plain_log
+from rrgkern.diversity.reference import plain_log, rank_sample_reference
 from tests.mutants import survivors
 from tests.rrgkern.many_cases import Cases, Choices, for_all
 
@@ -36,7 +36,9 @@ def test_every_draw(cases: list) -> None:
         assert sorted(rank.tolist()) == list(range(1, len(diversity) + 1))
         by_rank = values[rank.argsort()].tolist()
         assert by_rank == sorted(by_rank, reverse=True)
-        # A shorter draw is a prefix.
+        # The same once more, in fp32, from the reference; a shorter draw is a prefix.
+        again = rank_sample_reference(values, seed, wanted)
+        assert torch.equal(index, again[0]) and torch.equal(rank, again[1])
         half = max(1, math.floor(0.5 * share * len(values) + 0.5))
         assert torch.equal(rank_sample(values, 0.5 * share, seed=seed).drawn, index[:half])
 
@@ -85,12 +87,16 @@ def test_order_of_ties_and_draw_are_independent() -> None:
     assert first == pytest.approx(math.log(3) / (math.log(2) + math.log(3)), abs=0.04)
 
 
-@pytest.mark.gpu
-def test_a_gpu_draws_the_same() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_twin_equals_the_reference_bit_for_bit(device) -> None:
+    why_not = csrc.why_not("diversity", device)
+    assert why_not is None, why_not
     diversity = torch.rand(20_000, generator=torch.Generator().manual_seed(0)).mul(30).round() / 10
     for seed in (0, -1, 2**63 - 1, 2**64 - 1, -(2**63)):
-        drawn, on_gpu = (rank_sample(diversity.to(d), 0.2, seed=seed) for d in ("cpu", "cuda"))
-        assert all(torch.equal(a.cpu(), b) for a, b in zip(on_gpu, drawn, strict=True))
+        index, rank = rank_sample(diversity.to(device), 0.2, seed=seed)
+        signed = seed - 2**64 if seed >= 2**63 else seed
+        wanted = rank_sample_reference(diversity.double(), signed, 4000)
+        assert torch.equal(index.cpu(), wanted[0]) and torch.equal(rank.cpu(), wanted[1])
 
 
 def test_numbers_are_the_same_wherever_they_stand_for_bits() -> None:
@@ -156,6 +162,10 @@ def right(reference: object) -> bool:
             strict=True,
         )
     )
+
+
+def test_the_reference_itself_is_right() -> None:
+    assert right(reference_module)
 
 
 @pytest.mark.gate
