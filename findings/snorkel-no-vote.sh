@@ -1,6 +1,6 @@
 #!/bin/sh
 # snorkel 0.10.0: `LabelModel.predict` of a report on which every labelling function abstained gives the commoner class, at the
-# probability of `class_balance`; `tie_break_policy="abstain"`, its default, abstains at ties alone, and 0.8 against 0.2 is no tie.
+# odds of `class_balance`; `tie_break_policy="abstain"`, its default, abstains at ties alone, and 0.8 against 0.2 is none.
 # `MajorityLabelVoter` abstains. Guess: it abstains. Seen: below. So: where findings are rare, a report that no function
 # understood is a normal one in the labels, with nothing to tell it from those that were voted normal. Drop rows of -1
 # first, by `filter_unlabeled_dataframe`.
