@@ -20,14 +20,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rrgclinical.labels import OBSERVATIONS, ClassId
-from rrgclinical.rules import (
-    RulesExtractor,
-    RulesLabeller,
-    join_lines,
-    says_normal,
-    split_sentences,
-)
+from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
 from rrgclinical.rules.details import read_details
+from rrgclinical.rules.labeller import says_normal
 from rrgclinical.rules.lexicon import _misspelt, phrase_table
 from rrgclinical.rules.plain import LIGATURES, plain, plain_lines
 from tests.real_data import IU_XRAY
@@ -82,10 +77,6 @@ def a_line_each(bullet: str, case: Write, *, stops: bool = True, end: str = "\n"
     return write
 
 
-def with_blanks(blank: str) -> Write:
-    return lambda text: text.replace(" ", blank)
-
-
 def as_written(sign: str, entity: str) -> Write:
     return lambda text: text.replace(sign, entity)
 
@@ -110,7 +101,7 @@ def ways() -> dict[str, Write]:
     for end in PAIRS:
         found[f"wrapped by {end!r}"] = wrapped(60, end, str.upper)
     for blank in ("&nbsp;", "&#160;", r"\t", "&#32;", "&ensp;", "&thinsp;", "&emsp;", "&#x2009;"):
-        found[f"blanks as {blank}"] = with_blanks(blank)
+        found[f"blanks as {blank}"] = as_written(" ", blank)
     for sign, written in ((",", "&#44;"), (",", "&comma;"), (".", "&#46;"), (".", "&#x2e;")):
         found[f"{sign} as {written}"] = as_written(sign, written)
     found["full stops"] = lambda text: re.sub(r"\.(?= |$)", "\u3002", text)

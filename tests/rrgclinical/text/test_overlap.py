@@ -8,6 +8,7 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -141,8 +142,7 @@ def test_meteor_is_the_program_of_pycocoevalcap() -> None:
     assert found[3:].tolist() == [0.0, 0.0] and meteor([], []).shape == (0,)
 
 
-def _cider(reports: list[str], references: list[str]) -> np.ndarray:
-    return cider(reports, references, {}, 1)
+_cider = partial(cider, counts={}, documents=1)
 
 
 @pytest.mark.parametrize("score", [sentence_bleu, rouge_l, meteor, _cider, Severity().judge])
