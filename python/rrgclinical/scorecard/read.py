@@ -19,10 +19,11 @@ from rrgclinical.scorecard.rows import Row, read_rows, require_length
 
 IDS = ("id", "study_id", "image_id", "uid")
 CAPTIONS = ("caption", "Report Impression")  # of COCO's files, and of CheXbert's
-PREDICTIONS = ("report", "prediction", "generated", "generated_report", "candidate", "hypothesis")
+WRITTEN = ("generated", "generated_report", "candidate", "hypothesis")
+PREDICTIONS = ("report", "prediction", *WRITTEN, *CAPTIONS)
 FINDINGS, IMPRESSION = "findings", "impression"
-REFERENCES = ("reference", "references", "reference_report", "ground_truth", "report", FINDINGS)
-PREDICTIONS, REFERENCES = PREDICTIONS + CAPTIONS, REFERENCES + CAPTIONS
+GIVEN = ("reference", "references", "reference_report", "ground_truth", "report")
+REFERENCES = (*GIVEN, FINDINGS, *CAPTIONS)
 SYSTEM, SPLIT = "system", "split"
 PATIENTS = ("patient", "patient_id", "subject_id")
 # Settings that name the column of ids, for lines of errors.

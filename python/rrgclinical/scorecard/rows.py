@@ -67,7 +67,8 @@ def read_rows(
     if path.suffix.lower() in readers:
         rows = list(readers[path.suffix.lower()](path, text))
         while rows and not (
-            rows[-1].keys().isdisjoint(filled) or any(map(_said, rows[-1].values()))
+            rows[-1].keys().isdisjoint(filled)
+            or any(not isinstance(v, str) or v.strip() for v in rows[-1].values())
         ):
             rows.pop()  # as a spreadsheet leaves below the last one
     elif path.suffix.lower() == ".json":
@@ -80,10 +81,6 @@ def read_rows(
     repaired = sum(map(_repair, rows))
     line = f"{path}: half characters (lone surrogates) in {repaired} rows are read as U+FFFD."
     return rows, (line,) if repaired else ()
-
-
-def _said(value: Any) -> bool:
-    return not isinstance(value, str) or bool(value.strip())
 
 
 def _repair(row: Row) -> bool:
