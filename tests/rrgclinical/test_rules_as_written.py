@@ -19,10 +19,10 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rrgclinical import rules
 from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
 from rrgclinical.rules.details import read_details
-from rrgclinical.rules.labeller import says_normal
 from rrgclinical.rules.lexicon import _misspelt, phrase_table
 from rrgclinical.rules.plain import LIGATURES, plain, plain_lines
 from tests.real_data import IU_XRAY
@@ -171,8 +171,8 @@ def test_small_texts():
 
 def test_a_sentence_alone_is_read_as_it_is_written() -> None:
     for blank in ("&nbsp;", r"\n", " \xad", "\n"):
-        assert says_normal("There is no effusion.".replace(" ", blank))
-        assert not says_normal("There is an effusion.".replace(" ", blank))
+        assert rules.says_normal("There is no effusion.".replace(" ", blank))
+        assert not rules.says_normal("There is an effusion.".replace(" ", blank))
 
 
 WRAPPED = "There is no\npneumothorax or\neffusion.\nThe heart is not\nenlarged."
