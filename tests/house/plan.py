@@ -110,13 +110,13 @@ LONG_FILES = {
 # them.
 CAPS: dict[str, float] = {
     "rrgkern": 13_525,
-    "rrgclinical": 19_520,
+    "rrgclinical": 19_519,
     "rrgdata": 8_297,
     "rrgpolicy": 9_149,
     "rrgreport": 2_557,
     "rrgtrain": 17_628,
     "csrc": 5_759,
-    "packages and csrc": 76_435,
+    "packages and csrc": 76_434,
     "tests": 71_964,
     "files but findings": 1_160,
     "Makefile targets": 18,

@@ -26,20 +26,19 @@ from dataclasses import dataclass
 
 OLDEST = 120
 _YEARS = r"\b(\d{1,3})[\s-]*(?:years?|yrs?|y)"
-_PERSON = r"\b(?:m|f|(?:fe)?male|(?:gentle|wo)?m[ae]n|lady|boy|girl|child|patient|pt)\b"
+_PERSON = r"\b(?:m|f(?!/u)|(?:fe)?male|(?:gentle|wo)?m[ae]n|lady|boy|girl|child|patient|pt)\b"
 _WITH = rf"(?:{_PERSON}|with\b|who\b|and\b)"
 _THING = r"(?:fracture|injur|scar|infarct|implant|pacemaker|stent|graft|film|study|x-?ray)"
-_OF_THE_PAST = r"(?:old|of|ago|h/o|history|hx|post|s/p|after|smok)"
 _AGE = re.compile(
     rf"{_YEARS}[\s./-]*(?:o|of\s+age)\b"
     rf"|{_YEARS}[\s-]*old\b(?!\s+(?:(?!{_WITH})\w+\s+){{0,2}}{_THING})"
     rf"|{_YEARS}[\s,./-]*{_PERSON}"
-    rf"|(?:\A|\(|{_PERSON})[\s,:/]*{_YEARS}\b(?![\s-]*{_OF_THE_PAST})"
+    rf"|(?:\A|\(|{_PERSON})[\s,:/]*{_YEARS}\b(?=\s*(?:\Z|[),.;:/]|{_WITH}))"
     r"|\b(0\d\d)y\b|\b(\d{1,3})[\s-]*(?:fe)?male\b"
     r"|\baged?\s*:?\s*(\d{1,3})\b(?!\s*-?(?:mo|w|d))",
     re.IGNORECASE,
 )
-"""Years of a person; not those of a fracture, of coughing or since an operation, nor months."""
+"""Years of a person; not of a fracture, of coughing, since an operation, to a check; no months."""
 
 
 def age_of(indication: str) -> int | None:

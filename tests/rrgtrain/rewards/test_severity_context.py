@@ -46,7 +46,7 @@ def test_an_age_is_a_persons_and_in_years_however_it_is_written() -> None:
         "{}-year-old rib fracture",
         "{} years of cough",
         "{}y ago, CABG {}y ago",
-        "aged {} months",
+        *("aged {} months", "{} year follow up", "{} yr f/u of nodule", "Pt {} years in remission"),
     )
     texts = [text.replace("{}", year) for text in of for year in ("80", "30")]
     assert [t for t in texts if value(NO_AORTA, t) != value(NO_AORTA, "")] == []
