@@ -1,7 +1,7 @@
 """Write records of RL steps, one file a step; choose samples for the report.
 
 `steps/000012.json.gz` of a run holds every report of the step with its study and edit, its rewards
-by term, what the terms noted, its advantage, and its pieces with their weights where these differ.
+by term, what the terms noted and its advantage; and the pieces of one, the heaviest, with weights.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def recorded(record: StepRecord) -> list[dict[str, Any]]:
     """Describe each member in the order of the batch, as values that JSON holds.
 
     `advantage` is the mean over its tokens; rewards and notes are of members that are scored;
-    `parent` is the place of the report that an edit was made from; `weights` pairs the pieces of a
-    scored report that was sampled with their weights.
+    `parent` is the place of the report that an edit was made from; `weights` pairs pieces with
+    their weights, of the sampled, scored report with the heaviest token alone.
     """
     batch = record.batch
     rows, reports = iter(range(int(batch.scored.sum()))), []
@@ -62,8 +62,11 @@ def recorded(record: StepRecord) -> list[dict[str, Any]]:
     flat = [(g, b, m) for g, b in zip(batch.groups, begins, strict=False) for m in g.members]
     lengths, weight = [len(member.ids) for _, _, member in flat], batch.objective.weight
     parts = batch.advantages.split(lengths)
-    weights = [None] * len(flat) if weight is None else weight.split(lengths)
-    for (group, begin, member), advantages, own in zip(flat, parts, weights, strict=True):
+    pairs = enumerate([] if weight is None else weight.split(lengths))
+    own = {k: w.tolist() for k, w in pairs if flat[k][2].origin == "sampled" and flat[k][2].scored}
+    differ = {k: weights for k, weights in own.items() if len({*weights}) > 1}
+    heaviest = max(differ, key=lambda k: max(differ[k]), default=None)
+    for k, ((group, begin, member), advantages) in enumerate(zip(flat, parts, strict=True)):
         report: dict[str, Any] = {
             "study": group.study.id,
             "origin": member.origin,
@@ -77,10 +80,9 @@ def recorded(record: StepRecord) -> list[dict[str, Any]]:
             row = next(rows)
             report["rewards"] = {name: float(value[row]) for name, value in batch.scores.items()}
             report["notes"] = {name: notes[row] for name, notes in batch.notes.items()}
-        differ = own is not None and bool((own != own[:1]).any())
-        if own is not None and differ and member.origin == "sampled" and member.scored:
+        if k == heaviest:
             spans = record.codec.char_spans(member.ids)
-            report["weights"] = weighed_pieces(member.text, spans, own.tolist())
+            report["weights"] = weighed_pieces(member.text, spans, differ[k])
         reports.append(report)
     return reports
 
@@ -108,20 +110,18 @@ def samples_of(folder: Path, references: Mapping[str, str]) -> list[EditSample |
                 reference = references.get(after["study"], "")
                 totals = [of.get("rewards", {}).get("total") for of in (before, after)]
                 edits.append(EditSample(after["study"], *texts, reference, *totals, step=step))
-        heavy = [report for report in reports if report.get("weights")]
-        if heavy and (not weighed or step >= weighed[-1].step + APART):
-            top = max(heavy, key=lambda report: max(weight for _, weight in report["weights"]))
+        top = next((report for report in reports if "weights" in report), None)
+        if top and (not weighed or step >= weighed[-1].step + APART):
             reference, total = references.get(top["study"], ""), top["rewards"]["total"]
             weighed[1:] = weighed[2:] if len(weighed) == WEIGHED else weighed[1:]  # the first stays
             pieces = [(text, weight) for text, weight in top["weights"]]
-            own = (step, total, top["advantage"])
-            weighed.append(WeightSample(top["study"], pieces, reference, *own))
+            more = (step, total, top["advantage"])
+            weighed.append(WeightSample(top["study"], pieces, reference, *more))
     return [*edits, *weighed]
 
 
 def _is_of_interest(edits: list[EditSample], rules: list[list[str]], step: int) -> bool:
-    if len(edits) >= EDITS or not rules:
-        return False
     shown = {rule for sample in edits for rule, _, _ in sample.steps}
     late = not edits or step > (edits[-1].step or 0) + APART
-    return late or any(rule not in shown for rule, _, _ in rules)
+    new = any(rule not in shown for rule, _, _ in rules)
+    return bool(rules) and len(edits) < EDITS and (late or new)

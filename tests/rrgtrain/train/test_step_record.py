@@ -104,9 +104,8 @@ def chosen(folder: Path, *records: StepRecord) -> list[Any]:
 
 
 def test_an_edit_is_shown_with_both_rewards(tmp_path: Path) -> None:
-    first, second, third = chosen(
-        tmp_path, edits(4, [edited_group(0, "a", "b"), edited_group(1, "d")])
-    )
+    groups = [edited_group(0, "a", "b"), edited_group(1, "d")]
+    first, second, third = chosen(tmp_path, edits(4, groups))
     assert (first.id, first.before, first.after) == ("s0", "report 0", "edit 0")
     assert (first.reward_before, first.reward_after) == (1.0, 3.0)
     assert (second.reward_before, second.reward_after) == (2.0, 4.0)
@@ -124,7 +123,7 @@ def test_the_first_of_each_rule_then_some_along_the_run(tmp_path, monkeypatch) -
 
 
 def weighed_groups(step: int, top: float = 3.0) -> StepRecord:
-    """Three members: a plain one, the heaviest, and an edited one that is heavier still."""
+    """Three members: a light one, the heaviest, and an edited one that is heavier still."""
     study = Study("s", "train", "ref", None, ())
     members = (
         Member(torch.tensor([5, 6, 0]), "ab"),
@@ -132,13 +131,14 @@ def weighed_groups(step: int, top: float = 3.0) -> StepRecord:
         Member(torch.tensor([7, 8]), "fg", "edited", parent=0),
     )
     group = Group(0, study, None, members)  # type: ignore[arg-type]
-    weight = torch.tensor([1.0, 1.0, 1.0, 1.0, top, 2.0, 1.0, 9.0, 1.0])
+    weight = torch.tensor([1.0, 1.5, 1.0, 1.0, top, 2.0, 1.0, 9.0, 1.0])
     advantages = torch.tensor([-1.0, 0.5, 0.5])
     return batch(step, [group], [0.0, 0.75, 0.75], Objective(advantages, weight=weight))
 
 
 def test_the_heaviest_sampled_report_of_a_batch(tmp_path: Path) -> None:
     (found,) = chosen(tmp_path, weighed_groups(7))
+    assert ["weights" in r for r in recorded(weighed_groups(7))] == [False, True, False]
     assert (found.id, found.step, found.reference) == ("s", 7, "reference")
     assert list(found.pieces) == [("c", 1.0), ("d", 3.0), ("e", 2.0)]
     assert (found.reward, found.advantage) == (0.75, 0.5)
