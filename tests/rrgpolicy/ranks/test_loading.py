@@ -55,8 +55,8 @@ def found(home: Path) -> Found:
         SPOILT[name][0](spoilt[-1])
     out = home / "found"
     words = [*map(str, good), "--", *map(str, spoilt)]
-    done = on_ranks(str(out), *words, cwd=home, main="tests.rrgpolicy.ranks.loading_suite")
-    assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
+    main = "tests.rrgpolicy.ranks.loading_suite"
+    on_ranks(str(out), *words, cwd=home, main=main, statuses=[0, 0])
     return [pickle.loads(Path(f"{out}-{rank}").read_bytes()) for rank in range(2)]
 
 

@@ -25,7 +25,7 @@ from rrgtrain.schema import PolicySettings
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgpolicy.model.sighted import checkpoint
 from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe
-from tests.rrgtrain.runs import TINY_RUN, At, Done, command, on_ranks
+from tests.rrgtrain.runs import TINY_RUN, At, Done, command, ends, on_ranks
 
 DATA = [*OF_PHANTOM, f"data.root={phantoms()}", "policy.prompt=short"]
 EVAL = ["eval", "--from", str(tiny_directory()), "--out", "run", *DATA, "eval.split=train"]
@@ -38,7 +38,7 @@ TABLES = ("predictions.jsonl", "metrics.json", "table.csv", "table.tex", "sample
 
 def ended(done: list[Done], *statuses: int) -> Done:
     """Rank 0's end, the others having said nothing."""
-    assert [d.status for d in done] == list(statuses), "".join(d.err for d in done)
+    assert [d.status for d in done] == list(statuses), ends(done)
     assert all(d.out + d.err == "" for d in done[1:])
     return done[0]
 
@@ -119,7 +119,7 @@ def test_reports_of_two_ranks_are_those_of_one_after_any_stop(tmp_path: Path) ->
     gone = on_ranks(*words, cwd=tmp_path, at=killed, statuses=[75, -9])
     assert "another rank is gone" in gone[0].last and "give the same command again" in gone[0].last
     killed = At("rrgtrain.train.written:RowFile.add", 3, "SIGKILL")
-    assert [d.status for d in on_ranks(*words, cwd=tmp_path, at=killed, rank=0)] == [-9, 75]
+    on_ranks(*words, cwd=tmp_path, at=killed, rank=0, statuses=[-9, 75])
     ids = [json.loads(line)["id"] for line in (tmp_path / "cut.jsonl").open()]
     assert ids == ["0.png", "2.png"]
     stopped = At("rrgtrain.run.generate:write_batch", 1, "SIGTERM")
