@@ -6,6 +6,7 @@ the rows of a package that is not installed stay as they are on the page, and ar
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -150,6 +151,30 @@ def alone_among_mocks(name: str, *but: str) -> ModuleType:
         return alone(name)
     finally:
         sys.meta_path.remove(mocks)
+
+
+def methods_of(package: str, file: str, class_: str, names: Cells, **space: Any) -> SimpleNamespace:
+    """Compile methods of a class, and the constants of its file, without the imports.
+
+    For a trainer whose base classes are of releases that its losses do not need. The methods are
+    functions of a `self` that the caller makes. space: what they take from the file's imports.
+    """
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    path = Path(spec.submodule_search_locations[0]) / file
+    tree = ast.parse(path.read_text("utf-8"))
+    (owner,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == class_)
+    taken: list[ast.stmt] = [n for n in tree.body if isinstance(n, ast.Assign) and _literal(n)]
+    taken += [n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name in names]
+    alone = ast.Module([*ast.parse("from __future__ import annotations").body, *taken], [])
+    exec(compile(alone, str(path), "exec"), space)
+    return SimpleNamespace(**space)
+
+
+def _literal(assigned: ast.Assign) -> bool:
+    parts = ast.walk(assigned.value)
+    return all(isinstance(part, ast.Constant | ast.List | ast.Load) for part in parts)
 
 
 def _line(cells: Cells) -> str:

@@ -4,8 +4,8 @@ It is the table of docs/other-trainers.md (`experiments.page_table`). Each row i
 function on the same numbers, in fp64: two groups of four reports with 12, 3, 7, 5 and 2, 9, 4, 12
 tokens. The environment of `make parity` has the first four packages, and openrlhf 0.11.2, skyrl
 0.3.0 and unsloth-zoo 2026.10.9 go beside them by `pip install --no-deps`, with the few packages
-that their files of losses import. So does prime-rl 0.8.0, from its repository: it asks for Python
-3.12, which its losses do not need.
+that their files of losses import, and ms-swift 4.6.0. So do prime-rl 0.8.0 and NeMo-RL 0.6.0, from
+their repositories: they ask for Python 3.12 and 3.13, which their losses do not need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from experiments.page_table import PageTable, alone, alone_among_mocks
+from experiments.page_table import PageTable, alone, alone_among_mocks, methods_of
 from rrgkern import PolicyLoss, group_advantages, loss_scale, policy_loss
 
 LENGTHS = torch.tensor([12, 3, 7, 5, 2, 9, 4, 12])
@@ -263,6 +263,75 @@ def of_unsloth() -> Iterator[Row]:
         yield Row(kind, partial(compute, kind))
 
 
+def of_nemo() -> Iterator[Row]:
+    """Yield the rows of NeMo-RL's `ClippedPGLossFn`, whose first place of a row is a prompt's."""
+    place = "nemo_rl.algorithms"
+    losses = alone_among_mocks(
+        f"{place}.loss.loss_functions", f"{place}.loss.interfaces", f"{place}.utils"
+    )
+
+    def compute(batch: Batch, **options: Any) -> Tensor:
+        config = losses.ClippedPGLossConfig(reference_policy_kl_penalty=0.0, **options)
+        advantages = batch.advantages[:, None].expand_as(batch.logps)
+        tensors = {"token_mask": batch.mask, "advantages": advantages}
+        tensors |= {"prev_logprobs": batch.old, "generation_logprobs": batch.old}
+        data = {name: torch.nn.functional.pad(x, (1, 0)) for name, x in tensors.items()}
+        data["sample_mask"] = torch.ones(len(batch.mask))
+        counts = torch.tensor(len(batch.mask)), batch.mask.sum()
+        value: Tensor = losses.ClippedPGLossFn(config)(batch.logps, data, *counts)[0]
+        return value
+
+    gspo: dict[str, Any] = {"sequence_level_importance_ratios": True, "token_level_loss": False}
+    yield Row("clipped (default)", compute)
+    yield Row("clipped, a mean a report", partial(compute, token_level_loss=False))
+    yield Row("sequence-level ratios", partial(compute, **gspo))
+    yield Row("use_cispo", partial(compute, use_cispo=True))
+
+
+def of_swift() -> Iterator[Row]:
+    """Yield the rows of ms-swift's `GRPOTrainer._compute_loss_and_metrics`, at its defaults."""
+    inner = ("_compute_fipo_influence", "_undo_gradient_accumulation_scaling")
+    place = ("swift", "rlhf_trainers/grpo_trainer.py", "GRPOTrainer")
+    of_metrics: dict[str, Any] = {"nanmin": torch.nan_to_num, "nanmax": torch.nan_to_num}
+    trainer = methods_of(*place, (*inner, "_compute_loss_and_metrics"), torch=torch, **of_metrics)
+    nothing = SimpleNamespace(gather_for_metrics=lambda value: value, num_processes=1)
+    defaults: dict[str, Any] = {
+        **dict.fromkeys(("beta", "sdar_loss_coef"), 0.0),
+        **dict.fromkeys(("compute_entropy", "overlong_filter", "_has_teacher"), False),
+        **dict.fromkeys(("log_rollout_offpolicy_metrics", "kl_in_reward"), False),
+        **dict.fromkeys(("rollout_importance_sampling_mode", "off_policy_sequence_mask_delta")),
+        **{"chord_sft_iterator": None, "disable_rollout_importance_sampling": True},
+        **{"model": SimpleNamespace(training=False), "accelerator": nothing},
+        **{"args": SimpleNamespace(delta=None), "epsilon_low": EPS, "max_completion_length": 12},
+        **{"tau_pos": 1.0, "tau_neg": 1.05, "real_tau": 0.5, "num_generations": 4},
+        **{"fipo_gamma": 2 ** (-1 / 32), "fipo_clip_range": 0.2, "fipo_clip_high_only": True},
+        "fipo_safety_threshold": 4.0,
+    }
+
+    def compute(loss: str, level: str, batch: Batch) -> Tensor:
+        self = SimpleNamespace(**defaults, loss_type=loss, importance_sampling_level=level)
+        self.epsilon_high = 5.0 if loss == "cispo" else EPS
+        self._get_per_token_logps_and_entropies = lambda *_, **__: (batch.logps, None)
+        for name in inner:
+            setattr(self, name, partial(getattr(trainer, name), self))
+        inputs = SimpleNamespace(
+            completion_mask=batch.mask,
+            truncated_mask=None,
+            advantages=batch.advantages[:, None].expand_as(batch.logps),
+            old_per_token_logps=batch.old,
+            rollout_per_token_logps=None,
+            teacher_per_token_logps=None,
+            num_items_in_batch=batch.mask.sum(),
+        )
+        value: Tensor = trainer._compute_loss_and_metrics(self, None, {}, inputs)[0]
+        return value
+
+    named = {"grpo": "grpo (default)", "cispo": "cispo, bound 5"}
+    for loss in ("grpo", "dr_grpo", "bnpo", "dapo", "cispo", "sapo", "real", "fipo"):
+        yield Row(named.get(loss, loss), partial(compute, loss, "token"))
+    yield Row("grpo, sequence", partial(compute, "grpo", "sequence"))
+
+
 def cells(rows: Callable[[], Iterator[Row]]) -> Iterator[list[str]]:
     """Yield the cells of a package's rows."""
     batch = draw()
@@ -284,6 +353,8 @@ PACKAGES = {
     "skyrl": of_skyrl,
     "unsloth-zoo": of_unsloth,
     "prime-rl": of_prime,
+    "nemo-rl": of_nemo,
+    "ms-swift": of_swift,
 }
 
 TABLE = PageTable(
