@@ -30,6 +30,10 @@ _LETTERS = {**LIGATURES, ord("&"): " and "}
 _SIGNS = re.compile(f"[{JOINER}{''.join(map(chr, _LETTERS))}]")
 """What is not read as it stands: nothing within a word, or several letters."""
 _DENIAL = r"(?:no|none|nil|zero|neg|[-\u2013\u2212]ve|negative|absent)\b"
+_OPEN = (
+    r"\s(?:(?:is|remains?)\s(?:un(?:clear|certain|known)|indeterminate|not\s(?:clear|certain"
+    r"|known))|(?:cannot|(?:can|could)\snot)\sbe\s(?:determined|decided|told|said|ascertained|established))"
+)
 _MINUS = r"[(\[][-\u2013\u2212][)\]]"
 # "Is there an effusion? No.", "Effusion no." and "Effusion: N", "(-)" answer a heading. Without its
 # stop "no" may have been cut off before what it denies; "(-)" is that of one finding, or of none.
@@ -40,7 +44,9 @@ _ANSWERED = re.compile(
     rf"(?:\.(?!\s*\d)|$)))|=(?=\s*{_DENIAL})"
     rf"|(?P<rule>(?:[-=]{{3,}}+|_{{10,}}+)(?!\W*{_DENIAL}\W*$))"
     rf"|(?P<no>:\s+n(?:eg)?(?=\s*(?:[.;,]|$)))|(?P<before>^{_MINUS}(?=[^+()\[\]]*$))"
-    rf"|(?P<minus>{_MINUS}(?=\W*$)))",
+    rf"|(?P<minus>{_MINUS}(?=\W*$))"
+    rf"|(?P<open>\W*whether\s(?:there\s(?:is|are)\s)?(?=[^.;,]{{0,80}}?{_OPEN})"
+    rf"|\sor\sno\s[\w\s]{{1,60}}?(?={_OPEN})))",
     re.IGNORECASE,
 )
 # A name or a date that was taken out is one word, whatever its mark holds: "[**2101-1-1**]".
@@ -89,7 +95,7 @@ def _answered(match: re.Match[str]) -> str:
     several |= kind == "minus" and "+" in match.string
     if several and kind in ("alone", "minus"):
         return match[0]
-    said = {"asked": "", "no": ":no", "minus": ":no", "before": "no", "rule": ";"}
+    said = {"asked": "", "no": ":no", "minus": ":no", "before": "no", "rule": ";", "open": " poss"}
     return said.get(kind or "", ":").ljust(len(match[0]))
 
 
