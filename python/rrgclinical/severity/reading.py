@@ -155,9 +155,7 @@ def _merged(first: SidedFinding, second: SidedFinding) -> SidedFinding:
 
 
 def _joined(first: SidedFinding, second: SidedFinding) -> SidedFinding:
-    """Join two statements of one finding; where they differ the first holds.
-
-    Small and large, or better and worse, contradict."""
+    """Join two statements of one finding; where they differ the first holds, contradicted."""
     graded, changed = {first.severity, second.severity}, {first.change, second.change}
     return first._replace(
         doubt=first.doubt and second.doubt,
