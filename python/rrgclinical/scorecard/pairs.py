@@ -83,6 +83,8 @@ def _by_id(
                 f"with {setting}, or join the files by their order with eval.join=row"
             )
     assert reports.ids is not None and references.ids is not None
+    if {reports.path.suffix.lower(), references.path.suffix.lower()} == {".txt"}:
+        _check_rows(reports, references)
     written = {i: text for i, (text,) in zip(reports.ids, reports.texts, strict=True)}
     ids = set(references.ids)
     lacking = [i for i in references.ids if i not in written]
@@ -144,7 +146,8 @@ def _check_rows(reports: Reports, references: Reports) -> None:
     if len(reports.texts) != len(references.texts):
         raise UserError(
             f"{reports.path} has {len(reports.texts)} reports, {references.path} "
-            f"{len(references.texts)}; rows can be joined in files of equal length only"
+            f"{len(references.texts)}; rows can be joined in files of equal length only: write an "
+            "empty one where a report is missing"
         )
     both = reports.ids is not None and references.ids is not None
     if both and reports.ids != references.ids:

@@ -1,4 +1,4 @@
-"""Read the rows of CSV, TSV, JSONL and JSON files as cells by column."""
+"""Read the rows of CSV, TSV, JSONL, JSON and text files as cells by column."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def read_rows(
     if "\0" in text:
         number = text.count("\n", 0, text.index("\0")) + 1
         raise UserError(f"{path}:{number} holds a NUL, as UTF-16 does; save it as UTF-8 text")
-    readers = {".csv": _csv, ".tsv": _csv, ".jsonl": _jsonl, ".ndjson": _jsonl}
+    readers = {".csv": _csv, ".tsv": _csv, ".jsonl": _jsonl, ".ndjson": _jsonl, ".txt": _txt}
     if path.suffix.lower() in readers:
         rows = list(readers[path.suffix.lower()](path, text))
         while rows and not (
@@ -75,7 +75,7 @@ def read_rows(
         rows = list(_json(path, text, split))
     else:
         ending = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
-        raise UserError(f"{path} {ending}; wanted .csv, .tsv, .jsonl or .json")
+        raise UserError(f"{path} {ending}; wanted .csv, .tsv, .jsonl, .json or .txt")
     if not rows:
         raise UserError(f"{path} holds no row; wanted at least one report")
     repaired = sum(map(_repair, rows))
@@ -135,6 +135,11 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
         yield Row(dict(zip(header, cells, strict=True)), where)
 
 
+def _txt(path: Path, text: str) -> Iterator[Row]:
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
+        yield Row({"id": str(number), "report": line.removesuffix("\r")}, f"{path}:{number}")
+
+
 def _jsonl(path: Path, text: str) -> Iterator[Row]:
     # not splitlines: U+2028 may stand in a report
     for number, line in enumerate(text.split("\n"), start=1):
@@ -145,7 +150,20 @@ def _jsonl(path: Path, text: str) -> Iterator[Row]:
             value = json_reader.parse(line, pairs=json_reader.once)
         except ValueError as error:
             raise UserError(f"{where} is no JSON ({error})") from error
-        yield _object(value, where)
+        yield _object(_answer(value, where), where)
+
+
+def _answer(value: Any, where: str) -> Any:
+    """Return the report of a row of a batch, as OpenAI and vLLM write it, another row as it is."""
+    if not isinstance(value, dict) or not value.keys() >= {"custom_id", "response"}:
+        return value
+    key, answer, error = value["custom_id"], value["response"], value.get("error")
+    status = answer.get("status_code", 200) if isinstance(answer, dict) else None
+    match answer:
+        case {"body": {"choices": [{"message": {"content": text}}]}} if status == 200 and not error:
+            return {"id": key, "report": text}
+    line = f"{where}: request {key!r} has the status {status}, error {str(error)[:80]}; wanted"
+    raise UserError(f"{line} status 200 and one choice: run it again, or take the row out")
 
 
 def _json(path: Path, text: str, split: str | None) -> Iterator[Row]:

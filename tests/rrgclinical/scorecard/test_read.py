@@ -30,6 +30,11 @@ FILES = {
     "a.tsv": 'id\treport\n1\t"Clear lungs,\nno effusion."\n2\t""\n',
     "a.jsonl": '{"id": 1, "report": "Clear lungs,\\nno effusion."}\n\n'
     '{"id": "2", "report": null}\n',
+    "batch.jsonl": "\n".join(
+        json.dumps({"custom_id": i, "response": {"status_code": 200, "body": body}, "error": None})
+        for i, said in (("1", "Clear lungs,\nno effusion."), ("2", ""))
+        for body in [{"choices": [{"message": {"role": "assistant", "content": said}}]}]
+    ),
     "a.json": '{"1": "Clear lungs,\\nno effusion.", "2": ""}',
     "list.json": '[{"id": 1, "report": "Clear lungs,\\nno effusion."}, {"id": 2, "report": ""}]',
     "rows.json": '{"1": {"x": 3, "report": "Clear lungs,\\nno effusion."}, "2": {"report": NaN}}',
@@ -46,6 +51,14 @@ FILES = {
 def test_every_format_holds_the_same_reports(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name, FILES[name])
     assert only(path) == (["1", "2"], ["Clear lungs,\nno effusion.", ""])
+
+
+def test_lines_of_text_are_reports_and_pair_with_as_many(tmp_path: Path) -> None:
+    for text in ("A\n\nC\n", "A\r\n\r\nC"):
+        assert only(written(tmp_path / "a.txt", text)) == (["1", "2", "3"], ["A", "", "C"])
+    truth = read_references(written(tmp_path / "refs.txt", "A\nB\nC\nD\n"))
+    with pytest.raises(UserError, match=r"a.txt has 3 reports, .*refs.txt 4; .*: write an empty"):
+        pair_reports(read_predictions(tmp_path / "a.txt"), truth, missing="empty")
 
 
 def test_columns_of_other_names(tmp_path: Path) -> None:
