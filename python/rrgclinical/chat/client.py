@@ -85,7 +85,8 @@ class Chat:
         self._lock = threading.Lock()
         self._store: Store | None = None
         if settings.cache is not None:
-            self._store = Store(settings.cache, f"chat-{_digest(settings.model)}")
+            digest = hashlib.sha256(settings.model.encode()).hexdigest()[:16]
+            self._store = Store(settings.cache, f"chat-{digest}")
 
     def ask(self, questions: Sequence[Question[T]]) -> list[T | Unreadable]:
         """Ask all questions; return what each reads in its answer, in order.
@@ -248,10 +249,6 @@ class Chat:
         with self._lock:
             for name, value in more.items():
                 setattr(self.usage, name, getattr(self.usage, name) + value)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 _FENCE = re.compile(r"^[ \t]*```[a-z]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)

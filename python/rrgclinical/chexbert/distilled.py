@@ -41,7 +41,8 @@ def distil(
     Deterministic in its arguments; `each` is called after every step. Raises UserError without
     any report to learn from.
     """
-    split = [sentences for report in reports if (sentences := _sentences(report))]
+    parts = ([f"{s.strip()}." for s in report.split(".") if s.strip()] for report in reports)
+    split = [sentences for sentences in parts if sentences]
     if not split:
         raise UserError(
             "token_weights.labeller=distilled learns from training reports, and there are none; "
@@ -63,10 +64,6 @@ def distil(
         labeller = _open(CheXbertNetwork(config), vocabulary, config, Path(folder))
         _train(labeller, teacher, split, np.random.default_rng(seed), steps, each)
     return labeller
-
-
-def _sentences(report: str) -> list[str]:
-    return [f"{part.strip()}." for part in report.split(".") if part.strip()]
 
 
 def _vocabulary(sentences: Sequence[str]) -> list[str]:

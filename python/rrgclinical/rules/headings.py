@@ -36,7 +36,8 @@ def find_heading(events: Sequence[Event], colon: int) -> Heading | None:
     while first and events[first - 1].cues & _NAMES:
         first -= 1
     named = any(Cue.FINDING in event.cues for event in events[first:colon])
-    begins = not first or (bool(events[first - 1].cues & _MARKS) and _is_mark(events[first - 1]))
+    mark = events[first - 1]  # a dash or bullet, no "but" or "there is"
+    begins = not first or (bool(mark.cues & _MARKS) and mark.end - mark.start <= 2)
     begins |= Cue.COMMA in events[first].cues
     return Heading(first, colon) if named and begins else None
 
@@ -92,10 +93,6 @@ def _denies(events: Sequence[Event], places: range, told: bool) -> bool:
         if not cues <= _SILENT:
             return False
     return False
-
-
-def _is_mark(event: Event) -> bool:
-    return event.end - event.start <= 2  # a dash or bullet, no "but" or "there is"
 
 
 _DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END})

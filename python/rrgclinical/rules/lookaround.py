@@ -175,7 +175,7 @@ def ends_sentence(events: Sequence[Event], index: int) -> bool:
     """True when nothing that tells of a finding follows in the clause."""
     for place in range(index + 1, min(len(events), index + 1 + _FAR)):
         cues = events[place].cues
-        if cues & {Cue.END} or (Cue.BREAK in cues and _is_mark(events[place])):
+        if cues & {Cue.END} or (Cue.BREAK in cues and events[place].end - events[place].start == 1):
             return True
         if not cues & {Cue.SUBJECT, Cue.ADVICE, Cue.PREPOSITION}:
             return False
@@ -362,10 +362,6 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
 def _is_device(event: Event) -> bool:
     named = (CONCEPTS[role.value] for role in event.roles if role.cue == Cue.FINDING)
     return any(SUPPORT_DEVICES in concept.states for concept in named)
-
-
-def _is_mark(event: Event) -> bool:
-    return event.end - event.start == 1  # a semicolon, no "but"
 
 
 def _severity(event: Event) -> int | None:

@@ -67,7 +67,8 @@ def pair_reports(
             notes.append(f"{name}: {len(empty)} of {len(texts)} reports are empty ({shown}).")
         systems[name] = texts
     ids = [_id(references, i) for i in range(len(references.texts))]
-    blank = [i for i, texts in zip(ids, references.texts, strict=True) if texts and _blank(texts)]
+    both = zip(ids, references.texts, strict=True)
+    blank = [i for i, texts in both if texts and not "".join(texts).strip()]
     if blank:
         notes.append(f"{len(blank)} of {len(ids)} references are empty ({_named(blank)}).")
     return Pairs(ids, references.texts, systems, references.labels, notes, references.patients)
@@ -83,7 +84,7 @@ def _by_id(
                 f"with {setting}, or join the files by their order with eval.join=row"
             )
     assert reports.ids is not None and references.ids is not None
-    if {reports.path.suffix.lower(), references.path.suffix.lower()} == {".txt"}:
+    if {file.path.suffix.lower() for file in (reports, references)} == {".txt"}:
         _check_rows(reports, references)
     written = {i: text for i, (text,) in zip(reports.ids, reports.texts, strict=True)}
     ids = set(references.ids)
@@ -159,10 +160,6 @@ def _check_rows(reports: Reports, references: Reports) -> None:
 
 def _id(references: Reports, row: int) -> str:
     return str(row) if references.ids is None else references.ids[row]
-
-
-def _blank(texts: Sequence[str]) -> bool:
-    return not any(text.strip() for text in texts)
 
 
 def _named(ids: Sequence[str]) -> str:
