@@ -84,7 +84,7 @@ def _read(
 
 
 def repeated(studies: Sequence[Study], weight: float, mark: str) -> list[Study]:
-    """List the studies `weight` times; an id that comes again ends in `mark` and its pass."""
+    """List the studies `weight` times; an id again ends in `mark` and its pass."""
     size = len(studies)
     passes, rest = divmod(round(weight * size), size)
     places = [(i, again) for again in range(passes) for i in range(size)]

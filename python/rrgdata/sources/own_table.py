@@ -190,10 +190,10 @@ class _Reader:
         header = [name for name in header if name not in self.columns.values()] or header
         texts = {"report", "findings", "impression", "labels"}
         if not texts & set(self.columns) and not self.labels:
-            raise UserError(
-                f"{self.path}: no column of reports or labels; {have}; name it, as in "
-                f"data.columns={{report: {_nearest('report', header)}}}"
-            )
+            mend = f"name it, as in data.columns={{report: {_nearest('report', header)}}}"
+            if sum(map(bool, header)) == 1 < len(header):  # a spreadsheet's title
+                mend = "take out the lines above the names of the columns"
+            raise UserError(f"{self.path}: no column of reports or labels; {have}; {mend}")
         if self.settings.images != "none" and "images" not in self.columns:
             raise NoImageColumn(
                 f"{self.path}: no column of images; {have}; name it, as in data.columns={{images: "

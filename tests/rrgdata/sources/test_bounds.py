@@ -196,6 +196,7 @@ def columns(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
     return {
         "table": (table("a.csv", names), "no column of reports or labels; it has c0, c1"),
         "table, twice": (table("b.csv", twice), "the column 'c49999' stands twice"),
+        "title": (table("t.csv", ["Export 2024", "", ""]), "take out the lines above the names of"),
         "lines": (lines("a.jsonl", once), "no column of reports or labels"),
         "lines, twice": (lines("b.jsonl", doubled), "the key 'c49999' stands twice"),
         "lines, nested": (lines("c.jsonl", f'{{"a": {nested}}}'), "JSON nested too deeply"),
