@@ -33,10 +33,6 @@ def data(**sizes: int) -> dict[str, list[Study]]:
     return {split: studies(count, split) for split, count in sizes.items()}
 
 
-def bare(given: dict[str, list[Study]]) -> dict[str, list[Study]]:
-    return {k: [replace(s, report=None) for s in v] for k, v in given.items()}
-
-
 def checked(
     cfg: Recipe, given: dict[str, list[Study]], *, sft: bool = False, rl: bool = False
 ) -> list[str]:
@@ -95,7 +91,8 @@ def test_without_val_checkpoints_are_chosen_on_train_and_that_is_said() -> None:
 
 
 def test_labels_alone() -> None:
-    given = bare(data(train=4, val=2, test=2))
+    whole = data(train=4, val=2, test=2)
+    given = {k: [replace(s, report=None) for s in v] for k, v in whole.items()}
     for truth in ([], LABELS):
         with pytest.raises(UserError, match=r"study train-0 has none; use rl.algorithm=dr_grpo"):
             checked(from_checkpoint("rl.algorithm=editgrpo", *truth), given, rl=True)
