@@ -78,7 +78,7 @@ def begin_experiment(
     given = OmegaConf.to_container(OmegaConf.from_dotlist(overrides)) if overrides else {}
     data |= given.get("data", {}) | {"root": _beside(folder, root)}  # type: ignore[union-attr]
     studies, start = catalogue.studies, choose()
-    notes = [start.verdict, *_judged(studies), *catalogue.notes]
+    notes = [start.verdict, *_judged(studies), *catalogue.lines()]
     commands = _commands(folder, [data["root"], *overrides], start, studies)
     lines = [*(f"# {note}" for note in notes), *commands]
     made = make_parents(folder / RECIPE)
